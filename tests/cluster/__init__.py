@@ -1,0 +1,20 @@
+"""A real multi-node Slurm cluster on one machine, inside private namespaces.
+
+    with Cluster.start(nodes=4, gpus_per_node=4, accounting=True) as cluster:
+        cluster.run(["sbatch", "job.sh"], cwd=cluster.home)
+
+Who is who, from the outside in:
+
+* ``cluster.py`` is the API that a test holds; ``enter.py`` takes a command into the namespaces.
+* ``supervisor.py`` runs outside, watches the owner of the cluster, and ends everything with it.
+* ``manager.py`` is process 1 of the cluster's pid namespace: it keeps the daemons and the nodes.
+* ``node.py`` is process 1 of one node; killing it is the death of that node.
+
+Nothing of the machine changes: files live in one temporary folder, mounts and network
+interfaces only in namespaces that vanish with their last process.
+"""
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.settings import ClusterError, ClusterUnavailable, Settings
+
+__all__ = ["Cluster", "ClusterError", "ClusterUnavailable", "Settings"]

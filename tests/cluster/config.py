@@ -1,0 +1,193 @@
+"""The configuration files of a cluster, as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cluster.settings import (
+    ACCOUNT,
+    LOGIN,
+    LOGIN_ADDRESS,
+    USERS,
+    Layout,
+    Settings,
+)
+
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+NAME = "testcluster"
+
+
+def user_path(settings: Settings) -> str:
+    """The ``PATH`` of every user."""
+    return ":".join([*settings.path, SYSTEM_PATH])
+
+
+def slurm_conf(layout: Layout, settings: Settings) -> str:
+    """The text of slurm.conf. The notes say why a line differs from Slurm's default."""
+    gpus = f" Gres=gpu:a100:{settings.gpus_per_node}" if settings.gpus_per_node else ""
+    names = f"n[1-{settings.nodes}]" if settings.nodes > 1 else "n1"
+    limits = f"Nodes={names} DefaultTime=00:10:00 MaxTime=01:00:00"
+    lines = [
+        f"ClusterName={NAME}",
+        f"SlurmctldHost={LOGIN}({LOGIN_ADDRESS})",
+        "SlurmUser=root",
+        "AuthType=auth/munge",
+        f"StateSaveLocation={layout.spool}/ctld",
+        f"SlurmdSpoolDir={layout.spool}/%n",
+        f"SlurmctldPidFile={layout.run}/slurmctld.pid",
+        f"SlurmdPidFile={layout.run}/slurmd.%n.pid",
+        f"SlurmctldLogFile={layout.logs}/slurmctld.log",
+        f"SlurmdLogFile={layout.logs}/slurmd.%n.log",
+        "SlurmctldDebug=verbose",
+        "SlurmdDebug=verbose",
+        # No cgroups: they are the machine's, and one machine holds many nodes.
+        "ProctrackType=proctrack/linuxproc",
+        "TaskPlugin=task/none",
+        "JobAcctGatherType=jobacct_gather/linux",
+        "JobAcctGatherFrequency=5",
+        "SelectType=select/cons_tres",
+        "SelectTypeParameters=CR_Core_Memory",
+        "DefMemPerCPU=1024",
+        # A node may claim more than the machine has.
+        "SlurmdParameters=config_overrides",
+        "ReturnToService=2",
+        "MpiDefault=none",
+        "MailProg=/bin/true",
+        # The limits of the test process say nothing about a compute node.
+        "PropagateResourceLimits=NONE",
+        "MaxArraySize=10001",
+        "MaxJobCount=20000",
+        "JobRequeue=1",
+        f"MinJobAge={settings.min_job_age}",
+        # Short waits, so that a test sees a dead node and a stubborn process in good time.
+        "KillWait=5",
+        "SlurmdTimeout=20",
+        "InactiveLimit=0",
+        "SchedulerType=sched/backfill",
+        "SchedulerParameters=bf_interval=2,sched_interval=2,sched_min_interval=0",
+        "PreemptType=preempt/partition_prio",
+        "PreemptMode=REQUEUE",
+        f"Prolog={layout.config}/prolog.sh",
+        *_accounting_lines(settings),
+        *(["GresTypes=gpu"] if gpus else []),
+        f"NodeName={names} CPUs={settings.cpus_per_node} RealMemory={settings.memory_mb} State=UNKNOWN{gpus}",
+        # Jobs in `low` are the only ones that may be preempted, by those of any other partition.
+        f"PartitionName=gpu {limits} Default=YES PriorityTier=5 PreemptMode=OFF",
+        f"PartitionName=short Nodes={names} DefaultTime=00:01:00 MaxTime=00:02:00 PriorityTier=5 PreemptMode=OFF",
+        f"PartitionName=low {limits} PriorityTier=1",
+        f"PartitionName=high {limits} PriorityTier=10 PreemptMode=OFF",
+    ]
+    return "\n".join(_merged(lines, settings.slurm_conf)) + "\n"
+
+
+def _merged(lines: list[str], changes: tuple[str, ...]) -> list[str]:
+    """Replace the lines whose key is set anew: Slurm complains, in every command, of a key twice."""
+    keys = {line.partition("=")[0] for line in changes} - {"NodeName", "PartitionName"}
+    return [line for line in lines if line.partition("=")[0] not in keys] + list(changes)
+
+
+def _accounting_lines(settings: Settings) -> list[str]:
+    if not settings.accounting:
+        return ["AccountingStorageType=accounting_storage/none"]
+    lines = [
+        "AccountingStorageType=accounting_storage/slurmdbd",
+        f"AccountingStorageHost={LOGIN}",
+        "AccountingStoreFlags=job_comment",
+    ]
+    return [*lines, "AccountingStorageTRES=gres/gpu"] if settings.gpus_per_node else lines
+
+
+def gres_conf(layout: Layout, settings: Settings) -> str:
+    """The text of gres.conf: every node has the same fake devices."""
+    if not settings.gpus_per_node:
+        return ""
+    last = settings.gpus_per_node - 1
+    files = f"gpu[0-{last}]" if last else "gpu0"
+    return f"Name=gpu Type=a100 File={layout.devices}/{files}\n"
+
+
+def slurmdbd_conf(layout: Layout) -> str:
+    """The text of slurmdbd.conf, which slurmdbd wants readable for its own user only."""
+    return f"""\
+AuthType=auth/munge
+DbdHost={LOGIN}
+DbdAddr={LOGIN_ADDRESS}
+SlurmUser=root
+DebugLevel=verbose
+LogFile={layout.logs}/slurmdbd.log
+PidFile={layout.run}/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageUser=root
+StorageLoc=slurm_acct_db
+"""
+
+
+def prolog(layout: Layout) -> str:
+    """A Prolog that fails on the nodes for which a test has left a file."""
+    return f"""#!/bin/sh
+[ ! -e {layout.faults}/prolog_fail_"$SLURMD_NODENAME" ]
+"""
+
+
+def write_config(layout: Layout, settings: Settings) -> None:
+    """Write what lies in ``/etc/slurm`` on every node."""
+    # 22.05 reads its cgroup plugin even where nothing uses it, and knows no 'disabled' yet.
+    texts = {
+        "slurm.conf": slurm_conf(layout, settings),
+        "gres.conf": gres_conf(layout, settings),
+        "cgroup.conf": "CgroupPlugin=cgroup/v1\n",
+        "prolog.sh": prolog(layout),
+    }
+    if settings.accounting:
+        texts["slurmdbd.conf"] = slurmdbd_conf(layout)
+    for name, text in texts.items():
+        (layout.config / name).write_text(text)
+    (layout.config / "prolog.sh").chmod(0o755)
+    if settings.accounting:
+        (layout.config / "slurmdbd.conf").chmod(0o600)
+
+
+def write_etc(etc: Path, layout: Layout, settings: Settings) -> None:
+    """Change a private copy of ``/etc`` into that of the cluster's hosts."""
+    hosts = ["127.0.0.1 localhost", f"{LOGIN_ADDRESS} {LOGIN}"]
+    hosts += [f"{settings.address(node)} {node}" for node in settings.node_names]
+    _replace(etc / "hosts", "\n".join(hosts) + "\n")
+    # There is no name server inside: an unknown name must fail at once, not after a timeout.
+    _replace(etc / "resolv.conf", "")
+    _replace(etc / "nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files\n")
+    _replace(etc / "hostname", f"{LOGIN}\n")
+    for user in USERS:
+        home = layout.home(user)
+        _append(etc / "passwd", f"{user.name}:x:{user.uid}:{user.uid}::{home}:/bin/bash\n")
+        _append(etc / "group", f"{user.name}:x:{user.uid}:\n")
+        _append(etc / "shadow", f"{user.name}:*:19000:0:99999:7:::\n")
+    # For the shells that set PATH anew: a login, and a job submitted with --export=NONE.
+    (etc / "profile.d").mkdir(exist_ok=True)
+    _replace(etc / "profile.d" / "zz-cluster.sh", f"export PATH={user_path(settings)}\n")
+    _replace(etc / "slurm", None)
+    (etc / "slurm").symlink_to(layout.config)
+
+
+def _replace(path: Path, text: str | None) -> None:
+    """Put a new file (or, for None, nothing) where a file, a link or a folder may be."""
+    if path.is_dir() and not path.is_symlink():
+        path.rename(path.with_name(path.name + ".machine"))
+    else:
+        path.unlink(missing_ok=True)
+    if text is not None:
+        path.write_text(text)
+
+
+def _append(path: Path, line: str) -> None:
+    with path.open("a") as file:
+        file.write(line)
+
+
+def accounting_commands() -> list[list[str]]:
+    """What an administrator types once the database runs."""
+    users = ",".join(user.name for user in USERS)
+    return [
+        ["sacctmgr", "-i", "add", "cluster", NAME],
+        ["sacctmgr", "-i", "add", "account", ACCOUNT, "Description=test", "Organization=test"],
+        ["sacctmgr", "-i", "add", "user", users, f"Account={ACCOUNT}"],
+    ]

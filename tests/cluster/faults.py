@@ -1,0 +1,158 @@
+"""Breaking a cluster, and putting it right again."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cluster.commands import Commands
+
+CONTROLLER, DATABASE = "slurmctld", "slurmdbd"
+
+
+class Faults(Commands):
+    """A running cluster, as something that can be disturbed.
+
+    Each fault is real: a killed namespace, a cable that is down, a stopped daemon. How soon
+    Slurm notices is Slurm's affair: a dead node about 30 s (``SlurmdTimeout=20``).
+    """
+
+    # -- nodes --------------------------------------------------------------------------------
+
+    def kill_node(self, node: str) -> None:
+        """Cut the power of a node: all its processes die, nobody is told."""
+        self.order("kill_node", node=node)
+
+    def revive_node(self, node: str) -> None:
+        """Switch a dead node on again; it registers with the controller within seconds."""
+        self.order("revive_node", node=node)
+
+    def cut(self, node: str) -> None:
+        """Cut the network cable of a node; it goes on running."""
+        self.order("cut", node=node)
+
+    def mend(self, node: str) -> None:
+        """Undo `cut`."""
+        self.order("mend", node=node)
+
+    def fail_prolog(self, node: str) -> None:
+        """Let no job start on a node: Slurm drains it and holds the job."""
+        self._prolog_fault(node).touch()
+
+    def heal_prolog(self, node: str) -> None:
+        """Undo `fail_prolog`, and take the drained node into service again."""
+        self._prolog_fault(node).unlink(missing_ok=True)
+        self.resume(node)
+
+    def _prolog_fault(self, node: str) -> Path:
+        return self.layout.faults / f"prolog_fail_{node}"
+
+    def resume(self, node: str) -> None:
+        """Take a node into service again that is drained or down."""
+        words = ["scontrol", "update", f"nodename={node}", "state=resume"]
+        # Slurm refuses this for a node that is in service; that is then as good.
+        self.run(words, user="root")
+
+    # -- daemons ------------------------------------------------------------------------------
+
+    def freeze_controller(self) -> None:
+        """Stop slurmctld as if its host were stuck: it takes connections, and answers nothing."""
+        self.order("signal_daemon", daemon=CONTROLLER, number=int(signal.SIGSTOP))
+
+    def thaw_controller(self) -> None:
+        """Undo `freeze_controller`; it then works off what has piled up."""
+        self.order("signal_daemon", daemon=CONTROLLER, number=int(signal.SIGCONT))
+
+    def stop_controller(self, *, kill: bool = False) -> None:
+        """End slurmctld; with `kill` at once, and it forgets what the last seconds brought."""
+        self._stop(CONTROLLER, kill)
+
+    def start_controller(self) -> None:
+        """Start slurmctld again, with the state that it saved."""
+        self.order("start_daemon", daemon=CONTROLLER)
+
+    def stop_accounting(self, *, kill: bool = False) -> None:
+        """End slurmdbd: ``sacct`` fails, while the controller keeps its records for later."""
+        self._stop(DATABASE, kill)
+
+    def start_accounting(self) -> None:
+        """Start slurmdbd again; the controller delivers within seconds what it kept."""
+        self.order("start_daemon", daemon=DATABASE)
+
+    def _stop(self, daemon: str, kill: bool) -> None:
+        number = signal.SIGKILL if kill else signal.SIGTERM
+        self.order("stop_daemon", daemon=daemon, number=int(number))
+
+    # -- waiting ------------------------------------------------------------------------------
+
+    def node_states(self) -> dict[str, str]:
+        """Slurm's word for the state of each node ("idle", "down*"); empty without an answer."""
+        answer = self._ask(["sinfo", "-h", "-N", "-o", "%N %T"]) or ""
+        return dict(line.split() for line in answer.splitlines())
+
+    def jobs(self) -> list[str] | None:
+        """A line a job that is not over: number, name, state, reason; None without an answer."""
+        answer = self._ask(["squeue", "-h", "-a", "-o", "%i %j %T %R"])
+        return None if answer is None else answer.splitlines()
+
+    def _ask(self, command: list[str]) -> str | None:
+        try:
+            return self.run(command, user="root", timeout=30, check=True).stdout
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            return None
+
+    def squeue_idle(self, timeout: float = 60) -> None:
+        """Wait until no job is pending or running; TimeoutError tells which ones are."""
+        wait_until(lambda: self.jobs() == [], timeout, lambda: f"jobs: {self.jobs()}")
+
+    def wait_until_idle(self, timeout: float = 60) -> None:
+        """Wait until every node is idle; TimeoutError tells the states."""
+
+        def idle() -> bool:
+            states = self.node_states()
+            return len(states) == self.settings.nodes and set(states.values()) == {"idle"}
+
+        wait_until(idle, timeout, lambda: f"nodes: {self.node_states()}")
+
+    def restore(self, timeout: float = 120) -> None:
+        """Undo every fault, cancel every job, and wait until the cluster is as new."""
+        for daemon in [CONTROLLER, DATABASE] if self.settings.accounting else [CONTROLLER]:
+            self.order("start_daemon", daemon=daemon)
+            self.order("signal_daemon", daemon=daemon, number=int(signal.SIGCONT))
+        living = self.order("processes")["nodes"]
+        for node in self.settings.node_names:
+            self._prolog_fault(node).unlink(missing_ok=True)
+            self.mend(node) if node in living else self.revive_node(node)
+
+        def calm() -> bool:
+            states = self.node_states()
+            for node, state in states.items():
+                if state not in ("idle", "completing"):
+                    self.resume(node)
+            return bool(states) and set(states.values()) == {"idle"}
+
+        wait_until(self._cancel_all, timeout, lambda: "scancel still fails")
+        wait_until(calm, timeout, lambda: f"nodes: {self.node_states()}")
+        self.squeue_idle(timeout)
+
+    def _cancel_all(self) -> bool:
+        # A command a user: this scancel takes only one name.
+        done = [self.run(["scancel", "-u", name], user="root") for name in self.users]
+        return all(one.returncode == 0 for one in done)
+
+
+def wait_until(
+    ready: Callable[[], bool],
+    timeout: float,
+    explain: Callable[[], str] = lambda: "not ready",
+    every: float = 0.1,
+) -> None:
+    """Poll until something holds; TimeoutError with an explanation after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while not ready():
+        if time.monotonic() > end:
+            raise TimeoutError(f"after {timeout:g} s: {explain()}")
+        time.sleep(every)

@@ -1,0 +1,124 @@
+"""Pytest fixtures for tests on a real Slurm cluster; register it with ``pytest_plugins``.
+
+* ``cluster``: shared by the whole run, with accounting. A test leaves it as it was.
+* ``cluster_bare``: the same without accounting.
+* ``disturbed_cluster``: one test at a time, which may break anything; it is repaired afterwards.
+* ``user_dir``: a fresh folder in the ordinary user's home on the cluster that the test uses.
+
+Where no cluster can run the tests are skipped, counted and explained at the end;
+``HPC_LAUNCH_TEST_REQUIRE_CLUSTER=1`` makes them fail instead, for a CI that must not skip them.
+Every test that uses one has the mark ``cluster``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.settings import ClusterUnavailable
+from tests.cluster.shared import SharedClusters
+
+REQUIRED = "HPC_LAUNCH_TEST_REQUIRE_CLUSTER"
+NOT_RUN = "no test cluster: "
+FIXTURES = ("disturbed_cluster", "cluster", "cluster_bare")
+
+_shared = pytest.StashKey[SharedClusters]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Agree with all processes of the run on one folder, and on who owns the clusters."""
+    told: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if told is None:
+        config.stash[_shared] = SharedClusters.begin()
+    else:
+        folder = Path(told["cluster_folder"])
+        config.stash[_shared] = SharedClusters(folder, told["cluster_owner"])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist, before it starts, what has been agreed."""
+    shared = node.config.stash[_shared]
+    node.workerinput["cluster_folder"] = str(shared.folder)
+    node.workerinput["cluster_owner"] = shared.owner
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the clusters, in the one process that owns them."""
+    shared = config.stash.get(_shared, None)
+    if shared is not None and shared.owner == os.getpid():
+        shared.end()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need a cluster, and keep those that break one in one worker."""
+    for item in items:
+        used = getattr(item, "fixturenames", ())
+        if any(name in used for name in FIXTURES):
+            item.add_marker("cluster")
+        if "disturbed_cluster" in used:
+            # Only with --dist loadgroup; without it a lock sees to it, and workers wait.
+            item.add_marker(pytest.mark.xdist_group("disturbed_cluster"))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many tests did not run for want of a cluster, and why."""
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        if isinstance(report.longrepr, tuple) and NOT_RUN in report.longrepr[2]:
+            reasons[report.longrepr[2].partition(NOT_RUN)[2]] += 1
+    for reason, count in reasons.items():
+        terminalreporter.write_line(f"{count} cluster tests did not run: {reason}", yellow=True)
+
+
+def _get(config: pytest.Config, name: str, **options: Any) -> Cluster:
+    """The run's cluster of this name; where there can be none, the test is skipped or fails."""
+    try:
+        return config.stash[_shared].get(name, **options)
+    except ClusterUnavailable as missing:
+        if os.environ.get(REQUIRED) == "1":
+            pytest.fail(f"{missing}, and {REQUIRED}=1 asks for it", pytrace=False)
+        pytest.skip(f"{NOT_RUN}{missing}")
+
+
+@pytest.fixture(scope="session")
+def cluster(pytestconfig: pytest.Config) -> Cluster:
+    """A cluster with accounting that all tests of the run share."""
+    return _get(pytestconfig, "cluster")
+
+
+@pytest.fixture(scope="session")
+def cluster_bare(pytestconfig: pytest.Config) -> Cluster:
+    """A cluster without accounting that all tests of the run share."""
+    return _get(pytestconfig, "bare", accounting=False)
+
+
+@pytest.fixture
+def disturbed_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """A cluster with accounting for one test alone; it is repaired after each."""
+    shared = pytestconfig.stash[_shared]
+    with shared.locked("disturbed"):
+        cluster = _get(pytestconfig, "disturbed")
+        yield cluster
+        try:
+            cluster.restore()
+        except Exception:
+            # The fault of this one test must not become that of the next.
+            shared.drop("disturbed")
+            raise
+
+
+@pytest.fixture
+def user_dir(request: pytest.FixtureRequest) -> Path:
+    """A fresh folder in the ordinary user's home, on shared storage of the test's cluster."""
+    used = next((name for name in FIXTURES if name in request.fixturenames), "cluster")
+    cluster: Cluster = request.getfixturevalue(used)
+    return cluster.user_folder(re.sub(r"\W+", "-", request.node.name)[:40] + "-")

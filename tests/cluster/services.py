@@ -1,0 +1,95 @@
+"""The daemons of the login node, each started when what it needs is there."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cluster import config
+from tests.cluster.keeper import Keeper
+from tests.cluster.settings import LOGIN_ADDRESS, Layout
+
+CONTROLLER_PORT, DATABASE_PORT = 6817, 6819
+"""Slurm's default ports of slurmctld and slurmdbd."""
+
+DATABASE_SOCKET = "/run/mysqld/mysqld.sock"
+"""Where the MariaDB client in slurmdbd looks; ``/run`` is the cluster's own."""
+
+FAST_DATABASE = [
+    "--user=root",
+    "--innodb-buffer-pool-size=16M",
+    "--innodb-log-file-size=8M",
+    "--innodb-data-file-path=ibdata1:5M:autoextend",
+    # The data live as long as the process: nothing has to reach a disk.
+    "--innodb-flush-log-at-trx-commit=0",
+    "--innodb-flush-method=nosync",
+    "--innodb-doublewrite=0",
+    "--innodb-lock-wait-timeout=900",
+]
+
+
+def wait_for(what: str, ready: Callable[[], bool], timeout: float = 30) -> None:
+    """Poll until something is ready; RuntimeError names it after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while not ready():
+        if time.monotonic() > end:
+            raise RuntimeError(f"{what} was not ready after {timeout:g} s")
+        time.sleep(0.02)
+
+
+def listening(port: int) -> bool:
+    """Whether something on the login node accepts connections on a port."""
+    with socket.socket() as probe:
+        return probe.connect_ex((LOGIN_ADDRESS, port)) == 0
+
+
+def prepare_database(layout: Layout) -> subprocess.Popen[bytes]:
+    """Start to fill an empty database folder; it takes about half a second."""
+    command = ["mariadb-install-db", "--no-defaults", f"--datadir={layout.database}"]
+    command += ["--skip-test-db", "--auth-root-authentication-method=normal", *FAST_DATABASE]
+    with (layout.logs / "mariadb-install.out").open("wb") as output:
+        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
+
+def start_munge(keeper: Keeper, layout: Layout) -> None:
+    """Start the one authentication daemon; all nodes share its socket."""
+    key = layout.run / "munge.key"
+    key.write_bytes(os.urandom(128))
+    key.chmod(0o600)
+    command = ["munged", "--foreground", "--force", f"--key-file={key}"]
+    command += [f"--pid-file={layout.run}/munged.pid", f"--seed-file={layout.run}/munged.seed"]
+    # It may refuse a log in a folder of unusual rights; its output goes to the keeper's file.
+    keeper.start("munged", [*command, "--log-file=/run/munge/munged.log"])
+
+
+def start_database(keeper: Keeper, layout: Layout) -> None:
+    """Start MariaDB on a prepared folder."""
+    command = ["mariadbd", "--no-defaults", f"--datadir={layout.database}", *FAST_DATABASE]
+    command += ["--skip-networking", f"--socket={DATABASE_SOCKET}"]
+    command += [f"--pid-file={layout.run}/mariadbd.pid"]
+    keeper.start("mariadbd", command)
+    wait_for("mariadbd", Path(DATABASE_SOCKET).exists)
+
+
+def start_accounting(keeper: Keeper) -> None:
+    """Start slurmdbd and wait until it answers."""
+    keeper.start("slurmdbd", ["slurmdbd", "-D"])
+    wait_for("slurmdbd", lambda: listening(DATABASE_PORT))
+
+
+def register_accounts() -> None:
+    """Make the cluster, the account and the users known to the database."""
+    for command in config.accounting_commands():
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def start_controller(keeper: Keeper) -> None:
+    """Start slurmctld and wait until it takes connections."""
+    keeper.start("slurmctld", ["slurmctld", "-D"])
+    wait_for("slurmctld", lambda: listening(CONTROLLER_PORT) or not keeper.alive("slurmctld"))
+    if not keeper.alive("slurmctld"):
+        raise RuntimeError("slurmctld ended at once, see its log")
