@@ -1,0 +1,65 @@
+"""Writing files so that a reader never sees half of one, on NFS, Lustre and GPFS as well."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+
+def write_atomic(path: Path, text: str, *, mode: int = 0o666) -> None:
+    """Replace `path` by `text` in one step: a temporary file in the same folder, flushed to disk, then renamed.
+
+    `mode` is cut by the umask as for any new file. Raises OSError (a full disk, a missing folder) with the old
+    content of `path` untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def create_once(path: Path, text: str) -> bool:
+    """Create `path` holding `text` unless it exists: true for the one writer, ever, who made it.
+
+    A hard link to a complete file, not O_EXCL, so that a reader never finds it empty; link(2) is atomic on NFS too
+    (open(2), section O_EXCL). Where links are not supported, O_EXCL has to do.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    write_atomic(temporary, text)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError:
+        try:
+            with open(path, "x", encoding="utf-8") as stream:
+                stream.write(text)
+        except FileExistsError:
+            return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`write_atomic` of `value` as JSON, indented for people."""
+    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in `path`; None where there is none yet, or where it is torn or no object."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,202 @@
+"""The job file, typed: one field a key, each with what it is for. The docs and the JSON schema are made from here.
+
+Every key may also come from the site's `defaults:`, the user's overlay or `--set`; `spec.merge` puts them together.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+Seconds = Annotated[int, Meta(extra={"unit": "time"})]
+Duration = Annotated[int, Meta(extra={"unit": "duration"})]
+Mebibytes = Annotated[int, Meta(extra={"unit": "memory"})]
+Scalar = str | int | float | bool | None
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+
+
+class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the processes of the training are started."""
+
+    name: Annotated[
+        Literal["torchrun", "deepspeed", "srun"],
+        Meta(
+            description="`torchrun` and `deepspeed` are started once a node and start the processes there; `srun` "
+            "starts each process itself, with RANK, LOCAL_RANK and WORLD_SIZE set."
+        ),
+    ]
+    options: Annotated[
+        list[str],
+        Meta(
+            description="More options for the launcher itself, as it spells them, each a list item.",
+            examples=[["--numa-binding=node"]],
+        ),
+    ] = []
+
+    @classmethod
+    def __short_forms__(cls, value: object) -> dict[str, object] | None:
+        """`launcher: torchrun`."""
+        return {"name": value} if isinstance(value, str) else None
+
+
+class Environment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The software that the training needs, in the order in which it is set up."""
+
+    source: Annotated[list[str], Meta(description="Files that the job's shell sources first.")] = []
+    modules: Annotated[list[str], Meta(description="Environment modules to load, in this order.")] = []
+    conda: Annotated[str | None, Meta(description="A conda environment to activate, by name or path.")] = None
+    venv: Annotated[str | None, Meta(description="The folder of a virtual environment to activate.")] = None
+    python: Annotated[
+        str | None,
+        Meta(description="The Python interpreter; `python3` as it is found after the steps above if left out."),
+    ] = None
+
+
+class Container(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The image that the training runs in."""
+
+    image: Annotated[str, Meta(description="A name of the site's images, a file or a URI.")]
+
+    @classmethod
+    def __short_forms__(cls, value: object) -> dict[str, object] | None:
+        """`container: IMAGE`."""
+        return {"image": value} if isinstance(value, str) else None
+
+
+class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often a failed run may be tried again."""
+
+    max_attempts: Annotated[int, Meta(description="Attempts of a run in all, the first one counted.", ge=1)] = 1
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the training gets before its end, so that it can save."""
+
+    signal_before: Annotated[
+        Duration | None,
+        Meta(
+            description="How long before the time limit the file named by HPC_LAUNCH_STOP_FILE appears. Slurm may "
+            "be up to a minute early (sbatch(1), --signal).",
+            examples=["5m"],
+        ),
+    ] = None
+
+
+class Progress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to read the progress from the log of the first node: regular expressions, searched in each line."""
+
+    step: Annotated[
+        str | None,
+        Meta(
+            description="Group 1 is the step, group 2 (optional) the last step.",
+            examples=[r"step (\d+)/(\d+)"],
+        ),
+    ] = None
+    loss: Annotated[str | None, Meta(description="Group 1 is the loss.", examples=[r"loss ([\d.]+)"])] = None
+
+
+class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A training job."""
+
+    name: Annotated[
+        str,
+        Meta(
+            description="What the run and the job are called: letters, digits, `.`, `_` and `-`.",
+            pattern=NAME_PATTERN,
+            max_length=64,
+            examples=["tiny-gpt"],
+        ),
+    ]
+    site: Annotated[str | None, Meta(description="The site profile, by name or file; `--site` goes before.")] = None
+    queue: Annotated[str | None, Meta(description="A queue of the site profile; the site's default if left out.")] = (
+        None
+    )
+    account: Annotated[str | None, Meta(description="The account to charge. Usually in the user's overlay.")] = None
+    nodes: Annotated[int, Meta(description="How many nodes.", ge=1)] = 1
+    gpus_per_node: Annotated[int | None, Meta(description="GPUs on each node; all of a node if left out.", ge=0)] = None
+    gpus: Annotated[
+        int | None,
+        Meta(description="GPUs in all, in place of `gpus_per_node`: spread evenly over the nodes.", ge=1),
+    ] = None
+    processes_per_node: Annotated[
+        int | None, Meta(description="Processes on each node; one a GPU if left out, one on a CPU node.", ge=1)
+    ] = None
+    cpus_per_node: Annotated[
+        int | None,
+        Meta(description="CPUs on each node; if left out all of a node, or the share of the GPUs asked for.", ge=1),
+    ] = None
+    memory: Annotated[
+        Mebibytes | None,
+        Meta(description="Memory on each node, such as `64G`; 0 is all of it. If left out the queue's rule holds."),
+    ] = None
+    time: Annotated[
+        Seconds | None,
+        Meta(
+            description="Time limit, as Slurm reads it: `24:00:00` is 24 hours, a plain number is minutes; `90m` and "
+            "`1d12h` also go. The queue's default if left out.",
+            examples=["02:00:00"],
+        ),
+    ] = None
+    launcher: Annotated[Launcher, Meta(description="How the processes are started.")] = Launcher(name="torchrun")
+    strategy: Annotated[
+        Literal["ddp", "fsdp", "zero1", "zero2", "zero3", "megatron", "none"],
+        Meta(description="How the training is spread; the training finds it in HPC_LAUNCH_STRATEGY."),
+    ] = "none"
+    precision: Annotated[
+        Literal["fp32", "tf32", "fp16", "bf16", "fp8"] | None,
+        Meta(description="The number format; the training finds it in HPC_LAUNCH_PRECISION."),
+    ] = None
+    script: Annotated[
+        str | None, Meta(description="The training's Python file, relative to the job file.", examples=["train.py"])
+    ] = None
+    module: Annotated[str | None, Meta(description="A Python module in place of `script`, as after `python -m`.")] = (
+        None
+    )
+    command: Annotated[
+        str | list[str] | None,
+        Meta(
+            description="A command in place of `script`: a list of words, or a text split into words as a shell "
+            "splits them; no shell runs it."
+        ),
+    ] = None
+    args: Annotated[
+        dict[str, Any] | list[Scalar],
+        Meta(
+            description="Arguments. `KEY: VALUE` gives `--KEY VALUE`; true a bare flag; false and null leave it out; "
+            "a list repeats the values. A list of words is handed on as it is.",
+            examples=[{"lr": 3e-4, "resume": "auto"}],
+        ),
+    ] = {}
+    env: Annotated[dict[str, Scalar], Meta(description="Environment variables of the training; null unsets one.")] = {}
+    environment: Annotated[Environment, Meta(description="Modules, virtual environment, interpreter.")] = Environment()
+    secrets: Annotated[
+        list[str],
+        Meta(
+            description="Names of variables that reach the training and stand in no file of the run. Their values "
+            "come from the submitting shell, or from `secrets.env` in the configuration folder (mode 0600)."
+        ),
+    ] = []
+    container: Annotated[Container | None, Meta(description="The image that the training runs in.")] = None
+    workdir: Annotated[
+        str | None, Meta(description="The folder that the training starts in; the job file's own if left out.")
+    ] = None
+    run_dir: Annotated[
+        str | None,
+        Meta(
+            description="Where run folders go: storage that login and compute nodes share. Default: the site's, else "
+            "$HPC_LAUNCH_HOME, else `~/hpc-launch/runs`."
+        ),
+    ] = None
+    retry: Annotated[Retry, Meta(description="How often a failed run may be tried again.")] = Retry()
+    checkpoint: Annotated[Checkpoint, Meta(description="What the training gets before its end.")] = Checkpoint()
+    progress: Annotated[Progress, Meta(description="How to read progress from the log.")] = Progress()
+    exclude: Annotated[list[str], Meta(description="Nodes to keep off, as Slurm host lists.")] = []
+    sbatch: Annotated[
+        dict[str, Scalar],
+        Meta(
+            description="More sbatch options by their long names; true is a bare flag, null takes one away.",
+            examples=[{"reservation": "tutorial", "mail-type": "END"}],
+        ),
+    ] = {}
