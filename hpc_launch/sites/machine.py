@@ -1,0 +1,42 @@
+"""What can only be asked of the machine that plans a job: who the user is, and what this machine has for local runs."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from hpc_launch.sites.profile import SiteProfile
+
+
+def counted(site: SiteProfile, nodes: int) -> SiteProfile:
+    """The `local` profile with this machine's CPUs and GPUs shared out among its `nodes`."""
+    share = {
+        name: replace(node, cpus=max(_cpus() // nodes, 1), gpus=_gpus() // nodes)
+        for name, node in site.node_classes.items()
+    }
+    return replace(site, node_classes=share)
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _gpus() -> int:
+    """NVIDIA's device files; AMD's render nodes where its driver is there."""
+    nvidia = len(glob.glob("/dev/nvidia[0-9]*"))
+    amd = len(glob.glob("/dev/dri/renderD*")) if os.path.exists("/dev/kfd") else 0
+    return nvidia or amd
+
+
+def names(environment: Mapping[str, str]) -> dict[str, str]:
+    """What `${…}` may name besides paths: user, home, the interpreter that runs hpc-launch, the shell's variables."""
+    known = {f"env.{name}": value for name, value in environment.items()}
+    known["home"] = os.path.expanduser("~")
+    known["user"] = environment.get("USER") or environment.get("LOGNAME") or str(os.getuid())
+    known["launcher.python"] = sys.executable
+    known["runs"] = environment.get("HPC_LAUNCH_HOME") or os.path.join(known["home"], "hpc-launch", "runs")
+    return known
