@@ -1,0 +1,69 @@
+"""From resolved values to the launch plan. Pure: what a plan must meet beyond its own arithmetic is in `rules`."""
+
+from __future__ import annotations
+
+import os.path
+
+from hpc_launch.base.findings import Finding
+from hpc_launch.plan.directives import directives
+from hpc_launch.plan.environment import prelude, variables
+from hpc_launch.plan.program import program
+from hpc_launch.plan.rules import check
+from hpc_launch.plan.shape import shape
+from hpc_launch.plan.types import LaunchPlan
+from hpc_launch.plan.words import Words
+from hpc_launch.sites.resolved import Resolved
+
+
+def build(resolved: Resolved) -> tuple[LaunchPlan | None, list[Finding]]:
+    """The plan where it can be made, and every fault met on the way."""
+    findings: list[Finding] = []
+    words = Words(resolved, findings)
+    job, site = resolved.job, resolved.site
+    form = shape(resolved, findings)
+    what = program(words)
+    steps = prelude(words)
+    python = words.text(job.environment.python or "python3", ("environment", "python"))
+    workdir = words.file(job.workdir or ".", ("workdir",))
+    runs_folder = _runs_folder(words)
+    if form is None or what is None:
+        return None, findings
+    check(resolved, form, findings)
+    plan = LaunchPlan(
+        name=job.name,
+        site=site.name,
+        scheduler=site.scheduler.type,
+        nodes=job.nodes,
+        processes_per_node=form.processes_per_node,
+        gpus_per_node=form.gpus_per_node,
+        cpus_per_node=form.cpus_per_node,
+        time_limit_s=form.time_s,
+        signal_before_s=job.checkpoint.signal_before,
+        launcher=job.launcher.name,
+        launcher_options=tuple(job.launcher.options),
+        launcher_origin=resolved.origin("launcher"),
+        srun_options=tuple(site.launch.srun_options),
+        directives=directives(resolved, form, findings) if site.scheduler.type == "slurm" else (),
+        prelude=steps,
+        variables=variables(words, form),
+        python=python,
+        program=what,
+        workdir=workdir,
+        runs_folder=runs_folder,
+        master_suffix=site.network.master_suffix,
+        ports=site.network.ports,
+        requeue=site.scheduler.requeue == "scheduler",
+        progress={key: value for key in ("step", "loss") if (value := getattr(job.progress, key))},
+        secrets=tuple(job.secrets),
+    )
+    return plan, findings
+
+
+def _runs_folder(words: Words) -> str:
+    asked = words.resolved.job.run_dir
+    folder = words.file(asked, ("run_dir",)) if asked else words.resolved.names["runs"]
+    if any(character in folder for character in "%\\") or not folder.isprintable():
+        # Slurm gives % and the backslash a meaning of their own in file names (sbatch(1), filename pattern).
+        words.fault("HL213", f"run folders cannot lie in {folder!r}: `%` and `\\` mean something to Slurm", ("run_dir",),
+                    "choose another folder")  # fmt: skip
+    return os.path.normpath(folder)

@@ -1,0 +1,80 @@
+"""The environment of the training: steps that set software up, and variables in their order."""
+
+from __future__ import annotations
+
+import re
+
+from hpc_launch.plan.shape import Shape
+from hpc_launch.plan.types import Prelude, Variable
+from hpc_launch.plan.words import Words
+from hpc_launch.spec.merge import Path as KeyPath
+from hpc_launch.spec.origin import rule
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_SET_BY_LAUNCHERS = frozenset(
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK MASTER_ADDR MASTER_PORT "
+    "TORCHELASTIC_ERROR_FILE TORCHELASTIC_RUN_ID BASH_ENV ENV".split()
+)
+_SECRET = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD)$")
+
+
+def prelude(words: Words) -> tuple[Prelude, ...]:
+    """Files, modules, conda, venv: in this order, whatever the order in the file."""
+    env, resolved = words.resolved.job.environment, words.resolved
+    steps: list[Prelude] = []
+    for index, name in enumerate(env.source):
+        path: KeyPath = ("environment", "source", index)
+        steps.append(Prelude("source", (words.file(name, path),), resolved.origin(*path)))
+    for index, name in enumerate(env.modules):
+        path = ("environment", "modules", index)
+        if name.startswith("-"):
+            words.fault("HL209", f"`{name}` is no module", path, "list the modules to load, by name")
+        steps.append(Prelude("module", (words.static(name, path),), resolved.origin(*path)))
+    if env.conda is not None:
+        steps.append(Prelude("conda", (words.static(env.conda, ("environment", "conda")),),
+                             resolved.origin("environment", "conda")))  # fmt: skip
+    if env.venv is not None:
+        folder = words.file(env.venv, ("environment", "venv"))
+        steps.append(Prelude("venv", (folder,), resolved.origin("environment", "venv")))
+    return tuple(steps)
+
+
+def variables(words: Words, form: Shape) -> tuple[Variable, ...]:
+    """What the tool sets, then what the layers set; the later of two wins."""
+    job, resolved = words.resolved.job, words.resolved
+    result = [
+        Variable("PYTHONUNBUFFERED", ("1",), rule("a line of the log appears when it is printed")),
+    ]
+    if job.strategy != "none":
+        result.append(Variable("HPC_LAUNCH_STRATEGY", (job.strategy,), resolved.origin("strategy")))
+    if job.precision is not None:
+        result.append(Variable("HPC_LAUNCH_PRECISION", (job.precision,), resolved.origin("precision")))
+    threads = _threads(form)
+    if threads is not None:
+        result.append(Variable("OMP_NUM_THREADS", (str(threads),), rule("cores of a node / processes on it")))
+    if job.launcher.name == "torchrun":
+        # In all releases since 2.0 (torch/distributed/elastic/multiprocessing/api.py).
+        prefix = ("[rank${rank}]: ",)
+        result.append(Variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", prefix, rule("names the rank of each line")))
+    for name, value in job.env.items():
+        path: KeyPath = ("env", name)
+        if not _NAME.match(name):
+            words.fault("HL204", f"`{name}` cannot be the name of a variable", path, "letters, digits and `_`")
+            continue
+        if name in _SET_BY_LAUNCHERS or name.startswith(("SLURM_", "SBATCH_", "HPC_LAUNCH_")):
+            words.fault("HL204", f"`{name}` is set by the launcher or the scheduler", path, "leave it out")
+            continue
+        if _SECRET.search(name) and isinstance(value, str) and value:
+            words.fault("HL211", f"`{name}` looks like a secret and would stand in the script", path,
+                        f"list it: `secrets: [{name}]`, and set it in your shell")  # fmt: skip
+            continue
+        result = [variable for variable in result if variable.name != name]
+        text = None if value is None else words.text(value, path)
+        result.append(Variable(name, text, resolved.origin(*path)))
+    return tuple(result)
+
+
+def _threads(form: Shape) -> int | None:
+    if form.cpus_per_node is None:
+        return None
+    return max(form.cpus_per_node // form.node_class.threads_per_core // form.processes_per_node, 1)

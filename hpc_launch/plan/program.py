@@ -1,0 +1,84 @@
+"""What is started: the training's script, module or command, and its arguments as words."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from hpc_launch.plan.types import Program
+from hpc_launch.plan.words import Words
+from hpc_launch.spec.merge import Path as KeyPath
+from hpc_launch.spec.text import Text
+
+Line = tuple[Text, ...]
+
+
+def program(words: Words) -> Program | None:
+    """The program, or None with a finding where the job names none or several."""
+    job, resolved = words.resolved.job, words.resolved
+    named = [key for key in ("script", "module", "command") if getattr(job, key) is not None]
+    if len(named) != 1:
+        if not named:
+            words.fault("HL202", "the job names nothing to run", (), "add `script: train.py`, or `module:`/`command:`")
+        else:
+            both = " and ".join(f"`{key}`" for key in named)
+            words.fault("HL202", f"{both} both say what to run", (named[1],), "keep one of them")
+        return None
+    kind = named[0]
+    origin = resolved.origin(kind)
+    lines = tuple(_argument_lines(words))
+    first: tuple[Text, ...]
+    if job.script is not None:
+        first = ((words.file(job.script, ("script",)),),)
+    elif job.module is not None:
+        first = (words.text(job.module, ("module",)),)
+    else:
+        first = _command(words)
+    return Program(
+        kind=kind,  # type: ignore[arg-type]
+        words=first,
+        origin=origin,
+        argument_lines=lines,
+        arguments_origin=resolved.origin("args"),
+    )
+
+
+def _command(words: Words) -> tuple[Text, ...]:
+    command = words.resolved.job.command
+    if isinstance(command, str):
+        try:
+            split = shlex.split(command)
+        except ValueError as error:
+            words.fault("HL203", f"`command` cannot be split into words: {error}", ("command",), "close the quote")
+            split = []
+        parts = tuple(words.text(word, ("command",)) for word in split)
+    else:
+        parts = tuple(words.text(word, ("command", index)) for index, word in enumerate(command or ()))
+    if not parts:
+        words.fault("HL203", "`command` holds no word", ("command",))
+    return parts
+
+
+def _argument_lines(words: Words) -> Iterator[Line]:
+    args = words.resolved.job.args
+    if isinstance(args, list):
+        for index, value in enumerate(args):
+            yield (words.text(value, ("args", index)),)
+        return
+    for key, value in args.items():
+        path: KeyPath = ("args", key)
+        option = key if key.startswith("-") else f"--{key}"
+        if value is True:
+            yield ((option,),)
+        elif isinstance(value, list):
+            yield ((option,), *(_value(words, item, (*path, index)) for index, item in enumerate(value)))
+        elif value is not None and value is not False:
+            yield ((option,), _value(words, value, path))
+
+
+def _value(words: Words, value: Any, path: KeyPath) -> Text:
+    if isinstance(value, dict | list):
+        words.fault("HL212", "an argument's value is a word or a list of words", path, "for JSON write it in quotes")
+        return ("",)
+    return words.text(value, path)

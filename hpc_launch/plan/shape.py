@@ -1,0 +1,113 @@
+"""How large the job is: GPUs, processes, CPUs, memory and time for each node, from the job and the node's hardware."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from hpc_launch.base.findings import Finding
+from hpc_launch.sites.profile import NodeClass, Queue
+from hpc_launch.sites.resolved import Resolved
+from hpc_launch.spec.origin import Origin, rule
+
+
+class Shape(Struct, frozen=True):
+    """The job's size. Memory is MiB a node; None is 'not asked for'. Each value has its origin beside it."""
+
+    queue_name: str
+    queue: Queue
+    node_class: NodeClass
+    gpus_per_node: int
+    gpus_origin: Origin
+    processes_per_node: int
+    cpus_per_node: int | None
+    cpus_origin: Origin
+    memory: int | None
+    memory_origin: Origin
+    time_s: int | None
+    time_origin: Origin
+
+
+def shape(resolved: Resolved, findings: list[Finding]) -> Shape | None:
+    """The size of the job; None where the queue is not known, with a finding."""
+    found = _queue(resolved, findings)
+    if found is None:
+        return None
+    queue_name, queue = found
+    node_class = resolved.site.node_classes.get(queue.node_class)
+    if node_class is None:
+        place = resolved.site_origin("queues", queue_name, "node_class").place
+        known = ", ".join(resolved.site.node_classes)
+        findings.append(Finding("HL304", f"queue `{queue_name}` has no node class `{queue.node_class}`", place,
+                                f"node_classes has {known}"))  # fmt: skip
+        return None
+    gpus, gpus_origin = _gpus(resolved, node_class, queue, findings)
+    cpus, cpus_origin = _cpus(resolved, node_class, queue, gpus)
+    memory, memory_origin = _memory(resolved, queue_name, queue, node_class, cpus)
+    job = resolved.job
+    time_s, time_origin = job.time, resolved.origin("time")
+    if time_s is None:
+        time_s, time_origin = queue.default_time, resolved.site_origin("queues", queue_name, "default_time")
+    return Shape(
+        queue_name=queue_name,
+        queue=queue,
+        node_class=node_class,
+        gpus_per_node=gpus,
+        gpus_origin=gpus_origin,
+        processes_per_node=job.processes_per_node or max(gpus, 1),
+        cpus_per_node=cpus,
+        cpus_origin=cpus_origin,
+        memory=memory,
+        memory_origin=memory_origin,
+        time_s=time_s,
+        time_origin=time_origin,
+    )
+
+
+def _queue(resolved: Resolved, findings: list[Finding]) -> tuple[str, Queue] | None:
+    queues = resolved.site.queues
+    name = resolved.job.queue or resolved.site.default_queue or next(iter(queues), "")
+    if name in queues:
+        return name, queues[name]
+    asked = resolved.job.queue is not None
+    place = resolved.place("queue") if asked else resolved.site_origin("default_queue").place
+    hint = f"site {resolved.site.name} has {', '.join(queues)}" if queues else "the site profile lists no queue"
+    findings.append(Finding("HL302", f"site {resolved.site.name} has no queue `{name}`", place, hint))
+    return None
+
+
+def _gpus(resolved: Resolved, node: NodeClass, queue: Queue, findings: list[Finding]) -> tuple[int, Origin]:
+    job = resolved.job
+    if job.gpus is not None:
+        if job.gpus_per_node is not None:
+            findings.append(Finding("HL208", "`gpus` and `gpus_per_node` both stand here", resolved.place("gpus"),
+                                    "keep one of them"))  # fmt: skip
+        if job.gpus % job.nodes:
+            findings.append(Finding("HL208", f"{job.gpus} GPUs do not spread evenly over {job.nodes} nodes",
+                                    resolved.place("gpus"), "say `gpus_per_node`"))  # fmt: skip
+        return job.gpus // job.nodes, resolved.origin("gpus")
+    if job.gpus_per_node is not None:
+        return job.gpus_per_node, resolved.origin("gpus_per_node")
+    return node.gpus, resolved.site_origin("node_classes", queue.node_class, "gpus")
+
+
+def _cpus(resolved: Resolved, node: NodeClass, queue: Queue, gpus: int) -> tuple[int | None, Origin]:
+    if resolved.job.cpus_per_node is not None:
+        return resolved.job.cpus_per_node, resolved.origin("cpus_per_node")
+    if node.gpus and 0 < gpus < node.gpus and not queue.exclusive:
+        return max(node.cpus * gpus // node.gpus, 1), rule(f"{gpus} of {node.gpus} GPUs' share of {node.cpus} CPUs")
+    return node.cpus, resolved.site_origin("node_classes", queue.node_class, "cpus")
+
+
+def _memory(
+    resolved: Resolved, queue_name: str, queue: Queue, node: NodeClass, cpus: int | None
+) -> tuple[int | None, Origin]:
+    if resolved.job.memory is not None:
+        return resolved.job.memory, resolved.origin("memory")
+    origin = resolved.site_origin("queues", queue_name, "memory")
+    if queue.memory == "all" or (queue.exclusive and queue.memory != "omit"):
+        return 0, origin
+    if queue.memory == "share" and node.memory is not None and cpus is not None:
+        if cpus >= node.cpus:
+            return node.memory, resolved.site_origin("node_classes", queue.node_class, "memory")
+        return node.memory * cpus // node.cpus, rule(f"{cpus} of {node.cpus} CPUs' share of the node's memory")
+    return None, origin

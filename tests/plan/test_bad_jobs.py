@@ -1,0 +1,163 @@
+"""Bad job files: each is refused with its code, place and a hint, all faults at once, and nothing is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.base.errors import Refused
+from hpc_launch.drive.prepare import all_findings, make_ready
+
+SITE = """\
+name: here
+scheduler: slurm
+account: {pattern: 'proj\\d+'}
+node_classes:
+  gpu: {cpus: 32, memory: 128G, gpus: 4, gpu_type: a100}
+default_queue: gpu
+queues:
+  gpu:
+    partition: gpu
+    node_class: gpu
+    limits: [{nodes: 1-4, time: 24:00:00}, {nodes: 5-8, time: 2:00:00}]
+"""
+GOOD = "name: x\nsite: here\nnodes: 2\ntime: 24:00:00\nscript: train.py\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    sites = tmp_path / "sites"
+    sites.mkdir()
+    (sites / "here.yaml").write_text(SITE)
+    monkeypatch.setenv("HPC_LAUNCH_SITE_PATH", str(sites))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("HPC_LAUNCH_HOME", str(tmp_path / "runs"))
+    monkeypatch.delenv("HPC_LAUNCH_SITE", raising=False)
+    (tmp_path / "train.py").write_text("")
+    return tmp_path
+
+
+def findings(folder: Path, text: str, *sets: str) -> list[tuple[str, int | None]]:
+    job = folder / "job.yaml"
+    job.write_text(text)
+    found = [f for f in all_findings(job, sets=sets) if f.severity == "error"]
+    for finding in found:
+        assert finding.hint, finding
+        assert finding.place is not None, finding
+    assert not (folder / "runs").exists()
+    return [(finding.code, finding.place.line if finding.place else None) for finding in found]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("nodse: 2\n", [("HL010", 6)]),
+        ("gpus_per_node: four\n", [("HL011", 6)]),
+        ("env:\n\tA: 1\n", [("HL004", 7)]),
+        ("nodes: 3\n", [("HL003", 6)]),
+        ("gpus_per_node: 5\n", [("HL401", 6)]),
+        ("cpus_per_node: 33\n", [("HL404", 6)]),
+        ("memory: 1T\n", [("HL405", 6)]),
+        ("queue: gpuu\n", [("HL302", 6)]),
+        ("gpus: 3\n", [("HL208", 6)]),
+        ("module: a.b\n", [("HL202", 6)]),
+        ("account: other\n", [("HL303", 6)]),
+        ("env: {'A B': 1, RANK: 0, SLURM_X: 1}\n", [("HL204", 6)] * 3),
+        ("env: {WANDB_API_KEY: abc}\n", [("HL211", 6)]),
+        ("args: {out: '${run.dri}/x'}\n", [("HL206", 6)]),
+        ("workdir: ${run.dir}\n", [("HL207", 6)]),
+        ("run_dir: /scratch/100%\n", [("HL213", 6)]),
+        ("launcher: mpirun\n", [("HL013", 6)]),
+        ("container: image.sif\n", [("HL490", 6)]),
+        ("sbatch: {nodes: 3}\n", [("HL411", 6)]),
+        ("sbatch: {comment: 'a\"b'}\n", [("HL412", 6)]),
+        ("checkpoint: {signal_before: 2d}\n", [("HL403", 6)]),
+        ("command: 'echo \"x'\n", [("HL202", 6)]),
+        ("args: {x: {y: 1}}\n", [("HL212", 6)]),
+        ("environment: {venv: /nowhere/venv}\n", [("HL201", 6)]),
+    ],
+)
+def test_a_fault_is_found_where_it_stands(folder: Path, change: str, expected: list[tuple[str, int]]) -> None:
+    assert findings(folder, GOOD + change) == expected
+
+
+def test_all_faults_are_reported_at_once(folder: Path) -> None:
+    text = GOOD.replace("train.py", "missing.py") + "queue: gpu\nnods: 1\n"
+    assert [code for code, _ in findings(folder, text)] == ["HL010"]
+    text = GOOD.replace("train.py", "missing.py").replace("nodes: 2", "nodes: 9") + "gpus_per_node: 8\n"
+    assert sorted(code for code, _ in findings(folder, text)) == ["HL201", "HL401", "HL407"]
+
+
+def test_a_misspelt_key_names_its_neighbour(folder: Path) -> None:
+    (folder / "job.yaml").write_text(GOOD + "nodse: 3\n")
+    (finding,) = all_findings(folder / "job.yaml")
+    assert "nodes" in (finding.hint or "") + finding.message
+
+
+def test_an_unknown_site_is_refused(folder: Path) -> None:
+    assert findings(folder, GOOD.replace("here", "hree")) == [("HL301", 2)]
+    with pytest.raises(Refused, match="HL300"):
+        make_ready_without_site(folder)
+
+
+def make_ready_without_site(folder: Path) -> None:
+    (folder / "job.yaml").write_text(GOOD.replace("site: here\n", ""))
+    make_ready(folder / "job.yaml")
+
+
+def test_time_over_the_limit_depends_on_the_nodes(folder: Path) -> None:
+    assert findings(folder, GOOD) == []
+    assert findings(folder, GOOD.replace("nodes: 2", "nodes: 5")) == [("HL402", 4)]
+    assert findings(folder, GOOD.replace("24:00:00", "24:00:01")) == [("HL402", 4)]
+
+
+def test_an_unquoted_walltime_means_hours(folder: Path) -> None:
+    (folder / "job.yaml").write_text(GOOD)
+    ready = make_ready(folder / "job.yaml")
+    assert ready.plan.time_limit_s == 24 * 3600
+    assert "#SBATCH --time=1-00:00:00 " in ready.script
+
+
+def test_a_broken_override_is_refused(folder: Path) -> None:
+    assert findings(folder, GOOD, "nodes") == [("HL020", None)]
+    assert findings(folder, GOOD, "nodse=2") == [("HL010", None)]
+    assert findings(folder, GOOD, "nodes=two") == [("HL011", None)]
+
+
+def test_a_missing_secret_is_refused_before_anything_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hpc_launch.drive.attempts import first_attempt
+
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    (folder / "job.yaml").write_text(GOOD + "secrets: [HF_TOKEN]\n")
+    ready = make_ready(folder / "job.yaml")
+    with pytest.raises(Refused, match="HL210"):
+        first_attempt(ready, ())
+    secrets = folder / "config" / "hpc-launch" / "secrets.env"
+    secrets.parent.mkdir(parents=True)
+    secrets.write_text("# mine\nHF_TOKEN=hf_x=y\n")
+    secrets.chmod(0o644)
+    with pytest.raises(Refused, match="HL214"):
+        first_attempt(ready, ())
+    secrets.chmod(0o600)
+    prepared = first_attempt(ready, ())
+    assert prepared.secrets == {"HF_TOKEN": "hf_x=y"}
+    assert "hf_x" not in prepared.script + prepared.resolved_yaml + prepared.job_yaml + repr(prepared)
+
+
+def test_the_users_overlay_lies_between_site_and_job(folder: Path) -> None:
+    overlay = folder / "config" / "hpc-launch" / "user.yaml"
+    overlay.parent.mkdir(parents=True)
+    overlay.write_text("defaults: {nodes: 3}\nsites: {here: {account: proj7, env: {A: user, B: user}}}\n")
+    (folder / "job.yaml").write_text(GOOD.replace("nodes: 2\n", "") + "env: {B: job}\n")
+    ready = make_ready(folder / "job.yaml", sets=["env.C=set"])
+    assert ready.plan.nodes == 3
+    assert "--account=proj7" in ready.script
+    exports = [line.split("#")[0].strip() for line in ready.script.splitlines() if line.startswith("export ")]
+    assert [line for line in exports if line.startswith(("export A", "export B", "export C"))] == [
+        "export A=user",
+        "export B=job",
+        "export C=set",
+    ]
+    overlay.write_text("default: {nodes: 3}\n")
+    assert findings(folder, GOOD) == [("HL010", 1)]
