@@ -1,0 +1,73 @@
+"""The whole script for each branch of the templates, against its golden file, and against ShellCheck."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.base.findings import errors
+from hpc_launch.base.resources import shipped
+from hpc_launch.launch.render import render
+from hpc_launch.plan.build import build
+from hpc_launch.plan.types import LaunchPlan
+from hpc_launch.sites import machine
+from hpc_launch.sites.load import load
+
+HERE = Path(__file__).parent
+CASES = sorted(path.stem for path in (HERE / "cases").glob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def _known_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A golden script must not show the machine that it was made on."""
+    monkeypatch.setenv("HPC_LAUNCH_SITE_PATH", str(HERE / "sites"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("HPC_LAUNCH_HOME", "/home/alice/runs")
+    monkeypatch.setattr(machine, "_gpus", lambda: 4)
+    monkeypatch.setattr(machine, "_cpus", lambda: 16)
+
+
+def plan_of(case: str) -> LaunchPlan:
+    loaded = load(HERE / "cases" / f"{case}.yaml", job_folder="/home/alice/project")
+    plan, findings = build(loaded.resolved)
+    assert not errors(findings), [str(finding) for finding in findings]
+    assert plan is not None
+    return plan
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_script_is_the_golden_one(case: str, request: pytest.FixtureRequest) -> None:
+    script = render(plan_of(case))
+    golden = HERE / "expected" / f"{case}.sh"
+    if request.config.getoption("--update-golden"):
+        golden.write_bytes(script.encode())
+    assert script.encode() == golden.read_bytes()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_plan_gives_the_same_bytes(case: str) -> None:
+    assert render(plan_of(case)) == render(plan_of(case))
+
+
+def test_shellcheck_finds_nothing_in_any_golden_script() -> None:
+    scripts = sorted((HERE / "expected").glob("*.sh"))
+    assert {path.stem for path in scripts} == set(CASES)
+    checked = subprocess.run(
+        [str(Path(sys.executable).with_name("shellcheck")), *scripts], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_golden_scripts_cover_every_branch_of_the_templates() -> None:
+    """Each line of each template that reaches a script as it stands is in one of the golden scripts."""
+    everything = "\n".join(path.read_text() for path in sorted((HERE / "expected").glob("*.sh")))
+    missing = []
+    for template in sorted(shipped("slurm_templates").rglob("*.j2")):
+        for line in template.read_text().splitlines():
+            fixed = line.strip()
+            if fixed and not any(mark in fixed for mark in ("{%", "{{", "<#")) and fixed not in everything:
+                missing.append(f"{template.name}: {fixed}")
+    assert not missing
