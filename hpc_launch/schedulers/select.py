@@ -1,0 +1,19 @@
+"""Which scheduler a site has, by the word in its profile. Each is imported only when it is asked for."""
+
+from __future__ import annotations
+
+from hpc_launch.base.errors import UsageError
+from hpc_launch.schedulers.api import Scheduler
+
+
+def scheduler_for(kind: str) -> Scheduler:
+    """The scheduler that a site profile calls `slurm` or `local`. Raises UsageError for any other word."""
+    if kind == "slurm":
+        from hpc_launch.schedulers.slurm.scheduler import SlurmScheduler
+
+        return SlurmScheduler()
+    if kind == "local":
+        from hpc_launch.schedulers.local.scheduler import LocalScheduler
+
+        return LocalScheduler()
+    raise UsageError(f"there is no scheduler {kind!r}", "a site's scheduler is `slurm` or `local`")

@@ -1,0 +1,69 @@
+"""Slurm as a scheduler (schedulers/api.py)."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from hpc_launch.base.errors import Unreachable
+from hpc_launch.schedulers.api import JobRecord, Submission
+from hpc_launch.schedulers.slurm import commands, sources
+from hpc_launch.schedulers.slurm.cache import shared_answer
+
+FIND_DAYS = 2
+"""How far back a job is looked for by its name: an intent without an answer is looked up by the next command."""
+
+_OVER = re.compile(r"invalid job id|already completing or completed", re.IGNORECASE)
+
+
+class SlurmScheduler:
+    """Submits and follows jobs through Submitit's executor and jobs. Submitit is imported when that is done."""
+
+    def submit(self, submission: Submission) -> str:
+        from hpc_launch.schedulers.slurm import bridge
+
+        job = bridge.submit(submission)
+        now = time.time()
+        # sbatch's answer is the controller's: the next question need not be asked at once for this job's sake.
+        shared_answer().note(
+            JobRecord(job.job_id, "PENDING", "squeue", as_of=now, name=submission.job_name, submitted=now, restarts=0)
+        )
+        return job.job_id
+
+    def test_only(self, submission: Submission) -> str:
+        from hpc_launch.schedulers.slurm import bridge
+
+        with tempfile.TemporaryDirectory(prefix="hpc-launch-") as folder:
+            return bridge.trial(submission, Path(folder))
+
+    def find(self, job_name: str) -> list[JobRecord]:
+        # Asked now, whenever it was asked last; what it says is shared, so that the next poll need not ask.
+        jobs = shared_answer().everything(sources.ask)
+        found = {record.job_id: record for record in jobs if record.name == job_name}
+        try:
+            accounted = sources.from_sacct(f"--name={job_name}", f"--starttime=now-{FIND_DAYS}days")
+        except Unreachable:
+            accounted = []  # no accounting here, or none now: what the controller remembers has to do
+        for record in accounted:
+            if record.name == job_name:
+                found.setdefault(record.job_id, record)
+        return [record for record in found.values() if not _rejected(record)]
+
+    def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
+        from hpc_launch.schedulers.slurm import bridge
+
+        ids = list(job_ids)
+        return bridge.follow(ids, fresh=fresh) if ids else {}
+
+    def cancel(self, job_id: str) -> None:
+        answer = commands.run(["scancel", job_id])
+        if answer.code != 0 and not _OVER.search(answer.last_line):
+            raise Unreachable(f"scancel: {answer.last_line}")
+
+
+def _rejected(record: JobRecord) -> bool:
+    """Whether this is what a refused submission leaves behind: failed, of no length, and never on a node."""
+    return record.state == "FAILED" and record.nodes is None and record.started == record.ended

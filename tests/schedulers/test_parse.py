@@ -1,0 +1,154 @@
+"""What Slurm 22.05.8 printed for known jobs (captured/), and whatever else it might print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpc_launch.schedulers.api import JobRecord
+from hpc_launch.schedulers.slurm import parse
+
+CAPTURED = Path(__file__).with_name("captured")
+NOW = 1795254480.0
+
+
+def captured(name: str) -> dict[str, JobRecord]:
+    read = {"squeue": parse.squeue, "sacct": parse.sacct, "scontrol": parse.scontrol}[name]
+    return {record.job_id: record for record in read((CAPTURED / f"{name}.txt").read_text(), NOW)}
+
+
+def ends(records: dict[str, JobRecord], *job_ids: str) -> list[tuple[str, int | None, int | None]]:
+    return [(records[one].state, records[one].exit_code, records[one].signal) for one in job_ids]
+
+
+def test_squeue() -> None:
+    jobs = captured("squeue")
+    assert len(jobs) == 16
+    assert jobs["1"].name == "a b|c=d UserId=x"
+    assert (jobs["1"].submitted, jobs["1"].started, jobs["1"].ended) == (1795254463, 1795254463, 1795254464)
+    assert ends(jobs, "1", "2", "3") == [("COMPLETED", 0, None), ("FAILED", 137, None), ("FAILED", None, 9)]
+    # The start and end of a job that waits, and the end of one that runs, are guesses of the scheduler.
+    assert (jobs["9"].started, jobs["9"].ended, jobs["11"].ended) == (None, None, None)
+    assert jobs["9"].reason == "launch failed requeued held"
+    assert (jobs["10"].state, jobs["10"].restarts, jobs["10"].exit_code) == ("PENDING", 1, None)
+    assert {"6+0", "6+1", "8_[0,2,4,6,8%2]"} <= set(jobs)
+    assert jobs["11"].nodes == "n4"
+
+
+def test_sacct() -> None:
+    jobs = captured("sacct")
+    assert jobs["1"].name == "a b|c=d UserId=x"
+    assert (jobs["1"].exit_code, jobs["1"].derived_exit_code) == (0, 7)
+    assert jobs["1"].steps == (("batch", "COMPLETED", "0:0"), ("0", "FAILED", "7:0"))
+    assert ends(jobs, "3", "12", "5_3") == [("FAILED", None, 9), ("CANCELLED", None, None), ("FAILED", 3, None)]
+    assert (jobs["11"].state, jobs["11"].ended) == ("RUNNING", None)
+    assert (jobs["10"].state, jobs["10"].ended_for_good) == ("REQUEUED", False)
+    assert jobs["13"].nodes is None
+
+
+def test_scontrol() -> None:
+    jobs = captured("scontrol")
+    assert jobs["1"].name == "a b|c=d UserId=x"
+    assert jobs["6+1"].name == "het"
+    assert ends(jobs, "1", "2", "12") == [("COMPLETED", 0, None), ("FAILED", 137, None), ("CANCELLED", None, 15)]
+    assert (jobs["10"].state, jobs["10"].restarts, jobs["10"].nodes) == ("PENDING", 1, None)
+    assert {"5_0", "8_[0,2,4,6,8%2]"} <= set(jobs)
+    assert jobs["11"].nodes == "n4"
+
+
+HEADER = "JobID|State|ExitCode|DerivedExitCode|Submit|Start|End|NodeList|Reason|JobName\n"
+
+
+def test_the_newest_row_of_a_requeued_job_counts() -> None:
+    text = HEADER + (
+        "32|PREEMPTED|0:0|0:0|100|101|106|n[1-2]|None|run\n32.batch|CANCELLED|0:15||101|101|106|n1||batch\n"
+        "32|COMPLETED|0:0|0:0|106|128|132|n[1-2]|BeginTime|run\n32.batch|COMPLETED|0:0||128|128|132|n1||batch\n"
+    )
+    (job,) = parse.sacct(text, NOW)
+    assert (job.state, job.restarts, job.submitted) == ("COMPLETED", 1, 106)
+    assert job.steps == (("batch", "COMPLETED", "0:0"),)
+
+
+def test_an_end_without_its_time_is_not_believed() -> None:
+    assert parse.sacct(HEADER + "53|FAILED|0:0|0:0|100|100|Unknown|n1|None|nodbd\n", NOW) == []
+
+
+def test_a_zero_exit_code_of_a_job_that_did_not_complete_is_not_believed() -> None:
+    (job,) = parse.sacct(HEADER + "27|TIMEOUT|0:0|0:0|100|100|200|n1|None|late\n", NOW)
+    assert (job.exit_code, job.signal) == (None, None)
+
+
+def test_an_older_job_that_had_the_same_id_is_no_restart() -> None:
+    text = HEADER + "7|COMPLETED|0:0|0:0|100|100|200|n1|None|other\n7|FAILED|1:0|0:0|900|900|950|n1|None|mine\n"
+    (job,) = parse.sacct(text, NOW)
+    assert (job.name, job.state, job.restarts) == ("mine", "FAILED", 0)
+
+
+def test_newer_columns_are_asked_for_where_sacct_knows_them() -> None:
+    assert "Restarts" not in parse.sacct_columns("Account  State\nJobName")
+    assert parse.sacct_columns("JobID Restarts State")[-2:] == ("Restarts", "JobName")
+    header = HEADER.replace("JobName", "Restarts|JobName")
+    (job,) = parse.sacct(header + "9|RUNNING|0:0|0:0|100|100|Unknown|n1|None|3|x\n", NOW)
+    assert job.restarts == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "state"), [("CANCELLED by 1000", "CANCELLED"), ("CANCELLED+", "CANCELLED"), ("", "UNKNOWN")]
+)
+def test_states(text: str, state: str) -> None:
+    assert parse.base_state(text) == state
+
+
+def test_times() -> None:
+    assert parse.epoch("1795254463") == 1795254463
+    assert all(parse.epoch(text) is None for text in ("Unknown", "None", "N/A", "", "0", "²"))
+    iso = parse.epoch("2026-11-20T12:22:27")
+    assert iso is not None
+    assert 1795000000 < iso < 1796000000
+
+
+def test_an_id_is_answered_by_the_row_that_stands_for_it() -> None:
+    jobs = captured("squeue").values()
+
+    def answer(job_id: str) -> str | None:
+        record = parse.pick(job_id, jobs)
+        return record.job_id if record else None
+
+    assert answer("8_4") == "8_[0,2,4,6,8%2]"
+    assert answer("8_5") is None
+    assert answer("8") == "8_[0,2,4,6,8%2]"
+    assert answer("6") == "6+0"
+    assert answer("5_1") == "5_1"
+    assert answer("5") == "5_1"  # failed, where 5_0 completed
+    assert answer("99") is None
+
+
+@given(st.integers(0, 3000), st.integers(0, 3000), st.integers(1, 9), st.integers(0, 4000))
+def test_ranges(first: int, length: int, step: int, index: int) -> None:
+    row = f"12_[{first}-{first + length}:{step},9000%5]"
+    assert parse.covers(row, f"12_{index}") == (index in range(first, first + length + 1, step))
+    assert parse.covers(row, "12_9000")
+    assert not parse.covers(row, f"13_{index}")
+
+
+FIELD = st.text(st.characters(blacklist_characters="\n"), max_size=30) | st.sampled_from(
+    ["12", "12_3", "12+0", "12_[1-3%2]", "12.batch", "RUNNING", "FAILED", "0:9", "1:0", "N/A", "1795254463", "9" * 30]
+)
+
+
+@given(st.lists(st.lists(FIELD, max_size=12).map("|".join), max_size=6).map("\n".join))
+def test_nothing_that_slurm_prints_is_too_odd(text: str) -> None:
+    for records in (parse.squeue(text, NOW), parse.sacct(HEADER + text, NOW), parse.sacct(text, NOW)):
+        for record in records:
+            assert parse.JOB_ID.fullmatch(record.job_id)
+            assert parse.pick(record.job_id, records) is not None
+    parse.scontrol("JobId=1 JobName=" + text, NOW)
+
+
+@given(st.text(st.characters(blacklist_categories=["Cc", "Cs", "Zl", "Zp"], blacklist_characters="\x85"), max_size=60))
+def test_a_name_comes_back_as_it_is(name: str) -> None:
+    line = f"7|RUNNING|None|0|0|1795254463|1795254463|N/A|n1|{name}|"
+    assert [record.name for record in parse.squeue(line, NOW)] == [name]

@@ -1,0 +1,213 @@
+"""What the bridge relies on in Submitit, and that nothing but the bridge submits."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import submitit
+from submitit.core import core, utils
+from submitit.slurm.slurm import SlurmInfoWatcher
+
+from hpc_launch.base.errors import SubmitRefused, SubmitUnknown
+from hpc_launch.schedulers.api import Submission
+from hpc_launch.schedulers.slurm import bridge
+
+PACKAGE = Path(bridge.__file__).parents[2]
+SCRIPT = '#!/bin/bash\necho "ünï → 100%"\n'
+
+
+def parameters(function: Any) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+def test_the_hooks_are_what_they_were() -> None:
+    executor = submitit.SlurmExecutor
+    assert parameters(executor._submit_command) == ["self", "command"]
+    assert parameters(executor._make_submission_file_text) == ["self", "command", "uid"]
+    assert parameters(executor._make_submission_command) == ["self", "submission_file_path"]
+    assert parameters(executor._get_job_id_from_submission_command) == ["string"]
+    assert parameters(executor._num_tasks) == ["self"]
+    assert parameters(submitit.SlurmJob) == ["folder", "job_id", "tasks"]
+    assert parameters(SlurmInfoWatcher.get_info) == ["self", "job_id", "mode"]
+    assert parameters(SlurmInfoWatcher.update) == ["self"]
+    assert {"_registered", "_finished", "_info_dict", "_num_calls"} <= set(vars(SlurmInfoWatcher(delay_s=1)))
+    assert issubclass(utils.FailedJobError, Exception)
+
+
+def test_submit_command_calls_the_hooks_in_this_order() -> None:
+    source = inspect.getsource(core.PicklingExecutor._submit_command)
+    calls = re.findall(r"self\.(_make\w+|_get\w+|_num\w+|job_class)", source)
+    assert calls == [
+        "_make_submission_file_text",
+        "_make_submission_command",
+        "_get_job_id_from_submission_command",
+        "_num_tasks",
+        "job_class",
+    ]
+
+
+def test_the_watcher_is_our_own() -> None:
+    assert isinstance(bridge.ScriptJob.watcher, bridge.Watcher)
+    assert submitit.SlurmJob.watcher is not bridge.ScriptJob.watcher
+
+
+def test_results_are_closed(tmp_path: Path) -> None:
+    job = bridge.ScriptJob(tmp_path, "12")
+    for method in (job.result, job.results, job.exception):
+        with pytest.raises(NotImplementedError):
+            method()
+    assert job.record is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_import_prints_nothing_and_sets_no_log_handler() -> None:
+    program = (
+        "import hpc_launch.schedulers.slurm.bridge, logging; "
+        "logging.getLogger('submitit').info('noise'); "
+        "assert not logging.getLogger('submitit').handlers"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_the_seam_is_light() -> None:
+    program = (
+        "import sys; from hpc_launch.schedulers import api, select; select.scheduler_for('slurm'); "
+        "select.scheduler_for('local'); print(*{'submitit', 'cloudpickle', 'jinja2', 'click'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("printed", "job_id"),
+    [
+        ("123", "123"),
+        ("123;west", "123"),
+        (b"123\n", "123"),
+        ("Welcome!\nQuota: 55\n--> ok\n123;west\nBye", "123"),
+        ("--> checks\nSubmitted batch job 77 on cluster west", "77"),
+        ("12 jobs left\n99", "99"),
+    ],
+)
+def test_the_job_id(printed: str | bytes, job_id: str) -> None:
+    assert bridge.ScriptExecutor._get_job_id_from_submission_command(printed) == job_id
+
+
+@pytest.mark.parametrize("printed", ["", "ok", "job 12", "12 jobs left", "²"])
+def test_no_job_id(printed: str) -> None:
+    with pytest.raises(bridge.NoJobIdError):
+        bridge.ScriptExecutor._get_job_id_from_submission_command(printed)
+
+
+@pytest.fixture
+def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of programs that stand for Slurm's, first on PATH; `sbatch` is a test's own to write."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    write_program(programs / "srun", "exit 1")
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    return programs
+
+
+def write_program(path: Path, body: str) -> None:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def submission(tmp_path: Path, **more: Any) -> Submission:
+    folder = tmp_path / "run 100% \"'$x"
+    folder.mkdir()
+    return Submission(SCRIPT, folder, "tiny.a1b2.1", **more)
+
+
+def test_what_sbatch_gets(fake_slurm: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    body = f'printf "%s\\n" "$@" > {tmp_path}/args; env > {tmp_path}/env; shift 4; cp "$2" {tmp_path}/seen; echo 41'
+    write_program(fake_slurm / "sbatch", body)
+    one = submission(tmp_path, options=("--exclude=n3",), environment={"TOKEN": "t"})
+    job = bridge.submit(one)
+    assert job.job_id == "41"
+    arguments = (tmp_path / "args").read_text().splitlines()
+    log = str(one.folder / "batch.log").replace("%", "%%")
+    assert arguments[:5] == [
+        *("--parsable", "--job-name=tiny.a1b2.1", f"--output={log}", "--open-mode=append", "--exclude=n3")
+    ]
+    assert arguments[6] == str(one.folder)
+    assert len(arguments) == 7
+    assert (tmp_path / "seen").read_bytes() == SCRIPT.encode()
+    assert "TOKEN=t\n" in (tmp_path / "env").read_text()
+    assert [path.name for path in (one.folder / "submitit").iterdir()] == ["41_submission.sh"]
+    # A second process takes it up again by folder and id alone.
+    assert bridge.ScriptJob(one.folder / "submitit", "41").paths.submission_file.read_bytes() == SCRIPT.encode()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_failing_sbatch_prints_nothing_of_its_own(
+    fake_slurm: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_program(fake_slurm / "sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid qos' >&2; exit 1")
+    one = submission(tmp_path)
+    with pytest.raises(SubmitRefused, match="Invalid qos"):
+        bridge.submit(one)
+    assert list((one.folder / "submitit").iterdir()) == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_hanging_sbatch_is_ended(fake_slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge, "SUBMIT_TIMEOUT_S", 1)
+    monkeypatch.setattr(bridge, "KILL_AFTER_S", 1)
+    write_program(fake_slurm / "sbatch", "trap '' TERM; while :; do sleep 0.1; done")
+    with pytest.raises(SubmitUnknown, match="before it gave an answer"):
+        bridge.submit(submission(tmp_path))
+
+
+def test_a_success_without_an_id_is_open(fake_slurm: Path, tmp_path: Path) -> None:
+    write_program(fake_slurm / "sbatch", "echo thank you")
+    with pytest.raises(SubmitUnknown, match="thank you"):
+        bridge.submit(submission(tmp_path))
+
+
+def test_without_slurm_nothing_is_submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(SubmitRefused) as refused:
+        bridge.submit(submission(tmp_path))
+    assert "login nodes" in (refused.value.hint or "")
+
+
+def test_the_variables_of_this_process_come_back(
+    fake_slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SBATCH_PARTITION", "p")
+    write_program(fake_slurm / "sbatch", '[ -z "$SBATCH_PARTITION" ] && echo 5')
+    before = dict(os.environ)
+    assert bridge.submit(submission(tmp_path, environment={"TOKEN": "t"})).job_id == "5"
+    assert dict(os.environ) == before
+
+
+STARTS_PROGRAMS = re.compile(r"\bsubprocess\b|\bos\.(exec|spawn|posix_spawn|system|popen)|\bcommands\b")
+
+
+def commands_in(path: Path) -> set[str]:
+    """Slurm's commands that stand as a word of their own, or before an option, in a module that can start programs."""
+    text = path.read_text()
+    if not STARTS_PROGRAMS.search(text):
+        return set()
+    texts = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)]
+    words = [value.split()[:2] for value in texts if isinstance(value, str) and value.split()]
+    alone = {first for first, *rest in words if not rest or rest[0].startswith("-")}
+    return alone & {"sbatch", "srun", "salloc", "squeue", "sacct", "scontrol", "scancel", "sinfo"}
+
+
+def test_only_the_bridge_runs_sbatch_and_only_its_package_asks_slurm() -> None:
+    found = {path.relative_to(PACKAGE): commands_in(path) for path in PACKAGE.rglob("*.py")}
+    assert [path for path, commands in found.items() if "sbatch" in commands] == [Path("schedulers/slurm/bridge.py")]
+    assert {path.parent for path, commands in found.items() if commands} == {Path("schedulers/slurm")}

@@ -1,0 +1,141 @@
+"""What is made of Slurm's words: refusals, reasons, and the variables that its commands see."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpc_launch.base.errors import SubmitRefused, SubmitUnknown
+from hpc_launch.schedulers.slurm.environment import query_environment, submission_environment
+from hpc_launch.schedulers.slurm.reasons import advice, never
+from hpc_launch.schedulers.slurm.refusal import classify
+
+FAILED = "sbatch: error: Batch job submission failed: "
+
+
+@pytest.mark.parametrize(
+    ("code", "errors"),
+    [
+        (1, FAILED + "Socket timed out on send/recv operation"),
+        (1, FAILED + "Unable to contact slurm controller (connect failure)"),
+        (1, FAILED + "Zero Bytes were transmitted or received"),
+        (1, "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying\n" + FAILED + "Broken pipe"),
+        (124, ""),
+        (137, FAILED + "Invalid partition name specified"),
+        (143, ""),
+        (-9, ""),
+        (1, ""),
+        (1, "--> the site's wrapper gave up"),
+        (0, ""),
+    ],
+)
+def test_a_job_may_have_been_taken(code: int, errors: str) -> None:
+    assert isinstance(classify(code, "", errors), SubmitUnknown)
+
+
+@pytest.mark.parametrize(
+    ("code", "errors", "said", "hint"),
+    [
+        (1, FAILED + "Invalid account or account/partition combination specified", "Invalid account", "sacctmgr"),
+        (1, FAILED + "Invalid qos specification", "Invalid qos", "sacctmgr"),
+        (1, FAILED + "Requested time limit is invalid (missing or exceeds some limit)", "time limit", "sinfo"),
+        (
+            1,
+            "sbatch: error: You must name a project.\n" + FAILED + "Unspecified error",
+            "You must name a project.",
+            None,
+        ),
+        (255, "sbatch: unrecognized option '--nosuch'\nTry \"sbatch --help\" for more", "--nosuch", "--help"),
+        (1, "sbatch: error: Unable to open file /x", "Unable to open file /x", "file system"),
+        (127, "timeout: failed to run command 'sbatch': No such file or directory", "sbatch", "login nodes"),
+    ],
+)
+def test_slurm_said_no(code: int, errors: str, said: str, hint: str | None) -> None:
+    error = classify(code, "", errors)
+    assert isinstance(error, SubmitRefused)
+    assert said in str(error)
+    assert hint is None or hint in (error.hint or "")
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "JobHeldUser",
+        "(JobHeldAdmin)",
+        "launch failed requeued held",
+        "launch_failed_requeued_held",
+        "job_requeued_in_held_state",
+        "DependencyNeverSatisfied",
+        "PartitionTimeLimit",
+        "BadConstraints",
+        "InvalidQOS",
+        "AssocMaxWallDurationPerJobLimit",
+        "AssocMaxGRESPerJob",
+        "QOSMaxCpuPerJobLimit",
+        "QOSMaxNodePerJobLimit",
+        "QOSMinGRES",
+        "AssocGrpCPUMinutesLimit",
+        "QOSGrpGRESMinutes",
+    ],
+)
+def test_reasons_that_need_a_person(reason: str) -> None:
+    found = never(reason, "12")
+    assert found is not None
+    assert found.meaning.endswith(".")
+    assert "{" not in str(found)
+    assert str(found).count(".") >= 2
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        None,
+        "",
+        "None",
+        "Priority",
+        "Resources",
+        "Dependency",
+        "BeginTime",
+        "ReqNodeNotAvail, UnavailableNodes:n[1-2]",
+        "QOSMaxJobsPerUserLimit",
+        "AssocGrpCPURunMinutesLimit",
+        "AssocGrpGRES",
+        "QOSGrpNodeLimit",
+        "SomethingNew",
+    ],
+)
+def test_reasons_that_pass(reason: str | None) -> None:
+    assert never(reason) is None
+
+
+def test_a_word_on_what_may_take_long() -> None:
+    found = advice("ReqNodeNotAvail, UnavailableNodes:n[1-2]")
+    assert found is not None
+    assert not found.never
+    assert "sinfo -R" in found.action
+
+
+def test_what_leaks_is_left_out() -> None:
+    base = {
+        "PATH": "/bin",
+        "SLURM_CONF": "/etc/slurm.conf",
+        "SLURM_CLUSTERS": "west",
+        "SLURM_JOB_ID": "7",
+        "SLURM_MEM_PER_NODE": "1",
+        "SLURMD_NODENAME": "n1",
+        "SBATCH_PARTITION": "p",
+        "SRUN_CPUS_PER_TASK": "2",
+        "SALLOC_PARTITION": "p",
+        "PMI_RANK": "0",
+        "PMI2_RANK": "0",
+        "PMIX_ID": "0",
+        "SQUEUE_PARTITION": "p",
+        "SACCT_FORMAT": "x",
+        "SLURMISH": "stays",
+        "LC_ALL": "de_DE.UTF-8",
+    }
+    assert set(submission_environment({"TOKEN": "t"}, base)) == {
+        *("PATH", "SLURM_CONF", "SLURM_CLUSTERS", "SQUEUE_PARTITION", "SACCT_FORMAT", "SLURMISH", "LC_ALL", "TOKEN")
+    }
+    query = query_environment(base)
+    assert set(query) == {"PATH", "SLURM_CONF", "SLURM_CLUSTERS", "SLURMISH", "LC_ALL", "SLURM_TIME_FORMAT"}
+    assert (query["LC_ALL"], query["SLURM_TIME_FORMAT"]) == ("C", "%s")
