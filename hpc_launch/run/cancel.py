@@ -1,0 +1,72 @@
+"""Ending a run on a person's wish, at whatever moment of its life."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import time
+from contextlib import suppress
+
+from hpc_launch.base.errors import SchedulerError, Unreachable
+from hpc_launch.base.files import write_json
+from hpc_launch.run import values
+from hpc_launch.run.evidence import CANCELLED, AttemptFiles, Reader
+from hpc_launch.run.final import record_of
+from hpc_launch.run.journal import Journal
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.reconcile import real_jobs
+from hpc_launch.run.store import give_up
+from hpc_launch.schedulers.api import Scheduler
+
+
+def cancel_run(run: RunFolder, scheduler: Scheduler) -> list[str]:
+    """End whatever of the run is alive, and hand back the jobs that were told to end.
+
+    An attempt that no job has claimed yet is given up first, so that it never trains, even where the scheduler does
+    not answer now. Cancelling what is over already is no error.
+
+    Raises:
+        Unreachable: A job that may be running could not be told.
+    """
+    journal = Journal(run)
+    by = _user()
+    told: list[str] = []
+    for attempt in run.attempts():
+        files = Reader().read(attempt)
+        if files.void is not None or record_of(files.final) is not None:
+            continue
+        journal.note("cancel asked", attempt=attempt.number, job_id=files.job_id, by=by)
+        with suppress(OSError):
+            if files.cancel is None and files.end is None:
+                write_json(attempt.cancel, {"time": time.time(), "by": by, "host": os.uname().nodename})
+            give_up(attempt, f"{CANCELLED} by {by}")
+        told.extend(_tell(Reader().read(attempt), scheduler))
+    return sorted(set(told))
+
+
+def _tell(files: AttemptFiles, scheduler: Scheduler) -> list[str]:
+    """Cancel the job, or whatever carries the attempt's name where no id is known."""
+    try:
+        jobs = [files.job_id] if files.job_id else _by_name(files, scheduler)
+        for job_id in jobs:
+            scheduler.cancel(job_id)
+    except SchedulerError as error:
+        if files.void is not None:
+            # The job would end at its first act: nothing is left to be told for the run's sake.
+            return []
+        raise Unreachable(
+            f"job {files.job_id} could not be cancelled: {error}", hint="try again when the scheduler answers"
+        ) from error
+    return jobs
+
+
+def _by_name(files: AttemptFiles, scheduler: Scheduler) -> list[str]:
+    name = values.text(files.intent.get("job_name")) if files.intent else None
+    return [job.job_id for job in real_jobs(scheduler.find(name)) if not job.ended_for_good] if name else []
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return str(os.getuid())

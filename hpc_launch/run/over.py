@@ -1,0 +1,55 @@
+"""Whether a run's last attempt is over for good, so that the next one cannot train beside it."""
+
+from __future__ import annotations
+
+import time
+
+from hpc_launch.base.errors import Unreachable
+from hpc_launch.run import values
+from hpc_launch.run.case import Case
+from hpc_launch.run.final import record_of
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.track import Tracker
+from hpc_launch.schedulers.api import Scheduler
+
+UNSEEN_S = 60.0
+"""A job younger than this may be missing from the scheduler's answer only because it is so new."""
+
+
+def still_alive(run: RunFolder, scheduler: Scheduler) -> str | None:
+    """What is still alive of the run, in words; None where every attempt is over for good or void.
+
+    Asks the scheduler at once. Raises Unreachable where it cannot tell.
+    """
+    tracker = Tracker([run], lambda _: scheduler)
+    status = tracker.poll(fresh=True)[run.name]
+    cases = tracker.cases(run)
+    if not cases:
+        return status.reason or "it is just being submitted"
+    for case in cases:
+        alive = _alive(case)
+        if alive is not None:
+            return f"attempt {case.files.attempt.number}: {alive}"
+    return None
+
+
+def _alive(case: Case) -> str | None:
+    if case.files.void is not None or case.superseded:
+        return None
+    if case.job_id is None:
+        return case.submitting or "its submission is not settled"
+    if record_of(case.files.final) is not None:
+        return None
+    if case.answer.error is not None:
+        raise Unreachable(
+            f"whether job {case.job_id} is over cannot be told now: {case.answer.error}",
+            hint="nothing was submitted; try again when the scheduler answers",
+        )
+    if case.live is not None:
+        return f"job {case.job_id} is {case.live.state}"
+    if case.last_word is not None:
+        return None
+    submitted = values.seconds(case.files.job.get("submitted")) if case.files.job else None
+    if case.end is None and submitted is not None and time.time() - submitted < UNSEEN_S:
+        return f"job {case.job_id} was submitted a moment ago, and the scheduler does not show it yet"
+    return None

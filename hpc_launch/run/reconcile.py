@@ -1,0 +1,177 @@
+"""Finding out what became of a submission that left no job id: killed, frozen, or never answered.
+
+Whatever is decided here holds, because it goes through `claim`: an attempt is given up only by creating that file,
+and a job trains only if it created it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hpc_launch.base.errors import SchedulerError
+from hpc_launch.base.files import create_once
+from hpc_launch.run import values
+from hpc_launch.run.evidence import AttemptFiles, Claim, Reader
+from hpc_launch.run.journal import Journal, read_journals
+from hpc_launch.run.layout import AttemptFolder, RunFolder
+from hpc_launch.run.process import Process, certainly_gone, process_of
+from hpc_launch.run.store import give_up
+from hpc_launch.schedulers.api import JobRecord, Scheduler
+
+GRACE_S = 20.0
+"""How long after the intent an sbatch may still be under way although the process that started it is gone."""
+
+GIVE_UP_S = 600.0
+"""When an attempt that nobody finished submitting is given up, wherever its process may be."""
+
+NEVER_SUBMITTED = "never submitted"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the submission: a job, nothing ever (`void`), or not known yet; `reason` in words."""
+
+    kind: Literal["job", "void", "waiting"]
+    job_id: str | None = None
+    reason: str | None = None
+
+
+def reconcile(
+    run: RunFolder,
+    attempt: AttemptFolder,
+    scheduler: Scheduler,
+    *,
+    grace_s: float = GRACE_S,
+    give_up_s: float = GIVE_UP_S,
+    clock: Callable[[], float] = time.time,
+    journal: Journal | None = None,
+) -> Outcome:
+    """Settle an attempt without a job id as far as it can be settled now. Writes `job.json` or `claim`, once.
+
+    Never raises: a scheduler or a file system that does not answer leaves the attempt as it is, with the reason.
+    """
+    files = Reader().read(attempt)
+    known = _known(files)
+    if known is not None:
+        return known
+    notes = journal or Journal(run)
+    owner, since = _owner(run, files)
+    age = clock() - since
+    if files.intent is not None:
+        name = values.text(files.intent.get("job_name")) or ""
+        try:
+            jobs = real_jobs(scheduler.find(name))
+        except SchedulerError as error:
+            return Outcome("waiting", reason=f"{_who(owner, age)}; the scheduler cannot be asked: {error}")
+        if jobs:
+            return Outcome("job", adopt(attempt, pick(jobs).job_id, since, notes))
+    over = owner is not None and certainly_gone(owner) and (files.intent is None or age >= grace_s)
+    if not over and age < give_up_s:
+        return Outcome("waiting", reason=_who(owner, age))
+    return _void(attempt, notes, _who(owner, age))
+
+
+def real_jobs(records: Iterable[JobRecord]) -> list[JobRecord]:
+    """Those records that were ever a job: Slurm also books a refused submission as a job that failed at once."""
+    return [record for record in records if not _refused(record)]
+
+
+def pick(jobs: list[JobRecord]) -> JobRecord:
+    """The one that counts where a frozen driver made two: the lowest id. The other ends at the claim by itself."""
+    return min(jobs, key=lambda job: [int(number) for number in re.findall(r"\d{1,18}", job.job_id)])
+
+
+def adopt(attempt: AttemptFolder, job_id: str, submitted: float, journal: Journal) -> str:
+    """Write down the job that was found. Returns the attempt's job: another process may have been first."""
+    with suppress(OSError):
+        # A full disk changes nothing: whoever comes next finds the job in the same way.
+        if write_job(attempt, job_id, submitted):
+            journal.note("adopted", attempt=attempt.number, job_id=job_id)
+    return Reader().read(attempt).job_id or job_id
+
+
+def write_job(attempt: AttemptFolder, job_id: str, submitted: float) -> bool:
+    """Create job.json; true for the one who did. Raises OSError."""
+    return create_once(attempt.job, json.dumps({"job_id": job_id, "submitted": submitted, "restart": 0}) + "\n")
+
+
+def no_attempt(run: RunFolder, creator: Process | None, since: float, now: float) -> Outcome:
+    """What became of a run folder in which no attempt was ever begun.
+
+    Its first attempt is made and given up here, so that a driver that was only frozen finds it taken.
+    """
+    if not (creator is not None and certainly_gone(creator)) and now - since < GIVE_UP_S:
+        return Outcome("waiting", reason=_who(creator, now - since))
+    attempt = run.attempt(1)
+    try:
+        attempt.path.mkdir(parents=True)
+    except OSError as error:
+        return Outcome("waiting", reason=f"{_who(creator, now - since)}; cannot give it up: {error.strerror}")
+    return _void(attempt, Journal(run), _who(creator, now - since))
+
+
+def _known(files: AttemptFiles) -> Outcome | None:
+    if files.void is not None:
+        return Outcome("void", reason=files.void)
+    job_id = files.job_id
+    if job_id is None:
+        return None
+    if files.job is None:
+        # The job runs already: it claimed the attempt before its driver could write down the id.
+        with suppress(OSError):
+            write_job(files.attempt, job_id, _intended(files) or time.time())
+    return Outcome("job", job_id)
+
+
+def _void(attempt: AttemptFolder, journal: Journal, why: str) -> Outcome:
+    try:
+        claim = give_up(attempt, NEVER_SUBMITTED)
+    except OSError as error:
+        return Outcome("waiting", reason=f"{why}; cannot give it up: {error.strerror or error}")
+    if claim.job_id is not None:
+        return Outcome("job", claim.job_id)
+    if claim == Claim():
+        return Outcome("waiting", reason="another process is just claiming it")
+    journal.note("voided", attempt=attempt.number, reason=claim.void, why=why)
+    return Outcome("void", reason=claim.void)
+
+
+def _owner(run: RunFolder, files: AttemptFiles) -> tuple[Process | None, float]:
+    """Who was submitting the attempt, and since when: by the intent, else the journals, else the folder's age."""
+    intended = _intended(files)
+    if intended is not None:
+        return process_of(files.intent), intended
+    for event in reversed(read_journals(run)):
+        if event["event"] == "attempt claimed" and event.get("attempt") == files.attempt.number:
+            return process_of(event), values.seconds(event["time"]) or 0.0
+    return None, _made(files.attempt.path)
+
+
+def _intended(files: AttemptFiles) -> float | None:
+    return values.seconds(files.intent.get("time")) if files.intent else None
+
+
+def _made(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return time.time()
+
+
+def _who(owner: Process | None, age: float) -> str:
+    who = str(owner) if owner else "somebody"
+    return f"{who} began to submit it {max(age, 0):.0f} s ago and has not said how it went"
+
+
+def _refused(record: JobRecord) -> bool:
+    if record.state != "FAILED" or record.nodes:
+        return False
+    begun = record.started if record.started is not None else record.submitted
+    return record.ended is None or begun is None or record.ended - begun <= 0

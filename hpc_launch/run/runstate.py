@@ -1,0 +1,85 @@
+"""The state of a run from its last attempt: a pure table, with the few words that need more than it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hpc_launch.run.case import WAITING_STATES, Case
+from hpc_launch.run.model import AttemptStatus
+
+Never = Callable[[str], object | None]
+"""What to do about a pending reason that never passes by itself; None where waiting helps.
+
+Its `str` is shown, with the job's id in the place of `JOBID`.
+"""
+
+STATES = {
+    "VOID": "STOPPED",
+    "SUBMITTING": "SUBMITTING",
+    "CONFIGURING": "STARTING",
+    "POWER_UP_NODE": "STARTING",
+    "RUNNING": "RUNNING",
+    "RESIZING": "RUNNING",
+    "SIGNALING": "RUNNING",
+    "UPDATE_DB": "RUNNING",
+    # An administrator's pause ends by itself, with the training still in memory.
+    "SUSPENDED": "RUNNING",
+    "STOPPED": "RUNNING",
+    "COMPLETING": "ENDING",
+    "STAGE_OUT": "ENDING",
+    "COMPLETED": "COMPLETED",
+    "CANCELLED": "CANCELLED",
+    "FAILED": "FAILED",
+    "TIMEOUT": "FAILED",
+    "NODE_FAIL": "FAILED",
+    "OUT_OF_MEMORY": "FAILED",
+    "PREEMPTED": "FAILED",
+    "BOOT_FAIL": "FAILED",
+    "DEADLINE": "FAILED",
+    "REVOKED": "FAILED",
+    "RECONFIG_FAIL": "FAILED",
+    "UNKNOWN": "UNKNOWN",
+} | dict.fromkeys(WAITING_STATES, "PENDING")
+"""From Slurm's word for the attempt to the run's; a requeued attempt leaves its run waiting."""
+
+
+def never_known(reason: str) -> None:
+    """A `Never` that knows no reason."""
+
+
+def run_state(status: AttemptStatus, case: Case, never: Never = never_known) -> tuple[str, str | None]:
+    """State and reason of the run whose last attempt has this status, decided from this case."""
+    word, reason, output = status.state, status.reason, case.files.output
+    live = case.live
+    if case.requeued and case.record is not None:
+        # The next attempt's folder appears when the job runs again; until then this is all there is of it.
+        word, reason, output = case.record.state, case.record.reason or reason, False
+        if word == "COMPLETED":
+            return "FAILED", f"{reason}, and it ended without a record of its new start"
+    state = STATES.get(word, "UNKNOWN")
+    taken_back = _taken_back(case) if state == "CANCELLED" else None
+    if taken_back is not None:
+        return "FAILED", f"the job got {taken_back} and was ended before its script began: a failing Prolog does this"
+    if state == "RUNNING" and word not in ("SUSPENDED", "STOPPED") and not output:
+        return "STARTING", reason or "no output yet"
+    if word in ("SUSPENDED", "STOPPED"):
+        return state, "suspended by the cluster; it goes on by itself"
+    if state == "PENDING" and live is not None:
+        advice = never(live.reason) if live.reason else None
+        if advice is not None:
+            return "STUCK", f"{live.reason}: {advice}".replace("JOBID", live.job_id)
+        if word != "PENDING":
+            reason = f"{word}{f' ({reason})' if reason else ''}"
+    return state, reason
+
+
+def _taken_back(case: Case) -> str | None:
+    """The nodes that the scheduler gave the job and took back by itself before its script began; None otherwise.
+
+    That is what Slurm does with `--no-requeue` when a node cannot start the job (seen with 22.05); `squeue` and
+    `sacct` call it CANCELLED.
+    """
+    files, record = case.files, case.last_word or case.record
+    if record is None or files.claim is not None or files.start is not None or files.cancel is not None:
+        return None
+    return record.nodes

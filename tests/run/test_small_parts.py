@@ -1,0 +1,126 @@
+"""Values that a shell wrote, host lists, processes, and reading files that change."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpc_launch.run import hosts, values
+from hpc_launch.run.evidence import Claim, Reader
+from hpc_launch.run.final import record_of
+from hpc_launch.run.layout import AttemptFolder
+from hpc_launch.run.process import certainly_gone, process_of, this_process
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (3, 3),
+        ("3", 3),
+        (3.0, 3),
+        (3.5, None),
+        ("x", None),
+        (True, None),
+        (None, None),
+        ("1e400", None),
+        ("9" * 5000, None),
+    ],
+)
+def test_whole_numbers(value: Any, number: int | None) -> None:
+    assert values.whole(value) == number
+
+
+def test_times() -> None:
+    assert values.seconds("1700000000") == 1_700_000_000.0
+    assert values.seconds("2023-11-14T22:13:20Z") == 1_700_000_000.0
+    assert values.seconds("2023-11-14T22:13:20") == 1_700_000_000.0
+    assert values.seconds("nan") is None
+    assert values.seconds("soon") is None
+
+
+@given(st.one_of(st.none(), st.text(), st.integers(), st.floats(), st.lists(st.text())))
+def test_any_value(value: Any) -> None:
+    values.whole(value)
+    values.seconds(value)
+    values.text(value)
+    values.flag(value)
+    hosts.names(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n1", ("n1",)),
+        ("n[1-3]", ("n1", "n2", "n3")),
+        ("n[08-10,12],gpu3", ("n08", "n09", "n10", "n12", "gpu3")),
+        ("r[1-2]n[1-2]", ("r1n1", "r1n2", "r2n1", "r2n2")),
+        ("", ()),
+        (None, ()),
+        (["a", "b"], ("a", "b")),
+        ("n[1-999999999]", ("n1-999999999",)),
+        ("n[5-1]", ("n[5-1]",)),
+    ],
+)
+def test_host_lists(text: Any, names: tuple[str, ...]) -> None:
+    assert hosts.names(text) == names
+
+
+def test_this_process_is_there() -> None:
+    me = this_process()
+
+    assert process_of(me.as_json()) == me
+    assert not certainly_gone(me)
+    assert certainly_gone(replace(me, start=me.start.rpartition(":")[0] + ":1"))
+
+
+def test_a_process_that_ended_is_gone() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    before = replace(this_process(), pid=child.pid, start="")
+    assert not certainly_gone(before)
+    child.kill()
+    child.wait()
+
+    assert certainly_gone(before)
+
+
+def test_a_zombie_is_gone() -> None:
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+    assert certainly_gone(replace(this_process(), pid=child.pid))
+    child.wait()
+
+
+def test_what_cannot_be_looked_into_is_never_certain() -> None:
+    me = this_process()
+
+    assert not certainly_gone(replace(me, host="elsewhere", pid=2**22 + 1))
+    assert not certainly_gone(replace(me, start="another-boot:1:1", pid=2**22 + 1))
+
+
+def test_a_file_is_read_again_when_it_changed(tmp_path: Path) -> None:
+    attempt, reader = AttemptFolder(tmp_path), Reader()
+    assert reader.read(attempt).end is None
+
+    attempt.end.write_text('{"exit_code": ')
+    assert reader.read(attempt).end is None
+
+    attempt.end.write_text('{"exit_code": 0}')
+    assert reader.read(attempt).end == {"exit_code": 0}
+
+    attempt.claim.write_text("")
+    assert reader.read(attempt).claim is None
+    attempt.claim.write_text("12\n")
+    assert reader.read(attempt).claim == Claim(job_id="12")
+
+
+@given(st.dictionaries(st.sampled_from(["job_id", "state", "steps", "ended", "source"]), st.text() | st.integers()))
+def test_any_final_record(data: dict[str, Any]) -> None:
+    record_of(data)
