@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -186,7 +187,7 @@ class Commands:
         """Give the manager an order (one of its methods) and wait until it is done."""
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(timeout)
-            client.connect(str(self.layout.control))
+            self._connect(client)
             with client.makefile("rw") as stream:
                 stream.write(json.dumps({"order": name, **values}) + "\n")
                 stream.flush()
@@ -195,6 +196,19 @@ class Commands:
         if "error" in answer:
             raise ClusterError(f"{name}: {answer['error']}")
         return answer
+
+    def _connect(self, client: socket.socket) -> None:
+        """Connect to the manager, which may have bound its socket and not listen yet on a busy machine."""
+        end = time.monotonic() + 10
+        while True:
+            try:
+                client.connect(str(self.layout.control))
+            except ConnectionRefusedError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
 
     def _node_process(self, node: str | None) -> int:
         """Process 1 of a node, as numbered inside the cluster; 0 stands for the login node."""

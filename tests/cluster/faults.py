@@ -119,7 +119,8 @@ class Faults(Commands):
 
     def restore(self, timeout: float = 120) -> None:
         """Undo every fault, cancel every job, and wait until the cluster is as new."""
-        for daemon in [CONTROLLER, DATABASE] if self.settings.accounting else [CONTROLLER]:
+        # The database first: a controller that never reached it before does not stay up without it.
+        for daemon in [DATABASE, CONTROLLER] if self.settings.accounting else [CONTROLLER]:
             self.order("start_daemon", daemon=daemon)
             self.order("signal_daemon", daemon=daemon, number=int(signal.SIGCONT))
         living = self.order("processes")["nodes"]

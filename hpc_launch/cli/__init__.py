@@ -1,0 +1,1 @@
+"""The command line: a module a verb, loaded when the verb is called."""

@@ -1,0 +1,82 @@
+"""Where every error ends: a line and a hint for what a person can mend, a log file to send for a fault of ours.
+
+What only an error needs is imported when there is one: `--help` and completion should not wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from hpc_launch.base.errors import UserError
+
+FAULT_OF_OURS = 5
+INTERRUPTED = 130
+
+
+def run_guarded(group: click.Group) -> int:
+    """Run the command line and return its exit code (the table is in `hpc-launch --help`)."""
+    try:
+        result = group.main(prog_name="hpc-launch", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone (`| head`): no more can be said, and it is no fault.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        from hpc_launch.base.errors import UserError
+
+        if isinstance(error, UserError):
+            show(error)
+            return error.exit_code
+        _report(error)
+        return FAULT_OF_OURS
+    return result if isinstance(result, int) else 0
+
+
+def show(error: UserError) -> None:
+    """The error on stderr: where, what, and what to do."""
+    from hpc_launch.base.errors import Refused
+    from hpc_launch.cli.warn import warn
+
+    if isinstance(error, Refused):
+        warn(error.findings)
+        return
+    click.echo(f"error: {error}", err=True)
+    if error.hint:
+        click.echo(f"hint: {error.hint}", err=True)
+
+
+def _report(error: Exception) -> None:
+    import platform
+    import tempfile
+    import traceback
+
+    from hpc_launch import __version__
+    from hpc_launch.base.state import state_folder
+
+    text = "".join(traceback.format_exception(error))
+    report = (
+        f"hpc-launch {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
+        f"command: {' '.join(sys.argv[1:2])}\n\n{text}"
+    )
+    try:
+        folder = state_folder() / "faults"
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, where = tempfile.mkstemp(prefix="fault-", suffix=".log", dir=folder)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(report)
+    except OSError:
+        click.echo(report, err=True)
+        where = "the text above"
+    click.echo(f"error: a fault of hpc-launch itself: {type(error).__name__}: {error}", err=True)
+    click.echo(f"hint: please send {where} with a report; look first whether it shows something private", err=True)

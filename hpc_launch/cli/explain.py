@@ -1,0 +1,46 @@
+"""`explain`: each value of a job, of its script too, with the layer, file and line that set it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hpc_launch.cli.options import job_argument, json_option, set_option, site_option
+
+
+@click.command("explain")
+@job_argument
+@click.argument("key", required=False)
+@site_option
+@set_option
+@json_option
+def command(job: Path, key: str | None, site: str | None, sets: tuple[str, ...], as_json: bool) -> None:
+    """Show where values come from: keys of the job, #SBATCH directives and variables of the script.
+
+    \b
+    hpc-launch explain job.yaml
+    hpc-launch explain job.yaml env.NCCL_DEBUG
+    hpc-launch explain job.yaml --cpus-per-task
+    """
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.drive.explain import explain
+    from hpc_launch.drive.prepare import make_ready
+
+    lines = explain(make_ready(job, site=site, sets=sets))
+    if key is not None:
+        wanted = key.removeprefix("--").removeprefix("$")
+        chosen = [line for line in lines if wanted in (line.key, line.bare) or line.key.startswith(f"{wanted}.")]
+        if not chosen:
+            import difflib
+
+            near = difflib.get_close_matches(wanted, [line.key for line in lines], 1)
+            raise UsageError(f"nothing is called `{key}` here", f"did you mean `{near[0]}`?" if near else None)
+        lines = chosen
+    if as_json:
+        import json
+
+        click.echo(json.dumps([line.as_json() for line in lines], indent=2, ensure_ascii=False))
+        return
+    for line in lines:
+        click.echo(str(line))

@@ -1,0 +1,150 @@
+"""Following runs from the command line: what `submit --wait`, `resubmit --wait` and `watch` share, and how a verb
+gets at the state of runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+
+import click
+
+from hpc_launch.run.index import Entry, Index, user_index
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.model import RunStatus
+from hpc_launch.run.track import Tracker
+from hpc_launch.schedulers.api import Scheduler
+
+INTERRUPTED = 130
+
+SETTLED = frozenset({"COMPLETED", "CANCELLED", "STOPPED"})
+"""States that no scheduler takes back; after a FAILED Slurm may requeue the job."""
+
+SLACK_S = 60.0
+"""How far the clocks of this host and of a file server may be apart."""
+
+
+class Schedulers:
+    """One scheduler object for each kind, so that all runs of a cluster are asked about together."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Scheduler] = {}
+
+    def of(self, run: RunFolder) -> Scheduler:
+        """The scheduler that the run was submitted to. Raises UsageError where its folder does not say."""
+        from hpc_launch.run.store import read_info
+        from hpc_launch.schedulers.select import scheduler_for
+
+        info = read_info(run)
+        kind = info.scheduler if info else ""
+        if kind not in self._known:
+            self._known[kind] = scheduler_for(kind)
+        return self._known[kind]
+
+
+class Seen:
+    """Writes the states of runs to the index, each only when it changed."""
+
+    def __init__(self, index: Index, entries: Iterable[Entry] = ()) -> None:
+        self._index = index
+        self._last = {entry.run: entry.last_state for entry in entries}
+
+    def __call__(self, status: RunStatus) -> None:
+        if self._last.get(status.run) != status.state:
+            self._last[status.run] = status.state
+            self._index.seen(status)
+
+
+def tracker_of(runs: Iterable[RunFolder], index: Index, entries: Iterable[Entry] = ()) -> Tracker:
+    """A tracker of these runs that knows their schedulers, and which reasons for waiting never pass."""
+    return Tracker(runs, Schedulers().of, never=_never, seen=Seen(index, entries))
+
+
+def look(runs: Sequence[RunFolder], index: Index, entries: Iterable[Entry] = ()) -> list[RunStatus]:
+    """How these runs stand now, in their order. Says so where a scheduler takes its time."""
+    from hpc_launch.view.terminal import patience
+
+    with patience("asking the scheduler"):
+        found = tracker_of(runs, index, entries).poll()
+    return [found[run.name] for run in runs]
+
+
+def maybe_live(entries: Iterable[Entry]) -> list[RunFolder]:
+    """Those runs that need a look because they may not be over, newest first.
+
+    Left out is what was over for good when last seen, and has had no new attempt since: its folder of attempts has
+    not changed.
+    """
+    return [RunFolder(entry.folder) for entry in entries if not _certainly_over(entry)]
+
+
+def live(index: Index) -> list[RunStatus]:
+    """All runs of the user that are not over, newest first."""
+    entries = index.entries()
+    return [status for status in look(maybe_live(entries), index, entries) if not status.final]
+
+
+def follow(runs: Sequence[RunFolder]) -> int:
+    """Follow runs to their end on stderr.
+
+    Returns the exit code: 0 if all completed, 1 if one ended otherwise or is stuck, 130 after Ctrl-C.
+    """
+    from hpc_launch.run.wait import wait
+    from hpc_launch.view.live import follower
+    from hpc_launch.view.words import come_back
+
+    tracker = tracker_of(runs, user_index(os.environ))
+    try:
+        with closing(follower(sys.stderr, many=len(runs) > 1)) as display:
+
+            def show(_: object = None) -> None:
+                for status in tracker.last.values():
+                    display.update(status)
+
+            def sleep(seconds: float) -> None:
+                show()
+                time.sleep(seconds)
+
+            left = list(runs)
+            while left:
+                # Each look is at all of them; those that are over by the time their turn comes return at once.
+                ended = {run.name: wait(tracker, run, show, sleep=sleep).state for run in left}
+                # One that was stuck may have been freed meanwhile, one that lost its nodes may be back.
+                left = [run for run in left if tracker.last[run.name].state != ended[run.name]]
+            show()
+    except KeyboardInterrupt:
+        click.echo(come_back([run.name for run in runs]), err=True)
+        return INTERRUPTED
+    last = [tracker.last[run.name] for run in runs]
+    _close(last)
+    return 0 if all(status.state == "COMPLETED" for status in last) else 1
+
+
+def _close(ended: Sequence[RunStatus]) -> None:
+    """Say how it all ended, and what to do next."""
+    from hpc_launch.view import table
+    from hpc_launch.view.status import summary
+    from hpc_launch.view.terminal import wants_colour, write_lines
+
+    if len(ended) > 1:
+        table.show(ended, sys.stderr)
+        ended = [status for status in ended if status.state != "COMPLETED"]
+    for status in ended:
+        write_lines(summary(status, colour=wants_colour(sys.stderr)), sys.stderr)
+
+
+def _never(reason: str) -> object | None:
+    from hpc_launch.schedulers.slurm.reasons import never
+
+    return never(reason)
+
+
+def _certainly_over(entry: Entry) -> bool:
+    if entry.last_state not in SETTLED or entry.last_seen is None:
+        return False
+    try:
+        return (entry.folder / "attempts").stat().st_mtime + SLACK_S < entry.last_seen
+    except OSError:
+        return False

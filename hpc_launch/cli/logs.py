@@ -1,0 +1,156 @@
+"""`logs`: the output of a run, by node and rank, all of it or as it comes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from hpc_launch.cli.completion import complete_run
+
+if TYPE_CHECKING:
+    from hpc_launch.run.index import Index
+    from hpc_launch.run.layout import RunFolder
+    from hpc_launch.run.model import RunStatus
+    from hpc_launch.run.track import Tracker
+    from hpc_launch.view.loglines import Printer
+
+LOOK_S = 1.0
+"""The pause between two looks at the state of a run whose output is followed."""
+
+
+@click.command("logs")
+@click.argument("run", metavar="RUN", shell_complete=complete_run)
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on showing what comes, to the run's end.")
+@click.option("--node", metavar="N", help="Only this node: its number in the job, from 0, or its name.")
+@click.option("--rank", type=click.IntRange(min=0), metavar="R", help="Only lines of this rank.")
+@click.option("--attempt", "number", type=click.IntRange(min=1), metavar="K", help="This attempt, not the newest.")
+def command(run: str, following: bool, node: str | None, rank: int | None, number: int | None) -> int:
+    """Print the output of a run: the batch shell's, then node by node.
+
+    Each line says where it comes from, unless --node or --rank chose. Escape sequences are taken out.
+
+    \b
+    hpc-launch logs @last
+    hpc-launch logs tiny-gpt -f --rank 0
+    hpc-launch logs 12345 --node n3 --attempt 1
+    """
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.run.find import find_run
+    from hpc_launch.run.index import user_index
+    from hpc_launch.view.loglines import Printer, choose_node
+
+    index = user_index(os.environ)
+    folder = find_run(run, index)
+    attempts = folder.attempts()
+    newest = attempts[-1].number if attempts else 1
+    if number is not None and number not in {attempt.number for attempt in attempts}:
+        raise UsageError(f"{folder.name} has no attempt {number}", f"its newest is {newest}")
+    attempt = folder.attempt(number or newest)
+    chosen = choose_node(node, attempt) if node is not None else None
+    printer = Printer(sys.stdout, one_node=chosen is not None, one_rank=rank is not None)
+    if following:
+        return _follow(folder, index, printer, node=chosen, rank=rank, number=number)
+    from hpc_launch.run.logs import read_lines
+
+    for line in read_lines(attempt, node=chosen, rank=rank):
+        printer.show(line)
+    printer.flush()
+    if not printer.lines:
+        click.echo(f"attempt {attempt.number} of {folder.name} has written nothing of this kind", err=True)
+    return 0
+
+
+def _follow(
+    run: RunFolder, index: Index, printer: Printer, *, node: int | None, rank: int | None, number: int | None
+) -> int:
+    """Show output as it comes, from attempt to attempt where none was named, until no more will come."""
+    from hpc_launch.cli.following import INTERRUPTED, tracker_of
+    from hpc_launch.run.logs import follow
+    from hpc_launch.view.words import come_back, one_line
+
+    def sleep(seconds: float) -> None:
+        printer.flush()
+        time.sleep(seconds)
+
+    attempts = run.attempts()
+    current = number or (attempts[-1].number if attempts else 1)
+    over = _Over(tracker_of([run], index), run, printer)
+    try:
+        while True:
+            over.look_at(current, alone=number is not None)
+            for line in follow(run.attempt(current), over, node=node, rank=rank, sleep=sleep):
+                printer.show(line)
+            printer.flush()
+            if number is not None or over.run_is_over:
+                break
+            current += 1
+            click.echo(f"attempt {current}", err=True)
+    except KeyboardInterrupt:
+        click.echo(come_back([run.name]), err=True)
+        return INTERRUPTED
+    if over.status is not None:
+        click.echo(one_line(over.status), err=True)
+    return 0
+
+
+class _Over:
+    """Whether an attempt will write no more. While nothing came at all, says on stderr how the run stands."""
+
+    def __init__(self, tracker: Tracker, run: RunFolder, printer: Printer) -> None:
+        self.status: RunStatus | None = None
+        self.run_is_over = False
+        self._tracker = tracker
+        self._run = run
+        self._printer = printer
+        self._attempt = 1
+        self._alone = False
+        self._looked = self._doubted = 0.0
+        self._said = ""
+
+    def look_at(self, attempt: int, *, alone: bool) -> None:
+        """Turn to this attempt; `alone`: it ends the matter, whatever comes after it."""
+        self._attempt, self._alone = attempt, alone
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if now - self._looked >= LOOK_S:
+            self._looked = now
+            self.status = self._tracker.poll(background=True)[self._run.name]
+            self._say(self.status)
+            self.run_is_over = self._is_over(self.status, now)
+        if self.status is None or self.run_is_over:
+            return self.run_is_over
+        later = any(attempt.number > self._attempt for attempt in self.status.attempts)
+        return later or (self._alone and self._has_ended(self.status))
+
+    def _is_over(self, status: RunStatus, now: float) -> bool:
+        """Over for good. A requeue may follow a lost node, and accounting may be late, so those words must last."""
+        from hpc_launch.run.final import MAY_COME_BACK
+        from hpc_launch.run.wait import CONFIRM_S, GONE_S
+
+        unknown = status.state == "UNKNOWN" and status.source == "none" and status.age_s is not None
+        if not status.final and not unknown:
+            self._doubted = 0.0
+            return False
+        if status.final and status.attempts[-1].state not in MAY_COME_BACK:
+            return True
+        self._doubted = self._doubted or now
+        return now - self._doubted >= (GONE_S if unknown else CONFIRM_S)
+
+    def _has_ended(self, status: RunStatus) -> bool:
+        from hpc_launch.schedulers.api import ENDED_STATES
+
+        ended = ENDED_STATES | {"VOID", "REQUEUED"}
+        return any(attempt.number == self._attempt and attempt.state in ended for attempt in status.attempts)
+
+    def _say(self, status: RunStatus) -> None:
+        from hpc_launch.view.words import one_line
+
+        if self._printer.lines or status.state == self._said or status.final:
+            return
+        self._said = status.state
+        click.echo(f"no output yet: {one_line(status)}", err=True)

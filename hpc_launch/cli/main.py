@@ -1,0 +1,82 @@
+"""The command: a group whose verbs are loaded when they are called, and the one place where errors meet the user."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from hpc_launch import __version__
+
+VERBS = {
+    "submit": "submit a job, and follow it with --wait",
+    "resubmit": "make the next attempt of a run",
+    "cancel": "end runs",
+    "status": "the state of a run, with its source and age",
+    "list": "all runs, finished ones too",
+    "logs": "the output of a run, by node and rank",
+    "watch": "follow runs live",
+    "render": "the script of a job, without submitting it",
+    "explain": "where each value of a job comes from",
+    "validate": "all faults of job files",
+    "completion": "shell completion",
+}
+
+
+class LazyGroup(click.Group):
+    """Verbs by name; the module of one is imported only to run it or to show its own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"hpc_launch.cli.{'list_' if cmd_name == 'list' else cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], VERBS, 1)
+            if near:
+                raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", error.ctx) from None
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 the run failed or is stuck, 2 usage, 3 refused before submission, 4 the scheduler "
+    "refused or cannot be reached, 5 a fault of ours, 130 interrupted.",
+)
+@click.version_option(__version__, prog_name="hpc-launch")
+def group() -> None:
+    """Take a training job from one YAML file to a finished run, on any Slurm cluster or this machine.
+
+    \b
+    hpc-launch submit job.yaml --site local --wait
+    hpc-launch status @last
+    """
+
+
+def main() -> None:
+    """The entry point of the console script."""
+    from hpc_launch.cli.boundary import run_guarded
+
+    sys.exit(run_guarded(group))
+
+
+if __name__ == "__main__":
+    main()

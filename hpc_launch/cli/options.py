@@ -1,0 +1,35 @@
+"""Options that several verbs share, so that they are spelt and explained alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+Decorated = Callable[..., Any]
+
+
+def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of site profiles, for the shell."""
+    from hpc_launch.sites.search import profile_names
+
+    return [name for name in profile_names() if name.startswith(incomplete)]
+
+
+job_argument = click.argument("job", type=click.Path(path_type=Path))
+
+site_option = click.option(
+    "--site", metavar="NAME", shell_complete=complete_site, help="The site profile, by name or file."
+)
+
+set_option = click.option(
+    "--set",
+    "sets",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Set a key of the job file, dotted: --set args.lr=0.001. May be repeated.",
+)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")

@@ -1,0 +1,45 @@
+"""`resubmit`: the next attempt of a run that is over."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from hpc_launch.cli.options import json_option, set_option
+
+
+@click.command("resubmit")
+@click.argument("run", metavar="RUN")
+@set_option
+@click.option("--exclude", "excluded", multiple=True, metavar="NODES", help="Nodes to keep off, as n3 or n[3-5].")
+@click.option("--wait", is_flag=True, help="Follow the run to its end.")
+@json_option
+def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bool, as_json: bool) -> int:
+    """Make the next attempt of a run, from the job file and site recorded in its folder.
+
+    \b
+    hpc-launch resubmit @last --exclude n3
+    hpc-launch resubmit tiny-gpt --set time=04:00:00 --wait
+    """
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.cli.submitted import after_submission
+    from hpc_launch.cli.warn import warn
+    from hpc_launch.drive.attempts import next_attempt
+    from hpc_launch.run.find import find_run
+    from hpc_launch.run.index import user_index
+    from hpc_launch.run.submit import submit_next
+    from hpc_launch.schedulers.select import scheduler_for
+    from hpc_launch.spec.hostlist import expand
+
+    for nodes in excluded:
+        try:
+            expand(nodes)
+        except ValueError as error:
+            raise UsageError(f"--exclude {nodes}: {error}", "write nodes as n3 or n[3-5]") from error
+    index = user_index(os.environ)
+    folder = find_run(run, index)
+    ready, prepared = next_attempt(folder, sets=sets, exclude=excluded)
+    warn(ready.warnings)
+    submitted = submit_next(folder, prepared, scheduler_for(prepared.scheduler), index=index)
+    return after_submission(submitted, wait=wait, as_json=as_json)

@@ -1,0 +1,85 @@
+"""`submit`: the job file becomes a run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from hpc_launch.cli.options import job_argument, json_option, set_option, site_option
+from hpc_launch.drive.prepare import Ready
+
+
+@click.command("submit")
+@job_argument
+@site_option
+@set_option
+@click.option("--wait", is_flag=True, help="Follow the run to its end; the exit code is 0 only for COMPLETED.")
+@click.option("--dry-run", is_flag=True, help="Write and print the script; submit nothing.")
+@click.option("--test-only", is_flag=True, help="Ask the scheduler when the job would start; submit nothing.")
+@json_option
+def command(
+    job: Path, site: str | None, sets: tuple[str, ...], wait: bool, dry_run: bool, test_only: bool, as_json: bool
+) -> int:
+    """Submit a training job: check it, write its script, hand it to the scheduler, and print the run's name.
+
+    \b
+    hpc-launch submit job.yaml --site juwels
+    hpc-launch submit job.yaml --set nodes=4 --set args.lr=0.001 --wait
+    """
+    from hpc_launch.cli.warn import warn
+    from hpc_launch.drive.prepare import make_ready
+
+    ready = make_ready(job, site=site, sets=sets)
+    warn(ready.warnings)
+    if dry_run:
+        return _dry_run(ready, as_json)
+    if test_only:
+        return _test_only(ready)
+    from hpc_launch.drive.attempts import first_attempt
+    from hpc_launch.run.index import user_index
+    from hpc_launch.run.submit import submit_new
+    from hpc_launch.schedulers.select import scheduler_for
+
+    prepared = first_attempt(ready, sets)
+    submitted = submit_new(prepared, scheduler_for(prepared.scheduler), index=user_index(os.environ))
+    from hpc_launch.cli.submitted import after_submission
+
+    return after_submission(submitted, wait=wait, as_json=as_json)
+
+
+def _dry_run(ready: Ready, as_json: bool) -> int:
+    """The script in the runs' folder, where a person can start it by hand; the same bytes as a submission's."""
+    from hpc_launch.base.errors import Refused
+    from hpc_launch.base.files import write_atomic
+    from hpc_launch.base.findings import Finding
+
+    folder = Path(ready.plan.runs_folder) / "dry-run"
+    path = folder / f"{ready.plan.name}.sh"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, ready.script, mode=0o777)
+    except OSError as error:
+        message = f"cannot write {path}: {error.strerror or error}"
+        raise Refused([Finding("HL501", message, hint="name another folder with run_dir:")]) from error
+    if as_json:
+        import json
+
+        click.echo(json.dumps({"run": None, "job_id": None, "script": str(path), "folder": None}))
+    else:
+        click.echo(ready.script, nl=False)
+        click.echo(f"nothing was submitted; the script is {path}", err=True)
+    return 0
+
+
+def _test_only(ready: Ready) -> int:
+    import tempfile
+
+    from hpc_launch.schedulers.api import Submission
+    from hpc_launch.schedulers.select import scheduler_for
+
+    with tempfile.TemporaryDirectory(prefix="hpc-launch-") as folder:
+        submission = Submission(ready.script, Path(folder), ready.plan.name)
+        click.echo(scheduler_for(ready.plan.scheduler).test_only(submission))
+    return 0

@@ -1,0 +1,47 @@
+"""Whether what the job names is there: its script, its folders, its files. Asked on the machine that submits."""
+
+from __future__ import annotations
+
+import os
+
+from hpc_launch.base.findings import Finding
+from hpc_launch.plan.words import Words
+from hpc_launch.sites.resolved import Resolved
+from hpc_launch.spec.merge import Path as KeyPath
+
+
+def check_files(resolved: Resolved, findings: list[Finding]) -> None:
+    """Add a finding for each file or folder of the job that cannot be found or read."""
+    job = resolved.job
+    words = Words(resolved, [])  # its faults were noted when the plan was built
+
+    def missing(path: KeyPath, what: str, name: str, hint: str) -> None:
+        findings.append(Finding("HL201", f"{what} {name} {_why(name)}", resolved.place(*path), hint))
+
+    if job.script is not None:
+        script = words.file(job.script, ("script",))
+        if not _readable(script):
+            missing(("script",), "the script", script, f"a relative path starts at {resolved.job_folder}")
+    if job.workdir is not None:
+        folder = words.file(job.workdir, ("workdir",))
+        if not os.path.isdir(folder):
+            missing(("workdir",), "the work folder", folder, f"a relative path starts at {resolved.job_folder}")
+    if job.environment.venv is not None:
+        venv = words.file(job.environment.venv, ("environment", "venv"))
+        if not _readable(os.path.join(venv, "bin", "activate")):
+            missing(("environment", "venv"), "the virtual environment", venv, "it has to hold bin/activate")
+    for index, name in enumerate(job.environment.source):
+        path: KeyPath = ("environment", "source", index)
+        file = words.file(name, path)
+        if not _readable(file):
+            missing(path, "the file", file, "it would be sourced in the job")
+
+
+def _readable(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.R_OK)
+
+
+def _why(path: str) -> str:
+    if os.path.isdir(path):
+        return "is a folder" if not os.access(path, os.X_OK) else "is not what it should be"
+    return "cannot be read" if os.path.exists(path) else "is not there"

@@ -1,0 +1,51 @@
+"""Secrets by name: from the submitting shell, or from a file that only the user can read. Never written anywhere."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hpc_launch.base.errors import Refused
+from hpc_launch.base.findings import Finding, Place
+from hpc_launch.sites.search import config_folder
+
+
+def find_secrets(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The value of each name; the shell's goes before the file's. Raises Refused naming all that have none."""
+    if not names:
+        return {}
+    findings: list[Finding] = []
+    path = config_folder() / "secrets.env"
+    stored = _read(path, findings)
+    found: dict[str, str] = {}
+    for name in names:
+        value = environment.get(name) or stored.get(name)
+        if value:
+            found[name] = value
+        else:
+            hint = f"export {name} in this shell, or write {name}=… into {path} (mode 0600)"
+            findings.append(Finding("HL210", f"the secret {name} is not set", hint=hint))
+    if findings:
+        raise Refused(findings)
+    return found
+
+
+def _read(path: Path, findings: list[Finding]) -> dict[str, str]:
+    """NAME=VALUE lines; blank lines and `#` comments are left out."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
+            if mode & 0o077:
+                findings.append(Finding("HL214", f"others can read {path} (mode {mode:04o})", Place(str(path)),
+                                        f"chmod 600 {path}"))  # fmt: skip
+                return {}
+            lines = stream.read().splitlines()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        findings.append(Finding("HL214", f"cannot read {path}: {error}", Place(str(path))))
+        return {}
+    pairs = (line.partition("=") for line in lines if "=" in line and not line.lstrip().startswith("#"))
+    return {name.strip().removeprefix("export ").strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.base.files import read_json
+from hpc_launch.run.journal import read_journals
+from tests.view.home import LONG, Home, a_home
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    with a_home(tmp_path, monkeypatch) as home:
+        yield home
+
+
+def test_a_running_one(home: Home) -> None:
+    run = home.submit(LONG)
+    job_id = home.job_id(run)
+    done = home.call("cancel", "@last")
+    assert done.stdout == f"{run.name}: cancelled, job {job_id} was told to end\n"
+    home.call("watch", "@last", code=1)
+    found = home.json("status", run.name)
+    assert found["state"] == "CANCELLED"
+    assert "cancelled by" in found["reason"]
+    assert [event["job_id"] for event in read_journals(run) if event["event"] == "cancel asked"] == [job_id]
+
+
+def test_again_and_again(home: Home) -> None:
+    run = home.submit(LONG)
+    home.call("cancel", run.name)
+    home.call("watch", "@last", code=1)
+    assert home.call("cancel", run.name).stdout == f"{run.name} is over already: CANCELLED\n"
+
+
+def test_one_that_completed_is_left_as_it_is(home: Home) -> None:
+    run = home.submit("true")
+    home.call("watch", "@last")
+    assert "is over already: COMPLETED" in home.call("cancel", "@last").stdout
+    assert not run.attempt(1).cancel.exists()
+    assert home.json("status", "@last")["state"] == "COMPLETED"
+
+
+def test_one_that_is_just_being_submitted_will_never_train(home: Home) -> None:
+    run = home.unsubmitted()
+    assert "CANCELLED, no job had to be told" in home.call("cancel", run.name).stdout
+    assert run.attempt(1).claim.read_text().startswith("void cancelled by ")
+    assert home.json("status", run.name)["state"] == "CANCELLED"
+    assert read_json(run.attempt(1).job) is None
+
+
+def test_one_that_was_refused(home: Home) -> None:
+    run = home.submit(refused=True)
+    assert f"{run.name} is over already: STOPPED" in home.call("cancel", run.name).stdout
+
+
+def test_several_at_once_and_none_where_one_is_misspelt(home: Home) -> None:
+    first, second = home.submit(LONG, name="first"), home.submit(LONG, name="second")
+    assert "no run is called 'third'" in home.call("cancel", "first", "third", code=2).stderr
+    assert home.json("status", first.name)["state"] in ("STARTING", "RUNNING")
+    # The same run twice is one.
+    assert len(home.call("cancel", "first", "second", first.name).stdout.splitlines()) == 2
+    home.call("watch", "first", "second", code=1)
+    assert {row["state"] for row in home.json("list")} == {"CANCELLED"}
+    assert second.attempt(1).cancel.exists()

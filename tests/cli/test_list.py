@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.view.home import LONG, Home, a_home
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    with a_home(tmp_path, monkeypatch) as home:
+        yield home
+
+
+@pytest.fixture
+def three(home: Home) -> list[str]:
+    """A failed, a completed and a running one; the names newest first."""
+    names = [home.submit("exit 1", name="bad").name, home.submit("true", name="good").name]
+    home.call("watch", *names, code=1)
+    return [home.submit(LONG, name="long").name, *reversed(names)]
+
+
+def test_finished_runs_stay_listed(home: Home, three: list[str]) -> None:
+    lines = home.call("list").stdout.splitlines()
+    assert lines[0].split()[:3] == ["RUN", "STATE", "TIME"]
+    # Of runs made within one second the order is that of their names.
+    assert sorted(line.split()[0] for line in lines[1:]) == sorted(three)
+    states = {line.split()[0]: line.split()[1] for line in lines[1:]}
+    assert [states[name] for name in three[1:]] == ["COMPLETED", "FAILED"]
+    assert states[three[0]] in ("STARTING", "RUNNING")
+
+
+def test_as_json(home: Home, three: list[str]) -> None:
+    found = home.json("list")
+    assert sorted(row["run"] for row in found) == sorted(three)
+    for row in found:
+        assert list(row) == [
+            "run", "name", "site", "state", "reason", "job_id", "state_source", "state_age_s", "progress",
+        ]  # fmt: skip
+
+
+def test_by_state_and_number(home: Home, three: list[str]) -> None:
+    assert [row["run"] for row in home.json("list", "--state", "failed")] == [three[2]]
+    both = home.json("list", "--state", "failed", "--state", "COMPLETED")
+    assert sorted(row["run"] for row in both) == sorted(three[1:])
+    assert len(home.json("list", "-n", "2")) == 2
+    home.call("list", "--state", "done", code=2)
+    home.call("list", "-n", "0", code=2)
+
+
+def test_when_there_is_nothing(home: Home) -> None:
+    assert home.json("list") == []
+    done = home.call("list")
+    assert done.stdout == ""
+    assert "hpc-launch submit" in done.stderr
+
+
+def test_what_is_left_out_is_said(home: Home) -> None:
+    for number in range(52):
+        home.unsubmitted(name=f"tiny-{number}")
+    done = home.call("list")
+    assert len(done.stdout.splitlines()) == 51
+    assert "2 older ones are not shown: -n 52 shows all" in done.stderr
+    assert len(home.json("list")) == 52

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.view.home import HELD, TRAINING, Home, a_home, let_go
+from tests.view.samples import HOSTILE, steers
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    with a_home(tmp_path, monkeypatch) as home:
+        yield home
+
+
+@pytest.fixture
+def over(home: Home) -> Home:
+    """A home whose one run is over."""
+    home.submit()
+    home.call("watch", "@last")
+    return home
+
+
+def test_the_whole_log_file_after_file(over: Home) -> None:
+    lines = over.call("logs", "@last").stdout.splitlines()
+    assert lines == [
+        f"batch  | batch shell of {over.job_id(over.newest())}",
+        *(f"node-0 | [rank0]: step {step}/4 loss 0.{step}" for step in range(1, 5)),
+        *(f"node-1 | [rank1]: step {step}/4" for step in range(1, 5)),
+    ]
+
+
+@pytest.mark.parametrize("chosen", [("--node", "1"), ("--node", "n2"), ("--rank", "1"), ("--node", "1", "--rank", "1")])
+def test_by_node_and_rank(over: Home, chosen: tuple[str, ...]) -> None:
+    lines = over.call("logs", "@last", *chosen).stdout.splitlines()
+    assert lines == [f"[rank1]: step {step}/4" for step in range(1, 5)]
+
+
+def test_what_is_not_there_is_said(over: Home) -> None:
+    assert "its nodes are n[1-2]" in over.call("logs", "@last", "--node", "n7", code=2).stderr
+    assert "nodes with output: 0, 1" in over.call("logs", "@last", "--node", "2", code=2).stderr
+    assert "no attempt 2" in over.call("logs", "@last", "--attempt", "2", code=2).stderr
+    done = over.call("logs", "@last", "--rank", "9")
+    assert (done.stdout, "has written nothing" in done.stderr) == ("", True)
+
+
+def test_processes_with_logs_of_their_own(home: Home) -> None:
+    home.submit("echo 0 >$dir/logs/node-0.rank-0.log; echo 1 >$dir/logs/node-0.rank-1.log")
+    home.call("watch", "@last")
+    assert home.call("logs", "@last").stdout.splitlines()[1:] == ["node-0.rank-0 | 0", "node-0.rank-1 | 1"]
+    assert len(home.call("logs", "@last", "--node", "0").stdout.splitlines()) == 2
+    assert home.call("logs", "@last", "--rank", "1").stdout == "1\n"
+
+
+def test_the_batch_log_where_there_is_no_other(home: Home) -> None:
+    home.submit("echo 'module load CUDA failed'; exit 1")
+    home.call("watch", "@last", code=1)
+    assert "module load CUDA failed" in home.call("logs", "@last").stdout
+
+
+def test_one_host_is_all_the_nodes_of_a_local_run(home: Home) -> None:
+    home.submit(nodes="here.example")
+    home.call("watch", "@last")
+    assert len(home.call("logs", "@last", "--node", "here").stdout.splitlines()) == 9
+
+
+def test_an_earlier_attempt(over: Home) -> None:
+    run = over.newest()
+    over.again(run, "say 0 'second'")
+    over.call("watch", "@last")
+    assert "second" in over.call("logs", "@last").stdout
+    assert "step 4/4" in over.call("logs", "@last", "--attempt", "1").stdout
+
+
+def test_following_shows_all_and_ends_with_the_run(home: Home) -> None:
+    home.submit()
+    done = home.call("logs", "@last", "-f", "--rank", "0")
+    assert done.stdout.splitlines() == [f"[rank0]: step {step}/4 loss 0.{step}" for step in range(1, 5)]
+    assert "completed after" in done.stderr
+    again = home.call("logs", "@last", "-f", timeout=20)
+    assert len(again.stdout.splitlines()) == 9
+
+
+def test_following_goes_on_to_what_comes_late(home: Home) -> None:
+    run = home.submit(HELD + TRAINING)
+    with home.start("logs", "@last", "-f", "--node", "0") as process:
+        assert process.stderr is not None
+        assert "no output yet: starting" in process.stderr.readline()
+        let_go(run)
+        out, _ = process.communicate(timeout=60)
+    assert len(out.splitlines()) == 4
+    assert process.returncode == 0
+
+
+def test_hostile_lines_cannot_steer(home: Home) -> None:
+    run = home.submit("true")
+    home.call("watch", "@last")
+    (run.attempt(1).logs / "node-0.log").write_bytes(
+        HOSTILE.encode() + b"\n\xff\xfe 100%\r101%\n\x1b[32mgreen\x1b[0m\n"
+    )
+    shown = home.call("logs", "@last", "--node", "0").stdout
+    assert not steers(shown)
+    assert shown.splitlines()[-1] == "green"
+    assert "[bold]" in shown
+
+
+def test_a_narrow_encoding_loses_no_line(home: Home) -> None:
+    run = home.submit("true")
+    home.call("watch", "@last")
+    (run.attempt(1).logs / "node-0.log").write_text("größe 図\n", encoding="utf-8")
+    home.environment["PYTHONIOENCODING"] = "ascii"
+    assert home.call("logs", "@last", "--node", "0").stdout == "gr\\xf6\\xdfe \\u56f3\n"
+
+
+def test_a_reader_that_stops_early_is_no_fault(home: Home) -> None:
+    run = home.submit("true")
+    home.call("watch", "@last")
+    (run.attempt(1).logs / "node-0.log").write_text("x" * 100 + "\n" * 200_000)
+    with home.start("logs", "@last") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        # click itself makes 1 of a closed pipe, where it gets to see it.
+        assert process.wait(timeout=60) in (0, 1)
+
+
+def test_interrupting_says_how_to_come_back(home: Home) -> None:
+    run = home.submit("say 0 here; sleep 60")
+    with home.start("logs", "@last", "-f") as process:
+        home.interrupt_after(process, process.stdout, "here")
+    assert process.returncode == 130
+    assert home.json("status", run.name)["state"] == "RUNNING"
+
+
+def test_completion_of_names(over: Home) -> None:
+    over.environment |= {"_HPC_LAUNCH_COMPLETE": "bash_complete", "COMP_WORDS": "hpc-launch logs ti", "COMP_CWORD": "2"}
+    assert over.call().stdout == f"plain,{over.newest().name}\n"
+    over.environment["HOME"] = "/dev/null"
+    del over.environment["HPC_LAUNCH_HOME"]
+    assert over.call().stdout.strip() == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(home: Home, shell: str) -> None:
+    script = home.call("completion", shell).stdout
+    assert "_HPC_LAUNCH_COMPLETE" in script
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.cli.following import maybe_live
+from hpc_launch.run.index import Entry
+from hpc_launch.run.model import RUN_STATES, STATE_SOURCES
+from tests.view.home import LONG, Home, a_home
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    with a_home(tmp_path, monkeypatch) as home:
+        yield home
+
+
+def test_a_finished_run_as_json(home: Home) -> None:
+    run = home.submit()
+    home.call("watch", "@last")
+    found = home.json("status", run.name)
+    assert list(found) == [
+        "run", "name", "site", "state", "reason", "job_id", "state_source", "state_age_s", "attempts", "progress",
+    ]  # fmt: skip
+    assert (found["run"], found["name"], found["site"]) == (run.name, "tiny", "local")
+    assert (found["state"], found["reason"], found["job_id"]) == ("COMPLETED", None, home.job_id(run))
+    assert found["state_source"] in STATE_SOURCES
+    assert 0 <= found["state_age_s"] < 60
+    (attempt,) = found["attempts"]
+    assert list(attempt) == [
+        "number", "job_id", "state", "exit_code", "nodes", "submitted", "started", "ended", "class", "verdict",
+        "evidence", "overrides",
+    ]  # fmt: skip
+    assert (attempt["number"], attempt["state"], attempt["exit_code"]) == (1, "COMPLETED", 0)
+    assert attempt["nodes"] == ["n1", "n2"]
+    assert attempt["submitted"] <= attempt["ended"]
+    assert list(found["progress"]) == ["step", "total", "loss", "rate", "eta_s"]
+    assert (found["progress"]["step"], found["progress"]["total"], found["progress"]["loss"]) == (4, 4, 0.4)
+
+
+def test_what_is_not_known_is_null(home: Home) -> None:
+    found = home.json("status", home.unsubmitted().name)
+    assert found["state"] == "SUBMITTING"
+    assert found["job_id"] is None
+    assert found["progress"] == dict.fromkeys(["step", "total", "loss", "rate", "eta_s"])
+
+
+def test_a_run_is_named_in_many_ways(home: Home) -> None:
+    run = home.submit(LONG)
+    for name in (run.name, run.name[:-3], home.job_id(run), str(run.path), "@last"):
+        assert home.json("status", name)["run"] == run.name
+
+
+def test_a_run_in_words(home: Home) -> None:
+    run = home.submit("say 0 'step 3/4 loss 0.5'; exit 3")
+    home.call("watch", "@last", code=1)
+    shown = home.call("status", "@last").stdout
+    assert "FAILED, from " in shown
+    assert "exit code 3" in shown
+    assert "step 3/4, loss 0.5" in shown
+    assert f"hpc-launch resubmit {run.name}" in shown
+
+
+def test_without_a_name_those_that_are_not_over(home: Home) -> None:
+    assert home.call("status").stdout == ""
+    assert home.json("status") == []
+    over = home.submit("true", name="over")
+    home.call("watch", over.name)
+    live = home.submit(LONG, name="live")
+    assert [found["run"] for found in home.json("status")] == [live.name]
+    shown = home.call("status").stdout
+    assert live.name in shown
+    assert over.name not in shown
+
+
+def test_a_run_that_was_taken_up_again_counts_as_live(home: Home) -> None:
+    run = home.submit("true")
+    home.call("watch", "@last")
+    home.again(run, LONG)
+    (found,) = home.json("status")
+    assert found["attempts"][0]["state"] == "COMPLETED"
+    assert found["state"] in RUN_STATES
+    assert found["job_id"] == home.job_id(run, 2) != home.job_id(run)
+
+
+@pytest.mark.parametrize(
+    ("state", "after_s", "looked_at"),
+    [("COMPLETED", 3600, False), ("COMPLETED", -1, True), ("FAILED", 3600, True), ("RUNNING", 3600, True)],
+)
+def test_what_is_over_for_good_is_not_looked_at_again(
+    tmp_path: Path, state: str, after_s: float, looked_at: bool
+) -> None:
+    (tmp_path / "attempts").mkdir()
+    made = (tmp_path / "attempts").stat().st_mtime
+    entry = Entry("tiny", tmp_path, "tiny", "local", made, state, made + after_s)
+    assert bool(maybe_live([entry])) is looked_at
+
+
+def test_an_unknown_name_is_a_usage_error(home: Home) -> None:
+    run = home.submit("true")
+    done = home.call("status", "timy", code=2)
+    assert done.stdout == ""
+    assert f"did you mean {run.name}?" in done.stderr
+
+
+def test_the_answer_for_programs_needs_no_heavy_library(home: Home) -> None:
+    home.submit(LONG)
+    code = (
+        "import sys; from hpc_launch.cli.main import group;"
+        "group(['status', '@last', '--json'], standalone_mode=False);"
+        "print(*[name for name in ('rich', 'submitit', 'jinja2', 'torch') if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=home.environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr.strip() == ""
+
+
+@pytest.mark.parametrize("verb", ["status", "list", "logs", "cancel", "watch", "completion"])
+def test_help_has_an_example_and_is_light(home: Home, verb: str) -> None:
+    assert f"hpc-launch {verb}" in home.call(verb, "--help").stdout.split("\n", 1)[1]
+    code = (
+        f"import sys; import hpc_launch.cli.{'list_' if verb == 'list' else verb};"
+        "print(*[name for name in ('rich', 'submitit', 'jinja2', 'torch', 'sqlite3') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=home.environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() in ("", "sqlite3" if verb == "cancel" else "")

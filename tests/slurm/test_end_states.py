@@ -1,0 +1,149 @@
+"""Each way in which a job can end, or never start: the run's state, the exit code of --wait, and what is said."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from tests.slurm.user import PROFILES, User
+
+SLEEP = "name: sleep\nlauncher: srun\ncommand: sleep 300\ntime: 10\n"
+DONE = (
+    "name: done\nlauncher: srun\nnodes: 2\nprocesses_per_node: 2\ncommand: sh -c 'echo rank $$RANK of $$WORLD_SIZE'\n"
+)
+
+
+def test_a_job_that_ends_well(user: User) -> None:
+    done = user.launch("submit", user.job(DONE.replace("$$", "$")), "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert user.status()["state"] == "COMPLETED"
+    log = user.launch("logs", "@last").stdout
+    for rank in range(4):
+        assert f"rank {rank} of 4" in log
+
+
+def test_without_accounting_everything_still_works(user_without_accounting: User) -> None:
+    user = user_without_accounting
+    done = user.launch("submit", user.job(DONE), "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert user.status()["state"] == "COMPLETED"
+    done = user.launch("submit", user.job(DONE.replace("sh -c", "sh -x -c").replace("echo", "exit 9; echo")), "--wait")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert user.status()["state"] == "FAILED"
+
+
+def test_the_end_shows_within_three_seconds(user: User) -> None:
+    job = user.job("name: brief\nlauncher: srun\ncommand: sleep 3\n")
+    done = user.launch("submit", job, "--wait", "--set", "name=brief")
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = time.time()
+    ended = user.status()["attempts"][0]["ended"]
+    assert seen - ended < 3 + 1  # the record's clock counts whole seconds
+
+
+def test_a_cancelled_job(user: User) -> None:
+    run = user.submit(SLEEP)["run"]
+    user.until(run, "RUNNING", "STARTING")
+    done = user.launch("cancel", run)
+    assert done.returncode == 0, done.stderr
+    status = user.until(run, "CANCELLED")
+    assert status["attempts"][0]["state"] == "CANCELLED"
+    assert user.launch("cancel", run).returncode == 0
+
+
+def test_a_held_job_is_stuck_and_says_how_to_go_on(user: User) -> None:
+    job = user.job(SLEEP + "sbatch: {hold: true}\n")
+    done = user.launch("submit", job, "--wait")
+    assert done.returncode == 1, done.stdout + done.stderr
+    status = user.status()
+    assert status["state"] == "STUCK"
+    assert "release" in done.stdout + done.stderr
+    assert user.launch("cancel", "@last").returncode == 0
+    user.until("@last", "CANCELLED")
+
+
+def test_a_job_over_its_time_limit_is_warned_and_ended(user: User) -> None:
+    job = user.job(
+        "name: long\nqueue: short\nlauncher: srun\ntime: 1\ncheckpoint: {signal_before: 30s}\n"
+        "command: [sh, -c, 'while sleep 1; do :; done']\n"
+    )
+    done = user.launch("submit", job, "--wait", timeout=200)
+    assert done.returncode == 1, done.stdout + done.stderr
+    status = user.status()
+    assert status["state"] == "FAILED"
+    assert status["attempts"][0]["state"] == "TIMEOUT"
+    # Slurm may be up to a minute early with the warning, but it must have come.
+    log = (user.home / "runs" / status["run"] / "attempts" / "001" / "batch.log").read_text()
+    assert "warned: the end is near" in log
+    assert (user.home / "runs" / status["run"] / "attempts" / "001" / "stop").exists()
+
+
+def test_a_requeued_job_is_a_second_attempt_of_the_same_run(user: User) -> None:
+    profile = "requeueing"
+    text = (PROFILES / "testcluster.yaml").read_text().replace("name: testcluster", f"name: {profile}")
+    user.job(text.replace("scheduler: slurm", "scheduler: {type: slurm, requeue: scheduler}"), f"sites/{profile}.yaml")
+    marker = user.home / "trained"
+    body = f'echo $SLURM_RESTART_COUNT >>{marker}; [ -n "$SLURM_RESTART_COUNT" ] || sleep 300'
+    run = user.submit(f"name: again\nsite: {profile}\nlauncher: srun\ncommand: [sh, -c, '{body}']\n", "--site", profile)
+    user.until(run["run"], "RUNNING", "STARTING")
+    assert user.cluster.run(["scontrol", "requeue", run["job_id"]]).returncode == 0
+    status = user.until(run["run"], "PENDING", "RETRYING", "STUCK", seconds=60)
+    assert status["state"] == "PENDING", status
+    status = user.until(run["run"], "COMPLETED", "FAILED", seconds=200)
+    assert status["state"] == "COMPLETED", status
+    assert [attempt["job_id"] for attempt in status["attempts"]] == [run["job_id"]] * 2
+    assert user.trainings(marker) == ["", "1"]
+
+
+def test_a_node_that_cannot_start_the_job_leaves_it_stuck(user_in_trouble: User) -> None:
+    user = user_in_trouble
+    for node in ("n1", "n2", "n3", "n4"):
+        user.cluster.fail_prolog(node)
+    try:
+        done = user.launch("submit", user.job(SLEEP), "--wait", timeout=120)
+        status = user.status()
+    finally:
+        user.cluster.restore()
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert status["state"] == "FAILED", status
+    assert "before its script began" in status["reason"]
+
+
+def test_a_refused_submission(user: User) -> None:
+    done = user.launch("submit", user.job(SLEEP + "sbatch: {partition: nowhere}\n"))
+    assert done.returncode == 4
+    assert "partition" in done.stderr
+    assert "hint" in done.stderr
+    assert user.status()["state"] == "STOPPED"
+
+
+def test_when_would_it_start(user: User) -> None:
+    done = user.launch("submit", user.job(SLEEP), "--test-only")
+    assert done.returncode == 0, done.stderr
+    assert "start" in done.stdout
+    assert not (user.home / "runs").exists()
+
+
+def test_the_next_attempt_keeps_off_a_node(user: User) -> None:
+    run = user.submit("name: fails\nlauncher: srun\ncommand: 'false'\n")["run"]
+    user.until(run, "FAILED")
+    first = user.status(run)["attempts"][0]["nodes"]
+    done = user.launch("resubmit", run, "--exclude", first[0], "--set", "command=true", "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    status = user.status(run)
+    assert [attempt["state"] for attempt in status["attempts"]] == ["FAILED", "COMPLETED"]
+    assert status["attempts"][1]["nodes"] != first
+    assert status["attempts"][1]["overrides"] == {"set": ["command=true"], "exclude": first}
+    assert user.launch("resubmit", run).returncode == 0, "an ended run may be tried again"
+
+
+def test_interrupting_the_wait_leaves_the_job_running(user: User) -> None:
+    waiting = user.popen("submit", user.job(SLEEP), "--wait")
+    time.sleep(4)
+    user.until("@last", "RUNNING", "STARTING")
+    waiting.send_signal(signal.SIGINT)
+    out, err = waiting.communicate(timeout=20)
+    assert waiting.returncode == 130, out + err
+    assert "hpc-launch watch" in out + err
+    assert user.status()["state"] in {"RUNNING", "STARTING"}
+    user.launch("cancel", "@last")

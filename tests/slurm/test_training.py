@@ -1,0 +1,71 @@
+"""The example, trained for real on a Slurm of four nodes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.cluster.requirements import REPOSITORY
+from tests.slurm.user import User
+
+EXAMPLE = REPOSITORY / "examples" / "tiny-gpt"
+
+pytest.importorskip("torch")
+
+
+@pytest.mark.slow
+def test_torchrun_trains_over_four_nodes_of_two_processes(user: User) -> None:
+    done = user.launch("submit", str(EXAMPLE / "job.yaml"), "--wait", "--set", "nodes=4", "--set", "args.steps=20")
+    assert done.returncode == 0, done.stdout + done.stderr
+    status = user.status()
+    assert (status["state"], status["state_source"]) == ("COMPLETED", "end_record")
+    assert status["progress"]["step"] == status["progress"]["total"] == 20
+    assert status["progress"]["loss"] < 4
+    assert status["attempts"][0]["nodes"] == ["n1", "n2", "n3", "n4"]
+    log = user.launch("logs", "@last").stdout
+    ranks = dict(re.findall(r"rank (\d) of 8 on host (n\d)", log))
+    assert ranks == {"0": "n1", "1": "n1", "2": "n2", "3": "n2", "4": "n3", "5": "n3", "6": "n4", "7": "n4"}
+    only = user.launch("logs", "@last", "--rank", "5").stdout
+    assert "rank 5 of 8" in only
+    assert "rank 4 of 8" not in only
+
+
+@pytest.mark.slow
+def test_deepspeed_trains_over_two_nodes_without_ssh(user: User) -> None:
+    pytest.importorskip("deepspeed")
+    done = user.launch("submit", str(EXAMPLE / "job-deepspeed.yaml"), "--wait", "--set", "args.steps=10")
+    assert done.returncode == 0, done.stdout + done.stderr
+    status = user.status()
+    assert status["state"] == "COMPLETED"
+    assert status["progress"]["step"] == 10
+    assert set(re.findall(r"rank (\d) of 4 on host (n\d)", user.launch("logs", "@last").stdout)) == {
+        ("0", "n1"),
+        ("1", "n1"),
+        ("2", "n2"),
+        ("3", "n2"),
+    }
+
+
+@pytest.mark.slow
+def test_a_failing_rank_ends_the_run_at_once(user: User) -> None:
+    failing = ["--set", "args.fail-at-step=3", "--set", "args.fail-rank=3", "--set", "args.steps=1000"]
+    done = user.launch("submit", str(EXAMPLE / "job.yaml"), "--wait", *failing)
+    assert done.returncode == 1, done.stdout + done.stderr
+    status = user.status()
+    assert status["state"] == "FAILED"
+    assert status["attempts"][0]["exit_code"] != 0
+    assert "RuntimeError" in user.launch("logs", "@last", "--rank", "3").stdout
+
+
+@pytest.mark.slow
+def test_a_killed_deepspeed_launcher_never_counts_as_success(user: User) -> None:
+    """`deepspeed` itself ends with 0 when its child, the launcher of the node, is killed by a signal."""
+    pytest.importorskip("deepspeed")
+    kill = "pkill -KILL -u alice -f deepspeed.launcher.launch"
+    answer = user.launch("submit", str(EXAMPLE / "job-deepspeed.yaml"), "--set", "args.steps=100000")
+    assert answer.returncode == 0, answer.stderr
+    user.until("@last", "RUNNING", seconds=90)
+    user.cluster.node_exec(user.status()["attempts"][0]["nodes"][1], ["sh", "-c", kill])
+    status = user.until("@last", "FAILED", "COMPLETED", seconds=60)
+    assert status["state"] == "FAILED"

@@ -1,0 +1,78 @@
+"""A user on the login node of the test cluster, with hpc-launch as the only tool in hand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster import Cluster
+from tests.cluster.requirements import REPOSITORY
+
+PROFILES = REPOSITORY / "tests" / "sites" / "profiles"
+
+
+@dataclass(frozen=True)
+class User:
+    """Every folder of hpc-launch lies in `home`, on the cluster's shared storage."""
+
+    cluster: Cluster
+    home: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            "HPC_LAUNCH_SITE_PATH": f"{self.home / 'sites'}:{PROFILES}",
+            "HPC_LAUNCH_SITE": "testcluster",
+            "HPC_LAUNCH_HOME": str(self.home / "runs"),
+            "XDG_STATE_HOME": str(self.home / "state"),
+            "XDG_CONFIG_HOME": str(self.home / "config"),
+            "XDG_CACHE_HOME": str(self.home / "cache"),
+        }
+
+    def job(self, text: str, name: str = "job.yaml") -> str:
+        """Write a job file and return its path."""
+        path = self.home / name
+        self.cluster.run(["mkdir", "-p", str(path.parent)], check=True)
+        self.cluster.write(path, text)
+        return str(path)
+
+    def launch(
+        self, *args: str, timeout: float = 240, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run hpc-launch to its end, whatever its exit code."""
+        return self.cluster.run(["hpc-launch", *args], cwd=self.home, env={**self.env, **(env or {})}, timeout=timeout)
+
+    def popen(self, *args: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start hpc-launch and leave it running."""
+        return self.cluster.popen(["hpc-launch", *args], cwd=self.home, env={**self.env, **(env or {})})
+
+    def submit(self, text: str, *args: str) -> dict[str, Any]:
+        """Submit a job and return what `--json` says."""
+        done = self.launch("submit", self.job(text), "--json", *args)
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    def status(self, run: str = "@last") -> dict[str, Any]:
+        done = self.launch("status", run, "--json")
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    def until(self, run: str, *states: str, seconds: float = 60) -> dict[str, Any]:
+        """The status once it is one of `states`."""
+        end = time.monotonic() + seconds
+        while True:
+            status = self.status(run)
+            if status["state"] in states:
+                return status
+            assert time.monotonic() < end, status
+            time.sleep(1)
+
+    def trainings(self, marker: Path) -> list[str]:
+        """Who really trained: one line for each process that got as far as the training."""
+        return marker.read_text().splitlines() if marker.exists() else []

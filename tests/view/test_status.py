@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.cli.main import VERBS
+from hpc_launch.run.model import RUN_STATES, Progress
+from hpc_launch.view.status import full, summary
+from hpc_launch.view.words import come_back, next_commands, one_line, state_words
+from tests.view.samples import HOSTILE, NOW, attempt, status, steers
+
+
+def test_a_running_one_in_full() -> None:
+    assert full(status(), now=NOW)[:8] == [
+        "tiny-1",
+        "  state     RUNNING, from squeue 4 s ago",
+        "  progress  [######------------------------] 20%",
+        "            step 40/200, loss 2.31, 3.2 steps/s, 50 s left",
+        "  site      test",
+        f"  attempt   1: RUNNING, job 4711, on n[1-4], started {_time(NOW - 35)}, so far 35 s",
+        "  folder    /runs/tiny-1",
+        "  next      hpc-launch watch tiny-1    follow it live",
+    ]
+
+
+def test_a_stuck_one_says_why_and_what_helps() -> None:
+    held = status(state="STUCK", reason="JobHeldUser: The job is held. Release it.", progress=Progress())
+    text = "\n".join(full(held, now=NOW))
+    assert "STUCK, from squeue 4 s ago" in text
+    assert "Release it." in text
+    assert "hpc-launch cancel tiny-1" in text
+    assert "progress" not in text
+
+
+def test_each_attempt_has_its_line() -> None:
+    first = attempt(state="TIMEOUT", exit_code=143, ended=NOW - 40, started=NOW - 100)
+    text = "\n".join(full(status(attempts=(first, attempt(number=2, overrides={"set": ["lr=1"]}))), now=NOW))
+    assert "1: TIMEOUT, job 4711, on n[1-4], exit code 143" in text
+    assert "took 1 m 00 s" in text
+    assert "changed: set=['lr=1']" in text
+
+
+def test_a_state_without_a_source_claims_none() -> None:
+    assert state_words(status(state="UNKNOWN", source="none", age_s=None)) == "UNKNOWN"
+    assert state_words(status(source="end_record", age_s=0.2)) == "RUNNING, from the job's own record just now"
+
+
+@pytest.mark.parametrize("state", RUN_STATES)
+def test_what_is_proposed_exists(state: str) -> None:
+    proposed = next_commands(status(state=state, run="a b"))
+    assert proposed
+    for command, purpose in proposed:
+        program, verb, *rest = command.split(" ", 2)
+        assert (program, rest[0].split(" -f")[0]) == ("hpc-launch", "'a b'")
+        assert verb in VERBS
+        assert purpose
+
+
+def test_the_end_names_logs_checkpoints_and_the_last_lines(tmp_path: Path) -> None:
+    folder = tmp_path / "attempts" / "001"
+    (folder / "logs").mkdir(parents=True)
+    (tmp_path / "checkpoints").mkdir()
+    lines = ["[rank0]: step 199", "[rank1]: not this one", "[rank0]: \x1b[31mTraceback\x1b[0m", ""]
+    (folder / "logs" / "node-0.log").write_text("\n".join(lines))
+    failed = status(state="FAILED", folder=tmp_path, attempts=(attempt(folder, state="FAILED", ended=NOW - 5),))
+    text = "\n".join(summary(failed, now=NOW))
+    assert text.startswith("tiny-1 FAILED after 30 s")
+    assert "reached      step 40/200, loss 2.31\n" in text
+    assert "| step 199\n" in text
+    assert "| Traceback\n" in text
+    assert "not this one" not in text
+    assert f"logs         {folder}/logs" in text
+    assert f"checkpoints  {tmp_path}/checkpoints" in text
+    assert "hpc-launch resubmit tiny-1" in text
+    assert not steers(text)
+
+
+def test_the_batch_log_speaks_where_the_training_did_not(tmp_path: Path) -> None:
+    folder = tmp_path / "attempts" / "001"
+    folder.mkdir(parents=True)
+    (folder / "batch.log").write_text("module load CUDA failed\n")
+    failed = status(state="FAILED", folder=tmp_path, attempts=(attempt(folder, state="FAILED"),))
+    text = "\n".join(summary(failed, now=NOW))
+    assert "| module load CUDA failed" in text
+    assert f"logs        {folder}/batch.log" in text
+
+
+def test_colour_only_where_it_is_wanted() -> None:
+    assert "\x1b[36m" in "".join(full(status(), colour=True))
+    assert "\x1b" not in "".join(full(status()) + summary(status()))
+
+
+def test_a_line_for_a_log() -> None:
+    assert one_line(status(), NOW) == "running for 35 s, step 40/200, loss 2.31, 3.2 steps/s, 50 s left"
+    pending = status(state="PENDING", reason="Priority", attempts=(), progress=Progress())
+    assert one_line(pending, NOW) == "pending (Priority), job 4711"
+
+
+def test_how_to_come_back() -> None:
+    assert come_back(["tiny-1"]) == "the job goes on; come back with: hpc-launch watch tiny-1"
+    assert come_back(["a", "b;c"]) == "the jobs go on; come back with: hpc-launch watch a 'b;c'"
+
+
+def test_hostile_values_stay_text() -> None:
+    bad = status(
+        run=HOSTILE,
+        site=HOSTILE,
+        reason=HOSTILE,
+        job_id=HOSTILE,
+        folder=Path("/runs") / HOSTILE.replace("\x00", ""),
+        attempts=(attempt(job_id=HOSTILE, nodes=(HOSTILE,), overrides={HOSTILE: HOSTILE}, state=HOSTILE),),
+    )
+    for lines in (full(bad, now=NOW), summary(bad, now=NOW), [one_line(bad, NOW), come_back([bad.run])]):
+        assert not [line for line in lines if not line.isprintable()]
+
+
+def _time(when: float) -> str:
+    from hpc_launch.view.text import moment
+
+    return moment(when, NOW)

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from hpc_launch.run.model import RunStatus
+from hpc_launch.view import table
+from hpc_launch.view.text import cells
+from tests.view.samples import HOSTILE, NOW, attempt, status, steers
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def runs() -> list[RunStatus]:
+    long = "the scheduler says FAILED by signal 9; the script left no end record"
+    return [
+        status(),
+        status(run="tiny-2", state="PENDING", reason="Priority", attempts=(attempt(started=None, state="PENDING"),)),
+        status(run="tiny-3", state="FAILED", reason=long, attempts=(attempt(state="FAILED", ended=NOW - 130),)),
+        status(run="tiny-4", state="SUBMITTING", job_id=None, attempts=()),
+    ]
+
+
+def test_all_columns_without_a_terminal(runs: list[RunStatus]) -> None:
+    lines = table.plain_lines(table.rows(runs, NOW))
+    assert lines[0].split() == ["RUN", "STATE", "TIME", "STEP", "LOSS", "JOB", "SITE", "WHY"]
+    assert lines[1].split() == "tiny-1 RUNNING 50 s left 40/200 2.31 4711 test".split()
+    assert "Priority" in lines[2]
+    assert lines[3].endswith("the script left no end record")
+    assert "2 m ago" in lines[3]
+    assert not steers("\n".join(lines))
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
+def test_name_and_state_stay_and_the_rest_fits(runs: list[RunStatus], width: int) -> None:
+    rows = table.rows(runs, NOW)
+    shown = table.fitting(rows, width)
+    assert shown[:2] == [0, 1]
+    without_why = [at for at in shown if table.HEADERS[at] != "WHY"]
+    least = max(cells(line) for line in table.plain_lines(rows, without_why))
+    assert least + (14 if "WHY" in [table.HEADERS[at] for at in shown] else 0) <= width
+
+
+def test_empty_columns_are_left_out() -> None:
+    (header, _) = table.plain_lines(table.rows([status(state="SUBMITTING", job_id=None, attempts=())], NOW))
+    assert "WHY" not in header
+    assert "JOB" not in header
+
+
+def show(runs: list[RunStatus], monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"TERM": "xterm", "COLUMNS": "60", **environment}.items():
+        monkeypatch.setenv(name, value)
+    stream = Terminal()
+    table.show(runs, stream)
+    return stream.getvalue()
+
+
+def test_on_a_terminal_it_has_colour_and_keeps_to_the_width(
+    runs: list[RunStatus], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "\x1b[36mRUNNING" in show(runs, monkeypatch)
+    plain = show(runs, monkeypatch, NO_COLOR="1")
+    assert "\x1b[36m" not in plain
+    assert "\x1b" not in show(runs, monkeypatch, TERM="dumb")
+
+
+def test_a_name_is_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "tiny-gpt-with-a-long-name-261121-095025-393f"
+    assert name in show([status(run=name)], monkeypatch, COLUMNS="20")
+
+
+@pytest.mark.parametrize("field", ["run", "site", "reason", "job_id"])
+def test_hostile_values_stay_text(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes: dict[str, Any] = {field: HOSTILE}
+    assert not steers("\n".join(table.plain_lines(table.rows([status(**changes)], NOW))))
+    shown = show([status(**changes)], monkeypatch, COLUMNS="300")
+    assert "[bold]" in shown
+    assert [part for part in ("\x1b[2J", "\x1b]", "\x9b", "\u202e", "\x07") if part in shown] == []
