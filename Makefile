@@ -12,7 +12,7 @@ export PYTHON VENV PYTEST_ARGS SYSTEM_PACKAGES
 ASKED_FOR := pyproject.toml constraints.txt .ci/venv.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart test lint format golden bench prove clean
+.PHONY: help venv quickstart test lint format golden docs bench clean
 .DELETE_ON_ERROR:
 
 help: ## list what there is to make
@@ -53,12 +53,11 @@ golden: $(VENV)/test.stamp ## write the expected files of the tests anew; look a
 	@$(BIN)/pytest -q tests/golden --update-golden
 	@git --no-pager diff --stat -- tests/golden
 
-bench: $(VENV)/test.stamp ## measure how long submitting and watching take
-	@$(BIN)/python -m tests.bench
+docs: $(VENV)/test.stamp ## write the generated pages and schemas of docs/ anew
+	@$(BIN)/python docs/generate.py
 
-prove: $(VENV)/test.stamp ## run the example on a Slurm of its own, and stop, break and resume it
-	@.ci/system-packages.sh
-	@$(BIN)/python -m tests.prove
+bench: $(VENV)/test.stamp ## measure start-up as ratios; the result goes to benchmarks/
+	@.ci/bench.sh
 
 clean: ## remove the environment, caches and logs; runs stay
 	rm -rf $(VENV) .test-logs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist build

@@ -28,10 +28,6 @@ def run_guarded(group: click.Group) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has gone (`| head`): no more can be said, and it is no fault.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         from hpc_launch.base.errors import UserError
 

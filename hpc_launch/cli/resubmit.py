@@ -6,11 +6,12 @@ import os
 
 import click
 
+from hpc_launch.cli.completion import complete_run
 from hpc_launch.cli.options import json_option, set_option
 
 
 @click.command("resubmit")
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", shell_complete=complete_run)
 @set_option
 @click.option("--exclude", "excluded", multiple=True, metavar="NODES", help="Nodes to keep off, as n3 or n[3-5].")
 @click.option("--wait", is_flag=True, help="Follow the run to its end.")
@@ -23,6 +24,7 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
     hpc-launch resubmit tiny-gpt --set time=04:00:00 --wait
     """
     from hpc_launch.base.errors import UsageError
+    from hpc_launch.cli.patience import Patience
     from hpc_launch.cli.submitted import after_submission
     from hpc_launch.cli.warn import warn
     from hpc_launch.drive.attempts import next_attempt
@@ -41,5 +43,6 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
     folder = find_run(run, index)
     ready, prepared = next_attempt(folder, sets=sets, exclude=excluded)
     warn(ready.warnings)
-    submitted = submit_next(folder, prepared, scheduler_for(prepared.scheduler), index=index)
+    with Patience("waiting for the scheduler to take the job"):
+        submitted = submit_next(folder, prepared, scheduler_for(prepared.scheduler), index=index)
     return after_submission(submitted, wait=wait, as_json=as_json)

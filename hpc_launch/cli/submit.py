@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from hpc_launch.cli.options import job_argument, json_option, set_option, site_option
-from hpc_launch.drive.prepare import Ready
+
+if TYPE_CHECKING:
+    from hpc_launch.drive.prepare import Ready
 
 
 @click.command("submit")
@@ -37,13 +40,15 @@ def command(
         return _dry_run(ready, as_json)
     if test_only:
         return _test_only(ready)
+    from hpc_launch.cli.patience import Patience
     from hpc_launch.drive.attempts import first_attempt
     from hpc_launch.run.index import user_index
     from hpc_launch.run.submit import submit_new
     from hpc_launch.schedulers.select import scheduler_for
 
     prepared = first_attempt(ready, sets)
-    submitted = submit_new(prepared, scheduler_for(prepared.scheduler), index=user_index(os.environ))
+    with Patience("waiting for the scheduler to take the job"):
+        submitted = submit_new(prepared, scheduler_for(prepared.scheduler), index=user_index(os.environ))
     from hpc_launch.cli.submitted import after_submission
 
     return after_submission(submitted, wait=wait, as_json=as_json)
@@ -76,10 +81,13 @@ def _dry_run(ready: Ready, as_json: bool) -> int:
 def _test_only(ready: Ready) -> int:
     import tempfile
 
+    from hpc_launch.cli.patience import Patience
     from hpc_launch.schedulers.api import Submission
     from hpc_launch.schedulers.select import scheduler_for
 
     with tempfile.TemporaryDirectory(prefix="hpc-launch-") as folder:
         submission = Submission(ready.script, Path(folder), ready.plan.name)
-        click.echo(scheduler_for(ready.plan.scheduler).test_only(submission))
+        with Patience("waiting for the scheduler's estimate"):
+            answer = scheduler_for(ready.plan.scheduler).test_only(submission)
+    click.echo(answer)
     return 0

@@ -1,0 +1,67 @@
+"""The built wheel alone in an empty environment, outside the checkout: it finds its files and submits the example."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+
+
+def run(*command: str | Path, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """A command in a clean environment: of the caller's only what pip needs to reach its packages."""
+    kept = {key: value for key, value in os.environ.items() if key.startswith(("PIP_", "SSL_")) or key.endswith("_proxy")}
+    environment = {**kept, "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(cwd), **more}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment that holds the wheel and what it asks for, and nothing else."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, REPOSITORY, cwd=folder)
+    (wheel,) = folder.glob("hpc_launch-*.whl")
+    venv.create(folder / "env", with_pip=True)
+    python = folder / "env" / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", "-c", REPOSITORY / "constraints.txt", wheel, cwd=folder)
+    return folder / "env"
+
+
+def test_it_brings_neither_torch_nor_deepspeed(installed: Path) -> None:
+    names = {path.name for path in (installed / "lib").glob("python*/site-packages/*")}
+    assert not names & {"torch", "deepspeed", "pydantic"}
+    assert "msgspec" in names
+
+
+@pytest.mark.slow
+def test_it_submits_the_example(installed: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (job,) = installed.glob("lib/python*/site-packages/hpc_launch/_data/examples/tiny-gpt/job.yaml")
+    launch = installed / "bin" / "hpc-launch"
+    assert "--site NAME" in run(launch, "submit", "--help", cwd=tmp_path).stdout
+    # torch is not in this environment: the job names the interpreter that has it.
+    done = run(
+        launch, "submit", job, "--site", "local", "--wait",
+        "--set", f"environment.python={sys.executable}", "--set", "args.steps=3", "--set", "nodes=1",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert "COMPLETED" in done.stdout + done.stderr
+    assert "COMPLETED" in run(launch, "list", cwd=tmp_path).stdout
+
+
+def test_a_job_without_torch_says_what_is_missing(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('never')\n")
+    (tmp_path / "job.yaml").write_text("name: x\nsite: local\nscript: train.py\nprocesses_per_node: 1\n")
+    done = subprocess.run(
+        [installed / "bin" / "hpc-launch", "submit", "job.yaml", "--wait"],
+        cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "No module named 'torch'" in done.stdout + done.stderr
