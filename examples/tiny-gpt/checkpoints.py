@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
 KEEP = 2
@@ -20,7 +21,7 @@ KEEP = 2
 
 def save(folder: Path, step: int, write: Callable[[Path], None]) -> None:
     """Let every rank `write` into a temporary folder, then put it in place. Every rank calls this."""
-    target = folder / f"step-{step:06d}"
+    target = _path(folder, step)
     temporary = target.with_name(target.name + ".tmp")
     if dist.get_rank() == 0:
         for leftover in (temporary, target):  # from a run that was killed here, or a damaged checkpoint
@@ -37,18 +38,25 @@ def save(folder: Path, step: int, write: Callable[[Path], None]) -> None:
     dist.barrier()
 
 
-def newest_whole(folder: Path) -> Path | None:
+def newest_whole(folder: Path, device: torch.device) -> Path | None:
     """The newest undamaged checkpoint, or None: looked up by rank 0, so that all ranks agree on it."""
-    found: list[Path | None] = [None]
-    if dist.get_rank() == 0:
-        for candidate in _newest_first(folder):
-            if damaged := _damaged_file(candidate):
-                print(f"checkpoint {candidate.name} is damaged ({damaged}): trying the one before", flush=True)
-                continue
-            found = [candidate]
-            break
-    dist.broadcast_object_list(found)
-    return found[0]
+    step = _newest_whole_step(folder) if dist.get_rank() == 0 else -1
+    agreed = torch.tensor(step, device=device)
+    dist.broadcast(agreed, 0)
+    return None if agreed < 0 else _path(folder, int(agreed))
+
+
+def _path(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:06d}"
+
+
+def _newest_whole_step(folder: Path) -> int:
+    for candidate in _newest_first(folder):
+        if damaged := _damaged_file(candidate):
+            print(f"checkpoint {candidate.name} is damaged ({damaged}): trying the one before", flush=True)
+        else:
+            return int(candidate.name.removeprefix("step-"))
+    return -1
 
 
 def _newest_first(folder: Path) -> list[Path]:

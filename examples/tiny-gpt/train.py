@@ -116,9 +116,9 @@ def settings(args: argparse.Namespace) -> dict[str, int | float]:
     return {name: getattr(args, name) for name in names} | {"world_size": dist.get_world_size()}
 
 
-def resume(args: argparse.Namespace, engine: Engine) -> tuple[int, float]:
+def resume(args: argparse.Namespace, engine: Engine, device: torch.device) -> tuple[int, float]:
     """Load the newest whole checkpoint; return its step and loss, or step 0 when there is none."""
-    found = checkpoints.newest_whole(args.checkpoint_dir)
+    found = checkpoints.newest_whole(args.checkpoint_dir, device)
     if found is None:
         say(f"no checkpoint in {args.checkpoint_dir}: starting from the beginning")
         return 0, math.nan
@@ -137,7 +137,7 @@ def train(args: argparse.Namespace, engine: Engine, device: torch.device) -> Non
     batches = Batches(read_corpus(), batch_size=args.batch_size, context=args.context, seed=args.seed)
     first, loss = 0, math.nan
     if args.checkpoint_dir and args.resume == "auto":
-        first, loss = resume(args, engine)
+        first, loss = resume(args, engine, device)
 
     logged, logged_at = first, time.monotonic()
     for step in range(first + 1, args.steps + 1):
