@@ -20,7 +20,7 @@ def build(resolved: Resolved) -> tuple[LaunchPlan | None, list[Finding]]:
     findings: list[Finding] = []
     words = Words(resolved, findings)
     job, site = resolved.job, resolved.site
-    form = shape(resolved, findings)
+    form = shape(words)
     what = program(words)
     steps = prelude(words)
     python = words.text(job.environment.python or "python3", ("environment", "python"))
@@ -28,7 +28,7 @@ def build(resolved: Resolved) -> tuple[LaunchPlan | None, list[Finding]]:
     runs_folder = _runs_folder(words)
     if form is None or what is None:
         return None, findings
-    check(resolved, form, findings)
+    check(words, form)
     plan = LaunchPlan(
         name=job.name,
         site=site.name,
@@ -43,7 +43,7 @@ def build(resolved: Resolved) -> tuple[LaunchPlan | None, list[Finding]]:
         launcher_options=tuple(job.launcher.options),
         launcher_origin=resolved.origin("launcher"),
         srun_options=tuple(site.launch.srun_options),
-        directives=directives(resolved, form, findings) if site.scheduler.type == "slurm" else (),
+        directives=directives(words, form) if site.scheduler.type == "slurm" else (),
         prelude=steps,
         variables=variables(words, form),
         python=python,
@@ -64,6 +64,6 @@ def _runs_folder(words: Words) -> str:
     folder = words.file(asked, ("run_dir",)) if asked else words.resolved.names["runs"]
     if any(character in folder for character in "%\\") or not folder.isprintable():
         # Slurm gives % and the backslash a meaning of their own in file names (sbatch(1), filename pattern).
-        words.fault("HL213", f"run folders cannot lie in {folder!r}: `%` and `\\` mean something to Slurm", ("run_dir",),
-                    "choose another folder")  # fmt: skip
+        message = f"run folders cannot lie in {folder!r}: `%` and `\\` mean something to Slurm"
+        words.fault("HL213", message, ("run_dir",), "choose another folder")
     return os.path.normpath(folder)

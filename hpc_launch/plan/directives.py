@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import re
 
-from hpc_launch.base.findings import Finding
+from hpc_launch.plan.draft import Draft
 from hpc_launch.plan.shape import Shape
 from hpc_launch.plan.types import Directive
-from hpc_launch.sites.resolved import Resolved
 from hpc_launch.spec.job import Scalar
 from hpc_launch.spec.origin import Origin, rule
 from hpc_launch.spec.units import format_memory, format_time
 
 _OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")
 _REFUSED_IN_VALUE = re.compile(r"[^\x20-\x7e]|[\"'\\`#]")
-OURS = {"job-name": "name", "nodes": "nodes", "time": "time", "output": "run_dir", "error": "run_dir",
-        "ntasks": "processes_per_node", "ntasks-per-node": "processes_per_node", "requeue": None, "no-requeue": None,
-        "open-mode": None, "signal": "checkpoint.signal_before", "wrap": None, "array": None,
-        "parsable": None, "test-only": None, "wait": None, "export": "env"}  # fmt: skip
+OURS = {
+    "job-name": "name",
+    "nodes": "nodes",
+    "time": "time",
+    "output": "run_dir",
+    "error": "run_dir",
+    "ntasks": "processes_per_node",
+    "ntasks-per-node": "processes_per_node",
+    "requeue": None,
+    "no-requeue": None,
+    "open-mode": None,
+    "signal": "checkpoint.signal_before",
+    "wrap": None,
+    "array": None,
+    "parsable": None,
+    "test-only": None,
+    "wait": None,
+    "export": "env",
+}
 """sbatch options that follow from other keys; the key to use in their place."""
 
 
-def directives(resolved: Resolved, form: Shape, findings: list[Finding]) -> tuple[Directive, ...]:
+def directives(draft: Draft, form: Shape) -> tuple[Directive, ...]:
     """All directives, a later layer's `sbatch:` key replacing what stands before it."""
+    resolved = draft.resolved
     job, site = resolved.job, resolved.site
     queue_path = ("queues", form.queue_name)
     lines = [Directive("job-name", job.name, resolved.origin("name"))]
@@ -61,8 +76,8 @@ def directives(resolved: Resolved, form: Shape, findings: list[Finding]) -> tupl
         for option, value in options.items():
             path = (*source, "sbatch", option)
             origin = resolved.site_origin(*path) if source else resolved.origin(*path)
-            lines = _extra(lines, option, value, origin, findings)
-    _check_values(lines, findings)
+            lines = _extra(draft, lines, option, value, origin)
+    _check_values(draft, lines)
     return tuple(lines)
 
 
@@ -76,16 +91,14 @@ def _gpu_request(form: Shape) -> list[Directive]:
     return [Directive("gres", f"{kind}{count}", form.gpus_origin)]
 
 
-def _extra(
-    lines: list[Directive], option: str, value: Scalar, origin: Origin, findings: list[Finding]
-) -> list[Directive]:
+def _extra(draft: Draft, lines: list[Directive], option: str, value: Scalar, origin: Origin) -> list[Directive]:
     if not _OPTION.match(option):
-        findings.append(Finding("HL410", f"`{option}` is not the long name of an sbatch option", origin.place,
-                                "write it as after `--`: `mail-type`, `reservation`"))  # fmt: skip
+        hint = "write it as after `--`: `mail-type`, `reservation`"
+        draft.fault_at("HL410", f"`{option}` is not the long name of an sbatch option", origin.place, hint)
         return lines
     if option in OURS:
         use = f"use the key `{OURS[option]}`" if OURS[option] else "leave it out"
-        findings.append(Finding("HL411", f"`--{option}` is set by hpc-launch itself", origin.place, use))
+        draft.fault_at("HL411", f"`--{option}` is set by hpc-launch itself", origin.place, use)
         return lines
     kept = [line for line in lines if line.option != option]
     if value is None or value is False:
@@ -93,9 +106,10 @@ def _extra(
     return [*kept, Directive(option, None if value is True else str(value), origin)]
 
 
-def _check_values(lines: list[Directive], findings: list[Finding]) -> None:
+def _check_values(draft: Draft, lines: list[Directive]) -> None:
     """sbatch reads directives with quoting rules of its own; what would need them is refused, not guessed."""
     for line in lines:
         if line.value is not None and _REFUSED_IN_VALUE.search(line.value):
-            findings.append(Finding("HL412", f"the value of `--{line.option}` cannot stand in an #SBATCH line",
-                                    line.origin.place, "leave out quotes, backslashes, `#` and control characters"))  # fmt: skip
+            message = f"the value of `--{line.option}` cannot stand in an #SBATCH line"
+            hint = "leave out quotes, backslashes, `#` and control characters"
+            draft.fault_at("HL412", message, line.origin.place, hint)

@@ -22,8 +22,9 @@ def prelude(words: Words) -> tuple[Prelude, ...]:
     """Files, modules, conda, venv: in this order, whatever the order in the file."""
     env, resolved = words.resolved.job.environment, words.resolved
     steps: list[Prelude] = []
+    path: KeyPath
     for index, name in enumerate(env.source):
-        path: KeyPath = ("environment", "source", index)
+        path = ("environment", "source", index)
         steps.append(Prelude("source", (words.file(name, path),), resolved.origin(*path)))
     for index, name in enumerate(env.modules):
         path = ("environment", "modules", index)
@@ -31,20 +32,18 @@ def prelude(words: Words) -> tuple[Prelude, ...]:
             words.fault("HL209", f"`{name}` is no module", path, "list the modules to load, by name")
         steps.append(Prelude("module", (words.static(name, path),), resolved.origin(*path)))
     if env.conda is not None:
-        steps.append(Prelude("conda", (words.static(env.conda, ("environment", "conda")),),
-                             resolved.origin("environment", "conda")))  # fmt: skip
+        path = ("environment", "conda")
+        steps.append(Prelude("conda", (words.static(env.conda, path),), resolved.origin(*path)))
     if env.venv is not None:
-        folder = words.file(env.venv, ("environment", "venv"))
-        steps.append(Prelude("venv", (folder,), resolved.origin("environment", "venv")))
+        path = ("environment", "venv")
+        steps.append(Prelude("venv", (words.file(env.venv, path),), resolved.origin(*path)))
     return tuple(steps)
 
 
 def variables(words: Words, form: Shape) -> tuple[Variable, ...]:
     """What the tool sets, then what the layers set; the later of two wins."""
     job, resolved = words.resolved.job, words.resolved
-    result = [
-        Variable("PYTHONUNBUFFERED", ("1",), rule("a line of the log appears when it is printed")),
-    ]
+    result = [Variable("PYTHONUNBUFFERED", ("1",), rule("a line of the log appears when it is printed"))]
     if job.strategy != "none":
         result.append(Variable("HPC_LAUNCH_STRATEGY", (job.strategy,), resolved.origin("strategy")))
     if job.precision is not None:
@@ -65,8 +64,8 @@ def variables(words: Words, form: Shape) -> tuple[Variable, ...]:
             words.fault("HL204", f"`{name}` is set by the launcher or the scheduler", path, "leave it out")
             continue
         if _SECRET.search(name) and isinstance(value, str) and value:
-            words.fault("HL211", f"`{name}` looks like a secret and would stand in the script", path,
-                        f"list it: `secrets: [{name}]`, and set it in your shell")  # fmt: skip
+            message = f"`{name}` looks like a secret and would stand in the script"
+            words.fault("HL211", message, path, f"list it: `secrets: [{name}]`, and set it in your shell")
             continue
         result = [variable for variable in result if variable.name != name]
         text = None if value is None else words.text(value, path)

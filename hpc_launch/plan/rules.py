@@ -4,80 +4,62 @@ from __future__ import annotations
 
 import re
 
-from hpc_launch.base.findings import Finding, Severity
+from hpc_launch.plan.draft import Draft
 from hpc_launch.plan.shape import Shape
 from hpc_launch.sites.profile import LimitRow
-from hpc_launch.sites.resolved import Resolved
-from hpc_launch.spec.merge import Path as KeyPath
 from hpc_launch.spec.units import format_time
 
 
-def check(resolved: Resolved, form: Shape, findings: list[Finding]) -> None:
+def check(draft: Draft, form: Shape) -> None:
     """Add a finding for each rule that the job breaks."""
+    _check_hardware(draft, form)
+    _check_time(draft, form)
+    _check_account(draft)
+    _check_site(draft)
+    _check_version(draft)
 
-    def fault(code: str, message: str, path: KeyPath, hint: str, severity: Severity = "error") -> None:
-        findings.append(Finding(code, message, resolved.place(*path), hint, severity))
 
-    job, node, local = resolved.job, form.node_class, resolved.site.scheduler.type == "local"
-    gpus_key: KeyPath = ("gpus",) if job.gpus is not None else ("gpus_per_node",)
-    if form.gpus_per_node > node.gpus:
-        fault("HL401", f"{form.gpus_per_node} GPUs on each node, but a node of queue `{form.queue_name}` has "
-              f"{node.gpus}", gpus_key, "ask for more nodes with fewer GPUs on each")  # fmt: skip
+def _check_hardware(draft: Draft, form: Shape) -> None:
+    node, local = form.node_class, draft.resolved.site.scheduler.type == "local"
+    a_node = f"on each node, but a node of queue `{form.queue_name}` has"
+    gpus, processes = form.gpus_per_node, form.processes_per_node
+    if gpus > node.gpus:
+        key = "gpus" if draft.resolved.job.gpus is not None else "gpus_per_node"
+        hint = "ask for more nodes with fewer GPUs on each"
+        draft.fault("HL401", f"{gpus} GPUs {a_node} {node.gpus}", (key,), hint)
     if form.cpus_per_node is not None and form.cpus_per_node > node.cpus and not local:
-        fault("HL404", f"{form.cpus_per_node} CPUs on each node, but a node of queue `{form.queue_name}` has "
-              f"{node.cpus}", ("cpus_per_node",), "ask for less")  # fmt: skip
+        message = f"{form.cpus_per_node} CPUs {a_node} {node.cpus}"
+        draft.fault("HL404", message, ("cpus_per_node",), "ask for less")
     if node.memory is not None and form.memory is not None and form.memory > node.memory and not local:
-        fault("HL405", f"{form.memory} MiB on each node, but a node of queue `{form.queue_name}` has {node.memory}",
-              ("memory",), "ask for less, or for all of it: `memory: 0`")  # fmt: skip
-    if (
-        form.gpus_per_node
-        and form.processes_per_node % form.gpus_per_node
-        and form.gpus_per_node % form.processes_per_node
-    ):
-        fault("HL406", f"{form.processes_per_node} processes do not fit {form.gpus_per_node} GPUs evenly",
-              ("processes_per_node",), "use one process a GPU", "warning")  # fmt: skip
-    _check_time(resolved, form, findings)
-    _check_account(resolved, findings)
-    if local and job.launcher.name == "srun":
-        fault("HL420", "the launcher `srun` needs Slurm", ("launcher",), "use `torchrun` on this site")
-    first, last = resolved.site.network.ports
-    if not 1024 <= first <= last < 32768:
-        findings.append(Finding("HL305", f"ports {first} to {last} do not lie in 1024 to 32767",
-                                resolved.site_origin("network", "ports").place,
-                                "from 32768 on, outgoing connections take them"))  # fmt: skip
-    if job.container is not None:
-        fault("HL490", "containers are not supported by this version", ("container",), "use `environment:`")
-    if job.retry.max_attempts > 1:
-        fault("HL491", "`retry` is kept, but this version tries nothing again by itself", ("retry", "max_attempts"),
-              "`hpc-launch resubmit RUN` makes the next attempt", "warning")  # fmt: skip
+        message = f"{form.memory} MiB {a_node} {node.memory}"
+        draft.fault("HL405", message, ("memory",), "ask for less, or for all of it: `memory: 0`")
+    if gpus and processes % gpus and gpus % processes:
+        message = f"{processes} processes do not fit {gpus} GPUs evenly"
+        draft.fault("HL406", message, ("processes_per_node",), "use one process a GPU", "warning")
 
 
-def _check_time(resolved: Resolved, form: Shape, findings: list[Finding]) -> None:
-    time_s, job = form.time_s, resolved.job
+def _check_time(draft: Draft, form: Shape) -> None:
+    time_s, job = form.time_s, draft.resolved.job
     if time_s is None:
         return
     if time_s <= 0:
-        findings.append(Finding("HL403", "the time limit is 0", resolved.place("time"), "say how long it may take"))
+        draft.fault("HL403", "the time limit is 0", ("time",), "say how long it may take")
     lead = job.checkpoint.signal_before
     if lead is not None and lead >= time_s > 0:
-        findings.append(Finding("HL403", "the warning would come before the start of the job",
-                                resolved.place("checkpoint", "signal_before"), "make it shorter than `time`"))  # fmt: skip
-    rows = form.queue.limits
+        message = "the warning would come before the start of the job"
+        draft.fault("HL403", message, ("checkpoint", "signal_before"), "make it shorter than `time`")
+    rows, queue = form.queue.limits, f"queue `{form.queue_name}`"
     if not rows:
         return
     row = next((row for row in rows if _covers(row, job.nodes)), None)
     if row is None:
         ranges = ", ".join(row.nodes for row in rows)
-        findings.append(Finding("HL407", f"queue `{form.queue_name}` has no place for {job.nodes} nodes",
-                                resolved.place("nodes"), f"it takes {ranges} nodes"))  # fmt: skip
+        draft.fault("HL407", f"{queue} has no place for {job.nodes} nodes", ("nodes",), f"it takes {ranges} nodes")
     elif time_s > row.time:
-        findings.append(Finding(
-            "HL402",
-            f"time {format_time(time_s)} is over the limit of queue `{form.queue_name}` for {job.nodes} nodes, "
-            f"{format_time(row.time)}",
-            form.time_origin.place,
-            f"set `time` to {format_time(row.time)} or less, or choose another queue",
-        ))  # fmt: skip
+        asked, limit = format_time(time_s), format_time(row.time)
+        message = f"time {asked} is over the limit of {queue} for {job.nodes} nodes, {limit}"
+        hint = f"set `time` to {limit} or less, or choose another queue"
+        draft.fault_at("HL402", message, form.time_origin.place, hint)
 
 
 def _covers(row: LimitRow, nodes: int) -> bool:
@@ -87,12 +69,33 @@ def _covers(row: LimitRow, nodes: int) -> bool:
     return int(first) <= nodes and (not last or nodes <= int(last))
 
 
-def _check_account(resolved: Resolved, findings: list[Finding]) -> None:
-    rule, account = resolved.site.account, resolved.job.account
+def _check_account(draft: Draft) -> None:
+    site, account = draft.resolved.site, draft.resolved.job.account
     if account is None:
-        if rule.required:
-            findings.append(Finding("HL303", f"site {resolved.site.name} wants an account", resolved.place("name"),
-                                    "add `account:`, best in your user.yaml"))  # fmt: skip
-    elif rule.pattern is not None and not re.fullmatch(rule.pattern, account):
-        findings.append(Finding("HL303", f"account `{account}` does not look like one of site {resolved.site.name}",
-                                resolved.place("account"), f"it has to match {rule.pattern}"))  # fmt: skip
+        if site.account.required:
+            hint = "add `account:`, best in your user.yaml"
+            draft.fault("HL303", f"site {site.name} wants an account", ("name",), hint)
+    elif site.account.pattern is not None and not re.fullmatch(site.account.pattern, account):
+        message = f"account `{account}` does not look like one of site {site.name}"
+        draft.fault("HL303", message, ("account",), f"it has to match {site.account.pattern}")
+
+
+def _check_site(draft: Draft) -> None:
+    site = draft.resolved.site
+    if site.scheduler.type == "local" and draft.resolved.job.launcher.name == "srun":
+        draft.fault("HL420", "the launcher `srun` needs Slurm", ("launcher",), "use `torchrun` on this site")
+    first, last = site.network.ports
+    if not 1024 <= first <= last < 32768:
+        message = f"ports {first} to {last} do not lie in 1024 to 32767"
+        draft.site_fault("HL305", message, ("network", "ports"), "from 32768 on, outgoing connections take them")
+
+
+def _check_version(draft: Draft) -> None:
+    """What the job file may say and this version does not do."""
+    job = draft.resolved.job
+    if job.container is not None:
+        draft.fault("HL490", "containers are not supported by this version", ("container",), "use `environment:`")
+    if job.retry.max_attempts > 1:
+        message = "`retry` is kept, but this version tries nothing again by itself"
+        hint = "`hpc-launch resubmit RUN` makes the next attempt"
+        draft.fault("HL491", message, ("retry", "max_attempts"), hint, "warning")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from hpc_launch.base.findings import Finding
+from hpc_launch.plan.draft import Draft
 from hpc_launch.sites.profile import NodeClass, Queue
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.spec.origin import Origin, rule
@@ -27,20 +27,20 @@ class Shape(Struct, frozen=True):
     time_origin: Origin
 
 
-def shape(resolved: Resolved, findings: list[Finding]) -> Shape | None:
+def shape(draft: Draft) -> Shape | None:
     """The size of the job; None where the queue is not known, with a finding."""
-    found = _queue(resolved, findings)
+    resolved = draft.resolved
+    found = _queue(draft)
     if found is None:
         return None
     queue_name, queue = found
     node_class = resolved.site.node_classes.get(queue.node_class)
     if node_class is None:
-        place = resolved.site_origin("queues", queue_name, "node_class").place
+        message = f"queue `{queue_name}` has no node class `{queue.node_class}`"
         known = ", ".join(resolved.site.node_classes)
-        findings.append(Finding("HL304", f"queue `{queue_name}` has no node class `{queue.node_class}`", place,
-                                f"node_classes has {known}"))  # fmt: skip
+        draft.site_fault("HL304", message, ("queues", queue_name, "node_class"), f"node_classes has {known}")
         return None
-    gpus, gpus_origin = _gpus(resolved, node_class, queue, findings)
+    gpus, gpus_origin = _gpus(draft, node_class, queue)
     cpus, cpus_origin = _cpus(resolved, node_class, queue, gpus)
     memory, memory_origin = _memory(resolved, queue_name, queue, node_class, cpus)
     job = resolved.job
@@ -63,27 +63,28 @@ def shape(resolved: Resolved, findings: list[Finding]) -> Shape | None:
     )
 
 
-def _queue(resolved: Resolved, findings: list[Finding]) -> tuple[str, Queue] | None:
-    queues = resolved.site.queues
-    name = resolved.job.queue or resolved.site.default_queue or next(iter(queues), "")
-    if name in queues:
-        return name, queues[name]
-    asked = resolved.job.queue is not None
-    place = resolved.place("queue") if asked else resolved.site_origin("default_queue").place
-    hint = f"site {resolved.site.name} has {', '.join(queues)}" if queues else "the site profile lists no queue"
-    findings.append(Finding("HL302", f"site {resolved.site.name} has no queue `{name}`", place, hint))
+def _queue(draft: Draft) -> tuple[str, Queue] | None:
+    job, site = draft.resolved.job, draft.resolved.site
+    name = job.queue or site.default_queue or next(iter(site.queues), "")
+    if name in site.queues:
+        return name, site.queues[name]
+    message = f"site {site.name} has no queue `{name}`"
+    hint = f"site {site.name} has {', '.join(site.queues)}" if site.queues else "the site profile lists no queue"
+    if job.queue is not None:
+        draft.fault("HL302", message, ("queue",), hint)
+    else:
+        draft.site_fault("HL302", message, ("default_queue",), hint)
     return None
 
 
-def _gpus(resolved: Resolved, node: NodeClass, queue: Queue, findings: list[Finding]) -> tuple[int, Origin]:
-    job = resolved.job
+def _gpus(draft: Draft, node: NodeClass, queue: Queue) -> tuple[int, Origin]:
+    resolved, job = draft.resolved, draft.resolved.job
     if job.gpus is not None:
         if job.gpus_per_node is not None:
-            findings.append(Finding("HL208", "`gpus` and `gpus_per_node` both stand here", resolved.place("gpus"),
-                                    "keep one of them"))  # fmt: skip
+            draft.fault("HL208", "`gpus` and `gpus_per_node` both stand here", ("gpus",), "keep one of them")
         if job.gpus % job.nodes:
-            findings.append(Finding("HL208", f"{job.gpus} GPUs do not spread evenly over {job.nodes} nodes",
-                                    resolved.place("gpus"), "say `gpus_per_node`"))  # fmt: skip
+            message = f"{job.gpus} GPUs do not spread evenly over {job.nodes} nodes"
+            draft.fault("HL208", message, ("gpus",), "say `gpus_per_node`")
         return job.gpus // job.nodes, resolved.origin("gpus")
     if job.gpus_per_node is not None:
         return job.gpus_per_node, resolved.origin("gpus_per_node")

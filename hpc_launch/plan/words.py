@@ -5,9 +5,7 @@ from __future__ import annotations
 import os.path
 from typing import Any
 
-from msgspec import Struct
-
-from hpc_launch.base.findings import Finding
+from hpc_launch.plan.draft import Draft
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.spec.merge import Path as KeyPath
 from hpc_launch.spec.text import RUNTIME, Text, UnknownName, interpolate, plain
@@ -16,32 +14,21 @@ LONGEST_WORD = 100_000
 """Bytes of one argument or variable: Linux refuses more than 131072 (execve(2), MAX_ARG_STRLEN)."""
 
 
-class Words(Struct, frozen=True):
+class Words(Draft, frozen=True):
     """Turns values into text; what cannot be turned is a finding in `findings`."""
-
-    resolved: Resolved
-    findings: list[Finding]
-
-    def fault(self, code: str, message: str, path: KeyPath, hint: str | None = None) -> None:
-        """Note a fault at the value's place."""
-        self.findings.append(Finding(code, message, self.resolved.place(*path), hint))
 
     def text(self, value: Any, path: KeyPath) -> Text:
         """The value as the file has it, with `${…}` filled."""
         written = value if isinstance(value, str) else self.resolved.merged.written.get(path, _spell(value))
         if len(written.encode("utf-8", "replace")) > LONGEST_WORD:
-            self.fault("HL205", f"a value of more than {LONGEST_WORD} bytes cannot be handed to a program", path,
-                       "put it into a file and hand over the file's name")  # fmt: skip
+            message = f"a value of more than {LONGEST_WORD} bytes cannot be handed to a program"
+            self.fault("HL205", message, path, "put it into a file and hand over the file's name")
             return ("",)
         try:
             return interpolate(written, self.resolved.names)
         except UnknownName as unknown:
-            self.fault(
-                "HL206",
-                f"`${{{unknown.name}}}` is not known here",
-                path,
-                _known_names(unknown.name, self.resolved),
-            )
+            hint = _known_names(unknown.name, self.resolved)
+            self.fault("HL206", f"`${{{unknown.name}}}` is not known here", path, hint)
             return ("",)
 
     def static(self, value: str, path: KeyPath) -> str:
@@ -50,8 +37,8 @@ class Words(Struct, frozen=True):
         known = plain(text)
         if known is None:
             holes = ", ".join(f"${{{name}}}" for name, var in RUNTIME.items() if var in text)
-            self.fault("HL207", f"{holes} is known only inside the job and cannot stand here", path,
-                       "name a folder or file that is there before the job starts")  # fmt: skip
+            message = f"{holes} is known only inside the job and cannot stand here"
+            self.fault("HL207", message, path, "name a folder or file that is there before the job starts")
         return known or ""
 
     def file(self, value: str, path: KeyPath) -> str:

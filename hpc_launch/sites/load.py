@@ -11,15 +11,18 @@ from msgspec import Struct
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.state import config_folder
 from hpc_launch.sites import machine
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.resolved import Resolved
-from hpc_launch.sites.search import config_folder, find_profile
+from hpc_launch.sites.search import find_profile
+from hpc_launch.spec.document import Document
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.merge import Layer, merge
 from hpc_launch.spec.overrides import override_layer
-from hpc_launch.spec.reader import check, long_form, read
-from hpc_launch.spec.source import Document, read_document
+from hpc_launch.spec.reader import check, read
+from hpc_launch.spec.short_forms import long_form
+from hpc_launch.spec.source import read_document
 from hpc_launch.spec.text import UnknownName, interpolate, plain
 
 
@@ -47,7 +50,9 @@ def load(job_file: Path, *, site: str | None = None, sets: Sequence[str] = (), j
         profile, faults = read(site_document, SiteProfile)
         findings += faults
     overlay = _overlay(profile.name if profile else "", findings)
-    layers = [*_site_defaults(profile, site_document), *overlay, _layer("job", document), override]
+    layers = [*overlay, _layer("job", document), override]
+    if profile is not None and site_document is not None:
+        layers.insert(0, _part(f"site {profile.name}", site_document, "defaults"))
     for layer in layers:  # a fault is named where it stands, even if a later layer hides it
         findings += check(layer, JobSpec)
     if errors(findings) or profile is None or site_document is None:
@@ -79,18 +84,17 @@ def _layer(name: str, document: Document) -> Layer:
 
 def _site_document(asked: str | None, override: Layer, job: Document, findings: list[Finding]) -> Document | None:
     """The profile that `--site`, `--set site=`, the job file or $HPC_LAUNCH_SITE names, in this order."""
-    place: Place | None = Place("--site")
-    name: Any = asked
-    if name is None and "site" in override.data:
-        name, place = override.data["site"], override.places.get(("site",))
-    if name is None and job.data.get("site") is not None:
-        name, place = job.data["site"], job.places.get(("site",))
+    candidates = (
+        (asked, Place("--site")),
+        (override.data.get("site"), override.places.get(("site",))),
+        (job.data.get("site"), job.places.get(("site",))),
+        (os.environ.get("HPC_LAUNCH_SITE"), Place("$HPC_LAUNCH_SITE")),
+    )
+    name, place = next(((name, place) for name, place in candidates if name is not None), (None, None))
     if name is None:
-        name, place = os.environ.get("HPC_LAUNCH_SITE"), Place("$HPC_LAUNCH_SITE")
-    if name is None:
-        findings.append(Finding("HL300", "no site is named", job.places.get(()),
-                                "use `--site NAME` (`--site local` for this machine), `site:` in the job file, or "
-                                "set HPC_LAUNCH_SITE"))  # fmt: skip
+        flag = "`--site NAME` (`--site local` for this machine)"
+        hint = f"use {flag}, `site:` in the job file, or set HPC_LAUNCH_SITE"
+        findings.append(Finding("HL300", "no site is named", job.places.get(()), hint))
         return None
     try:
         path = find_profile(str(name), place)
@@ -100,23 +104,16 @@ def _site_document(asked: str | None, override: Layer, job: Document, findings: 
     return _document(path, findings)
 
 
-def _site_defaults(profile: SiteProfile | None, document: Document | None) -> list[Layer]:
-    if profile is None or document is None:
-        return []
-    return [_part(f"site {profile.name}", document, ("defaults",))]
-
-
-def _part(name: str, document: Document, path: tuple[str, ...]) -> Layer:
-    """A mapping inside a document as a layer of its own."""
+def _part(name: str, document: Document, *path: str) -> Layer:
+    """The mapping at `path` of a document as a layer of its own; an empty one where there is none."""
     data: Any = document.data
     for key in path:
         data = data.get(key) if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping):
         return Layer(name, {}, {})
-    length = len(path)
 
     def inside(table: Mapping[Any, Any]) -> dict[Any, Any]:
-        return {key[length:]: value for key, value in table.items() if key[:length] == path and len(key) > length}
+        return {key[len(path) :]: value for key, value in table.items() if key[: len(path)] == path}
 
     return Layer(name, data, inside(document.places), inside(document.key_places), inside(document.written))
 
@@ -131,9 +128,9 @@ def _overlay(site: str, findings: list[Finding]) -> list[Layer]:
         return []
     for key in document.data:
         if key not in {"defaults", "sites"}:
-            findings.append(Finding("HL010", f"unknown key `{key}` in user.yaml", document.key_places.get((key,)),
-                                    "it holds `defaults:` and `sites:`"))  # fmt: skip
-    return [_part("user", document, ("defaults",)), _part("user", document, ("sites", site))]
+            message, place = f"unknown key `{key}` in user.yaml", document.key_places[(key,)]
+            findings.append(Finding("HL010", message, place, "it holds `defaults:` and `sites:`"))
+    return [_part("user", document, "defaults"), _part("user", document, "sites", site)]
 
 
 def _names(profile: SiteProfile, document: Document, job: JobSpec, findings: list[Finding]) -> dict[str, str]:
@@ -148,8 +145,8 @@ def _names(profile: SiteProfile, document: Document, job: JobSpec, findings: lis
             path = plain(interpolate(value, names))
         except UnknownName as unknown:
             if _is_used(f"paths.{key}", job):
-                findings.append(Finding("HL206", f"`${{{unknown.name}}}` is not known here", place,
-                                        "the job uses this path; set what it needs"))  # fmt: skip
+                message, hint = f"`${{{unknown.name}}}` is not known here", "the job uses this path; set what it needs"
+                findings.append(Finding("HL206", message, place, hint))
             continue
         if path is None:
             findings.append(Finding("HL207", "a site's path cannot depend on the run", place))

@@ -10,14 +10,9 @@ from pathlib import Path
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.resources import shipped
+from hpc_launch.base.state import config_folder
 
 ENDING = ".yaml"
-
-
-def config_folder() -> Path:
-    """The user's own settings: `$XDG_CONFIG_HOME/hpc-launch`, by default under `~/.config`."""
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return Path(base) / "hpc-launch"
 
 
 def search_path() -> Iterator[tuple[str, Path]]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import NODEFAULT, Struct, json
 from msgspec.structs import FieldInfo
 
-from hpc_launch.spec.reader import Member, fields_of, members
+from hpc_launch.spec.type_hints import Member, fields_of, members
 from hpc_launch.spec.units import UNITS
 
 Schema = dict[str, Any]

@@ -34,6 +34,8 @@ def override_layer(sets: Sequence[str], findings: list[Finding]) -> Layer:
             findings += faults
             continue
         _put(data, path, document.data["value"])
+        for end in range(1, len(path)):
+            places[path[:end]] = place
         for inner, spelling in document.written.items():
             written[(*path, *inner[1:])] = spelling
         for inner in document.places:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.schedulers.api import JobRecord
-from hpc_launch.schedulers.slurm import parse
+from hpc_launch.schedulers.slurm import parse, values
 
 CAPTURED = Path(__file__).with_name("captured")
 NOW = 1795254480.0
@@ -99,13 +99,13 @@ def test_newer_columns_are_asked_for_where_sacct_knows_them() -> None:
     ("text", "state"), [("CANCELLED by 1000", "CANCELLED"), ("CANCELLED+", "CANCELLED"), ("", "UNKNOWN")]
 )
 def test_states(text: str, state: str) -> None:
-    assert parse.base_state(text) == state
+    assert values.base_state(text) == state
 
 
 def test_times() -> None:
-    assert parse.epoch("1795254463") == 1795254463
-    assert all(parse.epoch(text) is None for text in ("Unknown", "None", "N/A", "", "0", "²"))
-    iso = parse.epoch("2026-11-20T12:22:27")
+    assert values.epoch("1795254463") == 1795254463
+    assert all(values.epoch(text) is None for text in ("Unknown", "None", "N/A", "", "0", "²"))
+    iso = values.epoch("2026-11-20T12:22:27")
     assert iso is not None
     assert 1795000000 < iso < 1796000000
 

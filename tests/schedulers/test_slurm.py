@@ -208,7 +208,7 @@ def test_a_folder_whose_name_submitit_would_change(login: LoginNode) -> None:
 def test_a_folder_that_cannot_be_written(login: LoginNode) -> None:
     with pytest.raises(Failed, match="cannot write") as refused:
         login.submit("true", name="unwritable.t0.1", folder=Path("/proc/1"))
-    assert refused.value.kind == "SubmitRefused"
+    assert refused.value.kind == "NotWritten"
 
 
 def test_the_environment_of_an_enclosing_job_does_not_leak(login: LoginNode) -> None:

@@ -13,14 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.spec import source
-from hpc_launch.spec.source import Document, parse_document, read_document
+from hpc_launch.spec import source, source_nodes
+from hpc_launch.spec.document import Document
+from hpc_launch.spec.source import parse_document, read_document
 
 
 @pytest.fixture(params=["libyaml", "python"], autouse=True)
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "python":
-        monkeypatch.setattr(source, "_LOADER", yaml.SafeLoader)
+        monkeypatch.setattr(source_nodes, "_LOADER", yaml.SafeLoader)
     elif not yaml.__with_libyaml__:
         pytest.skip("this PyYAML was built without libyaml")
 

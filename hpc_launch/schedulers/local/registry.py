@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpc_launch.base.files import create_once, read_json
+from hpc_launch.base.state import make_private, state_folder
 from hpc_launch.schedulers.local.processes import start_of
-from hpc_launch.schedulers.state_folder import make_private, state_folder
 
 PREFIX = "local-"
 STARTING_S = 5.0

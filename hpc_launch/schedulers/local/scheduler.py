@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.base.errors import SubmitRefused, SubmitUnknown, Unreachable
+from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.files import read_json, write_atomic, write_json
 from hpc_launch.schedulers.api import ENDED_STATES, JobRecord, Submission
 from hpc_launch.schedulers.local import registry
@@ -35,7 +35,7 @@ class LocalScheduler:
                 write_atomic(script, submission.script)
             entry = registry.register(submission.job_name, folder)
         except (OSError, UnicodeError) as error:
-            raise SubmitRefused(f"cannot prepare the job: {error}") from error
+            raise NotWritten(f"cannot prepare the job: {error}") from error
         try:
             done = subprocess.run(
                 _command(entry),
@@ -53,7 +53,8 @@ class LocalScheduler:
             raise SubmitRefused(f"cannot start the job's supervisor: {error}") from error
         if done.returncode != 0:
             registry.forget(entry.job_id)
-            raise SubmitRefused((done.stderr.strip().splitlines() or ["the job's supervisor did not start"])[-1])
+            kind = NotWritten if done.returncode == os.EX_IOERR else SubmitRefused
+            raise kind((done.stderr.strip().splitlines() or ["the job's supervisor did not start"])[-1])
         return entry.job_id
 
     def test_only(self, submission: Submission) -> str:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import signal
@@ -40,6 +41,8 @@ DEAD_WAIT_S = 10.0
 """How long killed processes are waited for: one that hangs in the kernel cannot be ended by anybody."""
 WRITE_TRIES = 60
 """How often, once a second, the end is written again where the disk is full or away."""
+NOT_WRITTEN = "cannot write the job's files"
+"""How the message begins where the job was not started for its folder's sake."""
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _WATCHED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
@@ -100,7 +103,9 @@ class Supervisor:
                 os.write(2, f"hpc-launch: cannot start bash: {error}\n".encode())
             finally:
                 os._exit(127)
-        self.write(state="RUNNING", started=time.time())
+        with contextlib.suppress(OSError):
+            # It runs: a disk that fills up at this moment must not make it look as if it did not.
+            self.write(state="RUNNING", started=time.time())
 
     def _become_the_shell(self, supervisor: int) -> None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -210,7 +215,7 @@ def _parse(arguments: list[str]) -> Supervisor:
 
 
 def main(arguments: list[str]) -> int:
-    """Start the job and return 0, with the supervisor left behind; 1 with a message if it did not start."""
+    """Start the job and return 0, with the supervisor left behind; with a message 1, or EX_IOERR for a full disk."""
     supervisor = _parse(arguments)
     # Blocked before there are two processes, so that a cancel cannot come too early.
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
@@ -220,13 +225,15 @@ def main(arguments: list[str]) -> int:
         with open(listening, encoding="utf-8") as stream:
             answer = stream.read()
         sys.stderr.write(answer.removeprefix("started"))
-        return 0 if answer == "started" else 1
+        return 0 if answer == "started" else os.EX_IOERR if answer.startswith(NOT_WRITTEN) else 1
     os.close(listening)
     try:
         _detach(supervisor.folder / "batch.log", told)
         supervisor.start()
     except OSError as error:
-        os.write(told, f"cannot start the job: {error}\n".encode())
+        # Too many processes is no fault of the disk.
+        what = "cannot start the job" if error.errno in (errno.EAGAIN, errno.ENOMEM) else NOT_WRITTEN
+        os.write(told, f"{what}: {error}\n".encode())
         os._exit(1)
     os.write(told, b"started")
     os.close(told)

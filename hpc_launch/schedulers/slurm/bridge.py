@@ -8,24 +8,21 @@ never writes, so they are closed here.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import re
 import subprocess
-import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
-from hpc_launch.base.errors import SchedulerError, SubmitRefused, SubmitUnknown, Unreachable
+from hpc_launch.base.errors import NotWritten, SchedulerError, SubmitRefused, SubmitUnknown, Unreachable
+from hpc_launch.base.state import state_folder
 from hpc_launch.schedulers.api import JobRecord, Submission
 from hpc_launch.schedulers.slurm import sources
 from hpc_launch.schedulers.slurm.cache import FLOOR_S, shared_answer
 from hpc_launch.schedulers.slurm.commands import NOT_HERE
-from hpc_launch.schedulers.slurm.environment import submission_environment
 from hpc_launch.schedulers.slurm.refusal import classify
-from hpc_launch.schedulers.state_folder import state_folder
+from hpc_launch.schedulers.slurm.surroundings import surroundings
 
 # Submitit gives its logger a handler on stdout at import unless told not to.
 os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
@@ -40,8 +37,6 @@ KILL_AFTER_S = 10
 
 _SUBMITIT_TAGS = re.compile(r"%[jtAa]")
 """What Submitit replaces in a folder's path (JobPaths)."""
-
-_process_wide = threading.Lock()
 
 
 class Watcher(SlurmInfoWatcher):
@@ -199,7 +194,7 @@ def submit(submission: Submission) -> ScriptJob:
         )
     executor = _executor(ScriptExecutor, submission, submission.folder / "submitit")
     try:
-        with _surroundings(submission.environment):
+        with surroundings(submission.environment):
             return executor.submit_script()
     except FailedJobError as error:
         raise _failure(error) from error
@@ -208,7 +203,7 @@ def submit(submission: Submission) -> ScriptJob:
     except (OSError, UnicodeError) as error:
         if executor.asked:
             raise SubmitUnknown(f"the job may have been submitted, but: {error}") from error
-        raise SubmitRefused(f"cannot write the script for sbatch: {error}") from error
+        raise NotWritten(f"cannot write the script for sbatch: {error}") from error
 
 
 def trial(submission: Submission, folder: Path) -> str:
@@ -218,7 +213,7 @@ def trial(submission: Submission, folder: Path) -> str:
     """
     executor = _executor(TrialExecutor, submission, folder, "--test-only")
     try:
-        with _surroundings(submission.environment):
+        with surroundings(submission.environment):
             executor.submit_script()
     except NoJobIdError as estimate:
         return "\n".join(line.removeprefix("sbatch: ").strip() for line in str(estimate).splitlines())
@@ -244,29 +239,6 @@ def _failure(error: FailedJobError) -> SchedulerError:
     if not isinstance(cause, subprocess.CalledProcessError):
         return SubmitUnknown(f"sbatch was lost sight of: {cause or error}")
     return classify(cause.returncode, cause.output or "", cause.stderr or "")
-
-
-@contextlib.contextmanager
-def _surroundings(more: Mapping[str, str]) -> Iterator[None]:
-    """This process's variables without leaks and with `more`, and nothing printed, while Submitit runs sbatch.
-
-    Submitit starts the command with the variables of this process, and prints a failing command's stderr.
-    """
-    with _process_wide:
-        before = dict(os.environ)
-        wanted = submission_environment(more)
-        try:
-            _set_environment(wanted)
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                yield
-        finally:
-            _set_environment(before)
-
-
-def _set_environment(wanted: Mapping[str, str]) -> None:
-    for name in set(os.environ) - set(wanted):
-        del os.environ[name]
-    os.environ.update(wanted)
 
 
 def follow(job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:

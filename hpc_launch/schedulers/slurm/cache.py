@@ -21,9 +21,9 @@ from typing import Any
 
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.files import read_json, write_atomic
+from hpc_launch.base.state import make_private, state_folder
 from hpc_launch.schedulers.api import JobRecord
 from hpc_launch.schedulers.slurm import parse
-from hpc_launch.schedulers.state_folder import make_private, state_folder
 
 FLOOR_S = 10.0
 """Seconds between two questions to the controller, whoever asks."""

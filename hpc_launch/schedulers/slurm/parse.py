@@ -5,13 +5,12 @@ The free text (a job's name) stands last in each format, so that whatever it hol
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
-from datetime import datetime
 from itertools import pairwise
 
 from hpc_launch.schedulers.api import ENDED_STATES, JobRecord
+from hpc_launch.schedulers.slurm.values import base_state, epoch, exit_and_signal, number, wait_status, word
 
 SQUEUE_FIELDS = (
     "JobArrayID",
@@ -34,54 +33,6 @@ SACCT_NEWER_FIELDS = ("Restarts", "FailedNode")
 
 JOB_ID = re.compile(r"(?P<job>\d+)(?:_(?P<index>\d+)|_\[(?P<ranges>[\d,:-]+)(?:%\d+)?(?:\.{3})?\]|\+(?P<part>\d+))?")
 _MAX_ARRAY = 4_000_001  # the hard limit of MaxArraySize (slurm.conf(5)): no range is longer
-
-
-def base_state(text: str) -> str:
-    """Slurm's base word: `CANCELLED by 1000` and `CANCELLED+` are CANCELLED."""
-    words = text.split()
-    return words[0].rstrip("+").upper() if words else "UNKNOWN"
-
-
-def epoch(text: str) -> float | None:
-    """Seconds since the epoch of a time as Slurm prints it: `%s` as we ask for, or its ISO form in local time."""
-    text = text.strip()
-    if re.fullmatch(r"\d{1,11}", text, re.ASCII):
-        return float(text) or None
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
-def exit_and_signal(text: str) -> tuple[int | None, int | None]:
-    """Exit code and signal of `1:0` or `0:9`; a job that a signal ended has no exit code."""
-    match = re.fullmatch(r"(\d{1,9}):(\d{1,9})", text.strip(), re.ASCII)
-    if match is None:
-        return None, None
-    code, signal = int(match[1]), int(match[2])
-    return (None, signal) if signal else (code, None)
-
-
-def wait_status(text: str) -> tuple[int | None, int | None]:
-    """The same of squeue's `exit_code`: the raw status of wait(2) (22.05 to 24.11), or `1:0` should it be mended."""
-    if ":" in text:
-        return exit_and_signal(text)
-    if not re.fullmatch(r"\d{1,5}", text.strip(), re.ASCII):
-        return None, None
-    status = int(text)
-    signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-    return (None, signal) if signal else (os.WEXITSTATUS(status), None)
-
-
-def number(text: str | None) -> int | None:
-    """A count, or None for anything else that Slurm prints in its place."""
-    return int(text) if text is not None and re.fullmatch(r"\d{1,9}", text.strip(), re.ASCII) else None
-
-
-def word(text: str | None) -> str | None:
-    """A text, or None for the many ways in which Slurm says that there is none."""
-    cleaned = (text or "").strip()
-    return None if cleaned in {"", "None", "(null)", "N/A", "n/a", "None assigned", "Unknown"} else cleaned
 
 
 def squeue(text: str, as_of: float) -> list[JobRecord]:
@@ -148,12 +99,8 @@ def sacct(text: str, as_of: float) -> list[JobRecord]:
             continue
         rows.setdefault(job_id, []).append(row)
         steps[job_id] = []  # the steps of a record follow it; those before belong to an earlier start
-    records = []
-    for job_id, group in rows.items():
-        record = _sacct_record(job_id, group, as_of, tuple(steps[job_id]))
-        if record is not None:
-            records.append(record)
-    return records
+    records = (_sacct_record(job_id, group, as_of, tuple(steps[job_id])) for job_id, group in rows.items())
+    return [record for record in records if record is not None]
 
 
 def _sacct_record(
