@@ -5,6 +5,7 @@ UserError                 the person at the terminal can mend it
 ├── Refused         (3)   job, site or plan has faults; nothing was submitted
 └── SchedulerError  (4)   the scheduler refused, or cannot be reached
     ├── SubmitRefused     it said no: certainly nothing was submitted
+    │   └── NotWritten    it was not even asked: a file of the attempt cannot be written
     ├── SubmitUnknown     no answer in time: the job may have been taken
     └── Unreachable       it does not answer questions now
 """
@@ -50,6 +51,10 @@ class SchedulerError(UserError):
 
 class SubmitRefused(SchedulerError):
     """The scheduler answered no: certainly nothing was submitted."""
+
+
+class NotWritten(SubmitRefused):
+    """A file that the submission needs cannot be written, so the scheduler was not asked."""
 
 
 class SubmitUnknown(SchedulerError):

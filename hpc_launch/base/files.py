@@ -59,7 +59,9 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in `path`; None where there is none yet, or where it is torn or no object."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        # A pipe in the file's place must not be waited for; for a file O_NONBLOCK means nothing.
+        with open(path, encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+            value = json.load(stream)
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

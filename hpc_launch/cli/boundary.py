@@ -26,7 +26,7 @@ def run_guarded(group: click.Group) -> int:
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
+        click.echo("interrupted; `hpc-launch list` shows what was submitted", err=True)
         return INTERRUPTED
     except Exception as error:
         from hpc_launch.base.errors import UserError
@@ -43,13 +43,15 @@ def show(error: UserError) -> None:
     """The error on stderr: where, what, and what to do."""
     from hpc_launch.base.errors import Refused
     from hpc_launch.cli.warn import warn
+    from hpc_launch.spec.text import visible
 
     if isinstance(error, Refused):
         warn(error.findings)
         return
-    click.echo(f"error: {error}", err=True)
-    if error.hint:
-        click.echo(f"hint: {error.hint}", err=True)
+    for label, text in (("error", str(error)), ("hint", error.hint)):
+        if text:
+            # A message may quote a file's name or another program: its lines stay, nothing else moves the cursor.
+            click.echo("\n".join(map(visible, f"{label}: {text}".splitlines())), err=True)
 
 
 def _report(error: Exception) -> None:

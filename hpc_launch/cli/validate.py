@@ -33,10 +33,9 @@ def command(jobs: tuple[Path, ...], site: str | None, sets: tuple[str, ...], sty
         for finding in findings:
             click.echo(_github(finding))
     else:
-        for finding in findings:
-            click.echo(str(finding))
-            if finding.hint:
-                click.echo(f"  hint: {finding.hint}")
+        from hpc_launch.cli.warn import show_findings
+
+        show_findings(findings, err=False)
         if not findings:
             click.echo(f"{len(jobs)} job file{'s' if len(jobs) > 1 else ''} without a fault", err=True)
     return 3 if errors(findings) else 0

@@ -11,7 +11,14 @@ from hpc_launch.base.findings import Finding
 
 def warn(findings: Sequence[Finding]) -> None:
     """Show each finding with its hint."""
+    show_findings(findings, err=True)
+
+
+def show_findings(findings: Sequence[Finding], *, err: bool) -> None:
+    """Each finding and its hint, a line each: whatever a file's name holds, the terminal stays as it is."""
+    from hpc_launch.spec.text import visible
+
     for finding in findings:
-        click.echo(str(finding), err=True)
+        click.echo(visible(str(finding)), err=err)
         if finding.hint:
-            click.echo(f"  hint: {finding.hint}", err=True)
+            click.echo(f"  hint: {visible(finding.hint)}", err=err)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.sites.search import config_folder
+from hpc_launch.base.state import config_folder
 
 
 def find_secrets(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:

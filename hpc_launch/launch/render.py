@@ -12,6 +12,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hpc_launch import __version__
 from hpc_launch.base.resources import shipped
+from hpc_launch.base.state import cache_folder, make_private
 from hpc_launch.plan.types import LaunchPlan
 from hpc_launch.spec.origin import Origin
 from hpc_launch.spec.text import Text, Var, quote, visible
@@ -55,14 +56,12 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 def _bytecode() -> BytecodeCache | None:
     """Compiled templates in the user's cache folder: compiling them anew is a fifth of the time of `render`."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = os.path.join(base, "hpc-launch", "templates")
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        ours = os.stat(folder).st_uid == os.getuid() and os.access(folder, os.W_OK)
+        folder = make_private(cache_folder() / "templates")
+        ours = folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK)
     except OSError:
         return None
-    return _QuietCache(folder) if ours else None
+    return _QuietCache(str(folder)) if ours else None
 
 
 class _QuietCache(FileSystemBytecodeCache):

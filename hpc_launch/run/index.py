@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpc_launch.base.files import create_once
+from hpc_launch.base.state import state_folder
 from hpc_launch.run.evidence import Reader
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.model import RunStatus
@@ -53,15 +54,16 @@ class Entry:
 class Index:
     """The runs that this user started from here. No method raises for a fault of the database or a folder."""
 
-    def __init__(self, state_folder: Path, environment: Mapping[str, str]) -> None:
-        self.folder = state_folder
-        self._database = state_folder / f"runs-{os.uname().nodename}.sqlite".replace("/", "_")
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self.folder = folder
+        self._database = folder / f"runs-{os.uname().nodename}.sqlite".replace("/", "_")
         self._home = environment.get("HPC_LAUNCH_HOME")
         self._usable = True
         self._seen: dict[str, tuple[str, float]] = {}
 
     def add(self, run: RunFolder, job_id: str | None = None) -> None:
         """List a run, and its newest job."""
+        run = RunFolder(_real(run.path))
         self._remember(run.path.parent)
         entry = _entry(run)
         if entry is None:
@@ -81,7 +83,7 @@ class Index:
         self._seen[status.run] = (status.state, now)
         with self._open() as database:
             if database is not None:
-                values = (status.state, now, str(status.folder))
+                values = (status.state, now, str(_real(status.folder)))
                 database.execute("UPDATE runs SET last_state = ?, last_seen = ? WHERE folder = ?", values)
 
     def entries(self) -> list[Entry]:
@@ -130,7 +132,8 @@ class Index:
             for path in (self.folder / "folders").iterdir():
                 with suppress(OSError, ValueError):
                     known.add(Path(path.read_text(encoding="utf-8").rstrip("\n")))
-        return sorted(known)
+        # One folder may be known by several names: its runs are listed once.
+        return sorted({_real(folder) for folder in known})
 
     def _remember(self, folder: Path) -> None:
         name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
@@ -194,10 +197,7 @@ class Index:
 
 def user_index(environment: Mapping[str, str]) -> Index:
     """The index of the user whose environment this is."""
-    state = environment.get("XDG_STATE_HOME")
-    user = Path(environment.get("HOME") or Path.home())
-    home = Path(state) if state and Path(state).is_absolute() else user / ".local" / "state"
-    return Index(home / "hpc-launch", environment)
+    return Index(state_folder(environment), environment)
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -212,6 +212,10 @@ def _opened(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
 
 
 def _insert(database: sqlite3.Connection, entry: Entry) -> None:

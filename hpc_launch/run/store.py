@@ -125,10 +125,15 @@ def refusing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = error.strerror or str(error)
         where = error.filename if isinstance(error.filename, str) else str(folder)
-        hint = f"free some space, or name another folder with run_dir: or $HPC_LAUNCH_HOME (failed at {where})"
-        raise Refused([Finding(CANNOT_WRITE, f"cannot write the run folder {folder}: {why}", hint=hint)]) from error
+        raise cannot_write(folder, error.strerror or str(error), where) from error
+
+
+def cannot_write(folder: Path, why: str, where: str | None = None) -> Refused:
+    """The error for a run folder that cannot be written."""
+    hint = "free some space, or name another folder with run_dir: or $HPC_LAUNCH_HOME"
+    hint += f" (failed at {where})" if where else ""
+    return Refused([Finding(CANNOT_WRITE, f"cannot write the run folder {folder}: {why}", hint=hint)])
 
 
 def _new_folder(prepared: Prepared, created: float) -> RunFolder:

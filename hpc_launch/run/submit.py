@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from hpc_launch.base.errors import SchedulerError, SubmitRefused, SubmitUnknown, Unreachable, UsageError
+from hpc_launch.base.errors import NotWritten, SchedulerError, SubmitRefused, SubmitUnknown, Unreachable, UsageError
 from hpc_launch.base.files import write_json
 from hpc_launch.run.checkpoint import checkpoint
 from hpc_launch.run.evidence import read_claim
@@ -24,7 +24,16 @@ from hpc_launch.run.model import Prepared
 from hpc_launch.run.over import still_alive
 from hpc_launch.run.process import this_process
 from hpc_launch.run.reconcile import adopt, pick, real_jobs, write_job
-from hpc_launch.run.store import claim_number, create_run, discard, discard_run, give_up, refusing, write_attempt
+from hpc_launch.run.store import (
+    cannot_write,
+    claim_number,
+    create_run,
+    discard,
+    discard_run,
+    give_up,
+    refusing,
+    write_attempt,
+)
 from hpc_launch.schedulers.api import Scheduler, Submission
 
 STEPS = ("folder", "claimed", "script", "intent", "checked", "submitted", "job", "index")
@@ -70,6 +79,9 @@ def submit_new(
     try:
         with refusing(run.path):
             journal.write("run created", name=prepared.name, site=prepared.site)
+        if index is not None:
+            # Now, so that a run whose submission is killed or gets no answer is listed wherever its folder lies.
+            index.add(run)
         checkpoint("folder")
         attempt = claim_number(run, 1)
     except BaseException:
@@ -156,6 +168,10 @@ def _hand_over(task: _Task, submission: Submission) -> str:
     run, attempt = task.run, task.attempt
     try:
         return task.scheduler.submit(submission)
+    except NotWritten as error:
+        if read_claim(attempt) is None:
+            discard(run, attempt)
+        raise cannot_write(run.path, str(error)) from error
     except SubmitRefused as error:
         reason = f"refused: {error}"
         with suppress(OSError):

@@ -1,0 +1,89 @@
+"""Every option in a golden script is one that the program it is given to knows, by that program's own word."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+EXPECTED = sorted((Path(__file__).parent / "expected").glob("*.sh"))
+_LONG = re.compile(r"--([a-z][a-z0-9-]*)")
+
+
+@pytest.fixture(scope="module")
+def slurm_conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As much of a configuration as Slurm's commands want before they show their help."""
+    path = tmp_path_factory.mktemp("slurm") / "slurm.conf"
+    path.write_text("ClusterName=none\nSlurmctldHost=localhost\nNodeName=n1\nPartitionName=all Nodes=ALL\n")
+    return path
+
+
+def known_to(program: str, conf: Path) -> set[str]:
+    """The long options that a Slurm command's help and usage list."""
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    environment = {"PATH": os.environ["PATH"], "SLURM_CONF": str(conf)}
+    told = [
+        subprocess.run([program, how], capture_output=True, text=True, check=True, env=environment)
+        for how in ("--help", "--usage")
+    ]
+    # In sbatch(1) and srun(1), and left out of their help.
+    return {name for one in told for name in _LONG.findall(one.stdout)} | {"open-mode"}
+
+
+def command(script: Path, program: str) -> list[str]:
+    """The words of a command of several lines, as bash splits them; expansions stay as they are written."""
+    text = script.read_text().replace("\\\n", " ")
+    line = next(line for line in text.splitlines() if program in line and not line.lstrip().startswith("#"))
+    return shlex.split(line.replace("$'", "'"), comments=False)
+
+
+def known(word: str) -> str:
+    """A word with numbers where the job will have put them."""
+    return word.replace("=$node", "=0").replace("$MASTER_PORT", "10000")
+
+
+@pytest.mark.parametrize("script", EXPECTED, ids=lambda path: path.stem)
+def test_sbatch_knows_every_directive(script: Path, slurm_conf: Path) -> None:
+    directives = re.findall(r"^#SBATCH --([a-z0-9-]+)", script.read_text(), re.MULTILINE)
+    assert set(directives) <= known_to("sbatch", slurm_conf)
+
+
+@pytest.mark.parametrize("script", [path for path in EXPECTED if "local" not in path.stem], ids=lambda path: path.stem)
+def test_srun_knows_every_option(script: Path, slurm_conf: Path) -> None:
+    words = command(script, "srun --nodes")
+    options = {name for word in words[: words.index("bash")] for name in _LONG.findall(word)}
+    assert {"cpus-per-task", "kill-on-bad-exit", "wait", "output"} <= options
+    assert options <= known_to("srun", slurm_conf)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [path for path in EXPECTED if "torchrun" in path.stem or path.stem == "command"],
+    ids=lambda path: path.stem,
+)
+def test_torchrun_takes_the_whole_command(script: Path) -> None:
+    run = pytest.importorskip("torch.distributed.run")
+    words = command(script, "-m torch.distributed.run")
+    arguments = words[words.index("torch.distributed.run") + 1 :]
+    parsed = run.get_args_parser().parse_args([known(word) for word in arguments])
+    assert parsed.rdzv_backend == "static"
+    assert parsed.training_script in arguments
+    after = arguments[arguments.index(parsed.training_script) + 1 :]
+    assert parsed.training_script_args == after
+
+
+@pytest.mark.parametrize("script", [path for path in EXPECTED if "deepspeed" in path.stem], ids=lambda path: path.stem)
+def test_deepspeed_takes_the_whole_command(script: Path) -> None:
+    runner = pytest.importorskip("deepspeed.launcher.runner")
+    words = command(script, "-m deepspeed.launcher.runner")
+    parsed = runner.parse_args([known(word) for word in words[words.index("deepspeed.launcher.runner") + 1 :]])
+    assert parsed.no_ssh
+    assert parsed.node_rank == 0
+    assert parsed.no_python
+    assert parsed.user_script.endswith("/rank.sh")
