@@ -16,6 +16,7 @@ def check(draft: Draft, form: Shape) -> None:
     _check_time(draft, form)
     _check_account(draft)
     _check_site(draft)
+    _check_patterns(draft)
     _check_version(draft)
 
 
@@ -75,6 +76,9 @@ def _check_account(draft: Draft) -> None:
         if site.account.required:
             hint = "add `account:`, best in your user.yaml"
             draft.fault("HL303", f"site {site.name} wants an account", ("name",), hint)
+    elif site.account.pattern is not None and _fault_of(site.account.pattern):
+        message = f"`{site.account.pattern}` is no regular expression: {_fault_of(site.account.pattern)}"
+        draft.site_fault("HL306", message, ("account", "pattern"), "mend it, or take it out")
     elif site.account.pattern is not None and not re.fullmatch(site.account.pattern, account):
         message = f"account `{account}` does not look like one of site {site.name}"
         draft.fault("HL303", message, ("account",), f"it has to match {site.account.pattern}")
@@ -88,6 +92,25 @@ def _check_site(draft: Draft) -> None:
     if not 1024 <= first <= last < 32768:
         message = f"ports {first} to {last} do not lie in 1024 to 32767"
         draft.site_fault("HL305", message, ("network", "ports"), "from 32768 on, outgoing connections take them")
+
+
+def _check_patterns(draft: Draft) -> None:
+    for key in ("step", "loss"):
+        pattern = getattr(draft.resolved.job.progress, key)
+        fault = _fault_of(pattern) if pattern is not None else None
+        if fault is None and pattern is not None and re.compile(pattern).groups == 0:
+            fault = "it has no group"
+        if fault is not None:
+            message = f"`{pattern}` cannot read the {key} out of a line: {fault}"
+            draft.fault("HL215", message, ("progress", key), r"such as 'step (\d+)/(\d+)' or 'loss ([\d.]+)'")
+
+
+def _fault_of(pattern: str) -> str | None:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        return str(error)
+    return None
 
 
 def _check_version(draft: Draft) -> None:

@@ -13,7 +13,7 @@ from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.base.state import config_folder
 from hpc_launch.sites import machine
-from hpc_launch.sites.profile import SiteProfile
+from hpc_launch.sites.profile import Overlay, SiteProfile
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.sites.search import find_profile
 from hpc_launch.spec.document import Document
@@ -126,10 +126,7 @@ def _overlay(site: str, findings: list[Finding]) -> list[Layer]:
     document = _document(path, findings)
     if document is None:
         return []
-    for key in document.data:
-        if key not in {"defaults", "sites"}:
-            message, place = f"unknown key `{key}` in user.yaml", document.key_places[(key,)]
-            findings.append(Finding("HL010", message, place, "it holds `defaults:` and `sites:`"))
+    findings += check(document, Overlay)
     return [_part("user", document, "defaults"), _part("user", document, "sites", site)]
 
 

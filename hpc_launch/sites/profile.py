@@ -155,3 +155,12 @@ class SiteProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         dict[str, Any],
         Meta(description="Keys of a job file that hold here unless the job says otherwise, such as `env`."),
     ] = {}
+
+
+class Overlay(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A user's own `user.yaml`: what no shared profile should hold, such as the account."""
+
+    defaults: Annotated[dict[str, Any], Meta(description="Keys of a job file that hold on every site.")] = {}
+    sites: Annotated[
+        dict[str, dict[str, Any]], Meta(description="Keys of a job file that hold on one site, by its name.")
+    ] = {}

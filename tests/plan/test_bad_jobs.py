@@ -76,6 +76,7 @@ def findings(folder: Path, text: str, *sets: str) -> list[tuple[str, int | None]
         ("command: 'echo \"x'\n", [("HL202", 6)]),
         ("args: {x: {y: 1}}\n", [("HL212", 6)]),
         ("environment: {venv: /nowhere/venv}\n", [("HL201", 6)]),
+        ("progress: {step: 'step (\\d+', loss: loss}\n", [("HL215", 6)] * 2),
     ],
 )
 def test_a_fault_is_found_where_it_stands(folder: Path, change: str, expected: list[tuple[str, int]]) -> None:
@@ -159,5 +160,7 @@ def test_the_users_overlay_lies_between_site_and_job(folder: Path) -> None:
         "export B=job",
         "export C=set",
     ]
-    overlay.write_text("default: {nodes: 3}\n")
+    overlay.write_text("default: {nodes: 3}\nsites: [1]\n")
+    assert findings(folder, GOOD) == [("HL010", 1), ("HL011", 2)]
+    overlay.write_text("defaults: {nods: 3}\nsites: {elsewhere: {nods: 3}}\n")
     assert findings(folder, GOOD) == [("HL010", 1)]

@@ -297,3 +297,10 @@ def test_no_text_at_all_breaks_it(text: str) -> None:
     assert (document is None) <= bool(findings)
     for finding in findings:
         assert finding.place is not None
+
+
+def test_a_long_chain_of_merges_is_read_or_refused_and_never_a_crash() -> None:
+    links = "".join(f"d: &a{i} {{<<: *a{i - 1}}}\n" for i in range(1, 2000))
+    _, findings = parse_document("d: &a0 {k: 1}\n" + links + "e: *a1999\n", "job.yaml")
+    assert findings
+    assert {finding.code for finding in findings} <= {"HL003", "HL006"}

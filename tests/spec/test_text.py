@@ -73,7 +73,7 @@ def test_holes_are_filled_once() -> None:
     names = {"paths.x": "${home}", "home": "/home/a"}
     assert interpolate("${paths.x}/y", names) == ("${home}/y",)
     assert interpolate("$${paths.x} $HOME ${run.dir}", names) == ("${paths.x} $HOME ", Var("HPC_LAUNCH_RUN_DIR"))
-    with pytest.raises(UnknownName, match="pats.x"):
+    with pytest.raises(UnknownName, match=r"pats\.x"):
         interpolate("${pats.x}", names)
 
 
