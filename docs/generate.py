@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -12,42 +13,72 @@ import click
 from msgspec import NODEFAULT, Meta, Struct
 from msgspec.structs import fields
 
+from hpc_launch.base import errors
+from hpc_launch.cli import boundary
 from hpc_launch.cli.main import VERBS, group
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.spec.job import JobSpec
+from hpc_launch.spec.job import JobSpec, Scalar
 from hpc_launch.spec.json_schema import json_schema
+from hpc_launch.spec.units import DURATION_FORMS, MEMORY_FORMS, TIME_FORMS
 
 HERE = Path(__file__).parent
-MADE = "<!-- Made by docs/generate.py from {source}. Change that, then run `make docs`. -->\n\n"
+MADE = "<!-- Made by docs/generate.py from {source}. Change that, then run `make docs`. -->"
+WIDTH = 88
+"""Columns of the verbs' help."""
 
 
 def reference(title: str, intro: str, root: type[Struct], source: str) -> str:
     """A page with a section for each mapping of a file and a row for each key."""
-    lines = [f"# {title}\n", MADE.format(source=source).strip(), "", intro.strip(), ""]
-    todo: list[tuple[str, type[Struct]]] = [("", root)]
-    for path, kind in todo:
-        if path:
-            lines += [f"## `{path}`", ""]
-        lines += [_one_line(kind.__doc__), ""]
+    lines = [f"# {title}", "", MADE.format(source=source), "", intro.strip(), "", *_table("", root)]
+    for path, kind in _below("", root):
+        lines += [f"### `{path}`", "", _one_line(kind.__doc__), ""]
         form = getattr(kind, "__short_forms__", None)
         if form is not None:
             lines += [f"Short form: {_one_line(form.__doc__)}", ""]
-        lines += ["| key | what it takes | default | what for |", "|---|---|---|---|"]
-        hints = get_type_hints(kind, include_extras=True)
-        for field in fields(kind):
-            hint = hints[field.name]
-            lines.append(
-                f"| `{field.encode_name}` | {_type(hint)} | {_default(field.default, field.default_factory)} "
-                f"| {_cell(_description(hint) + _examples(hint))} |"
-            )
-            todo += [(_join(path, field.encode_name, many), inner) for inner, many in _structs(hint)]
-        lines.append("")
+        lines += _table(path, kind)
     return "\n".join(lines)
+
+
+def _table(path: str, kind: type[Struct]) -> list[str]:
+    hints = get_type_hints(kind, include_extras=True)
+    rows = []
+    for field in fields(kind):
+        key, hint = field.encode_name, hints[field.name]
+        value = field.default if field.default_factory is NODEFAULT else field.default_factory()
+        inner = next(_structs(hint), None)
+        takes = f"[{_type(hint)}](#{_anchor(_join(path, key, inner[1]))})" if inner else _type(hint)
+        about = _cell(_description(hint) + _examples(key, hint))
+        rows.append(f"| `{key}` | {_cell(takes)} | {_default(value)} | {about} |")
+    return ["| key | what it takes | default | what for |", "|---|---|---|---|", *rows, ""]
+
+
+def _below(path: str, kind: type[Struct]) -> Iterator[tuple[str, type[Struct]]]:
+    """The mappings inside a mapping, each before those inside it."""
+    hints = get_type_hints(kind, include_extras=True)
+    for field in fields(kind):
+        for inner, many in _structs(hints[field.name]):
+            here = _join(path, field.encode_name, many)
+            yield here, inner
+            yield from _below(here, inner)
+
+
+def _structs(hint: Any, many: bool = False) -> Iterator[tuple[type[Struct], bool]]:
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        yield hint, many
+    inside = get_args(hint)[:1] if get_origin(hint) is Annotated else get_args(hint)
+    for arg in inside:
+        if not isinstance(arg, str | Meta):
+            yield from _structs(arg, many or get_origin(hint) is dict)
 
 
 def _join(path: str, key: str, many: bool) -> str:
     here = f"{path}.{key}" if path else key
     return f"{here}.NAME" if many else here
+
+
+def _anchor(heading: str) -> str:
+    """The anchor that GitHub makes of a heading."""
+    return "".join(character for character in heading.lower() if character.isalnum() or character in "_-")
 
 
 def _one_line(text: str | None) -> str:
@@ -69,84 +100,225 @@ def _description(hint: Any) -> str:
     return next((meta.description for meta in reversed(_metas(hint)) if meta.description), "")
 
 
-def _examples(hint: Any) -> str:
-    shown = [example for meta in _metas(hint) for example in meta.examples or ()]
-    return (
-        " Example: " + ", ".join(f"`{json.dumps(example, ensure_ascii=False)}`" for example in shown) if shown else ""
-    )
+def _examples(key: str, hint: Any) -> str:
+    shown = [f"`{key}: {_yaml(example)}`" for meta in _metas(hint) for example in meta.examples or ()]
+    return f" Example: {', '.join(shown)}" if shown else ""
+
+
+def _yaml(value: Any) -> str:
+    """A value in YAML, on one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_yaml(child)}" for key, child in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_yaml, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value)
+    return f"'{text}'" if set(text) & set("\\{}[]#&*!|>'\"%@`") else text
 
 
 def _type(hint: Any) -> str:
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         units = [meta.extra["unit"] for meta in _metas(hint) if meta.extra and "unit" in meta.extra]
-        return units[0] if units else _type(args[0])
+        return f"[{units[0]}](#{units[0]})" if units else _type(args[0])
     if origin in {Union, UnionType}:
+        if set(args) >= set(get_args(Scalar)):
+            return "a value"
         return " or ".join(dict.fromkeys(_type(arg) for arg in args if arg is not type(None)))
     if origin is Literal:
         return ", ".join(f"`{arg}`" for arg in args)
     if origin is list:
-        return f"list of {_type(args[0])}"
+        inner = _type(args[0])
+        return {"text": "list of texts", "a value": "list of values"}.get(inner, f"list of {inner}s")
     if origin is tuple:
-        return f"{len(args)} of {_type(args[0])}"
+        return f"list of {len(args)} {_type(args[0])}s"
     if origin is dict:
-        return f"mapping to {_type(args[1])}"
-    names: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "anything"}
-    return names.get(hint, "mapping, see below")
+        inner = _type(args[1])
+        return {"text": "names with texts", "mapping": "names with mappings"}.get(inner, "names with values")
+    names: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`", Any: "value"}
+    return names.get(hint, "mapping")
 
 
-def _default(value: Any, factory: Any) -> str:
-    if value is NODEFAULT:
-        value = factory() if factory is not NODEFAULT else NODEFAULT
+def _default(value: Any) -> str:
     if value is NODEFAULT:
         return "**required**"
     if value is None or value in ({}, [], ""):
         return ""
     if isinstance(value, Struct):
-        return getattr(value, "name", "")
-    return f"`{json.dumps(value)}`"
-
-
-def _structs(hint: Any, many: bool = False) -> list[tuple[type[Struct], bool]]:
-    if isinstance(hint, type) and issubclass(hint, Struct):
-        return [(hint, many)]
-    inside = get_args(hint)[:1] if get_origin(hint) is Annotated else get_args(hint)
-    deeper = get_origin(hint) is dict
-    return [found for arg in inside if not isinstance(arg, str | Meta) for found in _structs(arg, many or deeper)]
+        name = getattr(value, "name", "")
+        return f"`{name}`" if name else ""
+    return f"`{_yaml(value)}`"
 
 
 def verbs() -> str:
     """A page with the help of every verb, as the terminal shows it."""
-    lines = ["# The verbs\n", MADE.format(source="the commands' own help").strip(), ""]
-    context = click.Context(group, info_name="hpc-launch", max_content_width=100, terminal_width=100)
+    lines = ["# The verbs", "", MADE.format(source="the commands' own help"), "", VERBS_INTRO.strip(), ""]
+    lines += ["| exit code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+    lines.append("")
+    context = click.Context(group, info_name="hpc-launch", max_content_width=WIDTH, terminal_width=WIDTH)
     for verb in VERBS:
         command = group.get_command(context, verb)
-        assert command is not None
-        text = command.get_help(click.Context(command, context, verb, max_content_width=100, terminal_width=100))
-        lines += [f"## {verb}", "", "```", text, "```", ""]
+        if command is None:
+            raise LookupError(verb)
+        text = command.get_help(click.Context(command, context, verb, max_content_width=WIDTH, terminal_width=WIDTH))
+        lines += [f"## {verb}", "", "```text", text, "```", ""]
     return "\n".join(lines)
 
 
-JOB_INTRO = """
-A job file says what to train and how large; what differs from cluster to cluster is in the [site profile](site-profile.md).
-Values come in layers, a later one winning: the site's `defaults:`, the user's `user.yaml`, the job file, `--set KEY=VALUE`.
-`hpc-launch explain JOB.yaml` shows which layer, file and line set each value.
+EXIT_CODES = {
+    0: "done; with `--wait` and `watch`: every run COMPLETED",
+    errors.UserError.exit_code: "a run that was followed ended otherwise, or can never start",
+    errors.UsageError.exit_code: "the command line is off, or no run is called so",
+    errors.Refused.exit_code: "job, site or plan has faults; nothing was submitted",
+    errors.SchedulerError.exit_code: "the scheduler refused the job, or cannot be reached",
+    boundary.FAULT_OF_OURS: "a fault of hpc-launch itself; the message names a log file",
+    boundary.INTERRUPTED: "interrupted by Ctrl-C; a job that was submitted goes on",
+}
 
-`${run.dir}`, `${attempt.dir}`, `${stop.file}` and `${job.id}` are filled inside the job; `${paths.NAME}` (the site's),
-`${home}`, `${user}`, `${account}`, `${job.name}` and `${env.NAME}` (the submitting shell's) when it is submitted. `$${` is a
-literal `${`. Nothing else is special: `$HOME` stays `$HOME`.
+VERBS_INTRO = """
+Where a verb takes a RUN, it is the run's full name, a beginning of it that no other run shares, a job id, a folder of
+the run, or `@last` for the newest run.
 
-YAML's traps are closed: `24:00:00` is 24 hours, `0123` and `1.10` stay as written, `no` is a text, a doubled key is a fault.
-
-For completion and checks in an editor, put this at the top of a job file:
-`# yaml-language-server: $schema=PATH/docs/schema/job.schema.json`
+Data goes to stdout, everything else to stderr. Output is coloured on a terminal only, and not with `NO_COLOR` set.
+What `--json` prints is on the page [JSON](json.md).
 """
 
-SITE_INTRO = """
-A site profile holds what differs from cluster to cluster, as data. Profiles are looked for by name in the folders of
-`$HPC_LAUNCH_SITE_PATH`, in `~/.config/hpc-launch/sites/`, in `/etc/hpc-launch/sites/` and among the shipped ones, in this
-order; `--site` also takes a file. `site_configs/local.yaml` is a short example, `tests/golden/sites/booster.yaml` one with
-most keys.
+UNITS = f"""
+## Units
+
+### `time`
+
+As Slurm reads it: `HOURS:MINUTES:SECONDS`, `DAYS-HOURS`, `DAYS-HOURS:MINUTES:SECONDS`, `MINUTES:SECONDS`, a plain
+number of minutes; also days, hours, minutes and seconds by letter. Quotes make no difference. `0` and `infinite` are
+refused. Slurm itself rounds a limit up to whole minutes. Examples: {TIME_FORMS}.
+
+### `duration`
+
+The same with a unit or a colon; a plain number is refused, because it could be seconds or minutes. Examples:
+{DURATION_FORMS}.
+
+### `memory`
+
+A number with K, M, G or T (powers of 1024); a plain number is MiB. Examples: {MEMORY_FORMS}.
+"""
+
+JOB_INTRO = f"""
+A job file says what to train and how large; what differs from cluster to cluster is in the
+[site profile](site-profile.md). `name` and one of `script`, `module` and `command` are required; the site may also be
+named by `--site` or `$HPC_LAUNCH_SITE`.
+
+```yaml
+name: tiny-gpt
+site: mycluster
+queue: gpu
+account: proj123
+nodes: 2
+time: 02:00:00
+launcher: torchrun
+strategy: fsdp
+precision: bf16
+script: train.py
+args:
+  lr: 3e-4                                  # --lr 3e-4
+  data: ${{paths.scratch}}/corpus             # a folder that the site profile names
+  out: ${{run.dir}}/checkpoints               # this run's own folder
+  resume: auto
+env: {{NCCL_DEBUG: WARN}}
+environment: {{modules: [CUDA/12], venv: ~/venvs/train}}
+secrets: [WANDB_API_KEY]
+checkpoint: {{signal_before: 5m}}
+progress: {{step: 'step (\\d+)/(\\d+)', loss: 'loss ([\\d.]+)'}}
+```
+
+For completion and checks in an editor with a YAML language server, put this at the top of a job file:
+
+```text
+# yaml-language-server: $schema=PATH/docs/schema/job.schema.json
+```
+
+## Layers
+
+A value may be set in several places; the later one wins, mappings are merged key by key, lists are replaced, and null
+takes a value away:
+
+1. `defaults:` of the site profile
+2. `defaults:` in `~/.config/hpc-launch/user.yaml`
+3. `sites: {{NAME: …}}` there, for one site
+4. the job file
+5. `--set KEY=VALUE` on the command line, with dots: `--set args.lr=0.001`
+
+`hpc-launch explain JOB.yaml` shows for each value which layer, file and line set it.
+
+## Text
+
+| written | filled with | when |
+|---|---|---|
+| `${{run.dir}}`, `${{attempt.dir}}` | the folder of the run, of the attempt | in the job |
+| `${{stop.file}}` | the file that appears when the training shall save and end | in the job |
+| `${{job.id}}` | the scheduler's id of the job | in the job |
+| `${{paths.NAME}}` | a folder that the site profile names | at submission |
+| `${{env.NAME}}` | a variable of the submitting shell | at submission |
+| `${{home}}`, `${{user}}`, `${{account}}`, `${{job.name}}` | what their names say | at submission |
+| `${{launcher.python}}` | the interpreter that runs hpc-launch | at submission |
+| `$${{` | a literal `${{` | |
+
+Nothing else is special: `$HOME`, backticks, quotes and line breaks reach the training as they stand in the file. `~` at
+the beginning of a file or folder is the home; a relative one starts at the job file's folder.
+
+YAML's traps are closed: `24:00:00` is 24 hours, `0123`, `1.10` and `3e-4` reach the training as written, `yes` and `no`
+are texts, and a key that stands twice is a fault.
+{UNITS}
+## Keys
+"""
+
+SITE_INTRO = f"""
+A site profile holds what differs from cluster to cluster, as data: hardware, queues and their limits, the dialect of
+GPU requests, paths, defaults. A profile is a YAML file NAME.yaml in one of these folders; the first that has the name
+wins:
+
+1. the folders of `$HPC_LAUNCH_SITE_PATH`, separated by colons
+2. `~/.config/hpc-launch/sites/` (`$XDG_CONFIG_HOME`)
+3. `/etc/hpc-launch/sites/`
+4. the shipped ones; this version ships `local` alone
+
+`--site` also takes a path to a file. `node_classes` describes the hardware; a queue names the class of the nodes behind
+it:
+
+```yaml
+name: mycluster
+scheduler: slurm
+node_classes:
+  a100: {{cpus: 128, threads_per_core: 2, memory: 500G, gpus: 4, gpu_request: gres}}
+queues:
+  gpu:
+    partition: gpu
+    node_class: a100
+    default_time: 01:00:00
+    limits:
+      - {{nodes: 1-32, time: 24:00:00}}
+      - {{nodes: 33-, time: 06:00:00}}
+  debug: {{partition: debug, node_class: a100, limits: [{{nodes: 1-2, time: 30m}}]}}
+default_queue: gpu
+account: {{required: true}}
+paths: {{scratch: '/scratch/${{user}}'}}
+defaults:
+  run_dir: ${{paths.scratch}}/runs
+  environment: {{modules: [CUDA/12]}}
+  env: {{NCCL_SOCKET_IFNAME: ib0}}
+```
+
+Facts of the cluster that a new profile needs come from Slurm itself: `sinfo -o '%P %D %c %m %G %l'` prints partitions,
+nodes, CPUs, memory, GPUs and time limits; `scontrol show partition` the rest.
+
+For completion and checks in an editor with a YAML language server, put this at the top of a profile:
+
+```text
+# yaml-language-server: $schema=PATH/docs/schema/site.schema.json
+```
+{UNITS}
+## Keys
 """
 
 
@@ -163,12 +335,12 @@ def pages() -> dict[Path, str]:
 
 def main() -> None:
     """Write what is out of step, or with `--check` only name it and fail."""
-    stale = [path for path, text in pages().items() if not path.exists() or path.read_text("utf-8") != text]
-    for path in stale:
+    stale = {path: text for path, text in pages().items() if not path.exists() or path.read_text("utf-8") != text}
+    for path, text in stale.items():
         print(path.relative_to(HERE.parent))
         if "--check" not in sys.argv:
             path.parent.mkdir(exist_ok=True)
-            path.write_text(pages()[path], "utf-8")
+            path.write_text(text, "utf-8")
     sys.exit(1 if stale and "--check" in sys.argv else 0)
 
 
