@@ -18,7 +18,7 @@ from hpc_launch.base.findings import Finding
 
 
 class UserError(Exception):
-    """What is wrong, and what to do. `exit_code` is what the command ends with (docs/exit-codes in CONTRIBUTING)."""
+    """What is wrong, and what to do. `exit_code` is what the command ends with (the table is in docs/verbs.md)."""
 
     exit_code = 1
 

@@ -56,12 +56,20 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
+def read_text(path: Path, *, errors: str = "strict") -> str:
+    """The text of a file. A pipe in its place is not waited for: for a file O_NONBLOCK means nothing."""
+    with open(path, encoding="utf-8", errors=errors, opener=_without_waiting) as stream:
+        return stream.read()
+
+
+def _without_waiting(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NONBLOCK)
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """The JSON object in `path`; None where there is none yet, or where it is torn or no object."""
     try:
-        # A pipe in the file's place must not be waited for; for a file O_NONBLOCK means nothing.
-        with open(path, encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
-            value = json.load(stream)
+        value = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

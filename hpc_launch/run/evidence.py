@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.base.files import read_json
+from hpc_launch.base.files import read_json, read_text
 from hpc_launch.run import values
 from hpc_launch.run.layout import AttemptFolder
 
@@ -69,7 +69,7 @@ class AttemptFiles:
 def read_claim(attempt: AttemptFolder) -> Claim | None:
     """Who claimed the attempt; None while nobody did."""
     try:
-        return parse_claim(attempt.claim.read_text(encoding="utf-8", errors="replace"))
+        return parse_claim(read_text(attempt.claim, errors="replace"))
     except OSError:
         return None
 

@@ -75,7 +75,7 @@ class Scheduler(Protocol):
     """Slurm, or this machine. Every method ends in bounded time."""
 
     def submit(self, submission: Submission) -> str:
-        """Submit, and hand back the job id. Raises SubmitRefused or SubmitUnknown."""
+        """Submit, and hand back the job id. Raises SubmitRefused (NotWritten for a file) or SubmitUnknown."""
 
     def test_only(self, submission: Submission) -> str:
         """The scheduler's own word on when and where this would start. Raises SubmitRefused, Unreachable."""

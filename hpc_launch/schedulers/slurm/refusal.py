@@ -43,6 +43,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
     (r"dependency problem", "the job that this one waits for is unknown, or cannot satisfy it any more"),
     (r"reservation", "see the reservations: scontrol show reservation"),
     (r"(unrecognized|invalid) option", "see the options that this version knows: sbatch --help"),
+    (r"configuration source|DNS SRV|fetch config", NOT_HERE),
     (r"authentication credential", "the clocks or munge keys of this host and the controller differ: tell the support"),
     (r"unable to open file", "the script must be on a file system that this host sees"),
 )

@@ -1,0 +1,345 @@
+"""Bad input through the real command: refused with code 3, place and hint, nothing submitted, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+COMMAND = str(Path(sys.executable).with_name("hpc-launch"))
+SITE = """\
+name: here
+scheduler: slurm
+node_classes: {gpu: {cpus: 32, gpus: 4}}
+queues:
+  gpu: {node_class: gpu, partition: gpu, memory: omit, limits: [{nodes: 1-4, time: 24:00:00}]}
+"""
+GOOD = "name: x\nscript: train.py\n"
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefghij", "bcdefghijk", strict=True)
+)
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A folder with a job file and a script, a site of Slurm's, and Slurm commands that only note that they ran."""
+
+    folder: Path
+
+    @property
+    def job(self) -> Path:
+        return self.folder / "job.yaml"
+
+    @property
+    def env(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("HPC_LAUNCH_")}
+        return {
+            **kept,
+            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
+            "HOME": str(self.folder / "home"),
+            "HPC_LAUNCH_SITE_PATH": str(self.folder / "sites"),
+            "HPC_LAUNCH_HOME": str(self.folder / "runs"),
+            **{f"XDG_{name}_HOME": str(self.folder / name.lower()) for name in ("STATE", "CONFIG", "CACHE")},
+        }
+
+    def call(
+        self, *words: str | Path, before: Sequence[str] = (), env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run hpc-launch; it must not take long, whatever it is given."""
+        return subprocess.run(
+            [*before, COMMAND, *map(str, words)],
+            cwd=self.folder,
+            env={**self.env, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    def refused(self, *words: str | Path) -> str:
+        """`submit` with these words must be refused with nothing done; hands back what it said."""
+        done = self.call("submit", *words)
+        assert done.returncode == 3, done.stdout + done.stderr
+        assert done.stdout == ""
+        assert "hint: " in done.stderr
+        self.assert_nothing_done()
+        return done.stderr
+
+    def assert_nothing_done(self) -> None:
+        runs = self.folder / "runs"
+        assert not runs.exists() or not list(runs.iterdir())
+        assert not (self.folder / "sbatch.called").exists()
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    shell = Shell(tmp_path)
+    for name in ("bin", "sites", "home"):
+        (tmp_path / name).mkdir()
+    for name in ("sbatch", "srun", "squeue", "sacct", "scontrol"):
+        file = tmp_path / "bin" / name
+        file.write_text(f"#!/bin/sh\necho $0 >>{tmp_path}/$(basename $0).called\nexit 1\n")
+        file.chmod(0o755)
+    (tmp_path / "sites" / "here.yaml").write_text(SITE)
+    (tmp_path / "train.py").touch()
+    shell.job.write_text(GOOD)
+    return shell
+
+
+@pytest.mark.parametrize(
+    ("text", "site", "place", "said"),
+    [
+        pytest.param(GOOD + "nodse: 2\n", "local", "3:1 HL010", "did you mean `nodes`", id="unknown key"),
+        pytest.param(GOOD + "cpus_per_node: two\n", "local", "3:16 HL011", "whole number", id="wrong type"),
+        pytest.param(GOOD + "env:\n\tA: 1\n", "local", "4:1 HL004", "tab", id="tab indent"),
+        pytest.param(GOOD + "name: y\n", "local", "3:1 HL003", "name", id="doubled key"),
+        pytest.param("name: x\nscript: tarin.py\n", "local", "2:9 HL201", "tarin.py", id="missing script"),
+        pytest.param(GOOD + "gpus_per_node: 5\n", "here", "3:16 HL401", "has 4", id="too many GPUs"),
+        pytest.param(GOOD + "time: 24:00:01\n", "here", "3:7 HL402", "1-00:00:00 or less", id="too long"),
+        pytest.param(GOOD + "queue: gpus\n", "here", "3:8 HL302", "has gpu", id="unknown queue"),
+        pytest.param(GOOD + "site: heer\n", None, "3:7 HL301", "did you mean `here`", id="unknown site"),
+        pytest.param(GOOD + f"args: [{'x' * 100_001}]\n", "local", "3:8 HL205", "file's name", id="long value"),
+        pytest.param("name: x\nscript: train.py\nargs: ['a\0b']\n", "local", "3:10 HL007", "U+0000", id="raw NUL"),
+        pytest.param('name: x\nscript: train.py\nargs: ["a\\0b"]\n', "local", "3:8 HL007", "", id="escaped NUL"),
+        pytest.param(BOMB, "local", "1: HL006", "aliases", id="alias bomb"),
+        pytest.param("a: " + "[" * 100_000, "local", "1: HL006", "levels", id="deep nesting"),
+        pytest.param("a: " + "{x: " * 100_000, "local", "1: HL006", "levels", id="deep mappings"),
+        pytest.param("", "local", "1:1 HL005", "empty", id="empty file"),
+        pytest.param("- name\n", "local", "1:1 HL005", "a list", id="a list"),
+        pytest.param("name: x\n---\nname: y\n", "local", "2:1 HL005", "second document", id="two documents"),
+        pytest.param("name: !!python/object:os.system x\n", "local", "1:7 HL006", "tag", id="a tag"),
+        pytest.param("name: ../x\nscript: train.py\n", "local", "1:7 HL013", "letters", id="a path as name"),
+    ],
+)
+def test_refused_with_its_place(shell: Shell, text: str, site: str | None, place: str, said: str) -> None:
+    shell.job.write_text(text)
+    told = shell.refused("job.yaml", *(["--site", site] if site else []))
+    where, code = place.split()
+    assert re.search(rf"^job\.yaml:{where}{'' if where[-1].isdigit() else '[0-9]+'}: {code} ", told, re.MULTILINE), told
+    assert said in told
+
+
+def test_every_fault_is_told_at_once(shell: Shell) -> None:
+    shell.job.write_text("name: x\nnodse: 2\ngpus_per_node: four\ntime: soon\nenvironment: {pyhton: p}\n")
+    told = shell.refused("job.yaml", "--site", "here")
+    assert re.findall(r"^job\.yaml:(\d)", told, re.MULTILINE) == ["2", "3", "4", "5"]
+
+
+def test_an_unquoted_walltime_means_hours(shell: Shell) -> None:
+    shell.job.write_text(GOOD + "time: 24:00:00\n")
+    done = shell.call("submit", "job.yaml", "--site", "here", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "#SBATCH --time=1-00:00:00 " in done.stdout
+
+
+def test_what_is_no_job_file(shell: Shell) -> None:
+    (shell.folder / "junk").write_bytes(bytes(range(256)) * 400)
+    (shell.folder / "zeros").write_bytes(bytes(1000))
+    (shell.folder / "large").write_text("# " + "x" * 10_000_000)
+    (shell.folder / "loop").symlink_to("loop")
+    (shell.folder / "utf-16").write_text(GOOD, encoding="utf-16")
+    wanted = {
+        ".": "is a directory",
+        "nowhere.yaml": "no such file",
+        "junk": "UTF-8",
+        "zeros": "U+0000",
+        "large": "4 MiB",
+        "loop": "too many levels",
+        "utf-16": "UTF-8",
+        "/dev/zero": "regular file",
+        "n" * 300: "too long",
+    }
+    for name, said in wanted.items():
+        told = shell.refused(name, "--site", "local")
+        assert said in told.lower() or said in told
+        assert told.startswith(name)
+
+
+def test_a_pipe_that_nobody_writes_to_is_refused_at_once(shell: Shell) -> None:
+    os.mkfifo(shell.folder / "pipe")
+    assert "pipe: HL001 " in shell.refused("pipe", "--site", "local")
+    (shell.folder / "sites" / "pipe.yaml").symlink_to("../pipe")
+    assert "HL301" in shell.refused("job.yaml", "--site", "pipe")
+
+
+@pytest.mark.parametrize("verb", ["submit", "validate"])
+def test_strange_names_do_not_reach_the_terminal(shell: Shell, verb: str) -> None:
+    name = "a\nb\x1b[31m\r\u202ec.yaml"
+    (shell.folder / name).write_text("name: x\n'no\x7f\\nde': 1\n'k\u202e': 1\n")
+    done = shell.call(verb, name, "--site", "local", "--set", "x\x1b[2J\n=1")
+    assert done.returncode == 3
+    told = done.stdout + done.stderr
+    assert set(told) & set("\x1b\r\x7f\u202e") == set()
+    assert all(re.match(r"a\\u000ab\\u001b|--set x|  hint: ", line) for line in told.splitlines()), told
+
+
+def test_overrides_that_make_no_sense(shell: Shell) -> None:
+    for text, code in {
+        "nodes": "HL020",
+        "=3": "HL020",
+        ".=1": "HL020",
+        "": "HL020",
+        "cpus_per_node=[": "HL011",
+        "cpus_per_node=1.5": "HL011",
+        "cpus_per_node.x=1": "HL011",
+        "a..b=1": "HL010",
+        "args=*x": "HL011",
+        "args.x=[[1]]": "HL212",
+        "args.x=${nope}": "HL206",
+        "env.=1": "HL204",
+        "name=../x": "HL013",
+        "time=-1": "HL011",
+    }.items():
+        told = shell.refused("job.yaml", "--site", "local", "--set", text)
+        assert re.match(rf"--set {re.escape(text)}: {code} ", told), told
+
+
+def test_usage_faults_are_code_2(shell: Shell) -> None:
+    for words in (["submit"], ["submit", "job.yaml", "--set"], ["submit", "a", "b"], ["submti"], ["submit", "--no"]):
+        done = shell.call(*words)
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert "Error: " in done.stderr
+    shell.assert_nothing_done()
+
+
+def test_validate_for_programs(shell: Shell) -> None:
+    shell.job.write_text(GOOD + "nodse: 2\ngpus_per_node: 9\n")
+    strange = shell.folder / "a,b:c%\nd.yaml"
+    strange.write_text("")
+    words = ("validate", "job.yaml", "nowhere.yaml", strange.name, "--site", "here", "--format")
+
+    done = shell.call(*words, "json")
+
+    assert (done.returncode, done.stderr) == (3, "")
+    found = json.loads(done.stdout)
+    assert [(one["file"], one["line"], one["column"], one["code"]) for one in found] == [
+        ("job.yaml", 3, 1, "HL010"),
+        ("nowhere.yaml", None, None, "HL001"),
+        (strange.name, 1, 1, "HL005"),
+    ]
+    assert all(set(one) == {"code", "severity", "message", "file", "line", "column", "hint"} for one in found)
+    assert all(one["severity"] == "error" and one["hint"] for one in found)
+
+    done = shell.call(*words, "github")
+
+    assert (done.returncode, done.stderr) == (3, "")
+    first, second, third = done.stdout.splitlines()
+    assert first.startswith("::error file=job.yaml,line=3,col=1,title=HL010::unknown key `nodse`")
+    assert second.startswith("::error file=nowhere.yaml,title=HL001::cannot read the file")
+    assert third.startswith("::error file=a%2Cb%3Ac%25%0Ad.yaml,line=1,col=1,title=HL005::the file is empty")
+    assert shell.call("validate", "job.yaml", "--site", "here", "--format", "xml").returncode == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything: see tests/slurm/test_trouble.py")
+def test_folders_that_cannot_be_read_or_written(shell: Shell) -> None:
+    closed = shell.folder / "closed"
+    closed.mkdir()
+    (closed / "job.yaml").write_text(GOOD)
+    closed.chmod(0)
+    try:
+        assert "HL001 cannot read the file: permission denied" in shell.refused("closed/job.yaml", "--site", "local")
+        shell.job.write_text("name: x\nscript: closed/train.py\n")
+        assert "job.yaml:2:9: HL201" in shell.refused("job.yaml", "--site", "local")
+        shell.job.write_text(GOOD + "run_dir: closed\n")
+        assert "HL501" in shell.refused("job.yaml", "--site", "local")
+    finally:
+        closed.chmod(0o755)
+
+
+def test_a_full_disk_at_the_run_folder(shell: Shell) -> None:
+    runs = shell.folder / "runs"
+    runs.mkdir()
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("only root can mount a small disk")
+    shell.job.write_text("name: x\ncommand: 'true'\n")
+    # A page more each time, so that the disk fills up at one write after the other.
+    for pages in range(1, 40):
+        mount = f'mount -t tmpfs -o size={pages * 4096} none {runs} && "$@"; code=$?; ls -A {runs}; exit $code'
+        own_mounts = ["unshare", "--mount", "sh", "-c", mount, "sh"]
+        done = shell.call("submit", "job.yaml", "--site", "local", before=own_mounts)
+        if done.returncode == 0:
+            break
+        assert (done.returncode, done.stdout) == (3, ""), (pages, done.stdout + done.stderr)
+        assert f"HL501 cannot write the run folder {runs}" in done.stderr
+        assert "No space left on device" in done.stderr
+        assert "hint: free some space" in done.stderr
+    else:
+        pytest.fail("it never had enough")
+    assert pages > 8
+
+
+def finished(shell: Shell) -> Path:
+    """The folder of a run on this machine that has ended."""
+    shell.job.write_text("name: x\ncommand: 'true'\nenvironment: {python: 'true'}\n")
+    done = shell.call("submit", "job.yaml", "--site", "local", "--json")
+    assert done.returncode == 0, done.stderr
+    run = Path(json.loads(done.stdout)["folder"])
+    end = time.monotonic() + 20
+    while not (run / "attempts" / "001" / "end.json").exists():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    return run
+
+
+STRANGE = {
+    "run": "a\x1b[2Jb", "name": "n\x1b[31m\nx", "site": "s\x07", "scheduler": "local", "created": 1e300,
+    "job_id": "1\x1b[31m\n", "nodes": "n\x1b[31m[1-999999999]", "exit_code": 10**400, "signal": "\x1b[1m",
+    "phase": "\x1b[31m", "by": "\x1b[5m", "overrides": {"\x1b[31m": ["\x1b"]}, "started": "soon", "ended": -1e300,
+    "restart": [], "time": {}, "job_name": 3, "pid": "x", "token": None, "state": "\x1b[7m", "submitted": "NaN",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"null", id="null"),
+        pytest.param(bytes(range(256)), id="junk"),
+        pytest.param(b"[" * 100_000, id="deep"),
+        pytest.param(b'{"job_id": ' + b"9" * 5000 + b"}", id="a number without end"),
+        pytest.param(b"void \x1b[31mred\x1b[0m\n", id="escapes"),
+        pytest.param(json.dumps(STRANGE).encode(), id="strange values"),
+        pytest.param(None, id="pipes"),
+    ],
+)
+def test_a_damaged_run_folder_hides_no_other_run(shell: Shell, content: bytes | None) -> None:
+    good = finished(shell)
+    bad = good.with_name("x-damaged")
+    shutil.copytree(good, bad)
+    for path in [path for path in bad.rglob("*") if path.is_file()]:
+        path.unlink()
+        if content is None:
+            os.mkfifo(path)
+        else:
+            path.write_bytes(content)
+
+    listed = shell.call("list", "--json")
+    answers = [listed, *(shell.call(verb, bad) for verb in ("status", "cancel", "resubmit"))]
+
+    states = {entry["run"]: entry["state"] for entry in json.loads(listed.stdout)}
+    assert states[good.name] == "COMPLETED"
+    for answer in answers:
+        said = answer.stdout + answer.stderr
+        assert answer.returncode in {0, 2, 3, 4}, said
+        assert set(said) & set("\x1b\x07") == set()
+
+
+def test_a_folder_of_runs_with_two_names_lists_each_run_once(shell: Shell) -> None:
+    run = finished(shell)
+    (shell.folder / "link").symlink_to("runs")
+    there = {"HPC_LAUNCH_HOME": str(shell.folder / "link")}
+    for env in ({}, there, {}):
+        assert [entry["run"] for entry in json.loads(shell.call("list", "--json", env=env).stdout)] == [run.name]
+        assert shell.call("status", run.name, env=env).returncode == 0
+    assert shell.call("submit", "job.yaml", "--site", "local", env=there).returncode == 0
+    assert len(json.loads(shell.call("list", "--json").stdout)) == 2
