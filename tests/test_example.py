@@ -224,7 +224,7 @@ def test_deepspeed_trains_as_ddp_does(tmp_path: Path) -> None:
 
 def test_it_needs_no_numpy(tmp_path: Path) -> None:
     """`make quickstart` installs torch alone, and some of torch's calls want numpy."""
-    (tmp_path / "numpy.py").write_text("raise ImportError('not here')\n")
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('not here')\n")
     folder = tmp_path / "checkpoints"
     train("--steps", "2", "--checkpoint-dir", folder, "--checkpoint-every", "1", PYTHONPATH=tmp_path)
     again = train("--steps", "3", "--checkpoint-dir", folder, "--resume", "auto", PYTHONPATH=tmp_path)

@@ -15,7 +15,9 @@ REPOSITORY = Path(__file__).parent.parent
 
 def run(*command: str | Path, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """A command in a clean environment: of the caller's only what pip needs to reach its packages."""
-    kept = {key: value for key, value in os.environ.items() if key.startswith(("PIP_", "SSL_")) or key.endswith("_proxy")}
+    kept = {
+        key: value for key, value in os.environ.items() if key.startswith(("PIP_", "SSL_")) or key.endswith("_proxy")
+    }
     environment = {**kept, "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(cwd), **more}
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -16,6 +16,7 @@ import os
 import socket
 import sys
 import time
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -53,6 +54,12 @@ def parse_arguments() -> argparse.Namespace:
         default="never",
         help="auto: go on from the newest checkpoint in --checkpoint-dir, if there is one (default never)",
     )
+    training.add_argument(
+        "--collective-timeout",
+        type=float,
+        default=600,
+        help="seconds until a rank that waits for a lost one gives up (default 600)",
+    )
     engine = parser.add_argument_group("engine")
     engine.add_argument("--engine", choices=("ddp", "deepspeed"), default="ddp", help="default ddp")
     engine.add_argument("--deepspeed", dest="engine", action="store_const", const="deepspeed", help="the same")
@@ -68,7 +75,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def connect() -> torch.device:
+def connect(patience: timedelta) -> torch.device:
     """Join the other processes, and say on which device this one computes."""
     # A process started by hand, without a launcher, is a world of its own.
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
@@ -80,10 +87,10 @@ def connect() -> torch.device:
     if torch.cuda.is_available():
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
-        dist.init_process_group("nccl", device_id=device)
+        dist.init_process_group("nccl", device_id=device, timeout=patience)
     else:
         device = torch.device("cpu")
-        dist.init_process_group("gloo")
+        dist.init_process_group("gloo", timeout=patience)
     rank, world_size = dist.get_rank(), dist.get_world_size()
     write_line(f"rank {rank} of {world_size} on host {socket.gethostname()} local rank {local_rank}")
     return device
@@ -203,7 +210,7 @@ def write_line(line: str) -> None:
 def main() -> None:
     """Connect, build, train, part."""
     args = parse_arguments()
-    device = connect()
+    device = connect(timedelta(seconds=args.collective_timeout))
     engine = build_engine(args, device)
     train(args, engine, device)
     dist.destroy_process_group()

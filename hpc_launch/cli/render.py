@@ -18,7 +18,7 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], output: Path | N
     """Print the script of a job: the same bytes that submit would hand to the scheduler.
 
     \b
-    hpc-launch render job.yaml --site juwels | less
+    hpc-launch render job.yaml --site mycluster | less
     """
     from hpc_launch.cli.warn import warn
     from hpc_launch.drive.prepare import make_ready

@@ -28,7 +28,7 @@ def command(
     """Submit a training job: check it, write its script, hand it to the scheduler, and print the run's name.
 
     \b
-    hpc-launch submit job.yaml --site juwels
+    hpc-launch submit job.yaml --site mycluster
     hpc-launch submit job.yaml --set nodes=4 --set args.lr=0.001 --wait
     """
     from hpc_launch.cli.warn import warn

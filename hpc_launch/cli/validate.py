@@ -19,7 +19,7 @@ def command(jobs: tuple[Path, ...], site: str | None, sets: tuple[str, ...], sty
     """Check job files against their site, and show every fault at once. Exit code 3 where there is one.
 
     \b
-    hpc-launch validate job.yaml --site juwels
+    hpc-launch validate job.yaml --site mycluster
     hpc-launch validate --format github jobs/*.yaml
     """
     from hpc_launch.drive.prepare import all_findings

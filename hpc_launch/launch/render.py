@@ -31,6 +31,8 @@ def render(plan: LaunchPlan) -> str:
             version=__version__,
             by_hand="bash FILE" if local else "sbatch FILE",
             node_rank="$HPC_LAUNCH_NODE" if local else "$SLURM_NODEID",
+            node_address="127.0.0.1" if local else f"${{SLURMD_NODENAME}}{plan.master_suffix}",
+            cpus=' --cpus-per-task="$SLURM_CPUS_PER_TASK"' if plan.cpus_per_node else "",
             tasks_per_node=plan.processes_per_node if plan.launcher == "srun" else 1,
             local_gpus=_local_gpus(plan),
         )

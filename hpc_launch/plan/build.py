@@ -7,6 +7,7 @@ import os.path
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.directives import directives
 from hpc_launch.plan.environment import prelude, variables
+from hpc_launch.plan.launchers import launcher
 from hpc_launch.plan.program import program
 from hpc_launch.plan.rules import check
 from hpc_launch.plan.shape import shape
@@ -29,19 +30,23 @@ def build(resolved: Resolved) -> tuple[LaunchPlan | None, list[Finding]]:
     if form is None or what is None:
         return None, findings
     check(words, form)
+    how = launcher(words)
     plan = LaunchPlan(
         name=job.name,
         site=site.name,
         scheduler=site.scheduler.type,
-        nodes=job.nodes,
+        nodes=job.most_nodes,
+        fewest_nodes=job.fewest_nodes,
         processes_per_node=form.processes_per_node,
         gpus_per_node=form.gpus_per_node,
         cpus_per_node=form.cpus_per_node,
         time_limit_s=form.time_s,
         signal_before_s=job.checkpoint.signal_before,
         launcher=job.launcher.name,
-        launcher_options=tuple(job.launcher.options),
+        launcher_options=how.options,
         launcher_origin=resolved.origin("launcher"),
+        rendezvous=how.rendezvous,
+        max_restarts=how.max_restarts,
         srun_options=tuple(site.launch.srun_options),
         directives=directives(words, form) if site.scheduler.type == "slurm" else (),
         prelude=steps,
@@ -62,8 +67,11 @@ def build(resolved: Resolved) -> tuple[LaunchPlan | None, list[Finding]]:
 def _runs_folder(words: Words) -> str:
     asked = words.resolved.job.run_dir
     folder = words.file(asked, ("run_dir",)) if asked else words.resolved.names["runs"]
-    if any(character in folder for character in "%\\") or not folder.isprintable():
-        # Slurm gives % and the backslash a meaning of their own in file names (sbatch(1), filename pattern).
-        message = f"run folders cannot lie in {folder!r}: `%` and `\\` mean something to Slurm"
+    if not folder.isprintable():
+        message = f"run folders cannot lie in {folder!r}: it holds characters that cannot be seen"
+        words.fault("HL213", message, ("run_dir",), "choose another folder")
+    elif any(character in folder for character in "%\\"):
+        # sbatch(1), filename pattern.
+        message = f"run folders cannot lie in {folder}: `%` and `\\` mean something to Slurm in file names"
         words.fault("HL213", message, ("run_dir",), "choose another folder")
     return os.path.normpath(folder)

@@ -30,6 +30,7 @@ OURS = {
     "parsable": None,
     "test-only": None,
     "wait": None,
+    "no-kill": "nodes",
     "export": "env",
 }
 """sbatch options that follow from other keys; the key to use in their place."""
@@ -49,11 +50,15 @@ def directives(draft: Draft, form: Shape) -> tuple[Directive, ...]:
     add("partition", form.queue.partition, resolved.site_origin(*queue_path, "partition"))
     add("qos", form.queue.qos, resolved.site_origin(*queue_path, "qos"))
     add("account", job.account, resolved.origin("account"))
-    add("nodes", job.nodes, resolved.origin("nodes"))
+    nodes = f"{job.fewest_nodes}-{job.most_nodes}" if job.elastic else job.most_nodes
+    add("nodes", nodes, resolved.origin("nodes"))
+    if job.elastic:
+        add("no-kill", True, rule("the job outlives a lost node"))
     each_process = job.launcher.name == "srun"
     tasks = form.processes_per_node if each_process else 1
     why = "one task a process" if each_process else f"one task a node: {job.launcher.name} starts the rest"
-    add("ntasks-per-node", tasks, rule(why))
+    if not job.elastic:  # with it Slurm gives the fewest nodes of a range and no more (seen with 22.05)
+        add("ntasks-per-node", tasks, rule(why))
     if form.cpus_per_node is not None:
         share = form.cpus_per_node // tasks
         origin = form.cpus_origin if tasks == 1 else rule(f"{form.cpus_per_node} CPUs for {tasks} tasks")

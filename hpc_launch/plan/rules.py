@@ -9,13 +9,15 @@ from hpc_launch.plan.shape import Shape
 from hpc_launch.sites.profile import LimitRow
 from hpc_launch.spec.units import format_time
 
+MOST_LOCAL_PROCESSES = 256
+
 
 def check(draft: Draft, form: Shape) -> None:
     """Add a finding for each rule that the job breaks."""
     _check_hardware(draft, form)
     _check_time(draft, form)
     _check_account(draft)
-    _check_site(draft)
+    _check_site(draft, form)
     _check_patterns(draft)
     _check_version(draft)
 
@@ -52,13 +54,13 @@ def _check_time(draft: Draft, form: Shape) -> None:
     rows, queue = form.queue.limits, f"queue `{form.queue_name}`"
     if not rows:
         return
-    row = next((row for row in rows if _covers(row, job.nodes)), None)
+    row = next((row for row in rows if _covers(row, job.most_nodes)), None)
     if row is None:
         ranges = ", ".join(row.nodes for row in rows)
-        draft.fault("HL407", f"{queue} has no place for {job.nodes} nodes", ("nodes",), f"it takes {ranges} nodes")
+        draft.fault("HL407", f"{queue} has no place for {job.most_nodes} nodes", ("nodes",), f"it takes {ranges} nodes")
     elif time_s > row.time:
         asked, limit = format_time(time_s), format_time(row.time)
-        message = f"time {asked} is over the limit of {queue} for {job.nodes} nodes, {limit}"
+        message = f"time {asked} is over the limit of {queue} for {job.most_nodes} nodes, {limit}"
         hint = f"set `time` to {limit} or less, or choose another queue"
         draft.fault_at("HL402", message, form.time_origin.place, hint)
 
@@ -84,10 +86,14 @@ def _check_account(draft: Draft) -> None:
         draft.fault("HL303", message, ("account",), f"it has to match {site.account.pattern}")
 
 
-def _check_site(draft: Draft) -> None:
+def _check_site(draft: Draft, form: Shape) -> None:
     site = draft.resolved.site
     if site.scheduler.type == "local" and draft.resolved.job.launcher.name == "srun":
         draft.fault("HL420", "the launcher `srun` needs Slurm", ("launcher",), "use `torchrun` on this site")
+    processes = draft.resolved.job.most_nodes * form.processes_per_node
+    if site.scheduler.type == "local" and processes > MOST_LOCAL_PROCESSES:
+        message = f"{processes} processes are more than this machine should be asked for"
+        draft.fault("HL408", message, ("nodes",), f"up to {MOST_LOCAL_PROCESSES} run locally")
     first, last = site.network.ports
     if not 1024 <= first <= last < 32768:
         message = f"ports {first} to {last} do not lie in 1024 to 32767"

@@ -58,6 +58,8 @@ class LaunchPlan(Struct, frozen=True):
     site: str
     scheduler: Literal["slurm", "local"]
     nodes: int
+    """The most, for an elastic run."""
+    fewest_nodes: int
     processes_per_node: int
     gpus_per_node: int
     cpus_per_node: int | None
@@ -66,6 +68,8 @@ class LaunchPlan(Struct, frozen=True):
     launcher: Literal["torchrun", "deepspeed", "srun"]
     launcher_options: tuple[str, ...]
     launcher_origin: Origin
+    rendezvous: Literal["static", "c10d"]
+    max_restarts: int
     srun_options: tuple[str, ...]
     directives: tuple[Directive, ...]
     prelude: tuple[Prelude, ...]
@@ -81,8 +85,13 @@ class LaunchPlan(Struct, frozen=True):
     secrets: tuple[str, ...] = ()
 
     @property
+    def elastic(self) -> bool:
+        """Whether the run goes on with fewer nodes."""
+        return self.fewest_nodes < self.nodes
+
+    @property
     def world_size(self) -> int:
-        """Processes in all."""
+        """Processes in all; of an elastic run the most."""
         return self.nodes * self.processes_per_node
 
     def as_json(self) -> dict[str, object]:

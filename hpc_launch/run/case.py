@@ -79,6 +79,9 @@ class Case:
         record = self.answer.record
         if record is None or record.job_id != self.job_id:
             return None
+        name = self.files.intent.get("job_name") if self.files.intent else None
+        if name is not None and record.name is not None and record.name != name:
+            return None  # ids are used again when a cluster is set up anew
         return None if record.restarts is not None and record.restarts < self.files.restart else record
 
     @property

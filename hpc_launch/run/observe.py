@@ -84,7 +84,9 @@ def _completed(case: Case) -> Said | None:
             return Said("UNKNOWN", _source(word), word.as_of, "COMPLETED without an end record so far")
         why = "COMPLETED without an end record: the script was killed before its end, or it is not ours"
         return Said("FAILED", _source(word), word.as_of, why)
-    contradiction = _contradiction(word)
+    # An elastic run that outlived a node has a failed step to show for it, and ended well all the same.
+    outlived = bool(values.whole(case.end.get("lost_nodes")))
+    contradiction = None if outlived else _contradiction(word)
     if contradiction is None and case.exit_code == 0 and case.signal is None:
         return Said("COMPLETED", "end_record", case.ended, _warned(case))
     if contradiction is None or case.exit_code != 0:
@@ -142,6 +144,9 @@ def _unknown(case: Case) -> Said | None:
     if record is not None:
         return Said("UNKNOWN", _source(record), record.as_of, f"the scheduler says {record.state} and not since when")
     if answer.answered is None:
+        submitted = values.seconds(case.files.job.get("submitted")) if case.files.job else None
+        if submitted is not None and case.now - submitted < case.limits.end_record:
+            return Said("PENDING", reason="just submitted")
         return Said("UNKNOWN", reason=f"the scheduler was not asked about job {job}")
     seen = f"; it was last seen {answer.last_seen}" if answer.last_seen else ""
     why = f"the scheduler does not know job {job}, and it left no end record{seen}"
@@ -216,10 +221,11 @@ def _ending(case: Case) -> str | None:
     """How the script ended, in words."""
     if case.end is None:
         return None
-    phase = values.text(case.end.get("phase"))
-    where = f" in its phase {phase!r}" if phase and case.exit_code != 0 else ""
     how = f"by signal {case.signal}" if case.signal else f"with exit code {case.exit_code}"
-    return f"the script ended {how}{where}"
+    phase = values.text(case.end.get("phase"))
+    if phase == "environment":
+        return f"the script ended {how} before the training began"
+    return f"the training ended {how}"
 
 
 def _warned(case: Case) -> str | None:

@@ -43,6 +43,10 @@ STATES = {
 """From Slurm's word for the attempt to the run's; a requeued attempt leaves its run waiting."""
 
 
+STARTING_S = 600.0
+"""A job without any output is no longer starting after so long: some programs say nothing until their end."""
+
+
 def never_known(reason: str) -> None:
     """A `Never` that knows no reason."""
 
@@ -61,7 +65,9 @@ def run_state(status: AttemptStatus, case: Case, never: Never = never_known) -> 
     if taken_back is not None:
         return "FAILED", f"the job got {taken_back} and was ended before its script began: a failing Prolog does this"
     if state == "RUNNING" and word not in ("SUSPENDED", "STOPPED") and not output:
-        return "STARTING", reason or "no output yet"
+        started = case.record.started if case.requeued and case.record else case.started
+        early = started is None or case.now - started < STARTING_S
+        return "STARTING" if early else "RUNNING", reason or "no output yet"
     if word in ("SUSPENDED", "STOPPED"):
         return state, "suspended by the cluster; it goes on by itself"
     if state == "PENDING" and live is not None:

@@ -63,12 +63,13 @@ def load(job_file: Path, *, site: str | None = None, sets: Sequence[str] = (), j
     if job is None:
         raise Refused(findings)
     if profile.scheduler.type == "local":
-        profile = machine.counted(profile, job.nodes)
+        profile = machine.counted(profile, job.most_nodes)
     names = _names(profile, site_document, job, findings)
     if errors(findings):
         raise Refused(findings)
     folder = job_folder or os.path.dirname(os.path.abspath(job_file))
-    resolved = Resolved(job, profile, merged, site_document.places, names, folder)
+    torch = machine.torch_version(job.environment, names)
+    resolved = Resolved(job, profile, merged, site_document.places, names, folder, torch)
     return Loaded(resolved, document.text, site_document.text)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import sys
 from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from hpc_launch.sites.profile import SiteProfile
+from hpc_launch.spec.job import Environment
 
 
 def counted(site: SiteProfile, nodes: int) -> SiteProfile:
@@ -36,7 +38,28 @@ def names(environment: Mapping[str, str]) -> dict[str, str]:
     """What `${…}` may name besides paths: user, home, the interpreter that runs hpc-launch, the shell's variables."""
     known = {f"env.{name}": value for name, value in environment.items()}
     known["home"] = os.path.expanduser("~")
-    known["user"] = environment.get("USER") or environment.get("LOGNAME") or str(os.getuid())
+    known["user"] = environment.get("USER") or environment.get("LOGNAME") or _account_name()
     known["launcher.python"] = sys.executable
     known["runs"] = environment.get("HPC_LAUNCH_HOME") or os.path.join(known["home"], "hpc-launch", "runs")
     return known
+
+
+def _account_name() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def torch_version(environment: Environment, names: Mapping[str, str]) -> tuple[int, int] | None:
+    """PyTorch's version: as declared, else as the metadata beside the job's interpreter says; None if neither."""
+    declared = re.match(r"(\d+)\.(\d+)", environment.torch or "")
+    if declared:
+        return int(declared[1]), int(declared[2])
+    python = (environment.python or "").replace("${launcher.python}", names["launcher.python"])
+    prefix = environment.venv or os.path.dirname(os.path.dirname(python))
+    found = glob.glob(os.path.join(os.path.expanduser(prefix), "lib", "python3*", "site-packages", "torch-*.dist-info"))
+    version = re.search(r"torch-(\d+)\.(\d+)[^/]*\Z", found[0]) if prefix and found else None
+    return (int(version[1]), int(version[2])) if version else None

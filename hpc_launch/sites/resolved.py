@@ -23,14 +23,16 @@ class Resolved(Struct, frozen=True):
     site_places: Mapping[KeyPath, Place]
     names: Mapping[str, str]
     job_folder: str
+    torch: tuple[int, int] | None = None
+    """PyTorch's version where it is declared or was found."""
 
     def origin(self, *path: str | int) -> Origin:
         """Where a job value comes from."""
         return self.merged.origin(*path)
 
     def place(self, *path: str | int) -> Place | None:
-        """Where a job value, or what holds it, was written."""
-        return self.origin(*path).place
+        """Where a job value, or what holds it, was written; without a path the job file."""
+        return self.origin(*path).place or self.merged.places.get(())
 
     def site_origin(self, *path: str | int) -> Origin:
         """Where a fact of the site profile was written."""

@@ -50,6 +50,8 @@ def expected(alternatives: tuple[Member, ...]) -> str:
 def _in_words(member: Member) -> str:
     if member.kind is Literal:
         return "one of " + ", ".join(f"`{choice}`" for choice in member.args)
+    if member.form is not None:
+        return member.form
     return UNITS[member.unit].words if member.unit else _KINDS.get(member.kind, "a mapping")
 
 

@@ -31,9 +31,28 @@ class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         list[str],
         Meta(
             description="More options for the launcher itself, as it spells them, each a list item.",
-            examples=[["--numa-binding=node"]],
+            examples=[["--log-line-prefix-template=x"]],
         ),
     ] = []
+    rendezvous: Annotated[
+        Literal["static", "c10d"] | None,
+        Meta(
+            description="torchrun: how its agents meet. `static` (the default) keeps the order of the nodes; `c10d` "
+            "can start the processes again and go on with fewer nodes, and is the default where the job asks for that."
+        ),
+    ] = None
+    max_restarts: Annotated[
+        int | None,
+        Meta(
+            description="torchrun: how often the processes are started again inside the job. 0 if left out, 3 for an "
+            "elastic run; needs `c10d`.",
+            ge=0,
+        ),
+    ] = None
+    numa_binding: Annotated[
+        Literal["node", "socket", "exclusive", "core-complex"] | None,
+        Meta(description="torchrun 2.9 and later: which CPUs each process is bound to. Needs `numactl` on the nodes."),
+    ] = None
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
@@ -51,6 +70,14 @@ class Environment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     python: Annotated[
         str | None,
         Meta(description="The Python interpreter; `python3` as it is found after the steps above if left out."),
+    ] = None
+    torch: Annotated[
+        str | None,
+        Meta(
+            description="PyTorch's version, such as `2.13`, where it cannot be found beside the interpreter (modules, "
+            "images): options are used only where it has them.",
+            pattern=r"^\d+\.\d+",
+        ),
     ] = None
 
 
@@ -114,7 +141,15 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         None
     )
     account: Annotated[str | None, Meta(description="The account to charge. Usually in the user's overlay.")] = None
-    nodes: Annotated[int, Meta(description="How many nodes.", ge=1)] = 1
+    nodes: Annotated[
+        Annotated[int, Meta(ge=1)]
+        | Annotated[str, Meta(title="a range such as 2..4", pattern=r"^[1-9]\d{0,5}\.\.[1-9]\d{0,5}$")],
+        Meta(
+            description="How many nodes. `2..4` is an elastic run: it starts with four if it can get them and goes on "
+            "while at least two are left (torchrun only).",
+            examples=[4],
+        ),
+    ] = 1
     gpus_per_node: Annotated[int | None, Meta(description="GPUs on each node; all of a node if left out.", ge=0)] = None
     gpus: Annotated[
         int | None,
@@ -178,7 +213,9 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "come from the submitting shell, or from `secrets.env` in the configuration folder (mode 0600)."
         ),
     ] = []
-    container: Annotated[Container | None, Meta(description="The image that the training runs in.")] = None
+    container: Annotated[
+        Container | None, Meta(description="The image that the training runs in. Refused by this version.")
+    ] = None
     workdir: Annotated[
         str | None, Meta(description="The folder that the training starts in; the job file's own if left out.")
     ] = None
@@ -189,7 +226,9 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "$HPC_LAUNCH_HOME, else `~/hpc-launch/runs`."
         ),
     ] = None
-    retry: Annotated[Retry, Meta(description="How often a failed run may be tried again.")] = Retry()
+    retry: Annotated[
+        Retry, Meta(description="How often a failed run may be tried again. This version tries nothing by itself.")
+    ] = Retry()
     checkpoint: Annotated[Checkpoint, Meta(description="What the training gets before its end.")] = Checkpoint()
     progress: Annotated[Progress, Meta(description="How to read progress from the log.")] = Progress()
     exclude: Annotated[list[str], Meta(description="Nodes to keep off, as Slurm host lists.")] = []
@@ -200,3 +239,18 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             examples=[{"reservation": "tutorial", "mail-type": "END"}],
         ),
     ] = {}
+
+    @property
+    def most_nodes(self) -> int:
+        """The nodes asked for."""
+        return self.nodes if isinstance(self.nodes, int) else int(self.nodes.partition("..")[2])
+
+    @property
+    def fewest_nodes(self) -> int:
+        """The nodes that an elastic run can do with; else as many as asked for."""
+        return self.nodes if isinstance(self.nodes, int) else int(self.nodes.partition("..")[0])
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the run goes on with fewer nodes."""
+        return self.fewest_nodes < self.most_nodes

@@ -109,8 +109,11 @@ class _Walk:
 
     def value(self, annotation: Any, value: Any, path: Path) -> Any:
         alternatives = members(annotation)
-        fitting = [member for member in alternatives if takes(member, value)]
         text = self.written(value, path)
+        fitting = [member for member in alternatives if takes(member, value)]
+        if len(fitting) < len(alternatives) or len(fitting) > 1:
+            # A text of a form of its own beside other types: one of another form is not meant for it.
+            fitting = [member for member in fitting if member.form is None or broken_limit(member, text) is None]
         if not fitting and text is not None:
             # `Literal["1", "2"]` takes 1 as written, as `str` does.
             fitting = [member for member in alternatives if member.kind is Literal and text in member.args]

@@ -25,6 +25,11 @@ class Member(NamedTuple):
         return next((meta.extra["unit"] for meta in self.metas if meta.extra and "unit" in meta.extra), None)
 
     @property
+    def form(self) -> str | None:
+        """What a text of a form of its own is called, from its Meta's title: `a range such as 2..4`."""
+        return next((meta.title for meta in self.metas if meta.title), None)
+
+    @property
     def is_struct(self) -> bool:
         """Whether it is a Struct class."""
         return isinstance(self.kind, type) and issubclass(self.kind, Struct)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.model import AttemptStatus, RunStatus
@@ -88,7 +90,7 @@ def _attempt(attempt: AttemptStatus, now: float) -> str:
     if spent is not None:
         words.append(f"{'took' if attempt.ended is not None else 'so far'} {duration(spent)}")
     if attempt.overrides:
-        words.append("changed: " + clean(" ".join(f"{key}={value}" for key, value in attempt.overrides.items())))
+        words.append(f"changed: {_changes(attempt.overrides)}")
     return ", ".join(words)
 
 
@@ -117,3 +119,11 @@ def _named(name: str, lines: list[str]) -> list[Field]:
 def _aligned(fields: list[Field]) -> list[str]:
     width = max((len(name) for name, _ in fields), default=0)
     return [f"  {pad(name, width)}  {value}" for name, value in fields]
+
+
+def _changes(overrides: Mapping[str, Any]) -> str:
+    """What differs from the job file, as it was asked for: `--set args.lr=0.1 --exclude n3`."""
+    options = []
+    for name, values in overrides.items():
+        options += [f"--{name} {value}" for value in (values if isinstance(values, list) else [values])]
+    return clean(" ".join(options))

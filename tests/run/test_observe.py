@@ -171,6 +171,18 @@ def test_the_start_record_is_newer_than_the_queue() -> None:
     assert state_of(replace(FILES, output=False), record("PENDING", ago=405)) == ("RUNNING", "STARTING")
 
 
+def test_a_program_that_says_nothing_is_not_starting_for_ever() -> None:
+    start = {"job_id": "7", "restart": 0, "started": NOW - 700, "nodes": "n[1-3]"}
+    assert state_of(replace(FILES, start=start, output=False), record("RUNNING")) == ("RUNNING", "RUNNING")
+
+
+def test_a_job_of_another_name_is_another_job() -> None:
+    """Ids are used again when a cluster is set up anew."""
+    files = replace(QUEUED, intent={"job_name": "ours.abc.1"})
+    assert state_of(files, record("RUNNING", name="theirs"))[0] == "UNKNOWN"
+    assert state_of(files, record("RUNNING", name="ours.abc.1"))[0] == "RUNNING"
+
+
 def test_a_reason_that_never_passes_is_stuck() -> None:
     whole = case(QUEUED, record("PENDING", reason="PartitionTimeLimit"))
 

@@ -38,7 +38,7 @@ def test_each_attempt_has_its_line() -> None:
     text = "\n".join(full(status(attempts=(first, attempt(number=2, overrides={"set": ["lr=1"]}))), now=NOW))
     assert "1: TIMEOUT, job 4711, on n[1-4], exit code 143" in text
     assert "took 1 m 00 s" in text
-    assert "changed: set=['lr=1']" in text
+    assert "changed: --set lr=1" in text
 
 
 def test_a_state_without_a_source_claims_none() -> None:

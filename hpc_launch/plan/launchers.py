@@ -1,0 +1,62 @@
+"""What a launcher is told beside the program: its rendezvous, restarts and options, as far as its version has them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from hpc_launch.plan.draft import Draft
+
+ELASTIC_RESTARTS = 3
+NUMA_BINDING = (2, 9)
+"""The torch release that brought `--numa-binding` (torch/distributed/run.py of each release)."""
+
+
+class LauncherPlan(Struct, frozen=True):
+    """How the launcher starts the processes. `options` are in its own spelling."""
+
+    rendezvous: Literal["static", "c10d"]
+    max_restarts: int
+    options: tuple[str, ...]
+
+
+def launcher(draft: Draft) -> LauncherPlan:
+    """The launcher's settings, with a finding for each that it cannot do."""
+    job = draft.resolved.job
+    asked = job.launcher
+    if asked.name != "torchrun":
+        for key in ("rendezvous", "max_restarts", "numa_binding"):
+            if getattr(asked, key) is not None:
+                message = f"`{key}` is an option of torchrun, not of {asked.name}"
+                draft.fault("HL421", message, ("launcher", key), "take it out, or use `name: torchrun`")
+        if job.elastic:
+            message = f"{asked.name} cannot go on with fewer nodes"
+            draft.fault("HL422", message, ("nodes",), "give one number of nodes, or use `launcher: torchrun`")
+        return LauncherPlan("static", 0, tuple(asked.options))
+    again = job.elastic or bool(asked.max_restarts)
+    if again and asked.rendezvous == "static":
+        # Measured with torch 2.13: agents of a static rendezvous do not coordinate a restart; one side hangs.
+        message = "a static rendezvous can neither start processes again nor go on with fewer nodes"
+        draft.fault("HL423", message, ("launcher", "rendezvous"), "use `rendezvous: c10d`, or leave it out")
+    restarts = asked.max_restarts if asked.max_restarts is not None else ELASTIC_RESTARTS if job.elastic else 0
+    return LauncherPlan(
+        rendezvous=asked.rendezvous or ("c10d" if again else "static"),
+        max_restarts=restarts,
+        options=(*_numa(draft), *asked.options),
+    )
+
+
+def _numa(draft: Draft) -> tuple[str, ...]:
+    binding, torch = draft.resolved.job.launcher.numa_binding, draft.resolved.torch
+    if binding is None:
+        return ()
+    if torch is not None and torch < NUMA_BINDING:
+        message = f"torchrun {torch[0]}.{torch[1]} has no --numa-binding; it came with 2.9"
+        draft.fault("HL424", message, ("launcher", "numa_binding"), "take it out, or use a newer PyTorch")
+    if torch is None:
+        message = "`numa_binding` needs PyTorch 2.9, and which one the job will use is not known"
+        draft.fault(
+            "HL424", message, ("launcher", "numa_binding"), "declare it: `environment: {torch: '2.13'}`", "warning"
+        )
+    return (f"--numa-binding={binding}",)

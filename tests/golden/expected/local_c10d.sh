@@ -1,0 +1,126 @@
+#!/bin/bash
+# shellcheck disable=SC2016,SC2329
+# local_c10d on site local: 2 nodes x 1 process, started by torchrun.
+# Written by hpc-launch 0.1.0. Plain bash: read it, change it, run it by hand (`bash FILE`).
+# A comment at the end of a line tells where its setting comes from.
+
+# --- 2. This attempt: its folder, and the right to run it ---
+set -o pipefail
+now() { printf '%(%s)T' -1; }
+say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
+die() { say "$*" >&2; exit 1; }
+job_id=${HPC_LAUNCH_JOB_ID:-by-hand-$$}
+nodes=$(uname -n)
+restart=0
+attempt_dir=${1:-}
+if [ -z "$attempt_dir" ]; then # started by hand, not by `hpc-launch submit`
+    attempt_dir=/home/alice/runs/local_c10d-by-hand-$job_id/attempts/001
+    mkdir -p "$attempt_dir"
+fi
+run_dir=${attempt_dir%/attempts/*}
+
+# Only one job may run an attempt: whoever creates `claim` first. Without this, a submission that was given up and
+# repeated could train twice.
+if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/null; then
+    owner=$(cat "$attempt_dir/claim" 2>/dev/null) || owner="nobody: $attempt_dir cannot be written"
+    if [ "$owner" != "$job_id" ]; then
+        say "this attempt is not for job $job_id but for: $owner. Nothing was started."
+        exit 75
+    fi
+fi
+mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
+
+# The end record tells the outcome without asking Slurm. It is written whatever ends this script, SIGKILL apart.
+phase=environment ended_by='' warned=null lost_nodes=0 started=$(now)
+record() { # FILE EXIT_CODE
+    printf '{"job_id": "%s", "restart": %d, "exit_code": %d, "signal": "%s", "phase": "%s", "started": %d, "ended": %d, "warned": %s, "lost_nodes": %d, "nodes": "%s"}\n' \
+        "$job_id" "$restart" "$2" "$ended_by" "$phase" "$started" "$(now)" "$warned" "$lost_nodes" "$nodes" >"$attempt_dir/.$1.$job_id" &&
+        mv -f "$attempt_dir/.$1.$job_id" "$attempt_dir/$1"
+}
+trap 'record end.json $?' EXIT
+record start.json 0
+
+step=() # the processes that this shell waits for
+on_warning() { # Slurm's warning before the time limit, or a preemption
+    warned=$(now)
+    say "warned: the end is near; asking the training to save ($HPC_LAUNCH_STOP_FILE)"
+    : >"$HPC_LAUNCH_STOP_FILE"
+}
+on_end() { # SIGNAL EXIT_CODE: time limit or cancel; little time is left, so the record comes first
+    ended_by=$1
+    say "ended by SIG$1"
+    record end.json "$2"
+    [ "$phase" = training ] || exit "$2"
+    kill -s TERM "${step[@]}" 2>/dev/null
+}
+trap 'interrupted=1; on_warning' USR1
+trap 'interrupted=1; on_end TERM 143' TERM
+trap 'interrupted=1; on_end INT 130' INT
+trap 'interrupted=1; on_end HUP 129' HUP
+
+export HPC_LAUNCH_RUN_DIR=$run_dir HPC_LAUNCH_ATTEMPT_DIR=$attempt_dir HPC_LAUNCH_JOB_ID=$job_id
+export HPC_LAUNCH_STOP_FILE=$attempt_dir/stop # appears when the training shall save and end
+say "job $job_id on this machine, attempt in $attempt_dir; the training's output is in logs/node-*.log there"
+
+# --- 3. The software and the environment ---
+export PYTHONUNBUFFERED=1                                    # a line of the log appears when it is printed
+export OMP_NUM_THREADS=8                                     # cores of a node / processes on it
+export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
+cd /home/alice/project || die 'no folder /home/alice/project'
+
+# --- 4. Where the processes meet ---
+export MASTER_ADDR=127.0.0.1
+# From the job id, so that jobs on one node do not meet; below 32768, where ports for outgoing connections begin.
+number=${job_id//[!0-9]/}
+MASTER_PORT=$((10000 + (10#0$number + 7919 * restart) % 20000))
+for _ in {1..20}; do # this shell is on the first node: pass over a port that somebody listens on
+    (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null || break
+    MASTER_PORT=$((10000 + (MASTER_PORT - 10000 + 1) % 20000))
+done
+export MASTER_PORT
+say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
+
+# --- 5. What runs on each node ---
+# local_c10d.yaml:6. c10d rendezvous: it can start the processes again. The first node is told that it is
+# the host of the store, and each its own address: torchrun's guess fails where a host has several names.
+on_each_node() {
+    local node=$HPC_LAUNCH_NODE logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
+    export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json
+    local is_host=0 address=127.0.0.1
+    [ "$node" -ne 0 ] || is_host=1
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # else a restart meets the keys of the last start (pytorch#135712)
+    exec python3 -m torch.distributed.run \
+        --nnodes=2 --nproc-per-node=1 --max-restarts=0 \
+        --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --rdzv-id="$HPC_LAUNCH_JOB_ID" \
+        --rdzv-conf="is_host=$is_host,read_timeout=300" --local-addr="$address" \
+        --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
+        /home/alice/project/train.py
+}
+
+# --- 6. Start it, pass warnings on, wait for its end ---
+{ declare -f on_each_node; echo on_each_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+phase=training
+for ((node = 0; node < 2; node++)); do
+    HPC_LAUNCH_NODE=$node bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-$node.log" 2>&1 </dev/null &
+    step+=($!)
+done
+# As srun would: when one node fails the others are ended too, and the first failure is the result.
+code=0
+while [ "${#step[@]}" -gt 0 ]; do
+    sleep 0.2
+    for node in "${!step[@]}"; do
+        kill -0 "${step[node]}" 2>/dev/null && continue
+        wait "${step[node]}"
+        node_code=$?
+        unset "step[node]"
+        if [ "$node_code" -ne 0 ] && [ "$code" -eq 0 ]; then
+            code=$node_code
+            say "node $node ended with exit code $code"
+            kill -s TERM "${step[@]}" 2>/dev/null
+        fi
+    done
+done
+phase=ended
+say "the step ended with exit code $code"
+[ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
+exit "$code"
