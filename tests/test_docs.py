@@ -306,7 +306,9 @@ BAD = {
     "HL422": Bad(TINY + "nodes: 2..4\nlauncher: deepspeed\n"),
     "HL423": Bad(TINY + "launcher: {name: torchrun, rendezvous: static, max_restarts: 2}\n"),
     "HL424": Bad(TINY + "launcher: {name: torchrun, numa_binding: node}\nenvironment: {torch: '2.8'}\n"),
-    "HL490": Bad(TINY + "container: pytorch.sif\n"),
+    "HL430": Bad(TINY + "container: {image: x, runtime: pyxis}\n", site="local"),
+    "HL431": Bad(TINY + "container: docker://pytorch/pytorch\n"),
+    "HL432": Bad(TINY + "container: {image: x, runtime: pyxis, binds: ['/tmp:b']}\n"),
     "HL491": Bad(TINY + "retry: {max_attempts: 3}\n"),
 }
 

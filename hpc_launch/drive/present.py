@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from hpc_launch.base.findings import Finding
+from hpc_launch.plan.container import FILES
 from hpc_launch.plan.words import Words
 from hpc_launch.sites.resolved import Resolved
+from hpc_launch.spec.job import Container
 from hpc_launch.spec.merge import Path as KeyPath
+
+Missing = Callable[[KeyPath, str, str, str], None]
 
 
 def check_files(resolved: Resolved, findings: list[Finding]) -> None:
@@ -30,11 +35,29 @@ def check_files(resolved: Resolved, findings: list[Finding]) -> None:
         venv = words.file(job.environment.venv, ("environment", "venv"))
         if not _readable(os.path.join(venv, "bin", "activate")):
             missing(("environment", "venv"), "the virtual environment", venv, "it has to hold bin/activate")
+    if job.container is not None:
+        _check_container(words, job.container, missing)
     for index, name in enumerate(job.environment.source):
         path: KeyPath = ("environment", "source", index)
         file = words.file(name, path)
         if not _readable(file):
             missing(path, "the file", file, "it would be sourced in the job")
+
+
+def _check_container(words: Words, container: Container, missing: Missing) -> None:
+    """The image, where it is a file, and the folders that are to be seen inside."""
+    site = words.resolved.site.containers
+    runtime = container.runtime or site.runtime
+    named = site.images.get(container.image)
+    image = words.static(named.path if named else container.image, ("container", "image"))
+    if runtime in FILES and "://" not in image and not os.path.exists(words.absolute(image)):
+        known = ", ".join(site.images) or "none"
+        missing(("container", "image"), "the image", words.absolute(image), f"the site's own images: {known}")
+    for index, bind in enumerate(container.binds):
+        path: KeyPath = ("container", "binds", index)
+        source = words.absolute(words.static(bind, path).partition(":")[0])
+        if not os.path.exists(source):
+            missing(path, "the folder to bind", source, "it has to be there when the job starts")
 
 
 def _readable(path: str) -> bool:

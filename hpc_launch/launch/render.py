@@ -13,6 +13,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from hpc_launch import __version__
 from hpc_launch.base.resources import shipped
 from hpc_launch.base.state import cache_folder, make_private
+from hpc_launch.images.select import wrapped
 from hpc_launch.plan.types import LaunchPlan
 from hpc_launch.spec.origin import Origin
 from hpc_launch.spec.text import Text, Var, quote, visible
@@ -23,6 +24,7 @@ _COMMENT_COLUMN = 60
 def render(plan: LaunchPlan) -> str:
     """The whole script. A name that a template misspells is an error, never an empty text (StrictUndefined)."""
     local = plan.scheduler == "local"
+    container = wrapped(plan.container)
     return (
         _environment()
         .get_template("job.sh.j2")
@@ -35,6 +37,8 @@ def render(plan: LaunchPlan) -> str:
             cpus=' --cpus-per-task="$SLURM_CPUS_PER_TASK"' if plan.cpus_per_node else "",
             tasks_per_node=plan.processes_per_node if plan.launcher == "srun" else 1,
             local_gpus=_local_gpus(plan),
+            container=container,
+            into_container="".join(f"{' '.join(map(quote, line))} \\\n        " for line in container.before),
         )
     )
 

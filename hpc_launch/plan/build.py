@@ -5,6 +5,7 @@ from __future__ import annotations
 import os.path
 
 from hpc_launch.base.findings import Finding
+from hpc_launch.plan.container import container
 from hpc_launch.plan.directives import directives
 from hpc_launch.plan.environment import prelude, variables
 from hpc_launch.plan.launchers import launcher
@@ -31,6 +32,7 @@ def build(resolved: Resolved) -> tuple[LaunchPlan | None, list[Finding]]:
         return None, findings
     check(words, form)
     how = launcher(words)
+    settings = variables(words, form)
     plan = LaunchPlan(
         name=job.name,
         site=site.name,
@@ -50,7 +52,7 @@ def build(resolved: Resolved) -> tuple[LaunchPlan | None, list[Finding]]:
         srun_options=tuple(site.launch.srun_options),
         directives=directives(words, form) if site.scheduler.type == "slurm" else (),
         prelude=steps,
-        variables=variables(words, form),
+        variables=settings,
         python=python,
         program=what,
         workdir=workdir,
@@ -60,6 +62,7 @@ def build(resolved: Resolved) -> tuple[LaunchPlan | None, list[Finding]]:
         requeue=site.scheduler.requeue == "scheduler",
         progress={key: value for key in ("step", "loss") if (value := getattr(job.progress, key))},
         secrets=tuple(job.secrets),
+        container=container(words, form, workdir, settings),
     )
     return plan, findings
 

@@ -48,6 +48,9 @@ def variables(words: Words, form: Shape) -> tuple[Variable, ...]:
         result.append(Variable("HPC_LAUNCH_STRATEGY", (job.strategy,), resolved.origin("strategy")))
     if job.precision is not None:
         result.append(Variable("HPC_LAUNCH_PRECISION", (job.precision,), resolved.origin("precision")))
+    if job.container is not None:
+        leak = rule("packages in the home are not the image's")
+        result.append(Variable("PYTHONNOUSERSITE", ("1",), leak))
     threads = _threads(form)
     if threads is not None:
         result.append(Variable("OMP_NUM_THREADS", (str(threads),), rule("cores of a node / processes on it")))

@@ -122,8 +122,6 @@ def _fault_of(pattern: str) -> str | None:
 def _check_version(draft: Draft) -> None:
     """What the job file may say and this version does not do."""
     job = draft.resolved.job
-    if job.container is not None:
-        draft.fault("HL490", "containers are not supported by this version", ("container",), "use `environment:`")
     if job.retry.max_attempts > 1:
         message = "`retry` is kept, but this version tries nothing again by itself"
         hint = "`hpc-launch resubmit RUN` makes the next attempt"

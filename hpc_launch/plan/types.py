@@ -51,6 +51,23 @@ class Program(Struct, frozen=True):
     arguments_origin: Origin
 
 
+class ContainerPlan(Struct, frozen=True):
+    """The image and how it is run."""
+
+    runtime: Literal["apptainer", "singularity", "pyxis", "edf", "podman-hpc", "shifter", "charliecloud"]
+    image: str
+    binds: tuple[Text, ...]
+    """`PATH` or `PATH:INSIDE`."""
+    workdir: str
+    gpus: Literal["nvidia", "amd"] | None
+    home: bool
+    writable: bool
+    options: tuple[str, ...]
+    variables: tuple[str, ...]
+    """Names that must have the job's value inside, whatever the image says."""
+    origin: Origin
+
+
 class LaunchPlan(Struct, frozen=True):
     """One job, ready to be written down. Times are seconds."""
 
@@ -83,6 +100,7 @@ class LaunchPlan(Struct, frozen=True):
     requeue: bool
     progress: dict[str, str] = {}
     secrets: tuple[str, ...] = ()
+    container: ContainerPlan | None = None
 
     @property
     def elastic(self) -> bool:

@@ -68,7 +68,8 @@ def load(job_file: Path, *, site: str | None = None, sets: Sequence[str] = (), j
     if errors(findings):
         raise Refused(findings)
     folder = job_folder or os.path.dirname(os.path.abspath(job_file))
-    torch = machine.torch_version(job.environment, names)
+    image = profile.containers.images.get(job.container.image) if job.container else None
+    torch = machine.torch_version(job.environment, names, in_image=job.container is not None, of_image=image)
     resolved = Resolved(job, profile, merged, site_document.places, names, folder, torch)
     return Loaded(resolved, document.text, site_document.text)
 

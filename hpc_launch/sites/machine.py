@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from hpc_launch.sites.profile import SiteProfile
+from hpc_launch.sites.profile import Image, SiteProfile
 from hpc_launch.spec.job import Environment
 
 
@@ -53,11 +53,18 @@ def _account_name() -> str:
         return str(os.getuid())
 
 
-def torch_version(environment: Environment, names: Mapping[str, str]) -> tuple[int, int] | None:
-    """PyTorch's version: as declared, else as the metadata beside the job's interpreter says; None if neither."""
-    declared = re.match(r"(\d+)\.(\d+)", environment.torch or "")
+def torch_version(
+    environment: Environment, names: Mapping[str, str], *, in_image: bool, of_image: Image | None
+) -> tuple[int, int] | None:
+    """PyTorch's version: as the job or the site's image declares it, else by the metadata beside the job's interpreter.
+
+    None where that says nothing, or where the job runs in an image that says nothing.
+    """
+    declared = re.match(r"(\d+)\.(\d+)", environment.torch or (of_image and of_image.torch) or "")
     if declared:
         return int(declared[1]), int(declared[2])
+    if in_image:
+        return None
     python = (environment.python or "").replace("${launcher.python}", names["launcher.python"])
     prefix = environment.venv or os.path.dirname(os.path.dirname(python))
     found = glob.glob(os.path.join(os.path.expanduser(prefix), "lib", "python3*", "site-packages", "torch-*.dist-info"))

@@ -82,9 +82,30 @@ class Environment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Container(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The image that the training runs in."""
+    """The image that the training runs in: one container a node, with the launcher inside it."""
 
-    image: Annotated[str, Meta(description="A name of the site's images, a file or a URI.")]
+    image: Annotated[
+        str, Meta(description="A name of the site's `images`, a file, or what the runtime calls an image.")
+    ]
+    runtime: Annotated[
+        Literal["apptainer", "singularity", "pyxis", "edf", "podman-hpc", "shifter", "charliecloud"] | None,
+        Meta(description="What runs the image; the site's own runtime if left out. `edf` is CSCS's Container Engine."),
+    ] = None
+    binds: Annotated[
+        list[str],
+        Meta(
+            description="Folders to see inside, as `PATH` or `PATH:INSIDE`. The run folder, the job file's folder and "
+            "the work folder are always seen.",
+            examples=[["/scratch/corpus:/data"]],
+        ),
+    ] = []
+    home: Annotated[
+        bool | None, Meta(description="Whether the home folder is seen inside; the site's rule if left out.")
+    ] = None
+    writable: Annotated[
+        bool | None, Meta(description="Whether the image's own files may be written to, in memory, and forgotten.")
+    ] = None
+    options: Annotated[list[str], Meta(description="More options for the runtime itself, each a list item.")] = []
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
@@ -213,9 +234,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "come from the submitting shell, or from `secrets.env` in the configuration folder (mode 0600)."
         ),
     ] = []
-    container: Annotated[
-        Container | None, Meta(description="The image that the training runs in. Refused by this version.")
-    ] = None
+    container: Annotated[Container | None, Meta(description="The image that the training runs in.")] = None
     workdir: Annotated[
         str | None, Meta(description="The folder that the training starts in; the job file's own if left out.")
     ] = None

@@ -12,6 +12,18 @@ from pathlib import Path
 import pytest
 
 EXPECTED = sorted((Path(__file__).parent / "expected").glob("*.sh"))
+PLUGINS = {
+    "container-image",
+    "container-mounts",
+    "container-workdir",
+    "container-mount-home",
+    "no-container-mount-home",
+    "container-writable",
+    "container-env",
+    "environment",
+}
+"""Options that plug-ins add to srun: Pyxis 0.24 (its README), and the Container Engine of CSCS (its documentation)."""
+
 _LONG = re.compile(r"--([a-z][a-z0-9-]*)")
 
 
@@ -60,7 +72,7 @@ def test_srun_knows_every_option(script: Path, slurm_conf: Path) -> None:
     options = {name for word in words[: words.index("bash")] for name in _LONG.findall(word)}
     assert {"cpus-per-task", "wait", "output"} <= options
     assert ("no-kill" in options) != ("kill-on-bad-exit" in options)
-    assert options <= known_to("srun", slurm_conf)
+    assert options <= known_to("srun", slurm_conf) | PLUGINS
 
 
 @pytest.mark.parametrize(

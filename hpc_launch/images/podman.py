@@ -1,0 +1,41 @@
+"""podman-hpc (NERSC/podman-hpc README; podman-run(1) for what it hands on)."""
+
+from __future__ import annotations
+
+from hpc_launch.images.api import Line, Wrapped
+from hpc_launch.plan.types import ContainerPlan
+from hpc_launch.spec.text import Text, joined
+
+FROM_THE_JOB = (
+    "SLURM_*",
+    "HPC_LAUNCH_*",
+    "TORCH*",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "CUDA_VISIBLE_DEVICES",
+)
+"""What the launcher inside needs of the host: podman hands nothing in by itself; a star takes all that begin so."""
+
+
+def wrap(plan: ContainerPlan) -> Wrapped:
+    """`podman-hpc run … IMAGE`, with the host's network and shared memory, which collectives need."""
+    first = ["podman-hpc", "run", "--rm", "--net=host", "--ipc=host"]
+    first += ["--gpu"] if plan.gpus else []
+    lines: list[Line] = [tuple((word,) for word in first), ((f"--workdir={plan.workdir}",),)]
+    lines += [(("--volume",), both_sides(bind)) for bind in plan.binds]
+    names = dict.fromkeys((*FROM_THE_JOB, *plan.variables))
+    lines.append(tuple(word for name in names for word in (("--env",), (name,))))
+    lines += [((option,),) for option in plan.options]
+    lines.append(((plan.image,),))
+    return Wrapped(before=tuple(lines))
+
+
+def both_sides(bind: Text) -> Text:
+    """A bind with its place inside said, for runtimes that do not assume the same path."""
+    inside = any(isinstance(part, str) and ":" in part for part in bind)
+    return bind if inside else joined([*bind, ":", *bind])

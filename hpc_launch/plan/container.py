@@ -1,0 +1,71 @@
+"""The container of a job: its image, and what is seen inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from hpc_launch.plan.shape import Shape
+from hpc_launch.plan.types import ContainerPlan, Variable
+from hpc_launch.plan.words import Words
+from hpc_launch.spec.text import Text, Var
+
+FILES = frozenset({"apptainer", "singularity", "charliecloud"})
+"""Runtimes whose images are files or folders; what the others call an image is looked up by them."""
+
+STEPS = frozenset({"pyxis", "edf"})
+"""Runtimes that srun itself starts."""
+
+
+def container(words: Words, form: Shape, workdir: str, variables: Sequence[Variable]) -> ContainerPlan | None:
+    """The container's plan; None where the job names no image, or with a finding where it cannot be run."""
+    asked, site = words.resolved.job.container, words.resolved.site
+    if asked is None:
+        return None
+    runtime = asked.runtime or site.containers.runtime
+    if runtime == "none":
+        words.fault("HL430", f"site {site.name} runs no containers", ("container",), "use `environment:`")
+        return None
+    if runtime in STEPS and site.scheduler.type == "local":
+        words.fault("HL430", f"{runtime} is a part of Slurm's srun", ("container", "runtime"), "use `apptainer` here")
+    named = site.containers.images.get(asked.image)
+    image = words.static(named.path if named else asked.image, ("container", "image"))
+    if "://" in image and runtime in FILES:
+        message = f"{image} would be fetched by every node at once"
+        hint = "build a file from it once, such as `apptainer build FILE.sif URI`, and name that"
+        words.fault("HL431", message, ("container", "image"), hint)
+    elif runtime in FILES:
+        image = words.absolute(image)
+    return ContainerPlan(
+        runtime=runtime,
+        image=image,
+        binds=_binds(words, workdir),
+        workdir=workdir,
+        gpus=_gpus(form),
+        home=site.containers.home if asked.home is None else asked.home,
+        writable=site.containers.writable if asked.writable is None else asked.writable,
+        options=(*site.containers.options, *asked.options),
+        variables=(
+            *(variable.name for variable in variables if variable.value is not None),
+            *words.resolved.job.secrets,
+        ),
+        origin=words.resolved.origin("container"),
+    )
+
+
+def _binds(words: Words, workdir: str) -> tuple[Text, ...]:
+    asked, site = words.resolved.job.container, words.resolved.site
+    ours: list[Text] = [(Var("HPC_LAUNCH_RUN_DIR"),), (words.resolved.job_folder,), (workdir,)]
+    theirs = [words.static(bind, ("container",)) for bind in site.containers.binds]
+    for index, bind in enumerate(asked.binds if asked else ()):
+        path: tuple[str | int, ...] = ("container", "binds", index)
+        source, colon, inside = words.static(bind, path).partition(":")
+        if "," in bind or inside.startswith(":") or (colon and not inside.startswith("/")):
+            words.fault("HL432", f"`{bind}` is no bind", path, "write PATH or PATH:INSIDE, with INSIDE from the root")
+        theirs.append(words.absolute(source) + colon + inside)
+    return tuple(dict.fromkeys([*ours, *((bind,) for bind in theirs)]))
+
+
+def _gpus(form: Shape) -> Literal["nvidia", "amd"] | None:
+    vendor = form.node_class.gpu_vendor or "nvidia"
+    return vendor if form.gpus_per_node and vendor != "intel" else None
