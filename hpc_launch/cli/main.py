@@ -13,6 +13,7 @@ from hpc_launch import __version__
 
 VERBS = {
     "submit": "submit a job, and follow it with --wait",
+    "run": "run a job inside an allocation that one already has",
     "resubmit": "make the next attempt of a run",
     "cancel": "end runs",
     "status": "the state of a run, with its source and age",

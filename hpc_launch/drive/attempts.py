@@ -14,9 +14,12 @@ from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.model import Prepared
 
 
-def first_attempt(ready: Ready, sets: Sequence[str]) -> Prepared:
-    """All that a new run puts on disk and submits. Raises Refused where a secret is missing."""
-    return _prepared(ready, sets, exclude=())
+def first_attempt(ready: Ready, sets: Sequence[str], *, scheduler: str | None = None) -> Prepared:
+    """All that a new run puts on disk and submits, to the site's scheduler or the one named.
+
+    Raises Refused where a secret is missing.
+    """
+    return _prepared(ready, sets, exclude=(), scheduler=scheduler)
 
 
 def next_attempt(run: RunFolder, *, sets: Sequence[str] = (), exclude: Sequence[str] = ()) -> tuple[Ready, Prepared]:
@@ -40,7 +43,7 @@ def _texts(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else []
 
 
-def _prepared(ready: Ready, sets: Sequence[str], exclude: Sequence[str]) -> Prepared:
+def _prepared(ready: Ready, sets: Sequence[str], exclude: Sequence[str], scheduler: str | None = None) -> Prepared:
     plan, loaded = ready.plan, ready.loaded
     data: dict[str, Any] = plan.as_json()
     data.update(sets=list(sets), excluded=list(exclude), job_folder=loaded.resolved.job_folder)
@@ -52,7 +55,7 @@ def _prepared(ready: Ready, sets: Sequence[str], exclude: Sequence[str]) -> Prep
     return Prepared(
         name=plan.name,
         site=plan.site,
-        scheduler=plan.scheduler,
+        scheduler=scheduler or plan.scheduler,
         runs_folder=Path(plan.runs_folder),
         job_yaml=loaded.job_text,
         resolved_yaml=resolved_yaml(loaded.resolved),

@@ -25,6 +25,7 @@ def render(plan: LaunchPlan) -> str:
     """The whole script. A name that a template misspells is an error, never an empty text (StrictUndefined)."""
     local = plan.scheduler == "local"
     container = wrapped(plan.container)
+    tasks = plan.processes_per_node if plan.launcher == "srun" else 1
     return (
         _environment()
         .get_template("job.sh.j2")
@@ -34,8 +35,8 @@ def render(plan: LaunchPlan) -> str:
             by_hand="bash FILE" if local else "sbatch FILE",
             node_rank="$HPC_LAUNCH_NODE" if local else "$SLURM_NODEID",
             node_address="127.0.0.1" if local else f"${{SLURMD_NODENAME}}{plan.master_suffix}",
-            cpus=' --cpus-per-task="$SLURM_CPUS_PER_TASK"' if plan.cpus_per_node else "",
-            tasks_per_node=plan.processes_per_node if plan.launcher == "srun" else 1,
+            cpus_per_task=max(plan.cpus_per_node // tasks, 1) if plan.cpus_per_node else None,
+            tasks_per_node=tasks,
             local_gpus=_local_gpus(plan),
             container=container,
             into_container="".join(f"{' '.join(map(quote, line))} \\\n        " for line in container.before),

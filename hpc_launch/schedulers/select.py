@@ -7,13 +7,16 @@ from hpc_launch.schedulers.api import Scheduler
 
 
 def scheduler_for(kind: str) -> Scheduler:
-    """The scheduler that a site profile calls `slurm` or `local`. Raises UsageError for any other word."""
+    """The scheduler that a site profile calls `slurm` or `local`, or `allocation` for `hpc-launch run`.
+
+    Raises UsageError for any other word.
+    """
     if kind == "slurm":
         from hpc_launch.schedulers.slurm.scheduler import SlurmScheduler
 
         return SlurmScheduler()
-    if kind == "local":
+    if kind in {"local", "allocation"}:
         from hpc_launch.schedulers.local.scheduler import LocalScheduler
 
-        return LocalScheduler()
+        return LocalScheduler(in_allocation=kind == "allocation")
     raise UsageError(f"there is no scheduler {kind!r}", "a site's scheduler is `slurm` or `local`")

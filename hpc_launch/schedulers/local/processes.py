@@ -8,6 +8,9 @@ import signal
 from collections.abc import Iterable
 
 JOB_ID = "HPC_LAUNCH_JOB_ID"
+
+IN_ALLOCATION = "HPC_LAUNCH_IN_ALLOCATION"
+"""Tells a script for Slurm that it runs inside an allocation that was there before, under our own job id."""
 MARK = "HPC_LAUNCH_LOCAL_JOB"
 """Variables that every process of a local job inherits: the job id for its script, and `ID:FOLDER` as a mark, since
 ids are counted in each state folder anew."""

@@ -17,7 +17,7 @@ from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unr
 from hpc_launch.base.files import read_json, write_atomic, write_json
 from hpc_launch.schedulers.api import ENDED_STATES, JobRecord, Submission
 from hpc_launch.schedulers.local import registry
-from hpc_launch.schedulers.local.processes import JOB_ID, MARK, SUPERVISOR, marked, send, start_of
+from hpc_launch.schedulers.local.processes import IN_ALLOCATION, JOB_ID, MARK, SUPERVISOR, marked, send, start_of
 from hpc_launch.schedulers.slurm.environment import submission_environment
 
 START_TIMEOUT_S = 60.0
@@ -25,7 +25,14 @@ START_TIMEOUT_S = 60.0
 
 
 class LocalScheduler:
-    """Runs jobs here. Options are sbatch's, so they mean nothing here."""
+    """Runs jobs here. Options are sbatch's, so they mean nothing here.
+
+    Args:
+        in_allocation: The job is one for Slurm and uses the allocation that this process is in.
+    """
+
+    def __init__(self, *, in_allocation: bool = False) -> None:
+        self._in_allocation = in_allocation
 
     def submit(self, submission: Submission) -> str:
         folder = submission.folder.absolute()
@@ -39,7 +46,7 @@ class LocalScheduler:
         try:
             done = subprocess.run(
                 _command(entry),
-                env=_environment(submission),
+                env=_environment(submission, in_allocation=self._in_allocation),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -99,9 +106,12 @@ def _command(entry: registry.Entry) -> list[str]:
     return words
 
 
-def _environment(submission: Submission) -> dict[str, str]:
+def _environment(submission: Submission, *, in_allocation: bool) -> dict[str, str]:
     """As on Slurm: without what an enclosing job leaks, be it one of Slurm's or of ours, and with the secrets."""
-    variables = submission_environment(submission.environment)
+    if in_allocation:
+        variables = {**os.environ, **submission.environment, IN_ALLOCATION: "1"}
+    else:
+        variables = submission_environment(submission.environment)
     return {key: value for key, value in variables.items() if key not in {JOB_ID, MARK}}
 
 

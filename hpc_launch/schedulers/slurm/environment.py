@@ -27,6 +27,7 @@ def submission_environment(
     """
     source = os.environ if base is None else base
     kept = {key: value for key, value in source.items() if key in CLIENT or not LEAKS.match(key)}
+    kept.pop("HPC_LAUNCH_IN_ALLOCATION", None)
     return kept | dict(more or {})
 
 

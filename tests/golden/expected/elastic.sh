@@ -27,6 +27,7 @@ now() { printf '%(%s)T' -1; }
 say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
 die() { say "$*" >&2; exit 1; }
 job_id=$SLURM_JOB_ID
+[ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || job_id=$HPC_LAUNCH_JOB_ID # `hpc-launch run`: one of several in this allocation
 nodes=$SLURM_JOB_NODELIST
 restart=${SLURM_RESTART_COUNT:-0}
 attempt_dir=${1:-}
@@ -141,8 +142,10 @@ on_each_node() {
 # --- 6. Start it, pass warnings on, wait for its end ---
 { declare -f on_each_node; echo on_each_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 phase=training
+cpus=${SLURM_CPUS_PER_TASK:-96}
+[ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || cpus=96 # an allocation of another shape: what the job itself asks for
 # --no-kill and no --kill-on-bad-exit: the other nodes go on when one is lost.
-srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
+srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpus-per-task="$cpus" \
     --no-kill --wait=0 --export=ALL \
     --mpi=none \
     --output="$attempt_dir/logs/node-%n.log" --open-mode=append \

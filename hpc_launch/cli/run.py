@@ -1,0 +1,46 @@
+"""`run`: the same job inside an allocation that one already has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from hpc_launch.cli.options import job_argument, set_option, site_option
+
+
+@click.command("run")
+@job_argument
+@site_option
+@set_option
+def command(job: Path, site: str | None, sets: tuple[str, ...]) -> int:
+    """Run a job now, inside the allocation of this shell (salloc), and follow it to its end.
+
+    Script, run folder and logs are those of `submit`; nothing is queued. The allocation has to have as many nodes as
+    the job asks for.
+
+    \b
+    salloc --nodes=2 --gpus-per-node=4 --time=1:00:00
+    hpc-launch run job.yaml --site mycluster
+    """
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.cli.submitted import after_submission
+    from hpc_launch.cli.warn import warn
+    from hpc_launch.drive.attempts import first_attempt
+    from hpc_launch.drive.prepare import make_ready
+    from hpc_launch.run.index import user_index
+    from hpc_launch.run.submit import submit_new
+    from hpc_launch.schedulers.select import scheduler_for
+
+    ready = make_ready(job, site=site, sets=sets)
+    warn(ready.warnings)
+    kind = "local"
+    if ready.plan.scheduler == "slurm":
+        if "SLURM_JOB_ID" not in os.environ:
+            hint = "get one with salloc, or let hpc-launch submit queue the job"
+            raise UsageError("this shell is in no allocation of Slurm", hint)
+        kind = "allocation"
+    prepared = first_attempt(ready, sets, scheduler=kind)
+    submitted = submit_new(prepared, scheduler_for(kind), index=user_index(os.environ))
+    return after_submission(submitted, wait=True, as_json=False)

@@ -1,0 +1,87 @@
+"""Trainings inside a real Apptainer, on two nodes of a real Slurm, as an ordinary user.
+
+The image holds no Python: the tests' own is bound in, as a team binds an environment beside a bare image.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.cluster.covers import outermost
+from tests.cluster.requirements import REPOSITORY
+from tests.slurm.user import User
+
+EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
+
+
+@pytest.fixture
+def user(cluster_sid: Cluster, user_dir: Path) -> User:
+    return User(cluster_sid, user_dir)
+
+
+@pytest.fixture
+def inside(cluster_sid: Cluster, sif: Path) -> list[str]:
+    """The options of `submit` that put a job into the image."""
+    binds = [str(path) for path in outermost(Path(need) for need in cluster_sid.settings.needs)]
+    return ["--set", f"container.image={sif}", "--set", f"container.binds={json.dumps(binds)}"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
+def test_the_example_trains_in_an_image(user: User, inside: list[str], launcher: str) -> None:
+    pytest.importorskip("torch")
+    name = "job.yaml" if launcher == "torchrun" else "job-deepspeed.yaml"
+    done = user.launch("submit", str(EXAMPLE.with_name(name)), "--wait", "--set", "args.steps=10", *inside)
+    assert done.returncode == 0, done.stdout + done.stderr
+    status = user.status()
+    assert (status["state"], status["progress"]["step"]) == ("COMPLETED", 10)
+    log = user.launch("logs", "@last").stdout
+    assert set(re.findall(r"rank (\d) of 4 on host (n\d)", log)) == {("0", "n1"), ("1", "n1"), ("2", "n2"), ("3", "n2")}
+
+
+def test_variables_and_arguments_arrive_inside_as_written(user: User, inside: list[str]) -> None:
+    dump = user.home / "dump.py"
+    user.job("import json, os, sys\nprint('DUMP' + json.dumps([sys.argv[1:], dict(os.environ)]))\n", "dump.py")
+    hostile = {"HCA": "mlx5_0,mlx5_1", "SHELL_TEXT": "$(id) `id` $HOME \\ \"' ;", "LINES": "a\nb", "EQUALS": "=x=,y="}
+    arguments = ["$(id)", "a b", "", "-x", ":", "ünï", "a\nb"]
+    text = {
+        "name": "dump",
+        "launcher": "srun",
+        "nodes": 2,
+        "command": [sys.executable, str(dump)],
+        "args": arguments,
+        "env": hostile,
+    }
+    done = user.launch("submit", user.job(json.dumps(text)), "--wait", *inside)
+    assert done.returncode == 0, done.stdout + done.stderr
+    dumps = re.findall(r"DUMP(.*)", user.launch("logs", "@last", "--node", "1").stdout)
+    assert len(dumps) == 1
+    argv, environment = json.loads(dumps[0])
+    assert argv == arguments
+    assert {name: environment.get(name) for name in hostile} == hostile
+    assert environment["RANK"] == "1"
+    assert "APPTAINER_CONTAINER" in environment
+
+
+def test_an_exit_code_comes_out(user: User, inside: list[str]) -> None:
+    job = user.job("name: fails\nlauncher: srun\ncommand: sh -c 'exit 7'\n")
+    done = user.launch("submit", job, "--wait", *inside)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert user.status()["attempts"][0]["exit_code"] == 7
+
+
+def test_a_cancelled_job_leaves_no_process_behind(user: User, inside: list[str]) -> None:
+    job = user.job("name: sleeps\nlauncher: srun\nnodes: 2\ncommand: sleep 301\n")
+    assert user.launch("submit", job, *inside).returncode == 0
+    user.until("@last", "RUNNING", "STARTING")
+    assert user.launch("cancel", "@last").returncode == 0
+    user.until("@last", "CANCELLED")
+    user.cluster.squeue_idle(60)
+    for node in ("n1", "n2"):
+        assert user.cluster.node_exec(node, ["pgrep", "-fx", "sleep 301"]).returncode == 1
