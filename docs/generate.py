@@ -152,7 +152,7 @@ def _default(value: Any) -> str:
 
 
 def verbs() -> str:
-    """A page with the help of every verb, as the terminal shows it."""
+    """A page with the help of every verb, and of every form of one that has forms, as the terminal shows it."""
     lines = ["# The verbs", "", MADE.format(source="the commands' own help"), "", VERBS_INTRO.strip(), ""]
     lines += ["| exit code | meaning |", "|---|---|"]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
@@ -162,9 +162,22 @@ def verbs() -> str:
         command = group.get_command(context, verb)
         if command is None:
             raise LookupError(verb)
-        text = command.get_help(click.Context(command, context, verb, max_content_width=WIDTH, terminal_width=WIDTH))
-        lines += [f"## {verb}", "", "```text", text, "```", ""]
+        lines += _help(verb, command, context, "##")
     return "\n".join(lines)
+
+
+def _help(name: str, command: click.Command, parent: click.Context, level: str) -> list[str]:
+    """The help of a command; of a group also that of each of its commands, a level below and with its full name."""
+    context = click.Context(command, parent, name, max_content_width=WIDTH, terminal_width=WIDTH)
+    title = context.command_path.removeprefix(f"{context.find_root().command_path} ")
+    lines = [f"{level} {title}", "", "```text", command.get_help(context), "```", ""]
+    if isinstance(command, click.Group):
+        for form in command.list_commands(context):
+            inner = command.get_command(context, form)
+            if inner is None:
+                raise LookupError(f"{title} {form}")
+            lines += _help(form, inner, context, f"{level}#")
+    return lines
 
 
 EXIT_CODES = {

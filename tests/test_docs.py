@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import json
 import re
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
+from unittest import mock
 
 import click
 import jsonschema  # type: ignore[import-untyped]
@@ -20,6 +24,7 @@ from msgspec.structs import fields
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding
+from hpc_launch.cli.boundary import run_guarded
 from hpc_launch.cli.main import VERBS, group
 from hpc_launch.drive.prepare import all_findings
 from hpc_launch.drive.secrets import find_secrets
@@ -123,28 +128,50 @@ def test_commands_exist_with_their_options(page: str) -> None:
         _check_command(command)
 
 
-def test_every_verb_has_an_example_in_its_help_that_would_run() -> None:
-    context = click.Context(group)
-    for verb in VERBS:
-        command = group.get_command(context, verb)
-        assert command is not None
-        examples = re.findall(r"^ *(hpc-launch .*)$", command.help or "", re.MULTILINE)
-        assert any(example.split()[1] == verb for example in examples), verb
-        for example in examples:
-            _check_command(example)
+def _commands(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """A command with its words, and all those below it."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None, (*path, name)
+            yield from _commands(inner, *path, name)
+
+
+COMMANDS = {" ".join(path): command for path, command in _commands(group) if path}
+
+
+def test_the_forms_of_config_are_among_the_commands() -> None:
+    forms = "deepspeed fsdp megatron hostfile launcher slurm"
+    assert {*VERBS, *(f"config {form}" for form in forms.split())} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_command_has_an_example_in_its_help_that_would_run(path: str) -> None:
+    text = (COMMANDS[path].help or "").replace("\\\n", " ")
+    examples = re.findall(r"^ *(hpc-launch .*)$", text, re.MULTILINE)
+    assert any(f"{example} ".startswith(f"hpc-launch {path} ") for example in examples)
+    for example in examples:
+        _check_command(example)
 
 
 def _check_command(line: str) -> None:
     words = shlex.split(re.split(r" [|#>] | >> ", line)[0], comments=True)
     if words[1].startswith("-"):
         return
-    assert words[1] in VERBS, line
-    command = group.get_command(click.Context(group), words[1])
-    assert command is not None
+    words = words[: words.index("--")] if "--" in words else words
+    command: click.Command | None = group
+    depth = 1
+    while isinstance(command, click.Group) and depth < len(words) and re.match(r"[a-z]", words[depth]):
+        command = command.get_command(click.Context(command), words[depth])
+        depth += 1
+    assert command is not None, line
+    assert command is not group, line
     known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     if words[1] == "explain":
         known.add("--cpus-per-task")  # a directive that it is asked about
-    used = {word.partition("=")[0] for word in words[2:] if re.match(r"--?[a-z]", word)}
+    used = {word.partition("=")[0] for word in words[depth:] if re.match(r"--?[a-z]", word)}
     assert used <= known | {"--help"}, line
 
 
@@ -337,6 +364,89 @@ def _cannot_write(home: Path) -> Sequence[Finding]:
 OTHERS = {"HL210": _secret_is_missing, "HL214": _secrets_are_open, "HL501": _cannot_write}
 
 
+@dataclass(frozen=True)
+class Config:
+    """Words after `hpc-launch config` that provoke a finding, and the text of the file that they name."""
+
+    words: str
+    file: str | None = None
+
+
+def _deepspeed(**more: Any) -> Config:
+    """The check of a file for DeepSpeed that has no fault but in what is added."""
+    good = {"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 1.0}
+    return Config("deepspeed --no-library --check ds.json", json.dumps(good | more))
+
+
+def _trainer(**values: Any) -> Config:
+    """The check of a Trainer's file for FSDP."""
+    return Config("fsdp --no-library --check fsdp.json", json.dumps(values))
+
+
+OFFLOADED = "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_activation_checkpointing_offload: true\n"
+CONFIG = {
+    "HL600": Config("deepspeed --no-library --check ds.json", '{"a": 1,,}'),
+    "HL601": _deepspeed(zero_optimisation={"stage": 2}),
+    "HL602": _deepspeed(elasticity={}),
+    "HL603": _deepspeed(bfloat16={"enabled": False}),
+    "HL604": _deepspeed(zero_optimization={"stage": 5}),
+    "HL605": _deepspeed(gradient_clipping="auto"),
+    "HL610": Config("deepspeed --no-library --train-batch 100 --micro-batch 3 --world-size 8"),
+    "HL611": Config("deepspeed --no-library --bf16 --fp16"),
+    "HL612": Config("deepspeed --no-library --zero-stage 2 --offload-param"),
+    "HL613": Config("deepspeed --no-library --zero-stage 3 --offload-optimizer nvme"),
+    "HL614": Config("deepspeed --no-library --zero-stage 0 --offload-optimizer"),
+    "HL615": Config("deepspeed --no-library --scheduler WarmupDecayLR"),
+    "HL616": _deepspeed(bf16={"enabled": True}),
+    "HL619": Config("deepspeed --python /nowhere/python"),
+    "HL620": _trainer(fsdp_cuda_graphs=False),
+    "HL621": _trainer(use_orig_params=True),
+    "HL623": Config("fsdp --no-library --min-params 5e7"),
+    "HL624": _trainer(version=1, cpu_ram_efficient_loading=True, sync_module_states=False),
+    "HL625": Config("fsdp --no-library --state-dict LOCAL_STATE_DICT"),
+    "HL626": Config("fsdp --no-library --check fsdp.yaml", OFFLOADED),
+    "HL627": Config("fsdp --no-library --sharding-strategy HYBRID_SHARD"),
+    "HL628": Config("fsdp --no-library --for trainer --version 1 --sharding-strategy SHARD_GRAD_OP"),
+    "HL629": Config("fsdp --python /nowhere/python"),
+    "HL640": Config("megatron --world-size 60 --tp 8"),
+    "HL641": Config("megatron --world-size 48 --ep 16 --pp 2 --num-experts 64 --global-batch 48"),
+    "HL642": Config("megatron --world-size 8 --ep 2"),
+    "HL643": Config("megatron --world-size 64 --tp 8 --heads 12"),
+    "HL644": Config("megatron --world-size 8 --heads 32 --query-groups 5"),
+    "HL645": Config("megatron --world-size 5 --pp 5 --num-layers 32 --global-batch 5"),
+    "HL646": Config("megatron --world-size 64 --pp 4 --vpp 3 --overlap --num-layers 32 --global-batch 64"),
+    "HL647": Config("megatron --world-size 8 --vpp 2"),
+    "HL648": Config("megatron --world-size 64 --pp 4 --vpp 2 --overlap --global-batch 96"),
+    "HL649": Config("megatron --world-size 64 --cp 4 --seq-length 4100"),
+    "HL650": Config("megatron --world-size 8 --sequence-parallel"),
+    "HL651": Config("megatron --world-size 64 --tp 2 --ep 2 --num-experts 8"),
+    "HL652": Config("megatron --world-size 8 --global-batch 12"),
+    "HL653": Config("megatron --world-size 64 --pp 4"),
+    "HL654": Config("megatron --world-size 64 --tp 8 --gpus-per-node 4"),
+    "HL655": Config("megatron --world-size 64 --tp 8"),
+    "HL656": Config("megatron --world-size 8 --tp 8 --distributed-optimizer"),
+    "HL657": Config("megatron --world-size 8 --hidden-size 4090 --heads 32"),
+    "HL660": Config("hostfile --hosts n1,n1"),
+    "HL661": Config("launcher --script train.py --num-nodes 4 --master-addr n1 --node-rank 4"),
+    "HL662": Config("launcher --script train.py --num-nodes 2"),
+}
+
+
+def _printed_by(config: Config) -> list[str]:
+    """All lines of a `config` command. No library is asked, unless it is the one that cannot be."""
+    words = shlex.split(config.words)
+    if config.file is not None:
+        Path(words[-1]).write_text(config.file, encoding="utf-8")
+    output = io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["hpc-launch", "config", *words]),
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(output),
+    ):
+        assert run_guarded(group) in {0, 3}
+    return output.getvalue().splitlines()
+
+
 def _provoked(code: str, home: Path) -> Sequence[Finding]:
     if code in OTHERS:
         return OTHERS[code](home)
@@ -357,8 +467,6 @@ def _sections() -> dict[str, str]:
 def _codes() -> set[str]:
     """All codes that a verb can come to."""
     sources = set((REPOSITORY / "hpc_launch").glob("**/*.py"))
-    if "config" not in VERBS:  # the files that it will write, and their checks
-        sources -= set((REPOSITORY / "hpc_launch" / "plan" / "strategies").glob("*.py"))
     return {code for source in sources for code in re.findall(r"\bHL\d{3}\b", source.read_text(encoding="utf-8"))}
 
 
@@ -374,6 +482,9 @@ def test_sections_are_in_order() -> None:
 def test_the_example_of_a_finding_is_what_is_printed(code: str, home: Path) -> None:
     shown = [line for block in blocks(_sections()[code], "text") for line in block.splitlines()]
     assert any(f"{code} " in line for line in shown), "show a line of it"
-    assert code in BAD or code in OTHERS, "add a job that provokes it"
-    printed = {line for finding in _provoked(code, home) for line in (str(finding), f"  hint: {finding.hint}")}
+    assert code in {*BAD, *OTHERS, *CONFIG}, "add a job or a command that provokes it"
+    if code in CONFIG:
+        printed = set(_printed_by(CONFIG[code]))
+    else:
+        printed = {line for finding in _provoked(code, home) for line in (str(finding), f"  hint: {finding.hint}")}
     assert set(shown) <= {line.replace(str(home), "/home/alice") for line in printed}

@@ -22,6 +22,7 @@ VERBS = {
     "watch": "follow runs live",
     "render": "the script of a job, without submitting it",
     "explain": "where each value of a job comes from",
+    "config": "files and flags of strategies: DeepSpeed, FSDP, Megatron, hostfile, scripts",
     "validate": "all faults of job files",
     "completion": "shell completion",
 }

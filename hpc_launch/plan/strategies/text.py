@@ -14,7 +14,7 @@ from msgspec import Struct
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.spec.merge import Path
 
-MAX_BYTES = 4 * 1024 * 1024
+MAX_BYTES = 256 * 1024
 _NEVER_SEEN = "check its path and rights"
 
 
@@ -47,7 +47,7 @@ def read(path: str | os.PathLike[str]) -> tuple[str | None, list[Finding]]:
         with open(path, "rb") as stream:
             content = stream.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            return None, [Finding("HL600", "the file is larger than 4 MiB", Place(name), "name a configuration file")]
+            return None, [Finding("HL600", "the file is larger than 256 KiB", Place(name), "name a configuration file")]
         return content.decode("utf-8-sig"), []
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
@@ -75,6 +75,12 @@ def parse_json(text: str, name: str) -> tuple[Located | None, list[Finding]]:
 def parse_yaml(text: str, name: str) -> tuple[Located | None, list[Finding]]:
     """A YAML mapping with the values that `yaml.safe_load` gives, for Accelerate reads it with that."""
     try:
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                # A few lines of them can stand for more values than any memory holds.
+                mark = event.start_mark
+                place = Place(name, mark.line + 1, mark.column + 1) if mark else Place(name)
+                return None, [Finding("HL600", "aliases are not followed here", place, "write the value itself")]
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)

@@ -1,0 +1,214 @@
+"""`config`: files and scripts of other programs, from options: DeepSpeed, FSDP, Megatron, hostfile, starts by hand.
+
+The options of each are the fields of a request in `hpc_launch.plan.strategies`: names, types, limits and help stand
+there, once. An underscore in an option is as good as a dash.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpc_launch.cli.config_options import params_of
+
+if TYPE_CHECKING:
+    from hpc_launch.base.findings import Finding
+
+FORMS = {
+    "deepspeed": "a DeepSpeed configuration, or the check of one",
+    "fsdp": "an FSDP configuration for Accelerate or the Trainer, or the check of one",
+    "megatron": "Megatron's flags for a parallel layout",
+    "hostfile": "a hostfile in DeepSpeed's form",
+    "launcher": "a script for one node, for a start by hand",
+    "slurm": "an sbatch script without a job file",
+}
+
+EXAMPLES = {
+    "deepspeed": "config deepspeed --zero-stage 2 --offload-optimizer --bf16 -o ds_config.json\n"
+    "hpc-launch config deepspeed --check ds_config.json",
+    "fsdp": "config fsdp --wrap-class LlamaDecoderLayer -o fsdp.yaml\nhpc-launch config fsdp --check fsdp.json",
+    "megatron": "config megatron --world-size 64 --tp 8 --pp 2 --sequence-parallel --num-layers 32",
+    "hostfile": "config hostfile --hosts 'n[1-4]' --slots 8 -o hostfile",
+    "launcher": "config launcher --num-nodes 4 --gpus-per-node 8 --master-addr n1 --node-rank 0 \\\n"
+    "    --script train.py -o start.sh -- --lr 3e-4",
+    "slurm": "config slurm --nodes 4 --gpus-per-node 8 --time-limit 48:00:00 --script train.py -o job.sh",
+}
+
+
+class Group(click.Group):
+    """The forms by name; the module of one is imported only to run it or to show its own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(FORMS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return _command(cmd_name) if cmd_name in FORMS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Forms"):
+            formatter.write_dl(list(FORMS.items()))
+
+
+@click.group("config", cls=Group, context_settings={"token_normalize_func": lambda word: word.replace("_", "-")})
+def command() -> None:
+    """Write files and flags for other programs, every value explicit; or check such a file with --check.
+
+    \b
+    hpc-launch config deepspeed --zero-stage 3 --bf16 -o ds_config.json
+    hpc-launch config deepspeed --check ds_config.json
+    """
+
+
+def _command(name: str) -> click.Command:
+    module = importlib.import_module(f"hpc_launch.plan.strategies.{'by_hand' if name == 'launcher' else name}")
+    requests = {
+        "deepspeed": "DeepSpeed",
+        "fsdp": "Fsdp",
+        "hostfile": "Hostfile",
+        "launcher": "Start",
+        "slurm": "Slurm",
+    }
+    parts = module.PARTS if name == "megatron" else (getattr(module, requests[name]),)
+    params = [param for part in parts for param in params_of(part)]
+    output = click.Path(path_type=Path)
+    params.append(click.Option(["-o", "--output"], type=output, metavar="FILE", help="Write to FILE."))
+    if name in {"deepspeed", "fsdp"}:
+        params += _checking(name)
+    build = module.from_options if name == "megatron" else parts[0]
+    about = FORMS[name][0].upper() + FORMS[name][1:]
+    text = f"{about}.\n\n\b\nhpc-launch {EXAMPLES[name]}"
+
+    def call(**values: Any) -> int:
+        given = {key: value for key, value in values.items() if value is not None and value not in ((), [])}
+        return _RUNS.get(name, _write)(name, module, build, given)
+
+    return click.Command(name, callback=call, params=params, help=text, short_help=FORMS[name])
+
+
+def _checking(library: str) -> list[click.Parameter]:
+    name = "deepspeed" if library == "deepspeed" else "accelerate"
+    return [
+        click.Option(["--check"], type=click.Path(path_type=Path), metavar="FILE", help="Check FILE; write nothing."),
+        click.Option(["--python"], metavar="PYTHON", help=f"A Python that has {name}, to ask {name} itself."),
+        click.Option(["--library/--no-library"], default=True, help=f"Ask {name} itself, where it is installed."),
+    ]
+
+
+_Made = tuple[str | None, "list[Finding]"]
+
+
+def _write(name: str, module: Any, build: Callable[..., Any], given: dict[str, Any]) -> int:
+    output = given.pop("output", None)
+    return _finish(module.make(build(**given)), output, executable=name == "launcher")
+
+
+def _with_library(name: str, module: Any, build: Callable[..., Any], given: dict[str, Any]) -> int:
+    """DeepSpeed and FSDP: write a file, or check one; with the library's own word where there is one."""
+    from hpc_launch.base.findings import errors
+
+    output, checked = given.pop("output", None), given.pop("check", None)
+    ask, python = given.pop("library"), given.pop("python", None)
+    reader = given.get("reader")
+    asked = build(**given)
+    text: str | None
+    if checked is None:
+        text, findings = module.make(asked)
+    else:
+        text, findings = _checked(name, checked, asked, reader)
+    if ask and text is not None and not errors(findings):
+        findings = [*findings, *_library_says(name, text, asked, python, checked)]
+    if checked is None:
+        return _finish((text, findings), output)
+    from hpc_launch.cli.warn import show_findings
+
+    show_findings(findings, err=False)
+    if not findings:
+        click.echo(f"{checked}: no fault", err=True)
+    return 3 if errors(findings) else 0
+
+
+def _checked(name: str, path: Path, asked: Any, reader: Any) -> _Made:
+    from hpc_launch.plan.strategies import text as files
+
+    text, findings = files.read(path)
+    if text is None:
+        return None, findings
+    is_yaml = path.suffix in {".yaml", ".yml"}
+    located, findings = (files.parse_yaml if is_yaml else files.parse_json)(text, str(path))
+    if located is None:
+        return text, findings
+    if name == "fsdp":
+        from hpc_launch.plan.strategies import fsdp_check
+
+        return text, fsdp_check.check(located, reader=reader)
+    from hpc_launch.plan.strategies import deepspeed_check
+
+    return text, deepspeed_check.check(located, replicas=_replicas(asked), hugging_face=True if asked.auto else None)
+
+
+def _library_says(name: str, text: str, asked: Any, python: str | None, checked: Path | None) -> Sequence[Finding]:
+    from hpc_launch.plan.strategies import library
+
+    if name == "deepspeed":
+        return library.ask_deepspeed(text, replicas=_replicas(asked), python=python)
+    is_accelerate = checked.suffix in {".yaml", ".yml"} if checked else asked.reader == "accelerate"
+    return library.ask_accelerate(text, python=python) if is_accelerate else []
+
+
+def _replicas(asked: Any) -> int | None:
+    return None if asked.world_size is None else max(asked.world_size // asked.model_parallel, 1)
+
+
+def _hostfile(name: str, module: Any, build: Callable[..., Any], given: dict[str, Any]) -> int:
+    """Inside a job, its own nodes and their GPUs are meant where nothing else is said."""
+    if "hosts" not in given and os.environ.get("SLURM_JOB_NODELIST"):
+        given["hosts"] = os.environ["SLURM_JOB_NODELIST"]
+        gpus = os.environ.get("SLURM_GPUS_ON_NODE", "")
+        if gpus.isascii() and gpus.isdigit() and int(gpus):
+            given.setdefault("slots", int(gpus))
+    return _write(name, module, build, given)
+
+
+def _slurm(name: str, module: Any, build: Callable[..., Any], given: dict[str, Any]) -> int:
+    output = given.pop("output", None)
+    plan, findings = module.plan_of(build(**given), os.getcwd(), dict(os.environ))
+    if plan is None:
+        return _finish((None, findings), output)
+    from hpc_launch.launch.render import render
+
+    return _finish((render(plan), findings), output)
+
+
+_RUNS: dict[str, Callable[[str, Any, Callable[..., Any], dict[str, Any]], int]] = {
+    "deepspeed": _with_library,
+    "fsdp": _with_library,
+    "hostfile": _hostfile,
+    "slurm": _slurm,
+}
+
+
+def _finish(made: _Made, output: Path | None, *, executable: bool = False) -> int:
+    """Show warnings, and write the text to its place. Raises Refused where there is none."""
+    from hpc_launch.base.errors import Refused, UsageError
+    from hpc_launch.base.findings import errors
+    from hpc_launch.cli.warn import warn
+
+    text, findings = made
+    if text is None or errors(findings):
+        raise Refused(findings)
+    warn(findings)
+    if output is None:
+        click.echo(text, nl=False)
+        return 0
+    from hpc_launch.base.files import write_atomic
+
+    try:
+        write_atomic(output, text, mode=0o777 if executable else 0o666)
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}") from error
+    return 0

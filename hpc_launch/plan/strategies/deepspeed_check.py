@@ -1,0 +1,122 @@
+"""What is wrong with a DeepSpeed configuration that somebody wrote: what DeepSpeed refuses, and what it lets pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hpc_launch.base.findings import Finding
+from hpc_launch.plan.strategies.batch import Batch, BatchPlaces, settle
+from hpc_launch.plan.strategies.deepspeed_keys import CHANGED_DEFAULTS, NESTED, TOP
+from hpc_launch.plan.strategies.keys import check_keys
+from hpc_launch.plan.strategies.text import Located
+
+_ZERO = "zero_optimization"
+_SIZES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+
+
+def check(file: Located, *, replicas: int | None = None, hugging_face: bool | None = None) -> list[Finding]:
+    """All findings of a file, in its order. `replicas` is the data-parallel size where it is known.
+
+    `hugging_face`: whether the Trainer or Accelerate fills `auto` in; None: not known, so that `auto` is a warning.
+    """
+    findings = check_keys(file, (), TOP)
+    for path, table in NESTED.items():
+        findings += check_keys(file, path, table)
+    findings += check_values(file)
+    findings += _auto(file, hugging_face)
+    findings += _batch(file, replicas)
+    findings += _defaults(file)
+    return sorted(findings, key=lambda found: (found.place and found.place.line) or 0)
+
+
+def check_values(file: Located) -> list[Finding]:
+    """What the values say together: rules that DeepSpeed's own classes check late or not at all."""
+    data = file.data
+    findings = []
+    zero = _mapping(data, _ZERO)
+    stage = zero.get("stage", 0)
+    if not isinstance(stage, int) or isinstance(stage, bool) or not 0 <= stage <= 3:
+        return [Finding("HL604", f"there is no ZeRO stage {stage}", file.place(_ZERO, "stage"), "0, 1, 2 or 3")]
+    if _mapping(data, "fp16").get("enabled") is True and _mapping(data, "bf16").get("enabled") is True:
+        findings.append(Finding("HL611", "fp16 and bf16 are both on", file.place("bf16", "enabled"), "keep one"))
+    for key in ("offload_optimizer", "offload_param"):
+        findings += _offload(file, key, _mapping(zero, key), stage)
+    scheduler = _mapping(data, "scheduler")
+    warmup = _mapping(scheduler, "params").get("warmup_num_steps")
+    if isinstance(warmup, int) and warmup <= 0:
+        place = file.place("scheduler", "params", "warmup_num_steps")
+        message = "`warmup_num_steps` has to be 1 or more since DeepSpeed 0.19.6"
+        findings.append(Finding("HL615", message, place, "write 1 for next to no warm-up"))
+    return findings
+
+
+def _offload(file: Located, key: str, offload: Mapping[str, Any], stage: int) -> list[Finding]:
+    device = offload.get("device", "none")
+    place = file.place(_ZERO, key, "device") if offload else file.place(_ZERO, key)
+    findings = []
+    if device not in ("none", "cpu", "nvme", None):
+        findings.append(Finding("HL604", f"there is no device {device!r}", place, "none, cpu or nvme"))
+    elif device in ("none", None):
+        return []
+    elif key == "offload_param" and stage < 3:
+        message = f"`offload_param` does nothing at stage {stage}, and DeepSpeed does not say so"
+        findings.append(Finding("HL612", message, place, "use stage 3, or leave it out"))
+    elif key == "offload_optimizer" and (stage == 0 or (device == "nvme" and stage < 3)):
+        what = "does nothing" if stage == 0 else "uses CPU memory, not NVMe,"
+        findings.append(Finding("HL614", f"`offload_optimizer` {what} at stage {stage}", place, "use a higher stage"))
+    if device == "nvme" and not offload.get("nvme_path"):
+        message = f"`{key}` has to say where the NVMe disk is; DeepSpeed fails only when it writes to it"
+        findings.append(Finding("HL613", message, place, "add `nvme_path`"))
+    return findings
+
+
+def _auto(file: Located, hugging_face: bool | None) -> list[Finding]:
+    if hugging_face:
+        return []
+    message = "`auto` is filled in by Hugging Face alone"
+    hint = "use it with the Trainer or Accelerate, or write a number"
+    severity = "error" if hugging_face is False else "warning"
+    return [
+        Finding("HL605", f"`{key}`: {message}", file.place(key), hint, severity)  # type: ignore[arg-type]
+        for key, value in file.data.items()
+        if value == "auto"
+    ]
+
+
+def _batch(file: Located, replicas: int | None) -> list[Finding]:
+    values = [file.data.get(key) for key in _SIZES]
+    if "auto" in values:
+        return []
+    if not any(isinstance(value, int) for value in values):
+        message = "neither the global batch nor the micro batch is there"
+        hint = "add `train_micro_batch_size_per_gpu`"
+        return [Finding("HL610", message, file.place(), hint)]
+    findings = []
+    for key, value in zip(_SIZES, values, strict=True):
+        if isinstance(value, int) and value < 1:
+            findings.append(Finding("HL610", f"`{key}` is {value}", file.place(key), "it has to be 1 or more"))
+    if findings or not all(value is None or isinstance(value, int) for value in values):
+        return findings
+    return settle(Batch(*values), replicas, BatchPlaces(*(file.place(key) for key in _SIZES)))[1]
+
+
+def _defaults(file: Located) -> list[Finding]:
+    """Warnings for what is left to a default that changed, where it matters here."""
+    findings = []
+    for path, what in CHANGED_DEFAULTS.items():
+        holder: Any = file.data
+        for key in path[:-1]:
+            holder = _mapping(holder, key)
+        inside = len(path) > 1
+        off = inside and (holder.get("enabled", True) is False or holder.get("device", "cpu") == "none")
+        if (inside and not holder) or off or path[-1] in holder:
+            continue
+        message = f"`{'.'.join(path)}` is left out: {what}"
+        findings.append(Finding("HL616", message, file.place(*path), "write the value that you mean", "warning"))
+    return findings
+
+
+def _mapping(data: Any, key: str) -> Mapping[str, Any]:
+    value = data.get(key) if isinstance(data, Mapping) else None
+    return value if isinstance(value, Mapping) else {}

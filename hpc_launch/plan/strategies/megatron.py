@@ -1,0 +1,135 @@
+"""Megatron-style flags from a `parallel:` block and the shape of the model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
+
+from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.plan.strategies.keys import flag
+from hpc_launch.plan.strategies.parallel import Layout, ModelShape, Parallel
+from hpc_launch.plan.strategies.parallel_rules import check, check_connections
+
+
+class _Job(Struct, frozen=True, kw_only=True):
+    """What the command line says beyond the layout and the model."""
+
+    world_size: Annotated[int, Meta(description="Processes in all.", ge=1)]
+    gpus_per_node: Annotated[int | None, Meta(description="GPUs of a node, to see whether TP stays inside.", ge=1)] = (
+        None
+    )
+    precision: Annotated[Literal["bf16", "fp16", "fp32"], Meta(description="The number format.")] = "bf16"
+    format: Annotated[
+        Literal["lines", "args"],
+        Meta(description="A flag a line, or an `args:` block for a job file."),
+    ] = "lines"
+
+
+PARTS: tuple[type[Struct], ...] = (_Job, Parallel, ModelShape)
+"""The options of `config megatron`: one for each field of these."""
+
+
+class Megatron(Struct, frozen=True, kw_only=True):
+    """A layout, a model and the job around them, as `config megatron` takes them."""
+
+    job: _Job
+    parallel: Parallel = Parallel()
+    model: ModelShape = ModelShape()
+
+
+def from_options(**options: object) -> Megatron:
+    """A request from one flat set of options. Raises TypeError for one that is none of ours."""
+    parts = []
+    for part in PARTS:
+        names = part.__struct_fields__
+        parts.append(part(**{name: options.pop(name) for name in names if name in options}))
+    if options:
+        raise TypeError(f"unknown: {', '.join(options)}")
+    job, parallel, model = parts
+    return Megatron(job=job, parallel=parallel, model=model)  # type: ignore[arg-type]
+
+
+def make(asked: Megatron) -> tuple[str | None, list[Finding]]:
+    """The flags as text; None with findings where the layout does not fit."""
+    layout = Layout(asked.parallel, asked.job.world_size)
+    findings = check(layout, asked.model, _place, gpus_per_node=asked.job.gpus_per_node)
+    if errors(findings):
+        return None, findings
+    findings += check_connections(layout, {}, None)
+    lines = flags(layout, asked.model, precision=asked.job.precision)
+    return (_as_lines(lines) if asked.job.format == "lines" else _as_args(lines)), findings
+
+
+def flags(
+    layout: Layout, model: ModelShape, *, precision: Literal["bf16", "fp16", "fp32"] = "bf16"
+) -> list[tuple[str, ...]]:
+    """Each flag with its value, for the arguments of a Megatron training."""
+    parallel = layout.parallel
+    values: dict[str, int | None] = {
+        "--tensor-model-parallel-size": parallel.tp,
+        "--pipeline-model-parallel-size": parallel.pp,
+        "--context-parallel-size": parallel.cp,
+    }
+    if model.num_experts is not None:
+        values |= {
+            "--num-experts": model.num_experts,
+            "--expert-model-parallel-size": parallel.ep,
+            "--expert-tensor-parallel-size": parallel.etp or parallel.tp,
+        }
+    values |= {
+        "--num-virtual-stages-per-pipeline-rank": parallel.vpp,
+        "--num-layers": model.num_layers,
+        "--hidden-size": model.hidden_size,
+        "--num-attention-heads": model.heads,
+    }
+    result: list[tuple[str, ...]] = [(name, str(value)) for name, value in values.items() if value is not None]
+    if model.query_groups is not None and model.query_groups != model.heads:
+        result += [("--group-query-attention",), ("--num-query-groups", str(model.query_groups))]
+    if model.seq_length is not None:
+        result += [("--seq-length", str(model.seq_length)), ("--max-position-embeddings", str(model.seq_length))]
+    result += [
+        ("--micro-batch-size", str(parallel.micro_batch)),
+        ("--global-batch-size", str(layout.global_batch)),
+    ]
+    if precision != "fp32":
+        result.append((f"--{precision}",))
+    return result + [(name,) for name in _switches(layout)]
+
+
+def _switches(layout: Layout) -> list[str]:
+    parallel = layout.parallel
+    result = []
+    if parallel.sequence_parallel:
+        result.append("--sequence-parallel")
+    if parallel.distributed_optimizer:
+        result.append("--use-distributed-optimizer")
+    if parallel.overlap:
+        if layout.dp > 1:
+            result.append("--overlap-grad-reduce")
+            if parallel.distributed_optimizer:  # Megatron refuses the one without the other
+                result.append("--overlap-param-gather")
+    elif parallel.vpp:
+        result.append("--no-overlap-p2p-communication")
+    return result
+
+
+def _place(field: str) -> Place:
+    return flag("--" + field.replace("_", "-"))
+
+
+def _as_lines(lines: list[tuple[str, ...]]) -> str:
+    return "".join(" ".join(line) + "\n" for line in lines)
+
+
+def _as_args(lines: list[tuple[str, ...]]) -> str:
+    """The `args:` block of a job file; a bare flag is `true`."""
+    rows = [f"  {line[0].removeprefix('--')}: {line[1] if len(line) > 1 else 'true'}\n" for line in lines]
+    return "args:\n" + "".join(rows)
+
+
+def block(parallel: Parallel) -> dict[str, object]:
+    """A `parallel:` block as plain data, defaults left out."""
+    default = asdict(Parallel())
+    return {name: value for name, value in asdict(parallel).items() if value != default[name]}

@@ -1,0 +1,99 @@
+"""Whatever a file holds, a check ends with findings and not with an error of ours."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpc_launch.plan.strategies import deepspeed_check, fsdp_check, fsdp_keys, text
+from hpc_launch.plan.strategies import deepspeed_keys as tables
+from tests.strategies.conftest import Config
+
+KNOWN = [
+    *(
+        key
+        for table in (tables.TOP, *tables.NESTED.values())
+        for key in (*table.keys, *table.removed, *table.deprecated)
+    ),
+    *(*fsdp_keys.ACCELERATE, *fsdp_keys.TRAINER, *fsdp_keys.DROPPED, "fsdp_config", "distributed_type", "params"),
+]
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 10**20)
+    | st.floats()
+    | st.sampled_from(["auto", "cpu", "nvme", "true", "FULL_SHARD", "2", ""])
+    | st.text(max_size=5)
+)
+KEYS = st.sampled_from(KNOWN) | st.text(max_size=8)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5), max_leaves=12
+)
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=8))
+def test_any_mapping(data: dict[str, Any]) -> None:
+    located, findings = text.parse_json(json.dumps(data), "f")
+    if located is None:
+        assert findings
+        return
+    everything = deepspeed_check.check(located, replicas=4)
+    readers: tuple[fsdp_check.Reader, ...] = ("accelerate", "trainer")
+    for reader in readers:
+        everything += fsdp_check.check(located, reader=reader)
+    assert all(found.code.startswith("HL6") and found.place and len(found.message) < 2000 for found in everything)
+
+
+@pytest.mark.parametrize("odd", [[], {}, [1], {"a": []}, True, float("inf"), float("nan")])
+def test_odd_values_in_places_that_are_looked_at(odd: Any) -> None:
+    offload = {"device": odd, "nvme_path": odd}
+    zero = {"stage": 3, "offload_param": offload, "offload_optimizer": offload}
+    sizes = dict.fromkeys(("train_batch_size", "gradient_accumulation_steps"), odd)
+    for data in (
+        {"zero_optimization": zero, "bf16": {"enabled": odd}, "fp16": odd, **sizes},
+        {"zero_optimization": {"stage": odd}, "scheduler": {"params": {"warmup_num_steps": odd}}},
+        {"distributed_type": odd, "mixed_precision": odd, "fsdp_config": dict.fromkeys(fsdp_keys.ACCELERATE, odd)},
+        dict.fromkeys(fsdp_keys.TRAINER, odd),
+    ):
+        located, findings = text.parse_json(json.dumps(data), "f")
+        assert located is not None, findings
+        assert deepspeed_check.check(located, replicas=4)
+        assert fsdp_check.check(located)
+
+
+@given(st.text(max_size=60))
+def test_any_text(content: str) -> None:
+    for parse in (text.parse_json, text.parse_yaml):
+        located, findings = parse(content, "f")
+        assert (located is None) == bool(findings)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "a: &a {x: 1}\nb: *a\n",
+        "a: &a\n  b: *a\n",
+        "? {a: 1}\n: 2\n",
+        "a: !!python/object/apply:os.system [ls]\n",
+        "[" * 5000,
+        "a: \x07\n",
+        "--- \n...\n--- {}\n",
+    ],
+)
+def test_yaml_that_is_not_followed(content: str, config: Config) -> None:
+    from pathlib import Path
+
+    Path("a.yaml").write_text(content)
+    done = config("fsdp", "--check", "a.yaml")
+    assert (done.code, done.codes) == (3, {"HL600"}), done
+
+
+def test_a_file_that_is_too_large(config: Config) -> None:
+    from pathlib import Path
+
+    Path("a.json").write_text(" " * 300_000)
+    assert config("deepspeed", "--check", "a.json").codes == {"HL600"}

@@ -1,0 +1,305 @@
+"""DeepSpeed files: each rule with a bad input, the arithmetic of batches, and our tables against the library's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpc_launch.base.findings import Place
+from hpc_launch.plan.strategies import deepspeed_keys as tables
+from hpc_launch.plan.strategies.batch import Batch, BatchPlaces, settle
+from hpc_launch.plan.strategies.deepspeed import DeepSpeed, make
+from hpc_launch.plan.strategies.deepspeed_check import check
+from hpc_launch.plan.strategies.text import parse_json
+from tests.strategies.conftest import Config, ask
+
+PLACES = BatchPlaces(Place("train"), Place("micro"), Place("steps"))
+NUMBERS = st.integers(1, 10_000)
+MAYBE = st.none() | NUMBERS
+EXAMPLE = """\
+{
+  "train_micro_batch_size_per_gpu": "auto",
+  "gradient_accumulation_steps": 16,
+  "gradient_clipping": 0.3,
+  "zero_allow_untested_optimizer": true,
+  "zero_force_ds_cpu_optimizer": false,
+  "bf16": {"enabled": true},
+  "zero_optimization": {
+    "stage": 2,
+    "contiguous_gradients": true,
+    "overlap_comm": true,
+    "reduce_scatter": true,
+    "reduce_bucket_size": 5e8,
+    "allgather_bucket_size": 5e8,
+    "offload_optimizer": {"device": "cpu", "pin_memory": true}
+  }
+}
+"""
+
+
+def found(text: str, **more: Any) -> list[tuple[str, str]]:
+    """Code and place of each finding of a file called `f`."""
+    located, findings = parse_json(text, "f")
+    if located is not None:
+        findings = check(located, **more)
+    return [(finding.code, str(finding.place)) for finding in findings]
+
+
+def codes(data: dict[str, Any], **more: Any) -> set[str]:
+    return {code for code, _ in found(json.dumps(data), **more)}
+
+
+GOOD = {"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "hint"),
+    [
+        ("--bf16 --fp16", "HL611", "keep one of them"),
+        ("--zero-stage 2 --offload-param", "HL612", "use --zero-stage 3"),
+        ("--zero-stage 3 --offload-optimizer nvme", "HL613", "add --nvme-path FOLDER"),
+        ("--zero-stage 3 --offload-param nvme", "HL613", "add --nvme-path FOLDER"),
+        ("--nvme-path /local", "HL613", "--offload-optimizer nvme"),
+        ("--zero-stage 0 --offload-optimizer", "HL614", "use --zero-stage 1, 2 or 3"),
+        ("--zero-stage 2 --offload-optimizer nvme --nvme-path /local", "HL614", "use --zero-stage 3, or cpu"),
+        ("--scheduler WarmupDecayLR", "HL615", "add --total-steps N"),
+        ("--gradient-accumulation 4", "HL610", "say the micro batch or the global batch"),
+        ("--train-batch 100 --micro-batch 3 --world-size 8", "HL610", "use 96 or 120"),
+        ("--train-batch 4 --world-size 8", "HL610", "use 8"),
+        ("--train-batch 64 --micro-batch 2 --gradient-accumulation 2 --world-size 8", "HL610", "set it to 32"),
+        ("--train-batch 10 --micro-batch 4", "HL610", "use 8 or 12"),
+        ("--world-size 9 --model-parallel 2", "HL610", "mind --model-parallel"),
+    ],
+)
+def test_a_request_that_does_not_hold_together_is_refused(config: Config, options: str, code: str, hint: str) -> None:
+    done = config("deepspeed", *options.split(), "-o", "ds.json")
+    assert (done.code, done.out) == (3, "")
+    assert code in done.err
+    assert hint in done.err
+    assert not Path("ds.json").exists()
+
+
+@pytest.mark.parametrize(
+    "options", ["--zero-stage 4", "--buckets 0", "--buckets 5.5", "--micro-batch x", "--gradient-clipping -1", "--nope"]
+)
+def test_an_option_that_is_none_is_a_usage_error(config: Config, options: str) -> None:
+    assert config("deepspeed", *options.split()).code == 2
+
+
+def test_all_faults_are_shown_at_once(config: Config) -> None:
+    done = config("deepspeed", "--bf16", "--fp16", "--offload-param", "nvme", "--train-batch", "5", "--world-size", "2")
+    assert done.codes == {"HL610", "HL611", "HL612", "HL613"}
+
+
+def test_a_bare_offload_means_the_cpu_and_old_spellings_go(config: Config) -> None:
+    new = config("deepspeed", "--zero-stage", "3", "--offload-optimizer", "cpu", "--offload-param=cpu", "--bf16")
+    old = config("deepspeed", "--zero_stage", "3", "--offload_optimizer", "--offload_param", "--bf16")
+    assert new == old
+    zero = json.loads(new.out)["zero_optimization"]
+    assert zero["offload_optimizer"]["device"] == zero["offload_param"]["device"] == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{\n  "zero_optimisation": {"stage": 2},\n  "train_batch_size": 4\n}', ("HL601", "f:2:3")),
+        ('{"train_batch_size": 4, "gradient_clipping": 0,\n\t"elasticity": {}}', ("HL602", "f:2:2")),
+        ('{"train_batch_size": 4,\n "zero_optimization": {"mics_shard_size": 4}}', ("HL602", "f:2:24")),
+        ('{"train_batch_size": "4", "gradient_clipping": 0}', ("HL604", "f:1:2")),
+        ('{"train_batch_size": 4, "gradient_clipping": 0, "zero_optimization": {"stage": 5}}', ("HL604", "f:1:71")),
+        ('{"train_batch_size" 4}', ("HL600", "f:1:21")),
+        ('{"a": 1, "a": 2}', ("HL600", "f")),
+        ("[1]", ("HL600", "f")),
+        ("{" * 100_000, ("HL600", "f:1:2")),
+        ("", ("HL600", "f:1:1")),
+    ],
+)
+def test_a_fault_has_its_place(text: str, expected: tuple[str, str]) -> None:
+    assert expected in found(text)
+
+
+def test_the_nearest_right_name_is_told(tmp_path: Path, config: Config) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps(GOOD | {"zero_optimisation": {"stage": 3}, "train_micro_batch_size": 2}))
+    done = config("deepspeed", "--check", str(path))
+    assert done.code == 3
+    assert "did you mean `zero_optimization`?" in done.out
+    assert "did you mean `train_micro_batch_size_per_gpu`?" in done.out
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        ({"zero_optimization": {"stage": 2, "overlap_com": True}}, "HL601"),
+        ({"activation_checkpointing": {"partition": True}}, "HL601"),
+        ({"zero_optimization": {"stage": 1, "cpu_offload": True}}, "HL603"),
+        ({"bfloat16": {"enabled": True}}, "HL603"),
+        ({"bf16": {"enabled": "yes"}}, "HL604"),
+        ({"zero_optimization": {"stage": 2, "reduce_bucket_size": 5.5}}, "HL604"),
+        ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "gpu"}}}, "HL604"),
+        ({"gradient_clipping": "auto"}, "HL605"),
+        ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, "HL611"),
+        ({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}}, "HL612"),
+        ({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}, "HL613"),
+        ({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, "HL614"),
+        ({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}}}, "HL615"),
+        ({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}, "HL616"),
+        ({"bf16": {"enabled": True}}, "HL616"),
+        ({"train_batch_size": 3, "train_micro_batch_size_per_gpu": 2}, "HL610"),
+        ({"train_micro_batch_size_per_gpu": 0}, "HL610"),
+        *(({key: {}}, "HL602") for key in tables.TOP.removed),
+    ],
+)
+def test_each_rule_of_the_check(data: dict[str, Any], code: str) -> None:
+    assert code in codes(GOOD | data)
+
+
+def test_a_file_without_any_batch_size_is_refused() -> None:
+    assert "HL610" in codes({"gradient_clipping": 0})
+
+
+def test_the_batch_is_checked_against_the_number_of_processes(tmp_path: Path, config: Config) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps(GOOD | {"train_batch_size": 64, "gradient_accumulation_steps": 4}))
+    assert config("deepspeed", "--check", str(path), "--world-size", "16").code == 0
+    assert config("deepspeed", "--check", str(path), "--world-size", "32", "--model-parallel", "2").code == 0
+    done = config("deepspeed", "--check", str(path), "--world-size", "8")
+    assert (done.code, done.codes) == (3, {"HL610"})
+
+
+@pytest.mark.parametrize("name", ["missing.json", "folder", "pipe"])
+def test_a_file_that_cannot_be_read(tmp_path: Path, config: Config, name: str) -> None:
+    import os
+
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    done = config("deepspeed", "--check", name)
+    assert (done.code, done.codes) == (3, {"HL600"})
+
+
+def test_the_example_of_the_setup_script_is_refused_nowhere_and_warned_of_where_it_changed() -> None:
+    assert found(EXAMPLE) == [("HL605", "f:2:3"), ("HL616", "f:7:3")]
+    assert found(EXAMPLE, hugging_face=True) == [("HL616", "f:7:3")]
+
+
+@given(MAYBE, MAYBE, MAYBE, st.integers(1, 64) | st.none())
+def test_a_batch_that_is_accepted_adds_up(
+    train: int | None, micro: int | None, steps: int | None, replicas: int | None
+) -> None:
+    asked = Batch(train, micro, steps)
+    batch, findings = settle(asked, replicas, PLACES)
+    assert (batch is None) == bool(findings)
+    if batch is None:
+        assert {finding.code for finding in findings} == {"HL610"}
+        return
+    for wanted, got in ((train, batch.train), (micro, batch.micro), (steps, batch.accumulation)):
+        assert wanted in {None, got}
+    if replicas is not None:
+        assert batch.train == (batch.micro or 0) * (batch.accumulation or 0) * replicas > 0
+
+
+@given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 64))
+def test_a_batch_that_adds_up_is_accepted_whichever_number_is_left_out(micro: int, steps: int, replicas: int) -> None:
+    whole = Batch(micro * steps * replicas, micro, steps)
+    for asked in (whole, Batch(None, micro, steps), Batch(whole.train, None, steps), Batch(whole.train, micro, None)):
+        assert settle(asked, replicas, PLACES) == (whole, [])
+
+
+@given(st.integers(1, 2000), st.integers(1, 2000), st.integers(1, 64))
+def test_what_is_refused_tells_a_number_that_works(train: int, micro: int, replicas: int) -> None:
+    _, findings = settle(Batch(train, micro, None), replicas, PLACES)
+    for finding in findings:
+        for word in (finding.hint or "").removeprefix("use ").split(" or "):
+            assert settle(Batch(int(word), micro, None), replicas, PLACES)[1] == []
+
+
+@given(
+    st.builds(
+        DeepSpeed,
+        zero_stage=st.sampled_from([0, 1, 2, 3]),
+        offload_optimizer=st.sampled_from(["none", "cpu", "nvme"]),
+        offload_param=st.sampled_from(["none", "cpu", "nvme"]),
+        nvme_path=st.sampled_from([None, "/nvme"]),
+        bf16=st.booleans(),
+        fp16=st.booleans(),
+        micro_batch=st.none() | st.integers(1, 8),
+        train_batch=st.none() | st.integers(1, 64),
+        world_size=st.none() | st.integers(1, 8),
+        auto=st.booleans(),
+        optimizer=st.sampled_from(["none", "AdamW"]),
+    )
+)
+def test_whatever_is_written_passes_our_own_check(asked: DeepSpeed) -> None:
+    text, findings = make(asked)
+    assert (text is None) == any(finding.severity == "error" for finding in findings)
+    if text is not None:
+        assert found(text, hugging_face=asked.auto, replicas=asked.world_size) == []
+
+
+LIBRARY = """
+import collections, json, sys
+from deepspeed.runtime import config as module
+from deepspeed.runtime.activation_checkpointing import config as activation
+from deepspeed.runtime.precision_config import DeepSpeedBF16Config, DeepSpeedFP16Config
+from deepspeed.runtime.zero import config as zero, offload_config as offload
+
+class Asked(dict):
+    seen = set()
+    def get(self, key, default=None):
+        self.seen.add(key)
+        return super().get(key, default)
+    def __contains__(self, key):
+        self.seen.add(key)
+        return super().__contains__(key)
+    def keys(self):
+        return self
+    def __copy__(self):
+        return self
+
+module.DeepSpeedConfig(Asked(train_batch_size=1))
+models = {
+    "ZERO": zero.DeepSpeedZeroConfig, "OFFLOAD_PARAM": offload.DeepSpeedZeroOffloadParamConfig,
+    "OFFLOAD_OPTIMIZER": offload.DeepSpeedZeroOffloadOptimizerConfig,
+    "BF16": DeepSpeedBF16Config, "FP16": DeepSpeedFP16Config,
+}
+result = {name: sorted(field.alias or key for key, field in model.model_fields.items())
+          for name, model in models.items()}
+result["TOP"] = sorted(Asked.seen)
+result["ACTIVATION_CHECKPOINTING"] = sorted(
+    value for name, value in vars(activation).items()
+    if name.startswith("ACT_CHKPT_") and isinstance(value, str) and not name.endswith("DEFAULT")
+)
+result["removed"] = sorted(module._REMOVED_TOP_LEVEL_CONFIG_KEYS), sorted(module._REMOVED_ZERO_CONFIG_KEYS)
+print(json.dumps(result))
+"""
+
+
+def test_our_tables_are_those_of_the_installed_deepspeed() -> None:
+    library = ask(LIBRARY, None, "deepspeed")
+    removed = library.pop("removed")
+    assert [sorted(tables.TOP.removed), sorted(tables.ZERO.removed)] == removed
+    for name, keys in library.items():
+        table = getattr(tables, name)
+        ours = {*table.keys, *table.deprecated, *table.removed}
+        # Read elsewhere: by the launcher's engine for sequence parallelism, before the configuration is made.
+        assert ours - {"sequence_parallel_size"} - set(table.removed) == set(keys) - set(table.removed), name
+
+
+def test_the_library_has_the_last_word(tmp_path: Path, config: Config) -> None:
+    pytest.importorskip("deepspeed")
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps(GOOD | {"communication_data_type": "int4"}))
+    done = config("deepspeed", "--check", str(path), library=True)
+    assert (done.code, done.codes) == (3, {"HL619"})
+    assert "Invalid communication_data_type" in done.out
+
+
+def test_an_interpreter_that_is_not_there_is_a_warning(config: Config) -> None:
+    done = config("deepspeed", "--python", "/nowhere/python", library=True)
+    assert done.code == 0
+    assert "HL619 warning" in done.err

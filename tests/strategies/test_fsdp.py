@@ -1,0 +1,230 @@
+"""FSDP files: each rule with a bad input, for both readers and both generations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpc_launch.plan.strategies import fsdp_keys
+from hpc_launch.plan.strategies.fsdp import Fsdp, make
+from hpc_launch.plan.strategies.fsdp_check import check
+from hpc_launch.plan.strategies.text import parse_json, parse_yaml
+from tests.strategies.conftest import Config, ask
+
+EXAMPLE = """\
+{
+  "fsdp_transformer_layer_cls_to_wrap": ["LlamaDecoderLayer", "MistralDecoderLayer", "GemmaDecoderLayer"],
+  "fsdp_sharding_strategy": "FULL_SHARD",
+  "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+  "fsdp_cuda_graphs": false,
+  "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+  "fsdp_sync_module_states": true,
+  "fsdp_use_orig_params": false,
+  "fsdp_backward_prefetch_policy": "BACKWARD_PRE",
+  "fsdp_forward_prefetch": false,
+  "fsdp_cpu_ram_efficient_loading": true,
+  "fsdp_mixed_precision": "BFLOAT16"
+}
+"""
+
+
+def trainer(data: dict[str, Any]) -> list[tuple[str, str]]:
+    located, findings = parse_json(json.dumps(data), "f")
+    assert located is not None, findings
+    return [(found.code, found.hint or "") for found in check(located)]
+
+
+def accelerate(fsdp: str, head: str = "distributed_type: FSDP\n") -> list[tuple[str, str]]:
+    located, findings = parse_yaml(f"{head}fsdp_config:\n  {fsdp}\n", "f")
+    assert located is not None, findings
+    return [(found.code, str(found.place)) for found in check(located, reader="accelerate")]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ("--sharding-strategy HYBRID_SHARD", "HL627"),
+        ("--sharding-strategy NO_SHARD", "HL627"),
+        ("--state-dict LOCAL_STATE_DICT", "HL625"),
+        ("--wrap-class Layer --wrap-policy NO_WRAP", "HL623"),
+        ("--wrap-class A,B", "HL623"),
+        ("--min-params 5e7", "HL623"),
+        ("--num-machines 2 --num-processes 7", "HL610"),
+    ],
+)
+def test_a_request_that_does_not_hold_together_is_refused(config: Config, options: str, code: str) -> None:
+    done = config("fsdp", *options.split(), "-o", "fsdp.yaml")
+    assert (done.code, done.out, done.codes) == (3, "", {code})
+    assert not Path("fsdp.yaml").exists()
+
+
+def test_a_strategy_that_the_trainers_file_cannot_ask_for_is_warned_of(config: Config) -> None:
+    done = config("fsdp", "--for", "trainer", "--version", "1", "--sharding-strategy", "SHARD_GRAD_OP")
+    assert (done.code, done.codes) == (0, {"HL628"})
+    assert "FSDP_SHARDING_STRATEGY=SHARD_GRAD_OP" in done.err
+
+
+@pytest.mark.parametrize("word", ["BFLOAT16", "bfloat16", "bf16", "BF16"])
+def test_the_old_words_for_a_number_format_go(config: Config, word: str) -> None:
+    assert "mixed_precision: bf16" in config("fsdp", "--mixed_precision", word).out
+
+
+@pytest.mark.parametrize("options", ["--mixed-precision int8", "--version 3", "--sharding-strategy HALF", "--for me"])
+def test_an_option_that_is_none_is_a_usage_error(config: Config, options: str) -> None:
+    assert config("fsdp", *options.split()).code == 2
+
+
+def test_the_example_of_the_setup_script_is_named_key_by_key(tmp_path: Path, config: Config) -> None:
+    path = tmp_path / "fsdp.json"
+    path.write_text(EXAMPLE)
+    done = config("fsdp", "--check", str(path))
+    assert done.code == 3
+    found = [
+        line.split(": ")[0].removeprefix(f"{path}:") + " " + line.split()[1] for line in done.out.splitlines()[::2]
+    ]
+    assert found == [
+        *("2:3 HL623", "3:3 HL620", "5:3 HL620", "7:3 HL621", "8:3 HL621", "9:3 HL620", "10:3 HL621", "12:3 HL620")
+    ]
+    assert "the key is `backward_prefetch`" in done.out
+    assert "FSDP has no such switch" in done.out
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "hint"),
+    [
+        ({"fsdp_backward_prefetch_policy": "BACKWARD_PRE"}, "HL620", "`backward_prefetch`"),
+        ({"cuda_graphs": False}, "HL620", "leave it out"),
+        ({"fsdp_offload_params": True}, "HL620", "`cpu_offload`"),
+        ({"sharding_strategy": "FULL_SHARD"}, "HL620", "`reshard_after_forward`"),
+        ({"auto_wrap_polcy": "NO_WRAP"}, "HL620", "did you mean `auto_wrap_policy`?"),
+        ({"use_orig_params": True}, "HL621", "leave it out"),
+        ({"reshard_after_forward": "FULL_SHARD"}, "HL621", "FULL_SHARD is true"),
+        ({"version": 1, "reshard_after_forward": True}, "HL621", "one of FULL_SHARD"),
+        ({"version": 1, "reshard_after_forward": "shard_grad_op"}, "HL628", "FSDP_SHARDING_STRATEGY=SHARD_GRAD_OP"),
+        ({"version": 3}, "HL604", "1 or 2"),
+        ({"min_num_params": 1e8}, "HL604", "in digits"),
+        ({"min_num_params": "1e8"}, "HL604", "in digits"),
+        ({"cpu_offload": "maybe"}, "HL604", ""),
+        ({"state_dict_type": "FULL"}, "HL604", "FULL_STATE_DICT"),
+        ({"auto_wrap_policy": 3}, "HL604", ""),
+        ({"transformer_layer_cls_to_wrap": ["my layer"]}, "HL604", "LlamaDecoderLayer"),
+        ({"transformer_layer_cls_to_wrap": ["A", "B"]}, "HL623", "your model alone"),
+        ({"version": 1, "cpu_ram_efficient_loading": True, "sync_module_states": False}, "HL624", "true"),
+        ({"state_dict_type": "LOCAL_STATE_DICT"}, "HL625", "SHARDED_STATE_DICT"),
+    ],
+)
+def test_each_rule_of_the_trainers_file(data: dict[str, Any], code: str, hint: str) -> None:
+    assert [(found, hint in told) for found, told in trainer(data)] == [(code, True)]
+
+
+@pytest.mark.parametrize(
+    ("fsdp", "expected"),
+    [
+        ("fsdp_backward_prefetch_policy: BACKWARD_PRE", ("HL620", "f:3:3")),
+        ("fsdp_mixed_precision: BFLOAT16", ("HL620", "f:3:3")),
+        ("fsdp_cuda_graphs: false", ("HL620", "f:3:3")),
+        ("fsdp_version: 2\n  fsdp_sharding_strategy: FULL_SHARD", ("HL621", "f:4:3")),
+        ("fsdp_version: 2\n  fsdp_forward_prefetch: true", ("HL621", "f:4:3")),
+        ("fsdp_version: 2\n  fsdp_reshard_after_forward: FULL_SHARD", ("HL621", "f:4:3")),
+        ("fsdp_reshard_after_forward: true", ("HL621", "f:3:3")),
+        ("fsdp_activation_checkpointing_offload: true\n  fsdp_activation_checkpointing: true", ("HL621", "f:3:3")),
+        ("fsdp_version: 2\n  fsdp_activation_checkpointing_offload: true", ("HL626", "f:4:3")),
+        ("fsdp_transformer_layer_cls_to_wrap: [LlamaDecoderLayer]", ("HL604", "f:3:3")),
+        ("fsdp_min_num_params: 1e8", ("HL604", "f:3:3")),
+        ("fsdp_sharding_strategy: ALL", ("HL604", "f:3:3")),
+        ("fsdp_sync_module_states: false\n  fsdp_cpu_ram_efficient_loading: true", ("HL624", "f:3:3")),
+    ],
+)
+def test_each_rule_of_accelerates_file(fsdp: str, expected: tuple[str, str]) -> None:
+    assert expected in accelerate(fsdp)
+
+
+@pytest.mark.parametrize(
+    ("head", "code"),
+    [
+        ("distributed_type: FSDP\nnum_process: 4\n", "HL601"),
+        ("num_processes: 4\n", "HL604"),
+        ("distributed_type: FSDP\nmixed_precision: BFLOAT16\n", "HL604"),
+    ],
+)
+def test_the_top_of_accelerates_file(head: str, code: str) -> None:
+    assert code in {found for found, _ in accelerate("fsdp_version: 2", head)}
+
+
+def test_a_file_for_accelerate_without_its_mapping(tmp_path: Path, config: Config) -> None:
+    (tmp_path / "a.yaml").write_text("distributed_type: FSDP\nfsdp_config: yes\n")
+    assert config("fsdp", "--check", "a.yaml").codes == {"HL604"}
+    (tmp_path / "a.yaml").write_text("a: [\n")
+    assert config("fsdp", "--check", "a.yaml").codes == {"HL600"}
+    (tmp_path / "a.yaml").write_text("")
+    assert config("fsdp", "--check", "a.yaml").codes == {"HL600"}
+
+
+@given(
+    st.builds(
+        Fsdp,
+        sharding_strategy=st.sampled_from(fsdp_keys.STRATEGIES),
+        mixed_precision=st.sampled_from(["bf16", "fp16", "no"]),
+        version=st.sampled_from([1, 2]),
+        reader=st.sampled_from(["accelerate", "trainer"]),
+        wrap_policy=st.sampled_from(fsdp_keys.WRAP_POLICIES),
+        wrap_class=st.sampled_from([[], ["Layer"]]),
+        state_dict=st.sampled_from(fsdp_keys.STATE_DICTS),
+        offload=st.booleans(),
+        num_processes=st.none() | st.integers(1, 8),
+    )
+)
+def test_whatever_is_written_passes_our_own_check(asked: Fsdp) -> None:
+    text, findings = make(asked)
+    assert (text is None) == any(finding.severity == "error" for finding in findings)
+    if text is not None:
+        parse = parse_json if asked.reader == "trainer" else parse_yaml
+        located, faults = parse(text, "f")
+        assert located is not None, faults
+        again = {found.code for found in check(located)}
+        assert again <= {found.code for found in findings}
+
+
+LIBRARY = """
+import dataclasses, json, sys
+from accelerate.commands.config.config_args import ClusterConfig
+from accelerate.commands.launch import launch_command_parser
+flags = sorted(action.dest for action in launch_command_parser()._actions if action.dest.startswith("fsdp_"))
+print(json.dumps([flags, sorted(field.name for field in dataclasses.fields(ClusterConfig))]))
+"""
+
+
+def test_our_tables_are_those_of_the_installed_accelerate() -> None:
+    flags, fields = ask(LIBRARY, None, "accelerate")
+    assert set(fsdp_keys.ACCELERATE) - {"fsdp_ignored_modules"} == set(flags)  # that one is read without an option
+    assert set(fsdp_keys.ACCELERATE_FILE.keys) - {"dynamo_backend", "fp16"} == set(fields)  # two that it translates
+
+
+IGNORED = """
+import json, os, sys
+from unittest import mock
+from accelerate.utils import dataclasses
+from torch.distributed.fsdp import ShardingStrategy
+cuda = mock.patch.object(dataclasses, "is_cuda_available", lambda: True)
+with cuda, mock.patch("torch.cuda.current_device", lambda: 0):
+    plugin = dataclasses.FullyShardedDataParallelPlugin(fsdp_version=1, reshard_after_forward="shard_grad_op")
+print(json.dumps((plugin.sharding_strategy or plugin.reshard_after_forward).name))
+"""
+
+
+def test_accelerate_prefers_the_strategy_to_what_the_trainers_file_says() -> None:
+    """What HL628 warns of: asked for SHARD_GRAD_OP, and trained with FULL_SHARD (accelerator.py, prepare_model)."""
+    assert ask(IGNORED, None, "accelerate") == "FULL_SHARD"
+
+
+def test_accelerate_has_the_last_word(tmp_path: Path, config: Config) -> None:
+    pytest.importorskip("accelerate")
+    assert config("fsdp", "--num-processes", "4", library=True).code == 0
+    (tmp_path / "a.yaml").write_text("distributed_type: FSDP\ngpu_ids: 0\nfsdp_config:\n  fsdp_version: 2\n")
+    done = config("fsdp", "--check", "a.yaml", library=True)
+    assert (done.code, done.codes) == (3, {"HL629"})

@@ -1,0 +1,167 @@
+"""Parallel layouts: each rule with a layout that breaks it alone, and what holds for every layout that passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpc_launch.base.findings import Place, errors
+from hpc_launch.plan.strategies.megatron import block, flags
+from hpc_launch.plan.strategies.parallel import Layout, ModelShape, Parallel
+from hpc_launch.plan.strategies.parallel_rules import check, check_connections
+from hpc_launch.spec.merge import Layer
+from hpc_launch.spec.reader import read
+from tests.strategies.conftest import Config
+
+MODEL = ModelShape(num_layers=32, hidden_size=4096, heads=32, query_groups=8, seq_length=8192)
+
+
+def broken(parallel: Parallel, world: int = 64, model: ModelShape = MODEL, **more: Any) -> dict[str, str]:
+    """Each code with the field that it names."""
+    findings = check(Layout(parallel, world), model, Place, **more)
+    return {found.code: found.place.file for found in findings if found.place}
+
+
+@pytest.mark.parametrize(
+    ("parallel", "world", "more", "expected"),
+    [
+        ({"tp": 8, "pp": 2}, 60, {}, {"HL640": "world_size"}),
+        ({"tp": 8}, 4, {}, {"HL640": "world_size"}),
+        ({"ep": 8, "pp": 3, "global_batch": 96}, 96, {"num_experts": 64, "num_layers": 33}, {}),
+        ({"ep": 16, "pp": 2, "global_batch": 48}, 48, {"num_experts": 64}, {"HL641": "ep"}),
+        ({"ep": 3}, 48, {"num_experts": 64}, {"HL642": "ep"}),
+        ({"ep": 2}, 64, {}, {"HL642": "ep"}),
+        ({"tp": 3}, 6, {"hidden_size": 4128, "query_groups": None}, {"HL643": "tp"}),
+        ({}, 8, {"query_groups": 5}, {"HL644": "query_groups"}),
+        ({"tp": 4}, 8, {"heads": 12, "query_groups": 6, "hidden_size": 4080}, {"HL644": "tp"}),
+        ({"tp": 16}, 64, {}, {"HL644": "tp"}),
+        ({"pp": 5, "global_batch": 5}, 5, {}, {"HL645": "pp"}),
+        ({"pp": 4, "vpp": 3, "overlap": True, "global_batch": 64}, 64, {}, {"HL646": "vpp"}),
+        ({"vpp": 2}, 64, {}, {"HL647": "vpp"}),
+        ({"pp": 2, "vpp": 2, "global_batch": 64}, 64, {}, {"HL647": "vpp"}),
+        ({"pp": 4, "vpp": 2, "global_batch": 96}, 64, {}, {"HL648": "vpp"}),
+        ({"cp": 4}, 64, {"seq_length": 4100}, {"HL649": "seq_length"}),
+        ({"tp": 4, "sequence_parallel": True}, 64, {"seq_length": 4098}, {"HL649": "seq_length"}),
+        ({"sequence_parallel": True}, 64, {}, {"HL650": "sequence_parallel"}),
+        ({"tp": 2, "ep": 2}, 64, {"num_experts": 8}, {"HL651": "sequence_parallel"}),
+        ({"tp": 2, "micro_batch": 2, "global_batch": 100}, 64, {}, {"HL652": "global_batch"}),
+        ({"pp": 4, "global_batch": 32}, 64, {}, {"HL653": "global_batch"}),
+        ({"tp": 8, "distributed_optimizer": True}, 8, {}, {"HL656": "distributed_optimizer"}),
+        ({}, 8, {"hidden_size": 4090}, {"HL657": "heads"}),
+    ],
+)
+def test_each_rule(parallel: dict[str, Any], world: int, more: dict[str, Any], expected: dict[str, str]) -> None:
+    model = msgspec.structs.replace(MODEL, **more)
+    assert broken(Parallel(**parallel), world, model) == expected
+
+
+def test_tensor_parallelism_over_several_nodes_is_warned_of() -> None:
+    assert broken(Parallel(tp=8), gpus_per_node=4) == {"HL654": "tp"}
+    assert broken(Parallel(tp=8), gpus_per_node=8) == {}
+
+
+@pytest.mark.parametrize(
+    ("parallel", "strategy", "value", "expected"),
+    [
+        ({"tp": 2}, "megatron", None, ["HL655"]),
+        ({"cp": 2}, "megatron", "8", ["HL655"]),
+        ({"tp": 2}, "megatron", "1", []),
+        ({"pp": 2}, "megatron", None, []),
+        ({}, "fsdp", "1", ["HL655"]),
+        ({}, "fsdp", None, []),
+    ],
+)
+def test_connections_of_a_device(
+    parallel: dict[str, Any], strategy: Any, value: str | None, expected: list[str]
+) -> None:
+    environment = {} if value is None else {"CUDA_DEVICE_MAX_CONNECTIONS": value}
+    layout = Layout(Parallel(**parallel), 64)
+    assert [found.code for found in check_connections(layout, environment, None, strategy=strategy)] == expected
+    if strategy == "megatron":
+        assert not check_connections(layout, environment, None, blackwell=True)
+
+
+SIZES = st.sampled_from([1, 2, 3, 4, 8])
+PARALLELS = st.builds(
+    Parallel,
+    tp=SIZES,
+    pp=SIZES,
+    cp=SIZES,
+    ep=SIZES,
+    vpp=st.none() | st.sampled_from([2, 4]),
+    sequence_parallel=st.booleans(),
+    distributed_optimizer=st.booleans(),
+    overlap=st.booleans(),
+    micro_batch=SIZES,
+)
+MODELS = st.builds(
+    ModelShape,
+    num_layers=st.sampled_from([24, 32, 36]),
+    heads=st.sampled_from([12, 16, 24]),
+    hidden_size=st.just(6144),
+    num_experts=st.none() | st.sampled_from([8, 12]),
+    seq_length=st.sampled_from([2048, 3072, 1000]),
+)
+
+
+@given(PARALLELS, MODELS, st.integers(1, 8), st.sampled_from([0, 0, 0, 1]), st.integers(1, 4))
+def test_what_passes_can_be_laid_out(
+    parallel: Parallel, model: ModelShape, replicas: int, odd: int, steps: int
+) -> None:
+    world = parallel.tp * parallel.pp * parallel.cp * replicas + odd
+    batch = parallel.micro_batch * replicas * parallel.pp * steps + odd
+    parallel = msgspec.structs.replace(parallel, global_batch=batch)
+    layout = Layout(parallel, world)
+    findings = check(layout, model, Place)
+    assert all(found.code.startswith("HL6") and found.hint and found.place for found in findings)
+    if errors(findings):
+        return
+    assert layout.dp * parallel.tp * parallel.pp * parallel.cp == world
+    assert layout.microbatches * parallel.micro_batch * layout.dp == layout.global_batch
+    assert model.num_layers is not None
+    assert model.num_layers % (parallel.pp * (parallel.vpp or 1)) == 0
+    assert model.seq_length is not None
+    assert model.seq_length % (2 * parallel.cp if parallel.cp > 1 else 1) == 0
+    if model.num_experts is not None:
+        assert world % (parallel.tp * parallel.ep * parallel.pp) == 0
+    written = [line[0] for line in flags(layout, model)]
+    assert len(written) == len(set(written))
+
+
+@given(SIZES, SIZES, SIZES, st.integers(1, 16), st.integers(1, 8))
+def test_a_world_made_of_replicas_is_never_refused_for_its_size(tp: int, pp: int, cp: int, dp: int, steps: int) -> None:
+    parallel = Parallel(tp=tp, pp=pp, cp=cp, global_batch=dp * steps * pp)
+    assert not {"HL640", "HL652", "HL653"} & broken(parallel, tp * pp * cp * dp).keys()
+    assert Layout(parallel, tp * pp * cp * dp).bubble == pytest.approx((pp - 1) / (steps * pp))
+
+
+def test_flags_follow_the_layout() -> None:
+    layout = Layout(Parallel(tp=4, pp=2, sequence_parallel=True, distributed_optimizer=True, overlap=True), 64)
+    written = {line[0]: line[1:] for line in flags(layout, MODEL)}
+    assert written["--tensor-model-parallel-size"] == ("4",)
+    assert written["--global-batch-size"] == ("8",)
+    assert {"--sequence-parallel", "--use-distributed-optimizer", "--overlap-param-gather", "--bf16"} <= written.keys()
+    alone = {line[0]: line[1:] for line in flags(Layout(Parallel(overlap=True), 1), ModelShape())}
+    assert "--overlap-grad-reduce" not in alone  # one replica has nobody to reduce with
+
+
+def test_the_block_reads_as_part_of_a_job_file() -> None:
+    parallel, findings = read(Layer("job", {"tp": 4, "pp": 2, "overlap": True}, {}), Parallel)
+    assert (parallel, findings) == (Parallel(tp=4, pp=2, overlap=True), [])
+    assert block(Parallel(tp=4, overlap=True)) == {"tp": 4, "overlap": True}
+    none, findings = read(Layer("job", {"tp": 0, "pipeline": 2}, {}), Parallel)
+    assert none is None
+    assert len(findings) == 2
+
+
+def test_the_verb_refuses_and_warns(config: Config) -> None:
+    done = config("megatron", "--world-size", "60", "--tp", "8", "--heads", "12", "--num-layers", "31", "--pp", "2")
+    assert (done.code, done.out, done.codes) == (3, "", {"HL640", "HL643", "HL645"})
+    done = config("megatron", "--world-size", "16", "--tp", "8", "--gpus-per-node", "4")
+    assert (done.code, done.codes) == (0, {"HL654", "HL655"})
+    assert config("megatron").code == 2
+    assert config("megatron", "--world-size", "8", "--tp", "0").code == 2

@@ -1,0 +1,162 @@
+"""Hostfile, scripts for a start by hand, and the sbatch script without a job file."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.strategies.conftest import Config
+
+TRAINING = """\
+import os, sys
+names = "RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT"
+with open(f"seen-{os.environ['RANK']}", "w") as note:
+    words = [word for word in sys.argv[1:] if not word.startswith("--local_rank")]
+    note.write(repr([*(os.environ[name] for name in names.split()), *words]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ([], "inside a job"),
+        (["--hosts", "n[1-"], "as Slurm does"),
+        (["--hosts", "n1,n2,n1"], "name each node once"),
+        (["--hosts", "n1", "--suffix", " x"], "such as"),
+    ],
+)
+def test_a_host_list_that_is_none(config: Config, options: list[str], hint: str) -> None:
+    done = config("hostfile", *options)
+    assert (done.code, done.codes) == (3, {"HL660"})
+    assert hint in done.err
+
+
+def test_inside_a_job_its_nodes_and_gpus_are_meant(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[08-10]")
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", "4")
+    assert config("hostfile").out == "n08 slots=4\nn09 slots=4\nn10 slots=4\n"
+    assert config("hostfile", "--slots", "2", "--hosts", "a").out == "a slots=2\n"
+
+
+def test_deepspeed_reads_the_hostfile(config: Config, tmp_path: Path) -> None:
+    if importlib.util.find_spec("deepspeed") is None:
+        pytest.skip("deepspeed is not installed")
+    assert config("hostfile", "--hosts", "n[1-2]", "--slots", "8", "-o", "hosts").code == 0
+    code = "from deepspeed.launcher.runner import fetch_hostfile; print(dict(fetch_hostfile('hosts')))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "{'n1': 8, 'n2': 8}"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ("--num-nodes 4 --master-addr n1 --node-rank 4", "HL661"),
+        ("--num-nodes 2", "HL662"),
+        ("--num-nodes 2 --master-addr localhost", "HL662"),
+        ("--num-nodes 2 --master-addr n1;reboot", "HL662"),
+        ("--master-port 70000", "HL662"),
+    ],
+)
+def test_a_start_that_could_not_work(config: Config, options: str, code: str) -> None:
+    done = config("launcher", "--script", "train.py", *options.split(), "-o", "start.sh")
+    assert (done.code, done.out, done.codes) == (3, "", {code})
+    assert not Path("start.sh").exists()
+
+
+def test_a_port_of_the_ephemeral_range_is_warned_of(config: Config) -> None:
+    done = config("launcher", "--script", "train.py", "--master-port", "40000")
+    assert (done.code, done.codes) == (0, {"HL662"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["torch", "deepspeed"])
+def test_the_scripts_of_two_nodes_start_one_training(config: Config, tmp_path: Path, library: str) -> None:
+    """Both nodes are this machine, by its name; two processes on each."""
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    (tmp_path / "-my train.py").write_text(TRAINING)
+    host = socket.gethostname()
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = str(probe.getsockname()[1] % 20_000 + 10_000)
+    steps = []
+    for node in ("1", "0"):
+        options = ["--num-nodes", "2", "--gpus-per-node", "2", "--master-addr", host, "--master-port", port]
+        options += ["--node-rank", node, "--python", sys.executable, "--script=-my train.py"]
+        options += ["--use-deepspeed"] if library == "deepspeed" else []
+        assert config("launcher", *options, "-o", f"start-{node}.sh", "--", "--note", "it's $HOME").code == 0
+        steps.append(subprocess.Popen([str(tmp_path / f"start-{node}.sh")], cwd=tmp_path))
+    assert [step.wait(timeout=120) for step in steps] == [0, 0]
+    for rank in range(4):
+        expected = [str(rank), str(rank % 2), "4", host, port, "--note", "it's $HOME"]
+        assert (tmp_path / f"seen-{rank}").read_text() == repr(expected)
+
+
+def test_the_sbatch_script_asks_for_what_was_said(config: Config) -> None:
+    done = config(
+        *("slurm", "--num_nodes", "4", "--num_gpus_per_node", "8", "--use_deepspeed", "--time_limit", "48:00:00"),
+        *("--script", "src/train.py", "--partition", "gpu", "--account", "proj", "--memory", "256G"),
+        *("--module", "cuda/12.2", "--conda", "llm", "-o", "job.sh", "--", "--note", "${paths.x}"),
+    )
+    assert (done.code, done.out, done.err) == (0, "", "")
+    script = Path("job.sh").read_text()
+    asked = {line.split()[1] for line in script.splitlines() if line.startswith("#SBATCH")}
+    assert asked >= {
+        *("--job-name=train", "--nodes=4", "--ntasks-per-node=1", "--cpus-per-task=64", "--gpus-per-node=8"),
+        *("--time=2-00:00:00", "--partition=gpu", "--account=proj", "--mem=256G"),
+    }
+    assert "module load cuda/12.2" in script
+    assert "conda activate llm" in script
+    assert "deepspeed.launcher.runner" in script
+    assert "'${paths.x}'" in script
+    assert str(Path("src/train.py").absolute()) in script
+    shellcheck = str(Path(sys.executable).with_name("shellcheck"))
+    checked = subprocess.run([shellcheck, "job.sh"], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--time-limit", "soon"], "--time-limit: HL011"),
+        (["--memory", "much"], "--memory: HL011"),
+        (["--name", "a b"], "--name: HL013"),
+        (["--partition", "a`b"], "--partition: HL412"),
+    ],
+)
+def test_an_option_that_slurm_would_not_take(config: Config, options: list[str], word: str) -> None:
+    done = config("slurm", "--script", "train.py", *options)
+    assert (done.code, done.out) == (3, "")
+    assert word in done.err
+
+
+def test_a_file_that_cannot_be_written_is_a_usage_error(config: Config) -> None:
+    done = config("hostfile", "--hosts", "a", "-o", "missing/hosts")
+    assert done.code == 2
+    assert "cannot write missing/hosts" in done.err
+
+
+@pytest.mark.parametrize("form", ["deepspeed", "fsdp", "megatron", "hostfile", "launcher", "slurm"])
+def test_each_form_has_help_with_an_example(config: Config, form: str) -> None:
+    done = config(form, "--help")
+    assert done.code == 0
+    assert f"hpc-launch config {form}" in done.out
+
+
+def test_no_form_loads_a_training_library(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from hpc_launch.cli.config import command\n"
+        "try:\n"
+        f"    command.main(['deepspeed', '--no-library', '-o', '{tmp_path}/ds.json'], standalone_mode=False)\n"
+        f"    command.main(['slurm', '--script', 'x.py', '-o', '{tmp_path}/job.sh'], standalone_mode=False)\n"
+        "finally:\n"
+        "    print(sorted({'torch', 'deepspeed', 'rich', 'submitit', 'pydantic'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
