@@ -5,7 +5,7 @@
 # other test runs, so this script never fails: it explains. SYSTEM_PACKAGES=no keeps it from installing.
 set -euo pipefail
 
-wanted=(slurmctld slurmd slurmdbd slurm-client munge mariadb-server iproute2 openssh-server pdsh)
+wanted=(slurmctld slurmd slurmdbd slurm-client munge mariadb-server iproute2 debootstrap)
 
 skip() {
     echo "Not installing system packages: $1."

@@ -10,6 +10,10 @@ Who is who, from the outside in:
 * ``manager.py`` is process 1 of the cluster's pid namespace: it keeps the daemons and the nodes.
 * ``node.py`` is process 1 of one node; killing it is the death of that node.
 
+``Cluster.start(system="trixie")`` runs the same inside another Debian, with a newer Slurm:
+``roots.py`` makes its root file system, ``pivot.py`` moves the namespaces into it, ``image.py``
+makes an image for the Apptainer of ``sid``.
+
 Nothing of the machine changes: files live in one temporary folder, mounts and network
 interfaces only in namespaces that vanish with their last process.
 """

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tests.cluster import config, requirements
+from tests.cluster import config, pivot, requirements, roots
 from tests.cluster.commands import Commands
 from tests.cluster.faults import Faults
 from tests.cluster.settings import (
@@ -57,6 +57,7 @@ class Cluster(Faults):
         gpus_per_node: int = 4,
         accounting: bool = True,
         *,
+        system: str | None = None,
         min_job_age: int = 300,
         slurm_conf: Sequence[str] = (),
         needs: Sequence[Path] = (),
@@ -68,6 +69,7 @@ class Cluster(Faults):
             nodes: How many compute nodes.
             gpus_per_node: GPUs a node, 0 for none.
             accounting: With slurmdbd, or without as on many sites.
+            system: Run inside another Debian with another Slurm, a name in `roots.SYSTEMS`.
             min_job_age: Seconds until the controller forgets an ended job.
             slurm_conf: Lines for slurm.conf; each replaces ours of the same key.
             needs: Further paths that the ordinary users must be able to read.
@@ -77,7 +79,8 @@ class Cluster(Faults):
             ClusterUnavailable: The machine lacks something; the message says what.
             ClusterError: It should have run; the message holds the ends of the logs.
         """
-        requirements.check_machine(accounting)
+        requirements.check_machine(accounting, system)
+        root = None if system is None else str(roots.root_of(system, requirements.REPOSITORY))
         begin = time.monotonic()
         settings = Settings(
             nodes=nodes,
@@ -85,15 +88,19 @@ class Cluster(Faults):
             accounting=accounting,
             min_job_age=min_job_age,
             slurm_conf=tuple(slurm_conf),
-            needs=(*requirements.python_needs(), *map(str, needs)),
+            needs=(*requirements.python_needs(system), *map(str, needs)),
             path=(str(Path(sys.executable).parent),),
+            system=system,
+            root=root,
         )
         layout = _prepare(settings)
         child = _start_supervisor(layout, owner or os.getpid())
         _supervisors[child.pid] = child
         cluster = cls(layout.descriptor)
         try:
-            cluster.order("start", timeout=START_TIMEOUT)
+            answer = cluster.order("start", timeout=START_TIMEOUT)
+            if "missing" in answer:
+                raise ClusterUnavailable(answer["missing"])
             cluster.wait_until_idle()
             cluster._check_user()
         except BaseException as error:
@@ -172,6 +179,9 @@ def _prepare(settings: Settings) -> Layout:
         device = layout.devices / f"gpu{number}"
         os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 3))  # as /dev/null
         device.chmod(0o666)
+    if settings.root and pivot.FUSE.exists():
+        os.mknod(layout.fuse, stat.S_IFCHR | 0o666, pivot.FUSE.stat().st_rdev)
+        layout.fuse.chmod(0o666)
     for user in USERS:
         home = layout.home(user)
         home.mkdir(mode=0o755)

@@ -15,6 +15,7 @@ from tests.cluster.settings import (
 
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 NAME = "testcluster"
+DATABASE = "slurm_acct_db"
 
 
 def user_path(settings: Settings) -> str:
@@ -120,7 +121,7 @@ LogFile={layout.logs}/slurmdbd.log
 PidFile={layout.run}/slurmdbd.pid
 StorageType=accounting_storage/mysql
 StorageUser=root
-StorageLoc=slurm_acct_db
+StorageLoc={DATABASE}
 """
 
 
@@ -133,11 +134,12 @@ def prolog(layout: Layout) -> str:
 
 def write_config(layout: Layout, settings: Settings) -> None:
     """Write what lies in ``/etc/slurm`` on every node."""
-    # 22.05 reads its cgroup plugin even where nothing uses it, and knows no 'disabled' yet.
+    # Slurm reads its cgroup plugin even where nothing uses it; 22.05 knows no 'disabled' yet.
+    cgroup = "disabled" if settings.root else "cgroup/v1"
     texts = {
         "slurm.conf": slurm_conf(layout, settings),
         "gres.conf": gres_conf(layout, settings),
-        "cgroup.conf": "CgroupPlugin=cgroup/v1\n",
+        "cgroup.conf": f"CgroupPlugin={cgroup}\n",
         "prolog.sh": prolog(layout),
     }
     if settings.accounting:

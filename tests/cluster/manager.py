@@ -18,10 +18,10 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from tests.cluster import mounts, network, services
+from tests.cluster import mounts, network, pivot, services
 from tests.cluster.keeper import Keeper
 from tests.cluster.settings import LOGIN, UNSHARE, Layout, Settings, python_module, read_settings
-from tests.cluster.syscalls import children
+from tests.cluster.syscalls import children, outlive
 
 
 class Manager:
@@ -38,6 +38,8 @@ class Manager:
         """Start all daemons, side by side where they do not need each other."""
         socket.sethostname(LOGIN)
         mounts.cluster_view(self.layout, self.settings)
+        if self.settings.root and (fault := pivot.python_fault()):
+            return {"missing": f"this Python does not run in {self.settings.system}: {fault}"}
         network.make_switch()
         services.start_munge(self.keeper, self.layout)
         database = services.prepare_database(self.layout) if self.settings.accounting else None
@@ -164,7 +166,7 @@ def main() -> None:
     server.bind(str(layout.control))
     server.listen(16)
     os.umask(0o022)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    outlive(signal.SIGTERM)
     Manager(layout, read_settings(layout)).serve(server)
 
 

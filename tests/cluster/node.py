@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.cluster import mounts, network
 from tests.cluster.keeper import Keeper
 from tests.cluster.settings import Layout, read_settings
+from tests.cluster.syscalls import outlive
 
 
 def main() -> None:
@@ -33,7 +34,7 @@ def main() -> None:
     keeper = Keeper(layout.logs)
     # -b: registers at once as newly booted, so that the controller ends what ran here before.
     keeper.start(f"slurmd.{name}", ["slurmd", "-D", "-b", "-N", name])
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    outlive(signal.SIGTERM)
     while True:
         keeper.bury()
         time.sleep(0.2)

@@ -2,6 +2,9 @@
 
 * ``cluster``: shared by the whole run, with accounting. A test leaves it as it was.
 * ``cluster_bare``: the same without accounting.
+* ``cluster_trixie``, ``cluster_sid``: as ``cluster``, in another Debian with a newer Slurm; see
+  `roots`. ``cluster_newer`` is each of the two in turn.
+* ``sif``: a small image for the Apptainer of ``cluster_sid``; see `image`.
 * ``disturbed_cluster``: one test at a time, which may break anything; it is repaired afterwards.
 * ``user_dir``: a fresh folder in the ordinary user's home on the cluster that the test uses.
 
@@ -17,17 +20,22 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from tests.cluster.cluster import Cluster
+from tests.cluster.image import build_sif
+from tests.cluster.roots import SYSTEMS
 from tests.cluster.settings import ClusterUnavailable
 from tests.cluster.shared import SharedClusters
 
 REQUIRED = "HPC_LAUNCH_TEST_REQUIRE_CLUSTER"
 NOT_RUN = "no test cluster: "
-FIXTURES = ("disturbed_cluster", "cluster", "cluster_bare")
+FIXTURES = ("disturbed_cluster", "cluster", "cluster_bare", "cluster_trixie", "cluster_sid", "cluster_newer")
+IN_ROOTS = ("cluster_trixie", "cluster_sid", "cluster_newer")
+ROOT_TIMEOUT = 1200
+"""Seconds for a test that may be the first one, which has the root made."""
 
 _shared = pytest.StashKey[SharedClusters]()
 
@@ -64,6 +72,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         used = getattr(item, "fixturenames", ())
         if any(name in used for name in FIXTURES):
             item.add_marker("cluster")
+        if any(name in used for name in IN_ROOTS) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(ROOT_TIMEOUT))
         if "disturbed_cluster" in used:
             # Only with --dist loadgroup; without it a lock sees to it, and workers wait.
             item.add_marker(pytest.mark.xdist_group("disturbed_cluster"))
@@ -84,9 +94,13 @@ def _get(config: pytest.Config, name: str, **options: Any) -> Cluster:
     try:
         return config.stash[_shared].get(name, **options)
     except ClusterUnavailable as missing:
-        if os.environ.get(REQUIRED) == "1":
-            pytest.fail(f"{missing}, and {REQUIRED}=1 asks for it", pytrace=False)
-        pytest.skip(f"{NOT_RUN}{missing}")
+        _give_up(missing)
+
+
+def _give_up(missing: ClusterUnavailable) -> NoReturn:
+    if os.environ.get(REQUIRED) == "1":
+        pytest.fail(f"{missing}, and {REQUIRED}=1 asks for it", pytrace=False)
+    pytest.skip(f"{NOT_RUN}{missing}")
 
 
 @pytest.fixture(scope="session")
@@ -99,6 +113,38 @@ def cluster(pytestconfig: pytest.Config) -> Cluster:
 def cluster_bare(pytestconfig: pytest.Config) -> Cluster:
     """A cluster without accounting that all tests of the run share."""
     return _get(pytestconfig, "bare", accounting=False)
+
+
+@pytest.fixture(scope="session")
+def cluster_trixie(pytestconfig: pytest.Config) -> Cluster:
+    """A cluster with Slurm 24.11 that all tests of the run share."""
+    return _get(pytestconfig, "trixie", system="trixie")
+
+
+@pytest.fixture(scope="session")
+def cluster_sid(pytestconfig: pytest.Config) -> Cluster:
+    """A cluster with Slurm 26.05 or newer, and Apptainer, that all tests of the run share."""
+    return _get(pytestconfig, "sid", system="sid")
+
+
+@pytest.fixture(scope="session", params=sorted(SYSTEMS))
+def cluster_newer(request: pytest.FixtureRequest) -> Cluster:
+    """Each cluster with a newer Slurm in turn."""
+    cluster: Cluster = request.getfixturevalue(f"cluster_{request.param}")
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def sif(pytestconfig: pytest.Config, cluster_sid: Cluster) -> Path:
+    """A small image, made once for the run, in which this Python runs when it is bound into it."""
+    path = cluster_sid.scratch / "small.sif"
+    with pytestconfig.stash[_shared].locked("sif"):
+        if not path.exists():
+            try:
+                build_sif(cluster_sid, path)
+            except ClusterUnavailable as missing:
+                _give_up(missing)
+    return path
 
 
 @pytest.fixture

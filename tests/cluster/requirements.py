@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from tests.cluster.config import SYSTEM_PATH
@@ -31,27 +32,39 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 """The root of the checkout."""
 
 
-def check_machine(accounting: bool) -> None:
+TRIAL = "mount --make-rprivate / && mount -t tmpfs none /mnt && ip link add br0 type bridge"
+OVERLAY_TRIAL = (
+    "mkdir /mnt/lower /mnt/upper /mnt/work && "
+    "mount -t overlay overlay -o lowerdir=/mnt/lower,upperdir=/mnt/upper,workdir=/mnt/work /mnt/lower"
+)
+
+SYSTEM_FOLDERS = frozenset(Path(name) for name in "/ /bin /lib /lib64 /sbin /usr /usr/bin /usr/lib".split())
+"""What every root file system has of its own."""
+
+
+def check_machine(accounting: bool, system: str | None = None) -> None:
     """Raise ClusterUnavailable with a sentence if a cluster cannot run here."""
     if not sys.platform.startswith("linux"):
         raise ClusterUnavailable("a test cluster needs Linux")
     if os.geteuid() != 0:
         raise ClusterUnavailable("a test cluster needs root, to make namespaces and mounts")
     programs = {**PACKAGES, **(ACCOUNTING_PACKAGES if accounting else {})}
+    if system is not None:
+        # The daemons are that system's own; see `roots` for what making one needs.
+        programs = {name: package for name, package in PACKAGES.items() if name in ("unshare", "ip")}
     missing = {name: package for name, package in programs.items() if not _found(name)}
     if missing:
         packages = " ".join(sorted(set(missing.values())))
         names = ", ".join(missing)
         raise ClusterUnavailable(f"a test cluster needs {names} (Debian packages: {packages})")
-    _check_namespaces()
+    _check_namespaces(TRIAL if system is None else f"{TRIAL} && {OVERLAY_TRIAL}")
 
 
 def _found(program: str) -> bool:
     return shutil.which(program, path=SYSTEM_PATH) is not None
 
 
-def _check_namespaces() -> None:
-    trial = "mount --make-rprivate / && mount -t tmpfs none /mnt && ip link add br0 type bridge"
+def _check_namespaces(trial: str) -> None:
     done = subprocess.run(
         [*UNSHARE, "sh", "-c", trial],
         env={"PATH": SYSTEM_PATH},
@@ -65,11 +78,19 @@ def _check_namespaces() -> None:
         raise ClusterUnavailable(f"a test cluster needs namespaces, mounts and a bridge: {why}")
 
 
-def python_needs() -> tuple[str, ...]:
-    """Every folder that this Python and this checkout are made of, links followed."""
+def python_needs(system: str | None = None) -> tuple[str, ...]:
+    """Every folder that this Python and this checkout are made of, links followed.
+
+    For another system a Python in the system's own folders is named file by file.
+    """
     paths = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, str(REPOSITORY)]
     program = Path(sys.executable)
+    links = [sys.executable]
     while program.is_symlink():
         program = program.parent / program.readlink()
         paths.append(str(program.parent))
+        links.append(str(program))
+    if system is not None:
+        own = [path for path in paths if Path(path) not in SYSTEM_FOLDERS]
+        paths = [*own, *links, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
     return tuple(dict.fromkeys(paths))

@@ -29,6 +29,8 @@ FAST_DATABASE = [
     "--innodb-flush-method=nosync",
     "--innodb-doublewrite=0",
     "--innodb-lock-wait-timeout=900",
+    # On by default since MariaDB 11; slurmdbd then ends at the first two writers that meet.
+    "--loose-innodb-snapshot-isolation=OFF",
 ]
 
 
@@ -68,6 +70,9 @@ def start_munge(keeper: Keeper, layout: Layout) -> None:
 
 def start_database(keeper: Keeper, layout: Layout) -> None:
     """Start MariaDB on a prepared folder."""
+    # An empty folder is a database. slurmdbd would make it itself, after a connection that fails for
+    # want of it, and the client of MariaDB 11.8.9 then refuses every answer (error 5027, "=0 columns").
+    (layout.database / config.DATABASE).mkdir(exist_ok=True)
     command = ["mariadbd", "--no-defaults", f"--datadir={layout.database}", *FAST_DATABASE]
     command += ["--skip-networking", f"--socket={DATABASE_SOCKET}"]
     command += [f"--pid-file={layout.run}/mariadbd.pid"]

@@ -62,6 +62,8 @@ class Settings:
         slurm_conf: Further lines for ``slurm.conf``; each replaces our line of the same key.
         needs: Paths besides the Python environment that the user must be able to read.
         path: Folders put first into ``PATH`` of every user.
+        system: Another Debian release than this machine's, by its name in `roots.SYSTEMS`.
+        root: The root file system of that release.
     """
 
     nodes: int = 4
@@ -73,6 +75,8 @@ class Settings:
     slurm_conf: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
+    system: str | None = None
+    root: str | None = None
 
     @property
     def node_names(self) -> list[str]:
@@ -129,6 +133,11 @@ class Layout:
             self.scratch,
             self.faults,
         ]
+
+    @property
+    def fuse(self) -> Path:
+        """A ``/dev/fuse`` that every user may open; there only for clusters in another root."""
+        return self.devices / "fuse"
 
     @property
     def control(self) -> Path:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from tests.cluster.settings import UNSHARE, Layout, python_module
-from tests.cluster.syscalls import children, die_with_parent, start_time
+from tests.cluster.syscalls import children, die_with_parent, outlive, start_time
 
 
 def start_manager(layout: Layout) -> tuple[subprocess.Popen[bytes], int]:
@@ -62,8 +62,7 @@ def main() -> None:
     layout, owner = Layout(Path(sys.argv[1])), int(sys.argv[2])
     signal.signal(signal.SIGTERM, ask_to_end)
     # A Ctrl-C at the terminal is for the owner; its end is what counts.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    outlive(signal.SIGINT, signal.SIGHUP)
     holder = None
     manager = 0
     try:

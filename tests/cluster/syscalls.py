@@ -12,6 +12,7 @@ import signal
 from pathlib import Path
 
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
+MNT_DETACH = 2
 PR_SET_PDEATHSIG = 1
 
 NAMESPACES = ("mnt", "uts", "ipc", "net", "pid")
@@ -42,6 +43,11 @@ def bind(source: str, target: str) -> None:
     mount(source, target, "", MS_BIND | MS_REC)
 
 
+def detach(target: str) -> None:
+    """Take away what is mounted at `target` and below; what still uses it may go on."""
+    _check(_libc.umount2(target.encode(), MNT_DETACH), f"unmount {target}")
+
+
 def join_namespaces(process: int) -> None:
     """Move into all namespaces of a process; only children enter its pid namespace."""
     # All are opened first: after the first move /proc may show another pid namespace.
@@ -54,6 +60,15 @@ def join_namespaces(process: int) -> None:
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent dies."""
     _check(_libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0), "prctl")
+
+
+def outlive(*numbers: signal.Signals) -> None:
+    """Let signals do nothing here. Ignored ones would be ignored by every program started from here too.
+
+    slurmd 26.05 hands them on to the jobs: a job that never hears of SIGTERM is no job as users have it.
+    """
+    for number in numbers:
+        signal.signal(number, lambda _number, _frame: None)
 
 
 def children(process: int) -> list[int]:

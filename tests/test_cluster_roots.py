@@ -1,0 +1,221 @@
+"""The same cluster in other Debian releases: newer versions of Slurm, and a real Apptainer."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster, ClusterError, ClusterUnavailable, roots
+from tests.cluster.config import SYSTEM_PATH
+from tests.cluster.faults import wait_until
+from tests.cluster.image import python_binds
+from tests.cluster.requirements import REPOSITORY
+from tests.slurm.user import PROFILES, User
+from tests.test_cluster import assert_nothing_left
+
+SLURM = {"trixie": ((24, 11), (24, 12)), "sid": ((26, 5), (99, 0))}
+"""From which version of Slurm to below which; sid moves on."""
+
+SLEEP = "name: sleep\nlauncher: srun\ncommand: sleep 300\ntime: 10\n"
+
+
+@pytest.fixture
+def user(cluster_newer: Cluster, user_dir: Path) -> User:
+    return User(cluster_newer, user_dir)
+
+
+# -- the cluster ------------------------------------------------------------------------------
+
+
+def test_the_version_of_slurm(cluster_newer: Cluster) -> None:
+    low, below = SLURM[cluster_newer.settings.system or ""]
+    words = cluster_newer.run(["sinfo", "--version"], check=True).stdout
+    version = re.search(r"(\d+)\.(\d+)", words)
+    assert version is not None, words
+    assert low <= (int(version[1]), int(version[2])) < below
+
+
+def test_four_nodes_run_a_step_with_this_python(cluster_newer: Cluster) -> None:
+    program = "import os, socket, ssl, sqlite3, sys; print(socket.gethostname(), os.getuid(), sys.prefix)"
+    done = cluster_newer.run(["srun", "-N4", "python", "-c", program], check=True)
+    expected = [f"n{i} {cluster_newer.uid} {sys.prefix}" for i in (1, 2, 3, 4)]
+    assert sorted(done.stdout.splitlines()) == expected
+
+
+def test_gpus_are_handed_out(cluster_newer: Cluster) -> None:
+    variables = "echo $CUDA_VISIBLE_DEVICES $SLURM_GPUS_ON_NODE"
+    done = cluster_newer.run(["srun", "-N1", "--gpus-per-node=4", "bash", "-c", variables], check=True)
+    assert done.stdout.split() == ["0,1,2,3", "4"]
+
+
+def test_a_job_hears_every_signal(cluster_newer: Cluster) -> None:
+    ignored = cluster_newer.run(["srun", "grep", "SigIgn", "/proc/self/status"], check=True).stdout
+    assert int(ignored.split()[1], 16) == 0
+
+
+def test_a_node_dies_and_comes_back_and_nothing_is_left(cluster_trixie: Cluster) -> None:
+    # Asks for `cluster_trixie` only in order to be skipped where there can be none.
+    with Cluster.start(nodes=2, gpus_per_node=1, accounting=False, system="trixie") as own:
+        folder, manager, root = own.layout.root, own.manager, Path(own.settings.root or "")
+        own.kill_node("n2")
+        with pytest.raises(ClusterError):
+            own.node_exec("n2", ["true"])
+        own.revive_node("n2")
+        assert own.run(["srun", "-w", "n2", "hostname"], check=True).stdout == "n2\n"
+        own.run(["touch", "/usr/of-this-cluster"], user="root", check=True)
+        own.run(["sbatch", "--wrap", "sleep 300"], check=True)
+    assert_nothing_left(folder, manager)
+    assert root.is_dir()
+    assert not (root / "usr" / "of-this-cluster").exists()
+
+
+# -- hpc-launch on it -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Runs that take their time, begun side by side."""
+
+    user: User
+    held: str
+    cancelled: str
+    requeued: str
+
+
+@pytest.fixture(scope="module")
+def slow(cluster_newer: Cluster) -> Slow:
+    user = User(cluster_newer, cluster_newer.user_folder("slow-"))
+    text = (PROFILES / "testcluster.yaml").read_text().replace("name: testcluster", "name: requeueing")
+    user.job(text.replace("scheduler: slurm", "scheduler: {type: slurm, requeue: scheduler}"), "sites/requeueing.yaml")
+    body = '[ -n "$SLURM_RESTART_COUNT" ] || sleep 300'
+    job = f"name: again\nsite: requeueing\nlauncher: srun\ncommand: [sh, -c, '{body}']\n"
+    requeued = user.submit(job, "--site", "requeueing")
+    cancelled = user.submit(SLEEP)["run"]
+    held = user.submit(SLEEP + "sbatch: {hold: true}\n")["run"]
+    for run in (requeued["run"], cancelled):
+        user.until(run, "RUNNING", "STARTING")
+    assert user.cluster.run(["scontrol", "requeue", requeued["job_id"]]).returncode == 0
+    assert user.launch("cancel", cancelled).returncode == 0
+    return Slow(user, held, cancelled, requeued["run"])
+
+
+def test_a_held_job_is_stuck(slow: Slow) -> None:
+    status = slow.user.until(slow.held, "STUCK")
+    assert "release" in slow.user.launch("status", slow.held).stdout, status
+    assert slow.user.launch("cancel", slow.held).returncode == 0
+
+
+def test_a_cancelled_job(slow: Slow) -> None:
+    status = slow.user.until(slow.cancelled, "CANCELLED")
+    assert status["attempts"][0]["state"] == "CANCELLED"
+
+
+def test_a_job_that_ends_well(user: User) -> None:
+    command = "sh -c 'echo rank $RANK of $WORLD_SIZE'"
+    text = f"name: done\nlauncher: srun\nnodes: 2\nprocesses_per_node: 2\ncommand: {command}\n"
+    done = user.launch("submit", user.job(text), "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert user.status()["state"] == "COMPLETED"
+    log = user.launch("logs", "@last").stdout
+    for rank in range(4):
+        assert f"rank {rank} of 4" in log
+
+
+@pytest.mark.parametrize("code", [9, 200])
+def test_a_job_that_fails(user: User, code: int) -> None:
+    job = user.job(f"name: fails\nlauncher: srun\ncommand: sh -c 'exit {code}'\n")
+    done = user.launch("submit", job, "--wait")
+    assert done.returncode == 1, done.stdout + done.stderr
+    status = user.status()
+    assert status["state"] == "FAILED"
+    assert status["attempts"][0]["exit_code"] == code
+
+
+def test_a_refused_submission(user: User) -> None:
+    done = user.launch("submit", user.job(SLEEP + "sbatch: {partition: nowhere}\n"))
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "partition" in done.stderr
+
+
+def test_a_requeued_job_is_a_second_attempt(slow: Slow) -> None:
+    status = slow.user.until(slow.requeued, "COMPLETED", "FAILED", seconds=120)
+    assert status["state"] == "COMPLETED", status
+    assert [attempt["state"] for attempt in status["attempts"]][1:] == ["COMPLETED"], status
+    assert len({attempt["job_id"] for attempt in status["attempts"]}) == 1
+    job = status["job_id"]
+    words = ["sacct", "-n", "-X", "-P", "-D", "-j", job, "-o", "State,Restarts"]
+
+    def recorded() -> bool:
+        return slow.user.cluster.run(words).stdout.split() == ["REQUEUED|0", "COMPLETED|1"]
+
+    wait_until(recorded, 20, lambda: slow.user.cluster.run(words).stdout)
+
+
+# -- Apptainer --------------------------------------------------------------------------------
+
+
+def test_an_image_runs_on_two_nodes_as_the_ordinary_user(cluster_sid: Cluster, sif: Path, user_dir: Path) -> None:
+    program = (
+        "import os, socket, ssl, sys; print(socket.gethostname(), os.getuid(), os.environ['GIVEN'], os.getcwd(), "
+        "os.path.exists('/usr/bin/apptainer')); sys.exit(3)"
+    )
+    # By its full name: Apptainer gives the command a PATH of its own.
+    words = ["apptainer", "--silent", "exec", *python_binds(cluster_sid), str(sif), sys.executable, "-c", program]
+    done = cluster_sid.run(["srun", "-N2", *words], cwd=user_dir, env={"GIVEN": "a value"})
+    assert done.returncode == 3, done.stderr
+    expected = [f"{node} {cluster_sid.uid} a value {user_dir} False" for node in ("n1", "n2")]
+    assert sorted(done.stdout.splitlines()) == expected
+
+
+def test_an_image_gets_the_gpus_of_its_step(cluster_sid: Cluster, sif: Path) -> None:
+    words = ["apptainer", "--silent", "exec", "--nv", str(sif), "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
+    done = cluster_sid.run(["srun", "--gpus-per-node=2", *words], check=True)
+    assert done.stdout.strip() == "0,1"
+
+
+# -- making a root ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def debootstrap(cluster_trixie: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in that makes an empty root; asks for `cluster_trixie` only in order to be skipped with it."""
+    monkeypatch.setenv(roots.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setattr(roots, "mirror", lambda: "http://mirror.invalid/debian")
+    monkeypatch.setattr(roots, "SYSTEM_PATH", f"{tmp_path}:{SYSTEM_PATH}")
+    program = tmp_path / "debootstrap"
+    program.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\nsleep 0.2\nfor folder; do :; done\nmkdir "$4/usr"\n')
+    program.chmod(0o755)
+    return program
+
+
+def test_a_root_is_made_once(debootstrap: Path) -> None:
+    made: list[Path] = []
+    threads = [threading.Thread(target=lambda: made.append(roots.root_of("trixie", REPOSITORY))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made[0] == made[1] == roots.root_of("trixie", REPOSITORY)
+    assert [entry.name for entry in made[0].iterdir()] == ["usr"]
+    (call,) = (debootstrap.parent / "calls").read_text().splitlines()
+    assert "slurmctld" in call
+    assert call.endswith("http://mirror.invalid/debian")
+
+
+def test_a_root_that_cannot_be_made_is_said_and_leaves_nothing(debootstrap: Path) -> None:
+    debootstrap.write_text("#!/bin/sh\nmkdir $4/usr\necho 'E: Failed getting release file'\necho more\nexit 1\n")
+    with pytest.raises(ClusterUnavailable, match="debootstrap sid failed: Failed getting release file"):
+        roots.root_of("sid", REPOSITORY)
+    assert sorted(entry.name for entry in (debootstrap.parent / "cache").iterdir()) == [".gitignore", "sid.lock"]
+
+
+def test_a_missing_debootstrap_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(roots.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setattr(roots, "SYSTEM_PATH", str(tmp_path))
+    with pytest.raises(ClusterUnavailable, match="Debian package: debootstrap"):
+        roots.root_of("trixie", REPOSITORY)
