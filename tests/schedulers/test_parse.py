@@ -72,6 +72,18 @@ def test_the_newest_row_of_a_requeued_job_counts() -> None:
     assert job.steps == (("batch", "COMPLETED", "0:0"),)
 
 
+def test_the_highest_exit_code_of_an_earlier_start_is_not_believed() -> None:
+    head = "JobID|State|ExitCode|DerivedExitCode|Submit|Start|End|Restarts|JobName\n"
+    first = "7|REQUEUED|0:0|0:0|10|11|12|0|train\n7.0|CANCELLED|0:15||11|11|12||sh\n"
+    second = "7|COMPLETED|0:0|0:15|12|33|34|1|train\n"
+    (unknown,) = parse.sacct(head + first + second, 0)
+    assert unknown.derived_exit_code is None
+    (fine,) = parse.sacct(head + first + second + "7.0|COMPLETED|0:0||33|33|34||sh\n", 0)
+    assert (fine.derived_exit_code, fine.restarts) == (0, 1)
+    (failed,) = parse.sacct(head + first + second + "7.0|CANCELLED|0:15||33|33|34||sh\n", 0)
+    assert failed.derived_exit_code == 143
+
+
 def test_an_end_without_its_time_is_not_believed() -> None:
     assert parse.sacct(HEADER + "53|FAILED|0:0|0:0|100|100|Unknown|n1|None|nodbd\n", NOW) == []
 

@@ -114,8 +114,9 @@ def _sacct_record(
     if over and ended is None:
         return None
     code, signal = exit_and_signal(row.get("ExitCode", "")) if over else (None, None)
-    derived = exit_and_signal(row.get("DerivedExitCode", "")) if over else (None, None)
     restarts = number(row.get("Restarts"))
+    restarts = _restarts(rows) if restarts is None else restarts
+    own_steps = steps if row is rows[-1] else ()
     return JobRecord(
         job_id=job_id,
         state=state,
@@ -125,14 +126,27 @@ def _sacct_record(
         reason=word(row.get("Reason")),
         exit_code=None if code == 0 and state != "COMPLETED" else code,
         signal=signal,
-        derived_exit_code=128 + derived[1] if derived[1] else derived[0],
+        derived_exit_code=_derived(row, own_steps, restarts) if over else None,
         nodes=word(row.get("NodeList")),
         submitted=epoch(row.get("Submit", "")),
         started=epoch(row.get("Start", "")),
         ended=ended if over else None,
-        restarts=_restarts(rows) if restarts is None else restarts,
-        steps=steps if row is rows[-1] else (),
+        restarts=restarts,
+        steps=own_steps,
     )
+
+
+def _derived(row: dict[str, str], steps: tuple[tuple[str, str, str], ...], restarts: int) -> int | None:
+    """The highest exit code of the steps; None if it is not known whose.
+
+    After a requeue it may be that of a step of the start before, which the requeue killed (26.05: a job that
+    then completed has `0:15`). It is believed only if a step of this start failed too.
+    """
+    code, signal = exit_and_signal(row.get("DerivedExitCode", ""))
+    derived = 128 + signal if signal else code
+    if not derived or not restarts or any(exit_code != "0:0" for _, _, exit_code in steps):
+        return derived
+    return 0 if steps else None
 
 
 def _restarts(rows: list[dict[str, str]]) -> int:
@@ -150,7 +164,8 @@ def scontrol(text: str, as_of: float) -> list[JobRecord]:
         head = re.match(r"JobId=(\d+) (.*?)JobName=(.*?)(?: HetJobIdSet=\S+)? UserId=(\S+\(\d+\) .*)", line)
         if head is None:
             continue
-        fields = dict(re.findall(r"([A-Za-z/:]+)=(\S*)", f"{head[2]} UserId={head[4]}"))
+        # The first word of a key: later ones may stand in what a user wrote, as in SubmitLine.
+        fields = dict(reversed(re.findall(r"([A-Za-z/:]+)=(\S*)", f"{head[2]} UserId={head[4]}")))
         state = base_state(fields.get("JobState", ""))
         over = state in ENDED_STATES
         code, signal = exit_and_signal(fields.get("ExitCode", "")) if over else (None, None)

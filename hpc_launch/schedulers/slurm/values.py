@@ -34,7 +34,7 @@ def exit_and_signal(text: str) -> tuple[int | None, int | None]:
 
 
 def wait_status(text: str) -> tuple[int | None, int | None]:
-    """The same of squeue's `exit_code`: the raw status of wait(2) (22.05 to 24.11), or `1:0` should it be mended."""
+    """The same of squeue's `exit_code`: the raw status of wait(2) (22.05), or `1:0` (24.11 and newer)."""
     if ":" in text:
         return exit_and_signal(text)
     if not re.fullmatch(r"\d{1,5}", text.strip(), re.ASCII):
