@@ -28,13 +28,17 @@ def test_twice_in_one_allocation(user: User) -> None:
 
 def test_a_failure_comes_out(user: User) -> None:
     job = user.job("name: fails\nlauncher: srun\ncommand: sh -c 'exit 7'\n")
-    done = user.cluster.run(["salloc", "--cpus-per-task=2", "hpc-launch", "run", job], cwd=user.home, env=user.env, timeout=120)
+    done = user.cluster.run(
+        ["salloc", "--cpus-per-task=2", "hpc-launch", "run", job], cwd=user.home, env=user.env, timeout=120
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     assert user.status()["attempts"][0]["exit_code"] == 7
 
 
 def test_an_allocation_of_another_size(user: User) -> None:
-    done = user.cluster.run(["salloc", "--cpus-per-task=2", "hpc-launch", "run", user.job(JOB)], cwd=user.home, env=user.env, timeout=120)
+    done = user.cluster.run(
+        ["salloc", "--cpus-per-task=2", "hpc-launch", "run", user.job(JOB)], cwd=user.home, env=user.env, timeout=120
+    )
     assert done.returncode == 1
     assert "expected 2 nodes, got 1" in user.launch("logs", "@last").stdout
 
