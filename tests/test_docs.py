@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import io
 import json
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
-from unittest import mock
 
 import click
 import jsonschema  # type: ignore[import-untyped]
@@ -24,7 +22,6 @@ from msgspec.structs import fields
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding
-from hpc_launch.cli.boundary import run_guarded
 from hpc_launch.cli.main import VERBS, group
 from hpc_launch.drive.prepare import all_findings
 from hpc_launch.drive.secrets import find_secrets
@@ -437,14 +434,10 @@ def _printed_by(config: Config) -> list[str]:
     words = shlex.split(config.words)
     if config.file is not None:
         Path(words[-1]).write_text(config.file, encoding="utf-8")
-    output = io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", ["hpc-launch", "config", *words]),
-        contextlib.redirect_stdout(output),
-        contextlib.redirect_stderr(output),
-    ):
-        assert run_guarded(group) in {0, 3}
-    return output.getvalue().splitlines()
+    command = [Path(sys.executable).with_name("hpc-launch"), "config", *words]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode in {0, 3}, done.stdout
+    return done.stdout.splitlines()
 
 
 def _provoked(code: str, home: Path) -> Sequence[Finding]:
