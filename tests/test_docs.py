@@ -434,7 +434,7 @@ def _printed_by(config: Config) -> list[str]:
     words = shlex.split(config.words)
     if config.file is not None:
         Path(words[-1]).write_text(config.file, encoding="utf-8")
-    command = [Path(sys.executable).with_name("hpc-launch"), "config", *words]
+    command = [str(Path(sys.executable).with_name("hpc-launch")), "config", *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode in {0, 3}, done.stdout
     return done.stdout.splitlines()
