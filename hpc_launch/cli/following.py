@@ -11,13 +11,12 @@ from contextlib import closing
 
 import click
 
+from hpc_launch.cli.boundary import INTERRUPTED
 from hpc_launch.run.index import Entry, Index, user_index
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.model import RunStatus
 from hpc_launch.run.track import Tracker
 from hpc_launch.schedulers.api import Scheduler
-
-INTERRUPTED = 130
 
 SETTLED = frozenset({"COMPLETED", "CANCELLED", "STOPPED"})
 """States that no scheduler takes back; after a FAILED Slurm may requeue the job."""

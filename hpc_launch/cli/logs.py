@@ -68,7 +68,8 @@ def _follow(
     run: RunFolder, index: Index, printer: Printer, *, node: int | None, rank: int | None, number: int | None
 ) -> int:
     """Show output as it comes, from attempt to attempt where none was named, until no more will come."""
-    from hpc_launch.cli.following import INTERRUPTED, tracker_of
+    from hpc_launch.cli.boundary import INTERRUPTED
+    from hpc_launch.cli.following import tracker_of
     from hpc_launch.run.logs import follow
     from hpc_launch.view.words import come_back, one_line
 

@@ -24,7 +24,6 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
     hpc-launch resubmit tiny-gpt --set time=04:00:00 --wait
     """
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.cli.patience import Patience
     from hpc_launch.cli.submitted import after_submission
     from hpc_launch.cli.warn import warn
     from hpc_launch.drive.attempts import next_attempt
@@ -33,6 +32,7 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
     from hpc_launch.run.submit import submit_next
     from hpc_launch.schedulers.select import scheduler_for
     from hpc_launch.spec.hostlist import expand
+    from hpc_launch.view.terminal import patience
 
     for nodes in excluded:
         try:
@@ -43,6 +43,6 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
     folder = find_run(run, index)
     ready, prepared = next_attempt(folder, sets=sets, exclude=excluded)
     warn(ready.warnings)
-    with Patience("waiting for the scheduler to take the job"):
+    with patience("waiting for the scheduler to take the job"):
         submitted = submit_next(folder, prepared, scheduler_for(prepared.scheduler), index=index)
     return after_submission(submitted, wait=wait, as_json=as_json)

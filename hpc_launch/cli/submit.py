@@ -40,14 +40,14 @@ def command(
         return _dry_run(ready, as_json)
     if test_only:
         return _test_only(ready)
-    from hpc_launch.cli.patience import Patience
     from hpc_launch.drive.attempts import first_attempt
     from hpc_launch.run.index import user_index
     from hpc_launch.run.submit import submit_new
     from hpc_launch.schedulers.select import scheduler_for
+    from hpc_launch.view.terminal import patience
 
     prepared = first_attempt(ready, sets)
-    with Patience("waiting for the scheduler to take the job"):
+    with patience("waiting for the scheduler to take the job"):
         submitted = submit_new(prepared, scheduler_for(prepared.scheduler), index=user_index(os.environ))
     from hpc_launch.cli.submitted import after_submission
 
@@ -81,13 +81,13 @@ def _dry_run(ready: Ready, as_json: bool) -> int:
 def _test_only(ready: Ready) -> int:
     import tempfile
 
-    from hpc_launch.cli.patience import Patience
     from hpc_launch.schedulers.api import Submission
     from hpc_launch.schedulers.select import scheduler_for
+    from hpc_launch.view.terminal import patience
 
     with tempfile.TemporaryDirectory(prefix="hpc-launch-") as folder:
         submission = Submission(ready.script, Path(folder), ready.plan.name)
-        with Patience("waiting for the scheduler's estimate"):
+        with patience("waiting for the scheduler's estimate"):
             answer = scheduler_for(ready.plan.scheduler).test_only(submission)
     click.echo(answer)
     return 0

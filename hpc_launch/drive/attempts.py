@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import read_json
-from hpc_launch.drive.prepare import Ready, make_ready, secret_values
+from hpc_launch.drive.prepare import Ready, make_ready
 from hpc_launch.drive.record import resolved_yaml
+from hpc_launch.drive.secrets import find_secrets
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.model import Prepared
 
@@ -64,5 +66,5 @@ def _prepared(ready: Ready, sets: Sequence[str], exclude: Sequence[str], schedul
         plan=data,
         options=(f"--exclude={','.join(exclude)}",) if exclude else (),
         overrides=overrides,
-        secrets=secret_values(plan),
+        secrets=find_secrets(plan.secrets, os.environ),
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -48,10 +47,3 @@ def all_findings(job_file: Path, *, site: str | None = None, sets: Sequence[str]
         return list(make_ready(job_file, site=site, sets=sets).warnings)
     except Refused as refused:
         return list(refused.findings)
-
-
-def secret_values(plan: LaunchPlan, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The values of the job's secrets, for the submission's environment alone. Raises Refused for one not found."""
-    from hpc_launch.drive.secrets import find_secrets
-
-    return find_secrets(plan.secrets, environment)

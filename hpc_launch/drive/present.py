@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from hpc_launch.base.findings import Finding
-from hpc_launch.plan.container import FILES
+from hpc_launch.plan.container import FILES, chosen
 from hpc_launch.plan.words import Words
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.spec.job import Container
@@ -46,13 +46,10 @@ def check_files(resolved: Resolved, findings: list[Finding]) -> None:
 
 def _check_container(words: Words, container: Container, missing: Missing) -> None:
     """The image, where it is a file, and the folders that are to be seen inside."""
-    site = words.resolved.site.containers
-    runtime = container.runtime or site.runtime
-    named = site.images.get(container.image)
-    image = words.static(named.path if named else container.image, ("container", "image"))
-    if runtime in FILES and "://" not in image and not os.path.exists(words.absolute(image)):
-        known = ", ".join(site.images) or "none"
-        missing(("container", "image"), "the image", words.absolute(image), f"the site's own images: {known}")
+    runtime, image = chosen(words, container)
+    if runtime in FILES and "://" not in image and not os.path.exists(image):
+        known = ", ".join(words.resolved.site.containers.images) or "none"
+        missing(("container", "image"), "the image", image, f"the site's own images: {known}")
     for index, bind in enumerate(container.binds):
         path: KeyPath = ("container", "binds", index)
         source = words.absolute(words.static(bind, path).partition(":")[0])

@@ -8,7 +8,10 @@ from typing import Literal
 from hpc_launch.plan.shape import Shape
 from hpc_launch.plan.types import ContainerPlan, Variable
 from hpc_launch.plan.words import Words
+from hpc_launch.spec.job import Container
 from hpc_launch.spec.text import Text, Var
+
+Runtime = Literal["apptainer", "singularity", "pyxis", "edf", "podman-hpc", "shifter", "charliecloud", "none"]
 
 FILES = frozenset({"apptainer", "singularity", "charliecloud"})
 """Runtimes whose images are files or folders; what the others call an image is looked up by them."""
@@ -22,20 +25,16 @@ def container(words: Words, form: Shape, workdir: str, variables: Sequence[Varia
     asked, site = words.resolved.job.container, words.resolved.site
     if asked is None:
         return None
-    runtime = asked.runtime or site.containers.runtime
+    runtime, image = chosen(words, asked)
     if runtime == "none":
         words.fault("HL430", f"site {site.name} runs no containers", ("container",), "use `environment:`")
         return None
     if runtime in STEPS and site.scheduler.type == "local":
         words.fault("HL430", f"{runtime} is a part of Slurm's srun", ("container", "runtime"), "use `apptainer` here")
-    named = site.containers.images.get(asked.image)
-    image = words.static(named.path if named else asked.image, ("container", "image"))
     if "://" in image and runtime in FILES:
         message = f"{image} would be fetched by every node at once"
         hint = "build a file from it once, such as `apptainer build FILE.sif URI`, and name that"
         words.fault("HL431", message, ("container", "image"), hint)
-    elif runtime in FILES:
-        image = words.absolute(image)
     return ContainerPlan(
         runtime=runtime,
         image=image,
@@ -49,8 +48,16 @@ def container(words: Words, form: Shape, workdir: str, variables: Sequence[Varia
             *(variable.name for variable in variables if variable.value is not None),
             *words.resolved.job.secrets,
         ),
-        origin=words.resolved.origin("container"),
     )
+
+
+def chosen(words: Words, asked: Container) -> tuple[Runtime, str]:
+    """The runtime, and the image that is meant: by the site's name for it, and in full where it is a file."""
+    site = words.resolved.site.containers
+    runtime = asked.runtime or site.runtime
+    named = site.images.get(asked.image)
+    image = words.static(named.path if named else asked.image, ("container", "image"))
+    return runtime, words.absolute(image) if runtime in FILES and "://" not in image else image
 
 
 def _binds(words: Words, workdir: str) -> tuple[Text, ...]:

@@ -16,7 +16,7 @@ Line = tuple[Text, ...]
 
 def program(words: Words) -> Program | None:
     """The program, or None with a finding where the job names none or several."""
-    job, resolved = words.resolved.job, words.resolved
+    job = words.resolved.job
     named = [key for key in ("script", "module", "command") if getattr(job, key) is not None]
     if len(named) != 1:
         if not named:
@@ -26,7 +26,6 @@ def program(words: Words) -> Program | None:
             words.fault("HL202", f"{both} both say what to run", (named[1],), "keep one of them")
         return None
     kind = named[0]
-    origin = resolved.origin(kind)
     lines = tuple(_argument_lines(words))
     first: tuple[Text, ...]
     if job.script is not None:
@@ -38,9 +37,7 @@ def program(words: Words) -> Program | None:
     return Program(
         kind=kind,  # type: ignore[arg-type]
         words=first,
-        origin=origin,
         argument_lines=lines,
-        arguments_origin=resolved.origin("args"),
     )
 
 

@@ -45,10 +45,8 @@ class Program(Struct, frozen=True):
 
     kind: Literal["script", "module", "command"]
     words: tuple[Text, ...]
-    origin: Origin
     argument_lines: tuple[tuple[Text, ...], ...]
     """The arguments as they stand on the lines of the script: an option with its values on one."""
-    arguments_origin: Origin
 
 
 class ContainerPlan(Struct, frozen=True):
@@ -65,7 +63,6 @@ class ContainerPlan(Struct, frozen=True):
     options: tuple[str, ...]
     variables: tuple[str, ...]
     """Names that must have the job's value inside, whatever the image says."""
-    origin: Origin
 
 
 class LaunchPlan(Struct, frozen=True):

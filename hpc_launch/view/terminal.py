@@ -16,6 +16,9 @@ import click
 PATIENCE_S = 2.0
 """After so long without an answer a person is told what is being waited for."""
 
+AGAIN_S = 5.0
+"""And again each time so much later: nothing is silent for longer."""
+
 STATE_COLOURS = {
     "COMPLETED": "green",
     "RUNNING": "cyan",
@@ -72,11 +75,20 @@ def write_lines(lines: list[str], stream: TextIO | None = None) -> None:
 
 @contextmanager
 def patience(what: str) -> Iterator[None]:
-    """Say on stderr that `what` is going on, if it still is after PATIENCE_S seconds."""
-    timer = threading.Timer(PATIENCE_S, lambda: click.echo(f"{what} …", err=True))
-    timer.daemon = True
-    timer.start()
+    """Say on stderr that `what` is going on, if it still is after PATIENCE_S seconds, and again every AGAIN_S."""
+    done = threading.Event()
+
+    def speak() -> None:
+        waited, pause = 0.0, PATIENCE_S
+        while not done.wait(pause):
+            waited += pause
+            click.echo(f"{what} … ({waited:.0f} s)", err=True)
+            pause = AGAIN_S
+
+    thread = threading.Thread(target=speak, daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        timer.cancel()
+        done.set()
+        thread.join()
