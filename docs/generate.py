@@ -17,9 +17,10 @@ from hpc_launch.base import errors
 from hpc_launch.cli import boundary
 from hpc_launch.cli.main import VERBS, group
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.spec.job import JobSpec, Scalar
+from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.json_schema import json_schema
 from hpc_launch.spec.units import DURATION_FORMS, MEMORY_FORMS, TIME_FORMS
+from hpc_launch.spec.values import Scalar
 
 HERE = Path(__file__).parent
 MADE = "<!-- Made by docs/generate.py from {source}. Change that, then run `make docs`. -->"

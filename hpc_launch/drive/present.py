@@ -9,7 +9,7 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.plan.container import FILES, chosen
 from hpc_launch.plan.words import Words
 from hpc_launch.sites.resolved import Resolved
-from hpc_launch.spec.job import Container
+from hpc_launch.spec.container import Container
 from hpc_launch.spec.merge import Path as KeyPath
 
 Missing = Callable[[KeyPath, str, str, str], None]

@@ -8,7 +8,7 @@ from typing import Literal
 from hpc_launch.plan.shape import Shape
 from hpc_launch.plan.types import ContainerPlan, Variable
 from hpc_launch.plan.words import Words
-from hpc_launch.spec.job import Container
+from hpc_launch.spec.container import Container
 from hpc_launch.spec.text import Text, Var
 
 Runtime = Literal["apptainer", "singularity", "pyxis", "edf", "podman-hpc", "shifter", "charliecloud", "none"]

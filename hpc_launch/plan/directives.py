@@ -7,9 +7,9 @@ import re
 from hpc_launch.plan.draft import Draft
 from hpc_launch.plan.shape import Shape
 from hpc_launch.plan.types import Directive
-from hpc_launch.spec.job import Scalar
 from hpc_launch.spec.origin import Origin, rule
 from hpc_launch.spec.units import format_memory, format_time
+from hpc_launch.spec.values import Scalar
 
 _OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")
 _REFUSED_IN_VALUE = re.compile(r"[^\x20-\x7e]|[\"'\\`#]")

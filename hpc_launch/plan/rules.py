@@ -6,7 +6,7 @@ import re
 
 from hpc_launch.plan.draft import Draft
 from hpc_launch.plan.shape import Shape
-from hpc_launch.sites.profile import LimitRow
+from hpc_launch.sites.queues import LimitRow
 from hpc_launch.spec.units import format_time
 
 MOST_LOCAL_PROCESSES = 256

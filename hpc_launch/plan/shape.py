@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from hpc_launch.plan.draft import Draft
-from hpc_launch.sites.profile import NodeClass, Queue
+from hpc_launch.sites.nodes import NodeClass
+from hpc_launch.sites.queues import Queue
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.spec.origin import Origin, rule
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from hpc_launch.sites.profile import Image, SiteProfile
-from hpc_launch.spec.job import Environment
+from hpc_launch.sites.containers import Image
+from hpc_launch.sites.profile import SiteProfile
+from hpc_launch.spec.software import Environment
 
 
 def counted(site: SiteProfile, nodes: int) -> SiteProfile:

@@ -1,0 +1,50 @@
+"""`launcher:` of a job file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+
+class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the processes of the training are started."""
+
+    name: Annotated[
+        Literal["torchrun", "deepspeed", "srun"],
+        Meta(
+            description="`torchrun` and `deepspeed` are started once a node and start the processes there; `srun` "
+            "starts each process itself, with RANK, LOCAL_RANK and WORLD_SIZE set."
+        ),
+    ]
+    options: Annotated[
+        list[str],
+        Meta(
+            description="More options for the launcher itself, as it spells them, each a list item.",
+            examples=[["--log-line-prefix-template=x"]],
+        ),
+    ] = []
+    rendezvous: Annotated[
+        Literal["static", "c10d"] | None,
+        Meta(
+            description="torchrun: how its agents meet. `static` (the default) keeps the order of the nodes; `c10d` "
+            "can start the processes again and go on with fewer nodes, and is the default where the job asks for that."
+        ),
+    ] = None
+    max_restarts: Annotated[
+        int | None,
+        Meta(
+            description="torchrun: how often the processes are started again inside the job. 0 if left out, 3 for an "
+            "elastic run; needs `c10d`.",
+            ge=0,
+        ),
+    ] = None
+    numa_binding: Annotated[
+        Literal["node", "socket", "exclusive", "core-complex"] | None,
+        Meta(description="torchrun 2.9 and later: which CPUs each process is bound to. Needs `numactl` on the nodes."),
+    ] = None
+
+    @classmethod
+    def __short_forms__(cls, value: object) -> dict[str, object] | None:
+        """`launcher: torchrun`."""
+        return {"name": value} if isinstance(value, str) else None

@@ -1,0 +1,14 @@
+"""The small types that the classes of the job file and the site profile share: a unit is read by `spec.units`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+Seconds = Annotated[int, Meta(extra={"unit": "time"})]
+Duration = Annotated[int, Meta(extra={"unit": "duration"})]
+Mebibytes = Annotated[int, Meta(extra={"unit": "memory"})]
+Scalar = str | int | float | bool | None
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
