@@ -5,7 +5,8 @@
 # other test runs, so this script never fails: it explains. SYSTEM_PACKAGES=no keeps it from installing.
 set -euo pipefail
 
-wanted=(slurmctld slurmd slurmdbd slurm-client munge mariadb-server iproute2 debootstrap)
+wanted=(slurmctld slurmd slurmdbd slurm-client munge mariadb-server iproute2 debootstrap
+    openssh-server openssh-client pdsh openmpi-bin mpich)
 
 skip() {
     echo "Not installing system packages: $1."

@@ -13,10 +13,12 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from hpc_launch import __version__
 from hpc_launch.base.resources import shipped
 from hpc_launch.base.state import cache_folder, make_private
+from hpc_launch.images.api import Wrapped
 from hpc_launch.images.select import wrapped
+from hpc_launch.launch.steps import step_of
 from hpc_launch.plan.types import LaunchPlan
 from hpc_launch.spec.origin import Origin
-from hpc_launch.spec.text import Text, Var, quote, visible
+from hpc_launch.spec.text import Text, Var, here_document, quote, visible
 
 _COMMENT_COLUMN = 60
 
@@ -25,7 +27,7 @@ def render(plan: LaunchPlan) -> str:
     """The whole script. A name that a template misspells is an error, never an empty text (StrictUndefined)."""
     local = plan.scheduler == "local"
     container = wrapped(plan.container)
-    tasks = plan.processes_per_node if plan.launcher == "srun" else 1
+    step = step_of(plan)
     return (
         _environment()
         .get_template("job.sh.j2")
@@ -33,13 +35,18 @@ def render(plan: LaunchPlan) -> str:
             plan=plan,
             version=__version__,
             by_hand="bash FILE" if local else "sbatch FILE",
-            node_rank="$HPC_LAUNCH_NODE" if local else "$SLURM_NODEID",
-            node_address="127.0.0.1" if local else f"${{SLURMD_NODENAME}}{plan.master_suffix}",
-            cpus_per_task=max(plan.cpus_per_node // tasks, 1) if plan.cpus_per_node else None,
-            tasks_per_node=tasks,
+            node_rank=step.node_rank,
+            node_address=step.node_address,
+            node_functions=step.functions,
+            notes=step.notes,
+            grace=step.grace,
+            cpus_per_task=max(plan.cpus_per_node // step.tasks_per_node, 1) if plan.cpus_per_node else None,
+            tasks_per_node=step.tasks_per_node,
             local_gpus=_local_gpus(plan),
             container=container,
-            into_container="".join(f"{' '.join(map(quote, line))} \\\n        " for line in container.before),
+            inside_ranks=plan.around.rank_variables if plan.launcher == "srun" else (),
+            torchrun_ranks=plan.around.rank_variables if plan.launcher == "torchrun" else (),
+            into_container="".join(f"{words} \\\n        " for words in _before(plan, container)),
         )
     )
 
@@ -57,7 +64,9 @@ def _environment() -> ImmutableSandboxedEnvironment:
         comment_end_string="#>",
         autoescape=False,
     )
-    environment.filters.update(q=quote, show=_show, aligned=_aligned, origin=_origin)
+    environment.filters.update(
+        q=quote, show=_show, aligned=_aligned, oneline=visible, origin=_origin, starred=_starred, here=_here
+    )
     return environment
 
 
@@ -91,6 +100,31 @@ def _origin(origin: Origin) -> str:
 def _aligned(line: str, origin: Origin) -> str:
     """A line with its origin as a comment, in a column of its own where the line is short enough."""
     return f"{line:<{_COMMENT_COLUMN}} # {_origin(origin)}"
+
+
+def _here(text: Text, command: str) -> str:
+    """A command line with a here-document; `<<` in it stands for that, and the rest of the line follows."""
+    word, _, lines = here_document(text).partition("\n")
+    return f"{command.replace('<<', '<<' + word)}\n{lines}"
+
+
+def _starred(name: str) -> str:
+    """A file name for bash in which `*` alone has a meaning."""
+    return "*".join(quote(part) if part else "" for part in name.split("*"))
+
+
+_HOOKS = """/bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"'"""
+"""An image may have a PYTHONPATH of its own, which only a shell inside can add to."""
+
+
+def _before(plan: LaunchPlan, container: Wrapped) -> list[str]:
+    """What stands before the launcher on a node, line by line."""
+    guard = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/guard.sh"'] if plan.continuation.guarded else []
+    watch = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh"'] if plan.watch is not None else []
+    image = [" ".join(map(quote, line)) for line in container.before]
+    ranks = plan.launcher == "srun" and plan.around.rank_variables
+    within = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/within.sh"'] if plan.around.inside or ranks else []
+    return [*guard, *watch, *image, *([_HOOKS] if plan.container is not None else []), *within]
 
 
 def _local_gpus(plan: LaunchPlan) -> str:

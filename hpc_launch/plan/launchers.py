@@ -25,11 +25,11 @@ def launcher(draft: Draft) -> LauncherPlan:
     """The launcher's settings, with a finding for each that it cannot do."""
     job = draft.resolved.job
     asked = job.launcher
+    if asked.name != "deepspeed":
+        _belongs(draft, "multinode", "deepspeed")
     if asked.name != "torchrun":
         for key in ("rendezvous", "max_restarts", "numa_binding"):
-            if getattr(asked, key) is not None:
-                message = f"`{key}` is an option of torchrun, not of {asked.name}"
-                draft.fault("HL421", message, ("launcher", key), "take it out, or use `name: torchrun`")
+            _belongs(draft, key, "torchrun")
         if job.elastic:
             message = f"{asked.name} cannot go on with fewer nodes"
             draft.fault("HL422", message, ("nodes",), "give one number of nodes, or use `launcher: torchrun`")
@@ -45,6 +45,13 @@ def launcher(draft: Draft) -> LauncherPlan:
         max_restarts=restarts,
         options=(*_numa(draft), *asked.options),
     )
+
+
+def _belongs(draft: Draft, key: str, owner: str) -> None:
+    asked = draft.resolved.job.launcher
+    if getattr(asked, key) is not None:
+        message = f"`{key}` is an option of {owner}, not of {asked.name}"
+        draft.fault("HL421", message, ("launcher", key), f"take it out, or use `name: {owner}`")
 
 
 def _numa(draft: Draft) -> tuple[str, ...]:

@@ -11,10 +11,12 @@ class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the processes of the training are started."""
 
     name: Annotated[
-        Literal["torchrun", "deepspeed", "srun"],
+        Literal["torchrun", "deepspeed", "srun", "none"],
         Meta(
             description="`torchrun` and `deepspeed` are started once a node and start the processes there; `srun` "
-            "starts each process itself, with RANK, LOCAL_RANK and WORLD_SIZE set."
+            "starts each process itself, with RANK, LOCAL_RANK and WORLD_SIZE set. With `none` the program is "
+            "started once, on the first node, and starts its processes itself, by srun or over ssh; the nodes are in "
+            "`${attempt.dir}/hostfile`."
         ),
     ]
     options: Annotated[
@@ -37,6 +39,13 @@ class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             description="torchrun: how often the processes are started again inside the job. 0 if left out, 3 for an "
             "elastic run; needs `c10d`.",
             ge=0,
+        ),
+    ] = None
+    multinode: Annotated[
+        Literal["no_ssh", "pdsh"] | None,
+        Meta(
+            description="deepspeed: `no_ssh` has the site's step start it on every node; `pdsh` starts it once, and it "
+            "starts the nodes itself over ssh, from a hostfile. The site's choice if left out."
         ),
     ] = None
     numa_binding: Annotated[

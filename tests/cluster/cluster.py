@@ -62,6 +62,8 @@ class Cluster(Faults):
         slurm_conf: Sequence[str] = (),
         needs: Sequence[Path] = (),
         owner: int | None = None,
+        cgroups: bool = False,
+        small_mb: int = 0,
     ) -> Cluster:
         """Start a cluster and wait until every node is idle.
 
@@ -74,12 +76,16 @@ class Cluster(Faults):
             slurm_conf: Lines for slurm.conf; each replaces ours of the same key.
             needs: Further paths that the ordinary users must be able to read.
             owner: The process with which the cluster ends at the latest; the caller by default.
+            cgroups: Track and limit by the machine's own cgroups (v1), as sites do; one node only.
+            small_mb: Size of `small`, a storage of its own that can be full or read-only; 0 for none.
 
         Raises:
             ClusterUnavailable: The machine lacks something; the message says what.
             ClusterError: It should have run; the message holds the ends of the logs.
         """
         requirements.check_machine(accounting, system)
+        if cgroups:
+            requirements.check_cgroups(nodes)
         root = None if system is None else str(roots.root_of(system, requirements.REPOSITORY))
         begin = time.monotonic()
         settings = Settings(
@@ -92,6 +98,8 @@ class Cluster(Faults):
             path=(str(Path(sys.executable).parent),),
             system=system,
             root=root,
+            cgroups=cgroups,
+            small_mb=small_mb,
         )
         layout = _prepare(settings)
         child = _start_supervisor(layout, owner or os.getpid())

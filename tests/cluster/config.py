@@ -16,6 +16,7 @@ from tests.cluster.settings import (
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 NAME = "testcluster"
 DATABASE = "slurm_acct_db"
+CGROUPS = "/sys/fs/cgroup"
 
 
 def user_path(settings: Settings) -> str:
@@ -43,9 +44,9 @@ def slurm_conf(layout: Layout, settings: Settings) -> str:
         f"SlurmdLogFile={layout.logs}/slurmd.%n.log",
         "SlurmctldDebug=verbose",
         "SlurmdDebug=verbose",
-        # No cgroups: they are the machine's, and one machine holds many nodes.
-        "ProctrackType=proctrack/linuxproc",
-        "TaskPlugin=task/none",
+        # Without cgroups, if not asked for: they are the machine's, and one machine holds many nodes.
+        f"ProctrackType=proctrack/{'cgroup' if settings.cgroups else 'linuxproc'}",
+        f"TaskPlugin=task/{'cgroup' if settings.cgroups else 'none'}",
         "JobAcctGatherType=jobacct_gather/linux",
         "JobAcctGatherFrequency=5",
         "SelectType=select/cons_tres",
@@ -132,6 +133,11 @@ def prolog(layout: Layout) -> str:
 """
 
 
+def _limits() -> str:
+    """What Slurm limits by cgroups: memory. One such cluster at a time: Slurm 22.05 gives its groups a fixed name."""
+    return f"CgroupMountpoint={CGROUPS}\nConstrainRAMSpace=yes\n"
+
+
 def write_config(layout: Layout, settings: Settings) -> None:
     """Write what lies in ``/etc/slurm`` on every node."""
     # Slurm reads its cgroup plugin even where nothing uses it; 22.05 knows no 'disabled' yet.
@@ -139,7 +145,7 @@ def write_config(layout: Layout, settings: Settings) -> None:
     texts = {
         "slurm.conf": slurm_conf(layout, settings),
         "gres.conf": gres_conf(layout, settings),
-        "cgroup.conf": f"CgroupPlugin={cgroup}\n",
+        "cgroup.conf": f"CgroupPlugin={cgroup}\n" + (_limits() if settings.cgroups else ""),
         "prolog.sh": prolog(layout),
     }
     if settings.accounting:

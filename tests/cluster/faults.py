@@ -38,6 +38,14 @@ class Faults(Commands):
         """Undo `cut`."""
         self.order("mend", node=node)
 
+    def kill_slurmd(self, node: str) -> None:
+        """Kill the slurmd of a node with SIGKILL: its jobs run on, and nobody speaks for it."""
+        self.order("kill_slurmd", node=node)
+
+    def remount_small(self, options: str) -> None:
+        """Change the storage `Layout.small`: `ro`, `rw`, `size=1m`."""
+        self.order("remount_small", options=options)
+
     def fail_prolog(self, node: str) -> None:
         """Let no job start on a node: Slurm drains it and holds the job."""
         self._prolog_fault(node).touch()

@@ -109,6 +109,19 @@ class Manager:
         network.mend(node)
         return {}
 
+    def remount_small(self, options: str) -> dict[str, Any]:
+        """Change the storage `small` for all nodes, which share it."""
+        subprocess.run(["mount", "-o", f"remount,{options}", str(self.layout.small)], check=True)
+        return {}
+
+    def kill_slurmd(self, node: str) -> dict[str, Any]:
+        """Kill the daemon of a node; its steps, and all else there, live on."""
+        for process in children(self.nodes[node]):
+            if Path(f"/proc/{process}/comm").read_text().strip() == "slurmd":
+                os.kill(process, signal.SIGKILL)
+                return {}
+        raise RuntimeError(f"no slurmd on {node}")
+
     def signal_daemon(self, daemon: str, number: int) -> dict[str, Any]:
         """Send a signal to a daemon of the login node."""
         self.keeper.send(daemon, number)

@@ -40,7 +40,9 @@ def cluster_view(layout: Layout, settings: Settings) -> None:
     for folder in ("/run/munge", "/run/mysqld", "/run/slurm", "/run/sshd"):
         Path(folder).mkdir(mode=0o755, parents=True, exist_ok=True)
     Path("/run/mariadbd").symlink_to("mysqld")  # newer clients of MariaDB look there
-    _own_network_folder()
+    _own_network_folder(settings)
+    if settings.small_mb:
+        mount("tmpfs", str(layout.small), "tmpfs", options=f"mode=1777,size={settings.small_mb}m")
 
 
 def node_view(layout: Layout, settings: Settings) -> None:
@@ -48,7 +50,7 @@ def node_view(layout: Layout, settings: Settings) -> None:
     make_mounts_private()
     mount("proc", "/proc", "proc")
     _own_temporary_folders(needed_paths(layout, settings))
-    _own_network_folder()
+    _own_network_folder(settings)
 
 
 def _own_temporary_folders(needs: list[Path]) -> None:
@@ -59,9 +61,13 @@ def _own_temporary_folders(needs: list[Path]) -> None:
             cover(folder, needs, mode=0o1777)
 
 
-def _own_network_folder() -> None:
+def _own_network_folder(settings: Settings) -> None:
     # /sys/class/net shows the network namespace in which /sys was mounted. The new /sys also
-    # hides the machine's cgroups: no daemon of ours may write there.
+    # hides the machine's cgroups: no daemon of ours may write there, unless it was asked for.
+    handle = os.open(config.CGROUPS, os.O_PATH) if settings.cgroups else None
     mount("sysfs", "/sys", "sysfs")
-    if Path("/sys/fs/cgroup").is_dir():
-        mount("tmpfs", "/sys/fs/cgroup", "tmpfs", options="mode=755")
+    if handle is not None:
+        bind(f"/proc/self/fd/{handle}", config.CGROUPS)
+        os.close(handle)
+    elif Path(config.CGROUPS).is_dir():
+        mount("tmpfs", config.CGROUPS, "tmpfs", options="mode=755")

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from tests.cluster.config import SYSTEM_PATH
+from tests.cluster.config import CGROUPS, SYSTEM_PATH
 from tests.cluster.settings import UNSHARE, ClusterUnavailable
 
 PACKAGES = {
@@ -58,6 +58,15 @@ def check_machine(accounting: bool, system: str | None = None) -> None:
         names = ", ".join(missing)
         raise ClusterUnavailable(f"a test cluster needs {names} (Debian packages: {packages})")
     _check_namespaces(TRIAL if system is None else f"{TRIAL} && {OVERLAY_TRIAL}")
+
+
+def check_cgroups(nodes: int) -> None:
+    """Raise ClusterUnavailable with a sentence if Slurm cannot use the machine's cgroups."""
+    if nodes > 1:
+        raise ClusterUnavailable("with the machine's cgroups a test cluster has one node: Slurm names them by the host")
+    missing = [name for name in ("freezer", "memory", "cpuset", "cpuacct") if not Path(CGROUPS, name).is_dir()]
+    if missing:
+        raise ClusterUnavailable(f"no cgroup (v1) controllers: {', '.join(missing)}")
 
 
 def _found(program: str) -> bool:

@@ -64,6 +64,8 @@ class Settings:
         path: Folders put first into ``PATH`` of every user.
         system: Another Debian release than this machine's, by its name in `roots.SYSTEMS`.
         root: The root file system of that release.
+        cgroups: Slurm tracks and limits by the machine's own cgroups (v1), as sites do; one node only.
+        small_mb: Size of `Layout.small`, a storage of its own that all nodes share; 0 for none.
     """
 
     nodes: int = 4
@@ -77,6 +79,8 @@ class Settings:
     path: tuple[str, ...] = ()
     system: str | None = None
     root: str | None = None
+    cgroups: bool = False
+    small_mb: int = 0
 
     @property
     def node_names(self) -> list[str]:
@@ -102,6 +106,7 @@ class Layout:
     homes: Path = field(init=False)
     scratch: Path = field(init=False)
     faults: Path = field(init=False)
+    small: Path = field(init=False)
 
     def __post_init__(self) -> None:
         """Derive the folders from the root."""
@@ -115,6 +120,7 @@ class Layout:
             "homes": "home",
             "scratch": "scratch",
             "faults": "faults",
+            "small": "small",
         }
         for name, place in places.items():
             object.__setattr__(self, name, self.root / place)
@@ -132,6 +138,7 @@ class Layout:
             self.homes,
             self.scratch,
             self.faults,
+            self.small,
         ]
 
     @property

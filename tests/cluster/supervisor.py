@@ -15,10 +15,12 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from tests.cluster.settings import UNSHARE, Layout, python_module
+from tests.cluster.config import CGROUPS
+from tests.cluster.settings import UNSHARE, Layout, python_module, read_settings
 from tests.cluster.syscalls import children, die_with_parent, outlive, start_time
 
 
@@ -52,6 +54,16 @@ def describe(layout: Layout, manager: int) -> None:
     draft.replace(layout.descriptor)
 
 
+def remove_cgroups(layout: Layout) -> None:
+    """Take away the control groups that the cluster's Slurm made; they are empty, as all its processes are gone."""
+    if not read_settings(layout).cgroups:
+        return
+    for top in Path(CGROUPS).glob("*/slurm*"):
+        for folder, _, _ in os.walk(top, topdown=False):
+            with suppress(OSError):  # not empty, so somebody else's
+                os.rmdir(folder)
+
+
 def ask_to_end(_number: int, _frame: FrameType | None) -> None:
     """Leave the wait in `main` (handler of SIGTERM)."""
     raise SystemExit(0)
@@ -81,6 +93,7 @@ def main() -> None:
             else:
                 holder.kill()
             holder.wait()
+        remove_cgroups(layout)
         shutil.rmtree(layout.root, ignore_errors=True)
 
 

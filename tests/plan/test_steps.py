@@ -1,0 +1,115 @@
+"""What starts the nodes, and what it is told: chosen by the site and the job, and refused where it cannot work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.drive.prepare import all_findings, make_ready
+from hpc_launch.plan.types import StepPlan
+
+SITE = """\
+name: here
+scheduler: slurm
+node_classes: {gpu: {cpus: 32, gpus: 4}}
+queues:
+  gpu: {partition: gpu, node_class: gpu}
+  whole: {partition: whole, node_class: gpu, exclusive: true}
+"""
+JOB = "name: x\nsite: here\nscript: train.py\n"
+PDSH = "launcher: {name: deepspeed, multinode: pdsh}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "sites").mkdir()
+    monkeypatch.setenv("HPC_LAUNCH_SITE_PATH", str(tmp_path / "sites"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("HPC_LAUNCH_HOME", str(tmp_path / "runs"))
+    monkeypatch.delenv("HPC_LAUNCH_SITE", raising=False)
+    for name in ("train.py", "x.sif"):
+        (tmp_path / name).write_text("")
+    return tmp_path
+
+
+def step(folder: Path, site: str, job: str) -> StepPlan:
+    (folder / "sites" / "here.yaml").write_text(SITE + site)
+    (folder / "job.yaml").write_text(JOB + ("" if "nodes:" in job else "nodes: 2\n") + job)
+    return make_ready(folder / "job.yaml").plan.step
+
+
+def codes(folder: Path, site: str, job: str) -> list[tuple[str, str, int | None]]:
+    """Code, file and line of each fault; every one has a hint."""
+    (folder / "sites" / "here.yaml").write_text(SITE + site)
+    (folder / "job.yaml").write_text(JOB + ("" if "nodes:" in job else "nodes: 2\n") + job)
+    found = [finding for finding in all_findings(folder / "job.yaml") if finding.severity == "error"]
+    assert all(finding.hint for finding in found)
+    return [(one.code, Path(one.place.file).name, one.place.line) for one in found if one.place is not None]
+
+
+@pytest.mark.parametrize(
+    ("site", "job", "expected"),
+    [
+        ("", "", StepPlan("srun")),
+        ("launch: {step: ibrun}\n", "", StepPlan("ibrun")),
+        ("launch: {step: mpirun, mpirun_options: [-v]}\n", "", StepPlan("mpirun", ("-v",))),
+        ("launch: {step: mpirun, mpirun: hydra}\n", "launcher: srun\n", StepPlan("mpirun", hydra=True)),
+        ("", PDSH, StepPlan("pdsh")),
+        ("launch: {multinode: pdsh}\n", "launcher: deepspeed\n", StepPlan("pdsh")),
+        ("launch: {multinode: pdsh}\n", "launcher: {name: deepspeed, multinode: no_ssh}\n", StepPlan("srun")),
+        ("launch: {multinode: pdsh}\n", "", StepPlan("srun")),
+        ("", "nodes: 1\n" + PDSH, StepPlan("srun")),  # one node needs no ssh
+        ("", PDSH + "queue: whole\ngpus_per_node: 2\n", StepPlan("pdsh")),
+        (
+            "launch: {srun_options: [-v], cpu_bind: {node: none, process: cores}, gpu_bind: {process: none}}\n",
+            "",
+            StepPlan("srun", ("-v", "--cpu-bind=none")),
+        ),
+        (
+            "launch: {cpu_bind: cores, mem_bind: local, gpu_bind: 'verbose,map_gpu:3,2,1,0', gpus_per_task: true}\n",
+            "launcher: srun\n",
+            StepPlan(
+                "srun",
+                ("--cpu-bind=cores", "--mem-bind=local", "--gpu-bind=verbose,map_gpu:3,2,1,0", "--gpus-per-task=1"),
+            ),
+        ),
+        (
+            "launch: {gpu_bind: none, gpus_per_task: true, gpu_sharing: true}\n",
+            "launcher: srun\ngpus_per_node: 0\n",
+            StepPlan("srun"),
+        ),
+        ("launch: {cpu_bind: {node: 'mask_cpu:0xffff'}}\n", "", StepPlan("srun", ("--cpu-bind=mask_cpu:0xffff",))),
+        (
+            "launch: {cpu_bind: 'mask_cpu:0xff*4'}\n",
+            "launcher: srun\n",
+            StepPlan("srun", ("--cpu-bind=mask_cpu:0xff*4",)),
+        ),
+    ],
+)
+def test_the_step(folder: Path, site: str, job: str, expected: StepPlan) -> None:
+    assert step(folder, site, job) == expected
+
+
+@pytest.mark.parametrize(
+    ("site", "job", "expected"),
+    [
+        ("launch: {step: ibrun}\n", "nodes: 2..3\n", ("HL480", "job.yaml", 4)),
+        ("launch: {step: mpirun}\n", "container: {image: x, runtime: edf}\n", ("HL481", "job.yaml", 5)),
+        ("launch: {cpu_bind: {node: 'map_cpu:0'}}\n", "", ("HL482", "here.yaml", 7)),
+        ("launch: {gpu_bind: {node: 'single:1'}}\n", "launcher: deepspeed\n", ("HL482", "here.yaml", 7)),
+        ("launch: {mem_bind: {node: 'map_mem:0'}}\n", "", ("HL482", "here.yaml", 7)),
+        ("launch: {cpu_bind: {node: 'mask_cpu:1,2'}}\n", "", ("HL483", "here.yaml", 7)),
+        ("launch: {gpu_bind: 'map_gpu:0,1'}\n", "launcher: srun\n", ("HL483", "here.yaml", 7)),
+        ("launch: {step: ibrun, gpu_sharing: true}\n", "", ("HL484", "here.yaml", 7)),
+        ("launch: {step: mpirun, srun_options: [-v]}\n", "", ("HL484", "here.yaml", 7)),
+        ("", PDSH + "container: x.sif\n", ("HL485", "job.yaml", 5)),
+        ("", PDSH + "gpus_per_node: 2\n", ("HL486", "job.yaml", 5)),
+        ("network: {master: {interface: ib0, suffix: i}}\n", "", ("HL487", "here.yaml", 7)),
+        ("", PDSH.replace("pdsh", "pdsh, options: ['--bind_core_list=0-3']"), ("HL488", "job.yaml", 5)),
+        ("launch: {gpus_per_task: true}\n", "launcher: srun\nprocesses_per_node: 8\n", ("HL489", "job.yaml", 6)),
+        ("", "launcher: {name: torchrun, multinode: pdsh}\n", ("HL421", "job.yaml", 5)),
+    ],
+)
+def test_what_cannot_work_is_refused(folder: Path, site: str, job: str, expected: tuple[str, str, int]) -> None:
+    assert codes(folder, site, job) == [expected]

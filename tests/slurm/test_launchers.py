@@ -1,0 +1,157 @@
+"""What each launcher hands on, over four nodes: ranks, the address to meet at, exit codes, warnings, a log by rank."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+import yaml
+
+from tests.cluster.requirements import REPOSITORY
+from tests.slurm.user import User
+
+EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
+
+LAUNCHERS = {
+    "static": {"name": "torchrun"},
+    "c10d": {"name": "torchrun", "rendezvous": "c10d"},
+    "srun": {"name": "srun"},
+}
+"""One launcher a node with each rendezvous, and one task a process."""
+
+WAITS = """\
+import os, time
+folder, rank = os.environ["HPC_LAUNCH_ATTEMPT_DIR"], os.environ["RANK"]
+print("rank", rank, "of", os.environ["WORLD_SIZE"], "on", os.uname().nodename, flush=True)
+open(f"{folder}/began-{rank}", "w").close()
+for _ in range(3000):
+    time.sleep(0.1)
+    if os.path.exists(os.environ["HPC_LAUNCH_STOP_FILE"]):
+        print("rank", rank, "was warned", flush=True)
+        break
+"""
+
+
+def job(user: User, program: str, launcher: object, **keys: object) -> str:
+    script = user.cluster.write(user.home / "program.py", program)
+    wanted = {"name": "four", "nodes": 4, "processes_per_node": 1, "cpus_per_node": 1, "launcher": launcher}
+    return user.job(yaml.safe_dump({**wanted, "script": str(script), "retry": {"max_attempts": 1}, **keys}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_warning_and_a_log_by_rank(user: User, launcher: str) -> None:
+    submitted = user.launch("submit", job(user, WAITS, LAUNCHERS[launcher]), "--json")
+    assert submitted.returncode == 0, submitted.stderr
+    end = time.monotonic() + 90
+    while len(list(user.home.glob("runs/*/attempts/001/began-*"))) < 4:
+        assert time.monotonic() < end, user.launch("logs", "@last").stdout
+        time.sleep(0.5)
+    user.cluster.run(["scancel", "--batch", "--signal=USR1", json.loads(submitted.stdout)["job_id"]], check=True)
+    assert user.until("@last", "COMPLETED", "FAILED")["state"] == "COMPLETED"
+    log = user.launch("logs", "@last").stdout
+    ranks = re.findall(r"rank (\d) of 4 on (n\d)", log)
+    assert sorted(rank for rank, _ in ranks) == ["0", "1", "2", "3"]
+    if launcher != "c10d":  # it sorts the nodes itself
+        assert set(ranks) == {("0", "n1"), ("1", "n2"), ("2", "n3"), ("3", "n4")}
+    for rank in range(4):
+        only = user.launch("logs", "@last", "--rank", str(rank)).stdout
+        assert re.findall(r"rank (\d) was warned", only) == [str(rank)]
+
+
+def _nothing_is_left(user: User, node: str) -> None:
+    """No process of the run is on the node, some seconds after the end at the latest."""
+    until = time.monotonic() + 5
+    while (left := user.cluster.node_exec(node, ["pgrep", "-af", str(user.home)])).returncode == 0:
+        assert time.monotonic() < until, left.stdout
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_rank_that_fails_ends_the_others_and_its_code_comes_out(user: User, launcher: str) -> None:
+    program = WAITS + "    if rank == '2': raise SystemExit(7)\n"
+    done = user.launch("submit", job(user, program, LAUNCHERS[launcher]), "--wait")
+    assert done.returncode == 1, done.stdout + done.stderr
+    # torchrun has one code for every failure of a process, 1 (torch/distributed/run.py).
+    assert user.status()["attempts"][0]["exit_code"] == (7 if launcher == "srun" else 1)
+    if launcher == "srun":
+        assert "task 2: Exited with exit code 7" in user.launch("logs", "@last").stdout
+    for node in user.cluster.nodes:
+        _nothing_is_left(user, node)
+
+
+@pytest.mark.slow
+def test_c10d_trains_over_four_nodes_through_the_interface_of_the_site(user: User) -> None:
+    pytest.importorskip("torch")
+    user.site("network: {master: {interface: eth0}, interface: [eth0]}\n")
+    changes: dict[str, object] = {"nodes": 4, "processes_per_node": 1, "args.steps": 10, "retry.max_attempts": 1}
+    changes["launcher"] = "{name: torchrun, max_restarts: 1}"
+    done = user.launch("submit", str(EXAMPLE), "--wait", *(f"--set={key}={value}" for key, value in changes.items()))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert user.status()["progress"]["step"] == 10
+    log = user.launch("logs", "@last").stdout
+    assert "rendezvous at 10.77.0.1:" in log
+    assert {node for _, node in re.findall(r"rank (\d) of 4 on host (n\d)", log)} == set(user.cluster.nodes)
+
+
+@pytest.mark.parametrize(
+    ("network", "address"),
+    [
+        ("{master: {interface: eth0}}", "10.77.0.1"),
+        ("{master: {resolve: ip}}", "10.77.0.1"),
+        ("{master: {resolve: fqdn}}", "n1"),
+        ("{master: {suffix: i}}", "n1i"),
+        ("{interface: [eth0, lo]}", "n1"),
+    ],
+)
+def test_the_address_is_made_as_the_site_says(user: User, network: str, address: str) -> None:
+    user.site(f"network: {network}\n")
+    command = ["sh", "-c", 'echo "at $MASTER_ADDR through $NCCL_SOCKET_IFNAME and $GLOO_SOCKET_IFNAME."']
+    text = {"name": "at", "nodes": 2, "launcher": "srun", "command": command, "retry": {"max_attempts": 1}}
+    text["sbatch"] = {"nodelist": "n[1-2]"}  # whatever the test before has left there
+    done = user.launch("submit", user.job(yaml.safe_dump(text)), "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    through = "=eth0,lo and eth0,lo" if "interface: [" in network else " and "
+    assert user.launch("logs", "@last").stdout.count(f"at {address} through {through}.") == 2
+
+
+def test_the_interface_of_the_first_node_is_found_from_a_shell_elsewhere(user: User) -> None:
+    """`hpc-launch run` in a shell of salloc runs on the login node."""
+    user.site("network: {master: {interface: eth0}}\n")
+    file = user.job("name: at\nnodes: 2\nlauncher: srun\ncommand: sh -c 'echo at $MASTER_ADDR.'\n")
+    words = ["salloc", "--nodelist=n[1-2]", "--nodes=2", "--cpus-per-task=2", "hpc-launch", "run", file]
+    done = user.cluster.run(words, cwd=user.home, env=user.env, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert user.launch("logs", "@last").stdout.count("at 10.77.0.1.") == 2
+
+
+def test_an_interface_that_is_not_there_is_named(user: User) -> None:
+    user.site("network: {master: {interface: ib7}}\n")
+    done = user.launch("submit", job(user, WAITS, "srun"), "--wait")
+    assert done.returncode == 1
+    assert "ib7 of n1 has no address" in user.launch("logs", "@last").stdout
+
+
+@pytest.mark.parametrize(
+    ("launch", "launcher", "seen"),
+    [  # with `none` Slurm names no GPU and hides none; here no cgroup hides the others
+        ("{gpu_bind: {process: none}, cpu_bind: {process: cores}, mem_bind: {process: local}}", "srun", ["None"] * 4),
+        ("{gpu_bind: {process: 'map_gpu:3,1,0,2'}}", "srun", ["3", "1", "0", "2"]),
+        ("{gpus_per_task: true}", "srun", ["0", "1", "2", "3"]),
+        ("{gpu_bind: {process: 'map_gpu:3,1,0,2', node: none}, cpu_bind: {node: none}}", "torchrun", ["0,1,2,3"] * 4),
+    ],
+)
+def test_processes_see_the_gpus_that_the_site_binds_them_to(
+    user: User, launch: str, launcher: str, seen: list[str]
+) -> None:
+    user.site(f"launch: {launch}\n")
+    program = "from os import environ\nprint('rank', environ['RANK'], 'sees', environ.get('CUDA_VISIBLE_DEVICES'))\n"
+    keys = {"nodes": 1, "gpus_per_node": 4, "processes_per_node": 4, "cpus_per_node": 4}
+    done = user.launch("submit", job(user, program, launcher, **keys), "--wait")
+    log = user.launch("logs", "@last").stdout
+    assert done.returncode == 0, done.stdout + done.stderr + log
+    found = dict(re.findall(r"rank (\d) sees (\S+)", log))
+    assert [found[rank] for rank in sorted(found)] == seen

@@ -1,0 +1,184 @@
+"""Nodes that an MPI starts instead of srun: Open MPI's mpirun and MPICH's for real, TACC's ibrun by a stand-in."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster import Cluster
+from tests.cluster.config import SYSTEM_PATH, user_path
+from tests.cluster.requirements import REPOSITORY
+from tests.hostile import hostile_jobs
+from tests.slurm.user import User
+
+EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
+STANDINS = Path(__file__).parent / "standins"
+SECRET = "s3cret-$HOME-value"
+
+SITES = {
+    "openmpi": "launch: {step: mpirun}\n",
+    "mpich": "launch: {step: mpirun, mpirun: hydra}\nnetwork: {master: {interface: eth0}}\n",
+    "ibrun": "launch: {step: ibrun}\nnetwork: {master: {resolve: ip}}\n",
+}
+PROGRAMS = {"openmpi": ("mpirun.openmpi",), "mpich": ("mpirun.mpich", "hydra_pmi_proxy")}
+
+SLEEPS = """\
+import os, time
+open(os.environ["HPC_LAUNCH_ATTEMPT_DIR"] + "/began-" + os.environ["RANK"], "w").close()
+stop = os.environ["HPC_LAUNCH_STOP_FILE"]
+for _ in range(3000):
+    time.sleep(0.1)
+    if os.path.exists(stop):
+        print("rank", os.environ["RANK"], "was warned", flush=True)
+        break
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A user whose site starts nodes in one of the three ways."""
+
+    user: User
+    path: str
+
+    def submit(self, *words: str, env: dict[str, str] | None = None) -> str:
+        """Submit, and give the job's number."""
+        done = self.user.launch("submit", *words, "--json", env={"PATH": self.path, **(env or {})})
+        assert done.returncode == 0, done.stderr
+        return str(json.loads(done.stdout)["job_id"])
+
+    def wait(self, *words: str) -> int:
+        return self.user.launch("submit", *words, "--wait", env={"PATH": self.path}).returncode
+
+    def log(self, *words: str) -> str:
+        return self.user.launch("logs", "@last", *words).stdout
+
+    def job(self, program: str, **keys: object) -> str:
+        """A job of two nodes and two processes on each, each started by the site."""
+        script = self.user.cluster.write(self.user.home / "a program.py", program)
+        wanted = {"name": "mpi", "nodes": 2, "processes_per_node": 2, "launcher": "srun", "script": str(script)}
+        wanted["retry"] = {"max_attempts": 1}
+        return self.user.job(yaml.safe_dump({**wanted, **keys}, allow_unicode=True))
+
+    def began(self, ranks: int) -> list[Path]:
+        end = time.monotonic() + 60
+        while len(found := sorted(self.user.home.glob("runs/*/attempts/001/began-*"))) < ranks:
+            assert time.monotonic() < end, self.log()
+            time.sleep(0.5)
+        return found
+
+    def nothing_left(self) -> None:
+        end = time.monotonic() + 20
+        for node in ("n1", "n2"):
+            while self.user.cluster.node_exec(node, ["pgrep", "-f", str(self.user.home)]).returncode == 0:
+                assert time.monotonic() < end
+                time.sleep(0.5)
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.prove] * (name == "mpich")) for name in sorted(SITES)])
+def site(request: pytest.FixtureRequest, cluster: Cluster, user_dir: Path) -> Site:
+    kind: str = request.param
+    user = User(cluster, user_dir)
+    user.site(SITES[kind])
+    tools = user_dir / "bin"
+    tools.mkdir(mode=0o755)
+    for name in PROGRAMS.get(kind, ()):
+        found = shutil.which(name, path=SYSTEM_PATH)
+        if found is None:
+            pytest.skip(f"{name} is not installed (Debian packages: openmpi-bin mpich)")
+        (tools / name.partition(".")[0]).symlink_to(found)
+    folder = STANDINS if kind == "ibrun" else tools
+    return Site(user, f"{folder}:{user_path(cluster.settings)}")
+
+
+@pytest.mark.slow
+def test_torchrun_trains_on_two_nodes(site: Site, request: pytest.FixtureRequest) -> None:
+    pytest.importorskip("torch")
+    changes = ["--set", "args.steps=10", "--set", "retry.max_attempts=1"]
+    if "ibrun" in request.node.name:
+        changes += ["--set", "launcher={name: torchrun, rendezvous: c10d}"]
+    assert site.wait(str(EXAMPLE), *changes) == 0, site.log()
+    status = site.user.status()
+    assert (status["state"], status["progress"]["step"]) == ("COMPLETED", 10)
+    ranks = {("0", "n1"), ("1", "n1"), ("2", "n2"), ("3", "n2")}
+    assert set(re.findall(r"rank (\d) of 4 on host (n\d)", site.log())) == ranks
+    only = site.log("--rank", "3")
+    assert "rank 3 of 4" in only
+    assert "rank 2 of 4" not in only
+
+
+def test_each_process_gets_its_rank_and_the_environment(site: Site) -> None:
+    hostile = next(hostile_jobs())
+    program = (
+        "import json, os, sys, time\n"
+        "folder, rank = os.environ['HPC_LAUNCH_ATTEMPT_DIR'], os.environ['RANK']\n"
+        "with open(f'{folder}/.seen-{rank}', 'w') as stream:\n"
+        "    json.dump([sys.argv[1:], dict(os.environ), os.getcwd(), os.uname().nodename], stream)\n"
+        "os.rename(f'{folder}/.seen-{rank}', f'{folder}/began-{rank}')\n"
+        "time.sleep(3)\n"
+        "print('rank', rank, 'says a word')\n"
+    )
+    more = {"NCCL_IB_HCA": "mlx5_0,mlx5_1"}
+    file = site.job(program, args=hostile.words, env={**hostile.env, **more}, secrets=["HF_TOKEN"])
+    site.submit(file, env={"HF_TOKEN": SECRET})
+    seen = site.began(4)
+    for carrier in seen[0].parent.glob("environment"):
+        assert stat.S_IMODE(carrier.stat().st_mode) == 0o600
+    assert site.user.until("@last", "COMPLETED", "FAILED")["state"] == "COMPLETED", site.log()
+    assert not (seen[0].parent / "environment").exists()
+    for rank, path in enumerate(seen):
+        words, env, cwd, node = json.loads(path.read_text())
+        assert words == hostile.words
+        for name, value in {**hostile.env, **more, "HF_TOKEN": SECRET}.items():
+            assert env.get(name) == value, name
+        ranks = {name: env[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")}
+        assert list(ranks.values()) == [str(rank), str(rank % 2), "4", "2", str(rank // 2)]
+        assert node == f"n{rank // 2 + 1}"
+        assert env["MASTER_ADDR"] in ("n1", "10.77.0.1")
+        assert cwd == str(site.user.home)
+        assert f"rank {rank} says a word" in site.log("--rank", str(rank))
+    for path in seen[0].parent.parent.parent.rglob("*"):
+        assert path.name.startswith("began-") or not path.is_file() or SECRET.encode() not in path.read_bytes()
+
+
+@pytest.mark.parametrize("end", ["raise SystemExit(7)", "os.kill(os.getpid(), 9)"])
+def test_a_process_that_fails_ends_the_run(site: Site, end: str) -> None:
+    program = SLEEPS + f"    if os.environ['RANK'] == '2': {end}\n"
+    assert site.wait(site.job(program)) == 1
+    assert site.user.status()["attempts"][0]["exit_code"] == (7 if "7" in end else 137), site.log()
+    site.nothing_left()
+
+
+def test_cancel_leaves_no_process(site: Site) -> None:
+    site.submit(site.job(SLEEPS))
+    site.began(4)
+    assert site.user.launch("cancel", "@last").returncode == 0
+    site.user.until("@last", "CANCELLED")
+    site.nothing_left()
+
+
+def test_a_warning_reaches_the_training(site: Site) -> None:
+    number = site.submit(site.job(SLEEPS))
+    site.began(4)
+    site.user.cluster.run(["scancel", "--batch", "--signal=USR1", number], check=True)
+    assert site.user.until("@last", "COMPLETED", "FAILED")["state"] == "COMPLETED"
+    for rank in range(4):
+        assert f"rank {rank} was warned" in site.log()
+
+
+def test_a_launcher_that_puts_ranks_elsewhere_is_found_out(site: Site, request: pytest.FixtureRequest) -> None:
+    if "ibrun" not in request.node.name:
+        pytest.skip("shown with the stand-in")
+    tools = site.user.home / "bin"
+    swapped = (STANDINS / "ibrun").read_text().replace("PMI_RANK=$SLURM_PROCID", "PMI_RANK=$((3 - SLURM_PROCID))")
+    site.user.cluster.write(tools / "ibrun", swapped, 0o755)
+    assert Site(site.user, f"{tools}:{site.path}").wait(site.job(SLEEPS)) == 1
+    assert "ranks do not follow the order of the nodes" in site.log()

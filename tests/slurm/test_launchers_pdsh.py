@@ -1,0 +1,202 @@
+"""DeepSpeed over pdsh, with a real sshd on each node: what ssh starts is none of Slurm's, and ends all the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster import Cluster
+from tests.cluster.requirements import REPOSITORY
+from tests.cluster.settings import ClusterUnavailable
+from tests.cluster.ssh import connect_nodes
+from tests.hostile import hostile_jobs
+from tests.slurm.user import User
+
+EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job-deepspeed.yaml"
+SECRET = "s3cret-$HOME-value"
+
+pytest.importorskip("deepspeed")
+
+
+@pytest.fixture
+def user(cluster: Cluster, user_dir: Path) -> User:
+    try:
+        connect_nodes(cluster)
+    except ClusterUnavailable as missing:
+        pytest.skip(str(missing))
+    user = User(cluster, user_dir)
+    user.site("launch: {multinode: pdsh}\n")
+    return user
+
+
+def job(user: User, program: str, **keys: object) -> str:
+    """A job of two nodes and two processes on each, which runs a text of Python under DeepSpeed."""
+    script = user.cluster.write(user.home / "a program.py", program)
+    wanted = {"name": "pdsh", "nodes": 2, "processes_per_node": 2, "launcher": "deepspeed", "script": str(script)}
+    wanted["retry"] = {"max_attempts": 1}
+    return user.job(yaml.safe_dump({**wanted, **keys}, allow_unicode=True))
+
+
+def folder(user: User) -> Path:
+    (found,) = user.home.glob("runs/*/attempts/001")
+    return found
+
+
+def processes(user: User, node: str) -> str:
+    """The command lines of all processes of the user on a node."""
+    return user.cluster.node_exec(node, ["ps", "-ww", "-u", user.cluster.user, "-o", "args="]).stdout
+
+
+def nothing_left(user: User, seconds: float = 0) -> None:
+    """Whether all that the run started has ended, on every node; nothing of another test counts."""
+    end = time.monotonic() + seconds
+    for node in ("n1", "n2"):
+        while str(user.home) in processes(user, node):
+            assert time.monotonic() < end, processes(user, node)
+            time.sleep(0.5)
+
+
+def begun(user: User, ranks: int) -> None:
+    end = time.monotonic() + 90
+    while len(list(user.home.glob("runs/*/attempts/001/began-*"))) < ranks:
+        assert time.monotonic() < end, user.launch("logs", "@last").stdout
+        time.sleep(0.5)
+
+
+SLEEPS = """\
+import os, time
+open(os.environ["HPC_LAUNCH_ATTEMPT_DIR"] + "/began-" + os.environ["RANK"], "w").close()
+stop = os.environ["HPC_LAUNCH_STOP_FILE"]
+for _ in range(3000):
+    time.sleep(0.1)
+    if os.path.exists(stop):
+        print("rank", os.environ["RANK"], "was warned", flush=True)
+        break
+"""
+
+
+@pytest.mark.slow
+def test_the_example_trains_over_two_nodes(user: User) -> None:
+    done = user.launch("submit", str(EXAMPLE), "--wait", "--set", "args.steps=10", "--set", "retry.max_attempts=1")
+    assert done.returncode == 0, done.stdout + done.stderr + user.launch("logs", "@last").stdout
+    status = user.status()
+    assert (status["state"], status["progress"]["step"]) == ("COMPLETED", 10)
+    log = user.launch("logs", "@last").stdout
+    assert set(re.findall(r"rank (\d) of 4 on host (n\d)", log)) == {("0", "n1"), ("1", "n1"), ("2", "n2"), ("3", "n2")}
+    only = user.launch("logs", "@last", "--rank", "3").stdout
+    assert "rank 3 of 4" in only
+    assert "rank 2 of 4" not in only
+    assert (folder(user) / "hostfile").read_text() == "n1 slots=2\nn2 slots=2\n"
+
+
+def test_variables_arguments_and_secrets_arrive_and_no_one_else_sees_them(user: User) -> None:
+    hostile = next(hostile_jobs())
+    program = (
+        "import json, os, sys, time\n"
+        "folder = os.environ['HPC_LAUNCH_ATTEMPT_DIR']\n"
+        "rank = os.environ['RANK']\n"
+        "with open(f'{folder}/.seen-{rank}', 'w') as stream:\n"
+        "    json.dump([sys.argv[1:], dict(os.environ), os.getcwd()], stream)\n"
+        "os.rename(f'{folder}/.seen-{rank}', f'{folder}/began-{rank}')\n"
+        "time.sleep(4)\n"
+    )
+    more = {"NCCL_IB_HCA": "mlx5_0,mlx5_1", "PYTHONPATH": "/a b:/c$d", "MLFLOW_X": 'say "$HOME"\nagain'}
+    (user.cluster.home / ".deepspeed_env").write_text("HCA=of-the-home\n")
+    file = job(
+        user, program, args=hostile.words, env={**hostile.env, **more}, secrets=["WANDB_API_KEY", "MLFLOW_TOKEN"]
+    )
+    secrets = {"WANDB_API_KEY": SECRET, "MLFLOW_TOKEN": SECRET}
+    assert user.launch("submit", file, env=secrets).returncode == 0
+    end = time.monotonic() + 90
+    seen_on: dict[str, str] = {}
+    attempt = None
+    while len(list(user.home.glob("runs/*/attempts/001/began-*"))) < 4:
+        assert time.monotonic() < end, user.launch("logs", "@last").stdout
+        for carrier in user.home.glob("runs/*/attempts/001/environment"):
+            assert stat.S_IMODE(carrier.stat().st_mode) == 0o600
+            attempt = carrier.parent
+        for node in ("n1", "n2"):
+            seen_on[node] = seen_on.get(node, "") + processes(user, node)
+    assert attempt is not None
+    assert "pdsh" in seen_on["n1"]
+    assert "deepspeed.launcher.launch" in seen_on["n2"]
+    assert SECRET not in seen_on["n1"] + seen_on["n2"]
+    assert "s3cret" not in seen_on["n1"] + seen_on["n2"]
+    assert user.until("@last", "COMPLETED", "FAILED")["state"] == "COMPLETED", user.launch("logs", "@last").stdout
+    assert not (attempt / "environment").exists()
+    for rank in range(4):
+        words, env, cwd = json.loads((attempt / f"began-{rank}").read_text())
+        assert words[0] == f"--local_rank={rank % 2}"
+        assert words[1:] == hostile.words
+        for name, value in {**hostile.env, **more, **secrets}.items():
+            assert env.get(name, "").removesuffix(f":{attempt.parents[1]}/hooks") == value, name
+        assert (env["RANK"], env["WORLD_SIZE"], env["MASTER_ADDR"]) == (str(rank), "4", "n1")
+        assert cwd == str(user.home)
+    kept = [path for path in attempt.parents[1].rglob("*") if path.is_file() and path.name[:6] != "began-"]
+    assert not [path for path in kept if SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.prove), 3])
+def test_the_exit_code_of_a_failing_rank_comes_out_and_the_others_end(user: User, rank: int) -> None:
+    program = SLEEPS + f"    if os.environ['RANK'] == '{rank}': raise SystemExit(7)\n"
+    done = user.launch("submit", job(user, program), "--wait")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert user.status()["attempts"][0]["exit_code"] == 7
+    assert f"rank-{rank} was the first to fail, with exit code 7" in user.launch("logs", "@last").stdout
+    nothing_left(user)
+
+
+@pytest.mark.parametrize(
+    "victim", ["a program.py --local_rank=1", "deepspeed.launcher.launch", "deepspeed.launcher.runner"]
+)
+def test_a_killed_process_is_a_failure(user: User, victim: str) -> None:
+    assert user.launch("submit", job(user, SLEEPS)).returncode == 0
+    begun(user, 4)
+    node = "n1" if victim.endswith("runner") else "n2"
+    killed = user.cluster.node_exec(node, ["pkill", "-KILL", "-u", user.cluster.user, "-f", f"python.*{victim}"])
+    assert killed.returncode == 0
+    assert user.until("@last", "FAILED", "COMPLETED", seconds=60)["state"] == "FAILED"
+    nothing_left(user)
+
+
+def test_cancel_leaves_no_process(user: User) -> None:
+    assert user.launch("submit", job(user, SLEEPS)).returncode == 0
+    begun(user, 4)
+    assert user.launch("cancel", "@last").returncode == 0
+    user.until("@last", "CANCELLED")
+    nothing_left(user, 20)
+
+
+def test_a_batch_shell_that_is_killed_takes_the_nodes_with_it(user: User) -> None:
+    """As at the end of a job that does not end in time: Slurm kills what it started, and ssh started the rest."""
+    submitted = user.launch("submit", job(user, SLEEPS), "--json")
+    begun(user, 4)
+    user.cluster.run(["scancel", "--full", "--signal=KILL", json.loads(submitted.stdout)["job_id"]], check=True)
+    nothing_left(user, 30)
+
+
+def test_a_warning_reaches_the_training(user: User) -> None:
+    submitted = user.launch("submit", job(user, SLEEPS), "--json")
+    begun(user, 4)
+    user.cluster.run(["scancel", "--batch", "--signal=USR1", json.loads(submitted.stdout)["job_id"]], check=True)
+    assert user.until("@last", "COMPLETED", "FAILED")["state"] == "COMPLETED"
+    log = user.launch("logs", "@last").stdout
+    for rank in range(4):
+        assert f"rank {rank} was warned" in log
+
+
+@pytest.mark.prove
+def test_a_node_that_cannot_be_reached_is_named(user: User) -> None:
+    wrong = user.cluster.write(user.home / "no ssh", "#!/bin/sh\necho no way to $* >&2\nexit 255\n", 0o755)
+    tools = user.home / "bin"
+    tools.mkdir(mode=0o755)
+    wrong.rename(tools / "ssh")
+    done = user.launch("submit", job(user, SLEEPS, env={"PATH": f"{tools}:/usr/bin:/bin"}), "--wait", timeout=400)
+    assert done.returncode == 1
+    assert "no way to" in user.launch("logs", "@last").stdout
