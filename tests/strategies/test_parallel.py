@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from hpc_launch.base.findings import Place, errors
 from hpc_launch.plan.strategies.megatron import block, flags
-from hpc_launch.plan.strategies.parallel import Layout, ModelShape, Parallel
+from hpc_launch.plan.strategies.parallel import Layout, ModelShape
 from hpc_launch.plan.strategies.parallel_rules import check, check_connections
 from hpc_launch.spec.merge import Layer
+from hpc_launch.spec.parallel import Parallel
 from hpc_launch.spec.reader import read
 from tests.strategies.conftest import Config
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.plan.strategies.fsdp_keys import RESHARD
 from hpc_launch.plan.strategies.keys import flag
+from hpc_launch.spec.strategy import FullySharded
 
 _PRECISIONS = {
     "BFLOAT16": "bf16",
@@ -23,22 +24,13 @@ _PRECISIONS = {
 }
 
 
-class Fsdp(Struct, frozen=True, kw_only=True):
+class Fsdp(FullySharded, frozen=True, kw_only=True):
     """What an FSDP configuration shall say."""
 
-    sharding_strategy: Annotated[
-        Literal["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"],
-        Meta(
-            description="What is sharded: FULL_SHARD everything (as ZeRO 3), SHARD_GRAD_OP gradients and optimizer "
-            "states (as ZeRO 2), NO_SHARD nothing; HYBRID_SHARD everything within a node. With version 2 it becomes "
-            "reshard_after_forward."
-        ),
-    ] = "FULL_SHARD"
     mixed_precision: Annotated[
         Literal["bf16", "fp16", "no"],
         Meta(description="The number format of the computation.", extra={"also": _PRECISIONS}),
     ] = "bf16"
-    version: Annotated[Literal[1, 2], Meta(description="FSDP 1 or 2.")] = 2
     reader: Annotated[
         Literal["accelerate", "trainer"],
         Meta(
@@ -46,26 +38,6 @@ class Fsdp(Struct, frozen=True, kw_only=True):
             extra={"name": "--for"},
         ),
     ] = "accelerate"
-    wrap_policy: Annotated[
-        Literal["TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"],
-        Meta(description="What makes a unit: a layer class, a number of parameters, or only the whole model."),
-    ] = "TRANSFORMER_BASED_WRAP"
-    wrap_class: Annotated[
-        list[str],
-        Meta(
-            description="A layer class such as LlamaDecoderLayer; may be repeated, each has to be in the model. "
-            "Without one the model's own _no_split_modules count."
-        ),
-    ] = []
-    min_params: Annotated[
-        int | None, Meta(description="Parameters that make a unit, with SIZE_BASED_WRAP. Default 1e8.", ge=1)
-    ] = None
-    state_dict: Annotated[
-        Literal["FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT"],
-        Meta(description="The form of checkpoints: one file, or one a process."),
-    ] = "SHARDED_STATE_DICT"
-    offload: Annotated[bool, Meta(description="Keep parameters in CPU memory when they are not in use.")] = False
-    activation_checkpointing: Annotated[bool, Meta(description="Compute activations again to save memory.")] = False
     num_machines: Annotated[int, Meta(description="Nodes, for Accelerate.", ge=1)] = 1
     num_processes: Annotated[
         int | None, Meta(description="Processes over all nodes, for Accelerate; its launcher has to know.", ge=1)
@@ -79,7 +51,7 @@ def make(asked: Fsdp) -> tuple[str | None, list[Finding]]:
         return None, findings
     if asked.reader == "trainer":
         return json.dumps(_trainer(asked), indent=2) + "\n", findings
-    return _yaml(_accelerate(asked)), findings
+    return _yaml(accelerate_data(asked)), findings
 
 
 def _check(asked: Fsdp) -> list[Finding]:
@@ -111,7 +83,8 @@ def _check(asked: Fsdp) -> list[Finding]:
     return findings
 
 
-def _accelerate(asked: Fsdp) -> dict[str, Any]:
+def accelerate_data(asked: Fsdp) -> dict[str, Any]:
+    """What the YAML for `accelerate launch` holds."""
     fsdp: dict[str, Any] = {"fsdp_version": asked.version}
     if asked.version == 2:
         fsdp["fsdp_reshard_after_forward"] = RESHARD[asked.sharding_strategy]

@@ -9,8 +9,9 @@ from msgspec.structs import asdict
 
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.plan.strategies.keys import flag
-from hpc_launch.plan.strategies.parallel import Layout, ModelShape, Parallel
+from hpc_launch.plan.strategies.parallel import Layout, ModelShape
 from hpc_launch.plan.strategies.parallel_rules import check, check_connections
+from hpc_launch.spec.parallel import Parallel
 
 
 class _Job(Struct, frozen=True, kw_only=True):

@@ -69,7 +69,7 @@ def plan_of(asked: Slurm, folder: str, environment: dict[str, str]) -> tuple[Lau
     site, _ = read(cluster, SiteProfile)
     if job is None or site is None:  # what was checked above can be read
         raise AssertionError(asked)
-    return build(Resolved(job, site, merged, cluster.places, names(environment), folder))
+    return build(Resolved(job, site, merged, merge([cluster]), names(environment), folder))
 
 
 def _layer(values: dict[str, Any]) -> Layer:

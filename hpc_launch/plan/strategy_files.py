@@ -1,0 +1,192 @@
+"""The configuration that `strategy:` asks for, with the origin of every value: DeepSpeed's, or FSDP's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hpc_launch.base.findings import Finding
+from hpc_launch.plan.strategies import deepspeed, fsdp
+from hpc_launch.plan.strategies.accelerate import precision
+from hpc_launch.plan.types import Entry
+from hpc_launch.plan.words import Words
+from hpc_launch.spec.merge import Path as KeyPath
+from hpc_launch.spec.origin import Origin, rule
+from hpc_launch.spec.text import Text, Var, joined
+
+EXPLICIT = rule("written out, so that no release's default decides")
+DERIVED = rule("global batch = micro batch × accumulation × replicas")
+
+_ZERO_KEYS: dict[str, KeyPath] = {
+    "train_batch_size": ("strategy", "global_batch"),
+    "train_micro_batch_size_per_gpu": ("strategy", "micro_batch"),
+    "gradient_accumulation_steps": ("strategy", "gradient_accumulation"),
+    "gradient_clipping": ("strategy", "gradient_clipping"),
+    "bf16.enabled": ("precision",),
+    "fp16.enabled": ("precision",),
+    "zero_optimization.stage": ("strategy", "name"),
+    "zero_optimization.overlap_comm": ("strategy", "overlap"),
+    "zero_optimization.reduce_bucket_size": ("strategy", "buckets"),
+    "zero_optimization.allgather_bucket_size": ("strategy", "buckets"),
+    "zero_optimization.offload_optimizer.device": ("strategy", "offload_optimizer"),
+    "zero_optimization.offload_param.device": ("strategy", "offload_param"),
+    "zero_optimization.offload_optimizer.nvme_path": ("strategy", "nvme_path"),
+    "zero_optimization.offload_param.nvme_path": ("strategy", "nvme_path"),
+}
+"""The key of the job file behind a value of DeepSpeed's file."""
+
+_BATCH = frozenset({"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"})
+
+_FSDP_KEYS = {
+    "version": "version",
+    "sharding_strategy": "sharding_strategy",
+    "reshard_after_forward": "sharding_strategy",
+    "auto_wrap_policy": "wrap_policy",
+    "transformer_layer_cls_to_wrap": "wrap_class",
+    "min_num_params": "min_params",
+    "state_dict_type": "state_dict",
+    "offload_params": "offload",
+    "cpu_offload": "offload",
+    "activation_checkpointing": "activation_checkpointing",
+}
+
+_OPTIONS: dict[str, KeyPath] = {
+    "--train-batch": ("strategy", "global_batch"),
+    **{
+        f"--{key.replace('_', '-')}": ("strategy", key)
+        for key in ("micro_batch", "gradient_accumulation", "offload_optimizer", "offload_param", "nvme_path")
+    },
+    **{f"--{key.replace('_', '-')}": ("strategy", "fsdp", key) for key in set(_FSDP_KEYS.values())},
+}
+"""The key of the job file for an option of `config`: the same rules hold for both."""
+
+_HINT = re.compile(r"--([a-z-]+)(?: ([A-Z_]+|nvme|\d))?")
+
+
+def zero(words: Words, world_size: int) -> Text | None:
+    """DeepSpeed's file; None with findings where the request does not hold together."""
+    job = words.resolved.job
+    asked, stage = job.strategy, job.strategy.zero_stage
+    nvme: Text = () if asked.nvme_path is None else words.text(asked.nvme_path, ("strategy", "nvme_path"))
+    marked, marks = _marked(nvme)
+    request = deepspeed.DeepSpeed(
+        zero_stage=stage,  # type: ignore[arg-type]
+        offload_optimizer=asked.offload_optimizer,
+        offload_param=asked.offload_param,
+        nvme_path=marked or None,
+        bf16=job.precision == "bf16",
+        fp16=job.precision == "fp16",
+        gradient_clipping=asked.gradient_clipping,
+        micro_batch=asked.micro_batch,
+        gradient_accumulation=asked.gradient_accumulation,
+        train_batch=asked.global_batch,
+        world_size=world_size,
+        model_parallel=job.parallel.model_parallel if job.parallel else 1,
+        buckets=asked.buckets,
+        overlap=asked.overlap,
+        auto=asked.reader in {"trainer", "accelerate"},
+    )
+    text, findings = deepspeed.make(request)
+    words.findings.extend(_of_the_job(words, found) for found in findings)
+    if text is not None and asked.reader == "accelerate" and stage == 3:
+        text = _without_width(text, request)
+    return None if text is None else _unmarked(text, marks)
+
+
+def sharded(words: Words, form_nodes: int, world_size: int) -> fsdp.Fsdp | None:
+    """The request for FSDP's configuration; None with findings where it does not hold together."""
+    job = words.resolved.job
+    asked = job.strategy
+    sizes = {name: getattr(asked.fsdp, name) for name in asked.fsdp.__struct_fields__}
+    request = fsdp.Fsdp(
+        **sizes,
+        mixed_precision=precision(job.precision),  # type: ignore[arg-type]
+        reader="trainer" if asked.reader == "trainer" else "accelerate",
+        num_machines=form_nodes,
+        num_processes=world_size,
+    )
+    text, findings = fsdp.make(request)
+    # HL628: FSDP_SHARDING_STRATEGY is missing from the environment; the script sets it.
+    words.findings.extend(_of_the_job(words, found) for found in findings if found.code != "HL628")
+    return None if text is None else request
+
+
+def entries(words: Words, written: Text) -> tuple[Entry, ...]:
+    """Each value of a made file, with the key of the job file that it follows."""
+    text = "".join(f"${part.name}" if isinstance(part, Var) else part for part in written)
+    return tuple(Entry(key, shown(value), origin_of(words, key)) for key, value in leaves(json.loads(text)))
+
+
+def leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value that holds no others, by its dotted path."""
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def shown(value: Any) -> str:
+    """A value as the file spells it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def origin_of(words: Words, key: str) -> Origin:
+    """Where a value of a made configuration comes from, by its dotted path or Accelerate's name for it."""
+    bare = key.removeprefix("fsdp_config.").removeprefix("fsdp_")
+    path = _ZERO_KEYS.get(key) or (("strategy", "fsdp", _FSDP_KEYS[bare]) if bare in _FSDP_KEYS else None)
+    if key == "mixed_precision":
+        path = ("precision",)
+    if path and path in words.resolved.merged.origins:
+        return words.resolved.origin(*path)
+    return DERIVED if key in _BATCH else EXPLICIT
+
+
+def _marked(text: Text) -> tuple[str, dict[str, Var]]:
+    """The text with a mark in place of each variable, which JSON leaves alone and which stands nowhere else in it."""
+    plain = "".join(part for part in text if isinstance(part, str))
+    marks = {}
+    for part in text:
+        if isinstance(part, Var):
+            mark = f"<{part.name}>"
+            while mark in plain:
+                mark = f"<{mark}>"
+            marks[mark] = part
+    names = {var: mark for mark, var in marks.items()}
+    return "".join(names[part] if isinstance(part, Var) else part for part in text), marks
+
+
+def _unmarked(text: str, marks: dict[str, Var]) -> Text:
+    if not marks:
+        return (text,)
+    pattern = "|".join(re.escape(mark) for mark in sorted(marks, key=len, reverse=True))
+    return joined([marks.get(part, part) for part in re.split(f"({pattern})", text)])
+
+
+def _without_width(text: str, request: deepspeed.DeepSpeed) -> str:
+    """Accelerate fills sizes in by `model.config.hidden_size`, and fails where a model has no such thing."""
+    data = json.loads(text)
+    plain = {
+        "reduce_bucket_size": request.buckets,
+        "stage3_prefetch_bucket_size": 50_000_000,
+        "stage3_param_persistence_threshold": 100_000,
+    }
+    data["zero_optimization"] |= plain
+    return json.dumps(data, indent=2) + "\n"
+
+
+def _of_the_job(words: Words, found: Finding) -> Finding:
+    """A finding about an option of `config`, said about the key of the job file."""
+    name = found.place.file if found.place else ""
+    hint = found.hint and _HINT.sub(_key, found.hint)
+    place = words.resolved.place(*_OPTIONS.get(name, ("strategy",)))
+    return Finding(found.code, found.message, place, hint, found.severity)
+
+
+def _key(match: re.Match[str]) -> str:
+    option, value = match.groups()
+    if option == "zero-stage":
+        return f"`name: zero{value}`"
+    return f"`{option.replace('-', '_')}: {value}`" if value else f"`{option.replace('-', '_')}`"

@@ -1,0 +1,92 @@
+"""Strategies on two nodes of a real Slurm: each computes what one process would, by the file that the job wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.requirements import REPOSITORY
+from tests.slurm.user import User
+
+PROGRAM = REPOSITORY / "tests" / "slurm" / "programs" / "spread.py"
+STEPS = 8
+BATCH = 8
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[float]:
+    """The losses of one process, on the machine itself."""
+    command = [sys.executable, str(PROGRAM), "--how=alone", f"--steps={STEPS}", f"--global-batch={BATCH}"]
+    return losses(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def losses(log: str) -> list[float]:
+    return [float(loss) for loss in re.findall(r"step \d+/\d+ loss ([\d.]+)", log)]
+
+
+def job(name: str, how: str, launcher: str, strategy: str) -> str:
+    return f"""\
+name: {name}
+nodes: 2
+processes_per_node: 1
+time: 5
+launcher: {launcher}
+strategy: {strategy}
+script: {PROGRAM}
+args:
+  how: {how}
+  steps: {STEPS}
+  global-batch: {BATCH}
+  {"config: ${strategy.config}" if how == "deepspeed" else "micro-batch: ${strategy.micro_batch}"}
+env: {{OMP_NUM_THREADS: 1, DS_ACCELERATOR: cpu}}
+"""
+
+
+def trained(user: User, text: str) -> str:
+    """The log of a run to its end."""
+    done = user.launch("submit", user.job(text), "--wait")
+    log = user.launch("logs", "@last").stdout
+    assert done.returncode == 0, done.stdout + done.stderr + log
+    assert user.status()["state"] == "COMPLETED"
+    hosts = dict(re.findall(r"rank (\d) of 2 on host (n\d)", log))
+    assert hosts["0"] != hosts["1"]
+    return log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+def test_pytorchs_own_strategies(user: User, alone: list[float], how: str) -> None:
+    log = trained(user, job(how, how, "torchrun", f"{{name: {how}, micro_batch: 4, global_batch: {BATCH}}}"))
+    assert losses(log) == pytest.approx(alone, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_an_accelerator_finds_zero_in_its_environment(user: User, alone: list[float]) -> None:
+    pytest.importorskip("deepspeed")
+    pytest.importorskip("accelerate")
+    asked = f"{{name: zero2, for: accelerate, micro_batch: 4, global_batch: {BATCH}, gradient_clipping: 0}}"
+    log = trained(user, job("accelerate", "accelerate", "torchrun", asked))
+    assert "DistributedType.DEEPSPEED, stage 2, precision no" in log
+    assert losses(log) == pytest.approx(alone, abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stage", "launcher"), [(1, "deepspeed"), (2, "deepspeed"), (3, "deepspeed"), (2, "torchrun"), (3, "torchrun")]
+)
+def test_zero_by_the_file_that_the_job_wrote(user: User, alone: list[float], stage: int, launcher: str) -> None:
+    """Two micro batches of two samples on each of two processes: the accumulation follows from the plan."""
+    pytest.importorskip("deepspeed")
+    asked = f"{{name: zero{stage}, micro_batch: 2, global_batch: {BATCH}, gradient_clipping: 0, buckets: 1000}}"
+    log = trained(user, job(f"zero{stage}", "deepspeed", launcher, asked))
+    assert f"stage {stage}, batch 8 = 2 x 2 x 2" in log
+    assert losses(log) == pytest.approx(alone, abs=1e-3)
+    (written,) = Path(user.home / "runs").glob(f"zero{stage}-*/attempts/001/deepspeed.json")
+    assert json.loads(written.read_text())["zero_optimization"]["reduce_bucket_size"] == 1000

@@ -1,0 +1,76 @@
+"""The environment that we give an `Accelerator()`, against what `accelerate launch` itself sets for the same file."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hpc_launch.plan.strategies import fsdp
+from hpc_launch.plan.strategies.accelerate import for_fsdp, key_of
+from hpc_launch.plan.strategies.fsdp_keys import ACCELERATE
+
+pytest.importorskip("accelerate")
+
+ASK = """
+import json, os, sys
+os.environ = {"PATH": os.environ["PATH"]}
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_multi_gpu_env
+args = launch_command_parser().parse_args(["--config_file", sys.argv[1], "--num_processes", "2", "train.py"])
+_validate_launch_command(args)
+told = prepare_multi_gpu_env(args)
+told = {k: v for k, v in told.items() if k.startswith(("FSDP_", "ACCELERATE_")) and "DYNAMO" not in k}
+print(json.dumps(told))
+"""
+
+OWN = "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_after_forward: false\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        fsdp.make(fsdp.Fsdp(wrap_class=["Block", "Head"], offload=True))[0],
+        fsdp.make(fsdp.Fsdp(version=1, sharding_strategy="SHARD_GRAD_OP", mixed_precision="fp16"))[0],
+        fsdp.make(fsdp.Fsdp(version=1, wrap_policy="SIZE_BASED_WRAP", min_params=1000, mixed_precision="no"))[0],
+        OWN,
+        OWN.replace("false", "true") + "  fsdp_activation_checkpointing: true\n",
+    ],
+)
+def test_it_is_what_accelerate_launch_would_set(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "accelerate.yaml"
+    path.write_text(text)
+    done = subprocess.run([sys.executable, "-c", ASK, str(path)], capture_output=True, text=True, check=True)
+    theirs = json.loads(done.stdout.splitlines()[-1])
+    ours = for_fsdp(yaml.safe_load(text))
+    # Accelerate writes its default as 1e8, which its own reader of the variable takes for no number.
+    if theirs["FSDP_MIN_NUM_PARAMS"] == "1e8":
+        theirs["FSDP_MIN_NUM_PARAMS"] = "100000000"
+    assert ours == theirs
+
+
+PLUGIN = """
+from accelerate.utils import FullyShardedDataParallelPlugin
+plugin = FullyShardedDataParallelPlugin()
+print(plugin.fsdp_version, plugin.reshard_after_forward, plugin.state_dict_type.name, plugin.min_num_params)
+"""
+
+
+def test_accelerates_own_reader_takes_it_as_it_was_meant() -> None:
+    asked = fsdp.Fsdp(
+        sharding_strategy="SHARD_GRAD_OP", wrap_policy="SIZE_BASED_WRAP", min_params=1000, state_dict="FULL_STATE_DICT"
+    )
+    environment = {"PATH": os.environ["PATH"], **for_fsdp(fsdp.accelerate_data(asked))}
+    done = subprocess.run([sys.executable, "-c", PLUGIN], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.split() == ["2", "False", "FULL_STATE_DICT", "1000"]
+
+
+def test_every_variable_leads_back_to_its_key() -> None:
+    data = {"fsdp_config": dict.fromkeys(ACCELERATE, 1), "mixed_precision": "bf16"}
+    keys = {key_of(name) for name in for_fsdp(data)}
+    assert keys == {(), ("mixed_precision",), *(("fsdp_config", key) for key in ACCELERATE)}
