@@ -8,6 +8,23 @@ from hpc_launch.spec.text import Text
 
 Line = tuple[Text, ...]
 
+FROM_THE_JOB = (
+    "SLURM_*",
+    "HPC_LAUNCH_*",
+    "TORCH*",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+)
+"""What the launcher inside needs of the host where nothing comes in by itself; a star takes all that begin so."""
+
 
 class Wrapped(Struct, frozen=True):
     """How a command gets into the container.

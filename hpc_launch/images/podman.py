@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from hpc_launch.images.api import Line, Wrapped
+from hpc_launch.images.api import FROM_THE_JOB, Line, Wrapped
 from hpc_launch.plan.types import ContainerPlan
 from hpc_launch.spec.text import Text, joined
 
-FROM_THE_JOB = (
-    "SLURM_*",
-    "HPC_LAUNCH_*",
-    "TORCH*",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "CUDA_VISIBLE_DEVICES",
-)
-"""What the launcher inside needs of the host: podman hands nothing in by itself; a star takes all that begin so."""
+GPU: dict[str | None, tuple[str, ...]] = {
+    "nvidia": ("--gpu",),
+    "amd": ("--device=/dev/kfd", "--device=/dev/dri", "--group-add=keep-groups"),
+    None: (),
+}
+"""podman-hpc's `--gpu` brings in NVIDIA's libraries and devices alone (its etc/modules.d/gpu.yaml). AMD's driver
+needs two devices (ROCm documentation, "Running ROCm Docker containers") and its groups (podman-run(1))."""
 
 
 def wrap(plan: ContainerPlan) -> Wrapped:
     """`podman-hpc run … IMAGE`, with the host's network and shared memory, which collectives need."""
-    first = ["podman-hpc", "run", "--rm", "--net=host", "--ipc=host"]
-    first += ["--gpu"] if plan.gpus else []
+    first = ["podman-hpc", "run", "--rm", "--net=host", "--ipc=host", *GPU[plan.gpus]]
     lines: list[Line] = [tuple((word,) for word in first), ((f"--workdir={plan.workdir}",),)]
     lines += [(("--volume",), both_sides(bind)) for bind in plan.binds]
     names = dict.fromkeys((*FROM_THE_JOB, *plan.variables))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from hpc_launch.plan.shape import Shape
+from hpc_launch.plan.trackers import login_bind
 from hpc_launch.plan.types import ContainerPlan, Variable
 from hpc_launch.plan.words import Words
 from hpc_launch.spec.container import Container
@@ -31,10 +32,14 @@ def container(words: Words, form: Shape, workdir: str, variables: Sequence[Varia
         return None
     if runtime in STEPS and site.scheduler.type == "local":
         words.fault("HL430", f"{runtime} is a part of Slurm's srun", ("container", "runtime"), "use `apptainer` here")
-    if "://" in image and runtime in FILES:
+    if "://" in image and runtime in FILES and not site.containers.pull_on_nodes:
         message = f"{image} would be fetched by every node at once"
-        hint = "build a file from it once, such as `apptainer build FILE.sif URI`, and name that"
+        once = f"`hpc-launch containers pull {image}` once; name its file"
+        hint = "`ch-image pull` and `ch-convert` once; name what they make" if runtime == "charliecloud" else once
         words.fault("HL431", message, ("container", "image"), hint)
+    declared = site.containers.images.get(asked.image)
+    if declared is not None and declared.arch is not None:
+        check_architecture(words, form, declared.arch)
     return ContainerPlan(
         runtime=runtime,
         image=image,
@@ -51,6 +56,14 @@ def container(words: Words, form: Shape, workdir: str, variables: Sequence[Varia
     )
 
 
+def check_architecture(words: Words, form: Shape, arch: str) -> None:
+    """HL470 where an image is for another processor than the queue's nodes have."""
+    nodes = form.node_class.arch
+    if nodes is not None and nodes != arch:
+        message = f"the image is for {arch}, and the nodes of queue `{form.queue_name}` are {nodes}"
+        words.fault("HL470", message, ("container", "image"), f"build or pull it on a machine that is {nodes}")
+
+
 def chosen(words: Words, asked: Container) -> tuple[Runtime, str]:
     """The runtime, and the image that is meant: by the site's name for it, and in full where it is a file."""
     site = words.resolved.site.containers
@@ -63,13 +76,18 @@ def chosen(words: Words, asked: Container) -> tuple[Runtime, str]:
 def _binds(words: Words, workdir: str) -> tuple[Text, ...]:
     asked, site = words.resolved.job.container, words.resolved.site
     ours: list[Text] = [(Var("HPC_LAUNCH_RUN_DIR"),), (words.resolved.job_folder,), (workdir,)]
-    theirs = [words.static(bind, ("container",)) for bind in site.containers.binds]
+    ours += [words.site_text(bind, ("containers", "binds", at)) for at, bind in enumerate(site.containers.binds)]
+    theirs = []
     for index, bind in enumerate(asked.binds if asked else ()):
         path: tuple[str | int, ...] = ("container", "binds", index)
         source, colon, inside = words.static(bind, path).partition(":")
         if "," in bind or inside.startswith(":") or (colon and not inside.startswith("/")):
             words.fault("HL432", f"`{bind}` is no bind", path, "write PATH or PATH:INSIDE, with INSIDE from the root")
         theirs.append(words.absolute(source) + colon + inside)
+    login = login_bind(words)
+    if asked is not None and login is not None:
+        # ch-run(1) knows no read-only binds; there the file's own mode has to do.
+        theirs.append(f"{login}:{login}" + ("" if chosen(words, asked)[0] == "charliecloud" else ":ro"))
     return tuple(dict.fromkeys([*ours, *((bind,) for bind in theirs)]))
 
 

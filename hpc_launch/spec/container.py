@@ -6,6 +6,26 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from hpc_launch.spec.values import Scalar
+
+VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+ACTIONS = ("source", "venv", "set", "unset", "prepend")
+"""The keys of a step, of which exactly one says what it does."""
+
+
+class InnerStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One step inside the image, before the launcher. Exactly one key says what it does. Paths are those inside."""
+
+    source: Annotated[str | None, Meta(description="A file that the shell sources.")] = None
+    venv: Annotated[str | None, Meta(description="The folder of a virtual environment to activate.")] = None
+    set: Annotated[dict[VariableName, Scalar] | None, Meta(description="Variables to set; null takes one away.")] = None
+    unset: Annotated[list[VariableName] | None, Meta(description="Variables to take away.")] = None
+    prepend: Annotated[
+        dict[VariableName, str] | None,
+        Meta(description="Texts to put before what a variable such as PATH holds inside, with a colon."),
+    ] = None
+
 
 class Container(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The image that the training runs in: one container a node, with the launcher inside it."""
@@ -32,6 +52,21 @@ class Container(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         bool | None, Meta(description="Whether the image's own files may be written to, in memory, and forgotten.")
     ] = None
     options: Annotated[list[str], Meta(description="More options for the runtime itself, each a list item.")] = []
+    modules: Annotated[
+        list[str],
+        Meta(
+            description="Environment modules that the runtime itself needs; loaded outside, before it starts and after "
+            "those of `environment` and of the site's `containers`.",
+            examples=[["apptainer"]],
+        ),
+    ] = []
+    prelude: Annotated[
+        list[InnerStep],
+        Meta(
+            description="Steps inside the image, before the launcher and after those of the site.",
+            examples=[[{"source": "/opt/setup.sh"}, {"venv": "/opt/venv"}]],
+        ),
+    ] = []
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:

@@ -15,6 +15,7 @@ import pytest
 from tests.cluster import Cluster
 from tests.cluster.covers import outermost
 from tests.cluster.requirements import REPOSITORY
+from tests.slurm.test_continuation import COUNTING
 from tests.slurm.user import User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
@@ -43,6 +44,18 @@ def test_the_example_trains_in_an_image(user: User, inside: list[str], launcher:
     assert (status["state"], status["progress"]["step"]) == ("COMPLETED", 10)
     log = user.launch("logs", "@last").stdout
     assert set(re.findall(r"rank (\d) of 4 on host (n\d)", log)) == {("0", "n1"), ("1", "n1"), ("2", "n2"), ("3", "n2")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("warning", "listen"), [("USR1", "USR1"), ("file", "hook")])
+def test_a_training_inside_is_warned_and_goes_on(user: User, inside: list[str], warning: str, listen: str) -> None:
+    """The image has nothing of hpc-launch: the hooks come by the run folder."""
+    pytest.importorskip("torch")
+    sets = ["--set", f"checkpoint.warn={warning}", "--set", f"args.listen={listen}"]
+    done = user.launch("drill", user.job(COUNTING), "--json", *sets, *inside)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["resumed_at_step"] == found["checkpoint_step"] + 1
 
 
 def test_variables_and_arguments_arrive_inside_as_written(user: User, inside: list[str]) -> None:

@@ -1,0 +1,140 @@
+"""For which processor an image is, without starting it; and that a job is refused with another one."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.drive.prepare import all_findings
+from hpc_launch.images.architecture import architecture
+from tests.images.samples import elf, sif
+
+SITE = """
+name: here
+scheduler: slurm
+node_classes: {gh200: {cpus: 72, gpus: 1, arch: aarch64}}
+queues: {gpu: {node_class: gh200, partition: gpu}}
+containers: {images: {old: {path: /nowhere/old.sif, arch: x86_64}}}
+"""
+
+
+@pytest.mark.parametrize(("digits", "name"), [(b"02", "x86_64"), (b"04", "aarch64"), (b"06", "ppc64le"), (b"00", None)])
+def test_a_sif_says_it_in_its_header(tmp_path: Path, digits: bytes, name: str | None) -> None:
+    image = tmp_path / "image.sif"
+    image.write_bytes(sif(digits))
+    assert architecture(image) == name
+
+
+def test_what_is_no_image_says_nothing(tmp_path: Path) -> None:
+    image = tmp_path / "image.sif"
+    image.write_bytes(b"<html>")
+    assert architecture(image) is None
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_oci_layout_says_it_in_its_configuration(tmp_path: Path, nested: bool) -> None:
+    blobs = tmp_path / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+    (tmp_path / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    (blobs / "c1").write_text(json.dumps({"architecture": "arm64", "os": "linux"}))
+    (blobs / "d1").write_text(json.dumps({"config": {"digest": "sha256:c1"}, "layers": []}))
+    (blobs / "e1").write_text(json.dumps({"manifests": [{"digest": "sha256:d1"}]}))
+    first = "sha256:e1" if nested else "sha256:d1"
+    (tmp_path / "index.json").write_text(json.dumps({"manifests": [{"digest": first}]}))
+    assert architecture(tmp_path) == "aarch64"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"manifests": []}', '{"manifests": [{"digest": "sha256:../../x"}]}'])
+def test_a_broken_layout_says_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "oci-layout").write_text("{}")
+    (tmp_path / "index.json").write_text(text)
+    assert architecture(tmp_path) is None
+
+
+def test_an_unpacked_system_says_it_by_its_shell(tmp_path: Path) -> None:
+    (tmp_path / "usr" / "bin").mkdir(parents=True)
+    (tmp_path / "bin").symlink_to("/usr/bin")  # as images have it: a place inside the image, not here
+    (tmp_path / "usr" / "bin" / "sh").write_bytes(elf(183))
+    assert architecture(tmp_path) == "aarch64"
+
+
+def findings(tmp_path: Path, container: str, site: str = SITE) -> list[str]:
+    (tmp_path / "site.yaml").write_text(site)
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "job.yaml").write_text(f"name: x\nscript: train.py\ncontainer: {container}\n")
+    return [str(one) for one in all_findings(tmp_path / "job.yaml", site=str(tmp_path / "site.yaml"))]
+
+
+def test_a_job_with_an_image_for_another_processor_is_refused_where_it_names_it(tmp_path: Path) -> None:
+    (tmp_path / "image.sif").write_bytes(sif(b"02"))
+    (found,) = findings(tmp_path, "image.sif")
+    assert found.startswith(
+        f"{tmp_path}/job.yaml:3:12: HL470 the image is for x86_64, and the nodes of queue `gpu` are"
+    )
+
+
+def test_check_says_the_same_as_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "image.sif").write_bytes(sif(b"02"))
+    findings(tmp_path, "image.sif")
+    command = [
+        str(Path(sys.executable).with_name("hpc-launch")),
+        "containers",
+        "check",
+        "job.yaml",
+        "--site",
+        "./site.yaml",
+    ]
+    done = subprocess.run([*command, "--json"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    (check,) = json.loads(done.stdout)
+    assert (check["name"], check["level"]) == ("job", "fail")
+    assert "HL470 the image is for x86_64" in check["message"]
+
+
+def test_a_machine_without_the_runtime_says_what_it_cannot_look_at(tmp_path: Path) -> None:
+    (tmp_path / "image.sif").write_bytes(sif({"aarch64": b"04"}.get(platform.machine(), b"02")))
+    command = [str(Path(sys.executable).with_name("hpc-launch")), "containers", "check", "image.sif"]
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    levels = [line.split()[:2] for line in done.stdout.splitlines() if "hint:" not in line]
+    assert levels == [["ok", "image"], ["ok", "architecture"], ["skip", "inside"]]
+
+
+def test_a_bind_that_only_a_job_knows_is_left_out_without_one(tmp_path: Path) -> None:
+    (tmp_path / "image.sif").write_bytes(sif(b"04"))
+    (tmp_path / "site.yaml").write_text(SITE.replace("containers: {", "containers: {binds: [/usr, '/run/${job.id}'], "))
+    command = [str(Path(sys.executable).with_name("hpc-launch")), "containers", "check", "image.sif", "--site"]
+    done = subprocess.run(
+        [*command, "./site.yaml"], cwd=tmp_path, env={"PATH": "", "HOME": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "all 1 binds are there" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+def test_an_image_that_was_cut_short_is_found_out(tmp_path: Path) -> None:
+    (tmp_path / "image.sif").write_bytes(sif()[:-1])
+    command = [str(Path(sys.executable).with_name("hpc-launch")), "containers", "check", "image.sif"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "is shorter than its header says" in done.stdout
+
+
+def test_the_right_one_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "image.sif").write_bytes(sif(b"04"))
+    assert findings(tmp_path, "image.sif") == []
+
+
+def test_what_the_site_declares_counts_without_the_file(tmp_path: Path) -> None:
+    found = findings(tmp_path, "old")
+    assert [one.split()[1] for one in found] == ["HL470", "HL201"]
+
+
+def test_a_site_that_does_not_say_what_its_nodes_are_is_not_guessed_at(tmp_path: Path) -> None:
+    (tmp_path / "image.sif").write_bytes(sif(b"04"))
+    assert findings(tmp_path, "image.sif", SITE.replace(", arch: aarch64", "")) == []

@@ -1,0 +1,87 @@
+"""One at a time for an image, whichever host it is on and however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from hpc_launch.drive.image_lock import only_one
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from hpc_launch.drive.image_lock import only_one
+with only_one(Path(sys.argv[1]), lambda text: None):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_killed_holder_on_this_host_is_noticed_at_once(tmp_path: Path) -> None:
+    image = tmp_path / "x.sif"
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(image)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    holder.kill()
+    holder.communicate()
+    began, said = time.monotonic(), list[str]()
+    with only_one(image, said.append):
+        assert time.monotonic() - began < 5
+    assert said == ["whoever was at it is gone; going on"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_holder_on_another_host_counts_as_gone_when_it_is_silent(tmp_path: Path) -> None:
+    lock = tmp_path / ".x.sif.lock"
+    lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "pid_start": "", "token": "abc123"}))
+    said: list[str] = []
+    with only_one(tmp_path / "x.sif", said.append, poll=0.05, dead_after=1.0):
+        pass
+    assert said[0].endswith("x.sif is being made by process 1 on elsewhere; waiting for that")
+
+
+def test_a_holder_that_shows_life_is_waited_for(tmp_path: Path) -> None:
+    lock = tmp_path / ".x.sif.lock"
+    lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "pid_start": "", "token": "abc123"}))
+    over = threading.Event()
+
+    def live() -> None:
+        for _ in range(15):
+            os.utime(lock)
+            time.sleep(0.2)
+        lock.unlink()
+        over.set()
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    with only_one(tmp_path / "x.sif", lambda _: None, poll=0.05, dead_after=1.0):
+        assert over.is_set()
+    thread.join()
+
+
+def test_of_many_who_wait_for_a_dead_one_only_one_goes_on_at_a_time(tmp_path: Path) -> None:
+    lock = tmp_path / ".x.sif.lock"
+    lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "pid_start": "", "token": "abc123"}))
+    inside, most, lost = [0], [0], threading.Lock()
+
+    def one() -> None:
+        with only_one(tmp_path / "x.sif", lambda _: None, poll=0.02, dead_after=0.5):
+            with lost:
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+            time.sleep(0.1)
+            with lost:
+                inside[0] -= 1
+
+    threads = [threading.Thread(target=one) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,218 @@
+"""`containers pull` from a server on loopback: once, going on after a cut, and never another file than was meant."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.images.samples import sif
+from tests.images.server import Server, serving
+
+LAUNCH = str(Path(sys.executable).with_name("hpc-launch"))
+CONTENT = sif(size=3_000_000)
+Pull = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {"PATH": str(folder / "no-programs"), "HOME": str(folder), "no_proxy": "*"}
+
+
+@pytest.fixture
+def pull(tmp_path: Path) -> Pull:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [LAUNCH, "containers", "pull", *words]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False
+        )
+
+    return run
+
+
+def left(folder: Path) -> list[str]:
+    """All files of a folder but those that hpc-launch keeps for itself in the home."""
+    return sorted(path.name for path in folder.iterdir() if path.is_file())
+
+
+def test_an_image_is_brought_with_its_record(pull: Pull, tmp_path: Path) -> None:
+    with serving(Server(CONTENT)) as server:
+        done = pull(f"{server.url}?signature=secret")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tmp_path}/small.sif\n"
+    assert left(tmp_path) == ["small.sif", "small.sif.json"]
+    assert (tmp_path / "small.sif").read_bytes() == CONTENT
+    record = json.loads((tmp_path / "small.sif.json").read_text())
+    assert (record["digest"], record["size"], record["architecture"]) == (digest(CONTENT), len(CONTENT), "x86_64")
+    assert record["source"] == server.url  # without the signature
+
+
+def test_a_cut_connection_goes_on_where_it_ended(pull: Pull, tmp_path: Path) -> None:
+    with serving(Server(CONTENT, cuts=[1_000_000, 500_000])) as server:
+        done = pull(server.url)
+    assert done.returncode == 0, done.stderr
+    assert server.asked == [None, "bytes=1000000-", "bytes=1500000-"]
+    assert "1000000 of 3000000 bytes came; going on from byte 1000000" in done.stderr
+    assert (tmp_path / "small.sif").read_bytes() == CONTENT
+
+
+def test_a_pull_that_gave_up_goes_on_when_it_is_asked_again(pull: Pull, tmp_path: Path) -> None:
+    with serving(Server(CONTENT, cuts=[1_000_000, 0, 0, 0, 0])) as server:
+        done = pull(server.url)
+        assert done.returncode == 1
+        assert "1000000 bytes are kept" in done.stderr
+        assert not (tmp_path / "small.sif").exists()
+        assert pull(server.url).returncode == 0
+    assert server.asked[-1] == "bytes=1000000-"
+    assert (tmp_path / "small.sif").read_bytes() == CONTENT
+
+
+def test_a_part_of_another_file_is_not_gone_on_with(pull: Pull, tmp_path: Path) -> None:
+    other = sif(size=3_000_000, fill=b"another one")
+    with serving(Server(CONTENT, cuts=[1_000_000, 0, 0, 0, 0])) as server:
+        assert pull(server.url).returncode == 1
+        server.content, server.tag = other, '"two"'
+        done = pull(server.url)
+    assert done.returncode == 0, done.stderr
+    assert "the file is another one by now" in done.stderr
+    assert (tmp_path / "small.sif").read_bytes() == other
+
+
+def test_a_server_without_parts_is_asked_for_all_of_it(pull: Pull, tmp_path: Path) -> None:
+    with serving(Server(CONTENT, ranges=False, cuts=[1_000_000])) as server:
+        assert pull(server.url).returncode == 0
+    assert (tmp_path / "small.sif").read_bytes() == CONTENT
+
+
+def test_a_killed_pull_leaves_nothing_that_is_taken_for_an_image(pull: Pull, tmp_path: Path) -> None:
+    with serving(Server(CONTENT, cuts=[1_000_000], delay=0)) as server:
+        process = subprocess.Popen(
+            [LAUNCH, "containers", "pull", server.url], cwd=tmp_path, env=environment(tmp_path),
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stderr is not None
+        while "going on from byte" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert not (tmp_path / "small.sif").exists()
+        done = pull(server.url)
+    assert done.returncode == 0, done.stderr
+    assert "whoever was at it is gone" in done.stderr
+    assert server.asked[-1] == "bytes=1000000-"
+    assert left(tmp_path) == ["small.sif", "small.sif.json"]
+
+
+def test_a_digest_that_lies_leaves_no_image(pull: Pull, tmp_path: Path) -> None:
+    wrong = digest(b"something else")
+    with serving(Server(CONTENT)) as server:
+        done = pull(server.url, "--digest", wrong)
+    assert done.returncode == 3
+    assert f"HL471 {server.url} came as {digest(CONTENT)}, and should be {wrong}" in done.stderr
+    assert left(tmp_path) == []
+
+
+def test_the_next_pull_compares_and_asks_nobody(pull: Pull, tmp_path: Path) -> None:
+    with serving(Server(CONTENT)) as server:
+        assert pull(server.url, "--digest", digest(CONTENT)).returncode == 0
+        assert pull(server.url).returncode == 0
+        assert len(server.asked) == 1
+        (tmp_path / "small.sif").write_bytes(CONTENT[:-1] + b"!")
+        done = pull(server.url)
+        assert done.returncode == 3
+        assert "HL471 the file is sha256:" in done.stderr
+        assert pull(server.url, "--force").returncode == 0
+    assert (tmp_path / "small.sif").read_bytes() == CONTENT
+
+
+@pytest.mark.slow
+def test_of_several_at_once_one_downloads_and_the_others_wait(tmp_path: Path) -> None:
+    with serving(Server(CONTENT, delay=3)) as server:
+        processes = [
+            subprocess.Popen(
+                [LAUNCH, "containers", "pull", server.url, "--json"], cwd=tmp_path, env=environment(tmp_path),
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+            for _ in range(5)
+        ]  # fmt: skip
+        ends = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0] * 5, ends
+    assert server.asked == [None]
+    assert sorted(json.loads(out)["new"] for out, _ in ends) == [False] * 4 + [True]
+    assert sum("is being made by process" in errors for _, errors in ends) == 4
+    assert left(tmp_path) == ["small.sif", "small.sif.json"]
+
+
+@pytest.mark.parametrize(("status", "tries"), [(404, 1), (403, 1)])
+def test_a_refusal_is_not_tried_again(pull: Pull, tmp_path: Path, status: int, tries: int) -> None:
+    with serving(Server(CONTENT, status=status)) as server:
+        done = pull(server.url)
+    assert (done.returncode, len(server.asked)) == (1, tries)
+    assert f"the server says {status}" in done.stderr
+    assert left(tmp_path) == []
+
+
+def test_a_page_instead_of_an_image_is_not_kept(pull: Pull, tmp_path: Path) -> None:
+    with serving(Server(b"<html>please log in</html>")) as server:
+        done = pull(server.url)
+    assert done.returncode == 1
+    assert "is no SIF image" in done.stderr
+    assert left(tmp_path) == []
+
+
+def test_what_ends_before_its_header_says_is_not_kept(pull: Pull, tmp_path: Path) -> None:
+    with serving(Server(CONTENT[:-1])) as server:
+        done = pull(server.url)
+    assert done.returncode == 1
+    assert "ends too early" in done.stderr
+    assert left(tmp_path) == []
+
+
+def test_a_folder_that_is_not_there_yet_is_made(pull: Pull, tmp_path: Path) -> None:
+    with serving(Server(CONTENT)) as server:
+        assert pull(server.url, "-o", "more/images/").stdout == f"{tmp_path}/more/images/small.sif\n"
+
+
+def test_what_a_killed_pull_left_is_taken_away(pull: Pull, tmp_path: Path) -> None:
+    (tmp_path / ".small.sif.4242.draft").touch()
+    with serving(Server(CONTENT)) as server:
+        assert pull(server.url).returncode == 0
+    assert left(tmp_path) == ["small.sif", "small.sif.json"]
+
+
+def test_an_image_of_the_site_goes_where_the_profile_says(pull: Pull, tmp_path: Path) -> None:
+    with serving(Server(CONTENT)) as server:
+        (tmp_path / "site.yaml").write_text(
+            "name: here\nscheduler: slurm\nnode_classes: {n: {cpus: 1}}\nqueues: {q: {node_class: n}}\n"
+            f"paths: {{work: {tmp_path}/work}}\n"
+            "containers:\n  images:\n"
+            f"    small: {{path: '${{paths.work}}/s.sif', uri: '{server.url}', digest: '{digest(CONTENT)}'}}\n"
+        )
+        (tmp_path / "work").mkdir()
+        done = pull("small", "--site", "./site.yaml")
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path}/work/s.sif\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["pytorch"], 2, "pytorch is no URI of an image"),
+        (["http://me:secret@127.0.0.1/x.sif"], 2, "would stand in the list of processes"),
+        (["http://127.0.0.1/"], 2, "gives the file no name"),
+        (["docker://a/b:c"], 3, "HL472 neither apptainer nor singularity is here to pull images"),
+        (["http://127.0.0.1/x.sif", "--digest", "abc"], 2, "abc is no digest"),
+    ],
+)
+def test_what_cannot_be_pulled_is_said_at_once(pull: Pull, words: list[str], code: int, message: str) -> None:
+    done = pull(*words)
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr

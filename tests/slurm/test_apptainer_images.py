@@ -1,0 +1,239 @@
+"""Images that are built and pulled with a real Apptainer, as an ordinary user; trainings in them on two nodes."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import platform
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.cluster.covers import outermost
+from tests.cluster.requirements import REPOSITORY
+from tests.golden.test_runtimes import KNOWN
+from tests.slurm.user import User
+
+EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
+
+RANKS = """
+import os, sys
+print("RANK", os.environ["RANK"], os.environ["LOCAL_RANK"], os.environ["WORLD_SIZE"], os.uname().nodename,
+      os.environ.get("HPC_LAUNCH_IMAGE"), os.environ.get("STEP"), open("/data/words").read().strip(), flush=True)
+if os.environ["RANK"] == "3" and "--die" in sys.argv:
+    import signal
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+WAITS = """
+import os, pathlib, time
+print("WAITS", flush=True)
+while not pathlib.Path(os.environ["HPC_LAUNCH_STOP_FILE"]).exists():
+    time.sleep(0.2)
+print("SAVED", flush=True)
+"""
+
+
+@pytest.fixture
+def user(cluster_sid: Cluster, user_dir: Path) -> User:
+    return User(cluster_sid, user_dir)
+
+
+@pytest.fixture(scope="module")
+def image(cluster_sid: Cluster, sif: Path) -> Path:
+    """The shipped recipe for the CPU, built on the tests' own small image instead of one from a registry."""
+    user = User(cluster_sid, cluster_sid.user_folder("recipe-"))
+    path = user.home / "images" / "cpu.sif"
+    base = ["BOOTSTRAP=localimage", f"BASE={sif}", "PACKAGES="]
+    words = [word for value in base for word in ("--build-arg", value)]
+    done = user.launch("containers", "build", "cpu", "-o", str(path), *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{path}\n"
+    return path
+
+
+@pytest.fixture
+def container(cluster_sid: Cluster, image: Path, user: User) -> dict[str, object]:
+    """`container:` of a job in the image: with the tests' Python, and a folder of the user's own as /data."""
+    user.job("of the user", "data/words")
+    python = [str(path) for path in outermost(Path(need) for need in cluster_sid.settings.needs)]
+    return {
+        "image": str(image),
+        "binds": [*python, f"{user.home}/data:/data"],
+        "prelude": [{"set": {"STEP": "inside"}}],
+    }
+
+
+def job(user: User, container: dict[str, object], **more: object) -> str:
+    return user.job(json.dumps({"name": "boxed", "nodes": 2, "container": container, **more}))
+
+
+def test_a_built_image_has_a_record(image: Path) -> None:
+    record = json.loads(image.with_name("cpu.sif.json").read_text())
+    assert record["digest"] == f"sha256:{hashlib.sha256(image.read_bytes()).hexdigest()}"
+    assert (record["architecture"], record["kind"]) == (platform.machine(), "recipe")
+    assert record["by"].startswith("apptainer 1.")
+    assert [path.name for path in sorted(image.parent.iterdir())] == ["cpu.sif", "cpu.sif.json"]
+
+
+def test_an_image_without_a_python_is_found_out(user: User, image: Path) -> None:
+    done = user.launch("containers", "check", str(image))
+    assert done.returncode == 3
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [
+        ["ok", "image"], ["skip", "architecture"], ["hint:", "say"], ["fail", "inside"],
+    ]  # fmt: skip
+
+
+def test_an_image_that_is_there_is_not_built_over(user: User, image: Path) -> None:
+    done = user.launch("containers", "build", "cpu", "-o", str(image))
+    assert done.returncode == 2
+    assert "is there already" in done.stderr
+
+
+def test_a_recipe_that_fails_leaves_the_old_image_and_says_why(user: User, sif: Path) -> None:
+    recipe = user.job(f"Bootstrap: localimage\nFrom: {sif}\n%post\n    echo no such luck\n    exit 3\n", "bad.def")
+    done = user.launch("containers", "build", recipe, "-o", str(user.home / "bad.sif"))
+    assert done.returncode == 1
+    assert "no such luck" in done.stderr
+    assert "hint: this user is not in /etc/subuid and there is no `fakeroot` command" in done.stderr
+    assert [path.name for path in user.home.glob("*bad*")] == ["bad.def"]
+
+
+@pytest.mark.slow
+def test_the_image_is_checked_and_trained_in_with_c10d(user: User, container: dict[str, object]) -> None:
+    pytest.importorskip("torch")
+    options = [
+        "--set", f"container={json.dumps(container)}", "--set", "args.steps=5",
+        "--set", "launcher={name: torchrun, max_restarts: 1}",
+    ]  # fmt: skip
+    done = user.launch("containers", "check", str(EXAMPLE), "--json", *options)
+    checks = {one["name"]: one for one in json.loads(done.stdout)}
+    assert done.returncode == 0, done.stdout
+    assert {checks[name]["level"] for name in ("image", "binds", "python", "torch", "nccl", "imports")} == {"ok"}
+    assert "for the CPU alone" in checks["torch"]["message"]
+    done = user.launch("submit", str(EXAMPLE), "--wait", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    log = user.launch("logs", "@last").stdout
+    assert {rank for rank, _ in re.findall(r"rank (\d) of 4 on host (n\d)", log)} == {"0", "1", "2", "3"}
+    assert "rdzv-backend=c10d" in next(user.home.glob("runs/*/attempts/001/node.sh")).read_text()
+
+
+def test_what_is_missing_inside_is_found_before_anything_is_queued(user: User, container: dict[str, object]) -> None:
+    user.job("import torch\nimport no_such_module\n", "train.py")
+    bare = {**container, "binds": []}
+    done = user.launch("containers", "check", job(user, container, script="train.py"))
+    assert done.returncode == 3
+    assert re.search(r"^fail +imports +not found inside: no_such_module$", done.stdout, re.MULTILINE)
+    done = user.launch("containers", "check", job(user, bare, script="train.py"))
+    assert done.returncode == 3
+    assert re.search(r"^fail +inside +the image does not start with ", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("options", [[], ["--cleanenv"]], ids=["as-it-is", "cleanenv"])
+def test_srun_starts_each_process_in_the_image(user: User, container: dict[str, object], options: list[str]) -> None:
+    user.job(RANKS, "ranks.py")
+    boxed = {**container, "options": options}
+    done = user.launch("submit", job(user, boxed, launcher="srun", processes_per_node=2, script="ranks.py"), "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    log = user.launch("logs", "@last").stdout
+    seen = re.findall(r"RANK (\d) (\d) (\d) (n\d) (\w+) (\w+) (.*)", log)
+    expected = [
+        (str(rank), str(rank % 2), "4", f"n{rank // 2 + 1}", "cpu", "inside", "of the user") for rank in range(4)
+    ]
+    assert sorted(seen) == expected
+    third = user.launch("logs", "@last", "--rank", "3").stdout
+    assert re.findall(r"RANK (\d)", third) == ["3"]
+
+
+def test_a_rank_that_is_killed_in_the_image_fails_the_run(user: User, container: dict[str, object]) -> None:
+    user.job(RANKS, "ranks.py")
+    more = {"launcher": "srun", "processes_per_node": 2, "script": "ranks.py", "args": ["--die"], "retry": 1}
+    done = user.launch("submit", job(user, container, **more), "--wait")
+    assert done.returncode == 1, done.stdout + done.stderr
+    status = user.status()
+    assert (status["state"], status["attempts"][0]["exit_code"]) == ("FAILED", 137)
+
+
+def test_the_warning_before_the_end_is_seen_in_the_image(user: User, container: dict[str, object]) -> None:
+    user.job(WAITS, "waits.py")
+    submitted = user.launch("submit", job(user, container, launcher="srun", script="waits.py"), "--json")
+    assert submitted.returncode == 0, submitted.stderr
+    user.until("@last", "RUNNING")
+    job_id = json.loads(submitted.stdout)["job_id"]
+    user.cluster.run(["scancel", "--batch", "--signal=USR1", str(job_id)], check=True)
+    user.until("@last", "COMPLETED")
+    assert user.launch("logs", "@last").stdout.count("SAVED") == 2
+
+
+def test_modules_of_the_runtime_come_before_it_and_steps_inside_after_it(
+    user: User, container: dict[str, object]
+) -> None:
+    """The module command is the site's, here a function that a file of it defines."""
+    tool = user.job('module() { [ "$1" = load ] && export LOADED=${LOADED:+$LOADED,}$2; }\n', "modules.sh")
+    user.site(f"prelude: [{{source: {tool}}}]\ncontainers: {{modules: [runtime/1]}}\n")
+    inside = user.job('export FROM_FILE="$LOADED" MINE=file\n', "data/inside.sh")
+    prelude = [{"source": inside.replace(f"{user.home}/data", "/data")}, {"prepend": {"PATH": "/data/bin"}}]
+    boxed = {**container, "modules": ["runtime/2"], "prelude": prelude}
+    text = job(user, boxed, launcher="srun", command="sh -c 'echo SEEN $FROM_FILE $MINE $PATH'", env={"MINE": "job"})
+    done = user.launch("submit", text, "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = re.findall(r"SEEN (\S+) (\S+) (\S+)", user.launch("logs", "@last").stdout)
+    assert [one[:2] for one in seen] == [("runtime/1,runtime/2", "job")] * 2
+    assert all(path.startswith("/data/bin:") for _, _, path in seen)
+
+
+def test_apptainer_knows_the_options_that_scripts_give_it(user: User) -> None:
+    told = user.cluster.run(["apptainer", "exec", "--help"], check=True).stdout
+    hidden = {"--pwd"}  # the older name of --cwd, which it takes still: the other tests here start with it
+    assert set(KNOWN["apptainer exec"].split()) <= set(re.findall(r"--[a-z-]+", told)) | hidden
+
+
+def layout(folder: Path) -> None:
+    """An image in OCI layout with one file in it (image-spec, image-layout.md)."""
+    blobs = folder / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+
+    def blob(content: bytes, kind: str) -> dict[str, object]:
+        name = hashlib.sha256(content).hexdigest()
+        (blobs / name).write_bytes(content)
+        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{name}", "size": len(content)}
+
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as tar:
+        entry = tarfile.TarInfo("etc/words")
+        entry.size = 5
+        tar.addfile(entry, io.BytesIO(b"words"))
+    layer = blob(gzip.compress(raw.getvalue()), "layer.v1.tar+gzip")
+    files = {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(raw.getvalue()).hexdigest()}"]}
+    go = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+    about = json.dumps({"architecture": go, "os": "linux", "config": {}, "rootfs": files}).encode()
+    manifest = {"schemaVersion": 2, "config": blob(about, "config.v1+json"), "layers": [layer]}
+    index = {"schemaVersion": 2, "manifests": [blob(json.dumps(manifest).encode(), "manifest.v1+json")]}
+    (folder / "index.json").write_text(json.dumps(index))
+    (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+
+
+def test_of_three_hosts_one_pulls_and_the_others_find_it(user: User) -> None:
+    layout(user.home / "layout")
+    words = [
+        "hpc-launch",
+        "containers",
+        "pull",
+        f"oci:{user.home}/layout",
+        "-o",
+        str(user.home / "words.sif"),
+        "--json",
+    ]
+    pulls = [user.cluster.popen(words, cwd=user.home, env=user.env, node=node) for node in (None, "n1", "n2")]
+    ends = [pull.communicate(timeout=120) for pull in pulls]
+    assert [pull.returncode for pull in pulls] == [0, 0, 0], ends
+    said = [json.loads(out) for out, _ in ends]
+    assert sorted(one["new"] for one in said) == [False, False, True]
+    assert len({one["digest"] for one in said}) == 1
+    box = user.cluster.run(["apptainer", "sif", "list", str(user.home / "words.sif")], check=True)
+    assert "Squashfs" in box.stdout
