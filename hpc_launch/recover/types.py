@@ -6,13 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-FAILURE_CLASSES = (
-    "cuda_oom", "host_oom", "nccl_timeout", "nccl_system_error", "rendezvous_failure", "port_in_use", "gpu_hardware",
-    "gpu_driver", "cuda_assert_or_illegal_access", "node_failure", "preempted", "time_limit", "cancelled_by_user",
-    "disk_full_or_quota", "filesystem_error", "shm_exhausted", "module_not_found", "container_error", "import_error",
-    "user_code_error", "config_error", "checkpoint_error", "data_error", "network_download_error", "permission_denied",
-    "submit_rejected", "loss_nan", "segfault_or_abort", "hang_no_progress", "success", "unknown",
-)  # fmt: skip
+from hpc_launch.spec.failures import FAILURE_CLASSES as FAILURE_CLASSES  # noqa: PLC0414 - exported
 
 Action = Literal["RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE", "STOP", "NONE"]
 Confidence = Literal["high", "medium", "low"]
@@ -64,3 +58,5 @@ class Verdict(Struct, frozen=True):
     sets: tuple[str, ...] = ()
     """What the next attempt changes, as `--set` spells it."""
     delay_s: float = 0.0
+    ladder: int = 0
+    """How many steps of the class's list of changes are used up."""

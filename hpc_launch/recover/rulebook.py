@@ -1,0 +1,234 @@
+"""The rules by which lines are known: read from YAML, checked, and looked up fast."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+from hpc_launch.recover.literals import needed_words, smallest
+from hpc_launch.recover.types import FAILURE_CLASSES, Action
+
+FOLDER = Path(__file__).resolve().parent / "rules"
+"""The shipped rules."""
+CAUSES = "causes.yaml"
+CLASSES = "classes.yaml"
+
+LONGEST_PATTERN = 2000
+Role = Literal["root", "confirm", "cascade", "context"]
+
+
+class Rule(Struct, frozen=True, forbid_unknown_fields=True):
+    """One kind of line."""
+
+    id: str
+    cause: str
+    match: str | list[str]
+    """Regular expressions of Python's `re`, searched in the line without colours and without its rank's mark. Groups:
+    `node` (who is at fault), `at` (a node that is only named), `rank`, `peer` (an address)."""
+    examples: list[str]
+    """Lines that must match; the tests run them."""
+    source: str
+    """Where the wording comes from: a program and its file, or a document."""
+    role: Role = "root"
+    order: int = 20
+    """Lower is nearer to the root: 10 what nothing else brings about, 20 a clear cause, 30 a likely one, 40 the
+    program's own exception, 50 what follows from the end of another process, 60 a bare exit code."""
+    failure_class: str | None = msgspec.field(default=None, name="class")
+    """Where it differs from the class of the cause."""
+    verdict: Action | None = None
+    """Where it differs from the default of the class."""
+    at_start: Action | None = None
+    """The verdict where no step of the training was seen yet: what never worked is set up wrongly."""
+    advice: str = ""
+    unless: str = ""
+    """A line that this matches too does not count."""
+    firm: bool = False
+    """Counts even in a line that calls itself a warning."""
+    counters: list[str] = []
+    """Lines that must not match; the tests run them."""
+
+    @property
+    def patterns(self) -> list[str]:
+        """All of its expressions."""
+        return [self.match] if isinstance(self.match, str) else self.match
+
+
+class Cause(Struct, frozen=True, forbid_unknown_fields=True):
+    """A finer cause, and the class that it belongs to."""
+
+    failure_class: str = msgspec.field(name="class")
+    means: str
+
+
+class ClassFacts(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a class of failures means, what is done by default, and what a person does."""
+
+    title: str
+    means: str
+    verdict: Action
+    does: str
+    advice: str
+    you: str
+
+
+class Compiled:
+    """A rule with its expressions, compiled when a line first may match."""
+
+    __slots__ = ("_expressions", "_unless", "rule")
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self._expressions: list[re.Pattern[str]] | None = None
+        self._unless: re.Pattern[str] | None = None
+
+    def search(self, text: str) -> re.Match[str] | None:
+        """The first match in `text`."""
+        if self._expressions is None:
+            self._expressions = [re.compile(pattern) for pattern in self.rule.patterns]
+            self._unless = re.compile(self.rule.unless) if self.rule.unless else None
+        for expression in self._expressions:
+            if match := expression.search(text):
+                return None if self._unless is not None and self._unless.search(text) else match
+        return None
+
+
+class Rulebook:
+    """All rules in order, the causes and the classes."""
+
+    def __init__(self, rules: Iterable[Rule], causes: Mapping[str, Cause], classes: Mapping[str, ClassFacts]) -> None:
+        self.rules = {rule.id: rule for rule in rules}
+        self.causes = causes
+        self.classes = classes
+
+    def class_of(self, rule: Rule) -> str:
+        """The failure class that a rule stands for."""
+        return rule.failure_class or self.causes[rule.cause].failure_class
+
+    @cached_property
+    def table(self) -> list[tuple[str, tuple[Compiled, ...]]]:
+        """Words, and the rules that need a line to contain one of them."""
+        by_word: dict[str, list[Compiled]] = {}
+        for rule in self.rules.values():
+            compiled = Compiled(rule)
+            for word in self._words(rule):
+                by_word.setdefault(word, []).append(compiled)
+        return [(word, tuple(rules)) for word, rules in by_word.items()]
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """The shortest list of words such that a line without any of them matches no rule."""
+        return tuple(smallest(word for word, _ in self.table))
+
+    def matches(self, text: str) -> list[tuple[Rule, re.Match[str]]]:
+        """All rules that know `text`, each with its match, by order."""
+        low = text.lower()
+        tried: set[str] = set()
+        found: list[tuple[Rule, re.Match[str]]] = []
+        for word, rules in self.table:
+            if word not in low:
+                continue
+            for compiled in rules:
+                if compiled.rule.id in tried:
+                    continue
+                tried.add(compiled.rule.id)
+                if match := compiled.search(text):
+                    found.append((compiled.rule, match))
+        found.sort(key=lambda pair: pair[0].order)
+        return found
+
+    def extended(self, more: Iterable[Rule]) -> Rulebook:
+        """A rulebook with more rules; one with the same id replaces."""
+        return Rulebook([*{**self.rules, **{rule.id: rule for rule in more}}.values()], self.causes, self.classes)
+
+    @staticmethod
+    def _words(rule: Rule) -> set[str]:
+        words: set[str] = set()
+        for pattern in rule.patterns:
+            words |= needed_words(pattern)
+        return words
+
+
+def parse_rules(text: str, causes: Mapping[str, Cause]) -> tuple[list[Rule], list[str]]:
+    """The rules in a YAML text, and what is wrong with those that cannot be used, in words."""
+    try:
+        data = _loaded(text)
+    except yaml.YAMLError as error:
+        return [], [f"it is no YAML: {_first_line(error)}"]
+    if data is None:
+        return [], []
+    if not isinstance(data, list):
+        return [], ["it must be a list of rules"]
+    rules: list[Rule] = []
+    faults: list[str] = []
+    for number, item in enumerate(data, 1):
+        try:
+            rule = msgspec.convert(item, Rule)
+        except (msgspec.ValidationError, RecursionError) as error:
+            faults.append(f"rule {number}: {_first_line(error)}")
+            continue
+        fault = _fault(rule, causes)
+        if fault:
+            faults.append(f"rule {rule.id}: {fault}")
+        else:
+            rules.append(rule)
+    return rules, faults
+
+
+def _fault(rule: Rule, causes: Mapping[str, Cause]) -> str | None:
+    if rule.cause not in causes:
+        return f"there is no cause {rule.cause!r}"
+    if rule.failure_class is not None and rule.failure_class not in FAILURE_CLASSES:
+        return f"there is no class {rule.failure_class!r}"
+    for pattern in [*rule.patterns, *([rule.unless] if rule.unless else [])]:
+        if len(pattern) > LONGEST_PATTERN:
+            return "a pattern is too long"
+        if _may_explode(pattern):
+            return f"a repetition inside a repetition may take for ever: {pattern}"
+        try:
+            words = needed_words(pattern)
+        except re.error as error:
+            return f"{pattern!r} is no regular expression: {error}"
+        if not words and pattern != rule.unless:
+            return f"a match of {pattern!r} need not contain any fixed word of 3 letters, so every line would be tried"
+    return None
+
+
+_NESTED = re.compile(r"\((?:\?(?:P<\w+>|:))?(?:[^()\\]|\\.)*[+*](?:[^()\\]|\\.)*\)[+*]|\)\{\d+,\}\)[+*]")
+
+
+def _may_explode(pattern: str) -> bool:
+    """Whether a repeated group itself ends in an unbounded repetition: the classic way to an exponential search."""
+    return _NESTED.search(pattern) is not None
+
+
+def shipped() -> Rulebook:
+    """The rules that come with hpc-launch. Raises FileNotFoundError for a broken install."""
+    causes = _mapping(CAUSES, Cause)
+    classes = _mapping(CLASSES, ClassFacts)
+    rules: list[Rule] = []
+    for path in sorted(FOLDER.glob("*.yaml")):
+        if path.name not in {CAUSES, CLASSES}:
+            found = _loaded(path.read_text("utf-8"))
+            rules += msgspec.convert(found, list[Rule])
+    return Rulebook(rules, causes, classes)
+
+
+def _mapping(name: str, kind: type[Any]) -> dict[str, Any]:
+    data = _loaded((FOLDER / name).read_text("utf-8"))
+    return cast("dict[str, Any]", msgspec.convert(data, dict[str, kind]))  # type: ignore[valid-type]
+
+
+def _loaded(text: str) -> Any:
+    """The YAML in `text`, by libyaml where it is there: ten times as fast. Both loaders make plain values only."""
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,77 @@
+"""Which ranks of a hanging training did not come to the collective that the others wait in, from their stacks.
+
+Two notations are read: that of `py-spy dump`, and that of Python's faulthandler, which the interpreter itself prints
+into the log at a fatal signal. Only the main thread counts; with faulthandler it is the one that got the signal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+_SPY = re.compile(r"^\s+(?P<call>[^()]+) \((?P<file>[^():]+):(?P<line>\d+)\)")
+_FAULT = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<call>\S+)')
+_THREAD = re.compile(r'^(?:(?P<main>Current thread 0x|Thread \d+ .*"MainThread")|(?:Thread \d+ |Thread 0x))')
+_RANK = re.compile(r"^\[(?:rank)?(?P<rank>\d+)\]: ?(?P<rest>.*)")
+_WAITS = re.compile(r"torch/distributed/|torch/autograd/graph\.py|deepspeed/comm/|torch/cuda/__init__\.py")
+_NEAR = 6
+"""A collective may be called through so many frames of a library."""
+
+
+class Frame(Struct, frozen=True):
+    """One call on a stack."""
+
+    file: str
+    line: int
+    call: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.call}"
+
+
+def stack(lines: Iterable[str]) -> tuple[Frame, ...]:
+    """The main thread's frames, the innermost first; empty where there are none."""
+    frames: list[Frame] = []
+    inside = False
+    for line in lines:
+        thread = _THREAD.match(line)
+        if thread:
+            if frames:
+                break
+            inside = thread["main"] is not None
+        elif inside and (found := _SPY.match(line) or _FAULT.match(line)):
+            frames.append(Frame(found["file"].strip(), int(found["line"]), found["call"].strip()))
+        elif frames and not line.strip():
+            break
+    return tuple(frames)
+
+
+def stacks_in_log(lines: Iterable[str]) -> dict[int, tuple[Frame, ...]]:
+    """The stacks that faulthandler printed into a log whose lines begin with `[rankR]:`, by rank."""
+    by_rank: dict[int, list[str]] = {}
+    for line in lines:
+        found = _RANK.match(line)
+        if found and (int(found["rank"]) in by_rank or found["rest"].startswith("Fatal Python error: Aborted")):
+            by_rank.setdefault(int(found["rank"]), []).append(found["rest"])
+    return {rank: frames for rank, texts in by_rank.items() if (frames := stack(texts))}
+
+
+def not_arrived(stacks: Mapping[int, tuple[Frame, ...]]) -> dict[int, Frame]:
+    """The ranks that are elsewhere while others wait for each other, and where each of them is.
+
+    Empty where all wait, or where nobody does and no place holds more than half of them: then nothing can be told.
+    """
+    known = {rank: frames for rank, frames in stacks.items() if frames}
+    waiting = {rank for rank, frames in known.items() if any(_WAITS.search(frame.file) for frame in frames[:_NEAR])}
+    if waiting and len(waiting) < len(known):
+        return {rank: known[rank][0] for rank in sorted(set(known) - waiting)}
+    places = Counter(frames[0] for frames in known.values())
+    if waiting or len(places) < 2:
+        return {}
+    place, ranks = places.most_common(1)[0]
+    if ranks * 2 <= len(known):
+        return {}
+    return {rank: known[rank][0] for rank in sorted(known) if known[rank][0] != place}

@@ -1,0 +1,263 @@
+"""What an attempt's folder holds becomes evidence, and the answer is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpc_launch.recover.evidence import Evidence
+from hpc_launch.run import remains
+from hpc_launch.run.inquest import diagnose_attempt, gather
+from hpc_launch.run.layout import AttemptFolder, RunFolder
+from hpc_launch.run.rulebooks import BAD_RULES, rulebook
+from tests.recover.logs import BOOK
+
+GLOO = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.9.0.2]:52359."
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> AttemptFolder:
+    run = RunFolder(tmp_path / "tiny-1")
+    attempt = run.attempt(1)
+    attempt.logs.mkdir(parents=True)
+    put(run.info, {"run": "tiny-1", "name": "tiny", "site": "x", "scheduler": "local", "created": 1})
+    attempt.claim.write_text("77\n")
+    put(attempt.job, {"job_id": "77"})
+    return attempt
+
+
+def put(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+def end(attempt: AttemptFolder, code: int, **more: Any) -> None:
+    told = {"job_id": "77", "restart": 0, "exit_code": code, "signal": "", "phase": "ended", "nodes": "n[1-2]"}
+    put(attempt.end, {**told, **more})
+
+
+def final(attempt: AttemptFolder, state: str, **more: Any) -> None:
+    told = {"job_id": "77", "state": state, "source": "sacct", "as_of": 9.0, "ended": 5.0, "nodes": "n[1-2]", **more}
+    put(attempt.final, told)
+
+
+def evidence(attempt: AttemptFolder) -> Evidence:
+    return gather(attempt, BOOK)
+
+
+def run_of(attempt: AttemptFolder) -> RunFolder:
+    return RunFolder(attempt.path.parent.parent)
+
+
+def test_logs_bear_their_node_and_rank(attempt: AttemptFolder) -> None:
+    end(attempt, 1)
+    (attempt.logs / "node-1.log").write_text("[rank3]: ValueError: x\n")
+    (attempt.logs / "node-0.rank-0.log").write_text("fine\n")
+    attempt.batch_log.write_text("hello\n")
+    found = evidence(attempt)
+    assert [(scan.name, scan.node, scan.rank) for scan in found.logs] == [
+        ("batch.log", None, None),
+        ("logs/node-0.rank-0.log", "n1", 0),
+        ("logs/node-1.log", "n2", None),
+    ]
+    place = diagnose_attempt(run_of(attempt), attempt, rules=BOOK).first_failure
+    assert (place.node, place.rank) == ("n2", 3)
+
+
+def test_error_files_of_torchelastic(attempt: AttemptFolder) -> None:
+    end(attempt, 1)
+    (attempt.logs / "node-0.log").write_text(f"[rank0]: {GLOO}\n")
+
+    def error(text: str, at: int) -> dict[str, Any]:
+        return {"message": {"message": text, "extraInfo": {"py_callstack": "", "timestamp": str(at)}}}
+
+    put(attempt.logs / "node-0.error.json", error(GLOO, 50))
+    put(attempt.logs / "ranks-of-node-1" / "77_x" / "attempt_0" / "1" / "error.json", error("KeyError: 'x'", 40))
+    (attempt.logs / "node-1.error.json").write_text("{torn")
+    found = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
+    assert (found.failure_class, found.first_failure.node, found.first_failure.time) == ("user_code_error", "n2", 40.0)
+    assert found.evidence[0].file.endswith("attempt_0/1/error.json")
+
+
+def test_steps_of_the_last_word(attempt: AttemptFolder) -> None:
+    end(attempt, 0)
+    final(attempt, "COMPLETED", derived_exit_code=0, steps=[["0", "OUT_OF_MEMORY", "0:125"]])
+    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class == "host_oom"
+
+
+def test_notes_of_the_watcher(attempt: AttemptFolder) -> None:
+    end(attempt, 1)
+    folder = attempt.path / "agent"
+    folder.mkdir()
+    lines = [
+        {"t": 10.0, "event": "start", "node": 1, "host": "h"},
+        {"t": 11.0, "event": "sample", "gpus": []},
+        {"t": 12.0, "event": "gone", "rank": 3, "signal": 11, "exit_code": None, "oom_kill": False},
+        {"t": 12.5, "event": "gone", "rank": 2, "signal": None, "exit_code": 0, "oom_kill": False},
+    ]
+    (folder / "node-1.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"torn": ')
+    (note,) = evidence(attempt).notes
+    assert (note.kind, note.node, note.rank, note.signal, note.time) == ("death", "n2", 3, 11, 12.0)
+    put(folder / "hang.json", {"t": 700.0, "node": 0, "silent_s": 600})
+    found = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
+    assert (found.failure_class, found.first_failure.node, found.first_failure.time) == (
+        "hang_no_progress",
+        None,  # it noticed; nothing tells that it is to blame
+        100.0,
+    )
+    ranks = {"event": "ranks", "ranks": {"2": 71, "3": 72}}
+    (folder / "node-1.jsonl").write_text(json.dumps(ranks) + "\n")
+    (folder / "stacks").mkdir()
+    for rank, place in {2: "torch/distributed/distributed_c10d.py", 3: "data.py"}.items():
+        text = f'Thread 7 (idle): "MainThread"\n    step ({place}:12)\n'
+        (folder / "stacks" / f"rank-{rank}.txt").write_text(text)
+    found = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
+    assert (found.first_failure.node, found.first_failure.rank) == ("n2", 3)
+    assert "rank 3 stood at data.py:12 in step while others waited" in found.evidence[0].text
+
+
+def test_a_sigkill_is_no_lack_of_memory_where_the_watcher_counted_none(attempt: AttemptFolder) -> None:
+    """Nobody saw the signal, and neither has Slurm anything to say, as where its database is down."""
+    end(attempt, 137)
+    (attempt.logs / "node-1.rank-3.log").write_text("node.sh: line 2: 17 Killed   python3 train.py\n")
+    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class == "host_oom"
+    folder = attempt.path / "agent"
+    folder.mkdir()
+    gone: dict[str, Any] = {"t": 12.0, "event": "gone", "rank": 3, "signal": None, "exit_code": None, "oom_kill": None}
+    for killed, kind in ((None, "host_oom"), (False, "segfault_or_abort"), (True, "host_oom")):
+        put(folder / "node-1.jsonl", {**gone, "oom_kill": killed})
+        assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class == kind, killed
+
+
+def test_the_watcher_knows_which_rank_was_killed_for_memory(attempt: AttemptFolder) -> None:
+    """Slurm says it in the log of the first rank, whoever it was."""
+    end(attempt, 137)
+    words = "slurmstepd-n1: error: Detected 1 oom-kill event(s) in StepId=1.0. Some of your processes may have been"
+    (attempt.logs / "node-0.rank-0.log").write_text(words + "\n")
+    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).first_failure.rank == 0
+    (attempt.path / "agent").mkdir()
+    put(attempt.path / "agent" / "node-0.jsonl", {"t": 12.0, "event": "gone", "rank": 1, "oom_kill": True})
+    found = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
+    assert (found.failure_class, found.first_failure.rank) == ("host_oom", 1)
+
+
+def test_a_success_needs_no_word_of_a_scheduler_that_is_away(attempt: AttemptFolder) -> None:
+    end(attempt, 0)
+    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class == "success"
+    final(attempt, "FAILED", exit_code=1)
+    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class != "success"
+
+
+@pytest.mark.parametrize(("signal", "kind"), [("TERM", "preempted"), ("USR1", "time_limit")])
+def test_what_was_warned_and_left_was_not_cancelled(attempt: AttemptFolder, signal: str, kind: str) -> None:
+    """At a preemption with a grace time Slurm calls the step cancelled, and the job completed."""
+    record = {"exit_code": 0, "signal": "", "phase": "ended", "ended": 100, "nodes": "n[1-2]"}
+    put(attempt.end, {**record, "warned": 90, "warned_by": signal})
+    put(attempt.plan, {"progress": {"step": r"step (\d+)/(\d+)"}})
+    words = "slurmstepd-n1: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-21T14:22:07 ***"
+    (attempt.logs / "node-0.log").write_text(f"step 1/14\nstep 2/14\n{words}\n")
+    final(attempt, "COMPLETED", exit_code=0, derived_exit_code=0)
+    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class == kind
+
+
+def test_of_ranks_that_lost_a_peer_the_one_that_went_first_is_the_root(attempt: AttemptFolder) -> None:
+    """srun may see the second one end first, and then kill the shell that would have said how the first one died."""
+    end(attempt, 1)
+    (attempt.logs / "node-0.rank-0.log").write_text(f"{GLOO}\n")
+    (attempt.logs / "node-1.rank-3.log").write_text("step 1/14\n")
+    before = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
+    assert before.failure_class == "nccl_system_error"
+    (attempt.path / "agent").mkdir()
+    gone: dict[str, Any] = {"event": "gone", "signal": None, "exit_code": None, "oom_kill": False}
+    put(attempt.path / "agent" / "node-0.jsonl", {**gone, "t": 12.9, "rank": 0})
+    put(attempt.path / "agent" / "node-1.jsonl", {**gone, "t": 12.8, "rank": 3})
+    found = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
+    assert (found.failure_class, found.first_failure.node, found.first_failure.rank) == ("segfault_or_abort", "n2", 3)
+    assert found.default_verdict == "RETRY"
+
+
+def test_a_node_that_the_verdict_blames_is_named(attempt: AttemptFolder) -> None:
+    """The log of a batch host that died just stops; who decided saw which node was down."""
+    final(attempt, "NODE_FAIL")
+    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).first_failure.node is None
+    put(attempt.verdict, {"action": "RETRY_ELSEWHERE", "failure_class": "node_failure", "blamed": ["n2"]})
+    found = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
+    assert (found.first_failure.node, found.bad_nodes) == ("n2", ("n2",))
+
+
+def test_exit_codes_of_nodes_cancel_and_void(attempt: AttemptFolder) -> None:
+    end(attempt, 3)
+    (attempt.logs / "node-1.exit").write_text("3\n")
+    assert [(note.node, note.code) for note in evidence(attempt).node_exits] == [("n2", 3)]
+    put(attempt.cancel, {"time": 4, "by": "alice"})
+    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class == "cancelled_by_user"
+    attempt.claim.write_text("void sbatch: error: Batch job submission failed: Invalid qos specification\n")
+    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class == "submit_rejected"
+
+
+def test_the_answer_is_kept_once_the_last_word_is_known(attempt: AttemptFolder) -> None:
+    end(attempt, 1)
+    log = attempt.logs / "node-0.log"
+    log.write_text("ValueError: x\n")
+    run = run_of(attempt)
+    assert diagnose_attempt(run, attempt, rules=BOOK).failure_class == "user_code_error"
+    assert not (attempt.path / "diagnosis.json").exists(), "the scheduler may still have something to say"
+    final(attempt, "FAILED", exit_code=1)
+    first = diagnose_attempt(run, attempt, rules=BOOK)
+    log.unlink()
+    assert diagnose_attempt(run, attempt, rules=BOOK) == first
+    (attempt.path / "diagnosis.json").write_text("{torn")
+    assert diagnose_attempt(run, attempt, rules=BOOK).failure_class == "unknown"
+
+
+def test_an_empty_folder_and_one_that_still_runs(attempt: AttemptFolder) -> None:
+    found = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
+    assert found.failure_class == "unknown"
+    assert "still runs" in found.advice
+    assert (
+        diagnose_attempt(run_of(attempt), AttemptFolder(attempt.path.parent / "002"), rules=BOOK).failure_class
+        == "unknown"
+    )
+
+
+def test_of_a_very_large_log_the_middle_is_only_counted(
+    attempt: AttemptFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remains, "CHUNK", 100)
+    monkeypatch.setattr(remains, "HEAD", 1000)
+    monkeypatch.setattr(remains, "TAIL", 1000)
+    line = "nothing to see\n"
+    text = line * 500 + "MemoryError\n" + line * 500 + "torch.OutOfMemoryError: CUDA out of memory.\n"
+    (attempt.logs / "node-0.log").write_text(text)
+    (scan,) = evidence(attempt).logs
+    assert scan.lines == 1002
+    assert [(hit.rule, hit.line) for hit in scan.hits if hit.rule in {"cuda-oom", "host-alloc"}] == [("cuda-oom", 1002)]
+
+
+def test_a_pipe_in_place_of_a_log_is_not_waited_for(attempt: AttemptFolder) -> None:
+    end(attempt, 1)
+    os.mkfifo(attempt.logs / "node-0.log")
+    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class == "unknown"
+
+
+def test_rules_of_the_user_and_the_team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = "- {{id: tape, cause: fs_stale_or_io, match: tape robot, examples: [], source: x, advice: {}}}\n"
+    mine, team = tmp_path / "config" / "hpc-launch" / "rules", tmp_path / "team" / "rules"
+    for folder, advice in ((mine, "mine"), (team, "theirs")):
+        folder.mkdir(parents=True)
+        (folder / "a.yaml").write_text(rule.format(advice))
+    (mine / "b.yaml").write_bytes(b"\xff\xfe bad")
+    (mine / "c.yaml").write_text("- {id: c}\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("HPC_LAUNCH_SITE_PATH", str(tmp_path / "team"))
+    findings: list[Any] = []
+    book = rulebook(findings)
+    assert [finding.code for finding in findings] == [BAD_RULES, BAD_RULES]
+    assert all(finding.severity == "warning" for finding in findings)
+    assert book.rules["tape"].advice == "mine"
+    (mine / "a.yaml").unlink()
+    assert rulebook().rules["tape"].advice == "theirs"
