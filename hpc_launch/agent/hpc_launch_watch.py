@@ -1,0 +1,593 @@
+"""The watcher of one node, beside the launcher: who died first, does it hang, how is it doing?
+
+    python3 -I hpc_launch_watch.py ATTEMPT_DIR NODE [--each-process] [--hang-after S] [--busy-after S]
+
+It stands alone: the standard library of Python 3.6 or later, copied into the run folder, run by the host's `python3`
+outside any container. It ends when its parent, the launcher, does. A job without it trains all the same.
+
+    ATTEMPT_DIR/agent/node-K.jsonl      a line an event: start, ranks, gone, sample, hang, end
+    ATTEMPT_DIR/agent/last-output       its time is when any node's log grew last (a file for all: no node lists others)
+    ATTEMPT_DIR/agent/hang.json         created once, by the node that noticed; all nodes then write stacks and end
+    ATTEMPT_DIR/agent/stacks/rank-R.txt where the rank was, by py-spy where there is one
+
+Where there is no py-spy, SIGABRT makes Python's own faulthandler (PYTHONFAULTHANDLER=1) print every thread's stack into
+the log before the process ends.
+"""
+
+import argparse
+import ctypes
+import glob
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+PIDFD_OPEN = 434  # the same number on every architecture (pidfd_open(2))
+LOOK_S = 5.0
+"""Seconds between two looks for new ranks. Deaths need no look: the kernel wakes us."""
+HANG_LOOK_S = 15.0
+IDLE_SHARE = 0.02
+"""Of one core, a rank: below it, a rank does nothing. A rank that waits inside NCCL is busy: see --busy-after."""
+SHELLS = {"bash", "sh", "dash", "sed", "tee", "env", "numactl", "apptainer", "singularity", "starter", "starter-suid"}
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def text_of(path: str) -> str:
+    """A small file, or '' where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(1 << 16).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def stat_of(pid: int) -> List[str]:
+    """The fields of /proc/PID/stat after the name (proc(5)): [0] is the state. Empty where the process is gone."""
+    return text_of("/proc/%d/stat" % pid).rpartition(")")[2].split()
+
+
+def below(pid: int) -> List[int]:
+    """All processes below `pid`, parents first."""
+    found, todo = [], [pid]
+    while todo:
+        here = todo.pop(0)
+        lists = glob.glob("/proc/%d/task/*/children" % here)
+        children = [int(word) for path in lists for word in text_of(path).split()]
+        found += children
+        todo += children
+    return found
+
+
+def environment_of(pid: int) -> Dict[str, str]:
+    """The environment that a process began with."""
+    pairs = (item.partition("=") for item in text_of_all("/proc/%d/environ" % pid).split("\0"))
+    return {name: value for name, _, value in pairs}
+
+
+def text_of_all(path: str) -> str:
+    """A whole file, or ''. Environments may be long."""
+    try:
+        with open(path, "rb") as file:
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def open_pidfd(pid: int) -> Optional[int]:
+    """A descriptor that becomes readable when the process ends; None on kernels before 5.3."""
+    try:
+        if hasattr(os, "pidfd_open"):
+            return os.pidfd_open(pid)
+        descriptor = ctypes.CDLL(None).syscall(PIDFD_OPEN, pid, 0)
+    except (OSError, AttributeError):
+        return None
+    return descriptor if descriptor >= 0 else None
+
+
+class Rank:
+    """One training process on this node."""
+
+    def __init__(self, pid: int, rank: int, begun: str) -> None:
+        self.pid, self.rank, self.begun = pid, rank, begun
+        self.pidfd = open_pidfd(pid)
+
+    def alive(self) -> bool:
+        fields = stat_of(self.pid)
+        return len(fields) > 19 and fields[19] == self.begun and fields[0] not in "ZX"
+
+    def how_it_ended(self) -> Tuple[Optional[int], Optional[int]]:
+        """(exit code, signal), each None where unknown: legible only until the launcher has taken note of the death."""
+        fields = stat_of(self.pid)
+        if len(fields) < 50 or fields[19] != self.begun or fields[0] != "Z":
+            return None, None
+        status = int(fields[49])
+        return (None, status & 127) if status & 127 else (status >> 8, None)
+
+    def cpu_s(self) -> float:
+        fields = stat_of(self.pid)
+        return sum(map(int, fields[11:15])) / TICKS if len(fields) > 14 else 0.0
+
+    def place(self) -> str:
+        """Where the main thread is: `running`, what it waits in by the kernel's name (proc(5), wchan), or its state."""
+        fields = stat_of(self.pid)
+        if not fields or fields[0] == "R":
+            return "running"
+        waits = text_of("/proc/%d/wchan" % self.pid).strip()
+        return waits if waits not in ("", "0") else fields[0]
+
+    def rss_mib(self) -> float:
+        fields = stat_of(self.pid)
+        return int(fields[21]) * PAGE_MIB if len(fields) > 21 else 0.0
+
+
+def find_ranks(launcher: int, known: "Dict[int, Rank]") -> "Dict[int, Rank]":
+    """The topmost process of each rank below the launcher that is no shell and no container's starter."""
+    ranks = dict(known)
+    for pid in below(launcher):
+        name = text_of("/proc/%d/comm" % pid).strip()
+        if name in SHELLS or any(rank.pid == pid for rank in ranks.values()):
+            continue
+        environment = environment_of(pid)
+        word = environment.get("RANK", "")
+        if not word.isdigit() or "LOCAL_RANK" not in environment:
+            continue
+        number = int(word)
+        if number not in ranks or not ranks[number].alive():
+            fields = stat_of(pid)
+            if len(fields) > 19:
+                ranks[number] = Rank(pid, number, fields[19])
+    return ranks
+
+
+def top_of_node(process: int) -> int:
+    """The process above all of the node's ranks, where each was started by itself and this one is a rank."""
+    wanted = environment_of(process).get("LOCAL_WORLD_SIZE", "")
+    top = process
+    for _ in range(4):
+        above = stat_of(top)[1:2]
+        if not above or int(above[0]) <= 1:
+            break
+        top = int(above[0])
+        if wanted.isdigit() and len(find_ranks(top, {})) >= int(wanted):
+            break
+    return top
+
+
+def oom_files(pid: int) -> List[str]:
+    """Where the kernel counts the processes that it killed for memory around a process: cgroup v2, else v1, which
+    counts them in the group of the one that died alone."""
+    for line in text_of("/proc/%d/cgroup" % pid).splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controllers == "":
+            files = ["/sys/fs/cgroup" + path + "/memory.events"]
+        elif "memory" in controllers.split(","):
+            parts = [part for part in path.split("/") if part]
+            files = [
+                "/sys/fs/cgroup/memory/" + "/".join(parts[:n]) + "/memory.oom_control" for n in range(1, len(parts) + 1)
+            ]
+        else:
+            continue
+        if oom_kills(files) is not None:
+            return files
+    return []
+
+
+def oom_kills(files: List[str]) -> Optional[int]:
+    """The sum of such counts; None where there are none, as with a group that is gone."""
+    counts = [
+        int(word[1])
+        for file in files
+        for word in map(str.split, text_of(file).splitlines())
+        if word[:1] == ["oom_kill"]
+    ]
+    return sum(counts) if counts else None
+
+
+def oom_kills_of_host() -> Optional[int]:
+    """How many processes the kernel killed for memory on the whole node (Linux 4.13 and later)."""
+    for line in text_of("/proc/vmstat").splitlines():
+        if line.startswith("oom_kill "):
+            return int(line.split()[1])
+    return None
+
+
+def memory_mib() -> Tuple[int, int]:
+    """(available, all) of the node."""
+    rows = dict(line.split(":", 1) for line in text_of("/proc/meminfo").splitlines() if ":" in line)
+    available, whole = (int(rows.get(key, "0 kB").split()[0]) // 1024 for key in ("MemAvailable", "MemTotal"))
+    return available, whole
+
+
+def network_bytes() -> Dict[str, List[int]]:
+    """{interface: [received, sent]}, InfiniBand ports among them."""
+    result = {}  # type: Dict[str, List[int]]
+    for line in text_of("/proc/net/dev").splitlines()[2:]:
+        name, _, rest = line.partition(":")
+        fields = rest.split()
+        if name.strip() != "lo" and len(fields) > 8:
+            result[name.strip()] = [int(fields[0]), int(fields[8])]
+    for port in glob.glob("/sys/class/infiniband/*/ports/*/counters"):
+        words = [text_of(port + "/port_" + way + "_data").strip() for way in ("rcv", "xmit")]
+        if all(word.isdigit() for word in words):
+            result[port.split("/")[4] + ":" + port.split("/")[6]] = [
+                4 * int(word) for word in words
+            ]  # units of 4 bytes
+    return result
+
+
+NVIDIA_FIELDS = (
+    "index,utilization.gpu,memory.used,temperature.gpu,power.draw,clocks.sm,clocks_throttle_reasons.active,"
+    "ecc.errors.uncorrected.volatile.total"
+)
+NVIDIA_KEYS = ("index", "util", "mem_mib", "temp_c", "power_w", "sm_mhz", "throttle", "ecc")
+
+
+class Gpus:
+    """The GPUs of the node: one nvidia-smi that repeats itself, or the files of the AMD driver."""
+
+    def __init__(self, every_s: float) -> None:
+        self.latest = {}  # type: Dict[str, Dict[str, Any]]
+        self.process = None  # type: Optional[subprocess.Popen[bytes]]
+        self.asked_links = None  # type: Optional[subprocess.Popen[bytes]]
+        self.links_up = None  # type: Optional[int]
+        self.rest = ""
+        if shutil.which("nvidia-smi"):
+            words = [
+                "nvidia-smi",
+                "--query-gpu=" + NVIDIA_FIELDS,
+                "--format=csv,noheader,nounits",
+                "-l",
+                str(int(max(every_s, 5))),
+            ]
+            try:
+                self.process = subprocess.Popen(
+                    words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                )
+                if self.process.stdout is not None:
+                    os.set_blocking(self.process.stdout.fileno(), False)
+                self.asked_links = subprocess.Popen(
+                    ["nvidia-smi", "nvlink", "--status"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                )
+            except OSError:
+                pass
+
+    def links(self) -> Optional[int]:
+        """How many NVLinks of the node are up; None where nothing tells. Asked once, at the start."""
+        asked = self.asked_links
+        if asked is not None and asked.poll() is not None:
+            self.asked_links = None
+            text = asked.stdout.read().decode("ascii", "replace") if asked.stdout else ""
+            if asked.returncode == 0:
+                self.links_up = sum(" GB/s" in line for line in text.splitlines())
+        return self.links_up
+
+    def sample(self) -> List[Dict[str, Any]]:
+        """A list of objects, one a GPU; empty without GPUs."""
+        if self.process is not None:
+            data = (self.process.stdout.read() if self.process.stdout else b"") or b""
+            lines = (self.rest + data.decode("ascii", "replace")).split("\n")
+            self.rest = lines.pop()
+            for line in lines:
+                values = [word.strip() for word in line.split(",")]
+                if len(values) == len(NVIDIA_KEYS):
+                    self.latest[values[0]] = {key: number(value) for key, value in zip(NVIDIA_KEYS, values)}
+            return list(self.latest.values())
+        found = []  # type: List[Dict[str, Any]]
+        for busy in sorted(glob.glob("/sys/class/drm/card*/device/gpu_busy_percent")):
+            folder = os.path.dirname(busy)
+            heat = [text_of(path).strip() for path in glob.glob(folder + "/hwmon/hwmon*/temp1_input")]
+            used = text_of(folder + "/mem_info_vram_used").strip()
+            found.append({
+                "index": len(found),
+                "util": number(text_of(busy).strip()),
+                "mem_mib": int(used) // 2**20 if used.isdigit() else None,
+                "temp_c": int(heat[0]) // 1000 if heat and heat[0].isdigit() else None,
+            })  # fmt: skip
+        return found
+
+    def close(self) -> None:
+        for process in (self.process, self.asked_links):
+            if process is not None:
+                process.kill()
+                process.wait()
+
+
+def number(word: str) -> Any:
+    """A number where the word is one, else the word; None for 'not available'."""
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            pass
+    return None if word.startswith("[") or word in ("", "N/A") else word
+
+
+class Watch:
+    """The loop and what it remembers."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.launcher = options, os.getppid()
+        self.top = top_of_node(self.launcher) if options.each_process else self.launcher
+        self.folder = os.path.join(options.attempt, "agent")
+        self.logs = os.path.join(options.attempt, "logs")
+        os.makedirs(os.path.join(self.folder, "stacks"), exist_ok=True)
+        self.out = open(os.path.join(self.folder, "node-%d.jsonl" % options.node), "a", buffering=1)
+        self.output_mark = os.path.join(self.folder, "last-output")
+        self.hang_file = os.path.join(self.folder, "hang.json")
+        self.begun = time.time()
+        self.hang_every = min(HANG_LOOK_S, max(options.hang_after / 4, 1))
+        self.ranks = {}  # type: Dict[int, Rank]
+        self.gone = set()  # type: Set[int]
+        self.oom = {}  # type: Dict[int, Tuple[List[str], Optional[int]]]
+        self.oom_host = oom_kills_of_host()
+        self.log_size = -1
+        self.cpu_last = {}  # type: Dict[int, float]
+        self.cpu_at = time.time()
+        self.idle_since = None  # type: Optional[float]
+        self.places = {}  # type: Dict[str, Dict[str, int]]
+        self.net = None  # type: Optional[Tuple[Dict[str, List[int]], float]]
+        self.poll = select.poll()
+        self.gpus = Gpus(options.sample_every)
+
+    def say(self, event: str, **facts: Any) -> None:
+        facts.update(t=round(time.time(), 3), event=event)
+        self.out.write(json.dumps(facts) + "\n")
+
+    def run(self) -> None:
+        self.say("start", node=self.options.node, host=os.uname().nodename, launcher=self.launcher, pid=os.getpid())
+        poll = self.poll
+        parent = open_pidfd(self.launcher)
+        if parent is not None:
+            poll.register(parent, select.POLLIN)
+        due = {
+            self.look: 0.0,
+            self.check_hang: time.time() + HANG_LOOK_S,
+            self.sample: time.time() + self.options.sample_every,
+            self.note_places: 0.0,
+        }
+        every = {
+            self.look: LOOK_S,
+            self.check_hang: self.hang_every,
+            self.sample: self.options.sample_every,
+            self.note_places: min(LOOK_S, self.options.sample_every),
+        }
+        while os.getppid() == self.launcher:
+            wait_s = max(min(due.values()) - time.time(), 0.05)
+            ready = {descriptor for descriptor, _ in poll.poll(wait_s * 1000)}
+            self.note_deaths(ready)
+            if parent is not None and parent in ready:
+                break
+            for task, at in list(due.items()):
+                if time.time() >= at:
+                    task()
+                    due[task] = time.time() + every[task]
+        self.note_deaths(set())
+        self.gpus.close()
+        used = os.times()
+        self.say(
+            "end",
+            cpu_s=round(used.user + used.system + used.children_user + used.children_system, 3),
+            wall_s=round(time.time() - self.begun, 3),
+        )
+
+    def look(self) -> None:
+        """Find ranks that are new: at the start, and after the launcher started them again."""
+        found = find_ranks(self.top, self.ranks)
+        new = {number: rank for number, rank in found.items() if self.ranks.get(number) is not rank}
+        if not new:
+            return
+        self.ranks = found
+        for rank in new.values():
+            self.gone.discard(rank.rank)
+            if rank.pidfd is not None:
+                self.poll.register(rank.pidfd, select.POLLIN)
+        self.say("ranks", ranks={str(rank.rank): rank.pid for rank in new.values()})
+        for rank in new.values():
+            files = oom_files(rank.pid)
+            self.oom[rank.rank] = (files, oom_kills(files))
+
+    def note_deaths(self, ready: Set[int]) -> None:
+        """Write down each rank that ended, the moment it did; the first line of all nodes is the first failure."""
+        for rank in self.ranks.values():
+            if rank.rank in self.gone or (rank.pidfd is not None and ready and rank.pidfd not in ready) or rank.alive():
+                continue
+            code, signal_number = rank.how_it_ended()
+            self.gone.add(rank.rank)
+            if rank.pidfd is not None:
+                self.poll.unregister(rank.pidfd)
+                os.close(rank.pidfd)
+                rank.pidfd = None
+            killed = self.killed_for_memory(rank.rank)
+            self.say("gone", rank=rank.rank, pid=rank.pid, exit_code=code, signal=signal_number, oom_kill=killed)
+
+    def killed_for_memory(self, rank: int) -> Optional[bool]:
+        """Whether the kernel killed a rank that just ended for memory; None where nothing tells.
+
+        The node's counter tells for certain only that nobody was killed: what else runs there counts too.
+        """
+        host = oom_kills_of_host()
+        if host is not None and host == self.oom_host:
+            return False
+        files, before = self.oom.get(rank, ([], None))
+        now = oom_kills(files)
+        if now is not None and before is not None and now > before:
+            return True
+        return None if host is not None or now is None or before is None else False
+
+    def check_hang(self) -> None:
+        """Silent everywhere, and nothing done here: a hang. Silent and busy (a rank spins in NCCL) may take longer."""
+        now = time.time()
+        size = sum(
+            os.stat(path).st_size for path in glob.glob(os.path.join(self.logs, "node-%d.*log" % self.options.node))
+        )
+        if size != self.log_size:
+            self.log_size = size
+            with open(self.output_mark, "a"):
+                os.utime(self.output_mark, None)
+        cpu = {rank.rank: rank.cpu_s() for rank in self.ranks.values() if rank.rank not in self.gone}
+        spent = sum(max(cpu[number] - self.cpu_last.get(number, 0.0), 0.0) for number in cpu)
+        share = spent / max(now - self.cpu_at, 0.1) / max(len(cpu), 1)
+        self.cpu_last, self.cpu_at = cpu, now
+        gpu_busy = any((gpu.get("util") or 0) > 1 for gpu in self.gpus.sample())
+        if share >= IDLE_SHARE or gpu_busy:
+            self.idle_since = None
+        elif self.idle_since is None:
+            self.idle_since = now
+        if os.path.exists(self.hang_file):
+            self.end_it()
+        if not self.options.hang_after or not cpu:
+            return
+        silent = now - os.stat(self.output_mark).st_mtime
+        idle = self.idle_since is not None and now - self.idle_since >= self.options.hang_after * 0.5
+        if (silent >= self.options.hang_after and idle) or (
+            self.options.busy_after and silent >= self.options.busy_after
+        ):
+            report = {
+                "t": now,
+                "node": self.options.node,
+                "host": os.uname().nodename,
+                "silent_s": round(silent),
+                "idle": idle,
+            }
+            try:
+                with open(self.hang_file, "x") as file:
+                    file.write(json.dumps(report) + "\n")
+            except FileExistsError:
+                pass
+            self.end_it()
+
+    def wait_for_the_others(self) -> None:
+        """Until the watcher of every node has seen the word. A rank that dies makes those that wait for it fail, and
+        their stacks, which tell who did not arrive, would be lost."""
+        try:
+            since = json.loads(text_of(self.hang_file))["t"]
+        except (KeyError, ValueError):
+            return  # half written: the next look finds it whole, and this node is as late as can be
+        time.sleep(min(max(since + self.hang_every + 0.5 - time.time(), 0.0), self.hang_every + 0.5))
+
+    def end_it(self) -> None:
+        """Write where every rank stands, then end ranks and launcher."""
+        self.say("hang", ranks=sorted(self.ranks))
+        self.wait_for_the_others()
+        alive = [rank for rank in self.ranks.values() if rank.alive()]
+        for rank in alive:
+            ask_flight_recorder(rank)
+        for rank in alive:
+            write_stack(rank, os.path.join(self.folder, "stacks", "rank-%d.txt" % rank.rank))
+        for number in (signal.SIGABRT, signal.SIGKILL):
+            for rank in alive:
+                if rank.alive():
+                    send(rank.pid, number)
+            until = time.time() + 15
+            while time.time() < until and any(rank.alive() for rank in alive):
+                self.note_deaths(set())
+                time.sleep(0.2)
+        self.note_deaths(set())
+        with open(os.path.join(self.options.attempt, "ending"), "a"):
+            pass  # so that the SIGTERM is not taken for a preemption's
+        send(self.launcher, signal.SIGTERM)
+
+    def note_places(self) -> None:
+        """Count where each rank stands. One that others wait for stands somewhere else than they do, time and again."""
+        for rank in self.ranks.values():
+            if rank.rank not in self.gone:
+                counts = self.places.setdefault(str(rank.rank), {})
+                place = rank.place()
+                counts[place] = counts.get(place, 0) + 1
+
+    def sample(self) -> None:
+        available, whole = memory_mib()
+        now, net = time.time(), network_bytes()
+        rates = None
+        if self.net is not None:
+            before, at = self.net
+            rates = {
+                name: [round((new - old) / (now - at)) for new, old in zip(both, before[name])]
+                for name, both in net.items()
+                if name in before
+            }
+        self.net = (net, now)
+        alive = [rank for rank in self.ranks.values() if rank.rank not in self.gone]
+        self.say(
+            "sample",
+            mem_available_mib=available,
+            mem_mib=whole,
+            rss_mib={str(rank.rank): round(rank.rss_mib()) for rank in alive},
+            cpu_s={str(rank.rank): round(rank.cpu_s(), 1) for rank in alive},
+            places=self.places,
+            net_bytes_s=rates,
+            gpus=self.gpus.sample(),
+            nvlinks=self.gpus.links(),
+            load=os.getloadavg()[0],
+        )
+        self.places = {}
+
+
+def ask_flight_recorder(rank: Rank) -> None:
+    """Make PyTorch write NCCL's last collectives, through the pipe that TORCH_NCCL_DEBUG_INFO_PIPE_FILE names."""
+    prefix = environment_of(rank.pid).get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
+    if prefix:
+        try:
+            pipe = os.open("%s%d.pipe" % (prefix, rank.rank), os.O_WRONLY | os.O_NONBLOCK)
+            os.write(pipe, b"1\n")
+            os.close(pipe)
+        except OSError:
+            pass
+
+
+def write_stack(rank: Rank, path: str) -> None:
+    """The stack of one rank by py-spy, from beside its interpreter or from PATH; else where the kernel has it wait."""
+    beside = os.path.join(os.path.dirname(environment_of(rank.pid).get("VIRTUAL_ENV", "") or "/nowhere"), "py-spy")
+    in_venv = os.path.join(environment_of(rank.pid).get("VIRTUAL_ENV", "/nowhere"), "bin", "py-spy")
+    spy = next((name for name in (in_venv, beside, shutil.which("py-spy") or "") if os.access(name, os.X_OK)), None)
+    text = ""
+    if spy:
+        try:
+            done = subprocess.run(
+                [spy, "dump", "--pid", str(rank.pid)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=20,
+                check=False,
+            )
+            text = done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+    waits = text_of("/proc/%d/wchan" % rank.pid)
+    with open(path, "w") as file:
+        file.write(text or "waits in the kernel at: %s\nstate: %s\n" % (waits or "?", (stat_of(rank.pid) or "?")[0]))
+
+
+def send(pid: int, signal_number: int) -> None:
+    """Send a signal to a process that may have gone."""
+    try:
+        os.kill(pid, signal_number)
+    except OSError:
+        pass
+
+
+def main() -> None:
+    """Read the options and watch."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("attempt")
+    parser.add_argument("node", type=int)
+    parser.add_argument("--each-process", action="store_true", help="the parent is a rank, beside the others")
+    parser.add_argument("--hang-after", type=float, default=0.0, help="seconds of silence and idleness; 0: never")
+    parser.add_argument("--busy-after", type=float, default=0.0, help="seconds of silence though busy; 0: never")
+    parser.add_argument("--sample-every", type=float, default=30.0, help="seconds between two samples")
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        # Warnings and the end of the step come to every process; this one goes when the launcher has gone.
+        signal.signal(number, signal.SIG_IGN)
+    Watch(parser.parse_args()).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""How a run goes on: where its checkpoints are, how a whole one is told, and what is added where one is found."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from hpc_launch.plan.environment import may_set
+from hpc_launch.plan.types import CheckpointPlan, Continuation, Variable
+from hpc_launch.plan.words import Words
+from hpc_launch.spec.text import CHECKPOINT, RUNTIME, Text, Var
+
+RUN_DIR = RUNTIME["run.dir"]
+
+
+class Format(NamedTuple):
+    """What a library calls its checkpoints."""
+
+    pattern: str
+    complete: tuple[str, ...] = ()
+    latest: str | None = None
+
+
+FORMATS = {
+    # transformers/trainer.py, _save_checkpoint: the state is the last file that rank 0 writes.
+    "huggingface": Format(r"checkpoint-(\d+)", ("trainer_state.json",)),
+    # lightning/pytorch/callbacks/model_checkpoint.py: `epoch=3-step=120.ckpt`, put in place whole.
+    "lightning": Format(r".*step=(\d+).*\.ckpt"),
+    # deepspeed/runtime/engine.py, save_checkpoint: `latest` is written after rank 0 has written its part.
+    "deepspeed": Format(r"global_step(\d+)", (), "latest"),
+}
+
+_OUTSIDE_ERE = re.compile(r"\(\?|[*+?}][?+]|\\[a-ce-zA-Z0-9]|[^\x20-\x7e]")
+"""What Python's regular expressions have and bash's (POSIX extended) have not; `\\d` is written out for it."""
+
+
+def continuation(words: Words) -> Continuation:
+    """How the job is warned and goes on, with a finding for what cannot be used."""
+    asked = words.resolved.job.checkpoint
+    return Continuation(
+        warn=asked.warn,
+        guarded=asked.signal_before is not None or asked.warn != "file",
+        checkpoint=_checkpoint(words),
+        resume_variables=_resume_variables(words),
+    )
+
+
+def _checkpoint(words: Words) -> CheckpointPlan | None:
+    """Where checkpoints are; None where the job does not say, or with a finding where it cannot be used."""
+    asked = words.resolved.job.checkpoint
+    known = FORMATS[asked.format] if asked.format else None
+    pattern = asked.pattern or (known.pattern if known else None)
+    if asked.dir is None:
+        if asked.pattern or known or asked.complete or asked.latest or asked.resume.args or asked.resume.env:
+            message = "the job does not say where its checkpoints are"
+            words.fault("HL510", message, ("checkpoint",), "add `dir: ${run.dir}/checkpoints`, or where they are")
+        return None
+    if pattern is None:
+        message = "the job does not say what its checkpoints are called"
+        words.fault("HL510", message, ("checkpoint", "dir"), r"add `pattern: 'step-(\d+)'`, or a `format`")
+        return None
+    folder = _folder(words, asked.dir)
+    bash = _bash_pattern(words, pattern)
+    complete = tuple(words.static(name, ("checkpoint", "complete", at)) for at, name in enumerate(asked.complete))
+    latest = words.static(asked.latest, ("checkpoint", "latest")) if asked.latest else None
+    for name, path in [*((name, ("checkpoint", "complete")) for name in complete), (latest, ("checkpoint", "latest"))]:
+        if name is not None and (not name or name.startswith("/") or ".." in name.split("/")):
+            message = f"`{name}` is no name of a file in {'a checkpoint' if path[1] == 'complete' else 'the folder'}"
+            words.fault("HL512", message, path, "name it from there, such as `trainer_state.json`")
+    if folder is None or bash is None:
+        return None
+    return CheckpointPlan(
+        folder=folder,
+        pattern=pattern,
+        bash_pattern=bash,
+        steps=re.compile(pattern).groups > 0,
+        complete=complete or (known.complete if known else ()),
+        latest=latest or (known.latest if known else None),
+    )
+
+
+def _resume_variables(words: Words) -> tuple[Variable, ...]:
+    """The variables that are set where a checkpoint is found."""
+    result = []
+    for name, value in words.resolved.job.checkpoint.resume.env.items():
+        path = ("checkpoint", "resume", "env", name)
+        if not may_set(words, name, path):
+            continue
+        text = None if value is None else words.text(value, path)
+        result.append(Variable(name, text, words.resolved.origin(*path)))
+    return tuple(result)
+
+
+def _folder(words: Words, asked: str) -> Text | None:
+    path = ("checkpoint", "dir")
+    text = words.text(asked, path)
+    foreign = [part.name for part in text if isinstance(part, Var) and part != RUN_DIR]
+    if foreign:
+        inside = next(f"${{{name}}}" for name, var in {**RUNTIME, **CHECKPOINT}.items() if var.name == foreign[0])
+        message = f"{inside} differs from attempt to attempt, so the next one would not find the checkpoints"
+        words.fault("HL511", message, path, "use ${run.dir}")
+        return None
+    if text and isinstance(text[0], str):
+        return (words.absolute(text[0]), *text[1:])
+    return text or None
+
+
+def _bash_pattern(words: Words, pattern: str) -> str | None:
+    path = ("checkpoint", "pattern")
+    hint = r"such as 'step-(\d+)'"
+    try:
+        groups = re.compile(pattern).groups
+    except (re.error, RecursionError, OverflowError) as error:
+        words.fault("HL512", f"`{pattern}` is no regular expression: {error}", path, hint)
+        return None
+    if groups > 1:
+        words.fault("HL512", f"`{pattern}` has {groups} groups; one is for the step", path, hint)
+        return None
+    odd = _OUTSIDE_ERE.search(pattern)
+    if odd or "/" in pattern:
+        found = odd[0] if odd else "/"
+        message = f"`{found}` in `{pattern}` cannot be read by bash, which looks for the checkpoint in the job"
+        words.fault("HL512", message, path, f"use letters, `.`, `*`, `+`, `[…]` and `\\d`, {hint}")
+        return None
+    return pattern.replace(r"\d", "[0-9]")

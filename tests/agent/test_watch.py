@@ -1,0 +1,148 @@
+"""The watcher of a node, beside a launcher with two ranks: real processes that die, hang and end."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpc_launch.drive.learning.smoke import PROGRAM as SMOKE
+from hpc_launch.recover.stacks import not_arrived, stacks_in_log
+from hpc_launch.run.store import HOOKS, WATCHER
+
+LAUNCHER = textwrap.dedent(
+    """
+    import os, subprocess, sys, time
+    log, ranks = open(sys.argv[1], "a"), []
+    for rank in (0, 1):
+        env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2")
+        tagged = ["bash", "-c", 'exec "$@" > >(sed -u "s/^/[rank$RANK]: /" >>"$0") 2>&1', sys.argv[1], *sys.argv[2:]]
+        ranks.append(subprocess.Popen(tagged, env=env))
+    while any(rank.poll() is None for rank in ranks):
+        time.sleep(0.1)
+    time.sleep(0.3)
+    """
+)
+"""Looks at its ranks ten times a second, as torchrun does."""
+
+TRAINING = textwrap.dedent(
+    """
+    import os, signal, sys, time
+    def load_next_batch():
+        time.sleep(60)
+    def wait_for_the_others():
+        time.sleep(60)
+    print("begin", flush=True)
+    rank, what = os.environ["RANK"], sys.argv[1]
+    if what == "hang":
+        load_next_batch() if rank == "1" else wait_for_the_others()
+    time.sleep(1.5)
+    if rank == "1" and what == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == "1" and what == "exit":
+        sys.exit(17)
+    time.sleep(1)
+    """
+)
+
+
+class Node:
+    """A folder for an attempt, and the way to run a training in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "logs").mkdir()
+        (folder / "launcher.py").write_text(LAUNCHER)
+        (folder / "train.py").write_text(TRAINING)
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "logs" / "node-0.log"
+
+    def run(self, what: str, *options: str, watcher: tuple[str, ...] = (sys.executable, "-I")) -> list[dict[str, Any]]:
+        """Run it to its end; the watcher's events."""
+        script = 'log=$1 watch=$2; shift 2; $watch "$@" & exec "$0" launcher.py "$log" "$0" train.py ' + what
+        words = [sys.executable, str(self.log), " ".join([*watcher, str(WATCHER)]), str(self.folder), "0", *options]
+        env = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+        subprocess.run(["bash", "-c", script, *words], cwd=self.folder, env=env, timeout=60, check=False)
+        lines = (self.folder / "agent" / "node-0.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def _gone(events: list[dict[str, Any]]) -> list[tuple[int, int | None, int | None]]:
+    return [(event["rank"], event["exit_code"], event["signal"]) for event in events if event["event"] == "gone"]
+
+
+def test_who_died_first_and_how(node: Node) -> None:
+    events = node.run("kill")
+    assert _gone(events) == [(1, None, 9), (0, 0, None)]
+    assert events[0]["event"] == "start"
+    assert events[-1]["event"] == "end"
+
+
+def test_an_exit_code_is_told_from_a_signal(node: Node) -> None:
+    assert _gone(node.run("exit")) == [(1, 17, None), (0, 0, None)]
+
+
+def test_a_hang_is_ended_and_tells_which_rank_stood_elsewhere(node: Node) -> None:
+    events = node.run("hang", "--hang-after=3", "--sample-every=1")
+    report = json.loads((node.folder / "agent" / "hang.json").read_text())
+    assert report["silent_s"] >= 3
+    assert (node.folder / "ending").exists()
+    assert {rank for rank, _, _ in _gone(events)} == {0, 1}
+    stacks = stacks_in_log(node.log.read_text().splitlines())
+    assert {rank: frames[0].call for rank, frames in stacks.items()} == {
+        0: "wait_for_the_others",
+        1: "load_next_batch",
+    }
+    assert any(event["event"] == "sample" and set(event["rss_mib"]) == {"0", "1"} for event in events)
+
+
+def test_a_training_that_writes_is_left_alone(node: Node) -> None:
+    events = node.run("well", "--hang-after=4")
+    assert not (node.folder / "agent" / "hang.json").exists()
+    assert _gone(events) in ([(0, 0, None), (1, 0, None)], [(1, 0, None), (0, 0, None)])
+
+
+SMI = """#!/bin/sh
+case $1 in
+nvlink) printf 'GPU 0: NVIDIA H100 (UUID: GPU-1)\\n\\t Link 0: 26.562 GB/s\\n\\t Link 1: <inactive>\\n' ;;
+*) printf '0, 97, 70123, 61, 688.13, 1980, 0x0000000000000004, 0\\n'; exec sleep 60 ;;
+esac
+"""
+
+
+def test_a_sample_tells_of_gpus_and_of_where_the_ranks_stood(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    (node.folder / "nvidia-smi").write_text(SMI)
+    (node.folder / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{node.folder}:{os.environ['PATH']}")
+    sample = [event for event in node.run("well", "--sample-every=1") if event["event"] == "sample"][-1]
+    assert sample["nvlinks"] == 1
+    assert (sample["gpus"][0]["util"], sample["gpus"][0]["throttle"]) == (97, "0x0000000000000004")
+    assert set(sample["places"]) == {"0", "1"}
+    assert all(set(places) & {"hrtimer_nanosleep", "S"} for places in sample["places"].values())
+
+
+def test_where_nobody_waits_nothing_is_told() -> None:
+    assert not_arrived({}) == {}
+
+
+@pytest.mark.parametrize("file", [HOOKS, WATCHER, SMOKE], ids=lambda file: file.name)
+def test_it_is_python_3_6_and_stands_alone(file: Path) -> None:
+    tree = ast.parse(file.read_text(), feature_version=(3, 6))
+    top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {alias.name.partition(".")[0] for node in top if isinstance(node, ast.Import) for alias in node.names}
+    names |= {(node.module or "").partition(".")[0] for node in top if isinstance(node, ast.ImportFrom)}
+    assert names <= set(sys.stdlib_module_names)

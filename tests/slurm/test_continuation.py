@@ -1,0 +1,171 @@
+"""A training that is warned, saves, and goes on: on a real Slurm, by each launcher and each kind of warning."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.requirements import REPOSITORY
+from tests.slurm.user import User
+
+EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
+COUNTING = f"""
+name: counting
+nodes: 2
+processes_per_node: 2
+time: 00:10:00
+script: {REPOSITORY}/tests/trainings/counting.py
+args: {{folder: "${{run.dir}}/saved"}}
+progress: {{step: 'step (\\d+)/(\\d+)'}}
+retry: 1
+checkpoint:
+  signal_before: 40s
+  dir: ${{run.dir}}/saved
+  pattern: 'step-(\\d+)'
+  complete: [state.json]
+  resume: {{args: {{from: "${{checkpoint.path}}"}}}}
+drill: {{after: 1s}}
+"""
+
+pytest.importorskip("torch")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("launcher", "warning"), [("torchrun", "USR1"), ("deepspeed", "TERM"), ("srun", "USR2"), ("torchrun", "file")]
+)
+def test_each_warning_reaches_the_training_and_no_launcher(launcher: str, warning: str, user: User) -> None:
+    if launcher == "deepspeed":
+        pytest.importorskip("deepspeed")
+    listen = "hook" if warning == "file" else warning
+    options = [f"launcher={launcher}", f"checkpoint.warn={warning}", f"args.listen={listen}"]
+
+    done = user.launch("drill", user.job(COUNTING), "--json", *(f"--set={option}" for option in options))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert (found["saved"], found["resumed"]) == (True, True)
+    assert found["resumed_at_step"] == found["checkpoint_step"] + 1
+    first = user.status(found["run"])["attempts"][0]
+    assert (first["state"], first["exit_code"]) == ("COMPLETED", 0)
+    log = user.launch("logs", found["run"], "--attempt", "1").stdout
+    assert len(re.findall(r"rank \d stops at step", log)) == 4
+    assert len(re.findall(rf"sent SIG{warning} to the training: processes \d+", log)) == (
+        0 if warning == "file" else 4 if launcher == "srun" else 2
+    )
+
+
+@pytest.mark.slow
+def test_a_drill_finds_a_training_that_ignores_its_warning(user: User) -> None:
+    done = user.launch("drill", user.job(COUNTING), "--set", "args.listen=none", "--set", "checkpoint.signal_before=4s")
+
+    assert done.returncode == 1
+    assert done.stdout.startswith("not ready: no checkpoint appeared, and the training did not end within 4 s")
+    assert user.status()["state"] in ("RUNNING", "ENDING", "CANCELLED")
+
+
+@pytest.mark.prove
+@pytest.mark.slow
+def test_a_drill_tells_where_a_preemption_gives_no_warning(user: User) -> None:
+    """proctrack/linuxproc sends the SIGTERM to torchrun as well (seen with 22.05)."""
+    done = user.launch("drill", user.job(COUNTING), "--preempt", "--set", "args.listen=hook")
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "no checkpoint appeared" in done.stdout
+    assert "here a preemption gives no warning" in done.stdout
+
+
+@pytest.mark.prove
+@pytest.mark.slow
+def test_a_chain_of_jobs_under_a_time_limit_ends_with_the_loss_of_an_undisturbed_run(user: User) -> None:
+    """The limit is real: one minute, of which 35 s and more are left when Slurm warns."""
+    sets = ["--set=args.log-every=1", "--set=args.steps=70", "--set=args.width=32"]
+    sets += ["--set=args.checkpoint-every=1000", "--set=checkpoint.signal_before=35s"]
+    undisturbed = user.launch("submit", str(EXAMPLE), "--wait", *sets)
+    assert undisturbed.returncode == 0, undisturbed.stdout + undisturbed.stderr
+    loss = _final_loss(user)
+    slow = ["--set=time=00:01:00", "--set=args.sleep-per-step=0.5"]
+
+    chain = user.launch("submit", str(EXAMPLE), "--wait", *sets, *slow)
+
+    assert chain.returncode == 0, chain.stdout + chain.stderr
+    status = user.status()
+    assert status["state"] == "COMPLETED"
+    assert len(status["attempts"]) > 1
+    assert {attempt["verdict"] for attempt in status["attempts"][:-1]} == {"CONTINUE"}
+    assert _final_loss(user) == loss
+
+
+@pytest.mark.slow
+def test_a_torn_checkpoint_falls_back_to_the_one_before(user: User) -> None:
+    sets = ["--set=args.every=5", "--set=args.steps=12", "--set=args.pause=0", "--set=nodes=1"]
+    done = user.launch("submit", user.job(COUNTING), "--json", "--wait", *sets)
+    run = Path(json.loads(done.stdout)["folder"])
+    user.cluster.write(run / "saved" / "step-10" / "state.json", "")
+
+    done = user.launch("resubmit", "@last", "--wait")
+
+    assert done.returncode == 0, done.stderr
+    log = user.launch("logs", "@last").stdout
+    assert "step 6/12" in log
+    assert "step 5/12" not in log
+    batch = (run / "attempts" / "002" / "batch.log").read_text()
+    assert "passed over step-10: this checkpoint is not whole" in batch
+    assert json.loads((run / "attempts" / "002" / "end.json").read_text())["resumed_step"] == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("launcher", "first"), [("torchrun", "guard.sh"), ("deepspeed", "node.sh")])
+def test_a_sigterm_to_the_tasks_alone_is_taken_for_a_warning(user: User, launcher: str, first: str) -> None:
+    """As a preemption with a grace time does it under proctrack/cgroup: the batch shell gets none."""
+    if launcher == "deepspeed":
+        pytest.importorskip("deepspeed")
+    sets = [f"--set=launcher={launcher}", "--set=args.listen=hook", "--set=retry.max_attempts=3"]
+    answer = user.submit(COUNTING, *sets)
+    run = Path(answer["folder"])
+    user.until("@last", "RUNNING", seconds=90)
+    node = user.status()["attempts"][0]["nodes"][0]
+    _until_step(user, 3)
+    kill = f"pkill -TERM -u alice -f '^[^ ]*bash {run}/attempts/001/{first}'"
+    user.cluster.node_exec(node, ["sh", "-c", kill])
+
+    stop = time.monotonic() + 60
+    while len(user.status()["attempts"]) < 2:
+        assert time.monotonic() < stop
+        time.sleep(1)
+    user.launch("cancel", "@last")
+    attempt = user.status()["attempts"][0]
+    assert (attempt["class"], attempt["verdict"]) == ("preempted", "CONTINUE")
+    end = json.loads((run / "attempts" / "001" / "end.json").read_text())
+    assert (end["exit_code"], end["signal"], end["warned_by"]) == (0, "", "TERM")
+    assert end["saved_step"] >= 3
+
+
+@pytest.mark.slow
+def test_a_cancelled_run_is_not_taken_for_a_preempted_one(user: User) -> None:
+    answer = user.submit(COUNTING, "--set=args.listen=none")
+    run = Path(answer["folder"])
+    user.until("@last", "RUNNING", seconds=90)
+    _until_step(user, 3)
+
+    user.cluster.run(["scancel", answer["job_id"]], check=True)
+
+    assert user.until("@last", "CANCELLED", seconds=30)["state"] == "CANCELLED"
+    assert not (run / "saved").exists()
+
+
+def _until_step(user: User, step: int) -> None:
+    end = time.monotonic() + 60
+    while (user.status()["progress"]["step"] or 0) < step:
+        assert time.monotonic() < end
+        time.sleep(1)
+
+
+def _final_loss(user: User) -> str:
+    found = re.search(r"training finished at step \d+ loss ([\d.]+)", user.launch("logs", "@last").stdout)
+    assert found is not None
+    return found[1]
