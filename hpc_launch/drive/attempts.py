@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.base.files import read_json
+from hpc_launch.base.files import read_json, read_text
+from hpc_launch.drive.avoid import avoided
 from hpc_launch.drive.prepare import Ready, make_ready
-from hpc_launch.drive.record import resolved_yaml
+from hpc_launch.drive.record import recovery_of, resolved_yaml
 from hpc_launch.drive.secrets import find_secrets
+from hpc_launch.plan.recovery import RecoveryPlan
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.model import Prepared
+from hpc_launch.run.store import read_info
+from hpc_launch.run.verdicts import Decided
 
 
 def first_attempt(ready: Ready, sets: Sequence[str], *, scheduler: str | None = None) -> Prepared:
@@ -29,42 +35,143 @@ def next_attempt(run: RunFolder, *, sets: Sequence[str] = (), exclude: Sequence[
 
     Raises UsageError where the folder does not hold a run, Refused as a first submission does.
     """
-    attempts = run.attempts()
-    recorded = next((plan for attempt in reversed(attempts) if (plan := read_json(attempt.plan))), None)
-    if recorded is None:
-        raise UsageError(f"{run.path} holds no attempt that could be repeated", "submit the job file anew")
-    all_sets = [*_texts(recorded.get("sets")), *sets]
+    recorded = _recorded(run)
+    all_sets = [*(text for text in _texts(recorded.get("sets")) if text not in sets), *sets]
     excluded = [*dict.fromkeys([*_texts(recorded.get("excluded")), *exclude])]
     ready = make_ready(
         run.job_yaml, site=str(run.site_yaml), sets=all_sets, job_folder=str(recorded.get("job_folder") or run.path)
     )
-    return ready, _prepared(ready, all_sets, exclude=excluded)
+    readmitted = _texts(recorded.get("readmitted"))
+    return ready, _prepared(ready, all_sets, excluded, job_file=recorded.get("job_file"), readmitted=readmitted)
+
+
+def edited_since(run: RunFolder) -> str | None:
+    """The job file that the run was submitted from, where it says something else by now."""
+    try:
+        path = _recorded(run).get("job_file")
+        if isinstance(path, str) and read_text(Path(path)) != read_text(run.job_yaml):
+            return path
+    except (OSError, UnicodeDecodeError):
+        return None
+    return None
+
+
+def following_attempt(run: RunFolder, decided: Decided, now: float, *, after: str | None = None) -> Prepared:
+    """The attempt that a verdict asks for. One that changes nothing has the very script of the last one.
+
+    Args:
+        run: The run.
+        decided: The verdict.
+        now: Seconds since the epoch: what is left of the verdict's pause is left to Slurm (`--begin`).
+        after: The job that must be over before the new one starts.
+
+    Raises UsageError where the folder does not hold a run, Refused as a first submission does.
+    """
+    if decided.sets:
+        _, prepared = next_attempt(run, sets=decided.sets, exclude=decided.exclude)
+    else:
+        prepared = _repeated(run, decided.exclude, decided.readmit)
+    options = [f"--dependency=afterany:{after}"] if after is not None else []
+    if decided.not_before > now:
+        options.append(f"--begin=now+{math.ceil(decided.not_before - now)}")
+    return replace(prepared, options=(*prepared.options, *options))
+
+
+def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) -> Prepared:
+    """The last attempt again: nothing is read, merged or detected anew, so that it can be made on any node."""
+    recorded, info = _recorded(run), read_info(run)
+    script = next((attempt.script for attempt in reversed(run.attempts()) if attempt.script.is_file()), None)
+    plan = recovery_of(recorded)
+    if info is None or script is None or plan is None:
+        raise UsageError(f"{run.path} holds no attempt that could be repeated", "submit the job file anew")
+    sets = _texts(recorded.get("sets"))
+    readmitted = [*dict.fromkeys([*_texts(recorded.get("readmitted")), *readmit])]
+    kept_off = dict.fromkeys([*_texts(recorded.get("excluded")), *exclude])
+    excluded = [node for node in kept_off if node not in readmit]
+    options, overrides = _differing(info.site, info.scheduler, plan, sets, excluded, readmitted=readmitted)
+    return Prepared(
+        name=info.name,
+        site=info.site,
+        scheduler=info.scheduler,
+        runs_folder=run.path.parent,
+        job_yaml="",
+        resolved_yaml="",
+        site_yaml="",
+        script=read_text(script, errors="surrogateescape"),
+        plan={**recorded, "excluded": excluded, "readmitted": readmitted},
+        options=options,
+        overrides=overrides,
+        secrets=find_secrets(_texts(recorded.get("secrets")), os.environ),
+    )
+
+
+def _recorded(run: RunFolder) -> dict[str, Any]:
+    """The newest plan.json. Raises UsageError where there is none."""
+    for attempt in reversed(run.attempts()):
+        if recorded := read_json(attempt.plan):
+            return recorded
+    raise UsageError(f"{run.path} holds no attempt that could be repeated", "submit the job file anew")
 
 
 def _texts(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else []
 
 
-def _prepared(ready: Ready, sets: Sequence[str], exclude: Sequence[str], scheduler: str | None = None) -> Prepared:
+def _prepared(
+    ready: Ready,
+    sets: Sequence[str],
+    exclude: Sequence[str],
+    scheduler: str | None = None,
+    job_file: object = None,
+    *,
+    readmitted: Sequence[str] = (),
+) -> Prepared:
     plan, loaded = ready.plan, ready.loaded
     data: dict[str, Any] = plan.as_json()
-    data.update(sets=list(sets), excluded=list(exclude), job_folder=loaded.resolved.job_folder)
-    overrides: dict[str, Any] = {}
-    if sets:
-        overrides["set"] = list(sets)
-    if exclude:
-        overrides["exclude"] = list(exclude)
+    place = loaded.resolved.place()
+    origin = job_file or (os.path.abspath(place.file) if place is not None else None)
+    if readmitted:
+        data.update(readmitted=list(readmitted))
+    data.update(sets=list(sets), excluded=list(exclude), job_folder=loaded.resolved.job_folder, job_file=origin)
+    kind = scheduler or plan.scheduler
+    options, overrides = _differing(plan.site, kind, plan.recovery, sets, exclude, readmitted=readmitted)
     return Prepared(
         name=plan.name,
         site=plan.site,
-        scheduler=scheduler or plan.scheduler,
+        scheduler=kind,
         runs_folder=Path(plan.runs_folder),
         job_yaml=loaded.job_text,
         resolved_yaml=resolved_yaml(loaded.resolved),
         site_yaml=loaded.site_text,
         script=ready.script,
         plan=data,
-        options=(f"--exclude={','.join(exclude)}",) if exclude else (),
+        options=options,
         overrides=overrides,
         secrets=find_secrets(plan.secrets, os.environ),
     )
+
+
+def _differing(
+    site: str,
+    scheduler: str,
+    plan: RecoveryPlan,
+    sets: Sequence[str],
+    exclude: Sequence[str],
+    *,
+    readmitted: Sequence[str],
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """What stands on sbatch's command line for this attempt alone, and the record of what differs from the job file."""
+    overrides: dict[str, Any] = {}
+    if sets:
+        overrides["set"] = list(sets)
+    if exclude:
+        overrides["exclude"] = list(exclude)
+    noted = avoided(site, plan, exclude) if scheduler == "slurm" else ()
+    noted = tuple(node for node in noted if node not in readmitted)
+    if readmitted:
+        overrides["readmitted"] = list(readmitted)
+    if noted:
+        overrides["ledger"] = list(noted)
+    # An option takes the place of the script's directive, so that the job file's own nodes have to stand here too.
+    nodes = dict.fromkeys([*plan.exclude, *exclude, *noted]) if exclude or noted else {}
+    return ((f"--exclude={','.join(nodes)}",) if nodes else ()), overrides

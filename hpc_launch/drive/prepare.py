@@ -9,6 +9,8 @@ from msgspec import Struct
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, errors
+from hpc_launch.drive.detection import detect_site
+from hpc_launch.drive.own_config import read_own
 from hpc_launch.drive.present import check_files
 from hpc_launch.plan.build import build
 from hpc_launch.plan.types import LaunchPlan
@@ -31,8 +33,10 @@ def make_ready(
 
     Relative paths start at `job_folder`, by default the job file's own.
     """
-    loaded = load(job_file, site=site, sets=sets, job_folder=job_folder)
-    plan, findings = build(loaded.resolved)
+    loaded = load(job_file, site=site, sets=sets, job_folder=job_folder, detect=detect_site)
+    own, faults = read_own(loaded.resolved)
+    plan, findings = build(loaded.resolved, own)
+    findings += faults
     check_files(loaded.resolved, findings)
     if plan is None or errors(findings):
         raise Refused(findings)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from hpc_launch.base.findings import Finding
-from hpc_launch.plan.container import FILES, chosen
+from hpc_launch.plan.container import FILES, check_architecture, chosen
+from hpc_launch.plan.shape import shape
 from hpc_launch.plan.words import Words
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.spec.container import Container
@@ -37,6 +40,7 @@ def check_files(resolved: Resolved, findings: list[Finding]) -> None:
             missing(("environment", "venv"), "the virtual environment", venv, "it has to hold bin/activate")
     if job.container is not None:
         _check_container(words, job.container, missing)
+        _check_architecture(Words(resolved, findings), job.container)
     for index, name in enumerate(job.environment.source):
         path: KeyPath = ("environment", "source", index)
         file = words.file(name, path)
@@ -55,6 +59,20 @@ def _check_container(words: Words, container: Container, missing: Missing) -> No
         source = words.absolute(words.static(bind, path).partition(":")[0])
         if not os.path.exists(source):
             missing(path, "the folder to bind", source, "it has to be there when the job starts")
+
+
+def _check_architecture(words: Words, container: Container) -> None:
+    """HL470 by the image's own header, unless what the site declares of it was wrong already."""
+    known = Words(words.resolved, [])
+    form, (runtime, image) = shape(known), chosen(known, container)
+    if form is None or runtime not in FILES or any(finding.code == "HL470" for finding in words.findings):
+        return
+    from hpc_launch.images.architecture import architecture
+
+    with suppress(OSError):  # that it is not there was said
+        arch = architecture(Path(image))
+        if arch is not None:
+            check_architecture(words, form, arch)
 
 
 def _readable(path: str) -> bool:

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 
 from hpc_launch.base.errors import SchedulerError, Unreachable
-from hpc_launch.base.files import write_json
+from hpc_launch.base.files import read_json, write_json
 from hpc_launch.run import values
 from hpc_launch.run.evidence import CANCELLED, AttemptFiles, Reader
 from hpc_launch.run.final import record_of
@@ -16,14 +16,16 @@ from hpc_launch.run.journal import Journal
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.reconcile import real_jobs
 from hpc_launch.run.store import give_up
+from hpc_launch.run.verdicts import decided_of
 from hpc_launch.schedulers.api import Scheduler
 
 
-def cancel_run(run: RunFolder, scheduler: Scheduler) -> list[str]:
+def cancel_run(run: RunFolder, scheduler: Scheduler, *, undecided: bool = False) -> list[str]:
     """End whatever of the run is alive, and hand back the jobs that were told to end.
 
     An attempt that no job has claimed yet is given up first, so that it never trains, even where the scheduler does
-    not answer now. Cancelling what is over already is no error.
+    not answer now; so is the one that a verdict asks for, and with `undecided` one that a verdict may yet ask for.
+    Cancelling what is over already is no error.
 
     Raises:
         Unreachable: A job that may be running could not be told.
@@ -41,7 +43,20 @@ def cancel_run(run: RunFolder, scheduler: Scheduler) -> list[str]:
                 write_json(attempt.cancel, {"time": time.time(), "by": by, "host": os.uname().nodename})
             give_up(attempt, f"{CANCELLED} by {by}")
         told.extend(_tell(Reader().read(attempt), scheduler))
+    _forestall(run, by, undecided=undecided)
     return sorted(set(told))
+
+
+def _forestall(run: RunFolder, by: str, *, undecided: bool) -> None:
+    """Take the number of the attempt that a verdict asks for, so that no driver makes it."""
+    last = next(reversed(run.attempts()), None)
+    decided = decided_of(read_json(last.verdict)) if last is not None else None
+    if last is None or not (decided.again if decided is not None else undecided):
+        return
+    following = run.attempt(last.number + 1)
+    with suppress(OSError):
+        following.path.mkdir(exist_ok=True)
+        give_up(following, f"{CANCELLED} by {by}")
 
 
 def _tell(files: AttemptFiles, scheduler: Scheduler) -> list[str]:

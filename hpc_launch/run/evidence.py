@@ -41,6 +41,7 @@ class AttemptFiles:
     end: Data | None = None
     final: Data | None = None
     cancel: Data | None = None
+    verdict: Data | None = None
     output: bool = False
     """Whether the training wrote anything yet."""
 
@@ -111,6 +112,7 @@ class Reader:
             end=data(attempt.end),
             final=data(attempt.final),
             cancel=data(attempt.cancel),
+            verdict=data(attempt.verdict),
             output=attempt.logs.name in found and self._output(attempt),
         )
 

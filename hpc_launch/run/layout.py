@@ -5,13 +5,16 @@
     ├── resolved.yaml               every merged value with its origin
     ├── site.yaml                   the site as it was resolved then
     ├── run.json                    {"run", "name", "site", "scheduler", "created", "version"}
+    ├── hooks/hpc_launch_hooks.py   what a training may import
+    │         hpc_launch_watch.py   the watcher that each node runs beside the launcher
+    ├── code/  code.json            the training's code at submission, which all attempts run
     ├── journal/HOST-PID-xxxx.jsonl a file a writer, only ever appended to by that writer
     └── attempts/NNN/               mkdir is the claim of the number
         ├── script.sh  plan.json    what was submitted, and the plan behind it
         ├── intent.json             {"token", "job_name", "time", "options", "overrides", "host", "pid", "pid_start"}:
         │                           written before sbatch
-        ├── job.json                {"job_id", "submitted", "restart"}: written after sbatch, by whoever found the
-        │                           token, or by the job itself when Slurm requeued it
+        ├── job.json                {"job_id", "submitted", "restart", "cluster"}: written after sbatch, by
+        │                           whoever found the token, or by the job itself when Slurm requeued it
         ├── claim                   one line, created once: a job id (the job started), or `void REASON` (it never will)
         ├── start.json  end.json    written by the job itself
         ├── final.json              the last word of the scheduler, kept because the scheduler forgets
@@ -19,7 +22,12 @@
         ├── logs/node-K.log         all ranks of node K; `[rankR]:` at the start of a line of rank R
         ├── logs/node-K.rank-R.log  rank R alone, with the launcher srun
         ├── stop                    appears when the job is asked to save and end
-        └── cancel.json             {"time", "by", "host"}: a person asked for the end of this attempt
+        ├── done                    the training may make it when no step is left
+        ├── ending                  appears when the job is being ended: a SIGTERM is then no warning
+        ├── cancel.json             {"time", "by", "host"}: a person asked for the end of this attempt
+        ├── diagnosis.json          what ended the attempt, once the scheduler's last word is known
+        ├── verdict.json            what ended the attempt and what follows, created once by the first driver there
+        └── hook.log                what the job's own end hook said
 
 `claim` is the one lock there is: a job trains only if it created the file, and whoever gives an attempt up creates
 it first. So a driver that was frozen before sbatch and wakes up later submits a job that ends at once.
@@ -91,6 +99,10 @@ class AttemptFolder:
         return self.path / "cancel.json"
 
     @property
+    def verdict(self) -> Path:
+        return self.path / "verdict.json"
+
+    @property
     def first_log(self) -> Path:
         """The output of rank 0: with its node's other ranks, or alone where srun starts each process."""
         alone = self.logs / "node-0.rank-0.log"
@@ -126,6 +138,15 @@ class RunFolder:
     @property
     def journal(self) -> Path:
         return self.path / "journal"
+
+    @property
+    def after(self) -> Path:
+        """The command that the job runs when it ends."""
+        return self.path / "after.sh"
+
+    @property
+    def hooks(self) -> Path:
+        return self.path / "hooks"
 
     def attempt(self, number: int) -> AttemptFolder:
         """The folder of attempt `number`, whether it exists or not."""

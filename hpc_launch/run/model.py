@@ -62,17 +62,24 @@ class AttemptStatus:
     started: float | None = None
     ended: float | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    failure_class: str | None = None
+    """One of spec.failures; None while nobody has diagnosed it."""
+    verdict: str | None = None
+    evidence: tuple[Mapping[str, Any], ...] = ()
+    """Objects with `file`, `line` and `text`."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What the training's own log lines say; None is 'not known'. `rate` is steps a second, `eta_s` seconds."""
+    """What the training's own log lines say; None is 'not known'. `rate` is steps a second, `eta_s` seconds, `spacing`
+    how many steps lie between the last two lines that show one."""
 
     step: int | None = None
     total: int | None = None
     loss: float | None = None
     rate: float | None = None
     eta_s: float | None = None
+    spacing: int | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,8 @@ class RunStatus:
     age_s: float | None
     attempts: tuple[AttemptStatus, ...] = ()
     progress: Progress = field(default_factory=Progress)
+    undecided: bool = False
+    """Whether the last attempt is over and no driver has said yet what follows."""
 
     @property
     def final(self) -> bool:
@@ -131,8 +140,8 @@ def _attempt_json(attempt: AttemptStatus) -> dict[str, Any]:
         "submitted": attempt.submitted,
         "started": attempt.started,
         "ended": attempt.ended,
-        "class": None,
-        "verdict": None,
-        "evidence": [],
+        "class": attempt.failure_class,
+        "verdict": attempt.verdict,
+        "evidence": [dict(quote) for quote in attempt.evidence],
         "overrides": dict(attempt.overrides),
     }

@@ -13,6 +13,7 @@ from hpc_launch.run import hosts, values
 from hpc_launch.run.case import WAITING_STATES, Case
 from hpc_launch.run.evidence import CANCELLED
 from hpc_launch.run.model import STATE_SOURCES, AttemptStatus
+from hpc_launch.run.verdicts import decided_of
 from hpc_launch.schedulers.api import JobRecord
 
 FAILED_STEPS = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL"})
@@ -57,7 +58,8 @@ def _requeued(case: Case) -> Said | None:
     word = case.last_word
     if word is not None and word.state in ENDED_WORDS:
         return _by(word, f"{ENDED_WORDS[word.state]}, and the scheduler requeued it")
-    return Said("REQUEUED", reason=f"the scheduler requeued job {case.job_id}")
+    ending = _ending(case)
+    return Said("REQUEUED", reason=f"{f'{ending}; ' if ending else ''}the scheduler requeued job {case.job_id}")
 
 
 def _ended_by_others(case: Case) -> Said | None:
@@ -176,6 +178,7 @@ def observe(case: Case) -> AttemptStatus:
     submitted = values.seconds(files.job.get("submitted")) if files.job else None
     nodes = hosts.names(end.get("nodes") or start.get("nodes")) or hosts.names(record.nodes if record else None)
     overrides = files.intent.get("overrides") if files.intent else None
+    decided = decided_of(files.verdict)
     return AttemptStatus(
         number=files.attempt.number,
         folder=files.attempt.path,
@@ -190,6 +193,9 @@ def observe(case: Case) -> AttemptStatus:
         started=case.started if case.started is not None else (record.started if record else None),
         ended=case.ended if case.ended is not None else (record.ended if record else None),
         overrides=overrides if isinstance(overrides, dict) else {},
+        failure_class=decided.failure_class if decided else "success" if said.state == "COMPLETED" else None,
+        verdict=decided.action if decided else "NONE" if said.state == "COMPLETED" else None,
+        evidence=decided.evidence if decided else (),
     )
 
 

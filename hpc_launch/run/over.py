@@ -16,10 +16,16 @@ UNSEEN_S = 60.0
 """A job younger than this may be missing from the scheduler's answer only because it is so new."""
 
 
-def still_alive(run: RunFolder, scheduler: Scheduler) -> str | None:
+def still_alive(run: RunFolder, scheduler: Scheduler, *, ending: bool = False) -> str | None:
     """What is still alive of the run, in words; None where every attempt is over for good or void.
 
-    Asks the scheduler at once. Raises Unreachable where it cannot tell.
+    Args:
+        run: The run.
+        scheduler: Asked at once.
+        ending: A last attempt whose script has ended counts as over although its job is not quite: only for a next
+            job that Slurm starts after that one (`--dependency=afterany`).
+
+    Raises Unreachable where it cannot tell.
     """
     tracker = Tracker([run], lambda _: scheduler)
     status = tracker.poll(fresh=True)[run.name]
@@ -27,10 +33,17 @@ def still_alive(run: RunFolder, scheduler: Scheduler) -> str | None:
     if not cases:
         return status.reason or "it is just being submitted"
     for case in cases:
+        if ending and case is cases[-1] and script_ended(case):
+            continue
         alive = _alive(case)
         if alive is not None:
             return f"attempt {case.files.attempt.number}: {alive}"
     return None
+
+
+def script_ended(case: Case) -> bool:
+    """Whether the script is at its end: what is left of the job is Slurm's own cleaning up."""
+    return case.end is not None and not case.superseded and not case.requeued
 
 
 def _alive(case: Case) -> str | None:

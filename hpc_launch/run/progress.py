@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
@@ -70,8 +70,25 @@ class ProgressReader:
                 watched.last = _look(watched, attempt.first_log, status.st_mtime, started)
                 watched.stamp = stamp
         except OSError:
-            return watched.last
-        return watched.last
+            pass
+        return self._with_what_was_known(attempt, watched.last)
+
+    def _with_what_was_known(self, attempt: AttemptFolder, progress: Progress) -> Progress:
+        """With the last step and the spacing that the attempt before showed, where this one has not shown them (yet):
+        it may go on so late, or end so early, that its own log does not tell."""
+        if (progress.total is not None and progress.spacing is not None) or attempt.number < 2:
+            return progress
+        before = AttemptFolder(attempt.path.parent / f"{attempt.number - 1:03d}")
+        known = self.read(AttemptFiles(before), None)
+        return replace(progress, total=progress.total or known.total, spacing=progress.spacing or known.spacing)
+
+
+def first_step(attempt: AttemptFolder) -> int | None:
+    """The first step that the log of an attempt shows; None while it shows none."""
+    try:
+        return _first_step(_Watched(_patterns(attempt)), attempt.first_log)
+    except OSError:
+        return None
 
 
 def tail_lines(path: Path, most: int = TAIL) -> list[str]:
@@ -102,7 +119,28 @@ def _look(watched: _Watched, path: Path, at: float, started: float | None) -> Pr
         _observe(watched, at, number, started)
     rate = _rate(watched)
     left = max(0, total - number) if total is not None and number is not None else None
-    return Progress(number, total, value, rate, left / rate if left is not None and rate else None)
+    spacing = _spacing(watched, lines) or before.spacing
+    return Progress(number, total, value, rate, left / rate if left is not None and rate else None, spacing)
+
+
+def _spacing(watched: _Watched, lines: list[str]) -> int | None:
+    """How many steps the newest line that shows one is ahead of the one before it."""
+    pattern, newest = watched.patterns.get("step"), None
+    if pattern is None:
+        return None
+    try:
+        with _limited(SEARCH_S):
+            for line in lines:
+                match = pattern.search(line)
+                step = _whole(match, 1) if match else None
+                if step is None:
+                    continue
+                if newest is not None and step < newest:
+                    return newest - step
+                newest = step
+    except _TooSlowError:
+        del watched.patterns["step"]
+    return None
 
 
 def _observe(watched: _Watched, at: float, step: int, started: float | None) -> None:

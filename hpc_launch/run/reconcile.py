@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hpc_launch.base.errors import SchedulerError
+from hpc_launch.base.errors import SchedulerError, Unreachable
 from hpc_launch.base.files import create_once
 from hpc_launch.run import values
 from hpc_launch.run.evidence import AttemptFiles, Claim, Reader
+from hpc_launch.run.in_place import named_job, take_out, went_back
 from hpc_launch.run.journal import Journal, read_journals
 from hpc_launch.run.layout import AttemptFolder, RunFolder
 from hpc_launch.run.process import Process, certainly_gone, process_of
@@ -64,7 +65,14 @@ def reconcile(
     notes = journal or Journal(run)
     owner, since = _owner(run, files)
     age = clock() - since
-    if files.intent is not None:
+    same = named_job(files)
+    record = None
+    if same is not None:
+        try:
+            record = scheduler.query([same], fresh=True).get(same)
+        except SchedulerError as error:
+            return Outcome("waiting", reason=f"{_who(owner, age)}; the scheduler cannot be asked: {error}")
+    elif files.intent is not None:
         name = values.text(files.intent.get("job_name")) or ""
         try:
             jobs = real_jobs(scheduler.find(name))
@@ -75,6 +83,14 @@ def reconcile(
     over = owner is not None and certainly_gone(owner) and (files.intent is None or age >= grace_s)
     if not over and age < give_up_s:
         return Outcome("waiting", reason=_who(owner, age))
+    if same is not None:
+        if record is not None and went_back(record, files):
+            return Outcome("job", adopt(attempt, same, since, notes, record.restarts or 0))
+        # First, so that it is not left there held for ever: the driver may have been killed before it let it go.
+        try:
+            take_out(same, record, scheduler)
+        except SchedulerError as error:
+            return Outcome("waiting", reason=f"{_who(owner, age)}; job {same} cannot be cancelled: {error}")
     return _void(attempt, notes, _who(owner, age))
 
 
@@ -88,18 +104,37 @@ def pick(jobs: list[JobRecord]) -> JobRecord:
     return min(jobs, key=lambda job: [int(number) for number in re.findall(r"\d{1,18}", job.job_id)])
 
 
-def adopt(attempt: AttemptFolder, job_id: str, submitted: float, journal: Journal) -> str:
+def look_up(scheduler: Scheduler, job_name: str, lookup_s: float) -> str | None:
+    """The job of this name, asked for with growing pauses: a controller that was away comes back with it."""
+    until = time.monotonic() + lookup_s
+    pause = 0.5
+    while True:
+        with suppress(Unreachable):
+            jobs = real_jobs(scheduler.find(job_name))
+            if jobs:
+                return pick(jobs).job_id
+        if time.monotonic() + pause > until:
+            return None
+        time.sleep(pause)
+        pause = min(pause * 2, 5.0)
+
+
+def adopt(attempt: AttemptFolder, job_id: str, submitted: float, journal: Journal, restart: int = 0) -> str:
     """Write down the job that was found. Returns the attempt's job: another process may have been first."""
     with suppress(OSError):
         # A full disk changes nothing: whoever comes next finds the job in the same way.
-        if write_job(attempt, job_id, submitted):
+        if write_job(attempt, job_id, submitted, restart):
             journal.note("adopted", attempt=attempt.number, job_id=job_id)
     return Reader().read(attempt).job_id or job_id
 
 
-def write_job(attempt: AttemptFolder, job_id: str, submitted: float) -> bool:
+def write_job(
+    attempt: AttemptFolder, job_id: str, submitted: float, restart: int = 0, cluster: str | None = None
+) -> bool:
     """Create job.json; true for the one who did. Raises OSError."""
-    return create_once(attempt.job, json.dumps({"job_id": job_id, "submitted": submitted, "restart": 0}) + "\n")
+    data: dict[str, object] = {"job_id": job_id, "submitted": submitted, "restart": restart}
+    data.update({"cluster": cluster} if cluster is not None else {})
+    return create_once(attempt.job, json.dumps(data) + "\n")
 
 
 def no_attempt(run: RunFolder, creator: Process | None, since: float, now: float) -> Outcome:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hpc_launch.run.case import WAITING_STATES, Case
-from hpc_launch.run.model import AttemptStatus
+from hpc_launch.run.model import FINAL_RUN_STATES, AttemptStatus
+from hpc_launch.run.verdicts import Decided
 
 Never = Callable[[str], object | None]
 """What to do about a pending reason that never passes by itself; None where waiting helps.
@@ -76,6 +77,20 @@ def run_state(status: AttemptStatus, case: Case, never: Never = never_known) -> 
             return "STUCK", f"{live.reason}: {advice}".replace("JOBID", live.job_id)
         if word != "PENDING":
             reason = f"{word}{f' ({reason})' if reason else ''}"
+    return state, reason
+
+
+def with_verdict(state: str, reason: str | None, decided: Decided | None) -> tuple[str, str | None]:
+    """State and reason of a run whose last attempt is over, after the verdict on it."""
+    if decided is None or state not in FINAL_RUN_STATES:
+        return state, reason
+    before = f"{reason}; " if reason else ""
+    if decided.again:
+        return "RETRYING", f"{before}another attempt follows: {decided.reason}"
+    if decided.withdrawn:
+        return "STOPPED", f"it could never start, and was taken out of the queue: {decided.reason}"
+    if state == "FAILED":
+        return state, f"{before}no other attempt: {decided.reason}"
     return state, reason
 
 

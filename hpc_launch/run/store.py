@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,9 +21,16 @@ from hpc_launch.run.evidence import VOID, Claim, read_claim
 from hpc_launch.run.layout import AttemptFolder, RunFolder
 from hpc_launch.run.model import Prepared
 from hpc_launch.run.process import Process, process_of, this_process
+from hpc_launch.run.snapshot import take_snapshot
+from hpc_launch.spec.text import quote
 
 CANNOT_WRITE = "HL501"
 """The code of 'cannot write the run folder'."""
+
+
+HOOKS = Path(__file__).parents[1] / "agent" / "hpc_launch_hooks.py"
+WATCHER = HOOKS.with_name("hpc_launch_watch.py")
+"""The training's own helper: a copy lies in each run folder, so that nothing need be installed where the job runs."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,11 @@ def create_run(prepared: Prepared, *, now: float | None = None) -> RunFolder:
             write_atomic(run.resolved_yaml, prepared.resolved_yaml)
             write_atomic(run.site_yaml, prepared.site_yaml)
             run.journal.mkdir()
+            run.hooks.mkdir()
+            for beside in (HOOKS, WATCHER):
+                write_atomic(run.hooks / beside.name, beside.read_text(encoding="utf-8"))
             run.attempt(1).path.parent.mkdir()
+            take_snapshot(run, prepared.plan)
             # Last: a folder with a run.json is a whole run.
             write_json(run.info, _info(run, prepared, created))
         except BaseException:
@@ -91,6 +104,22 @@ def write_attempt(attempt: AttemptFolder, prepared: Prepared) -> None:
     write_json(attempt.plan, dict(prepared.plan))
     # Executable: the local scheduler starts it, and a person may.
     write_atomic(attempt.script, prepared.script, mode=0o777)
+
+
+def write_after(run: RunFolder) -> None:
+    """The command by which a job calls the driver when it ends: this interpreter, by its path. Raises OSError.
+
+    The job's own environment may hold another Python's settings, and its folder modules of any name.
+    """
+    path = os.environ.get("PYTHONPATH")
+    lines = [
+        "#!/bin/bash",
+        "# Called with an attempt's folder when its job ends: is another attempt to follow?",
+        "cd / && unset PYTHONHOME PYTHONSTARTUP PYTHONPATH",
+        *([f"export PYTHONPATH={quote(path)}"] if path else []),
+        f'exec {quote(sys.executable)} -m hpc_launch.hook "$@"',
+    ]
+    write_atomic(run.after, "\n".join(lines) + "\n", mode=0o777)
 
 
 def give_up(attempt: AttemptFolder, reason: str) -> Claim:

@@ -14,16 +14,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from hpc_launch.base.errors import NotWritten, SchedulerError, SubmitRefused, SubmitUnknown, Unreachable, UsageError
+from hpc_launch.base.errors import NotWritten, SchedulerError, SubmitRefused, SubmitUnknown, UsageError
 from hpc_launch.base.files import write_json
+from hpc_launch.run import values
 from hpc_launch.run.checkpoint import checkpoint
 from hpc_launch.run.evidence import read_claim
+from hpc_launch.run.in_place import Again, put_back
 from hpc_launch.run.journal import Journal
 from hpc_launch.run.layout import AttemptFolder, RunFolder
 from hpc_launch.run.model import Prepared
 from hpc_launch.run.over import still_alive
 from hpc_launch.run.process import this_process
-from hpc_launch.run.reconcile import adopt, pick, real_jobs, write_job
+from hpc_launch.run.reconcile import adopt, look_up, write_job
+from hpc_launch.run.sentinel import post_sentinel
 from hpc_launch.run.store import (
     cannot_write,
     claim_number,
@@ -32,6 +35,7 @@ from hpc_launch.run.store import (
     discard_run,
     give_up,
     refusing,
+    write_after,
     write_attempt,
 )
 from hpc_launch.schedulers.api import Scheduler, Submission
@@ -62,6 +66,7 @@ class _Task:
     scheduler: Scheduler
     journal: Journal
     lookup_s: float
+    again: Again | None = None
 
 
 def submit_new(
@@ -97,8 +102,15 @@ def submit_next(
     *,
     index: RunIndex | None = None,
     lookup_s: float = LOOKUP_S,
+    ending: bool = False,
+    number: int | None = None,
+    again: Again | None = None,
 ) -> Submitted:
     """Submit the next attempt of a run whose last one is over for good, or void. Raises as `submit_new`.
+
+    `ending`: the last job may still be cleaning up (`still_alive`). `number`: the attempt that this one follows; where
+    there is a later one, somebody was first. `again`: the job to put back into the queue, where
+    that can be; else a new one is made.
 
     Raises:
         UsageError: The last attempt is still alive (the message says what is), or another driver was first.
@@ -106,12 +118,15 @@ def submit_next(
     """
     attempts = run.attempts()
     if attempts:
-        alive = still_alive(run, scheduler)
+        alive = still_alive(run, scheduler, ending=ending)
         if alive is not None:
-            raise UsageError(f"{run.name} is not over: {alive}", hint=f"hpc-launch cancel {run.name}")
+            ending_now = attempts[-1].cancel.exists() or attempts[-1].end.exists()
+            verb, what = ("watch", "follows it to its end") if ending_now else ("cancel", "ends it")
+            raise UsageError(f"{run.name} is not over: {alive}", hint=f"hpc-launch {verb} {run.name} {what}")
     # The number after the one that was looked at: where somebody claimed it meanwhile, this fails.
-    attempt = claim_number(run, attempts[-1].number + 1 if attempts else 1)
-    return run, attempt, _submit(_Task(run, attempt, prepared, scheduler, Journal(run), lookup_s), index)
+    last = number if number is not None else attempts[-1].number if attempts else 0
+    attempt = claim_number(run, last + 1)
+    return run, attempt, _submit(_Task(run, attempt, prepared, scheduler, Journal(run), lookup_s, again), index)
 
 
 def _submit(task: _Task, index: RunIndex | None) -> str:
@@ -127,17 +142,22 @@ def _submit(task: _Task, index: RunIndex | None) -> str:
             discard(run, attempt)
         raise
     submitted = time.time()
-    job_id = _hand_over(task, submission)
+    restart = _put_back(task)
+    if restart is None and task.again is not None:
+        with refusing(run.path):
+            submission = _intend(task, anew=True)
+    job_id = task.again.job_id if task.again and restart is not None else _hand_over(task, submission)
     checkpoint("submitted")
     with suppress(OSError):
         # The job is there: a full disk now must not make it look as if it were not. Its token finds it again.
-        write_job(attempt, job_id, submitted)
+        write_job(attempt, job_id, submitted, restart or 0, task.scheduler.cluster())
     task.journal.note("submitted", attempt=attempt.number, job_id=job_id)
     checkpoint("job")
     _check_wanted(task, job_id)
     if index is not None:
         index.add(run, job_id)
     checkpoint("index")
+    post_sentinel(attempt, task.prepared.plan, submission, job_id, task.scheduler)
     return job_id
 
 
@@ -147,12 +167,22 @@ def _prepare(task: _Task) -> Submission:
     journal.write("attempt claimed", attempt=attempt.number)
     checkpoint("claimed")
     write_attempt(attempt, prepared)
+    if _tries_again(prepared):
+        write_after(task.run)
     checkpoint("script")
+    return _intend(task)
+
+
+def _intend(task: _Task, *, anew: bool = False) -> Submission:
+    """Put down what is about to be done. Raises OSError. `anew`: a new job after all."""
+    attempt, prepared = task.attempt, task.prepared
+    again = None if anew else task.again
     token = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(8))
-    name = f"{prepared.name}.{token}.{attempt.number}"
+    name = again.job_name if again else f"{prepared.name}.{token}.{attempt.number}"
     intent = {"token": token, "job_name": name, "time": time.time(), "options": list(prepared.options)}
+    intent.update(again.as_json() if again else {})
     write_json(attempt.intent, {**intent, "overrides": dict(prepared.overrides), **this_process().as_json()})
-    journal.write("intent", attempt=attempt.number, job_name=name)
+    task.journal.write("intent", attempt=attempt.number, job_name=name)
     checkpoint("intent")
     return Submission(
         script=prepared.script,
@@ -161,6 +191,19 @@ def _prepare(task: _Task) -> Submission:
         options=prepared.options,
         environment=prepared.secrets,
     )
+
+
+def _tries_again(prepared: Prepared) -> bool:
+    """Whether the job file lets another attempt follow, so that the job has to call somebody at its end."""
+    retry = (prepared.plan.get("recovery") or {}).get("retry") or {}
+    return values.whole(retry.get("max_attempts")) != 1
+
+
+def _put_back(task: _Task) -> int | None:
+    """Put the last job back into the queue where that is wanted; None where a new one has to be submitted."""
+    if task.again is None:
+        return None
+    return put_back(task.attempt, task.again, task.scheduler, task.journal, lambda: _check_ours(task))
 
 
 def _hand_over(task: _Task, submission: Submission) -> str:
@@ -179,28 +222,13 @@ def _hand_over(task: _Task, submission: Submission) -> str:
         task.journal.note("voided", attempt=attempt.number, reason=reason)
         raise
     except SubmitUnknown as error:
-        found = _look_up(task.scheduler, submission.job_name, task.lookup_s)
+        found = look_up(task.scheduler, submission.job_name, task.lookup_s)
         if found is not None:
             return adopt(attempt, found, time.time(), task.journal)
         raise SubmitUnknown(
             f"the scheduler gave no clear answer, so the job of {run.name} may have been taken or not: {error}",
             hint=f"hpc-launch status {run.name} finds it by its name {submission.job_name}; nothing is submitted twice",
         ) from error
-
-
-def _look_up(scheduler: Scheduler, job_name: str, lookup_s: float) -> str | None:
-    """The job of this name, asked for with growing pauses: a controller that was away comes back with it."""
-    until = time.monotonic() + lookup_s
-    pause = 0.5
-    while True:
-        with suppress(Unreachable):
-            jobs = real_jobs(scheduler.find(job_name))
-            if jobs:
-                return pick(jobs).job_id
-        if time.monotonic() + pause > until:
-            return None
-        time.sleep(pause)
-        pause = min(pause * 2, 5.0)
 
 
 def _check_ours(task: _Task) -> None:

@@ -7,17 +7,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from hpc_launch.base.errors import UserError
+from hpc_launch.run import values
 from hpc_launch.run.answers import Answers
 from hpc_launch.run.case import Answer, Case, Limits
 from hpc_launch.run.evidence import AttemptFiles, Reader
 from hpc_launch.run.final import keep, record_of
+from hpc_launch.run.finished import unfinished
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.model import AttemptStatus, Progress, RunStatus
+from hpc_launch.run.model import FINAL_RUN_STATES, AttemptStatus, Progress, RunStatus
 from hpc_launch.run.observe import observe
 from hpc_launch.run.progress import ProgressReader
-from hpc_launch.run.reconcile import Outcome, no_attempt, reconcile
-from hpc_launch.run.runstate import Never, never_known, run_state
+from hpc_launch.run.reconcile import NEVER_SUBMITTED, Outcome, no_attempt, reconcile
+from hpc_launch.run.runstate import Never, never_known, run_state, with_verdict
 from hpc_launch.run.store import RunInfo, read_info
+from hpc_launch.run.verdicts import decided_of
 from hpc_launch.schedulers.api import Scheduler
 
 RECONCILE_S = 10.0
@@ -144,6 +147,12 @@ class Tracker:
         progress = Progress()
         if attempts and followed.files[-1].output:
             progress = self._progress.read(followed.files[-1], attempts[-1].started)
+        left = unfinished(followed.cases[-1].end, progress) if state == "COMPLETED" else None
+        if left is not None:
+            state, reason = "FAILED", left
+        decided = decided_of(followed.files[-1].verdict) if followed.files else None
+        undecided = decided is None and bool(attempts) and _wants_a_verdict(state, followed.cases[-1])
+        state, reason = with_verdict(state, reason, decided)
         info = followed.info
         return RunStatus(
             run=followed.run.name,
@@ -157,6 +166,7 @@ class Tracker:
             age_s=age,
             attempts=attempts,
             progress=progress,
+            undecided=undecided,
         )
 
     def _word(
@@ -199,6 +209,15 @@ def _open_jobs(attempts: list[AttemptFiles]) -> list[str]:
         for job_id, files in newest.items()
         if job_id is not None and files.void is None and record_of(files.final) is None
     ]
+
+
+def _wants_a_verdict(state: str, case: Case) -> bool:
+    """Whether a driver has to decide on an attempt in this state; one that ended well after a warning may go on."""
+    if state == "COMPLETED":
+        return case.end is not None and values.flag(case.end.get("warned"))
+    if case.files.void == NEVER_SUBMITTED and case.files.attempt.number == 1:
+        return False  # a person saw that submission fail
+    return state in FINAL_RUN_STATES
 
 
 def _age_of(run: RunFolder) -> float:

@@ -43,8 +43,11 @@ def wait(
     poll_s: float = 1.0,
     *,
     sleep: Callable[[float], None] = time.sleep,
+    goes_on: Callable[[RunStatus], bool] = lambda _: False,
 ) -> RunStatus:
     """Follow `run` until it is over, stuck for good, or known to nobody, and return that last status.
+
+    `goes_on` is asked then, and while another attempt is due: it drives the run, and says whether that has an end yet.
 
     `on_change` is called for every status that differs in more than its age. A scheduler that does not answer is
     waited for as long as it takes, and the reason says so; the end of a run shows in its files all the same.
@@ -62,8 +65,10 @@ def wait(
             if shown is None or _ageless(shown) != _ageless(status):
                 on_change(status)
             shown = status
-            if _over(status, tracker.cases(run), doubt):
-                return status
+            due = status.state == "RETRYING"
+            if (due or _over(status, tracker.cases(run), doubt)) and not goes_on(status):
+                # Whoever drove it may have decided just now, and then the status says why.
+                return tracker.poll(background=True)[run.name] if status.undecided else status
             sleep(poll_s)
     finally:
         journal.note("driver gone", state=shown.state if shown else None)

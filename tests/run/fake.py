@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from hpc_launch.base.errors import SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.files import create_once, write_json
 from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.schedulers.api import JobRecord, Submission
+from hpc_launch.schedulers.api import Change, JobRecord, Submission
 
 
 @dataclass
@@ -32,6 +32,8 @@ class FakeScheduler:
         fault = self.fault
         if fault == "refuse":
             raise SubmitRefused("Invalid account or account/partition combination specified")
+        if fault == "too few":
+            raise SubmitRefused("Slurm refused the job: Requested node configuration is not available")
         if fault == "deaf":
             raise SubmitUnknown("Socket timed out on send/recv operation")
         job_id = self.take(submission)
@@ -50,10 +52,42 @@ class FakeScheduler:
         self._ask("query")
         return {job_id: self.record(job_id) for job_id in job_ids if job_id in self.jobs()}
 
+    def warn(self, job_id: str, *, preempt: bool = False) -> None:
+        self._ask("warn-preempt" if preempt else "warn")
+
     def cancel(self, job_id: str) -> None:
         self._ask("cancel")
         if not self.record(job_id).ended_for_good:
             self.set(job_id, state="CANCELLED", ended=self.clock())
+
+    def put_back(self, job_id: str, change: Change) -> int | str:
+        self._ask("put-back")
+        job = self.job(job_id)
+        if not job.get("may_go_back"):
+            return "Requested operation is presently disabled"
+        restarts = int(job.get("restarts") or 0) + 1
+        self.set(job_id, state="PENDING", reason="JobHeldUser", restarts=restarts, ended=None, exit_code=None)
+        write_json(self.folder / f"change-{job_id}", asdict(change))
+        return restarts
+
+    def release(self, job_id: str) -> None:
+        self._ask("release")
+        if self.record(job_id).ended_for_good:
+            raise Unreachable("Job has already finished")
+        self.set(job_id, reason=None)
+
+    def preempted(self, job_id: str) -> bool:
+        return bool(self.job(job_id).get("preempted"))
+
+    def cluster(self) -> str | None:
+        return "elsewhere" if self.fault == "elsewhere" else "here"
+
+    def down(self, nodes: Sequence[str]) -> dict[str, str]:
+        return {node: "down*" for node in nodes if node == "n2"}
+
+    def size(self, partition: str | None) -> int | None:
+        del partition
+        return 4
 
     # What a test does to it.
 
@@ -87,7 +121,8 @@ class FakeScheduler:
 
     def record(self, job_id: str) -> JobRecord:
         job = self.job(job_id)
-        del job["folder"]
+        for other in ("folder", "may_go_back", "preempted"):
+            job.pop(other, None)
         return JobRecord(job_id=job_id, source=self.source, as_of=self.clock(), **job)
 
     def start(self, job_id: str) -> bool:

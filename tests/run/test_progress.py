@@ -51,20 +51,32 @@ def test_the_newest_line_counts(attempt: AttemptFolder) -> None:
     assert progress.rate is None
 
 
+def test_what_a_late_attempt_does_not_show_is_known_from_the_one_before(attempt: AttemptFolder) -> None:
+    log(attempt, "step 10/100 loss 4\nstep 20/100 loss 3\n", 100)
+    second = AttemptFolder(attempt.path.parent / "002")
+    second.logs.mkdir(parents=True)
+    want(second, step=STEP)
+
+    assert read(second) == Progress(None, 100, spacing=10)
+    log(second, "step 21/120\n", 200)
+    progress = read(second)
+    assert (progress.step, progress.total, progress.spacing) == (21, 120, 10)
+
+
 def test_rate_and_time_left_from_two_looks(attempt: AttemptFolder) -> None:
     reader = ProgressReader()
     log(attempt, "step 10/100 loss 4\n", 1000)
     read(attempt, reader)
     log(attempt, "step 30/100 loss 3\n", 1010)
 
-    assert read(attempt, reader) == Progress(30, 100, 3.0, 2.0, 35.0)
+    assert read(attempt, reader) == Progress(30, 100, 3.0, 2.0, 35.0, spacing=20)
 
 
 def test_one_look_takes_the_start_of_the_script(attempt: AttemptFolder) -> None:
     # It resumed at step 500: the rate counts from there.
     log(attempt, "step 500/1000\nstep 520/1000\n", 1040)
 
-    assert read(attempt, started=1000.0) == Progress(520, 1000, None, 0.5, 960.0)
+    assert read(attempt, started=1000.0) == Progress(520, 1000, None, 0.5, 960.0, spacing=20)
 
 
 def test_a_restart_begins_the_rate_anew(attempt: AttemptFolder) -> None:

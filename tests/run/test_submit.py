@@ -92,6 +92,10 @@ def test_the_next_attempt_waits_for_the_last(runs: Path, scheduler: FakeSchedule
     run, _, first = submit_new(prepared(runs), scheduler)
     with pytest.raises(UsageError, match="attempt 1: job 1 is PENDING"):
         submit_next(run, prepared(runs), scheduler)
+    run.attempt(1).cancel.write_text("{}")
+    with pytest.raises(UsageError) as refused:
+        submit_next(run, prepared(runs), scheduler)
+    assert refused.value.hint == f"hpc-launch watch {run.name} follows it to its end"
 
     scheduler.fault = "away"
     with pytest.raises(Unreachable):

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.files import read_json
+from hpc_launch.recover.types import Diagnosis, Verdict
 from hpc_launch.run.journal import read_journals
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.model import RunStatus
 from hpc_launch.run.runstate import Never, never_known
 from hpc_launch.run.submit import submit_new
 from hpc_launch.run.track import Tracker
+from hpc_launch.run.verdicts import decided, keep_verdict
 from hpc_launch.run.wait import wait
 from tests.run.fake import Clock, FakeScheduler
 from tests.run.samples import node_log, prepared
@@ -69,6 +71,24 @@ def test_from_queue_to_end(following: Following) -> None:
     assert one.clock.now - begun - 95 <= 3
     assert min(gaps(one.scheduler.asked("query"))) >= 10
     assert status.progress.step == 1
+
+
+def test_what_was_decided_at_the_end_is_in_the_last_status(following: Following) -> None:
+    one = following
+    one.start()
+    one.clock.at(10, lambda: one.scheduler.end(one.job, 1))
+
+    def decides(status: RunStatus) -> bool:
+        assert status.undecided
+        told = Diagnosis("import_error")
+        verdict = Verdict("STOP", "import_error: install it")
+        keep_verdict(one.attempt, decided(told, verdict, one.clock.now, further=False, step=None))
+        return False
+
+    status = wait(one.tracker, one.run, lambda _: None, sleep=one.clock.sleep, goes_on=decides)
+
+    assert (status.state, status.undecided) == ("FAILED", False)
+    assert "install it" in (status.reason or "")
 
 
 def test_the_end_of_a_job_without_end_record_comes_with_the_next_answer(following: Following) -> None:

@@ -1,0 +1,59 @@
+"""A profile as YAML: every key with what it was learned from behind it, every text as YAML reads it back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+KeyPath = tuple[str, ...]
+Notes = Mapping[KeyPath, str]
+
+_WIDTH = 110
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
+_OTHERWISE = re.compile(r"(?i)(y|n|yes|no|on|off|true|false|null|none)")
+"""YAML 1.1 reads these as something else; `none` is a word that people take for it."""
+
+
+def yaml_text(data: Mapping[str, Any], notes: Notes, head: Sequence[str]) -> str:
+    """The file: `head` as comments above, and the note of a key behind it."""
+    lines = [f"# {line}".rstrip() for line in head]
+    lines += _mapping(data, (), notes, 0)
+    return "\n".join(lines) + "\n"
+
+
+def _mapping(data: Mapping[str, Any], path: KeyPath, notes: Notes, depth: int) -> Iterator[str]:
+    for key, value in data.items():
+        here = (*path, key)
+        start = f"{'  ' * depth}{_scalar(key)}:"
+        note = f"  # {_line(notes[here])}" if here in notes else ""
+        flat = f"{start} {_flow(value)}"
+        nested = any((*here, child) in notes for child in value) if isinstance(value, Mapping) else False
+        if isinstance(value, Mapping) and value and (depth == 0 or nested or len(flat) > _WIDTH):
+            yield f"{start}{note}"
+            yield from _mapping(value, here, notes, depth + 1)
+        elif isinstance(value, list) and len(flat) > _WIDTH:
+            yield f"{start}{note}"
+            yield from (f"{'  ' * depth}  - {_flow(item)}" for item in value)
+        else:
+            yield f"{flat}{note}"
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_scalar(key)}: {_flow(child)}" for key, child in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str):
+        plain = _PLAIN.fullmatch(value) and not _OTHERWISE.fullmatch(value)
+        return value if plain else json.dumps(value, ensure_ascii=True)
+    return json.dumps(value)
+
+
+def _line(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text)

@@ -1,0 +1,62 @@
+"""What a job calls when it ends, and what a sentinel job runs: `python -m hpc_launch.hook ATTEMPT_FOLDER`.
+
+It goes by what the run folder recorded, and detects nothing anew. What it did goes to ATTEMPT_FOLDER/hook.log, through
+its stdout. It always ends with 0: whatever goes wrong here, the job's own outcome stands.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+
+from hpc_launch.base.errors import UserError
+from hpc_launch.drive.moves import Move
+from hpc_launch.drive.recovery import recover
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.store import read_info
+from hpc_launch.run.track import Tracker
+from hpc_launch.schedulers.api import Scheduler
+from hpc_launch.schedulers.select import scheduler_for
+
+POLL_S = 2.0
+LONGEST_S = 540.0
+"""How long a hook outside the job waits for a pause or the scheduler's last word: less than a sentinel's time limit."""
+
+
+def main(arguments: list[str]) -> int:
+    """Do what is due for the run of this attempt."""
+    folder = Path(arguments[0]).absolute()
+    run, inside = RunFolder(folder.parents[1]), "--outside" not in arguments
+    if inside:
+        # Slurm sends it to all of a job that is being put back, before the job is changed and let go.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        info = read_info(run)
+        scheduler = scheduler_for(info.scheduler if info else "")
+        move = _drive(run, scheduler, int(folder.name), inside=inside)
+    except (UserError, OSError, ValueError) as error:
+        print(f"[hpc-launch] the next driver has to look: {error}", flush=True)
+    else:
+        print(f"[hpc-launch] {move.kind}{f': {move.words}' if move.words else ''}", flush=True)
+    return 0
+
+
+def _drive(run: RunFolder, scheduler: Scheduler, number: int, *, inside: bool) -> Move:
+    """One look from inside the job; from outside, looks until nothing is left to wait for."""
+    tracker = Tracker([run], lambda _: scheduler)
+    end = time.monotonic() + LONGEST_S
+    while True:
+        tracker.poll(fresh=inside)
+        attempts = run.attempts()
+        if attempts and attempts[-1].number > number:
+            return Move("nothing", "a later attempt is there already")
+        move = recover(run, tracker, scheduler, inside=inside)
+        if inside or move.kind != "waiting" or time.monotonic() > end:
+            return move
+        time.sleep(POLL_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

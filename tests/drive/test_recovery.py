@@ -1,0 +1,336 @@
+"""What follows the end of an attempt: once, by whichever driver is there first, and as the record says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpc_launch.drive import recovery
+from hpc_launch.plan.recovery import RecoveryPlan
+from hpc_launch.run.cancel import cancel_run
+from hpc_launch.run.checkpoint import KILL_AFTER, STOP_AFTER
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.ledger import Ledger
+from hpc_launch.run.reconcile import GIVE_UP_S
+from hpc_launch.run.submit import STEPS, submit_new
+from hpc_launch.spec.retry import Retry
+from tests.drive.driver import drive
+from tests.run.fake import Clock, FakeScheduler
+from tests.run.samples import prepared, status_of
+
+ROOT = Path(__file__).parents[2]
+BEFORE_SBATCH = (*recovery.STEPS, *STEPS[1 : STEPS.index("submitted")])
+AFTER_SBATCH = STEPS[STEPS.index("submitted") :]
+
+
+def failed(runs: Path, scheduler: FakeScheduler, *, ended: bool = True, **plan: Any) -> RunFolder:
+    """A run whose first attempt failed; with `ended` by its own record too."""
+    recovery_plan = RecoveryPlan(**{"nodes": 2, "least_nodes": 2, "partition": "gpu", **plan})
+    data = {"scheduler": "slurm", "recovery": recovery_plan.as_json(), "excluded": []}
+    run, _, job_id = submit_new(prepared(runs, plan=data, secrets={}), scheduler)
+    fail(run, scheduler, job_id, ended=ended)
+    return run
+
+
+def fail(run: RunFolder, scheduler: FakeScheduler, job_id: str, *, ended: bool = True) -> None:
+    attempt = run.attempts()[-1]
+    assert scheduler.start(job_id)
+    now = scheduler.clock()
+    if ended:
+        record = {"job_id": job_id, "restart": 0, "exit_code": 1, "signal": "", "ended": now, "nodes": "n[1-2]"}
+        attempt.end.write_text(json.dumps(record))
+    scheduler.set(job_id, state="FAILED", exit_code=1, ended=now)
+
+
+def options(run: RunFolder) -> list[str]:
+    told: list[str] = json.loads(run.attempts()[-1].intent.read_text())["options"]
+    return told
+
+
+def driver(run: RunFolder, scheduler: FakeScheduler, *told: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.drive.driver", str(scheduler.folder), str(run.path), *told],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def trained(scheduler: FakeScheduler) -> list[str]:
+    """The jobs that train when all that wait start."""
+    return [
+        job_id for job_id in scheduler.jobs() if scheduler.record(job_id).state == "PENDING" and scheduler.start(job_id)
+    ]
+
+
+def test_the_same_again_has_the_same_script_and_a_pause(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler)
+
+    move = drive(run, scheduler, "filesystem_error", "RETRY")
+
+    assert move.kind == "submitted", move
+    first, second = run.attempts()
+    assert second.script.read_bytes() == first.script.read_bytes()
+    assert options(run) == ["--begin=now+30"]
+    status = status_of(run, scheduler)
+    assert (status.state, status.attempts[0].failure_class, status.attempts[0].verdict) == (
+        "PENDING",
+        "filesystem_error",
+        "RETRY",
+    )
+
+
+def test_what_stops_is_on_record_and_stays_so(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler)
+
+    assert drive(run, scheduler, "import_error", "STOP").kind == "ended"
+    assert drive(run, scheduler, "filesystem_error", "RETRY").kind == "ended", "the first verdict stands"
+
+    status = status_of(run, scheduler)
+    assert (status.state, status.final, len(status.attempts)) == ("FAILED", True, 1)
+    assert "no other attempt" in (status.reason or "")
+
+
+def test_a_bad_node_is_kept_off_and_noted(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler, exclude=("n9",))
+
+    assert drive(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", "n1").kind == "submitted"
+
+    assert options(run) == ["--exclude=n9,n1"], "the option replaces the script's own directive"
+    assert status_of(run, scheduler).attempts[1].overrides == {"exclude": ["n1"]}
+    assert [(one.node, one.count, one.notes[0].run) for one in Ledger("test").standing()] == [("n1", 1, run.name)]
+
+
+def test_a_failed_node_that_no_log_names_is_the_one_that_is_down(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler, ended=False)
+    scheduler.set("1", state="NODE_FAIL", exit_code=None)
+
+    assert drive(run, scheduler, "node_failure", "RETRY_ELSEWHERE").kind == "submitted"
+
+    assert options(run) == ["--exclude=n2"]
+
+
+def test_where_the_job_needs_all_nodes_none_is_kept_off(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler, nodes=4, least_nodes=4)
+
+    assert drive(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", "n1").kind == "submitted"
+
+    assert not [option for option in options(run) if option.startswith("--exclude")]
+
+
+def test_inside_the_job_the_next_one_waits_for_this_one(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler)
+    scheduler.set("1", state="RUNNING", exit_code=None, ended=None)
+
+    assert drive(run, scheduler, "import_error", "STOP", inside=True).kind != "ended", "others may know more"
+    assert not run.attempts()[0].verdict.exists()
+    assert drive(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", "n1", inside=True).kind == "submitted"
+
+    assert options(run) == ["--exclude=n1", "--dependency=afterany:1"]
+
+
+def test_a_job_that_somebody_ends_is_left_to_the_scheduler_s_word(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler)
+    end = json.loads(run.attempts()[0].end.read_text())
+    run.attempts()[0].end.write_text(json.dumps({**end, "exit_code": 143, "signal": "TERM"}))
+    scheduler.set("1", state="RUNNING", exit_code=None, ended=None)
+
+    assert drive(run, scheduler, "filesystem_error", "RETRY", inside=True).kind == "nothing"
+    scheduler.set("1", state="COMPLETING", reason="TimeLimit")
+    assert drive(run, scheduler, "unknown", "STOP", inside=True).kind == "submitted"
+
+    assert status_of(run, scheduler).attempts[0].failure_class == "time_limit"
+
+
+def test_a_run_that_a_person_cancelled_has_no_next_attempt(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler)
+    scheduler.fault = "refuse"
+    attempt = run.attempts()[0]
+    attempt.cancel.write_text(json.dumps({"time": 1, "by": "alice", "host": "h"}))
+
+    assert drive(run, scheduler, "filesystem_error", "RETRY").kind == "ended"
+    assert len(run.attempts()) == 1
+
+
+def test_a_cancel_between_two_attempts_holds(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler)
+    told = {"action": "RETRY", "reason": "stale", "failure_class": "filesystem_error", "time": 1, "not_before": 1}
+    run.attempts()[0].verdict.write_text(json.dumps(told))
+    assert status_of(run, scheduler).state == "RETRYING"
+
+    cancel_run(run, scheduler)
+
+    assert status_of(run, scheduler).state == "CANCELLED"
+    assert drive(run, scheduler, "filesystem_error", "RETRY").kind == "ended"
+    assert scheduler.jobs() == ["1"]
+
+
+def test_a_refused_attempt_ends_the_run_with_the_scheduler_s_words(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler)
+    scheduler.fault = "refuse"
+
+    assert drive(run, scheduler, "filesystem_error", "RETRY").kind == "waiting"
+    assert drive(run, scheduler, "filesystem_error", "RETRY").kind == "ended"
+
+    status = status_of(run, scheduler)
+    assert (status.state, status.attempts[1].failure_class) == ("STOPPED", "submit_rejected")
+    assert "Invalid account" in (status.reason or "")
+
+
+def test_a_change_that_would_be_refused_stops_with_the_reason(runs: Path, scheduler: FakeScheduler) -> None:
+    retry = Retry(on={"host_oom": recovery_reaction()})
+    run = failed(runs, scheduler, retry=retry)
+
+    move = drive(run, scheduler, "host_oom", "RETRY_CHANGED")
+
+    assert move.kind == "ended"
+    assert "that cannot be" in move.words
+
+
+def recovery_reaction() -> Any:
+    from hpc_launch.spec.retry import Reaction, Step
+
+    return Reaction(steps=[Step(set={"nodes": 99})])
+
+
+def test_runs_of_others_and_of_older_versions_are_left_alone(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler)
+    plan = run.attempts()[0].plan
+    whole = plan.read_text()
+    plan.write_text("{}")
+    assert drive(run, scheduler, "filesystem_error", "RETRY").kind == "nothing"
+    plan.write_text(whole)
+    if os.getuid() == 0:
+        os.chown(run.path, 12345, -1)
+        assert drive(run, scheduler, "filesystem_error", "RETRY").kind == "nothing"
+    assert len(run.attempts()) == 1
+
+
+def test_two_failures_without_progress_end_the_run(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler)
+    assert drive(run, scheduler, "nccl_timeout", "RETRY").kind == "submitted"
+    fail(run, scheduler, "2")
+
+    move = drive(run, scheduler, "nccl_timeout", "RETRY")
+
+    assert move.kind == "ended"
+    assert "in a row did not get further" in move.words
+
+
+def test_after_a_person_s_resubmission_the_counting_begins_anew(runs: Path, scheduler: FakeScheduler) -> None:
+    from hpc_launch.run.submit import submit_next
+
+    run = failed(runs, scheduler)
+    assert drive(run, scheduler, "import_error", "STOP").kind == "ended"
+    again = prepared(runs, plan=json.loads(run.attempts()[0].plan.read_text()), secrets={})
+    submit_next(run, again, scheduler)
+    fail(run, scheduler, "2")
+
+    assert drive(run, scheduler, "nccl_timeout", "RETRY").kind == "submitted"
+
+
+def test_a_job_that_can_never_start_is_taken_out(runs: Path, scheduler: FakeScheduler) -> None:
+    clock = Clock()
+    scheduler.clock = clock
+    plan = {"scheduler": "slurm", "recovery": RecoveryPlan().as_json(), "excluded": []}
+    run, _, job_id = submit_new(prepared(runs, plan=plan, secrets={}), scheduler)
+    scheduler.set(job_id, reason="PartitionNodeLimit")
+
+    assert stuck(run, scheduler) == "waiting"
+    assert scheduler.record(job_id).state == "PENDING", "somebody may mend it"
+    clock.sleep(301)
+    assert stuck(run, scheduler) == "waiting"
+    assert scheduler.record(job_id).state == "CANCELLED"
+
+    status = status_of(run, scheduler)
+    assert (status.state, status.attempts[0].failure_class) == ("STOPPED", "submit_rejected")
+
+
+@pytest.mark.parametrize("reason", ["JobHeldUser", "JobHeldAdmin", "DependencyNeverSatisfied", "Resources"])
+def test_what_a_person_holds_is_left_to_that_person(runs: Path, scheduler: FakeScheduler, reason: str) -> None:
+    clock = Clock()
+    scheduler.clock = clock
+    plan = {"scheduler": "slurm", "recovery": RecoveryPlan().as_json(), "excluded": []}
+    run, _, job_id = submit_new(prepared(runs, plan=plan, secrets={}), scheduler)
+    scheduler.set(job_id, reason=reason)
+
+    for _ in range(2):
+        assert stuck(run, scheduler) == "nothing"
+        clock.sleep(10_000)
+    assert scheduler.record(job_id).state == "PENDING"
+
+
+def stuck(run: RunFolder, scheduler: FakeScheduler) -> str:
+    from hpc_launch.run.track import Tracker
+    from hpc_launch.schedulers.slurm.reasons import never
+
+    tracker = Tracker([run], lambda _: scheduler, never=never, clock=scheduler.clock)
+    tracker.poll(fresh=True)
+    return recovery.recover(run, tracker, scheduler).kind
+
+
+# --- Many drivers, killed and frozen ones ---
+
+
+def test_of_many_drivers_at_once_one_makes_the_next_attempt(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler)
+
+    drivers = [driver(run, scheduler, "node_failure", "RETRY_ELSEWHERE", f"n{number}") for number in range(6)]
+    said = [one.communicate(timeout=60)[0].split()[0] for one in drivers]
+
+    assert said.count("submitted") == 1, said
+    assert len(run.attempts()) == 2
+    assert len(scheduler.jobs()) == 2
+    assert len(Ledger("test").notes()) == 1, "one verdict, one note"
+
+
+@pytest.mark.parametrize("step", BEFORE_SBATCH)
+def test_killed_before_sbatch_the_next_driver_goes_on(runs: Path, scheduler: FakeScheduler, step: str) -> None:
+    run = failed(runs, scheduler)
+    killed = driver(run, scheduler, "nccl_timeout", "RETRY", **{KILL_AFTER: step})
+    killed.communicate(timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    now = scheduler.clock()
+    scheduler.clock = Clock(now + GIVE_UP_S + 1)
+
+    moves = [drive(run, scheduler, "nccl_timeout", "RETRY").kind for _ in range(2)]
+
+    assert "submitted" in moves, moves
+    assert len(trained(scheduler)) == 1
+    assert status_of(run, scheduler).state == "STARTING"
+
+
+@pytest.mark.parametrize("step", AFTER_SBATCH)
+def test_killed_after_sbatch_nothing_is_doubled(runs: Path, scheduler: FakeScheduler, step: str) -> None:
+    run = failed(runs, scheduler)
+    killed = driver(run, scheduler, "nccl_timeout", "RETRY", **{KILL_AFTER: step})
+    killed.communicate(timeout=60)
+
+    moves = [drive(run, scheduler, "nccl_timeout", "RETRY").kind for _ in range(3)]
+
+    assert "submitted" not in moves
+    assert trained(scheduler) == ["2"]
+
+
+@pytest.mark.parametrize("step", BEFORE_SBATCH)
+def test_a_frozen_driver_that_wakes_up_later_changes_nothing(runs: Path, scheduler: FakeScheduler, step: str) -> None:
+    run = failed(runs, scheduler)
+    frozen = driver(run, scheduler, "nccl_timeout", "RETRY", **{STOP_AFTER: step})
+    assert os.WIFSTOPPED(os.waitpid(frozen.pid, os.WUNTRACED)[1])
+    now = scheduler.clock()
+    scheduler.clock = Clock(now + GIVE_UP_S + 1)
+    moves = [drive(run, scheduler, "nccl_timeout", "RETRY").kind for _ in range(2)]
+    assert "submitted" in moves, moves
+
+    frozen.send_signal(signal.SIGCONT)
+    frozen.communicate(timeout=60)
+
+    assert len(trained(scheduler)) == 1

@@ -1,0 +1,98 @@
+"""A training on two "nodes" of this machine, one of which dawdles at each step: `why` names it while it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+TRAINING = """
+import os, sys, time
+import torch, torch.distributed as dist
+
+dist.init_process_group("gloo")
+late = float(sys.argv[1]) if dist.get_rank() == 1 else 0.0
+for step in range(1, 100001):
+    until = time.time() + 0.02
+    while time.time() < until:
+        pass
+    time.sleep(late)
+    dist.all_reduce(torch.ones(1000))
+    if dist.get_rank() == 0:
+        print(f"step {step} loss 1.0", flush=True)
+"""
+
+JOB: dict[str, Any] = {
+    "name": "dawdling",
+    "site": "local",
+    "script": "train.py",
+    "nodes": 2,
+    "processes_per_node": 1,
+    "time": "00:05:00",
+    "hang": {"sample_every": "1s"},
+    "retry": 1,
+    "progress": {"step": "step (\\d+)"},
+}
+
+
+class Here:
+    """A user with runs on this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "train.py").write_text(TRAINING)
+        homes = {"HPC_LAUNCH_HOME": "runs", "XDG_STATE_HOME": "state", "XDG_CONFIG_HOME": "config"}
+        self._env = {**os.environ, **{name: str(folder / home) for name, home in homes.items()}}
+
+    def launch(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "hpc_launch.cli.main", *words]
+        return subprocess.run(command, env=self._env, capture_output=True, text=True, timeout=60, check=False)
+
+    def start(self, late: str) -> None:
+        """Submit it, and wait until the watcher has seen both ranks for ten seconds."""
+        (self.folder / "job.yaml").write_text(json.dumps({**JOB, "args": [late]}))
+        done = self.launch("submit", str(self.folder / "job.yaml"))
+        assert done.returncode == 0, done.stderr
+        until = time.time() + 90
+        while time.time() < until and not self._seen():
+            time.sleep(0.5)
+
+    def _seen(self) -> bool:
+        files = list((self.folder / "runs").glob("*/attempts/001/agent/node-*.jsonl"))
+        looks = [sum('"places": {"' in line for line in file.read_text().splitlines()) for file in files]
+        return len(looks) == 2 and min(looks) >= 12
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Here]:
+    here = Here(tmp_path)
+    yield here
+    here.launch("cancel", "@last")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("late", "kinds"), [("0.2", ["node_behind"]), ("0", [])], ids=["dawdling", "even"])
+def test_a_node_behind_is_named_and_an_even_run_is_left_alone(here: Here, late: str, kinds: list[str]) -> None:
+    here.start(late)
+    done = here.launch("why", "@last", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert (found["state"], [remark["kind"] for remark in found["remarks"]]) == ("RUNNING", kinds)
+    words = here.launch("why", "@last").stdout
+    assert words.startswith("RUNNING, step ")
+    if kinds:
+        assert (found["remarks"][0]["node"], found["remarks"][0]["rank"]) == ("node 1", 1)
+        assert "in a sleep" in found["remarks"][0]["text"]
+        assert found["also"][-1].startswith("node_behind: rank 1 on node 1 is behind")
+        assert "slow       node_behind: rank 1 on node 1 is behind" in words
+    else:
+        assert "nothing that would make it slow was seen" in words

@@ -1,0 +1,310 @@
+"""Runs that fail on a real Slurm with nobody there: what follows, how often, and that it is done exactly once.
+
+Each training writes a line into a file, so that what really ran is counted, whatever hpc-launch says.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpc_launch.drive import recovery
+from hpc_launch.run import submit
+from hpc_launch.run.checkpoint import KILL_AFTER
+from tests.cluster import Cluster
+from tests.cluster.faults import wait_until
+from tests.slurm.user import PROFILES, User
+
+STALE = "OSError: [Errno 116] Stale file handle: /scratch/corpus/part-7.bin"
+MISSING = "ModuleNotFoundError: No module named 'flash_attn'"
+
+
+def job(user: User, body: str, **more: str) -> str:
+    """A training of one node that says that it ran, then does `body`; $n is the number of its attempt."""
+    lines = [f"{key}: {value}" for key, value in {"retry": "{backoff: 1s}", **more}.items()]
+    script = f"echo $SLURM_JOB_ID >>{marker(user)}; n=$HPC_LAUNCH_ATTEMPT; {body}"
+    command = f"command: [sh, -c, {json.dumps(script)}]"
+    return "\n".join(["name: again", "launcher: srun", "cpus_per_node: 1", command, *lines, ""])
+
+
+def marker(user: User) -> Path:
+    return user.home / "trained"
+
+
+def fails_once(text: str = STALE) -> str:
+    return f'[ "$n" -gt 1 ] || {{ echo "{text}"; exit 1; }}'
+
+
+def ended(folder: Path, number: int) -> dict[str, Any] | None:
+    """The end record of an attempt, read from its file: no hpc-launch command helps the run along."""
+    path = folder / "attempts" / f"{number:03d}" / "end.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def unhooked(user: User, run: dict[str, Any]) -> None:
+    """Take the job's own end hook away: only drivers from outside are left."""
+    user.cluster.run(["rm", "-f", str(Path(run["folder"]) / "after.sh")], check=True)
+
+
+def attempts(status: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [(one["state"], one["class"], one["verdict"]) for one in status["attempts"]]
+
+
+def test_nobody_is_there_and_the_job_itself_sees_to_the_next_attempt(user: User) -> None:
+    run = user.submit(job(user, fails_once()))
+    folder = Path(run["folder"])
+
+    wait_until(lambda: ended(folder, 2) is not None, 60, lambda: f"{sorted(folder.rglob('*'))}")
+
+    assert (ended(folder, 2) or {})["exit_code"] == 0
+    status = user.until(run["run"], "COMPLETED", "FAILED")
+    assert attempts(status) == [("FAILED", "filesystem_error", "RETRY"), ("COMPLETED", "success", "NONE")]
+    assert len(user.trainings(marker(user))) == 2
+    assert any("Stale file handle" in quote["text"] for quote in status["attempts"][0]["evidence"])
+
+
+def test_the_hopeless_ends_after_one_attempt(user: User) -> None:
+    done = user.launch("submit", user.job(job(user, f'echo "{MISSING}"; exit 1')), "--wait")
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    status = user.status()
+    assert attempts(status) == [("FAILED", "import_error", "STOP")]
+    assert status["state"] == "FAILED"
+    assert "no other attempt" in status["reason"]
+    assert len(user.trainings(marker(user))) == 1
+
+
+def test_without_progress_two_attempts_are_enough(user: User) -> None:
+    done = user.launch("submit", user.job(job(user, f'echo "{STALE}"; exit 1')), "--wait")
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    status = user.status()
+    assert [verdict for _, _, verdict in attempts(status)] == ["RETRY", "STOP"]
+    assert "did not get further" in status["reason"]
+    assert len(user.trainings(marker(user))) == 2
+
+
+def test_of_five_drivers_at_once_one_makes_the_next_attempt(user: User) -> None:
+    go = user.home / "go"
+    run = user.submit(job(user, f"while [ ! -e {go} ]; do sleep 0.2; done; {fails_once()}"))
+    unhooked(user, run)
+    user.until(run["run"], "RUNNING", "STARTING")
+    drivers = [user.popen("watch", run["run"]) for _ in range(5)]
+    time.sleep(3)
+    user.cluster.run(["touch", str(go)], check=True)
+
+    ends = [(driver.communicate(timeout=150), driver.returncode) for driver in drivers]
+
+    assert [code for _, code in ends] == [0] * 5, ends
+    status = user.status(run["run"])
+    assert [attempt["number"] for attempt in status["attempts"]] == [1, 2]
+    assert user.trainings(marker(user)) == [attempt["job_id"] for attempt in status["attempts"]]
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_at_any_step_loses_nothing_and_doubles_nothing(user: User) -> None:
+    steps = (*recovery.STEPS, *submit.STEPS[1:])
+    users = {step: User(user.cluster, user.cluster.user_folder(f"driver-{step}-")) for step in steps}
+    held = "while [ ! -e $HPC_LAUNCH_RUN_DIR/go ]; do sleep 0.2; done"
+    runs = {step: one.submit(job(one, f"{held}; {fails_once()}")) for step, one in users.items()}
+    for step, run in runs.items():
+        unhooked(users[step], run)
+        users[step].cluster.run(["touch", f"{run['folder']}/go"], check=True)
+    wait_until(lambda: all(ended(Path(run["folder"]), 1) for run in runs.values()), 90)
+    for step, run in runs.items():
+        killed = users[step].launch("watch", run["run"], env={KILL_AFTER: step})
+        assert killed.returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}, (step, killed)
+
+    for step, run in runs.items():
+        one = users[step]
+        status = one.until(run["run"], "COMPLETED", "FAILED", "STOPPED", seconds=120)
+        assert status["state"] == "COMPLETED", (step, status)
+        ran = [attempt["job_id"] for attempt in status["attempts"] if attempt["state"] != "VOID"]
+        assert one.trainings(marker(one)) == ran, step
+        assert len(ran) == 2, step
+
+
+@pytest.mark.slow
+def test_after_a_lost_node_the_run_goes_on_elsewhere(user_in_trouble: User) -> None:
+    user = user_in_trouble
+    run = user.submit(job(user, '[ "$n" -gt 1 ] || sleep 300'))
+    status = user.until(run["run"], "RUNNING", "STARTING")
+    (node,) = status["attempts"][0]["nodes"]
+    waiting = user.popen("watch", run["run"])
+    user.cluster.kill_node(node)
+
+    out, err = waiting.communicate(timeout=150)
+
+    assert waiting.returncode == 0, out + err
+    status = user.status(run["run"])
+    assert attempts(status) == [("NODE_FAIL", "node_failure", "RETRY_ELSEWHERE"), ("COMPLETED", "success", "NONE")]
+    assert status["attempts"][1]["overrides"] == {"exclude": [node]}
+    assert node not in status["attempts"][1]["nodes"]
+    user.cluster.restore()
+    # What one run found out holds for the next one too, until somebody says that the node is well.
+    listed = json.loads(user.launch("nodes", "list", "--json").stdout)
+    assert [(one["node"], one["count"]) for one in listed] == [(node, 1)]
+    other = user.submit(job(user, "true"))
+    assert user.until(other["run"], "COMPLETED")["attempts"][0]["overrides"] == {"ledger": [node]}
+    assert node in user.launch("nodes", "report").stdout
+    assert user.launch("nodes", "clear", node).returncode == 0
+    assert json.loads(user.launch("nodes", "list", "--json").stdout) == []
+
+
+@pytest.mark.slow
+def test_a_chain_under_a_short_limit_goes_on_to_its_last_step(user: User) -> None:
+    # It takes up the newest step, makes one a second, and leaves when it is asked to; the second time it is quicker.
+    body = (
+        "d=$HPC_LAUNCH_RUN_DIR/checkpoints; mkdir -p $d; s=${HPC_LAUNCH_RESUME_STEP:-0}; "
+        'while [ "$s" -lt 900 ]; do [ "$n" -eq 1 ] || s=899; s=$((s + 1)); echo "step $s/900"; sleep 1; '
+        '[ ! -e "$HPC_LAUNCH_STOP_FILE" ] || break; done; echo x >$d/step-$s'
+    )
+    text = job(
+        user, body.replace("${", "$${"), queue="short", time="1",
+        checkpoint=r"{signal_before: 50s, dir: '${run.dir}/checkpoints', pattern: 'step-(\d+)'}",
+        progress=r"{step: 'step (\d+)/(\d+)'}",
+    )  # fmt: skip
+    done = user.launch("submit", user.job(text), "--wait", timeout=240)
+
+    status = user.status()
+    assert done.returncode == 0, (done.stdout + done.stderr, status)
+    assert [(kind, verdict) for _, kind, verdict in attempts(status)] == [
+        ("time_limit", "CONTINUE"),
+        ("success", "NONE"),
+    ]
+
+
+@pytest.mark.slow
+def test_a_time_limit_that_nobody_warned_of_is_seen_to_by_the_job_itself(user: User) -> None:
+    run = user.submit(job(user, '[ "$n" -gt 1 ] || exec sleep 300', queue="short", time="1"))
+    folder = Path(run["folder"])
+
+    wait_until(lambda: ended(folder, 2) is not None, 150, lambda: f"{sorted(folder.rglob('*.log'))}", every=1)
+
+    status = user.until(run["run"], "COMPLETED", "FAILED")
+    assert attempts(status) == [("TIMEOUT", "time_limit", "CONTINUE"), ("COMPLETED", "success", "NONE")]
+
+
+def test_a_job_that_can_never_start_is_taken_out_of_the_queue(user: User) -> None:
+    text = (PROFILES / "testcluster.yaml").read_text().replace("name: testcluster", "name: unlimited")
+    text = text.replace("limits: [{nodes: 1-4, time: 1:00:00}]", "limits: []")
+    user.job(text, "sites/unlimited.yaml")
+    never = user.job(job(user, "true", time="05:00:00", retry="{stuck_after: 1s}"))
+    submitted = user.launch("submit", never, "--site", "unlimited", "--wait")
+
+    assert submitted.returncode in {1, 4}, submitted.stdout + submitted.stderr
+    status = user.status()
+    assert status["state"] == "STOPPED", status
+    assert [verdict for _, _, verdict in attempts(status)] == ["STOP"]
+    assert "could never start" in status["reason"]
+    wait_until(lambda: not any(str(status["job_id"]) in line for line in user.cluster.jobs() or []), 20)
+
+
+def test_a_cancelled_run_is_not_tried_again(user: User) -> None:
+    run = user.submit(job(user, "sleep 60"))
+    user.until(run["run"], "RUNNING", "STARTING")
+    assert user.cluster.run(["scancel", run["job_id"]]).returncode == 0
+    status = user.until(run["run"], "CANCELLED")
+    assert user.launch("list").returncode == 0
+    assert len(user.status(run["run"])["attempts"]) == 1
+    assert status["attempts"][0]["state"] == "CANCELLED"
+
+
+def test_a_sentinel_looks_after_a_job_that_cannot_do_it_itself(user: User) -> None:
+    text = (PROFILES / "testcluster.yaml").read_text().replace("name: testcluster", "name: watched")
+    user.job(text.replace("scheduler: slurm", "scheduler: {type: slurm, sentinel: short}"), "sites/watched.yaml")
+    run = user.submit(
+        job(user, f"while [ ! -e $HPC_LAUNCH_RUN_DIR/go ]; do sleep 0.2; done; {fails_once()}"), "--site", "watched"
+    )
+    unhooked_but_kept(user, run)
+    user.cluster.run(["touch", f"{run['folder']}/go"], check=True)
+
+    wait_until(lambda: ended(Path(run["folder"]), 2) is not None, 90, lambda: f"{user.cluster.jobs()}")
+
+    assert (ended(Path(run["folder"]), 2) or {})["exit_code"] == 0
+    assert len(user.trainings(marker(user))) == 2
+    log = (Path(run["folder"]) / "attempts" / "001" / "sentinel" / "batch.log").read_text()
+    assert "submitted: attempt 2" in log
+
+
+def unhooked_but_kept(user: User, run: dict[str, Any]) -> None:
+    """Take the end hook away, but not what the sentinel calls."""
+    after = Path(run["folder"]) / "after.sh"
+    changed = after.read_text().replace("cd / &&", '[ "${2:-}" = --outside ] || exit 1; cd / &&')
+    user.cluster.write(after, changed)
+
+
+def said(folder: Path) -> str:
+    """What the hooks of a run said."""
+    return "".join(path.read_text() for path in sorted(folder.glob("attempts/*/*.log")))
+
+
+def in_place(user: User) -> tuple[str, str]:
+    """A site whose users may put their jobs back, as options of `submit`."""
+    text = (PROFILES / "testcluster.yaml").read_text().replace("name: testcluster", "name: back")
+    user.job(text.replace("scheduler: slurm", "scheduler: {type: slurm, in_place: true}"), "sites/back.yaml")
+    return "--site", "back"
+
+
+def test_the_same_job_goes_back_with_what_a_failure_changes(user: User) -> None:
+    goes_back(user)
+
+
+@pytest.mark.slow
+def test_the_same_job_goes_back_in_newer_releases(cluster_newer: Cluster, user_dir: Path) -> None:
+    goes_back(User(cluster_newer, user_dir))
+
+
+def goes_back(user: User) -> None:
+    oom = "srun: error: n1: task 0: Out Of Memory"
+    body = f'echo "mem $SLURM_MEM_PER_NODE restart $${{SLURM_RESTART_COUNT:-0}}"; {fails_once(oom)}'
+    text = job(user, body, memory="200M", retry="{on: {host_oom: [{memory: x1.5, time: x2}]}}")
+    run = user.submit(text, *in_place(user))
+    folder = Path(run["folder"])
+
+    wait_until(lambda: ended(folder, 2) is not None, 60, lambda: said(folder))
+
+    status = user.until(run["run"], "COMPLETED", "FAILED")
+    first, second = status["attempts"]
+    assert (first["class"], first["verdict"], second["class"]) == ("host_oom", "RETRY_CHANGED", "success")
+    assert first["job_id"] == second["job_id"] == run["job_id"]
+    assert user.trainings(marker(user)) == [run["job_id"]] * 2
+    assert "mem 300 restart 1" in (folder / "attempts/002/logs/node-0.rank-0.log").read_text()
+    assert (ended(folder, 2) or {})["restart"] == 1
+
+
+def test_a_job_that_is_over_goes_back_too(user: User) -> None:
+    text = f"while [ ! -e $HPC_LAUNCH_RUN_DIR/go ]; do sleep 0.2; done; {fails_once()}"
+    run = user.submit(job(user, text), *in_place(user))
+    unhooked_but_marked(user, run)
+    user.cluster.run(["touch", f"{run['folder']}/go"], check=True)
+
+    status = user.until(run["run"], "COMPLETED", "FAILED", seconds=90)
+
+    assert [one["job_id"] for one in status["attempts"]] == [run["job_id"]] * 2, (status, said(Path(run["folder"])))
+    assert status["state"] == "COMPLETED"
+    assert len(user.trainings(marker(user))) == 2
+
+
+def unhooked_but_marked(user: User, run: dict[str, Any]) -> None:
+    """The end hook runs, and cannot do anything: the job is put back from outside, when it is over."""
+    user.cluster.write(Path(run["folder"]) / "after.sh", "exit 1\n")
+
+
+def test_a_preempted_job_sees_to_its_next_attempt_itself(user: User) -> None:
+    text = (PROFILES / "testcluster.yaml").read_text().replace("name: testcluster", "name: spot")
+    user.job(f"{text}".replace("partition: gpu\n", "partition: low\n"), "sites/spot.yaml")
+    run = user.submit(job(user, '[ "$n" -gt 1 ] || exec sleep 300'), "--site", "spot")
+    folder = Path(run["folder"])
+    user.until(run["run"], "RUNNING", "STARTING")
+
+    user.cluster.run(["sbatch", "-p", "high", "--exclusive", "-N4", "-o", "/dev/null", "--wrap", "sleep 1"], check=True)
+
+    wait_until(lambda: ended(folder, 2) is not None, 60, lambda: said(folder))
+    status = user.until(run["run"], "COMPLETED", "FAILED")
+    assert attempts(status) == [("PREEMPTED", "preempted", "CONTINUE"), ("COMPLETED", "success", "NONE")]
