@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import os.path
+from typing import TYPE_CHECKING
 
 from hpc_launch.base.findings import Finding
+from hpc_launch.plan.code import code
 from hpc_launch.plan.container import container
+from hpc_launch.plan.continuation import continuation
 from hpc_launch.plan.directives import directives
 from hpc_launch.plan.environment import prelude, variables
+from hpc_launch.plan.inside import inner_steps, runtime_modules
 from hpc_launch.plan.launchers import launcher
 from hpc_launch.plan.program import program
+from hpc_launch.plan.recovery import recovery
 from hpc_launch.plan.rules import check
 from hpc_launch.plan.shape import shape
+from hpc_launch.plan.site_options import check_srun, missing_variables
+from hpc_launch.plan.site_settings import site_settings, site_variables
+from hpc_launch.plan.spread import read_by_somebody, spread
+from hpc_launch.plan.steps import master, step
 from hpc_launch.plan.types import LaunchPlan
+from hpc_launch.plan.watch import watch
 from hpc_launch.plan.words import Words
+from hpc_launch.sites.fabric import over
 from hpc_launch.sites.resolved import Resolved
 
+if TYPE_CHECKING:
+    from hpc_launch.plan.own_config import OwnConfig
 
-def build(resolved: Resolved) -> tuple[LaunchPlan | None, list[Finding]]:
-    """The plan where it can be made, and every fault met on the way."""
+
+def build(resolved: Resolved, own: OwnConfig | None = None) -> tuple[LaunchPlan | None, list[Finding]]:
+    """The plan where it can be made, and every fault met on the way. `own`: the file that `strategy.file` names."""
     findings: list[Finding] = []
     words = Words(resolved, findings)
     job, site = resolved.job, resolved.site
     form = shape(words)
-    what = program(words)
-    steps = prelude(words)
+    laid = spread(words, form, own)
+    words = laid.known_to(words)
+    what = program(words, laid.plan.flags if laid.plan is not None else ())
+    steps = (*prelude(words), *runtime_modules(words))
     python = words.text(job.environment.python or "python3", ("environment", "python"))
     workdir = words.file(job.workdir or ".", ("workdir",))
     runs_folder = _runs_folder(words)
@@ -32,7 +48,14 @@ def build(resolved: Resolved) -> tuple[LaunchPlan | None, list[Finding]]:
         return None, findings
     check(words, form)
     how = launcher(words)
-    settings = variables(words, form)
+    theirs = site_variables(words, form)
+    settings = variables(words, form, laid.variables, theirs.job)
+    settings = (*settings, *missing_variables(words, form, settings))
+    going_on = continuation(words)
+    boxed = container(words, form, workdir, (*settings, *going_on.resume_variables))
+    started = step(words, form, boxed)
+    if started.kind == "srun":
+        check_srun(words, started.options)
     plan = LaunchPlan(
         name=job.name,
         site=site.name,
@@ -49,20 +72,27 @@ def build(resolved: Resolved) -> tuple[LaunchPlan | None, list[Finding]]:
         launcher_origin=resolved.origin("launcher"),
         rendezvous=how.rendezvous,
         max_restarts=how.max_restarts,
-        srun_options=tuple(site.launch.srun_options),
-        directives=directives(words, form) if site.scheduler.type == "slurm" else (),
+        step=started,
+        directives=directives(words, form, settings) if site.scheduler.type == "slurm" else (),
         prelude=steps,
         variables=settings,
         python=python,
         program=what,
         workdir=workdir,
         runs_folder=runs_folder,
-        master_suffix=site.network.master_suffix,
+        master=master(words),
         ports=site.network.ports,
-        requeue=site.scheduler.requeue == "scheduler",
+        requeue=(form.queue.requeue or site.scheduler.requeue) == "scheduler",
         progress={key: value for key in ("step", "loss") if (value := getattr(job.progress, key))},
         secrets=tuple(job.secrets),
-        container=container(words, form, workdir, settings),
+        container=boxed,
+        continuation=going_on,
+        recovery=recovery(words, form),
+        code=code(words),
+        watch=watch(job),
+        fabric=over(site.fabric, form.node_class.fabric)[0].kind,
+        strategy=read_by_somebody(words, laid.plan, what, settings),
+        around=site_settings(words, form, theirs, settings, inner_steps(words, settings)),
     )
     return plan, findings
 

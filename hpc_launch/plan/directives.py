@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 
 from hpc_launch.plan.draft import Draft
 from hpc_launch.plan.shape import Shape
-from hpc_launch.plan.types import Directive
+from hpc_launch.plan.site import taken_options
+from hpc_launch.plan.site_options import obey
+from hpc_launch.plan.types import Directive, Variable
+from hpc_launch.spec.merge import Path as KeyPath
 from hpc_launch.spec.origin import Origin, rule
 from hpc_launch.spec.units import format_memory, format_time
 from hpc_launch.spec.values import Scalar
@@ -36,8 +40,12 @@ OURS = {
 """sbatch options that follow from other keys; the key to use in their place."""
 
 
-def directives(draft: Draft, form: Shape) -> tuple[Directive, ...]:
-    """All directives, a later layer's `sbatch:` key replacing what stands before it."""
+def directives(draft: Draft, form: Shape, variables: Sequence[Variable] = ()) -> tuple[Directive, ...]:
+    """All directives, a later layer's `sbatch:` key replacing what stands before it.
+
+    The order of the layers: the site, its launcher, node class and queue, the options taken, the job. `variables` are
+    those of the training, to which the site's linked settings may refer.
+    """
     resolved = draft.resolved
     job, site = resolved.job, resolved.site
     queue_path = ("queues", form.queue_name)
@@ -49,12 +57,13 @@ def directives(draft: Draft, form: Shape) -> tuple[Directive, ...]:
 
     add("partition", form.queue.partition, resolved.site_origin(*queue_path, "partition"))
     add("qos", form.queue.qos, resolved.site_origin(*queue_path, "qos"))
-    add("account", job.account, resolved.origin("account"))
+    account, account_origin = charged(draft, form)
+    add("account", account, account_origin)
     nodes = f"{job.fewest_nodes}-{job.most_nodes}" if job.elastic else job.most_nodes
     add("nodes", nodes, resolved.origin("nodes"))
     if job.elastic:
         add("no-kill", True, rule("the job outlives a lost node"))
-    each_process = job.launcher.name == "srun"
+    each_process = job.launcher.name in ("srun", "none")
     tasks = form.processes_per_node if each_process else 1
     why = "one task a process" if each_process else f"one task a node: {job.launcher.name} starts the rest"
     if not job.elastic:  # with it Slurm gives the fewest nodes of a range and no more (seen with 22.05)
@@ -63,37 +72,90 @@ def directives(draft: Draft, form: Shape) -> tuple[Directive, ...]:
         share = form.cpus_per_node // tasks
         origin = form.cpus_origin if tasks == 1 else rule(f"{form.cpus_per_node} CPUs for {tasks} tasks")
         add("cpus-per-task", max(share, 1), origin)
-    lines += _gpu_request(form)
+    lines += _gpu_request(form, job.most_nodes, tasks)
+    lines += _constraint(draft, form)
     if form.memory is not None:
         add("mem", format_memory(form.memory), form.memory_origin)
-    add("exclusive", form.queue.exclusive or None, resolved.site_origin(*queue_path, "exclusive"))
+    if form.queue.exclusive is True:
+        add("exclusive", True, resolved.site_origin(*queue_path, "exclusive"))
     if form.time_s is not None:
         add("time", format_time(form.time_s), form.time_origin)
     if job.checkpoint.signal_before is not None:
         add("signal", f"B:USR1@{job.checkpoint.signal_before}", resolved.origin("checkpoint", "signal_before"))
-    add("exclude", ",".join(job.exclude) or None, resolved.origin("exclude"))
-    requeue = site.scheduler.requeue == "scheduler"
-    requeue_origin = resolved.site_origin("scheduler", "requeue") if requeue else rule("who retries is decided once")
+    bad = [name for name in resolved.bad_nodes if name not in job.exclude]
+    exclude_origin = resolved.origin("exclude") if job.exclude else resolved.site_origin("bad_nodes")
+    add("exclude", ",".join([*job.exclude, *bad]) or None, exclude_origin)
+    requeue = (form.queue.requeue or site.scheduler.requeue) == "scheduler"
+    requeue_path = (*queue_path, "requeue") if form.queue.requeue else ("scheduler", "requeue")
+    requeue_origin = resolved.site_origin(*requeue_path) if requeue else rule("who retries is decided once")
     add("requeue" if requeue else "no-requeue", True, requeue_origin)
     add("open-mode", "append", rule("a requeue must not empty the log"))
     add("output", f"{job.name}-%j.out", rule("for a start by hand; `submit` names a file in the run folder"))
-    for source, options in ((queue_path, form.queue.sbatch), ((), job.sbatch)):
+    advice = site.launchers.get(job.launcher.name)
+    layers: list[tuple[KeyPath | None, Mapping[str, Scalar]]] = [
+        (("sbatch", "add"), site.sbatch.add),
+        (("launchers", job.launcher.name, "sbatch"), advice.sbatch if advice else {}),
+        (("node_classes", form.queue.node_class, "sbatch"), form.node_class.sbatch),
+        ((*queue_path, "sbatch"), form.queue.sbatch),
+        *((("options", name, "sbatch"), option.sbatch) for name, option in taken_options(draft).items()),
+        (None, job.sbatch),
+    ]
+    for source, options in layers:
         for option, value in options.items():
-            path = (*source, "sbatch", option)
-            origin = resolved.site_origin(*path) if source else resolved.origin(*path)
+            origin = resolved.origin("sbatch", option) if source is None else resolved.site_origin(*source, option)
             lines = _extra(draft, lines, option, value, origin)
+    lines = obey(draft, form, lines, variables)
     _check_values(draft, lines)
     return tuple(lines)
 
 
-def _gpu_request(form: Shape) -> list[Directive]:
+def charged(draft: Draft, form: Shape) -> tuple[str | None, Origin]:
+    """The account with the suffix that the queue or its nodes want, unless it has it."""
+    resolved, account = draft.resolved, draft.resolved.job.account
+    suffix, path = form.queue.account_suffix, ("queues", form.queue_name, "account_suffix")
+    if suffix is None:
+        suffix, path = form.node_class.account_suffix, ("node_classes", form.queue.node_class, "account_suffix")
+    if account is None or not suffix or account.endswith(suffix):
+        return account, resolved.origin("account")
+    where = resolved.site_origin(*path).short()
+    return account + suffix, rule(f"{resolved.origin('account').short()}, with the suffix of {where}")
+
+
+def _gpu_request(form: Shape, nodes: int, tasks: int) -> list[Directive]:
     node, count = form.node_class, form.gpus_per_node
     if not count or node.gpu_request == "none":
         return []
-    if node.gpu_request == "gpus-per-node":
-        return [Directive("gpus-per-node", str(count), form.gpus_origin)]
-    kind = f"gpu:{node.gpu_type}:" if node.gpu_request == "gres-type" and node.gpu_type else "gpu:"
-    return [Directive("gres", f"{kind}{count}", form.gpus_origin)]
+    style = node.gpu_request.removesuffix("-type")
+    kind = f"{node.gpu_type}:" if node.gpu_request.endswith("-type") and node.gpu_type else ""
+    if style == "gres":
+        return [Directive("gres", f"gpu:{kind}{count}", form.gpus_origin)]
+    if style == "gpus":
+        return [Directive("gpus", f"{kind}{count * nodes}", form.gpus_origin)]
+    if style == "gpus-per-task":
+        return [Directive("gpus-per-task", f"{kind}{max(count // tasks, 1)}", form.gpus_origin)]
+    return [Directive("gpus-per-node", f"{kind}{count}", form.gpus_origin)]
+
+
+def _constraint(draft: Draft, form: Shape) -> list[Directive]:
+    """All features that are wanted, joined so that every one must be there."""
+    resolved = draft.resolved
+    wanted = [
+        (form.node_class.constraint, resolved.site_origin("node_classes", form.queue.node_class, "constraint")),
+        (form.queue.constraint, resolved.site_origin("queues", form.queue_name, "constraint")),
+        *(
+            (option.constraint, resolved.site_origin("options", name, "constraint"))
+            for name, option in taken_options(draft).items()
+        ),
+        (resolved.job.constraint, resolved.origin("constraint")),
+    ]
+    said = {text: origin for text, origin in wanted if text}
+    if not said:
+        return []
+    # sbatch(1): `&` binds no tighter than `|`, so an alternative among several goes into parentheses.
+    words = [f"({text})" if "|" in text and len(said) > 1 and text[0] != "(" else text for text in said]
+    origins = list(said.values())
+    origin = origins[0] if len(origins) == 1 else rule(" and ".join(origin.short() for origin in origins))
+    return [Directive("constraint", "&".join(words), origin)]
 
 
 def _extra(draft: Draft, lines: list[Directive], option: str, value: Scalar, origin: Origin) -> list[Directive]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from hpc_launch.plan.shape import Shape
+from hpc_launch.plan.trackers import tracker_variables
 from hpc_launch.plan.types import Prelude, Variable
+from hpc_launch.plan.watch import tell_tale_variables
 from hpc_launch.plan.words import Words
 from hpc_launch.spec.merge import Path as KeyPath
 from hpc_launch.spec.origin import rule
@@ -40,12 +43,18 @@ def prelude(words: Words) -> tuple[Prelude, ...]:
     return tuple(steps)
 
 
-def variables(words: Words, form: Shape) -> tuple[Variable, ...]:
-    """What the tool sets, then what the layers set; the later of two wins."""
+def variables(
+    words: Words, form: Shape, strategy: Sequence[Variable] = (), of_site: Sequence[Variable] = ()
+) -> tuple[Variable, ...]:
+    """What the tool sets, what the strategy wants, what the site's profile says, then what the layers of the job set.
+
+    The later of two wins.
+    """
     job, resolved = words.resolved.job, words.resolved
     result = [Variable("PYTHONUNBUFFERED", ("1",), rule("a line of the log appears when it is printed"))]
-    if job.strategy != "none":
-        result.append(Variable("HPC_LAUNCH_STRATEGY", (job.strategy,), resolved.origin("strategy")))
+    result += tell_tale_variables(bool(form.gpus_per_node))
+    if job.strategy.name != "none":
+        result.append(Variable("HPC_LAUNCH_STRATEGY", (job.strategy.name,), resolved.origin("strategy", "name")))
     if job.precision is not None:
         result.append(Variable("HPC_LAUNCH_PRECISION", (job.precision,), resolved.origin("precision")))
     if job.container is not None:
@@ -58,13 +67,19 @@ def variables(words: Words, form: Shape) -> tuple[Variable, ...]:
         # In all releases since 2.0 (torch/distributed/elastic/multiprocessing/api.py).
         prefix = ("[rank${rank}]: ",)
         result.append(Variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", prefix, rule("names the rank of each line")))
+    result.extend(strategy)
+    result.extend(tracker_variables(words))
+    for variable in of_site:
+        kept = [one for one in result if one.name != variable.name or variable.before]
+        result = [*kept, variable]
+    if resolved.site.network.interface and resolved.site.scheduler.type != "local":
+        names, origin = ",".join(resolved.site.network.interface), resolved.site_origin("network", "interface")
+        # NCCL takes a list of beginnings unless `=` stands before it (NCCL's user guide, NCCL_SOCKET_IFNAME).
+        result.append(Variable("NCCL_SOCKET_IFNAME", (f"={names}",), origin))
+        result.append(Variable("GLOO_SOCKET_IFNAME", (names,), origin))
     for name, value in job.env.items():
         path: KeyPath = ("env", name)
-        if not _NAME.match(name):
-            words.fault("HL204", f"`{name}` cannot be the name of a variable", path, "letters, digits and `_`")
-            continue
-        if name in _SET_BY_LAUNCHERS or name.startswith(("SLURM_", "SBATCH_", "HPC_LAUNCH_")):
-            words.fault("HL204", f"`{name}` is set by the launcher or the scheduler", path, "leave it out")
+        if not may_set(words, name, path):
             continue
         if _SECRET.search(name) and isinstance(value, str) and value:
             message = f"`{name}` looks like a secret and would stand in the script"
@@ -74,6 +89,17 @@ def variables(words: Words, form: Shape) -> tuple[Variable, ...]:
         text = None if value is None else words.text(value, path)
         result.append(Variable(name, text, resolved.origin(*path)))
     return tuple(result)
+
+
+def may_set(words: Words, name: str, path: KeyPath) -> bool:
+    """Whether a job may set the variable `name`; a finding where it may not."""
+    if not _NAME.match(name):
+        words.fault("HL204", f"`{name}` cannot be the name of a variable", path, "letters, digits and `_`")
+        return False
+    if name in _SET_BY_LAUNCHERS or name.startswith(("SLURM_", "SBATCH_", "HPC_LAUNCH_")):
+        words.fault("HL204", f"`{name}` is set by the launcher or the scheduler", path, "leave it out")
+        return False
+    return True
 
 
 def _threads(form: Shape) -> int | None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hpc_launch.plan.types import Program
+from hpc_launch.plan.code import code, script_word
+from hpc_launch.plan.types import Entry, Line, Program
 from hpc_launch.plan.words import Words
 from hpc_launch.spec.merge import Path as KeyPath
 from hpc_launch.spec.text import Text
+from hpc_launch.spec.values import Scalar
 
-Line = tuple[Text, ...]
 
-
-def program(words: Words) -> Program | None:
-    """The program, or None with a finding where the job names none or several."""
+def program(words: Words, flags: Sequence[Entry] = ()) -> Program | None:
+    """The program, or None with a finding where the job names none or several. `flags` go before its arguments."""
     job = words.resolved.job
     named = [key for key in ("script", "module", "command") if getattr(job, key) is not None]
     if len(named) != 1:
@@ -26,10 +26,11 @@ def program(words: Words) -> Program | None:
             words.fault("HL202", f"{both} both say what to run", (named[1],), "keep one of them")
         return None
     kind = named[0]
-    lines = tuple(_argument_lines(words))
+    before = (((flag.key,),) if flag.value is None else ((flag.key,), (flag.value,)) for flag in flags)
+    lines = (*before, *argument_lines(words, job.args, ("args",)))
     first: tuple[Text, ...]
     if job.script is not None:
-        first = ((words.file(job.script, ("script",)),),)
+        first = (script_word(words, code(words)),)
     elif job.module is not None:
         first = (words.text(job.module, ("module",)),)
     else:
@@ -38,6 +39,7 @@ def program(words: Words) -> Program | None:
         kind=kind,  # type: ignore[arg-type]
         words=first,
         argument_lines=lines,
+        resume_lines=tuple(argument_lines(words, job.checkpoint.resume.args, ("checkpoint", "resume", "args"))),
     )
 
 
@@ -57,14 +59,14 @@ def _command(words: Words) -> tuple[Text, ...]:
     return parts
 
 
-def _argument_lines(words: Words) -> Iterator[Line]:
-    args = words.resolved.job.args
+def argument_lines(words: Words, args: dict[str, Any] | list[Scalar], where: KeyPath) -> Iterator[Line]:
+    """The arguments that stand at `where` in the job file, an option with its values on a line."""
     if isinstance(args, list):
         for index, value in enumerate(args):
-            yield (words.text(value, ("args", index)),)
+            yield (words.text(value, (*where, index)),)
         return
     for key, value in args.items():
-        path: KeyPath = ("args", key)
+        path: KeyPath = (*where, key)
         option = key if key.startswith("-") else f"--{key}"
         if value is True:
             yield ((option,),)

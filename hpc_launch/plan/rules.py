@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+from hpc_launch.plan.directives import charged
 from hpc_launch.plan.draft import Draft
 from hpc_launch.plan.shape import Shape
-from hpc_launch.sites.queues import LimitRow
+from hpc_launch.plan.site_rules import check_site
+from hpc_launch.sites.conditions import count_holds
 from hpc_launch.spec.units import format_time
 
 MOST_LOCAL_PROCESSES = 256
@@ -16,10 +18,10 @@ def check(draft: Draft, form: Shape) -> None:
     """Add a finding for each rule that the job breaks."""
     _check_hardware(draft, form)
     _check_time(draft, form)
-    _check_account(draft)
+    _check_account(draft, form)
     _check_site(draft, form)
+    check_site(draft, form)
     _check_patterns(draft)
-    _check_version(draft)
 
 
 def _check_hardware(draft: Draft, form: Shape) -> None:
@@ -54,36 +56,34 @@ def _check_time(draft: Draft, form: Shape) -> None:
     rows, queue = form.queue.limits, f"queue `{form.queue_name}`"
     if not rows:
         return
-    row = next((row for row in rows if _covers(row, job.most_nodes)), None)
+    gpus = form.gpus_per_node * job.most_nodes
+    row = next((row for row in rows if count_holds(row.nodes, job.most_nodes) and count_holds(row.gpus, gpus)), None)
     if row is None:
-        ranges = ", ".join(row.nodes for row in rows)
+        ranges = ", ".join(f"{row.nodes} ({row.gpus} GPUs)" if row.gpus else row.nodes for row in rows)
         draft.fault("HL407", f"{queue} has no place for {job.most_nodes} nodes", ("nodes",), f"it takes {ranges} nodes")
-    elif time_s > row.time:
+    elif row.time is not None and time_s > row.time:
         asked, limit = format_time(time_s), format_time(row.time)
         message = f"time {asked} is over the limit of {queue} for {job.most_nodes} nodes, {limit}"
         hint = f"set `time` to {limit} or less, or choose another queue"
         draft.fault_at("HL402", message, form.time_origin.place, hint)
 
 
-def _covers(row: LimitRow, nodes: int) -> bool:
-    first, dash, last = row.nodes.partition("-")
-    if not dash:
-        return nodes == int(first)
-    return int(first) <= nodes and (not last or nodes <= int(last))
-
-
-def _check_account(draft: Draft) -> None:
-    site, account = draft.resolved.site, draft.resolved.job.account
+def _check_account(draft: Draft, form: Shape) -> None:
+    site = draft.resolved.site
+    account, _ = charged(draft, form)
+    pattern, find = site.account.pattern, site.account.find
+    fault = _fault_of(pattern) if pattern is not None else None
     if account is None:
         if site.account.required:
             hint = "add `account:`, best in your user.yaml"
+            hint = f"{hint}; to find it out: {find}" if find else hint
             draft.fault("HL303", f"site {site.name} wants an account", ("name",), hint)
-    elif site.account.pattern is not None and _fault_of(site.account.pattern):
-        message = f"`{site.account.pattern}` is no regular expression: {_fault_of(site.account.pattern)}"
+    elif fault is not None:
+        message = f"`{pattern}` is no regular expression: {fault}"
         draft.site_fault("HL306", message, ("account", "pattern"), "mend it, or take it out")
-    elif site.account.pattern is not None and not re.fullmatch(site.account.pattern, account):
+    elif pattern is not None and not re.fullmatch(pattern, account):
         message = f"account `{account}` does not look like one of site {site.name}"
-        draft.fault("HL303", message, ("account",), f"it has to match {site.account.pattern}")
+        draft.fault("HL303", message, ("account",), f"it has to match {pattern}")
 
 
 def _check_site(draft: Draft, form: Shape) -> None:
@@ -117,12 +117,3 @@ def _fault_of(pattern: str) -> str | None:
     except (re.error, RecursionError, OverflowError) as error:
         return str(error)
     return None
-
-
-def _check_version(draft: Draft) -> None:
-    """What the job file may say and this version does not do."""
-    job = draft.resolved.job
-    if job.retry.max_attempts > 1:
-        message = "`retry` is kept, but this version tries nothing again by itself"
-        hint = "`hpc-launch resubmit RUN` makes the next attempt"
-        draft.fault("HL491", message, ("retry", "max_attempts"), hint, "warning")

@@ -9,6 +9,7 @@ from hpc_launch.sites.nodes import NodeClass
 from hpc_launch.sites.queues import Queue
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.spec.origin import Origin, rule
+from hpc_launch.spec.units import format_memory
 
 
 class Shape(Struct, frozen=True):
@@ -43,7 +44,7 @@ def shape(draft: Draft) -> Shape | None:
         return None
     gpus, gpus_origin = _gpus(draft, node_class, queue)
     cpus, cpus_origin = _cpus(resolved, node_class, queue, gpus)
-    memory, memory_origin = _memory(resolved, queue_name, queue, node_class, cpus)
+    memory, memory_origin = _memory(resolved, queue_name, queue, node_class, cpus=cpus, gpus=gpus)
     job = resolved.job
     time_s, time_origin = job.time, resolved.origin("time")
     if time_s is None:
@@ -95,18 +96,22 @@ def _gpus(draft: Draft, node: NodeClass, queue: Queue) -> tuple[int, Origin]:
 def _cpus(resolved: Resolved, node: NodeClass, queue: Queue, gpus: int) -> tuple[int | None, Origin]:
     if resolved.job.cpus_per_node is not None:
         return resolved.job.cpus_per_node, resolved.origin("cpus_per_node")
-    if node.gpus and 0 < gpus < node.gpus and not queue.exclusive:
+    if node.gpus and 0 < gpus < node.gpus and not queue.whole_nodes:
+        if node.cpus_per_gpu is not None:
+            return gpus * node.cpus_per_gpu, rule(f"{gpus} GPUs with {node.cpus_per_gpu} CPUs each")
         return max(node.cpus * gpus // node.gpus, 1), rule(f"{gpus} of {node.gpus} GPUs' share of {node.cpus} CPUs")
     return node.cpus, resolved.site_origin("node_classes", queue.node_class, "cpus")
 
 
 def _memory(
-    resolved: Resolved, queue_name: str, queue: Queue, node: NodeClass, cpus: int | None
+    resolved: Resolved, queue_name: str, queue: Queue, node: NodeClass, *, cpus: int | None, gpus: int
 ) -> tuple[int | None, Origin]:
     if resolved.job.memory is not None:
         return resolved.job.memory, resolved.origin("memory")
     origin = resolved.site_origin("queues", queue_name, "memory")
-    if queue.memory == "all" or (queue.exclusive and queue.memory != "omit"):
+    if queue.memory == "per-gpu" and node.memory_per_gpu is not None and gpus:
+        return node.memory_per_gpu * gpus, rule(f"{gpus} GPUs with {format_memory(node.memory_per_gpu)} each")
+    if queue.memory == "all" or (queue.whole_nodes and queue.memory == "share"):
         return 0, origin
     if queue.memory == "share" and node.memory is not None and cpus is not None:
         if cpus >= node.cpus:

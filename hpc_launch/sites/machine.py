@@ -7,18 +7,25 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from typing import Literal
 
 from msgspec.structs import replace
 
 from hpc_launch.sites.containers import Image
+from hpc_launch.sites.detection import Unusable
 from hpc_launch.sites.profile import SiteProfile
+from hpc_launch.sites.resolved import Logins, Submitter
 from hpc_launch.spec.software import Environment
+from hpc_launch.spec.text import UnknownName, interpolate, plain
 
 
 def counted(site: SiteProfile, nodes: int) -> SiteProfile:
     """The `local` profile with this machine's CPUs and GPUs shared out among its `nodes`."""
+    machine = os.uname().machine
+    arch: Literal["x86_64", "aarch64"] | None = machine if machine in ("x86_64", "aarch64") else None  # type: ignore[assignment]
     share = {
-        name: replace(node, cpus=max(_cpus() // nodes, 1), gpus=_gpus() // nodes)
+        name: replace(node, cpus=max(_cpus() // nodes, 1), gpus=_gpus() // nodes, arch=arch)
         for name, node in site.node_classes.items()
     }
     return replace(site, node_classes=share)
@@ -52,6 +59,37 @@ def _account_name() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
+
+
+def logins(environment: Mapping[str, str]) -> Logins | None:
+    """The login file that wandb and others read on this machine, and whose hosts it names; None without one."""
+    import netrc
+
+    path = environment.get("NETRC") or os.path.expanduser("~/.netrc")
+    try:
+        hosts = netrc.netrc(path).hosts
+    except (OSError, UnicodeDecodeError, netrc.NetrcParseError):
+        return None
+    return Logins(path, frozenset(hosts))
+
+
+def submitter() -> Submitter:
+    """The folder and the host that a job is planned in."""
+    try:
+        return Submitter(os.getcwd(), os.uname().nodename)
+    except OSError:  # the folder was deleted
+        return Submitter("", os.uname().nodename)
+
+
+def bad_nodes(asked: Unusable, names: Mapping[str, str]) -> tuple[str, ...]:
+    """Host lists to keep off: the profile's own, and those of its file if it can be read; `#` begins a comment."""
+    lines: list[str] = []
+    if asked.file is not None:
+        with suppress(OSError, UnicodeDecodeError, UnknownName):
+            path = plain(interpolate(asked.file, names))
+            with open(path or "", encoding="utf-8") as stream:
+                lines = [line.partition("#")[0].strip() for line in stream]
+    return tuple(dict.fromkeys([*asked.nodes, *filter(None, lines)]))
 
 
 def torch_version(

@@ -9,10 +9,16 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from hpc_launch.spec.checkpoint import Checkpoint, Drill
+from hpc_launch.spec.code import Code
 from hpc_launch.spec.container import Container
+from hpc_launch.spec.hang import Hang
 from hpc_launch.spec.launcher import Launcher
-from hpc_launch.spec.recovery import Checkpoint, Retry
+from hpc_launch.spec.parallel import Parallel
+from hpc_launch.spec.retry import Retry
 from hpc_launch.spec.software import Environment
+from hpc_launch.spec.strategy import Strategy
+from hpc_launch.spec.trackers import Tracker
 from hpc_launch.spec.values import NAME_PATTERN, Mebibytes, Scalar, Seconds
 
 
@@ -41,11 +47,20 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             examples=["tiny-gpt"],
         ),
     ]
-    site: Annotated[str | None, Meta(description="The site profile, by name or file; `--site` goes before.")] = None
+    site: Annotated[
+        str | None,
+        Meta(description="The site profile, by name or file; `--site` goes before. Detected if nobody names one."),
+    ] = None
     queue: Annotated[str | None, Meta(description="A queue of the site profile; the site's default if left out.")] = (
         None
     )
     account: Annotated[str | None, Meta(description="The account to charge. Usually in the user's overlay.")] = None
+    options: Annotated[
+        list[str], Meta(description="Entries of the site's `options:`, such as a local disk.", examples=[["nvme"]])
+    ] = []
+    constraint: Annotated[
+        str | None, Meta(description="Features that the nodes must have; the site's own must hold too.")
+    ] = None
     nodes: Annotated[
         Annotated[int, Meta(ge=1)]
         | Annotated[str, Meta(title="a range such as 2..4", pattern=r"^[1-9]\d{0,5}\.\.[1-9]\d{0,5}$")],
@@ -81,9 +96,11 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
     launcher: Annotated[Launcher, Meta(description="How the processes are started.")] = Launcher(name="torchrun")
     strategy: Annotated[
-        Literal["ddp", "fsdp", "zero1", "zero2", "zero3", "megatron", "none"],
-        Meta(description="How the training is spread; the training finds it in HPC_LAUNCH_STRATEGY."),
-    ] = "none"
+        Strategy, Meta(description="How the training is spread, and the configuration of the library that does it.")
+    ] = Strategy(name="none")
+    parallel: Annotated[
+        Parallel | None, Meta(description="How the model is laid over the processes; checked, and Megatron's flags.")
+    ] = None
     precision: Annotated[
         Literal["fp32", "tf32", "fp16", "bf16", "fp8"] | None,
         Meta(description="The number format; the training finds it in HPC_LAUNCH_PRECISION."),
@@ -118,6 +135,10 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "come from the submitting shell, or from `secrets.env` in the configuration folder (mode 0600)."
         ),
     ] = []
+    trackers: Annotated[
+        list[Tracker],
+        Meta(description="Where the training's metrics go, by name: `wandb`, `tensorboard`.", examples=[["wandb"]]),
+    ] = []
     container: Annotated[Container | None, Meta(description="The image that the training runs in.")] = None
     workdir: Annotated[
         str | None, Meta(description="The folder that the training starts in; the job file's own if left out.")
@@ -129,10 +150,17 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "$HPC_LAUNCH_HOME, else `~/hpc-launch/runs`."
         ),
     ] = None
-    retry: Annotated[
-        Retry, Meta(description="How often a failed run may be tried again. This version tries nothing by itself.")
-    ] = Retry()
-    checkpoint: Annotated[Checkpoint, Meta(description="What the training gets before its end.")] = Checkpoint()
+    code: Annotated[Code, Meta(description="Whether the run keeps a copy of the training's code.")] = Code()
+    retry: Annotated[Retry, Meta(description="What is tried again by itself when the run fails, and how often.")] = (
+        Retry()
+    )
+    checkpoint: Annotated[
+        Checkpoint, Meta(description="How the training is warned before its end, what it saves, and how it goes on.")
+    ] = Checkpoint()
+    hang: Annotated[
+        Hang, Meta(description="The watcher on each node, and when a training that says nothing counts as hanging.")
+    ] = Hang()
+    drill: Annotated[Drill, Meta(description="What differs from this job in `hpc-launch drill`.")] = Drill()
     progress: Annotated[Progress, Meta(description="How to read progress from the log.")] = Progress()
     exclude: Annotated[list[str], Meta(description="Nodes to keep off, as Slurm host lists.")] = []
     sbatch: Annotated[

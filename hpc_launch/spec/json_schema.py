@@ -58,8 +58,23 @@ def _struct(type_: type[Struct], definitions: dict[str, Schema]) -> Schema:
     if type_.__doc__:
         schema["description"] = " ".join(type_.__doc__.split())
     schema["properties"] = {key: _field(info, definitions) for key, info in fields.items()}
+    schema.update(_marked(fields))
     required = [key for key, info in fields.items() if info.required]
     return {**schema, **({"required": required} if required else {})}
+
+
+def _marked(fields: Mapping[str, FieldInfo]) -> Schema:
+    """The keys with a mark (`spec.marks`), by which a layer changes a list or mapping of those below it."""
+    kinds = {key: {member.kind for member in members(info.type)} for key, info in fields.items()}
+    lists = "|".join(key for key, kind in kinds.items() if list in kind)
+    either = "|".join(key for key, kind in kinds.items() if kind & {list, dict})
+    patterns: Schema = {}
+    if lists:
+        patterns[rf"^(\+({lists})|({lists})\+)$"] = {"type": "array"}
+    if either:
+        patterns[f"^({either})-$"] = {"type": "array"}
+        patterns[f"^({either})=$"] = {"type": ["array", "object"]}
+    return {"patternProperties": patterns} if patterns else {}
 
 
 def _field(info: FieldInfo, definitions: dict[str, Schema]) -> Schema:

@@ -8,14 +8,23 @@ from hpc_launch.base.findings import Place
 
 
 class Origin(Struct, frozen=True):
-    """`layer` is `default`, `site NAME`, `user`, `job`, `--set` or `rule`; a rule says its reason in `note`."""
+    """`layer` is `default`, `site NAME`, `base NAME`, `user`, `job`, `--set` or `rule`.
+
+    A rule says its reason in `note`. `fact` is what to know about the source of a fact of the site; `why` the reason
+    that the site gives.
+    """
 
     layer: str
     place: Place | None = None
     note: str = ""
+    fact: str = ""
+    why: str = ""
 
     def short(self) -> str:
         """For a comment in the script: the file's base name and line, or the rule's reason."""
+        return "; ".join(part for part in (self._where(), self.fact, self.why) if part)
+
+    def _where(self) -> str:
         if self.note:
             return self.note
         if self.place is None:
@@ -25,8 +34,8 @@ class Origin(Struct, frozen=True):
 
     def __str__(self) -> str:
         place = f" {self.place}" if self.place else ""
-        note = f" ({self.note})" if self.note else ""
-        return f"[{self.layer}]{place}{note}"
+        notes = "; ".join(part for part in (self.note, self.fact, self.why) if part)
+        return f"[{self.layer}]{place}{f' ({notes})' if notes else ''}"
 
 
 def rule(note: str) -> Origin:

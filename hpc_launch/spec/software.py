@@ -18,6 +18,13 @@ class Environment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         str | None,
         Meta(description="The Python interpreter; `python3` as it is found after the steps above if left out."),
     ] = None
+    stack: Annotated[
+        str | None, Meta(description="An entry of the site's `stacks:`; the one for the queue's nodes if left out.")
+    ] = None
+    versions: Annotated[
+        dict[str, str],
+        Meta(description="Versions of software, for the conditions of the site.", examples=[{"nccl": "2.27.3"}]),
+    ] = {}
     torch: Annotated[
         str | None,
         Meta(

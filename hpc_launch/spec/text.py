@@ -27,11 +27,20 @@ RUNTIME = {
     "attempt.dir": Var("HPC_LAUNCH_ATTEMPT_DIR"),
     "job.id": Var("HPC_LAUNCH_JOB_ID"),
     "stop.file": Var("HPC_LAUNCH_STOP_FILE"),
+    "strategy.config": Var("HPC_LAUNCH_STRATEGY_CONFIG"),
 }
 """What `${…}` may name that only the job knows."""
 
+CHECKPOINT = {
+    "checkpoint.path": Var("HPC_LAUNCH_RESUME_FROM"),
+    "checkpoint.name": Var("HPC_LAUNCH_RESUME_NAME"),
+    "checkpoint.step": Var("HPC_LAUNCH_RESUME_STEP"),
+}
+"""The same for the checkpoint that an attempt goes on from; under `checkpoint.resume` alone."""
+
+_SHELL = re.compile(r"shell\.([A-Za-z_][A-Za-z0-9_]*)\Z")
 _HOLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
-_SAFE = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z")
+_SAFE = re.compile(r"(?!=)[A-Za-z0-9_@%+=:,./-]+\Z")
 
 
 class UnknownName(ValueError):
@@ -42,8 +51,15 @@ class UnknownName(ValueError):
         self.name = name
 
 
-def interpolate(value: str, names: Mapping[str, str]) -> Text:
-    """`value` with each `${NAME}` filled from `names` or kept for the job; `$${` is a literal `${`.
+def interpolate(
+    value: str,
+    names: Mapping[str, str],
+    runtime: Mapping[str, Var] = RUNTIME,
+    late: Mapping[str, Text] = {},
+) -> Text:
+    """`value` with each `${NAME}` filled from `names` or, one of `runtime`, kept for the job; `$${` is a literal `${`.
+
+    `${shell.NAME}` is a variable of the job's own shell, one of `late` a text with such parts.
 
     Raises UnknownName. Nothing else is special: `$HOME` and backticks are text like any other.
     """
@@ -55,10 +71,14 @@ def interpolate(value: str, names: Mapping[str, str]) -> Text:
         name = match.group(1)
         if name is None:
             parts.append("${")
-        elif name in RUNTIME:
-            parts.append(RUNTIME[name])
+        elif name in runtime:
+            parts.append(runtime[name])
         elif name in names:
             parts.append(names[name])
+        elif name in late:
+            parts.extend(late[name])
+        elif shell := _SHELL.match(name):
+            parts.append(Var(shell[1]))
         else:
             raise UnknownName(name)
     parts.append(value[at:])
@@ -94,6 +114,18 @@ def quote(value: Text | str) -> str:
     parts = (value,) if isinstance(value, str) else value
     words = [f'"${part.name}"' if isinstance(part, Var) else _quote_plain(part) for part in parts]
     return "".join(words) or "''"
+
+
+def here_document(text: Text) -> str:
+    """The lines of a here-document after `<<`: its word, quoted unless a variable has to be expanded, to its end.
+
+    `text` ends with a newline, and none of its lines is END. In an unquoted one, backslash, `$` and backtick are
+    special (bash(1), Here Documents).
+    """
+    if plain(text) is not None:
+        return f"'END'\n{plain(text)}END"
+    parts = [f"${{{part.name}}}" if isinstance(part, Var) else re.sub(r"[\\$`]", r"\\\g<0>", part) for part in text]
+    return f"END\n{''.join(parts)}END"
 
 
 def _quote_plain(text: str) -> str:

@@ -1,0 +1,105 @@
+"""What a site asks of a job beyond its hardware: budgets, counts, memory, whole nodes, launchers, its origin."""
+
+from __future__ import annotations
+
+import fnmatch
+
+from hpc_launch.plan.draft import Draft
+from hpc_launch.plan.shape import Shape
+from hpc_launch.plan.site import check_names
+from hpc_launch.sites.conditions import count_holds
+from hpc_launch.spec.text import UnknownName, interpolate, plain
+from hpc_launch.spec.units import format_time
+
+
+def check_site(draft: Draft, form: Shape) -> None:
+    """Add a finding for each rule of the site that the job breaks."""
+    check_names(draft, form)
+    _check_lifecycle(draft)
+    _check_budget(draft, form)
+    _check_counts(draft, form)
+    _check_requests(draft, form)
+    _check_launcher(draft)
+    _check_submitter(draft)
+
+
+def _check_lifecycle(draft: Draft) -> None:
+    site = draft.resolved.site
+    state, after = site.lifecycle.state, site.lifecycle.successor
+    if state not in ("retired", "retiring"):
+        return
+    when = f" on {site.lifecycle.retires_on}" if site.lifecycle.retires_on else ""
+    message = f"site {site.name} {'was retired' if state == 'retired' else 'is to be retired'}{when}"
+    hint = f"its successor is `{after}`" if after else "its own pages say what comes after it"
+    place = draft.resolved.place("site") if draft.resolved.job.site else draft.resolved.site_origin("lifecycle").place
+    draft.fault_at("HL318", message, place, hint, "error" if state == "retired" else "warning")
+
+
+def _check_budget(draft: Draft, form: Shape) -> None:
+    budget, nodes, time_s = form.queue.node_minutes, draft.resolved.job.most_nodes, form.time_s
+    if budget is None or time_s is None or nodes * time_s <= budget * 60:
+        return
+    most = format_time(max(budget * 60 // nodes, 1))
+    message = (
+        f"{nodes} nodes for {format_time(time_s)} are more than the {budget} node-minutes of queue `{form.queue_name}`"
+    )
+    draft.fault_at("HL544", message, form.time_origin.place, f"with {nodes} nodes it takes up to {most}")
+
+
+def _check_counts(draft: Draft, form: Shape) -> None:
+    node, queue, job = form.node_class, form.queue, draft.resolved.job
+    key = "gpus" if job.gpus is not None else "gpus_per_node"
+    allowed = node.gpus_allowed
+    if allowed is not None and form.gpus_per_node and form.gpus_per_node not in allowed:
+        words = " or ".join(map(str, allowed))
+        message = f"{form.gpus_per_node} GPUs of a node: queue `{form.queue_name}` gives {words}"
+        draft.fault("HL545", message, (key,), f"ask for {words} on each node")
+    total = form.gpus_per_node * job.most_nodes
+    if queue.gpus is not None and not count_holds(queue.gpus, total):
+        message = f"{total} GPUs in all: queue `{form.queue_name}` takes {queue.gpus}"
+        draft.fault("HL545", message, (key,), "ask for another number, or choose another queue")
+
+
+def _check_requests(draft: Draft, form: Shape) -> None:
+    job, site, queue = draft.resolved.job, draft.resolved.site, form.queue
+    if queue.memory == "forbidden" and job.memory is not None:
+        message = f"queue `{form.queue_name}` of site {site.name} takes no request for memory"
+        draft.fault("HL547", message, ("memory",), "leave `memory` out: it follows from the rest")
+    if queue.exclusive == "forbidden" and job.sbatch.get("exclusive") not in (None, False):
+        message = f"queue `{form.queue_name}` of site {site.name} gives no whole nodes by `--exclusive`"
+        draft.fault("HL548", message, ("sbatch", "exclusive"), "take it out, or choose another queue")
+
+
+def _check_launcher(draft: Draft) -> None:
+    site, name = draft.resolved.site, draft.resolved.job.launcher.name
+    advice = site.launchers.get(name)
+    if advice is None or advice.use not in ("discouraged", "forbidden"):
+        return
+    better = [other for other, said in site.launchers.items() if said.use == "recommended"]
+    message = f"site {site.name} {'refuses' if advice.use == 'forbidden' else 'advises against'} the launcher `{name}`"
+    hint = f"use `launcher: {better[0]}`" if better else "use another launcher"
+    because = f"{message}: {advice.why}" if advice.why else message
+    draft.fault("HL549", because, ("launcher",), hint, "error" if advice.use == "forbidden" else "warning")
+
+
+def _check_submitter(draft: Draft) -> None:
+    scheduler, by = draft.resolved.site.scheduler, draft.resolved.submitter
+    folders = []
+    for pattern in scheduler.submit_from:
+        try:
+            folders.append(plain(interpolate(pattern, draft.resolved.names)) or "")
+        except UnknownName:
+            return
+    if folders and by.folder and not any(_below(by.folder, folder) for folder in folders):
+        message = (
+            f"site {draft.resolved.site.name} takes jobs from {' and '.join(folders)} alone, and this is {by.folder}"
+        )
+        draft.fault("HL320", message, (), "submit it from there", "warning")
+    hosts = scheduler.submit_hosts
+    if hosts and by.host and not any(fnmatch.fnmatchcase(by.host, pattern) for pattern in hosts):
+        message = f"site {draft.resolved.site.name} takes such jobs from {' and '.join(hosts)}, and this is {by.host}"
+        draft.fault("HL320", message, (), "submit it from there", "warning")
+
+
+def _below(folder: str, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(folder, pattern) or fnmatch.fnmatchcase(folder, f"{pattern.rstrip('/*')}/*")

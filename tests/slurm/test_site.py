@@ -1,0 +1,59 @@
+"""What a profile does around a training, on a Slurm of four nodes: steps, scopes, linked options."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.slurm.user import User
+
+SITE = """
+name: here
+extends: testcluster
+prelude:
+  - {set: {FROM_PRELUDE: "a b"}}
+  - {prepend: {PATH: /site/bin}}
+  - {ulimit: {core: "0"}}
+  - {mkdir: ["${run.dir}/once"]}
+  - {mkdir: ["${run.dir}/on-${shell.SLURMD_NODENAME}"], where: nodes}
+  - {copy: {source: "${run.dir}/job.yaml", to: "${run.dir}/copy-${shell.SLURMD_NODENAME}"}, where: nodes}
+  - {raw: 'export RAW=$((1 + 1))'}
+env:
+  - {set: {JOB_SCOPE: site, BEATEN: site}}
+  - {set: {NODE_SCOPE: "on ${shell.SLURMD_NODENAME}"}, scope: node}
+  - {set: {RANK_SCOPE: "rank ${shell.RANK} local ${shell.LOCAL_RANK}", BEATEN: rank}, scope: rank}
+  - {set: {MANY: 1}, when: {nodes: ">1"}}
+  - {set: {ONE: 1}, when: {nodes: 1}}
+rules:
+  - given: {env: {MANY: "1"}}
+    needs: {sbatch: {comment: linked}}
+    add: true
+sbatch: {drop: [open-mode]}
+"""
+JOB = """
+name: scopes
+site: here
+nodes: 2
+processes_per_node: 2
+launcher: srun
+time: 2m
+env: {BEATEN: job}
+command:
+  - bash
+  - -c
+  - echo "$RANK|$FROM_PRELUDE|$${PATH%%:*}|$RAW|$JOB_SCOPE|$NODE_SCOPE|$RANK_SCOPE|$BEATEN|$MANY|$ONE|$(ulimit -c)"
+"""
+
+
+@pytest.mark.slow
+def test_steps_and_variables_are_where_the_profile_puts_them(user: User) -> None:
+    user.job(SITE, "config/hpc-launch/sites/here.yaml")
+    done = user.launch("submit", user.job(JOB), "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = user.launch("logs", "@last").stdout
+    for rank, node in enumerate(["n1", "n1", "n2", "n2"]):
+        mine = f"rank {rank} local {rank % 2}"
+        assert f"{rank}|a b|/site/bin|2|site|on {node}|{mine}|job|1||0" in lines
+    found = user.cluster.run(["find", str(user.home / "runs"), "-path", "*/once", "-o", "-path", "*on-n[12]*"]).stdout
+    found += user.cluster.run(["find", str(user.home / "runs"), "-path", "*copy-n[12]/job.yaml"]).stdout
+    names = ("/once", "/on-n1", "/on-n2", "/copy-n1/job.yaml", "/copy-n2/job.yaml")
+    assert [name for name in names if f"{name}\n" not in found] == []
