@@ -1,0 +1,102 @@
+"""The profiles that are shipped: each can be read, has its sources, and holds no raw line and nobody's account."""
+
+from __future__ import annotations
+
+import datetime as dt
+import warnings
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.base.findings import errors
+from hpc_launch.base.resources import shipped
+from hpc_launch.sites.layers import chain, put_together
+from hpc_launch.sites.provenance import provenance
+from hpc_launch.sites.sources import aged, unsourced
+from hpc_launch.sites.trust import raw_lines
+from hpc_launch.spec.source import parse_document, read_document
+
+PROFILES = sorted(shipped("site_configs").rglob("*.yaml"))
+NAMES = [str(path.relative_to(shipped("site_configs"))) for path in PROFILES]
+
+
+@pytest.mark.parametrize("path", PROFILES, ids=NAMES)
+def test_a_shipped_profile_says_where_its_facts_are_from(path: Path) -> None:
+    document, faults = read_document(path)
+    assert document is not None
+    assert [*faults, *unsourced(document)] == []
+    assert not list(raw_lines(document.data))
+    assert document.data["name"] == path.stem
+    old = [str(finding) for finding in aged(document, dt.datetime.now(dt.timezone.utc).date())]
+    if old and path.parent.name != "bases":
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("\n".join(old), stacklevel=1)
+
+
+@pytest.mark.parametrize("path", PROFILES, ids=NAMES)
+def test_a_shipped_profile_and_all_it_extends_can_be_read(path: Path) -> None:
+    found: list[object] = []
+    layers = chain(path, found)  # type: ignore[arg-type]
+    put_together(layers, None, found)  # type: ignore[arg-type]
+    assert not errors(found)  # type: ignore[arg-type]
+    assert layers[-1].path == path
+
+
+def test_the_bases_of_fabrics_and_vendors_are_there() -> None:
+    bases = {path.stem for path in PROFILES if path.parent.name == "bases"}
+    assert bases >= {"slingshot", "infiniband", "roce", "efa", "gcp", "ethernet", "nvidia", "amd"}
+
+
+SOURCED = "contact: me\nurl: u\nstatus: draft\nsource: s\ngrade: A\nas_of: 2026-01-01\n"
+
+
+def findings(text: str) -> list[str]:
+    document, _ = parse_document(text, "x.yaml")
+    assert document is not None
+    return [f"{one.message} {one.place and one.place.line}" for one in unsourced(document)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (f"{SOURCED}queues: {{}}\n", []),
+        (f"{SOURCED.replace('contact: me', 'x: 1')}", ["a shared profile needs `contact` 1"]),
+        (f"{SOURCED.replace('grade: A', 'x: 1')}queues: {{}}\n", ["`queues` has no grade 7"]),
+        (f"{SOURCED.replace('as_of: 2026-01-01', 'facts: {queues: {as_of: 2026-01-01}}')}queues: {{}}\n", []),
+        (
+            f"{SOURCED.replace('source: s', 'facts: {env: {source: s}}')}env+: []\npaths: {{}}\n",
+            ["`paths` has no source 8"],
+        ),
+        ("kind: base\ncontact: me\nenv: []\n", ["`env` has no source, no as_of, no grade 3"]),
+    ],
+)
+def test_each_group_of_facts_needs_its_source(text: str, found: list[str]) -> None:
+    assert findings(text) == found
+
+
+def test_the_longest_group_counts_and_inherits_from_the_shorter() -> None:
+    document, _ = parse_document(
+        "source: s\ngrade: A\nfacts:\n  queues: {grade: B, as_of: 2026-01-01}\n  queues.gpu: me\n", "x"
+    )
+    assert document is not None
+    known = provenance(document)
+    fact = known.fact(("queues", "gpu", "limits", 0))
+    assert (fact.source, fact.grade, fact.as_of) == ("me", "B", "2026-01-01")
+    assert known.fact(("queues", "cpu")).source == "s"
+    assert known.fact(("env",)).grade == "A"
+
+
+def test_facts_grow_old_by_what_they_are_about() -> None:
+    text = "as_of: 2026-01-01\nnode_classes: {}\nqueues: {}\nenv: []\n"
+    document, _ = parse_document(text, "x.yaml")
+    assert document is not None
+
+    def old(day: str) -> list[str]:
+        return [one.message.split("`")[1] for one in aged(document, dt.date.fromisoformat(day))]
+
+    assert old("2026-06-01") == []
+    assert old("2026-08-01") == ["env"]
+    assert old("2026-12-01") == ["queues", "env"]
+    assert old("2029-12-01") == ["node_classes", "queues", "env"]
+    assert all(one.severity == "warning" for one in aged(document, dt.date(2030, 1, 1)))
