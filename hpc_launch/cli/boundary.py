@@ -20,6 +20,8 @@ INTERRUPTED = 130
 
 def run_guarded(group: click.Group) -> int:
     """Run the command line and return its exit code (the table is in `hpc-launch --help`)."""
+    # Python has no stream where the caller closed one (`>&-`).
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     try:
         result = group.main(prog_name="hpc-launch", standalone_mode=False)
     except click.ClickException as error:

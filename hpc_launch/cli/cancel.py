@@ -42,19 +42,22 @@ def command(runs: tuple[str, ...]) -> int:
 
 def _cancel(run: RunFolder, index: Index) -> str:
     """End one run, and say what that came to. Raises Unreachable, and UsageError where its folder is none."""
-    from hpc_launch.cli.following import Schedulers, look
+    from hpc_launch.cli.drivers import Schedulers
+    from hpc_launch.cli.following import look
     from hpc_launch.run.cancel import cancel_run
     from hpc_launch.run.final import MAY_COME_BACK
     from hpc_launch.view.text import clean
 
     name = clean(run.name)
-    (before,) = look([run], index)
-    if before.final and not any(attempt.state in MAY_COME_BACK for attempt in before.attempts[-1:]):
+    (before,) = look([run], index, drive=False)
+    # After a failure that no driver has looked at yet another attempt may follow, and after a lost node a requeue.
+    open_end = before.state == "FAILED" and before.undecided
+    if before.final and not open_end and not any(one.state in MAY_COME_BACK for one in before.attempts[-1:]):
         return f"{name} is over already: {before.state}"
-    told = cancel_run(run, Schedulers().of(run))
+    told = cancel_run(run, Schedulers().of(run), undecided=open_end)
     if told:
         return f"{name}: cancelled, job {', '.join(map(clean, told))} was told to end"
-    (after,) = look([run], index)
+    (after,) = look([run], index, drive=False)
     if after.state == "SUBMITTING":
         return f"{name} is not submitted yet, and nothing of it can be given up now; try again"
     return f"{name}: {after.state}, no job had to be told"

@@ -18,16 +18,20 @@ from hpc_launch.cli.options import job_argument, json_option, set_option, site_o
 def command(job: Path, key: str | None, site: str | None, sets: tuple[str, ...], as_json: bool) -> None:
     """Show where values come from: keys of the job, #SBATCH directives and variables of the script.
 
+    A KEY that begins with `site.` is one of the site's profile.
+
     \b
     hpc-launch explain job.yaml
     hpc-launch explain job.yaml env.NCCL_DEBUG
     hpc-launch explain job.yaml --cpus-per-task
+    hpc-launch explain job.yaml site.queues
     """
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.drive.explain import explain
+    from hpc_launch.drive.explain import explain, explain_site
     from hpc_launch.drive.prepare import make_ready
 
-    lines = explain(make_ready(job, site=site, sets=sets))
+    ready = make_ready(job, site=site, sets=sets)
+    lines = explain_site(ready) if key is not None and key.startswith("site.") else explain(ready)
     if key is not None:
         wanted = key.removeprefix("--").removeprefix("$")
         chosen = [line for line in lines if wanted in (line.key, line.bare) or line.key.startswith(f"{wanted}.")]

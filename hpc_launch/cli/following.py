@@ -12,35 +12,18 @@ from contextlib import closing
 import click
 
 from hpc_launch.cli.boundary import INTERRUPTED
+from hpc_launch.cli.drivers import Drivers, Schedulers
 from hpc_launch.run.index import Entry, Index, user_index
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.model import RunStatus
 from hpc_launch.run.track import Tracker
-from hpc_launch.schedulers.api import Scheduler
+from hpc_launch.spec.text import visible
 
 SETTLED = frozenset({"COMPLETED", "CANCELLED", "STOPPED"})
 """States that no scheduler takes back; after a FAILED Slurm may requeue the job."""
 
 SLACK_S = 60.0
 """How far the clocks of this host and of a file server may be apart."""
-
-
-class Schedulers:
-    """One scheduler object for each kind, so that all runs of a cluster are asked about together."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, Scheduler] = {}
-
-    def of(self, run: RunFolder) -> Scheduler:
-        """The scheduler that the run was submitted to. Raises UsageError where its folder does not say."""
-        from hpc_launch.run.store import read_info
-        from hpc_launch.schedulers.select import scheduler_for
-
-        info = read_info(run)
-        kind = info.scheduler if info else ""
-        if kind not in self._known:
-            self._known[kind] = scheduler_for(kind)
-        return self._known[kind]
 
 
 class Seen:
@@ -51,6 +34,8 @@ class Seen:
         self._last = {entry.run: entry.last_state for entry in entries}
 
     def __call__(self, status: RunStatus) -> None:
+        if status.undecided:
+            return  # what may go on must not be taken for settled
         if self._last.get(status.run) != status.state:
             self._last[status.run] = status.state
             self._index.seen(status)
@@ -61,12 +46,28 @@ def tracker_of(runs: Iterable[RunFolder], index: Index, entries: Iterable[Entry]
     return Tracker(runs, Schedulers().of, never=_never, seen=Seen(index, entries))
 
 
-def look(runs: Sequence[RunFolder], index: Index, entries: Iterable[Entry] = ()) -> list[RunStatus]:
-    """How these runs stand now, in their order. Says so where a scheduler takes its time."""
+def look(
+    runs: Sequence[RunFolder], index: Index, entries: Iterable[Entry] = (), *, drive: bool = True
+) -> list[RunStatus]:
+    """How these runs stand now, in their order. Says so where a scheduler takes its time.
+
+    With `drive`, what is due for them is done first: the verdict on an attempt that ended, the next attempt.
+    """
     from hpc_launch.view.terminal import patience
 
+    tracker = tracker_of(runs, index, entries)
     with patience("asking the scheduler"):
-        found = tracker_of(runs, index, entries).poll()
+        found = tracker.poll()
+    drivers = Drivers(tracker, index)
+    due = [run for run in runs if drive and drivers.due(found[run.name])]
+    if due:
+        with patience("making the next attempts that are due"):
+            moves = [drivers.drive(run) for run in due]
+        for run, move in zip(due, moves, strict=True):
+            if move.kind in ("submitted", "waiting"):
+                click.echo(f"{visible(run.name)}: {visible(move.words)}", err=True)
+        if any(move.kind != "nothing" for move in moves):
+            found = tracker.poll()
     return [found[run.name] for run in runs]
 
 
@@ -94,7 +95,9 @@ def follow(runs: Sequence[RunFolder]) -> int:
     from hpc_launch.view.live import follower
     from hpc_launch.view.words import come_back
 
-    tracker = tracker_of(runs, user_index(os.environ))
+    index = user_index(os.environ)
+    tracker = tracker_of(runs, index)
+    drivers = Drivers(tracker, index)
     try:
         with closing(follower(sys.stderr, many=len(runs) > 1)) as display:
 
@@ -104,12 +107,16 @@ def follow(runs: Sequence[RunFolder]) -> int:
 
             def sleep(seconds: float) -> None:
                 show()
+                drivers.drive_all(runs)
                 time.sleep(seconds)
+
+            def goes_on(status: RunStatus) -> bool:
+                return drivers.drive(RunFolder(status.folder)).goes_on
 
             left = list(runs)
             while left:
                 # Each look is at all of them; those that are over by the time their turn comes return at once.
-                ended = {run.name: wait(tracker, run, show, sleep=sleep).state for run in left}
+                ended = {run.name: wait(tracker, run, show, sleep=sleep, goes_on=goes_on).state for run in left}
                 # One that was stuck may have been freed meanwhile, one that lost its nodes may be back.
                 left = [run for run in left if tracker.last[run.name].state != ended[run.name]]
             show()

@@ -18,6 +18,13 @@ def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -
     return [name for name in profile_names() if name.startswith(incomplete)]
 
 
+def complete_team(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of what `sites add` added, for the shell."""
+    from hpc_launch.sites.teams import teams
+
+    return [team.name for team in teams() if team.name.startswith(incomplete)]
+
+
 job_argument = click.argument("job", type=click.Path(path_type=Path))
 
 site_option = click.option(

@@ -20,11 +20,11 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], output: Path | N
     \b
     hpc-launch render job.yaml --site mycluster | less
     """
-    from hpc_launch.cli.warn import warn
+    from hpc_launch.cli.warn import tell
     from hpc_launch.drive.prepare import make_ready
 
     ready = make_ready(job, site=site, sets=sets)
-    warn(ready.warnings)
+    tell(ready.loaded.detected, ready.plan.site, ready.warnings)
     if output is None:
         click.echo(ready.script, nl=False)
         return

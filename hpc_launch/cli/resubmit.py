@@ -26,12 +26,13 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
     from hpc_launch.base.errors import UsageError
     from hpc_launch.cli.submitted import after_submission
     from hpc_launch.cli.warn import warn
-    from hpc_launch.drive.attempts import next_attempt
+    from hpc_launch.drive.attempts import edited_since, next_attempt
     from hpc_launch.run.find import find_run
     from hpc_launch.run.index import user_index
     from hpc_launch.run.submit import submit_next
     from hpc_launch.schedulers.select import scheduler_for
     from hpc_launch.spec.hostlist import expand
+    from hpc_launch.spec.text import visible
     from hpc_launch.view.terminal import patience
 
     for nodes in excluded:
@@ -43,6 +44,11 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
     folder = find_run(run, index)
     ready, prepared = next_attempt(folder, sets=sets, exclude=excluded)
     warn(ready.warnings)
+    edited = edited_since(folder)
+    if edited is not None:
+        click.echo(
+            f"{visible(edited)} was edited since: this run goes by the job file that it was submitted with", err=True
+        )
     with patience("waiting for the scheduler to take the job"):
         submitted = submit_next(folder, prepared, scheduler_for(prepared.scheduler), index=index)
     return after_submission(submitted, wait=wait, as_json=as_json)

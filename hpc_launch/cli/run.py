@@ -26,7 +26,7 @@ def command(job: Path, site: str | None, sets: tuple[str, ...]) -> int:
     """
     from hpc_launch.base.errors import UsageError
     from hpc_launch.cli.submitted import after_submission
-    from hpc_launch.cli.warn import warn
+    from hpc_launch.cli.warn import tell
     from hpc_launch.drive.attempts import first_attempt
     from hpc_launch.drive.prepare import make_ready
     from hpc_launch.run.index import user_index
@@ -34,7 +34,7 @@ def command(job: Path, site: str | None, sets: tuple[str, ...]) -> int:
     from hpc_launch.schedulers.select import scheduler_for
 
     ready = make_ready(job, site=site, sets=sets)
-    warn(ready.warnings)
+    tell(ready.loaded.detected, ready.plan.site, ready.warnings)
     kind = "local"
     if ready.plan.scheduler == "slurm":
         if "SLURM_JOB_ID" not in os.environ:

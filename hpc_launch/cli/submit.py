@@ -31,11 +31,11 @@ def command(
     hpc-launch submit job.yaml --site mycluster
     hpc-launch submit job.yaml --set nodes=4 --set args.lr=0.001 --wait
     """
-    from hpc_launch.cli.warn import warn
+    from hpc_launch.cli.warn import tell
     from hpc_launch.drive.prepare import make_ready
 
     ready = make_ready(job, site=site, sets=sets)
-    warn(ready.warnings)
+    tell(ready.loaded.detected, ready.plan.site, ready.warnings)
     if dry_run:
         return _dry_run(ready, as_json)
     if test_only:

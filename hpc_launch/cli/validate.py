@@ -31,7 +31,7 @@ def command(jobs: tuple[Path, ...], site: str | None, sets: tuple[str, ...], sty
         click.echo(json.dumps([finding.as_json() for finding in findings], indent=2, ensure_ascii=False))
     elif style == "github":
         for finding in findings:
-            click.echo(_github(finding))
+            click.echo(github_line(finding))
     else:
         from hpc_launch.cli.warn import show_findings
 
@@ -41,7 +41,7 @@ def command(jobs: tuple[Path, ...], site: str | None, sets: tuple[str, ...], sty
     return 3 if errors(findings) else 0
 
 
-def _github(finding: Finding) -> str:
+def github_line(finding: Finding) -> str:
     """A workflow command; its escapes are those of GitHub's toolkit."""
     place = finding.place
     fields = {"file": place.file, "line": place.line, "col": place.column} if place else {}

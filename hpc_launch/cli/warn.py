@@ -14,6 +14,15 @@ def warn(findings: Sequence[Finding]) -> None:
     show_findings(findings, err=True)
 
 
+def tell(because: str | None, site: str, findings: Sequence[Finding]) -> None:
+    """Which site was taken, where nobody named it, and the warnings."""
+    if because is not None:
+        from hpc_launch.spec.text import visible
+
+        click.echo(visible(f"site {site}: {because}"), err=True)
+    warn(findings)
+
+
 def show_findings(findings: Sequence[Finding], *, err: bool) -> None:
     """Each finding and its hint, a line each: whatever a file's name holds, the terminal stays as it is."""
     from hpc_launch.spec.text import visible

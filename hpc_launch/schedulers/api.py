@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -37,6 +37,19 @@ class Submission:
     def batch_log(self) -> Path:
         """Where the batch shell's own output goes."""
         return self.folder / "batch.log"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What differs when a job goes back into the queue under its own id. None leaves as it is."""
+
+    exclude: tuple[str, ...] | None = None
+    memory: int | None = None
+    """MiB on each node."""
+    time_s: int | None = None
+    partition: str | None = None
+    delay_s: float = 0.0
+    """How long it has to wait at least."""
 
 
 @dataclass(frozen=True)
@@ -88,5 +101,30 @@ class Scheduler(Protocol):
         this user's processes keeps the last answer). `fresh` asks at once all the same (a person's own command
         after a change of theirs). Ids that no source knows are left out. Raises Unreachable."""
 
+    def warn(self, job_id: str, *, preempt: bool = False) -> None:
+        """Warn a job as before its time limit, or as a preemption does that signals its steps. Raises Unreachable."""
+
     def cancel(self, job_id: str) -> None:
         """End a job. One that is over already is no error. Raises Unreachable."""
+
+    def put_back(self, job_id: str, change: Change) -> int | str:
+        """Put a job that is over, or at its end, back into the queue: held, and with the changes.
+
+        Returns how often it was put back by now. Or why that cannot be, in words; then it certainly does not start
+        again by itself. Raises Unreachable where neither is certain.
+        """
+
+    def release(self, job_id: str) -> None:
+        """Let a job start that was put back. Raises Unreachable."""
+
+    def preempted(self, job_id: str) -> bool:
+        """Whether the scheduler is ending the job for the sake of another; false where it cannot tell."""
+
+    def cluster(self) -> str | None:
+        """The name of the cluster that answers; None where that cannot be told."""
+
+    def down(self, nodes: Sequence[str]) -> dict[str, str]:
+        """Those of these nodes that are out of service now, with the scheduler's word; empty where it cannot tell."""
+
+    def size(self, partition: str | None) -> int | None:
+        """How many nodes a partition has, the default one for None; None where that cannot be told."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -55,10 +56,22 @@ def summary(status: RunStatus, *, colour: bool = False, now: float | None = None
     words = progress_words(status)
     fields += [("reached", ", ".join(words))] if words else []
     if status.state in ("FAILED", "STOPPED"):
-        fields += _named("last lines", [f"| {line}" for line in last_lines(status, LAST_LINES)])
+        fields += _told(status)
     fields += _places(status)
     fields += _next(status)
     return [title, *_aligned(fields)]
+
+
+def _told(status: RunStatus) -> list[Field]:
+    """The lines that the verdict rests on; the newest of rank 0 where there is none."""
+    attempt = last_attempt(status)
+    quotes = attempt.evidence[:LAST_LINES] if attempt is not None else ()
+    if not quotes:
+        return _named("last lines", [f"| {line}" for line in last_lines(status, LAST_LINES)])
+    places = [f"{quote.get('file')}:{quote.get('line') or ''}".rstrip(":") for quote in quotes]
+    return _named(
+        "evidence", [f"{clean(at)} | {clean(str(quote.get('text')))}" for at, quote in zip(places, quotes, strict=True)]
+    )
 
 
 def bar(done: float, width: int = BAR) -> str:
@@ -89,6 +102,8 @@ def _attempt(attempt: AttemptStatus, now: float) -> str:
     spent = elapsed(attempt, now)
     if spent is not None:
         words.append(f"{'took' if attempt.ended is not None else 'so far'} {duration(spent)}")
+    if attempt.verdict not in (None, "NONE"):
+        words.append(f"{clean(attempt.failure_class)}: {clean(attempt.verdict)}")
     if attempt.overrides:
         words.append(f"changed: {_changes(attempt.overrides)}")
     return ", ".join(words)
@@ -103,7 +118,16 @@ def _places(status: RunStatus) -> list[Field]:
         fields += [("logs", clean(logs))] if logs.exists() else []
     checkpoints = status.folder / "checkpoints"
     fields += [("checkpoints", clean(checkpoints))] if checkpoints.is_dir() else []
+    fields += _unsent(status)
     return fields
+
+
+def _unsent(status: RunStatus) -> list[Field]:
+    """What wandb wrote without a network, and the command that sends it from here (wandb's own; see plan.trackers)."""
+    folder = status.folder / "wandb"
+    if not status.final or not any(folder.glob("offline-run-*")):
+        return []
+    return [("to send", f"wandb sync {shlex.quote(clean(folder))}/offline-run-*")]
 
 
 def _next(status: RunStatus) -> list[Field]:
@@ -125,5 +149,6 @@ def _changes(overrides: Mapping[str, Any]) -> str:
     """What differs from the job file, as it was asked for: `--set args.lr=0.1 --exclude n3`."""
     options = []
     for name, values in overrides.items():
-        options += [f"--{name} {value}" for value in (values if isinstance(values, list) else [values])]
+        option = "exclude" if name == "ledger" else name  # nodes that other runs found to be bad
+        options += [f"--{option} {value}" for value in (values if isinstance(values, list) else [values])]
     return clean(" ".join(options))

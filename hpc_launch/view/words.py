@@ -25,7 +25,7 @@ _NEXT = {
     "ENDING": ("watch", "logs"),
     "RETRYING": ("watch", "cancel"),
     "COMPLETED": ("logs", "status"),
-    "FAILED": ("logs", "resubmit"),
+    "FAILED": ("why", "logs", "resubmit"),
     "STOPPED": ("logs", "resubmit"),
     "CANCELLED": ("logs", "resubmit"),
     "UNKNOWN": ("status", "logs"),
@@ -33,6 +33,7 @@ _NEXT = {
 
 _PURPOSES = {
     "status": "see all there is to know",
+    "why": "see what ended it",
     "watch": "follow it live",
     "logs": "read its output",
     "logs -f": "follow its output",
@@ -102,6 +103,8 @@ def one_line(status: RunStatus, now: float | None = None) -> str:
     attempt = last_attempt(status)
     spent = elapsed(attempt, time.time() if now is None else now)
     head = status.state.lower()
+    if attempt is not None and attempt.number > 1:
+        head = f"attempt {attempt.number} {head}"
     if spent is not None:
         head += f" {'after' if status.final else 'for'} {duration(spent)}"
     if status.reason and status.state != "COMPLETED":

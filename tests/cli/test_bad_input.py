@@ -135,6 +135,14 @@ def test_every_fault_is_told_at_once(shell: Shell) -> None:
     assert re.findall(r"^job\.yaml:(\d)", told, re.MULTILINE) == ["2", "3", "4", "5"]
 
 
+def test_the_faults_of_a_file_are_told_from_its_top(shell: Shell) -> None:
+    shell.job.write_text("name: x\nscript: gone.py\nprogress: {step: '(', loss: 'loss ('}\nargs: {a: '${nothing}'}\n")
+    said = shell.refused("job.yaml", "--site", "local")
+    lines = [int(line.split(":")[1]) for line in said.splitlines() if line.startswith("job.yaml:")]
+    assert lines == sorted(lines)
+    assert set(lines) == {2, 3, 4}
+
+
 def test_an_unquoted_walltime_means_hours(shell: Shell) -> None:
     shell.job.write_text(GOOD + "time: 24:00:00\n")
     done = shell.call("submit", "job.yaml", "--site", "here", "--dry-run")
@@ -285,7 +293,8 @@ def finished(shell: Shell) -> Path:
     assert done.returncode == 0, done.stderr
     run = Path(json.loads(done.stdout)["folder"])
     end = time.monotonic() + 20
-    while not (run / "attempts" / "001" / "end.json").exists():
+    # Its end record alone leaves it ENDING for a second, until the word of its supervisor is there too.
+    while json.loads(shell.call("status", run, "--json").stdout)["state"] != "COMPLETED":
         assert time.monotonic() < end
         time.sleep(0.1)
     return run

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +32,13 @@ def test_finished_runs_stay_listed(home: Home, three: list[str]) -> None:
     states = {line.split()[0]: line.split()[1] for line in lines[1:]}
     assert [states[name] for name in three[1:]] == ["COMPLETED", "FAILED"]
     assert states[three[0]] in ("STARTING", "RUNNING")
+
+
+def test_nobody_reads(home: Home, three: list[str]) -> None:
+    command = [sys.executable, "-m", "hpc_launch.cli.main", "list"]
+    for closed in (">&-", "2>&-", ">&- 2>&-"):
+        done = subprocess.run(["bash", "-c", f'"$@" {closed}', "bash", *command], capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b""), closed
 
 
 def test_as_json(home: Home, three: list[str]) -> None:

@@ -301,7 +301,9 @@ def test_a_job_that_the_controller_has_forgotten() -> None:
 def test_a_prolog_that_fails(disturbed: LoginNode) -> None:
     disturbed.cluster.fail_prolog("n1")
     job = disturbed.submit("true", "--nodelist=n1", "--requeue")
-    record = disturbed.until(job, lambda record: record.reason == "launch failed requeued held")
+    record = disturbed.until(
+        job, lambda record: record.reason == "launch failed requeued held" and record.state != "COMPLETING"
+    )
     assert record.state in {"PENDING", "REQUEUE_HOLD"}
     assert record.restarts == 1
     assert never(record.reason) is not None

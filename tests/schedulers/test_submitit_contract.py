@@ -193,7 +193,7 @@ def test_the_variables_of_this_process_come_back(
     assert dict(os.environ) == before
 
 
-STARTS_PROGRAMS = re.compile(r"\bsubprocess\b|\bos\.(exec|spawn|posix_spawn|system|popen)|\bcommands\b")
+STARTS_PROGRAMS = re.compile(r"\bsubprocess\b|\bos\.(exec|spawn|posix_spawn|system|popen)|\bcommands\.(run|ask)\b")
 
 
 def commands_in(path: Path) -> set[str]:

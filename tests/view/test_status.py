@@ -57,6 +57,16 @@ def test_what_is_proposed_exists(state: str) -> None:
         assert purpose
 
 
+def test_the_end_of_a_failed_one_quotes_what_the_verdict_rests_on() -> None:
+    quote = {"file": "logs/node-1.log", "line": 12, "text": "[rank3]: KeyError: 'x'\x1b[2J"}
+    failed = status(state="FAILED", attempts=(attempt(state="FAILED", evidence=(quote,)),))
+    text = "\n".join(summary(failed, now=NOW))
+    assert "evidence" in text
+    assert "logs/node-1.log:12 | [rank3]: KeyError: 'x'" in text
+    assert "\x1b" not in text
+    assert "last lines" not in text
+
+
 def test_the_end_names_logs_checkpoints_and_the_last_lines(tmp_path: Path) -> None:
     folder = tmp_path / "attempts" / "001"
     (folder / "logs").mkdir(parents=True)
@@ -72,6 +82,7 @@ def test_the_end_names_logs_checkpoints_and_the_last_lines(tmp_path: Path) -> No
     assert "not this one" not in text
     assert f"logs         {folder}/logs" in text
     assert f"checkpoints  {tmp_path}/checkpoints" in text
+    assert "hpc-launch why tiny-1" in text
     assert "hpc-launch resubmit tiny-1" in text
     assert not steers(text)
 
@@ -86,6 +97,17 @@ def test_the_batch_log_speaks_where_the_training_did_not(tmp_path: Path) -> None
     assert f"logs        {folder}/batch.log" in text
 
 
+def test_what_wandb_kept_is_to_be_sent_once_the_run_is_over(tmp_path: Path) -> None:
+    folder = tmp_path / "a run"
+    over = status(state="COMPLETED", folder=folder)
+    assert "wandb sync" not in "\n".join(summary(over, now=NOW))
+    (folder / "wandb" / "offline-run-20261121_101335-x1").mkdir(parents=True)
+    (line,) = (line for line in summary(over, now=NOW) if "wandb sync" in line)
+    assert line.split(maxsplit=2) == ["to", "send", f"wandb sync '{folder}/wandb'/offline-run-*"]
+    assert "wandb sync" in "\n".join(full(over, now=NOW))
+    assert "wandb sync" not in "\n".join(full(status(state="RUNNING", folder=folder), now=NOW))
+
+
 def test_colour_only_where_it_is_wanted() -> None:
     assert "\x1b[36m" in "".join(full(status(), colour=True))
     assert "\x1b" not in "".join(full(status()) + summary(status()))
@@ -95,6 +117,8 @@ def test_a_line_for_a_log() -> None:
     assert one_line(status(), NOW) == "running for 35 s, step 40/200, loss 2.31, 3.2 steps/s, 50 s left"
     pending = status(state="PENDING", reason="Priority", attempts=(), progress=Progress())
     assert one_line(pending, NOW) == "pending (Priority), job 4711"
+    again = status(attempts=(attempt(number=1, state="FAILED"), attempt(number=2)))
+    assert one_line(again, NOW).startswith("attempt 2 running for 35 s, step 40/200")
 
 
 def test_how_to_come_back() -> None:

@@ -9,13 +9,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.files import read_json, write_atomic, write_json
-from hpc_launch.schedulers.api import ENDED_STATES, JobRecord, Submission
+from hpc_launch.schedulers.api import ENDED_STATES, Change, JobRecord, Submission
 from hpc_launch.schedulers.local import registry
 from hpc_launch.schedulers.local.processes import IN_ALLOCATION, JOB_ID, MARK, SUPERVISOR, marked, send, start_of
 from hpc_launch.schedulers.slurm.environment import submission_environment
@@ -84,6 +84,18 @@ class LocalScheduler:
         records = {job_id: _record(entry) for job_id in job_ids if (entry := registry.lookup(job_id)) is not None}
         return {job_id: record for job_id, record in records.items() if record is not None}
 
+    def warn(self, job_id: str, *, preempt: bool = False) -> None:
+        entry = registry.lookup(job_id)
+        value = None if entry is None else read_json(entry.folder / "local.json")
+        shell = None if value is None else value.get("shell")
+        if preempt or value is None or value.get("job_id") != job_id or not isinstance(shell, int):
+            raise Unreachable(f"{job_id} cannot be warned", "it runs no more, or this machine does not do so")
+        if value.get("host") != socket.gethostname():
+            raise Unreachable(f"{job_id} runs on {value.get('host')}", "warn it on that host")
+        if _supervised(value):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(shell, signal.SIGUSR1)
+
     def cancel(self, job_id: str) -> None:
         entry = registry.lookup(job_id)
         value = None if entry is None else read_json(entry.folder / "local.json")
@@ -94,6 +106,28 @@ class LocalScheduler:
         if _supervised(value):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(value["pid"]), signal.SIGTERM)
+
+    def put_back(self, job_id: str, change: Change) -> int | str:
+        del job_id, change
+        return "this machine has no queue"
+
+    def release(self, job_id: str) -> None:
+        del job_id  # nothing is ever held
+
+    def preempted(self, job_id: str) -> bool:
+        del job_id
+        return False
+
+    def cluster(self) -> str | None:
+        return None  # a job of another machine is not known here
+
+    def down(self, nodes: Sequence[str]) -> dict[str, str]:
+        del nodes  # they are this machine
+        return {}
+
+    def size(self, partition: str | None) -> int | None:
+        del partition  # there are no nodes to keep off
+        return None
 
 
 def _command(entry: registry.Entry) -> list[str]:

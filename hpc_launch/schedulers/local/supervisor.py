@@ -105,7 +105,7 @@ class Supervisor:
                 os._exit(127)
         with contextlib.suppress(OSError):
             # It runs: a disk that fills up at this moment must not make it look as if it did not.
-            self.write(state="RUNNING", started=time.time())
+            self.write(state="RUNNING", started=time.time(), shell=self.shell)
 
     def _become_the_shell(self, supervisor: int) -> None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -137,6 +137,23 @@ class Supervisor:
                 verdict = "CANCELLED"
         self._end_all()
         self._write_end(verdict)
+        self._call_after()
+
+    def _call_after(self) -> None:
+        """Run the run folder's own command for the end of a job, if there is one, in a process of its own."""
+        after = self.folder.parent.parent / "after.sh"
+        if not after.is_file():
+            return
+        with contextlib.suppress(OSError):
+            log = os.open(self.folder / "hook.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            if os.fork() == 0:
+                try:
+                    os.dup2(log, 1)
+                    os.dup2(log, 2)
+                    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+                    os.execvp("bash", ["bash", str(after), str(self.folder), "--outside"])  # noqa: S606 - bash is one
+                finally:
+                    os._exit(127)
 
     def _sleep(self, seconds: float) -> int | None:
         """Wait for a signal, at most so long; take in children that ended. The signal's number, if one came."""

@@ -131,3 +131,23 @@ def never(reason: str | None, job_id: str = "JOBID") -> Advice | None:
     """Advice if a job that waits for this reason can never start until a person acts; None otherwise."""
     found = advice(reason, job_id)
     return found if found is not None and found.never else None
+
+
+_A_PERSONS = frozenset(
+    {"JobHeldUser", "JobHeldAdmin", "DependencyNeverSatisfied", "job requeued in held state", "SPECIAL_EXIT"}
+)
+"""What somebody made so on purpose: it is for that person to undo."""
+
+_LAUNCH = frozenset({"launch failed requeued held", "JobHoldMaxRequeue"})
+
+
+def failed_to_start(reason: str | None) -> str | None:
+    """The class of failures (spec.failures) of a job that waits for this reason and can never start; None otherwise."""
+    found = never(reason)
+    if found is None or re.search(r"Minutes(Limit)?$", found.reason):  # a budget that the site renews
+        return None
+    code = re.split(r"[,:(]", found.reason, maxsplit=1)[0].strip()
+    names = {code.casefold(), code.replace("_", " ").casefold()}
+    if names & {name.casefold() for name in _A_PERSONS}:
+        return None
+    return "node_failure" if names & {name.casefold() for name in _LAUNCH} else "submit_rejected"

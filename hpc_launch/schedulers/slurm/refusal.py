@@ -50,6 +50,11 @@ _HINTS: tuple[tuple[str, str], ...] = (
 """What to do about the common refusals (Slurm's texts from src/common/slurm_errno.c)."""
 
 
+def no_answer(line: str) -> bool:
+    """Whether a command's last word is that of a controller that gave none: what was asked may have been done."""
+    return _NO_ANSWER.search(line) is not None
+
+
 def classify(code: int, output: str, errors: str) -> SchedulerError:
     """The error for a submission without a job id.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hpc_launch.base.errors import Unreachable
-from hpc_launch.schedulers.api import JobRecord, Submission
-from hpc_launch.schedulers.slurm import commands, sources
+from hpc_launch.schedulers.api import Change, JobRecord, Submission
+from hpc_launch.schedulers.slurm import commands, sources, tables
 from hpc_launch.schedulers.slurm.cache import shared_answer
 
 FIND_DAYS = 2
@@ -58,10 +58,56 @@ class SlurmScheduler:
         ids = list(job_ids)
         return bridge.follow(ids, fresh=fresh) if ids else {}
 
+    def warn(self, job_id: str, *, preempt: bool = False) -> None:
+        # scancel(1): with --batch the batch shell alone, without it all steps but that one.
+        how = ["--signal=TERM"] if preempt else ["--batch", "--signal=USR1"]
+        commands.ask(["scancel", *how, job_id])
+
     def cancel(self, job_id: str) -> None:
         answer = commands.run(["scancel", job_id])
         if answer.code != 0 and not _OVER.search(answer.last_line):
             raise Unreachable(f"scancel: {answer.last_line}")
+
+    def put_back(self, job_id: str, change: Change) -> int | str:
+        from hpc_launch.schedulers.slurm.requeue import put_back
+
+        return put_back(job_id, change)
+
+    def release(self, job_id: str) -> None:
+        from hpc_launch.schedulers.slurm.requeue import release
+
+        release(job_id)
+
+    def preempted(self, job_id: str) -> bool:
+        from hpc_launch.schedulers.slurm.requeue import preempted
+
+        return preempted(job_id)
+
+    def cluster(self) -> str | None:
+        try:
+            return tables.settings(commands.ask(["scontrol", "show", "config"])).get("ClusterName")
+        except Unreachable:
+            return None
+
+    def down(self, nodes: Sequence[str]) -> dict[str, str]:
+        words = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T"]
+        try:
+            lines = commands.ask(words).splitlines()
+        except Unreachable:
+            return {}
+        pairs = (line.strip().partition("|") for line in lines)
+        # `down*`: the asterisk says that the node does not answer (sinfo(1), NODE STATE CODES).
+        return {name: state for name, _, state in pairs if re.match(r"down|drain|fail|power|unk", state)}
+
+    def size(self, partition: str | None) -> int | None:
+        words = ["sinfo", "--noheader", "--format=%P|%D", *([f"--partition={partition}"] if partition else [])]
+        try:
+            lines = commands.ask(words).splitlines()
+        except Unreachable:
+            return None
+        rows = [(name, int(count)) for name, _, count in (line.partition("|") for line in lines) if count.isdecimal()]
+        # The default partition has an asterisk behind its name (sinfo(1), %P).
+        return sum(count for name, count in rows if partition or name.endswith("*")) or None
 
 
 def _rejected(record: JobRecord) -> bool:

@@ -1,0 +1,47 @@
+"""`sites detect`: which profile fits this machine, and why."""
+
+from __future__ import annotations
+
+import click
+
+from hpc_launch.cli.options import json_option
+
+
+@click.command("detect")
+@json_option
+def command(as_json: bool) -> int:
+    """Say which site this machine is of, as a job that names none would find it. Exit code 3 if that is not clear.
+
+    Tried in this order: variables that a site sets, names of this host, files, and Slurm's name of the cluster.
+
+    \b
+    hpc-launch sites detect
+    """
+    from hpc_launch.drive.detection import detect_site
+    from hpc_launch.spec.text import visible
+
+    found = detect_site()
+    chosen = found.chosen
+    if as_json:
+        import json
+
+        answer = {
+            "site": chosen.name if chosen else None,
+            "way": chosen.way if chosen else None,
+            "because": chosen.because if chosen else None,
+            "file": str(chosen.path) if chosen else None,
+            "matches": [{"site": one.name, "way": one.way, "because": one.because} for one in found.matches],
+            "cluster": found.cluster,
+            "hint": None if chosen else found.hint,
+            "unread": [{"file": str(one.path), "fault": one.fault} for one in found.unread],
+        }
+        click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+        return 0 if chosen else 3
+    for one in found.unread:
+        click.echo(visible(f"not read: {one.fault}"), err=True)
+    if chosen is None:
+        click.echo(visible(found.message), err=True)
+        click.echo(visible(f"  hint: {found.hint}"), err=True)
+        return 3
+    click.echo(visible(f"{chosen.name}  {chosen.because}"))
+    return 0

@@ -1,0 +1,39 @@
+"""`sites list`: the profiles on the search path."""
+
+from __future__ import annotations
+
+import click
+
+from hpc_launch.cli.options import json_option
+
+
+@click.command("list")
+@click.option("--all", "every", is_flag=True, help="The bases too, which are there to be extended.")
+@json_option
+def command(every: bool, as_json: bool) -> None:
+    """List the profiles: name, kind, how well known, from which layer of the search path.
+
+    \b
+    hpc-launch sites list
+    hpc-launch sites list --json
+    """
+    from hpc_launch.drive.sites import listed
+
+    found = listed(bases=every or as_json)
+    if as_json:
+        import json
+
+        click.echo(json.dumps([one.as_json() for one in found], indent=2, ensure_ascii=False))
+        return
+    from hpc_launch.view.sites import table
+
+    for line in table(found):
+        click.echo(line)
+    from hpc_launch.drive.teams import behind
+    from hpc_launch.sites.teams import teams
+    from hpc_launch.spec.text import visible
+
+    for team in teams():
+        why = behind(team)
+        if why:
+            click.echo(visible(f"{team.name}: {why}; see `hpc-launch sites diff {team.name}`"), err=True)

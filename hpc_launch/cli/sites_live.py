@@ -1,0 +1,28 @@
+"""`sites check --live`: where a profile and its cluster differ by now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+
+def check_live(profiles: Sequence[str], *, as_json: bool) -> int:
+    """A line for each difference on stdout. Exit code 3 if there is one."""
+    from hpc_launch.drive.live import drift
+    from hpc_launch.spec.text import visible
+    from hpc_launch.view.terminal import patience
+
+    with patience("asking Slurm about the cluster"):
+        found = [(name, row) for name in profiles for row in drift(name)]
+    if as_json:
+        import json
+
+        click.echo(json.dumps([{"site": name, **row.as_json()} for name, row in found], indent=2, ensure_ascii=False))
+        return 3 if found else 0
+    for name, row in found:
+        says, now = row.profile or "nothing", row.cluster or "nothing"
+        click.echo(visible(f"{name}: {row.key}: the profile says {says}, the cluster {now}: {row.effect}"))
+    if not found:
+        click.echo(f"{', '.join(profiles)}: as the cluster says", err=True)
+    return 3 if found else 0

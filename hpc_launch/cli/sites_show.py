@@ -1,0 +1,49 @@
+"""`sites show`: a profile with all it extends, each value with its origin."""
+
+from __future__ import annotations
+
+import click
+
+from hpc_launch.cli.options import complete_site, json_option
+
+
+@click.command("show")
+@click.argument("name", shell_complete=complete_site)
+@click.argument("key", required=False)
+@click.option("--yaml", "as_yaml", is_flag=True, help="One file that extends nothing, with origins in comments.")
+@json_option
+def command(name: str, key: str | None, as_yaml: bool, as_json: bool) -> None:
+    """Show a profile as it comes out of all its layers: a value a line, with the file and line that set it. A base or a
+    template can be shown too, and a file by its path.
+
+    \b
+    hpc-launch sites show lumi-g
+    hpc-launch sites show lumi-g queues.standard-g
+    hpc-launch sites show lumi-g --yaml > copy.yaml
+    """
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.cli.warn import warn
+    from hpc_launch.drive.sites import shown
+
+    if as_yaml and (key is not None or as_json):
+        raise UsageError("--yaml goes neither with a KEY nor with --json")
+    profile = shown(name)
+    warn(profile.findings)
+    if as_yaml:
+        click.echo(profile.text, nl=False)
+        return
+    lines = profile.lines
+    if key is not None:
+        lines = [line for line in lines if line.key == key or line.key.startswith(f"{key}.")]
+        if not lines:
+            import difflib
+
+            near = difflib.get_close_matches(key, {line.key for line in profile.lines}, 1)
+            raise UsageError(f"the profile does not say `{key}`", f"did you mean `{near[0]}`?" if near else None)
+    if as_json:
+        import json
+
+        click.echo(json.dumps([line.as_json() for line in lines], indent=2, ensure_ascii=False))
+        return
+    for line in lines:
+        click.echo(str(line))

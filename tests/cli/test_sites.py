@@ -1,0 +1,443 @@
+"""`hpc-launch sites`: profiles shown, compared, checked, and those of a team kept at their revision."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.base.errors import UsageError
+from hpc_launch.base.findings import Finding
+from hpc_launch.drive import site_check
+from hpc_launch.drive.site_check import check_all
+from hpc_launch.drive.teams import add
+from hpc_launch.run.rulebooks import rulebook
+
+PROFILE = """name: mine
+extends: [infiniband, nvidia]
+status: documented
+contact: us
+url: https://example.org
+source: its pages
+as_of: 2026-11-01
+grade: A
+scheduler: slurm
+node_classes: {gpu: {cpus: 64, memory: 256G, gpus: 4, gpu_vendor: nvidia}}
+queues: {gpu: {node_class: gpu, partition: gpu, default_time: 1h}}
+"""
+RULE = """- id: our-robot
+  cause: fs_stale_or_io
+  order: 20
+  match: 'tape robot (?P<node>\\S+) is busy'
+  advice: wait for the robot
+  source: our wiki
+  examples: ['ERROR: tape robot t3 is busy']
+"""
+JOB = "name: tiny\nscript: train.py\nsite: mine\n"
+WRITTEN_BY = {
+    "GIT_AUTHOR_NAME": "a",
+    "GIT_AUTHOR_EMAIL": "a@b",
+    "GIT_COMMITTER_NAME": "a",
+    "GIT_COMMITTER_EMAIL": "a@b",
+}
+
+
+class Desk:
+    """A user's folder with a job file, and a team's repository."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.repository = folder / "sites.git"
+        self.teams = folder / "config" / "hpc-launch" / "teams"
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            **WRITTEN_BY,
+        }
+        (folder / "work").mkdir()
+        (folder / "work" / "train.py").touch()
+        (folder / "work" / "job.yaml").write_text(JOB)
+        self.repository.mkdir()
+        self.git("init", "--quiet", ".")
+        self.commit("v1", mine=PROFILE)
+
+    def git(self, *words: str) -> str:
+        ran = subprocess.run(
+            ["git", *words], cwd=self.repository, env=self.environment, capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.strip()
+
+    def commit(self, tag: str, **texts: str) -> str:
+        for name, text in texts.items():
+            (self.repository / f"{name}.yaml").write_text(text)
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "-m", tag)
+        self.git("tag", tag)
+        return self.git("rev-parse", "HEAD")
+
+    def call(self, *words: str, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
+        program = str(Path(sys.executable).with_name("hpc-launch"))
+        ran = subprocess.run(
+            [program, *words],
+            cwd=self.folder / "work",
+            env={**self.environment, **more},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert ran.returncode == code, ran.stderr + ran.stdout
+        return ran
+
+    def sites(self, *words: str, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
+        return self.call("sites", *words, code=code, **more)
+
+    def add(self, *words: str, code: int = 0) -> str:
+        return self.sites("add", str(self.repository), *words, code=code).stderr
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+# --- list and show ---
+
+
+def test_the_list(desk: Desk) -> None:
+    lines = desk.sites("list").stdout.splitlines()
+    assert lines[0].split() == ["NAME", "KIND", "STATUS", "GRADE", "AS", "OF", "LAYER", "TITLE"]
+    assert any(line.split()[:2] == ["lumi-g", "system"] for line in lines)
+    assert any(line.split()[:2] == ["aws-p5", "template"] for line in lines)
+    assert not any(line.split()[1] == "base" for line in lines)
+    assert any(line.split()[:2] == ["slingshot", "base"] for line in desk.sites("list", "--all").stdout.splitlines())
+
+
+def test_the_list_for_programs_and_a_profile_that_cannot_be_read(desk: Desk) -> None:
+    own = desk.folder / "config" / "hpc-launch" / "sites"
+    own.mkdir(parents=True)
+    (own / "broken.yaml").write_text("name: [\n")
+    (own / "lumi-g.yaml").write_text(PROFILE)
+    found = {(one["name"], one["kind"]): one for one in json.loads(desk.sites("list", "--json").stdout)}
+    keys = ["name", "kind", "title", "grade", "as_of", "status", "layer"]
+    assert all(list(one) == keys for one in found.values())
+    assert found["broken", "system"]["status"] == "broken"
+    assert (found["lumi-g", "system"]["layer"], found["nvidia", "base"]["layer"]) == ("user", "shipped")
+    assert found["perlmutter", "system"]["status"] == "documented"
+
+
+def test_a_profile_is_shown_with_the_place_of_each_value(desk: Desk) -> None:
+    lines = desk.sites("show", "isambard-ai", "fabric").stdout.splitlines()
+    assert lines[0].startswith("fabric.kind = slingshot   [base slingshot] ")
+    assert "slingshot.yaml:" in lines[0]
+    assert "did you mean `fabric.kind`?" in desk.sites("show", "isambard-ai", "fabric.knd", code=2).stderr
+    first = json.loads(desk.sites("show", "nvidia", "--json").stdout)[0]
+    assert list(first) == ["kind", "key", "value", "layer", "file", "line", "note"]
+    assert "${param.partition}" in desk.sites("show", "aws-p5", "queues").stdout
+
+
+def test_what_a_profile_holds_does_not_reach_the_terminal_raw(desk: Desk) -> None:
+    evil = PROFILE + 'title: "\\e[31m"\nenv: [{set: {A: "\\e[2J"}, why: "\\e]0;x\\a"}]\npaths: {"\\e[0m": /x}\n'
+    for name in ("a", "b"):
+        (desk.folder / "work" / f"{name}.yaml").write_text(evil.replace("[31m", f"[3{len(name)}m{name}"))
+    for words in (("show", "./a.yaml"), ("diff", "./a.yaml", "./b.yaml"), ("check", "./a.yaml")):
+        ran = desk.sites(*words, code=3 if words[0] == "check" else 0)
+        assert ran.stdout
+        assert "\x1b" not in ran.stdout + ran.stderr
+
+
+def test_what_cannot_be_rendered_is_said(desk: Desk) -> None:
+    assert "no script can be made: " in desk.sites("diff", "aws-p5", "oci-h100").stdout
+    (desk.folder / "work" / "x.yaml").write_text("name: [\n")
+    assert "HL002" in desk.sites("diff", "mahti", "./x.yaml", code=3).stderr
+
+
+def test_a_profile_as_one_file_means_the_same(desk: Desk) -> None:
+    copy = desk.folder / "work" / "copy.yaml"
+    copy.write_text(desk.sites("show", "mahti", "--yaml").stdout)
+    assert "extends" not in copy.read_text()
+    assert desk.sites("diff", "mahti", "./copy.yaml").stdout.count("script of") == 1  # only lines' numbers
+    changes = json.loads(desk.sites("diff", "mahti", "./copy.yaml", "--json").stdout)[0]["changes"]
+    assert changes == []
+
+
+# --- the search path ---
+
+
+def test_the_nearest_profile_wins(desk: Desk) -> None:
+    def origin(path: str = "") -> str:
+        shown = desk.call("render", "job.yaml", HPC_LAUNCH_SITE_PATH=path).stdout
+        return next(line for line in shown.splitlines() if line.startswith("#SBATCH --partition=")).split()[1]
+
+    def put(folder: Path, partition: str) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "mine.yaml").write_text(PROFILE.replace("partition: gpu", f"partition: {partition}"))
+        return folder
+
+    desk.sites("add", str(put(desk.folder / "storage", "shared")), "--name", "a")
+    assert origin() == "--partition=shared"
+    desk.add("--revision", "v1", "--name", "z")
+    assert origin() == "--partition=gpu"
+    put(desk.folder / "path", "path")
+    path = str(desk.folder / "path")
+    assert origin(path) == "--partition=path"
+    put(desk.folder / "work" / ".hpc-launch" / "sites", "project")
+    assert origin(path) == "--partition=project"
+    put(desk.folder / "config" / "hpc-launch" / "sites", "own")
+    assert origin(path) == "--partition=own"
+    (desk.folder / "config" / "hpc-launch" / "user.yaml").write_text(
+        "profiles: {mine: {queues: {gpu: {partition: overlay}}}}\n"
+    )
+    assert origin(path) == "--partition=overlay"
+
+
+def test_a_project_keeps_profiles_at_the_top_of_its_repository(desk: Desk) -> None:
+    (desk.folder / ".git").mkdir()
+    sites = desk.folder / ".hpc-launch" / "sites"
+    sites.mkdir(parents=True)
+    (sites / "mine.yaml").write_text(PROFILE)
+    assert "--partition=gpu" in desk.call("render", "job.yaml").stdout
+    if os.getuid() == 0:  # somebody else's folder does not count
+        os.chown(sites, 65534, 65534)
+        assert "HL301" in desk.call("render", "job.yaml", code=3).stderr
+        os.chown(sites, 0, 0)
+    (desk.folder / ".git").rmdir()
+    assert "HL301" in desk.call("render", "job.yaml", code=3).stderr
+
+
+# --- a team's repository ---
+
+
+def test_a_repository_is_taken_at_a_revision_and_stays_there(desk: Desk) -> None:
+    commit = desk.git("rev-parse", "HEAD")
+    assert f"at {commit}; profiles: mine" in desk.add("--revision", "v1")
+    before = desk.call("render", "job.yaml").stdout
+    desk.commit("v2", mine=PROFILE.replace("default_time: 1h", "default_time: 60m, qos: fast"), other=PROFILE)
+    assert desk.call("render", "job.yaml").stdout == before
+    shown = desk.sites("diff", "sites", "--revision", "v2").stdout
+    assert "queues.gpu.qos\n    + fast" in shown
+    assert "+#SBATCH --qos=fast" in shown
+    assert "default_time" not in shown, "60m is 1h"
+    assert "other: is new" in shown
+    desk.sites("update", "sites", "--revision", "v2")
+    assert "--qos=fast" in desk.call("render", "job.yaml").stdout
+    both = json.loads(desk.sites("diff", "sites", "--revision", "v1", "--revision", "v2", "--json").stdout)
+    assert [(one["profile"], [change["key"] for change in one["changes"]]) for one in both] == [
+        ("mine", ["queues.gpu.qos"]),
+        ("other", []),
+    ]
+    shutil.rmtree(desk.repository)
+    assert "--qos=fast" in desk.call("render", "job.yaml").stdout
+    gone = desk.sites("update", "sites", "--revision", "v3", code=2).stderr
+    assert "cannot be cloned" in gone
+    assert "--qos=fast" in desk.call("render", "job.yaml").stdout
+    desk.sites("remove", "sites")
+    assert "HL301" in desk.call("render", "job.yaml", code=3).stderr
+    desk.sites("remove", "sites", code=2)
+
+
+def test_an_upgrade_changes_nothing_before_it_is_taken(desk: Desk) -> None:
+    """What the shipped bases said when the repository was pinned holds on; a change of them stands for an upgrade."""
+    desk.add("--revision", "v1")
+    before = desk.call("render", "job.yaml").stdout
+    assert desk.sites("diff", "sites").stderr == "no difference\n"
+    kept = next((desk.teams / "sites" / "pinned" / ".below").glob("*/bases/infiniband.yaml"))
+    kept.write_text(kept.read_text().replace("kind: infiniband}", "kind: infiniband, hca: [mlx5_0]}"))
+    older = desk.call("render", "job.yaml").stdout
+    assert "NCCL_IB_HCA=mlx5_0" in older
+    assert older != before
+    notice = "sites: infiniband, which it extends, has changed; see `hpc-launch sites diff sites`\n"
+    assert desk.sites("list").stderr == notice
+    shown = desk.sites("diff", "sites").stdout
+    assert "fabric.hca" in shown
+    assert '- ["mlx5_0"]' in shown
+    assert desk.call("render", "job.yaml").stdout == older
+    desk.sites("update", "sites")
+    assert desk.call("render", "job.yaml").stdout == before
+    assert desk.sites("list").stderr == ""
+    record = desk.teams / "sites" / "team.json"
+    record.write_text(record.read_text().replace('"version": "', '"version": "0.0.'))
+    assert "pinned with hpc-launch 0.0." in desk.sites("list").stderr
+    script = desk.teams / "sites" / "pinned" / ".scripts" / "mine" / "torchrun.sh"
+    script.write_text(script.read_text().replace("Written by hpc-launch ", "Written by hpc-launch 0.0."))
+    assert desk.sites("diff", "sites").stderr == "no difference\n"
+    script.write_text(script.read_text().replace("set -o pipefail", "set -e"))
+    assert "-set -e" in desk.sites("diff", "sites").stdout
+
+
+def test_raw_lines_count_for_the_revision_that_is_trusted(desk: Desk) -> None:
+    desk.commit("v2", mine=f"{PROFILE}prelude: [{{raw: 'echo hi'}}]\n")
+    assert "HL313" in desk.add("--revision", "v2")
+    assert "HL313" in desk.call("render", "job.yaml", code=3).stderr
+    assert "v1 is not the revision that is taken" in desk.add("--revision", "v2", "--trust", "v1", code=2)
+    assert "HL313" not in desk.add("--revision", "v2", "--trust", "v2")
+    assert "\necho hi\n" in desk.call("render", "job.yaml").stdout
+    desk.commit("v3", mine=f"{PROFILE}prelude: [{{raw: 'echo other'}}]\n")
+    assert "HL313" in desk.sites("update", "sites", "--revision", "v3").stderr
+    assert "HL313" in desk.call("render", "job.yaml", code=3).stderr
+
+
+def test_profiles_may_lie_in_the_folder_sites_with_their_bases_and_rules(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (desk.repository / "mine.yaml").unlink()
+    (desk.repository / "sites" / "bases").mkdir(parents=True)
+    (desk.repository / "sites" / "bases" / "centre.yaml").write_text("kind: base\nname: centre\nlogin_shell: true\n")
+    (desk.repository / "sites" / "rules").mkdir()
+    (desk.repository / "sites" / "rules" / "ours.yaml").write_text(RULE)
+    desk.commit("v2", **{"sites/mine": PROFILE.replace("[infiniband, nvidia]", "[centre, nvidia]")})
+    desk.add("--revision", "v2", "--name", "team")
+    assert desk.call("render", "job.yaml").stdout.startswith("#!/bin/bash -l\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", desk.environment["XDG_CONFIG_HOME"])
+    faults: list[Finding] = []
+    assert "our-robot" in rulebook(faults).rules
+    assert not faults
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("ext::sh -c touch% /tmp/x", "--revision", "v1"), "is no repository that can be taken"),
+        (("http://example.org/x.git", "--revision", "v1"), "is no repository that can be taken"),
+        (("git://example.org/x.git", "--revision", "v1"), "is no repository that can be taken"),
+        (("ssh://-oProxyCommand=touch x/y", "--revision", "v1"), "is no repository that can be taken"),
+        (("-u./x", "--revision", "v1"), "is no repository that can be taken"),
+        (("https://me:pass@example.org/x.git", "--revision", "v1"), "must not hold a login"),
+        (("REPOSITORY", "--revision", "--upload-pack=x"), "is no revision"),
+        (("REPOSITORY", "--revision", "v1..v2"), "is no revision"),
+        (("REPOSITORY", "--revision", "nowhere"), "has no revision nowhere"),
+        (("REPOSITORY", "--revision", "v1", "--name", "../x"), "is no name for a team"),
+        (("REPOSITORY", "--trust", "v1"), "cannot be trusted"),
+    ],
+)
+def test_what_cannot_be_added(words: tuple[str, ...], said: str, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", desk.environment["XDG_CONFIG_HOME"])
+    monkeypatch.chdir(desk.folder / "work")
+    options = dict(zip(words[1::2], words[2::2], strict=True))
+    source = str(desk.repository) if words[0] == "REPOSITORY" else words[0]
+    with pytest.raises(UsageError) as caught:
+        add(source, *(options.get(name) for name in ("--revision", "--trust", "--name")))
+    assert said in str(caught.value)
+    assert caught.value.hint
+    assert "pass" not in f"{caught.value} {caught.value.hint}"
+    assert not (desk.folder / "work" / "x").exists()
+    assert not desk.teams.exists()
+
+
+def test_only_plain_yaml_files_are_taken(desk: Desk) -> None:
+    secret = desk.folder / "secret.yaml"
+    secret.write_text("name: secret\n")
+    (desk.repository / "link.yaml").symlink_to(secret)
+    (desk.repository / "hook.sh").write_text("touch /tmp/x")
+    (desk.repository / ".hidden.yaml").write_text(PROFILE)
+    (desk.repository / ".below").mkdir()
+    (desk.repository / ".below" / "x.yaml").write_text(PROFILE)
+    desk.commit("v2")
+    desk.add("--revision", "v2")
+    pinned = desk.teams / "sites" / "pinned"
+    assert sorted(path.name for path in pinned.iterdir()) == [".below", ".scripts", "mine.yaml"]
+    assert not list(pinned.rglob("x.yaml"))
+
+
+def test_one_name_is_one_repository(desk: Desk) -> None:
+    desk.add("--revision", "v1")
+    other = desk.folder / "other" / "sites.git"
+    shutil.copytree(desk.repository, other)
+    assert "give another --name" in desk.sites("add", str(other), "--revision", "v1", code=2).stderr
+    assert "no revisions" in _folder_has_none(desk)
+
+
+def _folder_has_none(desk: Desk) -> str:
+    (desk.folder / "storage").mkdir()
+    desk.sites("add", str(desk.folder / "storage"), "--name", "folder")
+    return desk.sites("diff", "folder", "--revision", "v1", code=2).stderr
+
+
+# --- check ---
+
+Check = Callable[..., list[tuple[str, str]]]
+
+
+@pytest.fixture
+def check(desk: Desk) -> Check:
+    """(code, place) of what `sites check` finds in a profile."""
+
+    def run(text: str = PROFILE, *words: str, code: int = 3) -> list[tuple[str, str]]:
+        folder = desk.folder / "work" / "sites"
+        folder.mkdir(exist_ok=True)
+        (folder / "mine.yaml").write_text(text)
+        found = json.loads(desk.sites("check", "sites", "--json", *words, code=code).stdout)
+        assert all(one["hint"] for one in found)
+        return [(one["code"], f"{one['file'].removeprefix('sites/')}:{one['line']}") for one in found]
+
+    return run
+
+
+def test_a_good_profile_has_no_fault(desk: Desk, check: Check) -> None:
+    assert check(code=0) == []
+    assert desk.sites("check", "sites").stderr == "1 profile without a fault\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (("grade: A\n", ""), ("HL312", "mine.yaml:8")),
+        (("contact: us\n", ""), ("HL312", "mine.yaml:1")),
+        (("name: mine", "name: other"), ("HL321", "mine.yaml:1")),
+        (("queues:", "defaults: {account: proj1}\nqueues:"), ("HL321", "mine.yaml:11")),
+        (("queues:", "sbatch: {add: {account: proj1}}\nqueues:"), ("HL321", "mine.yaml:11")),
+        (("queues:", "env: [{set: {HF_TOKEN: abc}}]\nqueues:"), ("HL317", "mine.yaml:11")),
+        (("gpus: 4", "gpus: four"), ("HL011", "mine.yaml:10")),
+        (("[infiniband, nvidia]", "infinband"), ("HL308", "mine.yaml:2")),
+        (("contact: us", "contact: ["), ("HL002", "mine.yaml:6")),
+    ],
+)
+def test_what_is_not_fit_to_be_shared(
+    change: tuple[str, str], found: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = tmp_path / "mine.yaml"
+    path.write_text(PROFILE.replace(*change))
+    faults = site_check.check(path, update_golden=False)
+    assert all(one.hint for one in faults)
+    assert found in [(one.code, f"{path.name}:{one.place.line}") for one in faults if one.place]
+    assert check_all([str(path)], update_golden=False) == (1, faults)
+
+
+def test_what_only_deserves_a_word(check: Check) -> None:
+    more = "paths: {data: /home/me/data}\nprelude: [{raw: echo}]\n"
+    assert check(PROFILE.replace("2026-11-01", "2020-01-01") + more, code=0)[-2:] == [
+        ("HL321", "mine.yaml:12"),
+        ("HL313", "mine.yaml:13"),
+    ]
+
+
+def test_golden_scripts_are_made_held_and_made_anew(desk: Desk, check: Check) -> None:
+    needy = PROFILE + "account: {required: true, pattern: 'p\\d+'}\n"
+    assert check(needy, "--update-golden") == [("HL303", "golden/torchrun.yaml:2")]
+    golden = desk.folder / "work" / "sites" / "golden"
+    (golden / "user.yaml").write_text("sites: {mine: {account: p1}}\n")
+    assert check(needy, "--update-golden", code=0) == []
+    script = golden / "mine" / "torchrun.sh"
+    assert "#SBATCH --account=p1 " in script.read_text()
+    assert str(desk.folder) not in script.read_text()
+    assert check(needy, code=0) == []
+    assert check(needy.replace("gpus: 4", "gpus: 8")) == [("HL322", "golden/mine/torchrun.sh:3")]
+    shown = desk.sites("check", "--format", "github", "sites", code=3).stdout
+    assert shown.startswith("::error file=sites/golden/mine/torchrun.sh,line=3,col=1,title=HL322::")
+    script.unlink()
+    assert check(needy) == [("HL322", "golden/mine/torchrun.sh:None")]
+
+
+def test_a_template_is_checked_with_its_examples(check: Check) -> None:
+    template = PROFILE.replace("grade: A\n", "grade: A\nkind: template\nparameters: {cpus: {example: '64'}}\n")
+    assert check(template.replace("cpus: 64", "cpus: '${param.cpus}'"), code=0) == []
+    assert ("HL311", "mine.yaml:10") in check(template.replace("{example: '64'}", "{about: it}"))

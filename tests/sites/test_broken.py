@@ -1,0 +1,207 @@
+"""Broken profiles: each says what is wrong, where, and what to do; and none of them stops a job on another site."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.base.errors import Refused
+from hpc_launch.base.findings import Finding
+from hpc_launch.drive.prepare import make_ready
+from tests.sites.conftest import BODY, Plan, Write
+
+Refusing = Callable[..., list[Finding]]
+HEAD = "name: here\n"
+ROW = "default_time: 1h"
+
+
+def queue(more: str) -> str:
+    return HEAD + BODY.replace(ROW, f"{ROW}, {more}")
+
+
+def node(more: str) -> str:
+    return HEAD + BODY.replace("gpus: 4", f"gpus: 4, {more}")
+
+
+def top(line: str) -> str:
+    return f"{HEAD}{line}\n{BODY}"
+
+
+TOKEN = f"hf_{'a' * 30}"
+BROKEN: dict[str, tuple[dict[str, str], str, str]] = {
+    # How the file is written.
+    "no YAML": ({"here": "name: [\n"}, "HL002", "here.yaml:2:1"),
+    "empty": ({"here": ""}, "HL005", "here.yaml:1:1"),
+    "a list": ({"here": "- name: here\n"}, "HL005", "here.yaml:1:1"),
+    "a byte that is no text": ({"here": "name: here\0\n"}, "HL007", "here.yaml:1:11"),
+    "a key twice": ({"here": f"{HEAD}{HEAD}{BODY}"}, "HL003", "here.yaml:2:1"),
+    "a tab": ({"here": f"{HEAD}\ttitle: x\n"}, "HL004", "here.yaml:2:1"),
+    "an object of Python": ({"here": top("title: !!python/object:os.system {}")}, "HL006", "here.yaml:2:8"),
+    # Keys and types.
+    "unknown key": ({"here": top("quues: {}")}, "HL010", "here.yaml:2:1"),
+    "unknown key inside": ({"here": node("gpu_requst: gres")}, "HL010", "here.yaml:5:42"),
+    "text for a number": ({"here": HEAD + BODY.replace("gpus: 4", "gpus: four")}, "HL011", "here.yaml:5:39"),
+    "list for a text": ({"here": top("title: [a]")}, "HL011", "here.yaml:2:8"),
+    "two dialects for GPUs": ({"here": node("gpu_request: [gres, gpus]")}, "HL011", "here.yaml:5:55"),
+    "a day that is none": ({"here": top("as_of: yesterday")}, "HL011", "here.yaml:2:8"),
+    "nothing that must be": ({"here": f"{HEAD}scheduler: slurm\n"}, "HL012", "here.yaml:1:1"),
+    "a dialect that is none": ({"here": node("gpu_request: gpus_per_node")}, "HL013", "here.yaml:5:55"),
+    "a name with a slash": ({"here": f"name: a/b\n{BODY}"}, "HL013", "here.yaml:1:7"),
+    "negative CPUs": ({"here": HEAD + BODY.replace("cpus: 64", "cpus: -1")}, "HL013", "here.yaml:5:15"),
+    "a unit of memory": ({"here": HEAD + BODY.replace("256G", "256X")}, "HL011", "here.yaml:5:27"),
+    "a time": ({"here": HEAD + BODY.replace("1h", "soon")}, "HL011", "here.yaml:7:56"),
+    "unknown launcher": ({"here": top("launchers: {tochrun: forbidden}")}, "HL013", "here.yaml:2:13"),
+    "a variable's name": ({"here": top("env: [{set: {'A B': 1}}]")}, "HL013", "here.yaml:2:14"),
+    "a condition": ({"here": top("env: [{when: {nodes: many}}]")}, "HL011", "here.yaml:2:22"),
+    "a condition's key": ({"here": top("env: [{set: {A: 1}, when: {nodez: 1}}]")}, "HL010", "here.yaml:2:28"),
+    "a mark of a mapping": ({"here": top("sbatch+: {add: {a: 1}}")}, "HL021", "here.yaml:2:1"),
+    "a key of jobs": ({"here": top("defaults: {tmie: 1h}")}, "HL010", "here.yaml:2:12"),
+    "an option with dashes": ({"here": top("sbatch: {add: {--mem: 1}}")}, "HL013", "here.yaml:2:16"),
+    # Layers.
+    "a circle": (
+        {"here": top("extends: a"), "a": "extends: b\n", "b": "extends: a\n"},
+        "HL307",
+        "b.yaml:1:10",
+    ),
+    "a circle of one": ({"here": top("extends: [x, here]"), "x": "kind: base\n"}, "HL308", "here.yaml:2:14"),
+    "unknown base": ({"here": top("extends: nowhere")}, "HL308", "here.yaml:2:10"),
+    "a path out of the folder": ({"here": top("extends: [../a]")}, "HL309", "here.yaml:2:11"),
+    "a path from the root": ({"here": top("extends: /etc/passwd")}, "HL309", "here.yaml:2:10"),
+    "a path with dots inside": ({"here": top("extends: a/../b")}, "HL309", "here.yaml:2:10"),
+    "a number for a base": ({"here": top("extends: [3]")}, "HL309", "here.yaml:2:11"),
+    "a broken base": ({"here": top("extends: a"), "a": "name: [\n"}, "HL002", "a.yaml:2:1"),
+    "a base with a wrong key": ({"here": top("extends: a"), "a": "kind: base\nquues: {}\n"}, "HL010", "a.yaml:2:1"),
+    "a value that a layer hides": (
+        {"here": top("extends: a"), "a": "kind: base\nqueues: {gpu: {default_time: soon}}\n"},
+        "HL011",
+        "a.yaml:2:30",
+    ),
+    "a kind that is none": ({"here": top("extends: a"), "a": "kind: bse\n"}, "HL013", "a.yaml:1:7"),
+    "a base alone": ({"here": top("kind: base")}, "HL310", "--site"),
+    "a link to nowhere": ({"here": top("extends: gone")}, "HL308", "here.yaml:2:10"),
+    # Parameters.
+    "a parameter without value": ({"here": top("parameters: {x: {about: it}}")}, "HL311", "here.yaml:2:17"),
+    "a parameter that is not there": ({"here": top("title: '${param.x}'")}, "HL311", "here.yaml:2:8"),
+    "a value for no parameter": ({"here": top("values: {x: 1}")}, "HL311", "here.yaml:2:13"),
+    "a value that does not fit": (
+        {"here": top("parameters: {x: {pattern: '[a-z]+'}}\nvalues: {x: 1}")},
+        "HL311",
+        "here.yaml:3:13",
+    ),
+    # Facts and steps.
+    "facts of nothing": ({"here": top("facts: {quues: me}")}, "HL312", "here.yaml:2:9"),
+    "a raw line": ({"here": top("prelude: [{raw: echo}]")}, "HL313", "here.yaml:2:17"),
+    "a raw line of a base": (
+        {"here": top("extends: a"), "a": "kind: base\nprelude: [{raw: echo}]\n"},
+        "HL313",
+        "a.yaml:2:17",
+    ),
+    "a step that does nothing": ({"here": top("prelude: [{why: nothing}]")}, "HL314", "here.yaml:2:11"),
+    "a step of two minds": ({"here": top("prelude: [{modules: purge, source: /a}]")}, "HL314", "here.yaml:2:11"),
+    "a step where it cannot be": (
+        {"here": top("prelude: [{module_load: [a], where: container}]")},
+        "HL314",
+        "here.yaml:2:11",
+    ),
+    # Queues and requests.
+    "rows that overlap": (
+        {"here": queue("limits: [{nodes: 1-4, time: 1h}, {nodes: 4-8, time: 2h}]")},
+        "HL315",
+        "here.yaml:7:101",
+    ),
+    "a row that goes backwards": ({"here": queue("limits: [{nodes: 9-5, time: 1h}]")}, "HL315", "here.yaml:7:77"),
+    "a row of no number": ({"here": queue("limits: [{nodes: few, time: 1h}]")}, "HL013", "here.yaml:7:77"),
+    "GPUs asked for twice": ({"here": top("sbatch: {add: {gres: 'gpu:4'}}")}, "HL316", "here.yaml:2:22"),
+    "GPUs asked for twice by the queue": ({"here": queue("sbatch: {gpus: 4}")}, "HL316", "here.yaml:7:75"),
+    "a type that is not said": ({"here": node("gpu_request: gres-type")}, "HL316", "here.yaml:5:55"),
+    "no such class of nodes": (
+        {"here": HEAD + BODY.replace("node_class: gpu", "node_class: a100")},
+        "HL304",
+        "here.yaml:7:21",
+    ),
+    "no such queue": ({"here": top("default_queue: gpus")}, "HL302", "here.yaml:2:16"),
+    "ports": ({"here": top("network: {ports: [29500, 61000]}")}, "HL305", "here.yaml:2:18"),
+    "a pattern": ({"here": top("account: {pattern: 'a['}")}, "HL306", "here.yaml:2:20"),
+    # What must not be in it.
+    "a token": ({"here": top(f"title: {TOKEN}")}, "HL317", "here.yaml:2:8"),
+    "a token in a list": ({"here": top(f"unknown: [{TOKEN}]")}, "HL317", "here.yaml:2:11"),
+    "a secret's variable": ({"here": top("env: [{set: {WANDB_API_KEY: abc}}]")}, "HL317", "here.yaml:2:29"),
+    "a secret's step": ({"here": top("prelude: [{set: {A_TOKEN: abc}}]")}, "HL317", "here.yaml:2:27"),
+    # The system.
+    "retired": ({"here": top("lifecycle: {state: retired, successor: there}")}, "HL318", "here.yaml:2:12"),
+}
+
+
+def test_there_are_fifty() -> None:
+    assert len(BROKEN) >= 50
+
+
+@pytest.mark.parametrize(("texts", "code", "position"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_profile_says_what_where_and_what_to_do(  # noqa: PLR0917 - the columns of the table above
+    texts: dict[str, str], code: str, position: str, write: Write, refused: Refusing, plan: Plan, tmp_path: Path
+) -> None:
+    write(**texts, there=f"name: there\n{BODY}")
+    (tmp_path / "shared" / "gone.yaml").symlink_to(tmp_path / "nowhere.yaml")
+    found = refused(job="account: me\n" if code == "HL306" else "")
+    assert (code, position) in [(one.code, str(one.place).rsplit("/", 1)[-1]) for one in found]
+    assert plan("there").plan.site == "there"
+
+
+def test_a_team_whose_folder_is_gone_is_named(write: Write, refused: Refusing, plan: Plan, tmp_path: Path) -> None:
+    write(there=f"name: there\n{BODY}")
+    team = tmp_path / "config" / "hpc-launch" / "teams" / "ours"
+    team.mkdir(parents=True)
+    (team / "pinned").symlink_to(tmp_path / "unmounted")
+    found = refused()
+    assert [(one.code, str(one.place)) for one in found] == [("HL301", "--site")]
+    assert "the profiles of shared ours are not there now" in str(found[0].hint)
+    write(mine=f"name: mine\nextends: centre\n{BODY}")
+    assert [(one.code, str(one.place).rsplit("/", 1)[-1]) for one in refused("mine")] == [("HL308", "mine.yaml:2:10")]
+    assert plan("there").plan.site == "there"
+
+
+@pytest.fixture
+def as_nobody() -> Iterator[Path]:
+    """A folder that all may read, and rights of a user who may not read everything."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+        os.seteuid(os.getuid())
+
+
+def test_no_rights(
+    as_nobody: Path, write: Write, refused: Refusing, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, open_ = as_nobody / "closed", as_nobody / "open"
+    for folder in (closed, open_):
+        folder.mkdir()
+    for name in ("here", "there"):
+        (open_ / f"{name}.yaml").write_text(f"name: {name}\n{BODY}")
+    (open_ / "job.yaml").write_text("name: tiny\nscript: train.py\n")
+    (open_ / "train.py").touch()
+    (closed / "base.yaml").write_text("kind: base\n")
+    (open_ / "mine.yaml").write_text(f"name: mine\nextends: base\n{BODY}")
+    closed.chmod(0)
+    (open_ / "here.yaml").chmod(0)
+    monkeypatch.chdir(open_)
+    monkeypatch.setenv("HPC_LAUNCH_SITE_PATH", f"{closed}:{open_}")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(as_nobody))
+    if os.getuid() == 0:
+        os.seteuid(65534)
+
+    def codes(site: str) -> list[tuple[str, str, str]]:
+        with pytest.raises(Refused) as caught:
+            make_ready(open_ / "job.yaml", site=site)
+        return [(one.code, Path(str(one.place)).name, str(one.hint)) for one in caught.value.findings]
+
+    assert make_ready(open_ / "job.yaml", site="there").plan.site == "there"
+    assert codes("here")[0][:2] == ("HL001", "here.yaml")
+    assert codes("mine")[0][:2] == ("HL308", "mine.yaml:2:10")
+    code, place, hint = codes("base")[0]
+    assert (code, place) == ("HL301", "--site")
+    assert hint.startswith(f"you may not read {closed}; ")
