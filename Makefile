@@ -12,7 +12,7 @@ export PYTHON VENV PYTEST_ARGS SYSTEM_PACKAGES
 ASKED_FOR := pyproject.toml constraints.txt .ci/venv.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart test lint format golden docs bench clean
+.PHONY: help venv quickstart test lint format golden docs bench prove clean
 .DELETE_ON_ERROR:
 
 help: ## list what there is to make
@@ -50,14 +50,20 @@ format: $(VENV)/test.stamp ## put the code into its one format, and mend what ca
 	@$(BIN)/ruff format .
 
 golden: $(VENV)/test.stamp ## write the expected files of the tests anew; look at the difference
-	@$(BIN)/pytest -q tests/golden --update-golden
+	@$(BIN)/pytest -q tests/golden tests/sites/test_shipped_scripts.py --update-golden
 	@git --no-pager diff --stat -- tests/golden
 
 docs: $(VENV)/test.stamp ## write the generated pages and schemas of docs/ anew
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python -m docs.generate_sites
+	@$(BIN)/python -m docs.generate_launch_table
 
 bench: $(VENV)/test.stamp ## measure start-up as ratios; the result goes to benchmarks/
 	@.ci/bench.sh
+
+prove: $(VENV)/test.stamp ## plant real faults in real runs; half an hour and more, goes on where it was interrupted
+	@.ci/system-packages.sh
+	@.ci/prove.sh
 
 clean: ## remove the environment, caches and logs; runs stay
 	rm -rf $(VENV) .test-logs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist build

@@ -1,0 +1,54 @@
+"""`python -m tests.prove PART`: the proofs that take longer than the tests. Each goes on where it was interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.prove.matrix import Matrix, State
+from tests.prove.rows import ROWS
+
+
+def main() -> int:
+    """Run a part; ends with 1 if anything in it failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.prove", description=__doc__)
+    parser.add_argument("part", choices=("matrix", "drivers", "restart", "pages"))
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="these rows of the matrix, done or not")
+    parser.add_argument("--workers", type=int, default=3, help="rows or rounds side by side (default 3)")
+    parser.add_argument("--rounds", type=int, default=200, help="rounds of `drivers` (default 200)")
+    parser.add_argument("--again", action="store_true", help="forget what is known of this part")
+    args = parser.parse_args()
+    if args.part == "drivers":
+        from tests.prove import drivers
+
+        return drivers.prove(State(), args.rounds, args.workers, again=args.again)
+    if args.part == "restart":
+        from tests.prove import restart
+
+        return restart.prove(State())
+    if args.part == "pages":
+        from tests.prove import pages
+
+        return pages.write(State())
+    return matrix(args.rows, args.workers, again=args.again)
+
+
+def matrix(names: list[str], workers: int, *, again: bool) -> int:
+    """The rows that are named, or all that have not succeeded yet."""
+    state = State()
+    if unknown := set(names) - set(ROWS):
+        print(f"no such rows: {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}", file=sys.stderr)
+        return 2
+    done = {key for key, row in state.data["rows"].items() if row["ok"]}
+    keys = names or [key for key in ROWS if again or key not in done]
+    # Those that only wait for Slurm first: others compute meanwhile.
+    keys.sort(key=lambda key: -ROWS[key].seconds - (100 if ROWS[key].cluster else 0))
+    with Matrix(state) as proof:
+        outcomes = proof.run([ROWS[key] for key in keys], workers)
+    failed = [outcome.key for outcome in outcomes if not outcome.ok]
+    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} rows as expected", *failed, sep="\n  failed: ")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""Drivers that are killed and frozen at every step, many at once: each attempt is trained once, and the run ends well.
+
+A round is one run whose first attempt fails. Five drivers from outside and the job's own hook are at it, each with a
+step after which it is killed or freezes; the frozen ones wake up later. Each training writes a line into a file, so
+that what really ran is counted, whatever hpc-launch says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from hpc_launch.drive import recovery
+from hpc_launch.run import submit
+from hpc_launch.run.checkpoint import KILL_AFTER, STOP_AFTER
+from hpc_launch.run.reconcile import GIVE_UP_S
+from tests.cluster import Cluster
+from tests.cluster.faults import wait_until
+from tests.prove.matrix import State
+from tests.slurm.user import User
+
+STEPS = (*recovery.STEPS, *submit.STEPS[1:])
+FAULTS = [(kind, step) for step in STEPS for kind in (KILL_AFTER, STOP_AFTER)]
+KINDS = ("watch", "watch", "status", "list", "watch")
+TRAINS = """\
+echo "$HPC_LAUNCH_ATTEMPT $SLURM_JOB_ID" >>{marker}
+while [ ! -e {go} ]; do sleep 0.1; done
+[ "$HPC_LAUNCH_ATTEMPT" -gt 1 ] || {{ echo "OSError: [Errno 116] Stale file handle"; exit 1; }}
+"""
+PATIENCE_S = GIVE_UP_S + 120
+"""A driver that was killed on another host cannot be told from a slow one: it is given up after ten minutes."""
+OVER = ("COMPLETED", "FAILED", "STOPPED", "CANCELLED")
+
+
+def play(user: User, number: int) -> tuple[list[str], Counter[str]]:
+    """One round: what is wrong, and which faults really happened."""
+    dice = random.Random(number)
+    marker, go = user.home / "trained", user.home / "go"
+    # What the job's own hook inherits.
+    hook = user.job("export {}={}\n".format(*dice.choice(FAULTS)), "hook.sh")
+    job: dict[str, Any] = {
+        "name": f"round{number}", "launcher": "srun", "cpus_per_node": 1, "hang": False, "retry": {"backoff": "1s"},
+        "command": ["sh", "-c", TRAINS.format(marker=marker, go=go)], "environment": {"source": [str(hook)]},
+    }  # fmt: skip
+    run = user.submit(json.dumps(job))
+    wait_until(marker.exists, 90)
+    planned = [FAULTS[(number * len(KINDS) + index) % len(FAULTS)] for index in range(len(KINDS))]
+    drivers = [_driver(user, run["run"], name, *fault) for name, fault in zip(KINDS, planned, strict=True)]
+    time.sleep(1.5)  # all of them look at the run before it fails
+    user.cluster.run(["touch", str(go)], check=True)
+    happened: Counter[str] = Counter()
+    began = time.monotonic()
+    for _ in range(dice.randint(2, 4)):
+        time.sleep(1)
+        if dice.random() < 0.5:
+            user.launch("status", run["run"])
+    status, end = {}, time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        happened["frozen"] += _thaw(run["run"])
+        status = user.status(run["run"])
+        if status["state"] in OVER and not _thaw(run["run"]):
+            break
+        time.sleep(1)
+    for driver in drivers:
+        try:
+            driver.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            user.cluster.kill_tree(driver)
+            driver.communicate()
+        happened["killed"] += driver.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
+    happened["late"] += time.monotonic() - began > GIVE_UP_S
+    wait_until(lambda: not any(f" round{number}." in line for line in user.cluster.jobs() or [""]), 60)
+    return _wrong(user.status(run["run"]), marker), happened
+
+
+def _driver(user: User, run: str, name: str, kind: str, step: str) -> subprocess.Popen[str]:
+    if name == "watch":
+        return user.popen("watch", run, env={kind: step})
+    # The next command of somebody, over and over until it is killed or the run is over.
+    command = f"hpc-launch status {run}" if name == "status" else "hpc-launch list"
+    loop = (
+        f"for i in $(seq 12); do {command} >/dev/null 2>&1; code=$?; [ $code -lt 128 ] || exit $code; sleep 0.5; done"
+    )
+    return user.cluster.popen(["sh", "-c", loop], cwd=user.home, env={**user.env, kind: step})
+
+
+def _thaw(run: str) -> int:
+    """Wake what is frozen of a run, on whichever node; how many there were."""
+    woken = 0
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            frozen = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+            if not frozen:
+                continue
+            told = (entry / "cmdline").read_text() + (entry / "environ").read_text()
+            if run in told or str(_folder(run)) in told:
+                os.kill(int(entry.name), signal.SIGCONT)
+                woken += 1
+        except (OSError, UnicodeDecodeError):
+            continue
+    return woken
+
+
+def _folder(run: str) -> str:
+    return f"/runs/{run}"
+
+
+def _wrong(status: dict[str, Any], marker: Path) -> list[str]:
+    ran = Counter(line.split()[0] for line in marker.read_text().splitlines())
+    attempts = [str(one["number"]) for one in status["attempts"] if one["state"] != "VOID"]
+    wrong = [f"attempt {number} trained {count} times" for number, count in ran.items() if count > 1]
+    if sorted(ran) != sorted(attempts):
+        wrong.append(f"trained {sorted(ran)}, attempts {status['attempts']}")
+    if status["state"] != "COMPLETED" or len(ran) != 2:
+        wrong.append(f"{status['state']}: {status['reason']}; trainings {dict(ran)}")
+    return wrong
+
+
+def prove(state: State, rounds: int, workers: int, *, again: bool = False) -> int:
+    """The rounds that are not done yet; 1 if one went wrong."""
+    done = {} if again else state.data.get("drivers", {})
+    left = [number for number in range(rounds) if not done.get(str(number), {}).get("ok")]
+    with Cluster.start(nodes=2, gpus_per_node=0, accounting=False) as cluster, ThreadPoolExecutor(workers) as pool:
+
+        def one(number: int) -> bool:
+            try:
+                wrong, happened = play(User(cluster, cluster.user_folder(f"round{number}-")), number)
+            except Exception as error:  # a round that breaks is one that failed
+                wrong, happened = [f"{type(error).__name__}: {error}"], Counter()
+            state.keep("drivers", str(number), {"ok": not wrong, "wrong": wrong, **happened})
+            print(f"round {number}: {wrong or 'ok'} {dict(happened)}", flush=True)
+            return not wrong
+
+        good = sum(pool.map(one, left))
+    print(f"{good} of {len(left)} rounds as they should be")
+    return 0 if good == len(left) else 1

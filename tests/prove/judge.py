@@ -1,0 +1,97 @@
+"""From what a run left behind to the outcome of its row: the figures of the table, and each expectation that failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from tests.prove.row import Outcome, Row
+from tests.prove.scene import Line, Scene
+
+NEAR = 1e-3
+
+
+def judge(scene: Scene, status: dict[str, Any], reference: float | None) -> Outcome:
+    """Compare a run with what its row says."""
+    row, record, attempts = scene.row, scene.record(), status["attempts"]
+    outcome = Outcome(row.key, state=status["state"], attempts=len(attempts), reason=status["reason"] or "")
+    outcome.folder = str(scene.run.get("folder", ""))
+    outcome.reference = reference
+    failed = next((one for one in attempts if one.get("class") not in (None, "success")), attempts[0])
+    why = scene.why(failed["number"])
+    first = why.get("first_failure", {})
+    outcome.found = failed.get("class") or why.get("class") or ""
+    outcome.verdict = failed.get("verdict") or ""
+    outcome.cause = why.get("cause") or ""
+    outcome.node = first.get("node") or ""
+    outcome.rank = "" if first.get("rank") is None else str(first["rank"])
+    _measure(scene, outcome, record)
+    outcome.faults += _wrong(row, outcome, scene, why)
+    outcome.faults += row.after(scene)
+    outcome.ok = not outcome.faults
+    return outcome
+
+
+def _measure(scene: Scene, outcome: Outcome, record: list[Line]) -> None:
+    steps = [line for line in record if line.what == "step"]
+    planted = next((line.time for line in record if line.what == "fault"), scene.planted)
+    if planted is None and steps:
+        planted = max(line.time for line in steps if line.attempt == steps[0].attempt)
+    after = [line for line in steps if line.attempt > 1]
+    if planted is not None and after:
+        outcome.resumed_s = round(after[0].time - planted, 1)
+    if after:
+        reached = max((int(line.words[0]) for line in steps if line.attempt == 1), default=0)
+        outcome.lost_steps = reached - int(after[0].words[0]) + 1
+    last = [line for line in steps if int(line.words[0]) == total(scene)]
+    if last:
+        outcome.loss = float(last[-1].words[1])
+    outcome.doubled = _two_at_once(record)
+
+
+def total(scene: Scene) -> int:
+    """The last step of the row's training."""
+    return int(scene.row.args.get("steps", 14))
+
+
+def _two_at_once(record: list[Line]) -> bool:
+    """Whether two trainings of the run made steps between one another, or one attempt started a rank twice."""
+    order = [line.attempt for line in record if line.what == "step"]
+    starts = Counter((line.attempt, line.words[0]) for line in record if line.what == "start")
+    return order != sorted(order) or any(count > 1 for count in starts.values())
+
+
+def _wrong(row: Row, outcome: Outcome, scene: Scene, why: dict[str, Any]) -> list[str]:
+    wrong = []
+    if outcome.state != row.state:
+        wrong.append(f"state {outcome.state} for {row.state}: {outcome.reason}")
+    if outcome.found not in row.classes:
+        wrong.append(f"class {outcome.found or 'none'} for {' or '.join(row.classes)}")
+    if why and why.get("class") != outcome.found:
+        wrong.append(f"`why` says {why.get('class')}, the status {outcome.found}")
+    if outcome.verdict not in row.verdicts:
+        wrong.append(f"verdict {outcome.verdict or 'none'} for {' or '.join(row.verdicts)}")
+    wanted = (row.attempts,) if isinstance(row.attempts, int) else row.attempts
+    if outcome.attempts not in wanted:
+        wrong.append(f"{outcome.attempts} attempts for {' or '.join(map(str, wanted))}")
+    node = scene.wanted_node or (scene.node(row.node) if row.node is not None else None)
+    if node is not None and outcome.node != node:
+        wrong.append(f"node {outcome.node or 'none'} for {node}")
+    if row.rank is not None and outcome.rank != str(row.rank):
+        wrong.append(f"rank {outcome.rank or 'none'} for {row.rank}")
+    if not outcome.reason and outcome.state != "COMPLETED":
+        wrong.append("it ends in silence")
+    if outcome.doubled:
+        wrong.append("two trainings of one attempt, or two attempts at once")
+    if row.loss is not None:
+        wrong += _wrong_loss(row, outcome)
+    return wrong
+
+
+def _wrong_loss(row: Row, outcome: Outcome) -> list[str]:
+    if outcome.loss is None or outcome.reference is None:
+        return [f"no final loss (undisturbed: {outcome.reference})"]
+    far = abs(outcome.loss - outcome.reference)
+    if far > (0 if row.loss == "same" else NEAR):
+        return [f"final loss {outcome.loss!r} for {outcome.reference!r}"]
+    return []

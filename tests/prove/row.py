@@ -1,0 +1,98 @@
+"""A row of the fault matrix: what is planted, and what has to come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.prove.scene import Scene
+
+Act = Callable[["Scene"], None]
+
+
+def nothing(scene: Scene) -> None:
+    """The training itself does it, as the job's arguments say."""
+
+
+def fine(scene: Scene) -> list[str]:
+    """Nothing more is to be looked at."""
+    return []
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fault.
+
+    Attributes:
+        key: Its name, in file names and on the command line.
+        fault: What is planted, in words.
+        classes: The classes that are right for the first attempt that fails.
+        verdicts: The verdicts that are right for it.
+        attempts: How many the run has in the end.
+        state: The run's state in the end.
+        job: What differs from the usual job file.
+        args: What differs in the training's arguments.
+        before: Done before the submission.
+        act: Done once the training has reached step `at`.
+        after: Done when the run is over: says what is wrong, in words.
+        at: The step at which `act` happens; 0 is once the job is submitted.
+        node: Which node of the first attempt is to be named as the first that failed.
+        rank: Which rank is to be named.
+        loss: What the final loss is beside an undisturbed run's: the same bits, `near` (1e-3), or None for no loss.
+        cluster: What kind of cluster: `shared`, or the options of one of its own.
+        profile: Changes of the site profile's text, and the keys that are put behind it.
+        drive: How the run is followed: `watch` beside it, or `none` but the job's own hook and the last look.
+        exit_code: What `submit` ends with.
+        note: What a reader of the table should know.
+        seconds: The longest that it may take.
+        quick: Part of the sample in the usual tests.
+    """
+
+    key: str
+    fault: str
+    classes: tuple[str, ...]
+    verdicts: tuple[str, ...]
+    attempts: int | tuple[int, ...] = 2
+    state: str = "COMPLETED"
+    job: dict[str, Any] = field(default_factory=dict)
+    args: dict[str, Any] = field(default_factory=dict)
+    before: Act = nothing
+    act: Act = nothing
+    after: Callable[[Scene], list[str]] = fine
+    at: int = 4
+    node: int | None = None
+    rank: int | None = None
+    loss: str | None = "same"
+    cluster: dict[str, Any] | None = None
+    profile: tuple[tuple[str, str], ...] = ()
+    drive: str = "watch"
+    exit_code: int = 0
+    note: str = ""
+    seconds: float = 150
+    quick: bool = False
+
+
+@dataclass
+class Outcome:
+    """What came of a row, as it goes into the state file and the table."""
+
+    key: str
+    ok: bool = False
+    faults: list[str] = field(default_factory=list)
+    found: str = ""
+    cause: str = ""
+    node: str = ""
+    rank: str = ""
+    verdict: str = ""
+    attempts: int = 0
+    state: str = ""
+    reason: str = ""
+    resumed_s: float | None = None
+    loss: float | None = None
+    reference: float | None = None
+    lost_steps: int | None = None
+    doubled: bool = False
+    took_s: float = 0.0
+    folder: str = ""

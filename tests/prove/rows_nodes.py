@@ -1,0 +1,178 @@
+"""Faults of nodes, of the network between them, and of what Slurm runs on them. Each row has a cluster of its own."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from tests.prove.row import Row
+from tests.prove.scene import Scene
+
+THREE: dict[str, Any] = {"nodes": 3}
+LOST = ("node_failure",)
+ELSEWHERE = ("RETRY_ELSEWHERE",)
+LONG: dict[str, Any] = {"pause": 3}
+"""A step takes so long that the training outlives what is done to the cluster beside it."""
+
+
+def kill_first(scene: Scene) -> None:
+    _kill(scene, 0)
+
+
+def kill_other(scene: Scene) -> None:
+    _kill(scene, 1)
+
+
+def _kill(scene: Scene, index: int) -> None:
+    node = scene.node(index)
+    scene.happens(node)
+    scene.cluster.kill_node(node)
+
+
+def kill_slurmd(scene: Scene) -> None:
+    node = scene.node(1)
+    scene.happens(node)
+    scene.cluster.kill_slurmd(node)
+
+
+def cut_for_good(scene: Scene) -> None:
+    node = scene.node(1)
+    scene.happens(node)
+    scene.cluster.cut(node)
+
+
+def cut_for_20_s(scene: Scene) -> None:
+    node = scene.node(1)
+    scene.happens()
+    scene.cluster.cut(node)
+    time.sleep(20)
+    scene.cluster.mend(node)
+
+
+def drain(scene: Scene) -> None:
+    scene.happens()
+    scene.root("scontrol", "update", f"nodename={scene.node(0)}", "state=drain", "reason=a disk is to be changed")
+
+
+def keeps_off(scene: Scene) -> list[str]:
+    """The second attempt must not have been on the bad node."""
+    attempts = scene.status()["attempts"]
+    return [
+        f"attempt {one['number']} was on {scene.wanted_node}"
+        for one in attempts[1:]
+        if scene.wanted_node in one["nodes"]
+    ]
+
+
+def bad_for_two(scene: Scene) -> None:
+    """A second run starts on the same bad node before the first one fails."""
+    record = scene.user.home / "record-of-the-twin"
+    twin = scene.job(name="twin", args={"record": str(record)})
+    scene.left["twin"] = scene.user.popen("submit", scene.user.job(json.dumps(twin), "twin.yaml"), "--wait", "--json")
+
+
+def two_runs_of_a_bad_node(scene: Scene) -> list[str]:
+    """Both blamed the node, both went on elsewhere, and a third run keeps off it from the start."""
+    scene.wanted_node = "n1"
+    wrong = keeps_off(scene)
+    out, err = scene.left["twin"].communicate(timeout=60)
+    status = scene.user.status(json.loads(out)["run"])
+    nodes = [one["nodes"] for one in status["attempts"]]
+    if status["state"] != "COMPLETED" or nodes[:1] != [["n1"]] or len(nodes) != 2 or "n1" in nodes[1]:
+        wrong.append(f"the second run: {status['state']} on {nodes}: {err[-300:]}")
+    counts = {one["node"]: one["count"] for one in json.loads(scene.user.launch("nodes", "list", "--json").stdout)}
+    if counts != {"n1": 2}:
+        wrong.append(f"the ledger has {counts}")
+    third = scene.job(name="third", args={"record": str(scene.user.home / "record-of-the-third")})
+    done = scene.user.launch("submit", scene.user.job(json.dumps(third)), "--wait", "--json")
+    attempts = scene.user.status(json.loads(done.stdout)["run"])["attempts"]
+    if done.returncode != 0 or len(attempts) != 1 or "n1" in attempts[0]["nodes"]:
+        wrong.append(f"the third run did not keep off n1: {attempts}")
+    return wrong
+
+
+ROWS = (
+    Row(
+        "node-first",
+        "the first of two nodes loses its power",
+        LOST,
+        ELSEWHERE,
+        act=kill_first,
+        cluster=THREE,
+        after=keeps_off,
+    ),
+    Row(
+        "node-other",
+        "the second of two nodes loses its power",
+        LOST,
+        ELSEWHERE,
+        act=kill_other,
+        cluster=THREE,
+        after=keeps_off,
+    ),
+    Row(
+        "node-batch",
+        "the only node, which runs the batch script, loses its power",
+        LOST,
+        ELSEWHERE,
+        job={"nodes": 1, "processes_per_node": 2},
+        act=kill_first,
+        cluster={"nodes": 2},
+        after=keeps_off,
+    ),
+    Row(
+        "slurmd",
+        "slurmd of a node is killed and stays dead",
+        LOST,
+        ELSEWHERE,
+        act=kill_slurmd,
+        cluster=THREE,
+        args=LONG,
+        after=keeps_off,
+    ),
+    Row(
+        "cable-20s",
+        "the cable of a node is out for 20 s",
+        ("success",),
+        ("NONE",),
+        attempts=1,
+        act=cut_for_20_s,
+        cluster={"nodes": 2},
+        args=LONG,
+        note="no failure: the job lives through it",
+    ),
+    Row(
+        "cable",
+        "the cable of a node is cut for good",
+        LOST,
+        ELSEWHERE,
+        act=cut_for_good,
+        cluster=THREE,
+        after=keeps_off,
+    ),
+    Row(
+        "drained",
+        "an administrator drains a node of the running job",
+        ("success",),
+        ("NONE",),
+        attempts=1,
+        act=drain,
+        cluster={"nodes": 2},
+        note="no failure: Slurm lets the job end",
+    ),
+    Row(
+        "bad-node",
+        "a GPU of a node fails for two runs, one after the other",
+        ("gpu_hardware",),
+        ELSEWHERE,
+        node=0,
+        job={"nodes": 1, "processes_per_node": 2},
+        args={"fault": "ecc", "fault-node": "n1", "pause": 0.7},
+        cluster=THREE,
+        act=bad_for_two,
+        at=0,
+        after=two_runs_of_a_bad_node,
+        note="both go on elsewhere, and a third run keeps off the node from the start, by the ledger",
+    ),
+)

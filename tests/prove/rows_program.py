@@ -1,0 +1,259 @@
+"""Faults of the training: its processes, its code, its data, and what only looks like a fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.prove.row import Row
+from tests.prove.scene import Scene
+
+TORCH: dict[str, Any] = {"launcher": "torchrun"}
+ONE: dict[str, Any] = {"nodes": 1, "processes_per_node": 2}
+ONCE: dict[str, Any] = {"attempts": 1, "state": "FAILED", "loss": None}
+START: dict[str, Any] = {"fault-step": 0, "fault-rank": -1}
+HANG: dict[str, Any] = {"hang": {"after": "12s", "busy_after": "20s"}}
+
+
+def torch(**args: Any) -> dict[str, Any]:
+    """The arguments of a training that meets by gloo."""
+    return {"meet": "torch", **args}
+
+
+def says_so(scene: Scene) -> list[str]:
+    """A run that ends as failed although its exit code is 0 names the step that is missing."""
+    status = scene.status()
+    return [] if "step" in (status["reason"] or "") else [f"the reason does not name the step: {status['reason']}"]
+
+
+def no_left_over(scene: Scene) -> list[str]:
+    """No process of the training is left on any node."""
+    found = [
+        f"{node}: {line}"
+        for node in scene.cluster.nodes
+        for line in scene.cluster.node_exec(node, ["pgrep", "-a", "-f", "left-over"]).stdout.splitlines()
+        if "pgrep" not in line
+    ]
+    return [f"left over: {found}"] if found else []
+
+
+CGROUPS = {
+    "nodes": 1,
+    "cgroups": True,
+    "slurm_conf": ("PartitionName=grace Nodes=n1 MaxTime=01:00:00 PriorityTier=1 GraceTime=30",),
+}
+"""As most sites have it; and a partition whose jobs are warned before they are preempted."""
+
+CRASH = ("segfault_or_abort", "unknown")
+CODE = ("user_code_error",)
+STOP = ("STOP",)
+NOTHING_WRONG: dict[str, Any] = {"attempts": 1}
+
+ROWS = (
+    Row(
+        "sigkill",
+        "SIGKILL to rank 1",
+        CRASH,
+        ("RETRY",),
+        rank=1,
+        node=1,
+        job=TORCH,
+        args=torch(fault="kill", **{"fault-rank": 1}),
+    ),
+    Row(
+        "sigkill-srun",
+        "SIGKILL to rank 1, started by srun",
+        CRASH,
+        ("RETRY",),
+        rank=1,
+        node=1,
+        args={"fault": "kill", "fault-rank": 1},
+        quick=True,
+    ),
+    Row(
+        "segv",
+        "a segmentation fault in rank 1",
+        ("segfault_or_abort",),
+        ("RETRY",),
+        rank=1,
+        node=1,
+        job=TORCH,
+        args=torch(fault="segv", **{"fault-rank": 1}),
+    ),
+    Row(
+        "cuda-oom",
+        "CUDA out of memory in rank 1",
+        ("cuda_oom",),
+        ("RETRY_CHANGED",),
+        rank=1,
+        node=1,
+        loss="near",
+        job=TORCH,
+        args=torch(
+            fault="cuda-oom",
+            **{"fault-rank": 1, "fault-attempts": 9, "micro_batch_size": 4, "gradient_accumulation_steps": 1},
+        ),
+        note="text of PyTorch, no GPU; the micro batch is halved, the global batch stays",
+    ),
+    Row(
+        "exception-one",
+        "an exception in rank 1 while rank 0 waits in a collective",
+        CODE,
+        STOP,
+        rank=1,
+        node=1,
+        job=TORCH,
+        args=torch(fault="raise", **{"fault-rank": 1}),
+        **ONCE,
+    ),
+    Row(
+        "exception-all",
+        "an exception in all ranks",
+        CODE,
+        STOP,
+        job=TORCH,
+        args=torch(fault="raise", **{"fault-rank": -1}),
+        **ONCE,
+    ),
+    Row(
+        "import",
+        "a library that is not installed",
+        ("import_error",),
+        STOP,
+        args={"fault": "import", **START},
+        quick=True,
+        **ONCE,
+    ),
+    Row(
+        "config",
+        "a key of the configuration that there is not",
+        ("config_error",),
+        STOP,
+        args={"fault": "config", **START},
+        **ONCE,
+    ),
+    Row(
+        "config-torn",
+        "a configuration file that is not JSON",
+        ("config_error", "data_error"),
+        STOP,
+        args={"fault": "config-torn", **START},
+        note="Python's words do not tell a configuration from data",
+        **ONCE,
+    ),
+    Row(
+        "argument",
+        "an argument that the training does not know",
+        ("config_error",),
+        STOP,
+        args={"lerning-rate": 1},
+        **ONCE,
+    ),
+    Row("data", "a data file that is not there", ("data_error",), STOP, args={"fault": "data", **START}, **ONCE),
+    Row(
+        "hang-one",
+        "rank 1 hangs while rank 0 waits in a collective",
+        ("hang_no_progress",),
+        ("RETRY",),
+        rank=1,
+        node=1,
+        job={**TORCH, **HANG},
+        args=torch(fault="hang", **{"fault-rank": 1, "patience": 600}),
+    ),
+    Row(
+        "hang-all",
+        "all ranks hang",
+        ("hang_no_progress",),
+        ("RETRY",),
+        job={**TORCH, **HANG},
+        args=torch(fault="hang", **{"fault-rank": -1, "patience": 600}),
+    ),
+    Row(
+        "slow",
+        "rank 1 is slow: each step takes seven times as long",
+        ("success",),
+        ("NONE",),
+        job={**TORCH, **HANG},
+        args=torch(fault="slow", **{"fault-rank": 1}),
+        note="no failure",
+        **NOTHING_WRONG,
+    ),
+    Row(
+        "port",
+        "the port of the rendezvous is in use",
+        ("port_in_use",),
+        ("RETRY_CHANGED",),
+        job=ONE,
+        args=torch(fault="port", **{"fault-step": 0}),
+    ),
+    Row(
+        "rendezvous",
+        "rank 1 never comes to the rendezvous",
+        ("rendezvous_failure",),
+        ("RETRY",),
+        args=torch(fault="never-joins", patience=12, **{"fault-step": 0, "fault-rank": 1}),
+    ),
+    Row(
+        "swallowed",
+        "an exception, and the training's own script ends with 0",
+        CODE,
+        STOP,
+        args={"fault": "swallowed"},
+        after=says_so,
+        quick=True,
+        **ONCE,
+    ),
+    Row(
+        "early-end",
+        "the training ends with 0 before its last step, and says nothing",
+        ("unknown", "user_code_error"),
+        ("STOP", "RETRY"),
+        after=says_so,
+        args={"fault": "early-end", "fault-rank": -1, "fault-attempts": 9},
+        state="FAILED",
+        loss=None,
+        note="one more attempt, as the first got further; the second did not",
+    ),
+    Row("nan", "the loss becomes NaN", ("loss_nan",), STOP, args={"fault": "nan"}, quick=True, **ONCE),
+    Row(
+        "warnings",
+        "frightening warnings in the log of a run that ends well",
+        ("success",),
+        ("NONE",),
+        args={"fault": "warnings"},
+        quick=True,
+        **NOTHING_WRONG,
+    ),
+    Row(
+        "left-over",
+        "a rank leaves a process behind and is killed",
+        CRASH,
+        ("RETRY",),
+        job=ONE,
+        args={"fault": "leave-one-behind"},
+        cluster=CGROUPS,
+        after=no_left_over,
+        note="proctrack/cgroup, task/cgroup",
+    ),
+    Row(
+        "sigkill-cgroup",
+        "SIGKILL to rank 1 under cgroups",
+        CRASH,
+        ("RETRY",),
+        rank=1,
+        job={**ONE, **TORCH},
+        args=torch(fault="kill", **{"fault-rank": 1}),
+        cluster=CGROUPS,
+        note="proctrack/cgroup, task/cgroup",
+    ),
+    Row(
+        "host-oom",
+        "a rank takes more memory than the job has",
+        ("host_oom",),
+        ("RETRY_CHANGED",),
+        rank=1,
+        job={**ONE, "memory": "300M"},
+        args={"fault": "host-oom", "fault-rank": 1},
+        cluster=CGROUPS,
+        note="killed by the kernel; proctrack/cgroup, task/cgroup",
+    ),
+)

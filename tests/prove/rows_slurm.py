@@ -1,0 +1,244 @@
+"""What Slurm and its people do to a job: limits, preemption, cancels, holds, refusals, and daemons that are away."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tests.cluster.faults import wait_until
+from tests.prove.row import Row
+from tests.prove.rows_program import CGROUPS
+from tests.prove.scene import Scene
+
+ONCE: dict[str, Any] = {"attempts": 1, "loss": None}
+REFUSED: dict[str, Any] = {"state": "STOPPED", "exit_code": 4, **ONCE}
+LIMIT: dict[str, Any] = {"queue": "short", "time": "00:01:00"}
+UNLIMITED = (("limits: [{nodes: 1-4, time: 1:00:00}]", "limits: []"),)
+ENFORCED: dict[str, Any] = {
+    "nodes": 1,
+    "slurm_conf": ("AccountingStorageEnforce=associations", "EnforcePartLimits=ALL"),
+}
+LOW = (("partition: gpu\n", "partition: low\n"),)
+
+
+def preempt(scene: Scene) -> None:
+    """Somebody with a higher partition needs all nodes for a moment."""
+    scene.happens()
+    words = ["sbatch", "--partition=high", f"--nodes={len(scene.cluster.nodes)}", "--exclusive", "--output=/dev/null"]
+    scene.cluster.run([*words, "--wrap", "sleep 3"], user="bob", check=True)
+
+
+def scancel(scene: Scene) -> None:
+    scene.happens()
+    scene.cluster.run(["scancel", scene.run["job_id"]], check=True)
+
+
+def scancel_by_root(scene: Scene) -> None:
+    scene.happens()
+    scene.root("scancel", scene.run["job_id"])
+
+
+def requeue_by_root(scene: Scene) -> None:
+    scene.happens()
+    scene.root("scontrol", "update", f"jobid={scene.run['job_id']}", "requeue=1")
+    scene.root("scontrol", "requeue", scene.run["job_id"])
+
+
+def hold_and_release(scene: Scene) -> None:
+    """A job that is held is stuck and says so, until the person who held it lets it go."""
+    scene.left["held"] = scene.user.until(scene.run["run"], "STUCK", seconds=40)
+    time.sleep(2)
+    scene.happens()
+    scene.cluster.run(["scontrol", "release", scene.run["job_id"]], check=True)
+
+
+def was_held(scene: Scene) -> list[str]:
+    reason = (scene.left.get("held") or {}).get("reason") or ""
+    return [] if "release" in reason else [f"held, and the reason does not say how to go on: {reason}"]
+
+
+def controller_away(scene: Scene) -> None:
+    scene.happens()
+    scene.cluster.stop_controller(kill=True)
+    time.sleep(40)
+    scene.cluster.start_controller()
+
+
+def accounting_away(scene: Scene) -> None:
+    scene.cluster.stop_accounting(kill=True)
+
+
+def same_job(scene: Scene) -> list[str]:
+    """Slurm's own requeue was adopted: no second job was submitted."""
+    ids = {one["job_id"] for one in scene.status()["attempts"]}
+    return [] if ids == {scene.run["job_id"]} else [f"jobs {sorted(ids)} where one was enough"]
+
+
+def hint(scene: Scene) -> list[str]:
+    wait_until(lambda: scene.cluster.jobs() == [], 20)
+    return []
+
+
+ROWS = (
+    Row(
+        "limit",
+        "the time limit, with a checkpoint, without a warning",
+        ("time_limit",),
+        ("CONTINUE",),
+        job=LIMIT,
+        args={"pause": 8},
+        at=1,
+        seconds=240,
+    ),
+    Row(
+        "limit-warned",
+        "the time limit, with a warning that the training hears",
+        ("time_limit",),
+        ("CONTINUE",),
+        at=1,
+        seconds=240,
+        job={**LIMIT, "checkpoint": {"signal_before": "25s"}},
+        args={"pause": 8, "listen": True, "every": 100},
+        attempts=(2, 3, 4),
+        note="Slurm warns up to a minute early, so the steps of an attempt differ",
+    ),
+    Row(
+        "limit-no-checkpoint",
+        "the time limit, and nothing is ever saved",
+        ("time_limit",),
+        ("CONTINUE",),
+        job=LIMIT,
+        at=1,
+        seconds=300,
+        args={"pause": 8, "every": 0},
+        attempts=2,
+        state="FAILED",
+        loss=None,
+        note="the second attempt gets no further, and is the last",
+    ),
+    Row(
+        "preempted",
+        "a job of a higher partition takes the nodes",
+        ("preempted",),
+        ("CONTINUE",),
+        act=preempt,
+        profile=LOW,
+        cluster={"nodes": 2},
+    ),
+    Row(
+        "preempted-cgroup",
+        "a job of a higher partition takes the node, after a grace time",
+        ("preempted",),
+        ("CONTINUE",),
+        job={"nodes": 1, "processes_per_node": 2, "checkpoint": {"signal_before": "25s"}},
+        args={"pause": 1, "listen": True, "every": 100},
+        act=preempt,
+        profile=(("partition: gpu\n", "partition: grace\n"),),
+        cluster=CGROUPS,
+        note="warned by SIGTERM to the steps, it saves and ends by itself; proctrack/cgroup, task/cgroup",
+    ),
+    Row(
+        "scancel",
+        "the user cancels the job by scancel",
+        ("cancelled_by_user",),
+        ("STOP",),
+        act=scancel,
+        state="CANCELLED",
+        quick=True,
+        **ONCE,
+    ),
+    Row(
+        "scancel-root",
+        "an administrator cancels the job",
+        ("cancelled_by_user",),
+        ("STOP",),
+        act=scancel_by_root,
+        state="CANCELLED",
+        **ONCE,
+    ),
+    Row(
+        "requeue-root",
+        "an administrator requeues the job",
+        ("preempted", "unknown"),
+        ("",),
+        act=requeue_by_root,
+        cluster={"nodes": 2},
+        after=same_job,
+        seconds=200,
+        note="no verdict is needed: Slurm itself starts the job again, with the same id",
+    ),
+    Row(
+        "held",
+        "the job is held, and released later",
+        ("success",),
+        ("NONE",),
+        attempts=1,
+        job={"sbatch": {"hold": True}},
+        act=hold_and_release,
+        at=0,
+        after=was_held,
+        note="STUCK while it is held",
+    ),
+    Row(
+        "controller",
+        "slurmctld is killed and away for 40 s",
+        ("success",),
+        ("NONE",),
+        attempts=1,
+        act=controller_away,
+        args={"pause": 1.5},
+        cluster={"nodes": 2},
+        note="no failure; it ends while the controller is away",
+    ),
+    Row(
+        "controller-kill",
+        "a rank is killed while slurmctld is away for 40 s",
+        ("segfault_or_abort", "unknown"),
+        ("RETRY",),
+        act=controller_away,
+        args={"pause": 1.5, "fault": "kill", "fault-rank": 1, "fault-step": 12},
+        rank=1,
+        node=1,
+        cluster={"nodes": 2},
+    ),
+    Row(
+        "slurmdbd",
+        "slurmdbd is down while a rank is killed",
+        ("segfault_or_abort", "unknown"),
+        ("RETRY",),
+        before=accounting_away,
+        args={"fault": "kill", "fault-rank": 1},
+        rank=1,
+        node=1,
+        cluster={"nodes": 2},
+    ),
+    Row(
+        "refused-account",
+        "an account that there is not",
+        ("submit_rejected",),
+        ("STOP",),
+        job={"account": "nobody", "nodes": 1},
+        cluster=ENFORCED,
+        **REFUSED,
+    ),
+    Row(
+        "refused-time",
+        "more time than the partition gives",
+        ("submit_rejected",),
+        ("STOP",),
+        job={"time": "05:00:00", "nodes": 1},
+        profile=UNLIMITED,
+        cluster=ENFORCED,
+        **REFUSED,
+    ),
+    Row(
+        "refused-nodes",
+        "more nodes than there are",
+        ("submit_rejected",),
+        ("STOP",),
+        job={"nodes": 9},
+        profile=UNLIMITED,
+        cluster=ENFORCED,
+        **REFUSED,
+    ),
+)

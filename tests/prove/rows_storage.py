@@ -1,0 +1,175 @@
+"""Faults of storage, software and images: what the training needs and does not get, or cannot keep."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.covers import outermost
+from tests.cluster.faults import wait_until
+from tests.cluster.image import build_sif
+from tests.prove.row import Row
+from tests.prove.scene import Scene
+
+SMALL: dict[str, Any] = {"nodes": 2, "small_mb": 8}
+ONCE: dict[str, Any] = {"attempts": 1, "state": "FAILED", "loss": None}
+FULL = ("disk_full_or_quota",)
+ONE: dict[str, Any] = {"nodes": 1, "processes_per_node": 2}
+
+MODULES = """\
+# As Lmod answers for a module that an upgrade has taken away.
+module() {
+    case $1 in
+    load | add) shift ;;
+    *) return 0 ;;
+    esac
+    echo "Lmod has detected the following error: The following module(s) are unknown: \\"$1\\"" >&2
+    return 1
+}
+"""
+
+
+def on_small(scene: Scene) -> None:
+    """The checkpoints go to a storage of 8 MB."""
+    scene.left["small"] = scene.cluster.layout.small
+
+
+def small_job(scene: Scene) -> None:
+    place = scene.cluster.layout.small / "saved"
+    scene.row.args["folder"] = str(place)
+    scene.row.job["checkpoint"] = {"dir": str(place)}
+
+
+def runs_on_small(scene: Scene) -> None:
+    scene.row.job["run_dir"] = str(scene.cluster.layout.small / "runs")
+
+
+def fill_small(scene: Scene) -> None:
+    """Somebody else fills the storage on which the run folder and its logs lie."""
+    scene.happens()
+    filler = scene.cluster.layout.small / "somebody-else"
+    scene.cluster.run(["sh", "-c", f"cat /dev/zero >{filler}"], user="bob")
+
+
+def read_only(scene: Scene) -> None:
+    scene.happens()
+    end = time.monotonic() + 20
+    while True:
+        try:
+            scene.cluster.remount_small("ro")
+        except Exception:
+            # Busy while a file is open for writing.
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
+def build_image(scene: Scene) -> None:
+    """An image that is there when the job is submitted, and a job that has to wait."""
+    sif = build_sif(scene.cluster, scene.user.home / "image.sif")
+    binds = [str(path) for path in outermost(Path(need) for need in scene.cluster.settings.needs)]
+    binds += [str(scene.user.home)]
+    scene.row.job["container"] = {"image": str(sif), "binds": binds}
+
+
+def remove_image(scene: Scene) -> None:
+    scene.happens()
+    scene.cluster.run(["rm", str(scene.user.home / "image.sif")], check=True)
+    scene.cluster.run(["scontrol", "release", scene.run["job_id"]], check=True)
+
+
+def gone_module(scene: Scene) -> None:
+    init = scene.cluster.write(scene.user.home / "modules.sh", MODULES)
+    scene.row.job["environment"] = {"source": [str(init)], "modules": ["CUDA/11.3"]}
+
+
+def resumed_from_the_one_before(scene: Scene) -> list[str]:
+    """The torn checkpoint of step 6 was passed over for that of step 4."""
+    end = scene.run_folder / "attempts" / "002" / "end.json"
+    wait_until(end.exists, 20)
+    step = json.loads(end.read_text()).get("resumed_step")
+    return [] if step == 4 else [f"resumed from step {step} for 4"]
+
+
+ROWS = (
+    Row(
+        "torn",
+        "killed in the middle of a save: the newest checkpoint is torn",
+        ("segfault_or_abort", "unknown"),
+        ("RETRY",),
+        args={"fault": "torn"},
+        after=resumed_from_the_one_before,
+        quick=True,
+    ),
+    Row(
+        "full-checkpoints",
+        "the disk is full while a checkpoint is saved",
+        FULL,
+        ("STOP",),
+        before=small_job,
+        args={"fault": "full"},
+        cluster=SMALL,
+        **ONCE,
+    ),
+    Row(
+        "full-logs",
+        "the disk of the run folder and its logs is full",
+        FULL,
+        ("",),
+        before=runs_on_small,
+        act=fill_small,
+        args={"fault": "log-flood", "fault-step": 8},
+        cluster=SMALL,
+        note="no verdict can be kept there; `why` and `watch` say it",
+        **ONCE,
+    ),
+    Row(
+        "quota",
+        "a quota is used up while a checkpoint is saved",
+        FULL,
+        ("STOP",),
+        args={"fault": "quota"},
+        note="the error is made by the training",
+        **ONCE,
+    ),
+    Row(
+        "read-only",
+        "the scratch storage becomes read-only",
+        ("filesystem_error",),
+        ("RETRY",),
+        before=small_job,
+        act=read_only,
+        cluster=SMALL,
+        attempts=3,
+        state="FAILED",
+        loss=None,
+        note="tried again as it may pass; ended after two attempts that got no further",
+    ),
+    Row(
+        "image",
+        "the image is removed while the job waits",
+        ("container_error",),
+        ("STOP",),
+        before=build_image,
+        act=remove_image,
+        at=0,
+        job={**ONE, "sbatch": {"hold": True}},
+        cluster={"nodes": 1, "system": "sid"},
+        note="a real Apptainer",
+        seconds=240,
+        **ONCE,
+    ),
+    Row(
+        "module",
+        "a module of the job file is gone",
+        ("module_not_found",),
+        ("STOP",),
+        before=gone_module,
+        note="a stand-in for Lmod, with its words",
+        **ONCE,
+    ),
+)
