@@ -58,6 +58,16 @@ def test_it_submits_the_example(installed: Path, tmp_path: Path) -> None:
     assert "COMPLETED" in run(launch, "list", cwd=tmp_path).stdout
 
 
+def test_the_recipes_for_images_are_in_it(installed: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [installed / "bin" / "hpc-launch", "containers", "build", "no-such-recipe"],
+        cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "a file, or one of cpu, cuda, rocm" in done.stderr
+    assert list(installed.glob("lib/python*/site-packages/hpc_launch/_data/containers/*.Containerfile"))
+
+
 def test_a_job_without_torch_says_what_is_missing(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('never')\n")
     (tmp_path / "job.yaml").write_text("name: x\nsite: local\nscript: train.py\nprocesses_per_node: 1\n")

@@ -15,6 +15,7 @@ from hpc_launch.plan.build import build
 from hpc_launch.plan.types import LaunchPlan
 from hpc_launch.sites import machine
 from hpc_launch.sites.load import load
+from hpc_launch.sites.resolved import Logins
 
 HERE = Path(__file__).parent
 CASES = sorted(path.stem for path in (HERE / "cases").glob("*.yaml"))
@@ -28,6 +29,8 @@ def _known_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setenv("HPC_LAUNCH_HOME", "/home/alice/runs")
     monkeypatch.setattr(machine, "_gpus", lambda: 4)
     monkeypatch.setattr(machine, "_cpus", lambda: 16)
+    logins = Logins("/home/alice/.netrc", frozenset({"api.wandb.ai"}))
+    monkeypatch.setattr(machine, "logins", lambda _: logins)
 
 
 def plan_of(case: str) -> LaunchPlan:

@@ -19,6 +19,7 @@ PLUGINS = {
     "container-mount-home",
     "no-container-mount-home",
     "container-writable",
+    "no-container-remap-root",
     "container-env",
     "environment",
 }
@@ -45,13 +46,14 @@ def known_to(program: str, conf: Path) -> set[str]:
         for how in ("--help", "--usage")
     ]
     # In sbatch(1) and srun(1), and left out of their help.
-    return {name for one in told for name in _LONG.findall(one.stdout)} | {"open-mode"}
+    return {name for one in told for name in _LONG.findall(one.stdout)} | {"open-mode", "wait-all-nodes"}
 
 
 def command(script: Path, program: str) -> list[str]:
     """The words of a command of several lines, as bash splits them; expansions stay as they are written."""
     text = script.read_text().replace("\\\n", " ")
-    line = next(line for line in text.splitlines() if program in line and not line.lstrip().startswith("#"))
+    lines = [line for line in text.splitlines() if program in line and not line.lstrip().startswith("#")]
+    line = next((line for line in lines if "node.sh" in line), lines[0])  # srun may prepare the nodes before
     return shlex.split(line.replace("$'", "'"), comments=False)
 
 
@@ -66,7 +68,10 @@ def test_sbatch_knows_every_directive(script: Path, slurm_conf: Path) -> None:
     assert set(directives) <= known_to("sbatch", slurm_conf)
 
 
-@pytest.mark.parametrize("script", [path for path in EXPECTED if "local" not in path.stem], ids=lambda path: path.stem)
+BY_SRUN = [path for path in EXPECTED if re.search(r"^srun [^#]*?node\.sh", path.read_text(), re.MULTILINE)]
+
+
+@pytest.mark.parametrize("script", BY_SRUN, ids=lambda path: path.stem)
 def test_srun_knows_every_option(script: Path, slurm_conf: Path) -> None:
     words = command(script, "srun --nodes")
     options = {name for word in words[: words.index("bash")] for name in _LONG.findall(word)}
@@ -96,7 +101,31 @@ def test_deepspeed_takes_the_whole_command(script: Path) -> None:
     runner = pytest.importorskip("deepspeed.launcher.runner")
     words = command(script, "-m deepspeed.launcher.runner")
     parsed = runner.parse_args([known(word) for word in words[words.index("deepspeed.launcher.runner") + 1 :]])
+    if "--launcher=pdsh" in words:
+        assert parsed.venv_script == "$enter %n"
+        assert parsed.no_ssh_check
+        assert parsed.user_script == "$rank"
+        assert parsed.user_args == []
+        return
     assert parsed.no_ssh
     assert parsed.node_rank == 0
     assert parsed.no_python
     assert parsed.user_script.endswith("/rank.sh")
+
+
+@pytest.mark.parametrize(
+    ("script", "program"), [("mpirun_torchrun", "mpirun.openmpi"), ("mpirun_process", "mpirun.mpich")]
+)
+def test_mpirun_knows_every_option(script: str, program: str) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    words = command(Path(__file__).parent / "expected" / f"{script}.sh", "mpirun -np")
+    ours = {word.lstrip("-") for word in words[1 : words.index("bash")] if word.startswith("-")}
+    as_root = {"PATH": os.environ["PATH"], "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    told = [
+        subprocess.run([program, *how], capture_output=True, text=True, check=False, input="", env=as_root).stdout
+        for how in (["--help"], ["--help", "mapping"], ["--help", "binding"])
+    ]
+    options = {name for text in told for name in re.findall(r"(?<![\w-])--?([a-z][a-z-]*)", text)}
+    assert "np" in ours
+    assert ours <= options | {"np", "mca"}  # mpirun(1) of both, and of Open MPI

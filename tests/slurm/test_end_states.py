@@ -7,7 +7,7 @@ import time
 
 from tests.slurm.user import PROFILES, User
 
-SLEEP = "name: sleep\nlauncher: srun\ncommand: sleep 300\ntime: 10\n"
+SLEEP = "name: sleep\nretry: 1\nlauncher: srun\ncommand: sleep 300\ntime: 10\n"
 DONE = (
     "name: done\nlauncher: srun\nnodes: 2\nprocesses_per_node: 2\ncommand: sh -c 'echo rank $$RANK of $$WORLD_SIZE'\n"
 )
@@ -64,7 +64,7 @@ def test_a_held_job_is_stuck_and_says_how_to_go_on(user: User) -> None:
 
 def test_a_job_over_its_time_limit_is_warned_and_ended(user: User) -> None:
     job = user.job(
-        "name: long\nqueue: short\nlauncher: srun\ntime: 1\ncheckpoint: {signal_before: 30s}\n"
+        "name: long\nretry: 1\nqueue: short\nlauncher: srun\ntime: 1\ncheckpoint: {signal_before: 30s}\n"
         "command: [sh, -c, 'while sleep 1; do :; done']\n"
     )
     done = user.launch("submit", job, "--wait", timeout=200)

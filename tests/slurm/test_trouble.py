@@ -17,7 +17,7 @@ from tests.cluster.faults import wait_until
 from tests.cluster.plugin import _get
 from tests.slurm.user import PROFILES, User
 
-SLEEP = "name: sleep\nlauncher: srun\ncpus_per_node: 1\ncommand: sleep 300\n"
+SLEEP = "name: sleep\nretry: 1\nlauncher: srun\ncpus_per_node: 1\ncommand: sleep 300\n"
 
 
 @pytest.fixture

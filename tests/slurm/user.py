@@ -40,6 +40,11 @@ class User:
         self.cluster.write(path, text)
         return str(path)
 
+    def site(self, more: str) -> None:
+        """Give this user a profile of their own for the cluster: the shared one, with `more` keys of the top level."""
+        text = (PROFILES / "testcluster.yaml").read_text()
+        self.job(text + more, "sites/testcluster.yaml")
+
     def launch(
         self, *args: str, timeout: float = 240, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:

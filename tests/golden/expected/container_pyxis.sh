@@ -61,24 +61,41 @@ fi
 mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
 
 # The end record tells the outcome without asking Slurm. It is written whatever ends this script, SIGKILL apart.
-phase=environment ended_by='' warned=null lost_nodes=0 started=$(now)
+phase=environment ended_by='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
 record() { # FILE EXIT_CODE
-    printf '{"job_id": "%s", "restart": %d, "exit_code": %d, "signal": "%s", "phase": "%s", "started": %d, "ended": %d, "warned": %s, "lost_nodes": %d, "nodes": "%s"}\n' \
-        "$job_id" "$restart" "$2" "$ended_by" "$phase" "$started" "$(now)" "$warned" "$lost_nodes" "$nodes" >"$attempt_dir/.$1.$job_id" &&
+    local finished=null # true where the training itself says that nothing is left to do
+    [ ! -e "$attempt_dir/done" ] || finished=true
+    if [ "$warned" = null ] && [ -e "$attempt_dir/stop" ]; then # by the guard of a node, or by hand
+        warned=$(stat -c %Y "$attempt_dir/stop")
+        read -r warned_by <"$attempt_dir/stop"
+    fi
+    printf '{"job_id": "%s", "restart": %d, "exit_code": %d, "signal": "%s", "phase": "%s", "started": %d, "ended": %d, "warned": %s, "warned_by": "%s", "lost_nodes": %d, "resumed_step": %s, "saved_step": %s, "finished": %s, "nodes": "%s"}\n' \
+        "$job_id" "$restart" "$2" "$ended_by" "$phase" "$started" "$(now)" "$warned" "${warned_by//[!A-Z0-9]/}" "$lost_nodes" "$resumed" "$saved" "$finished" "$nodes" >"$attempt_dir/.$1.$job_id" &&
         mv -f "$attempt_dir/.$1.$job_id" "$attempt_dir/$1"
 }
-trap 'record end.json $?' EXIT
+call_after() { # EXIT_CODE: is another attempt to follow? Every later hpc-launch command asks the same, so this may fail
+    if [ ! -f "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi
+    trap '' USR1 TERM INT HUP # the end is on record
+    timeout -k 5 60 bash "$run_dir/after.sh" "$attempt_dir" >>"$attempt_dir/hook.log" 2>&1 </dev/null ||
+        say "the end hook cannot run here ($attempt_dir/hook.log): the next hpc-launch command looks after the run"
+}
+at_exit() { # EXIT_CODE
+    record end.json "$1" # at once: what comes after may take a while
+    call_after "$1"
+}
+trap 'at_exit $?' EXIT
 record start.json 0
 
 step=() # the processes that this shell waits for
 on_warning() { # Slurm's warning before the time limit, or a preemption
-    warned=$(now)
+    warned=$(now) warned_by=USR1
     say "warned: the end is near; asking the training to save ($HPC_LAUNCH_STOP_FILE)"
     : >"$HPC_LAUNCH_STOP_FILE"
 }
 on_end() { # SIGNAL EXIT_CODE: time limit or cancel; little time is left, so the record comes first
     ended_by=$1
     say "ended by SIG$1"
+    : >"$attempt_dir/ending"
     record end.json "$2"
     [ "$phase" = training ] || exit "$2"
     kill -s TERM "${step[@]}" 2>/dev/null
@@ -89,13 +106,25 @@ trap 'interrupted=1; on_end INT 130' INT
 trap 'interrupted=1; on_end HUP 129' HUP
 
 export HPC_LAUNCH_RUN_DIR=$run_dir HPC_LAUNCH_ATTEMPT_DIR=$attempt_dir HPC_LAUNCH_JOB_ID=$job_id
+HPC_LAUNCH_CODE=$run_dir/code # as it was at submission; started by hand, as it is now
+[ -d "$HPC_LAUNCH_CODE" ] || HPC_LAUNCH_CODE=/home/alice/project
+export HPC_LAUNCH_CODE
 export HPC_LAUNCH_STOP_FILE=$attempt_dir/stop # appears when the training shall save and end
+export HPC_LAUNCH_DONE_FILE=$attempt_dir/done # the training may make it when no step is left
+export HPC_LAUNCH_ATTEMPT=$((10#0${attempt_dir//*[!0-9]/}))
+export HPC_LAUNCH_END_TIME=${SLURM_JOB_END_TIME:-$((started + 7200))} # of the time limit, in seconds since 1970
 say "job $job_id on $nodes, attempt in $attempt_dir; the training's output is in logs/node-*.log there"
+export HPC_LAUNCH_RESUME_FROM='' HPC_LAUNCH_RESUME_NAME='' HPC_LAUNCH_RESUME_STEP=''
 
 # --- 3. The software and the environment ---
 module load Stages/2026 || die 'module load Stages/2026 failed' # booster.yaml:19
 module load CUDA/13 || die 'module load CUDA/13 failed'      # booster.yaml:19
 export PYTHONUNBUFFERED=1                                    # a line of the log appears when it is printed
+export PYTHONFAULTHANDLER=1                                  # stacks of all threads at a fatal signal
+export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                     # NCCL's last collectives, at a timeout
+export TORCH_NCCL_DUMP_ON_TIMEOUT=1                          # NCCL's last collectives, at a timeout
+export TORCH_NCCL_DEBUG_INFO_TEMP_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-rank- # NCCL's last collectives, at a timeout
+export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
 export PYTHONNOUSERSITE=1                                    # packages in the home are not the image's
 export OMP_NUM_THREADS=12                                    # cores of a node / processes on it
 export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
@@ -103,6 +132,7 @@ export NCCL_SOCKET_IFNAME=ib0                                # booster.yaml:20
 unset NCCL_DEBUG                                             # booster.yaml:20
 export NCCL_IB_HCA=mlx5_0,mlx5_1                             # container_pyxis.yaml:8
 [ -n "${HF_TOKEN+set}" ] || die 'the secret HF_TOKEN did not reach the job'
+export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
 cd /home/alice/project || die 'no folder /home/alice/project'
 
 # --- 4. Where the processes meet ---
@@ -120,15 +150,31 @@ export MASTER_PORT
 say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
 
 # --- 5. What runs on each node ---
+# Stands before the launcher on each node and starts the watcher of the node beside it: who died first, does it hang,
+# how much memory is left. Without a python3 the training runs all the same.
+watched() { # COMMAND...
+    local python agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py from=()
+    [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once a process: the first one of the node does it
+    if [ "${LOCAL_RANK:-0}" -eq 0 ] && [ -f "$agent" ] && python=$(command -v python3); then
+        # shellcheck disable=SC2153 # comes from what starts the nodes
+        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "$SLURM_NODEID" "${from[@]}" \
+            --hang-after=1800 --busy-after=7200 --sample-every=30 </dev/null >/dev/null 2>&1 &
+    fi
+    exec "$@"
+}
+{ printf '#!/bin/bash\n'; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
+
 # container_pyxis.yaml:5. The node's rank is taken on the node itself. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
     export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json
-    exec python3 -m torch.distributed.run \
+    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
+        /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
+        python3 -m torch.distributed.run \
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \
         --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        /home/alice/project/train.py \
+        "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
 
@@ -137,6 +183,8 @@ on_each_node() {
 phase=training
 cpus=${SLURM_CPUS_PER_TASK:-96}
 [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || cpus=96 # an allocation of another shape: what the job itself asks for
+words=/proc/$$/fd/2 said=0 # what srun will say in the job's output, if that is a file
+[ ! -f "$words" ] || said=$(stat -Lc %s "$words")
 # --kill-on-bad-exit and --wait: when one node fails the others end too, not at the time limit.
 srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task="$cpus" \
     --kill-on-bad-exit=1 --wait=60 --export=ALL \
@@ -146,7 +194,7 @@ srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task="$cpus" \
     --container-workdir=/home/alice/project \
     --container-mount-home \
     --container-writable \
-    --container-env=PYTHONUNBUFFERED,PYTHONNOUSERSITE,OMP_NUM_THREADS,TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE,NCCL_SOCKET_IFNAME,NCCL_IB_HCA,HF_TOKEN \
+    --container-env=PYTHONUNBUFFERED,PYTHONFAULTHANDLER,TORCH_NCCL_TRACE_BUFFER_SIZE,TORCH_NCCL_DUMP_ON_TIMEOUT,TORCH_NCCL_DEBUG_INFO_TEMP_FILE,TORCH_NCCL_DEBUG_INFO_PIPE_FILE,PYTHONNOUSERSITE,OMP_NUM_THREADS,TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE,NCCL_SOCKET_IFNAME,NCCL_IB_HCA,HF_TOKEN \
     --output="$attempt_dir/logs/node-%n.log" --open-mode=append \
     bash "$attempt_dir/node.sh" </dev/null &
 step=($!)
@@ -157,6 +205,16 @@ while :; do # a trapped signal ends `wait` early, with a code that is not srun's
     [ -n "$interrupted" ] || break
 done
 phase=ended
+if [ "$code" -ne 0 ] && [ -f "$words" ]; then
+    # srun's own code is the highest, also of the tasks that it ended itself; it says in turn how each of them ended.
+    first=$(tail -c "+$((said + 1))" "$words" | grep -m 1 -oE '^srun: error: [^ ]+: tasks? [0-9,-]+: .*')
+    case $first in
+        *': Exited with exit code '*) code=${first##* } ;;
+        *': Killed') code=137 ;;
+        *': Aborted'*) code=134 ;;
+        *': Segmentation fault'*) code=139 ;;
+    esac
+fi
 say "the step ended with exit code $code"
 [ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
 exit "$code"

@@ -1,0 +1,211 @@
+"""Strategies by each launcher, bare and inside Apptainer: they compute what one process would, and end as they should.
+
+What `tests.slurm.test_strategies`, `test_launchers` and `test_apptainer` leave open of the table in
+`docs/launch-table.md`. One job trains in several ways in turn; then it is warned, and its last rank ends with 7.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster import Cluster
+from tests.cluster.covers import outermost
+from tests.cluster.requirements import REPOSITORY
+from tests.cluster.settings import ClusterUnavailable
+from tests.cluster.ssh import connect_nodes
+from tests.slurm.user import User
+
+PROGRAM = REPOSITORY / "tests" / "slurm" / "programs" / "spread.py"
+STEPS = 4
+BATCH = 8
+
+LAUNCHERS: dict[str, dict[str, str]] = {
+    "static": {"name": "torchrun"},
+    "c10d": {"name": "torchrun", "rendezvous": "c10d"},
+    "srun": {"name": "srun"},
+    "deepspeed": {"name": "deepspeed", "multinode": "no_ssh"},
+    "pdsh": {"name": "deepspeed", "multinode": "pdsh"},
+}
+
+pytest.importorskip("deepspeed")
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[float]:
+    """The losses of one process, on the machine itself."""
+    command = [sys.executable, str(PROGRAM), "--how=alone", f"--steps={STEPS}", f"--global-batch={BATCH}"]
+    return losses(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def losses(log: str) -> list[float]:
+    return [float(loss) for loss in re.findall(r"step \d+/\d+ loss ([\d.]+)", log)]
+
+
+@pytest.fixture
+def boxed(cluster_sid: Cluster, sif: Path, user_dir: Path) -> tuple[User, dict[str, Any]]:
+    """A user, and `container:` of a job in the small image, with the tests' own Python bound in."""
+    binds = [str(path) for path in outermost(map(Path, cluster_sid.settings.needs))]
+    return User(cluster_sid, user_dir), {"image": str(sif), "binds": binds}
+
+
+def job(user: User, how: str, launcher: str, stage: int, **keys: object) -> str:
+    """A job of two nodes with one process on each; its file of ZeRO is for two micro batches of two samples."""
+    name = f"{launcher}-zero{stage}"
+    args = {"how": how, "steps": STEPS, "global-batch": BATCH, "config": "${strategy.config}"}
+    wanted: dict[str, object] = {
+        "name": name,
+        "nodes": 2,
+        "processes_per_node": 1,
+        "time": 5,
+        "launcher": LAUNCHERS[launcher],
+        "strategy": {"name": f"zero{stage}", "micro_batch": 2, "global_batch": BATCH, "gradient_clipping": 0},
+        "script": str(PROGRAM),
+        "args": {**args, **({"last-ends-with": 7} if keys.pop("fails", False) else {})},
+        "env": {"OMP_NUM_THREADS": 1, "DS_ACCELERATOR": "cpu"},
+        "retry": {"max_attempts": 1},
+    }
+    return user.job(yaml.safe_dump({**wanted, **keys}), f"{name}.yaml")
+
+
+def submitted(user: User, file: str) -> dict[str, str]:
+    done = user.launch("submit", file, "--json")
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, str] = json.loads(done.stdout)
+    return answer
+
+
+def computes_as_one_process(log: str, alone: list[float], ways: int) -> None:
+    assert losses(log) == pytest.approx(alone * ways, abs=1e-3), log
+    hosts = dict(re.findall(r"rank (\d) of 2 on host (n\d)", log))
+    assert set(hosts) == {"0", "1"}
+    assert hosts["0"] != hosts["1"]
+
+
+def begun(user: User, run: dict[str, str]) -> None:
+    """Wait until both ranks wait for a signal."""
+    folder = Path(run["folder"]) / "attempts" / "001"
+    end = time.monotonic() + 120
+    while len(list(folder.glob("waits-*"))) < 2:
+        over = (folder / "end.json").exists() or time.monotonic() > end
+        assert not over, user.launch("logs", run["run"]).stdout
+        time.sleep(0.3)
+
+
+def ends_with_seven_when_it_is_warned(user: User, run: dict[str, str], launcher: str) -> str:
+    """The log, once the warning, the exit code and the log of each rank were seen to arrive."""
+    begun(user, run)
+    user.cluster.run(["scancel", "--batch", "--signal=USR1", run["job_id"]], check=True)
+    status = user.until(run["run"], "FAILED", "COMPLETED")
+    # torchrun has one code for every failure of a process, 1 (torch/distributed/run.py).
+    assert status["attempts"][0]["exit_code"] == (1 if LAUNCHERS[launcher]["name"] == "torchrun" else 7), status
+    for rank in range(2):
+        only = user.launch("logs", run["run"], "--rank", str(rank)).stdout
+        assert re.findall(r"rank (\d) was warned", only) == [str(rank)]
+    return user.launch("logs", run["run"]).stdout
+
+
+def in_turn(user: User, alone: list[float], launcher: str, stage: int, **keys: object) -> None:
+    run = submitted(user, job(user, "ddp,fsdp,deepspeed", launcher, stage, fails=True, **keys))
+    log = ends_with_seven_when_it_is_warned(user, run, launcher)
+    assert f"stage {stage}, batch 8 = 2 x 2 x 2" in log
+    computes_as_one_process(log, alone, 3)
+
+
+def each_stage(user: User, alone: list[float], launcher: str, *stages: int, **keys: object) -> None:
+    """Stages of ZeRO side by side; the job of the last one is warned, and ends with 7."""
+    last = stages[-1]
+    runs = {
+        stage: submitted(user, job(user, "deepspeed", launcher, stage, fails=stage == last, **keys)) for stage in stages
+    }
+    for stage, run in runs.items():
+        if stage == last:
+            log = ends_with_seven_when_it_is_warned(user, run, launcher)
+        else:
+            status = user.until(run["run"], "COMPLETED", "FAILED", seconds=120)
+            log = user.launch("logs", run["run"]).stdout
+            assert status["state"] == "COMPLETED", log
+        assert f"stage {stage}, batch 8 = 2 x 2 x 2" in log
+        computes_as_one_process(log, alone, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("launcher", "stage"), [("c10d", 1), ("srun", 3)])
+def test_ddp_fsdp_and_zero_in_turn(
+    cluster: Cluster, user_dir: Path, alone: list[float], launcher: str, stage: int
+) -> None:
+    in_turn(User(cluster, user_dir), alone, launcher, stage)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("launcher", "stage"), [("static", 3), ("c10d", 2), ("srun", 1)])
+def test_ddp_fsdp_and_zero_in_an_image(
+    boxed: tuple[User, dict[str, Any]], alone: list[float], launcher: str, stage: int
+) -> None:
+    user, container = boxed
+    in_turn(user, alone, launcher, stage, container=container)
+
+
+@pytest.mark.slow
+def test_zero_by_deepspeed_in_an_image(boxed: tuple[User, dict[str, Any]], alone: list[float]) -> None:
+    user, container = boxed
+    each_stage(user, alone, "deepspeed", 1, 3, 2, container=container)
+
+
+@pytest.mark.slow
+def test_zero_by_deepspeed_over_ssh(cluster: Cluster, user_dir: Path, alone: list[float]) -> None:
+    try:
+        connect_nodes(cluster)
+    except ClusterUnavailable as missing:
+        pytest.skip(str(missing))
+    each_stage(User(cluster, user_dir), alone, "pdsh", 2, 3)
+
+
+WAITS = """\
+import os, signal, sys, time
+folder, rank, told = os.environ["HPC_LAUNCH_ATTEMPT_DIR"], os.environ["RANK"], os.environ["HPC_LAUNCH_STOP_FILE"]
+def save(*_):
+    time.sleep(2)
+    print("rank", rank, "has saved", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+open(f"{folder}/waits-{rank}", "w").close()
+for _ in range(600):
+    time.sleep(0.1)
+    if os.path.exists(told):
+        print("rank", rank, "was warned", flush=True)
+        sys.exit(7) if rank == "1" else time.sleep(60)
+"""
+
+
+def waiting(user: User, launcher: str) -> dict[str, str]:
+    """A run of a program that waits for its end, and saves when it is told by a signal."""
+    file = job(user, "", launcher, 1, script=user.job(WAITS, "waits.py"), strategy="ddp", args={})
+    run = submitted(user, file)
+    begun(user, run)
+    return run
+
+
+@pytest.mark.slow
+def test_a_warning_and_an_exit_code_pass_deepspeed_without_ssh(cluster: Cluster, user_dir: Path) -> None:
+    user = User(cluster, user_dir)
+    ends_with_seven_when_it_is_warned(user, waiting(user, "deepspeed"), "deepspeed")
+
+
+@pytest.mark.slow
+def test_a_process_of_srun_that_is_cancelled_is_left_the_time_to_save(cluster: Cluster, user_dir: Path) -> None:
+    """Slurm kills what is left of a task as soon as the process that it started is gone, however long KillWait is."""
+    user = User(cluster, user_dir)
+    run = waiting(user, "srun")
+    cluster.run(["scancel", run["job_id"]], check=True)
+    user.until(run["run"], "CANCELLED", "FAILED")
+    log = user.launch("logs", run["run"]).stdout
+    assert sorted(re.findall(r"rank (\d) has saved", log)) == ["0", "1"], log

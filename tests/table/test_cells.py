@@ -1,0 +1,238 @@
+"""Each cell of docs/launch-table.md: it is refused as the table says, or its script has what this launch needs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from docs.generate_launch_table import PAGE, page
+from hpc_launch.base.findings import errors
+from hpc_launch.images.select import wrapped
+from hpc_launch.launch.render import render
+from hpc_launch.plan.build import build
+from hpc_launch.plan.types import LaunchPlan
+from hpc_launch.sites.load import load
+from tests.cluster.requirements import REPOSITORY
+from tests.table.cells import LAUNCHERS, RUN, RUNTIMES, Cell, cells
+from tests.table.options import OPTIONS
+
+EVERY = list(cells())
+LAUNCHED = [cell for cell in EVERY if cell.refused is None]
+
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "torchrun, static": ("-m torch.distributed.run", "--node-rank=$node", "--rdzv-backend=static"),
+    "torchrun, c10d": ("-m torch.distributed.run", "--nnodes=2", "--rdzv-backend=c10d"),
+    "deepspeed, no ssh": ("-m deepspeed.launcher.runner", "--no_ssh", "--node_rank=$node"),
+    "deepspeed, pdsh": ("-m deepspeed.launcher.runner", "--launcher=pdsh"),
+    "srun": ("export RANK=$SLURM_PROCID", "--ntasks=8"),
+    "none": ("on_first_node() {", "setsid bash $attempt_dir/node.sh"),
+}
+"""Beside these no other launcher stands in a script; quotes are left out."""
+
+NODES = {"torchrun, static", "torchrun, c10d", "deepspeed, no ssh"}
+"""Launchers that srun starts once a node."""
+
+GPU: dict[str, dict[str, list[str]]] = {
+    "apptainer": {"nvidia": ["--nv"], "amd": ["--rocm"]},
+    "singularity": {"nvidia": ["--nv"], "amd": ["--rocm"]},
+    "podman-hpc": {"nvidia": ["--gpu"], "amd": ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=keep-groups"]},
+}
+"""The words by which a runtime lets GPUs in; the others have none, or leave it to the site and to `options`."""
+
+GPU_WORDS = {word for by_vendor in GPU.values() for words in by_vendor.values() for word in words}
+
+
+@pytest.fixture(autouse=True)
+def _known_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    monkeypatch.setenv("HPC_LAUNCH_SITE_PATH", str(Path(__file__).parent / "sites"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp()))
+    monkeypatch.setenv("HPC_LAUNCH_HOME", "/home/alice/runs")
+
+
+@cache
+def planned(cell: Cell, folder: Path) -> tuple[LaunchPlan | None, list[str]]:
+    """The plan, and the codes of the faults."""
+    file = folder / "cell.yaml"
+    file.write_text(json.dumps(cell.job))
+    plan, findings = build(load(file, job_folder="/home/alice/project").resolved)
+    return plan, [finding.code for finding in errors(findings)]
+
+
+@cache
+def script(cell: Cell, folder: Path) -> str:
+    plan, codes = planned(cell, folder)
+    assert plan is not None
+    assert codes == []
+    return render(plan)
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all cells, so that what was rendered once is there for the next test."""
+    path = tmp_path_factory.getbasetemp() / "cells"
+    path.mkdir(exist_ok=True)
+    return path
+
+
+@pytest.mark.parametrize("cell", EVERY, ids=str)
+def test_a_cell_is_what_the_table_says(cell: Cell, folder: Path) -> None:
+    if cell.refused is not None:
+        assert planned(cell, folder)[1] == [cell.refused[0]]
+        assert cell.run is None
+        return
+    text = script(cell, folder)
+    bare = text.replace('"', "")
+    for words in COMMANDS[cell.launcher]:
+        assert words in bare
+    for launcher, others in COMMANDS.items():
+        assert launcher == cell.launcher or not all(words in bare for words in others)
+    gpus = 0 if cell.vendor == "none" else 4
+    assert re.findall(r"^#SBATCH --gpus-per-node=(\S+)", text, re.MULTILINE) == ([str(gpus)] if gpus else [])
+    _has_its_strategy(cell, text)
+    if cell.launcher in NODES:
+        assert "--ntasks-per-node=1" in bare
+    if cell.runtime != "none":
+        _is_inside(cell, text, folder)
+
+
+def _has_its_strategy(cell: Cell, text: str) -> None:
+    named = re.findall(r"^export HPC_LAUNCH_STRATEGY=(\S+)", text, re.MULTILINE)
+    assert named == ([cell.strategy] if cell.strategy != "none" else [])
+    stages = re.findall(r'^    "stage": (\d),?$', text, re.MULTILINE)
+    assert stages == ([cell.strategy[4:]] if cell.strategy.startswith("zero") else [])
+    handed = re.findall(r'--deepspeed_config "\$HPC_LAUNCH_STRATEGY_CONFIG"', text)
+    assert len(handed) == len(stages)
+    assert ('cat >"$HPC_LAUNCH_STRATEGY_CONFIG" <<' in text) == bool(stages)
+    assert ("export ACCELERATE_USE_FSDP=true" in text) == (cell.strategy == "fsdp")
+    assert ("--tensor-model-parallel-size 2" in text) == (cell.strategy == "megatron")
+    # Megatron wants it of CUDA alone.
+    wanted = cell.strategy == "megatron" and cell.vendor == "nvidia"
+    assert ("export CUDA_DEVICE_MAX_CONNECTIONS=1" in text) == wanted
+
+
+def _is_inside(cell: Cell, text: str, folder: Path) -> None:
+    words = _words_of_the_runtime(cell, text, folder)
+    options = {word[2:].partition("=")[0] for word in words if word.startswith("--") and word != "--"}
+    assert options <= OPTIONS[cell.runtime]
+    assert [word for word in words if word in GPU_WORDS] == GPU.get(cell.runtime, {}).get(cell.vendor, [])
+    # What the job and its strategy set has to beat what the image sets.
+    names = ["HCA", *(["HPC_LAUNCH_STRATEGY"] if cell.strategy != "none" else [])]
+    names += ["ACCELERATE_USE_FSDP"] if cell.strategy == "fsdp" else []
+    for name in names:
+        assert re.search(rf"^export {name}=", text, re.MULTILINE)
+        if cell.runtime in ("apptainer", "singularity"):
+            assert f'export {cell.runtime.upper()}ENV_{name}="${name}"' in text
+        elif cell.runtime == "pyxis":
+            (handed,) = (word for word in words if word.startswith("--container-env="))
+            assert name in handed.partition("=")[2].split(",")
+        elif cell.runtime == "podman-hpc":
+            given = [after for word, after in pairwise(words) if word == "--env"]
+            assert name in given or (name.startswith("HPC_LAUNCH_") and "HPC_LAUNCH_*" in given)
+    if cell.runtime != "edf":  # its file says what is mounted
+        # The file of the strategy lies in the run folder.
+        assert any("$HPC_LAUNCH_RUN_DIR" in word for word in words)
+
+
+def _words_of_the_runtime(cell: Cell, text: str, folder: Path) -> list[str]:
+    """The runtime's words as bash splits them; they have to stand before the launcher, or among the options of srun."""
+    plan, _ = planned(cell, folder)
+    assert plan is not None
+    form = wrapped(plan.container)
+    joined = text.replace("\\\n", " ")
+    if form.step:
+        line = next(line for line in joined.splitlines() if line.startswith("srun --nodes"))
+        words = shlex.split(line)
+        return [word for word in words if re.match(r"--(no-)?container-|--environment", word)]
+    program = "".join(map(str, form.before[0][0]))
+    after = {"srun": "python3", "deepspeed, no ssh": "deepspeed.launcher.runner"}.get(
+        cell.launcher, "torch.distributed.run"
+    )
+    line = next(
+        line for line in joined.splitlines() if re.search(rf"(^|\s){program} ", line) and not line.startswith("#")
+    )
+    words = shlex.split(line)
+    assert words.index(program) < words.index(after)
+    return words[words.index(program) : words.index("/bin/sh")]
+
+
+def test_bash_reads_every_script(folder: Path) -> None:
+    texts = sorted({script(cell, folder) for cell in LAUNCHED})
+    assert len(texts) == len(LAUNCHED)  # no two cells are the same
+    for number, text in enumerate(texts):
+        (folder / f"{number}.sh").write_text(text)
+    each = 'for ((n = 0; n < $1; n++)); do bash -n "$2/$n.sh" || echo "$n"; done'
+    done = subprocess.run(
+        ["bash", "-c", each, "bash", str(len(texts)), str(folder)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout + done.stderr == ""
+
+
+def test_shellcheck_finds_nothing_with_any_runtime_under_any_launcher(folder: Path) -> None:
+    """A script for each pair; strategies and vendors take turns, as their lines do not depend on the pair."""
+    files = []
+    for launcher in LAUNCHERS:
+        for number, runtime in enumerate(RUNTIMES):
+            mine = [cell for cell in LAUNCHED if (cell.launcher, cell.runtime) == (launcher, runtime)]
+            for cell in mine[number * 5 % 21 : number * 5 % 21 + 1]:
+                files.append(folder / f"{cell}.sh")
+                files[-1].write_text(script(cell, folder))
+    assert len(files) == 4 * len(RUNTIMES) + 2
+    checked = subprocess.run(
+        [str(Path(sys.executable).with_name("shellcheck")), *files], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_every_test_that_the_table_names_is_there() -> None:
+    named = sorted({test for tests in RUN.values() for test in tests.values()})
+    assert named
+    missing = [test for test in named if test not in _tests_of(test.partition("::")[0])]
+    assert not missing
+
+
+@cache
+def _tests_of(path: str) -> frozenset[str]:
+    """The tests of a file by the names that pytest gives them, without importing what the file imports."""
+    tree = ast.parse((REPOSITORY / path).read_text())
+    constants = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    found = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            found.add(f"{path}::{node.name}")
+            found |= {f"{path}::{node.name}[{one}]" for one in _parameters(node, constants)}
+    return frozenset(found)
+
+
+def _parameters(function: ast.FunctionDef, constants: dict[str, ast.expr]) -> list[str]:
+    for decorator in function.decorator_list:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.parametrize":
+            given: ast.expr = decorator.args[1]
+            given = constants.get(given.id, given) if isinstance(given, ast.Name) else given
+            if isinstance(given, ast.Dict):
+                return [str(ast.literal_eval(key)) for key in given.keys if key is not None]
+            try:
+                values: list[Any] = ast.literal_eval(given)
+            except ValueError:  # made by code: the table may name such a test as a whole
+                return []
+            return ["-".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in values]
+    return []
+
+
+def test_the_page_is_in_step() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run `make docs`"
