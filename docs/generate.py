@@ -16,6 +16,7 @@ from msgspec.structs import fields
 from hpc_launch.base import errors
 from hpc_launch.cli import boundary
 from hpc_launch.cli.main import VERBS, group
+from hpc_launch.recover import rulebook
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.json_schema import json_schema
@@ -48,7 +49,9 @@ def _table(path: str, kind: type[Struct]) -> list[str]:
         value = field.default if field.default_factory is NODEFAULT else field.default_factory()
         inner = next(_structs(hint), None)
         takes = f"[{_type(hint)}](#{_anchor(_join(path, key, inner[1]))})" if inner else _type(hint)
-        about = _cell(_description(hint) + _examples(key, hint))
+        adds = any(meta.extra and meta.extra.get("merge") == "behind" for meta in _metas(hint))
+        note = " A layer adds to the list of the layers below it." if adds else ""
+        about = _cell(_description(hint) + note + _examples(key, hint))
         rows.append(f"| `{key}` | {_cell(takes)} | {_default(value)} | {about} |")
     return ["| key | what it takes | default | what for |", "|---|---|---|---|", *rows, ""]
 
@@ -257,11 +260,14 @@ For completion and checks in an editor with a YAML language server, put this at 
 A value may be set in several places; the later one wins, mappings are merged key by key, lists are replaced, and null
 takes a value away:
 
-1. `defaults:` of the site profile
+1. the site's stack of modules, `defaults:` of the site profile, then those of the node class and of the queue
 2. `defaults:` in `~/.config/hpc-launch/user.yaml`
 3. `sites: {{NAME: …}}` there, for one site
 4. the job file
 5. `--set KEY=VALUE` on the command line, with dots: `--set args.lr=0.001`
+
+A mark at a key changes a list in place of replacing it: `modules+` puts items behind those of the layers below,
+`+modules` before them, `modules-` takes items away (or keys of a mapping), `env=` replaces a whole mapping.
 
 `hpc-launch explain JOB.yaml` shows for each value which layer, file and line set it.
 
@@ -272,6 +278,7 @@ takes a value away:
 | `${{run.dir}}`, `${{attempt.dir}}` | the folder of the run, of the attempt | in the job |
 | `${{stop.file}}` | the file that appears when the training shall save and end | in the job |
 | `${{job.id}}` | the scheduler's id of the job | in the job |
+| `${{shell.NAME}}` | a variable of the job's own shell | in the job |
 | `${{paths.NAME}}` | a folder that the site profile names | at submission |
 | `${{env.NAME}}` | a variable of the submitting shell | at submission |
 | `${{home}}`, `${{user}}`, `${{account}}`, `${{job.name}}` | what their names say | at submission |
@@ -292,10 +299,16 @@ A site profile holds what differs from cluster to cluster, as data: hardware, qu
 GPU requests, paths, defaults. A profile is a YAML file NAME.yaml in one of these folders; the first that has the name
 wins:
 
-1. the folders of `$HPC_LAUNCH_SITE_PATH`, separated by colons
-2. `~/.config/hpc-launch/sites/` (`$XDG_CONFIG_HOME`)
-3. `/etc/hpc-launch/sites/`
-4. the shipped ones; this version ships `local` alone
+1. `~/.config/hpc-launch/sites/` (`$XDG_CONFIG_HOME`)
+2. `.hpc-launch/sites/` of the job file's project
+3. the folders of `$HPC_LAUNCH_SITE_PATH`, separated by colons
+4. what `sites add` added: see [sharing profiles](sharing-profiles.md)
+5. `/etc/hpc-launch/sites/`
+6. the shipped ones: `local`, and [real systems](sites/README.md), each made from published pages
+
+A profile may build on others, by `extends`. How to write one, its layers, conditions and steps are on the page
+[writing a profile](writing-a-profile.md); [what differs between sites](site-differences.md) names the key for each
+difference that was seen.
 
 `--site` also takes a path to a file. `node_classes` describes the hardware; a queue names the class of the nodes behind
 it:
@@ -323,8 +336,9 @@ defaults:
   env: {{NCCL_SOCKET_IFNAME: ib0}}
 ```
 
-Facts of the cluster that a new profile needs come from Slurm itself: `sinfo -o '%P %D %c %m %G %l'` prints partitions,
-nodes, CPUs, memory, GPUs and time limits; `scontrol show partition` the rest.
+Of a cluster at hand `hpc-launch sites learn` drafts one ([learning a site](learning-a-site.md)). By hand its facts come
+from Slurm: `sinfo -o '%P %D %c %m %G %l'` prints partitions, nodes, CPUs, memory, GPUs and time limits; `scontrol show
+partition` the rest.
 
 For completion and checks in an editor with a YAML language server, put this at the top of a profile:
 
@@ -336,12 +350,93 @@ For completion and checks in an editor with a YAML language server, put this at 
 """
 
 
+FAILURES_INTRO = """
+`hpc-launch why RUN` says what ended a run, and `hpc-launch why --log FILE…` what ended anybody's job, by its log files
+(`-` is stdin). The answer is the class of the **root cause**, not of the loudest line: when one rank runs out of memory
+and the others report NCCL, it is `cuda_oom`.
+
+```text
+$ hpc-launch why --log slurm-4711.out
+cuda_oom, confidence high
+  first      rank 3 on gpu07
+  slurm-4711.out:812
+    > [rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB.
+  also       nccl_timeout: 7 times, first slurm-4711.out:951: [Rank 1] Watchdog caught collective operation timeout
+  verdict    RETRY_CHANGED
+  next       lower the micro batch (accumulate more instead), or shard more …
+```
+
+It ends with 0 for a success, and with 1 where it found a failure or no explanation. With `--json` it prints
+`{"class", "cause", "verdict", "confidence", "first_failure": {"node", "rank", "time"}, "evidence": [{"file", "line",
+"text"}], "also", "advice"}`; `cause` is one of the finer names in the tables below.
+
+## How it is found
+
+1. Everything there is becomes evidence: the scheduler's state, reason and exit codes, also those of the steps (where an
+   out-of-memory kill hides), the job's own end record, torchelastic's error files and lists, the notes of the watcher
+   in the job, and the logs, line by line with rank, node and time.
+2. Rules know lines. Each has an `order`: 10 for what nothing else brings about (a lost node), 20 for a clear cause, 30
+   for a likely one, 40 for the program's own exception, 50 for what follows from the end of another process (a closed
+   connection, a collective that timed out), 60 for a bare sign that something ended (an exit code).
+3. A line does not count if it calls itself a warning, if the training made three steps after it, or if its writer was
+   ended by the launcher because another had failed.
+4. Of what is left, the lowest tens win, and among those the first in time.
+
+Logs are read in one pass with bounded memory, in any encoding, with bars and colours. 100 MB of training output take
+about 10 s, 100 MB of nothing but different errors about a minute. Of a log over 320 MB the first 64 and the last 256 MB
+are read.
+
+## Rules of your own
+
+Files `*.yaml` in `~/.config/hpc-launch/rules/` (yours), `/etc/hpc-launch/rules/` (the machine's) and the folder
+`rules/` of each folder on `$HPC_LAUNCH_SITE_PATH` and of each team that `sites add` added hold more rules; one with the
+id of another replaces it:
+
+```yaml
+- id: our-tape-robot
+  cause: fs_stale_or_io              # one of the finer names below
+  class: filesystem_error            # where it differs from that of the cause
+  order: 20
+  match: 'tape robot (?P<node>\\S+) is busy'    # Python's re. Groups: node (at fault), at (only named), rank, peer
+  verdict: RETRY                     # where it differs from that of the class
+  advice: wait for the robot
+  source: our wiki
+  examples: ['ERROR: tape robot t3 is busy']
+```
+
+A match has to contain some fixed word, by which lines are sorted out fast. A rule that cannot be used is said
+([HL690](findings.md#hl690)), and the others count.
+
+## The classes
+"""
+
+
+def failures() -> str:
+    """A section for each class of failures: what it means, how it is known, what happens, what a person does."""
+    book = rulebook.shipped()
+    lines = ["# What ended a run", "", MADE.format(source="hpc_launch/recover/rules"), "", FAILURES_INTRO.strip(), ""]
+    lines += ["| class | what it is | by default |", "|---|---|---|"]
+    lines += [f"| [`{name}`](#{name}) | {facts.title} | `{facts.verdict}` |" for name, facts in book.classes.items()]
+    for name, facts in book.classes.items():
+        lines += ["", f"### `{name}`", "", f"**{facts.title}.** {facts.means}", ""]
+        rules = [rule for rule in book.rules.values() if book.class_of(rule) == name and rule.role != "context"]
+        rules.sort(key=lambda rule: rule.order)
+        if rules:
+            lines += ["Known by lines such as:", "", "```text", *(rule.examples[0] for rule in rules[:10]), "```", ""]
+        lines += [f"- hpc-launch {facts.does} (`{facts.verdict}`).", f"- You: {facts.you}"]
+        causes = [(key, cause.means) for key, cause in book.causes.items() if cause.failure_class == name]
+        if causes:
+            lines += ["", "| cause | |", "|---|---|", *(f"| `{key}` | {_cell(means)} |" for key, means in causes)]
+    return "\n".join(lines) + "\n"
+
+
 def pages() -> dict[Path, str]:
     """Every generated file with its text."""
     return {
         HERE / "job-file.md": reference("The job file", JOB_INTRO, JobSpec, "hpc_launch/spec/job.py"),
         HERE / "site-profile.md": reference("The site profile", SITE_INTRO, SiteProfile, "hpc_launch/sites/profile.py"),
         HERE / "verbs.md": verbs(),
+        HERE / "failures.md": failures(),
         HERE / "schema" / "job.schema.json": json.dumps(json_schema(JobSpec), indent=2) + "\n",
         HERE / "schema" / "site.schema.json": json.dumps(json_schema(SiteProfile), indent=2) + "\n",
     }

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.findings import Finding, in_order
 
 
 class UserError(Exception):
@@ -34,12 +34,12 @@ class UsageError(UserError):
 
 
 class Refused(UserError):
-    """Job, site or plan has faults: all of them are in `findings`, and nothing was submitted."""
+    """Job, site or plan has faults: `findings` has all of them, as they stand in the files. Nothing was submitted."""
 
     exit_code = 3
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        self.findings = tuple(findings)
+        self.findings = tuple(in_order(findings))
         super().__init__("\n".join(str(finding) for finding in self.findings))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ def write_atomic(path: Path, text: str, *, mode: int = 0o666) -> None:
     `mode` is cut by the umask as for any new file. Raises OSError (a full disk, a missing folder) with the old
     content of `path` untouched.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
@@ -34,7 +33,7 @@ def create_once(path: Path, text: str) -> bool:
     A hard link to a complete file, not O_EXCL, so that a reader never finds it empty; link(2) is atomic on NFS too
     (open(2), section O_EXCL). Where links are not supported, O_EXCL has to do.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     write_atomic(temporary, text)
     try:
         os.link(temporary, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
@@ -39,6 +40,17 @@ class Finding(Struct, frozen=True):
         """The object of `validate --format json`: flat, with null for what is not known."""
         place = asdict(self.place) if self.place else {"file": None, "line": None, "column": None}
         return {"code": self.code, "severity": self.severity, "message": self.message, **place, "hint": self.hint}
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings as they stand in their files, and the files in the order in which they are first named."""
+    files: dict[str, int] = {}
+
+    def key(finding: Finding) -> tuple[int, int, int]:
+        place = finding.place or Place("")
+        return files.setdefault(place.file, len(files)), place.line or 0, place.column or 0
+
+    return sorted(findings, key=key)
 
 
 def errors(findings: tuple[Finding, ...] | list[Finding]) -> list[Finding]:
