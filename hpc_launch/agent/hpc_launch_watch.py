@@ -37,11 +37,11 @@ TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def text_of(path: str) -> str:
-    """A small file, or '' where it cannot be read."""
+def text_of(path: str, most: int = 1 << 16) -> str:
+    """The beginning of a file, or '' where it cannot be read; -1 is all of it."""
     try:
         with open(path, "rb") as file:
-            return file.read(1 << 16).decode("utf-8", "replace")
+            return file.read(most).decode("utf-8", "replace")
     except OSError:
         return ""
 
@@ -65,17 +65,8 @@ def below(pid: int) -> List[int]:
 
 def environment_of(pid: int) -> Dict[str, str]:
     """The environment that a process began with."""
-    pairs = (item.partition("=") for item in text_of_all("/proc/%d/environ" % pid).split("\0"))
+    pairs = (item.partition("=") for item in text_of("/proc/%d/environ" % pid, -1).split("\0"))
     return {name: value for name, _, value in pairs}
-
-
-def text_of_all(path: str) -> str:
-    """A whole file, or ''. Environments may be long."""
-    try:
-        with open(path, "rb") as file:
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def open_pidfd(pid: int) -> Optional[int]:
@@ -422,12 +413,21 @@ class Watch:
             return True
         return None if host is not None or now is None or before is None else False
 
+    def log_bytes(self) -> int:
+        """The size of this node's logs, by their names: to list the folder would be to list those of all nodes."""
+        node = "node-%d" % self.options.node
+        size = 0
+        for name in [node + ".log"] + ["%s.rank-%d.log" % (node, rank) for rank in self.ranks]:
+            try:
+                size += os.stat(os.path.join(self.logs, name)).st_size
+            except OSError:
+                pass
+        return size
+
     def check_hang(self) -> None:
         """Silent everywhere, and nothing done here: a hang. Silent and busy (a rank spins in NCCL) may take longer."""
         now = time.time()
-        size = sum(
-            os.stat(path).st_size for path in glob.glob(os.path.join(self.logs, "node-%d.*log" % self.options.node))
-        )
+        size = self.log_bytes()
         if size != self.log_size:
             self.log_size = size
             with open(self.output_mark, "a"):
