@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -165,6 +167,20 @@ def test_its_files_are_private(file: Path) -> None:
     SharedAnswer(file).about(["1"], Slurm(record("1")))
     assert {path.stat().st_mode & 0o777 for path in file.parent.iterdir()} == {0o600}
     assert file.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_question_asked_while_one_waits_for_the_lock_serves_it_too(file: Path) -> None:
+    SharedAnswer(file).about(["1"], Slurm(record("1")))
+    rewind(file, 2 * FLOOR_S)
+    slurm = Slurm(record("1"))
+    with file.with_suffix(".lock").open() as lock, ThreadPoolExecutor() as threads:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = threads.submit(SharedAnswer(file).about, ["1"], slurm)
+        time.sleep(0.3)
+        rewind(file, json.loads(file.read_text())["asked"] - time.time())
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        assert waiting.result().keys() == {"1"}
+    assert slurm.asked == []
 
 
 def _ask_and_freeze(path: str) -> None:

@@ -108,8 +108,9 @@ class SharedAnswer:
         ids = list(dict.fromkeys(job_ids))
         end = time.monotonic() + ANSWER_WAIT_S
         while True:
-            now = time.time()
             with self._locked():
+                # Read once the lock is held: a time from before the wait for it would look like a clock set back.
+                now = time.time()
                 answer = self._load()
                 answer.wanted = {one: at for one, at in answer.wanted.items() if 0 <= now - at < WANTED_S}
                 # Written now and then, so that whoever asks next asks for these too.
@@ -132,8 +133,8 @@ class SharedAnswer:
 
     def everything(self, ask: Ask) -> list[JobRecord]:
         """All jobs that Slurm remembers now, and those that ended lately. Raises Unreachable."""
-        now = time.time()
         with self._locked():
+            now = time.time()
             answer = self._load()
             answer.asked = now
             self._save(answer)
