@@ -226,7 +226,7 @@ def test_nothing_is_left_when_the_owner_is_killed(cluster: Cluster) -> None:
     owner.kill()
     owner.wait()
     owner.stdout.close()
-    end = time.monotonic() + 15
-    while folder.exists() and time.monotonic() < end:
+    end = time.monotonic() + 30
+    while (folder.exists() or processes_of(folder)) and time.monotonic() < end:
         time.sleep(0.05)
     assert_nothing_left(folder, manager)

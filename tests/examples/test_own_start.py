@@ -32,7 +32,7 @@ def test_it_runs_once_and_its_srun_fills_the_job(user: User) -> None:
 
 def test_one_failing_process_ends_the_others_and_the_run(user: User) -> None:
     job = user.job(f"{JOB}command: [srun, -n, 4, bash, -c, 'if [ $SLURM_PROCID = 3 ]; then exit 7; fi; sleep 300']\n")
-    done = user.launch("submit", job, "--wait", "--set", "retry=never", timeout=120)
+    done = user.launch("submit", job, "--wait", "--set", "retry.max_attempts=1", timeout=120)
     assert done.returncode == 1, done.stdout + done.stderr
     assert user.status()["attempts"][0]["exit_code"] != 0
 

@@ -33,9 +33,9 @@ def test_one_rank_crashes(user: User) -> None:
 def test_one_rank_is_killed_from_outside(user: User) -> None:
     """Nothing counted it as a kill for memory, so it is none."""
     found = why(user, "killed", 'if [ "$RANK" = 1 ]; then kill -KILL $$; fi; sleep 60')
-    assert (found["class"], found["verdict"], found["first_failure"]["rank"]) == ("segfault_or_abort", "RETRY", 1), (
-        found
-    )
+    assert (found["class"], found["first_failure"]["rank"]) == ("segfault_or_abort", 1), found
+    assert "try again; something outside" in found["advice"]
+    assert (found["verdict"], "retry.max_attempts is 1" in found["advice"]) == ("STOP", True), found
 
 
 def test_a_program_that_is_not_there(user: User) -> None:
