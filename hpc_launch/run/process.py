@@ -13,15 +13,20 @@ from hpc_launch.run import values
 
 @dataclass(frozen=True)
 class Process:
-    """A process of some host. `start` tells a reused number apart: boot, pid namespace and start ticks, or ''."""
+    """A process of some host. `start` tells a reused number apart: boot, pid namespace and start ticks, or ''.
+
+    `job` is the Slurm job on whose node it runs, with which it ends; '' outside of jobs.
+    """
 
     host: str
     pid: int
     start: str
+    job: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The three fields as they stand in intent.json, run.json and the journals."""
-        return {"host": self.host, "pid": self.pid, "pid_start": self.start}
+        """The fields as they stand in intent.json, run.json and the journals."""
+        inside = {"pid_job": self.job} if self.job else {}
+        return {"host": self.host, "pid": self.pid, "pid_start": self.start, **inside}
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -31,7 +36,9 @@ def this_process() -> Process:
     """The process that asks."""
     pid = os.getpid()
     ticks = _start_ticks(pid)
-    return Process(os.uname().nodename, pid, f"{_space()}:{ticks}" if ticks else "")
+    # The shell of an salloc on a login node has the job's id too, and outlives it.
+    job = os.environ.get("SLURM_JOB_ID", "") if "SLURMD_NODENAME" in os.environ else ""
+    return Process(os.uname().nodename, pid, f"{_space()}:{ticks}" if ticks else "", job)
 
 
 def process_of(data: Mapping[str, Any] | None) -> Process | None:
@@ -39,7 +46,9 @@ def process_of(data: Mapping[str, Any] | None) -> Process | None:
     if data is None:
         return None
     host, pid = values.text(data.get("host")), values.whole(data.get("pid"))
-    return Process(host, pid, values.text(data.get("pid_start")) or "") if host and pid and pid > 0 else None
+    if not (host and pid and pid > 0):
+        return None
+    return Process(host, pid, values.text(data.get("pid_start")) or "", values.text(data.get("pid_job")) or "")
 
 
 def certainly_gone(process: Process) -> bool:

@@ -80,7 +80,8 @@ def reconcile(
             return Outcome("waiting", reason=f"{_who(owner, age)}; the scheduler cannot be asked: {error}")
         if jobs:
             return Outcome("job", adopt(attempt, pick(jobs).job_id, since, notes))
-    over = owner is not None and certainly_gone(owner) and (files.intent is None or age >= grace_s)
+    gone = owner is not None and (certainly_gone(owner) or (age >= grace_s and _job_over(owner, scheduler)))
+    over = gone and (files.intent is None or age >= grace_s)
     if not over and age < give_up_s:
         return Outcome("waiting", reason=_who(owner, age))
     if same is not None:
@@ -150,6 +151,15 @@ def no_attempt(run: RunFolder, creator: Process | None, since: float, now: float
     except OSError as error:
         return Outcome("waiting", reason=f"{_who(creator, now - since)}; cannot give it up: {error.strerror}")
     return _void(attempt, Journal(run), _who(creator, now - since))
+
+
+def _job_over(process: Process, scheduler: Scheduler) -> bool:
+    """Whether a process on another host has ended with its job; Slurm leaves none of a job's processes behind."""
+    try:
+        record = scheduler.query([process.job]).get(process.job) if process.job else None
+    except SchedulerError:
+        return False
+    return record is not None and record.ended_for_good
 
 
 def _known(files: AttemptFiles) -> Outcome | None:

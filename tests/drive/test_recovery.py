@@ -18,7 +18,7 @@ from hpc_launch.run.cancel import cancel_run
 from hpc_launch.run.checkpoint import KILL_AFTER, STOP_AFTER
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.ledger import Ledger
-from hpc_launch.run.reconcile import GIVE_UP_S
+from hpc_launch.run.reconcile import GIVE_UP_S, GRACE_S
 from hpc_launch.run.submit import STEPS, submit_new
 from hpc_launch.spec.retry import Retry
 from tests.drive.driver import drive
@@ -334,3 +334,26 @@ def test_a_frozen_driver_that_wakes_up_later_changes_nothing(runs: Path, schedul
     frozen.communicate(timeout=60)
 
     assert len(trained(scheduler)) == 1
+
+
+@pytest.mark.parametrize(("job", "goes_on"), [("1", True), ("2", False)], ids=["over", "running"])
+@pytest.mark.parametrize("step", BEFORE_SBATCH)
+def test_a_driver_is_gone_with_the_job_that_it_runs_in(
+    runs: Path, scheduler: FakeScheduler, step: str, job: str, goes_on: bool
+) -> None:
+    """The job's own hook, say, on a node that died: no other machine can look at its processes."""
+    run = failed(runs, scheduler)
+    _, _, other = submit_new(prepared(runs), scheduler)
+    assert other == "2"
+    inside = {"SLURM_JOB_ID": job, "SLURMD_NODENAME": "n1"}
+    frozen = driver(run, scheduler, "nccl_timeout", "RETRY", **{STOP_AFTER: step}, **inside)
+    assert os.WIFSTOPPED(os.waitpid(frozen.pid, os.WUNTRACED)[1])
+    began = len(run.attempts()) == 2
+    scheduler.clock = Clock(scheduler.clock() + GRACE_S + 1)
+
+    moves = [drive(run, scheduler, "nccl_timeout", "RETRY").kind for _ in range(2)]
+
+    assert ("submitted" in moves) == (goes_on or not began), moves
+    frozen.send_signal(signal.SIGCONT)
+    frozen.communicate(timeout=60)
+    assert len(set(trained(scheduler)) - {other}) == 1
