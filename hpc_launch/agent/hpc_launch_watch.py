@@ -1,6 +1,6 @@
 """The watcher of one node, beside the launcher: who died first, does it hang, how is it doing?
 
-    python3 -I hpc_launch_watch.py ATTEMPT_DIR NODE [--each-process] [--hang-after S] [--busy-after S]
+    python3 -I hpc_launch_watch.py ATTEMPT_DIR NODE LAUNCHER [--each-process] [--hang-after S] [--busy-after S]
 
 It stands alone: the standard library of Python 3.6 or later, copied into the run folder, run by the host's `python3`
 outside any container. It ends when its parent, the launcher, does. A job without it trains all the same.
@@ -305,7 +305,7 @@ class Watch:
     """The loop and what it remembers."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.options, self.launcher = options, os.getppid()
+        self.options, self.launcher = options, options.launcher
         self.top = top_of_node(self.launcher) if options.each_process else self.launcher
         self.folder = os.path.join(options.attempt, "agent")
         self.logs = os.path.join(options.attempt, "logs")
@@ -314,7 +314,8 @@ class Watch:
         self.output_mark = os.path.join(self.folder, "last-output")
         self.hang_file = os.path.join(self.folder, "hang.json")
         self.begun = time.time()
-        self.hang_every = min(HANG_LOOK_S, max(options.hang_after / 4, 1))
+        limits = [limit for limit in (options.hang_after, options.busy_after) if limit]
+        self.hang_every = min([HANG_LOOK_S] + [max(limit / 4, 1) for limit in limits])
         self.ranks = {}  # type: Dict[int, Rank]
         self.gone = set()  # type: Set[int]
         self.oom = {}  # type: Dict[int, Tuple[List[str], Optional[int]]]
@@ -340,7 +341,7 @@ class Watch:
             poll.register(parent, select.POLLIN)
         due = {
             self.look: 0.0,
-            self.check_hang: time.time() + HANG_LOOK_S,
+            self.check_hang: time.time() + self.hang_every,
             self.sample: time.time() + self.options.sample_every,
             self.note_places: 0.0,
         }
@@ -443,13 +444,10 @@ class Watch:
             self.idle_since = now
         if os.path.exists(self.hang_file):
             self.end_it()
-        if not self.options.hang_after or not cpu:
-            return
         silent = now - os.stat(self.output_mark).st_mtime
         idle = self.idle_since is not None and now - self.idle_since >= self.options.hang_after * 0.5
-        if (silent >= self.options.hang_after and idle) or (
-            self.options.busy_after and silent >= self.options.busy_after
-        ):
+        limit = self.options.hang_after if idle else self.options.busy_after
+        if cpu and limit and silent >= limit:
             report = {
                 "t": now,
                 "node": self.options.node,
@@ -579,6 +577,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("attempt")
     parser.add_argument("node", type=int)
+    # Told, not asked: one that ended before this began has left it to init, below which there are others' processes.
+    parser.add_argument("launcher", type=int, help="the process id of the parent")
     parser.add_argument("--each-process", action="store_true", help="the parent is a rank, beside the others")
     parser.add_argument("--hang-after", type=float, default=0.0, help="seconds of silence and idleness; 0: never")
     parser.add_argument("--busy-after", type=float, default=0.0, help="seconds of silence though busy; 0: never")

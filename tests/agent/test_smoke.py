@@ -19,7 +19,7 @@ def run(folder: Path, *more: str, size: int = 2) -> list[dict[str, Any]]:
         subprocess.Popen(command, env={**base, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
         for rank in range(size)
     ]
-    outputs = [process.communicate(timeout=60)[0] for process in processes]
+    outputs = [process.communicate(timeout=180)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * size
     records = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(size)]
     assert [json.loads(output) for output in outputs] == records

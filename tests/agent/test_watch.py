@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shlex
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,12 @@ TRAINING = textwrap.dedent(
         time.sleep(60)
     print("begin", flush=True)
     rank, what = os.environ["RANK"], sys.argv[1]
+    if what == "quiet":
+        time.sleep(4)
+    if what == "spin":
+        until = time.time() + 60
+        while time.time() < until:
+            pass
     if what == "hang":
         load_next_batch() if rank == "1" else wait_for_the_others()
     time.sleep(1.5)
@@ -68,10 +76,20 @@ class Node:
 
     def run(self, what: str, *options: str, watcher: tuple[str, ...] = (sys.executable, "-I")) -> list[dict[str, Any]]:
         """Run it to its end; the watcher's events."""
-        script = 'log=$1 watch=$2; shift 2; $watch "$@" & exec "$0" launcher.py "$log" "$0" train.py ' + what
-        words = [sys.executable, str(self.log), " ".join([*watcher, str(WATCHER)]), str(self.folder), "0", *options]
+        script = (
+            'log=$1 watch=$2; shift 2; $watch "${@/#PARENT/$$}" & exec "$0" launcher.py "$log" "$0" train.py ' + what
+        )
+        words = [
+            sys.executable,
+            str(self.log),
+            " ".join([*watcher, str(WATCHER)]),
+            str(self.folder),
+            "0",
+            "PARENT",
+            *options,
+        ]
         env = {**os.environ, "PYTHONFAULTHANDLER": "1"}
-        subprocess.run(["bash", "-c", script, *words], cwd=self.folder, env=env, timeout=60, check=False)
+        subprocess.run(["bash", "-c", script, *words], cwd=self.folder, env=env, timeout=180, check=False)
         lines = (self.folder / "agent" / "node-0.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
@@ -92,6 +110,21 @@ def test_who_died_first_and_how(node: Node) -> None:
     assert events[-1]["event"] == "end"
 
 
+def test_a_launcher_that_ends_before_the_watcher_begins_leaves_none_behind(node: Node) -> None:
+    """What takes the watcher over then, init say, has other trainings below it."""
+    watch = [sys.executable, "-I", str(WATCHER), str(node.folder), "0"]
+    script = 'read -r _ <"$1"; shift; exec "$@"'
+    gate = node.folder / "gate"
+    os.mkfifo(gate)
+    words = ["bash", "-c", f'bash -c {shlex.quote(script)} watch "$@" $$ & exec true', "launcher", str(gate), *watch]
+    subprocess.run(words, timeout=60, check=True)
+    gate.write_text("\n")
+    told, end = node.folder / "agent" / "node-0.jsonl", time.monotonic() + 30
+    while not told.exists() or '"end"' not in told.read_text():
+        assert time.monotonic() < end, told.exists() and told.read_text()
+        time.sleep(0.05)
+
+
 def test_an_exit_code_is_told_from_a_signal(node: Node) -> None:
     assert _gone(node.run("exit")) == [(1, 17, None), (0, 0, None)]
 
@@ -108,6 +141,16 @@ def test_a_hang_is_ended_and_tells_which_rank_stood_elsewhere(node: Node) -> Non
         1: "load_next_batch",
     }
     assert any(event["event"] == "sample" and set(event["rss_mib"]) == {"0", "1"} for event in events)
+
+
+def test_silence_at_work_and_silence_without_work_have_limits_of_their_own(node: Node) -> None:
+    """0 is never: each limit counts without the other."""
+    node.run("quiet", "--busy-after=4")
+    assert not (node.folder / "agent" / "hang.json").exists()
+    events = node.run("spin", "--busy-after=3")
+    report = json.loads((node.folder / "agent" / "hang.json").read_text())
+    assert (report["idle"], report["silent_s"] >= 3) == (False, True)
+    assert {rank for rank, _, _ in _gone(events)} == {0, 1}
 
 
 def test_a_training_that_writes_is_left_alone(node: Node) -> None:
