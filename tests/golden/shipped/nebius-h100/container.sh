@@ -149,7 +149,7 @@ watched() { # COMMAND...
     [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once a process: the first one of the node does it
     if [ "${LOCAL_RANK:-0}" -eq 0 ] && [ -f "$agent" ] && python=$(command -v python3); then
         # shellcheck disable=SC2153 # comes from what starts the nodes
-        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "$SLURM_NODEID" "${from[@]}" \
+        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "$SLURM_NODEID" "$$" "${from[@]}" \
             --hang-after=1800 --busy-after=7200 --sample-every=30 </dev/null >/dev/null 2>&1 &
     fi
     exec "$@"
