@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hpc_launch.base.errors import Refused, UsageError
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Place
 from hpc_launch.drive.image_lock import only_one
 from hpc_launch.images.build import build, find_recipe
 from hpc_launch.images.check import Wanted, check
@@ -21,9 +21,8 @@ from hpc_launch.images.record import ImageRecord
 from hpc_launch.images.tool import find_tool
 from hpc_launch.plan.types import ContainerPlan
 from hpc_launch.sites import machine
+from hpc_launch.sites.by_name import profile_of
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.read import read_site
-from hpc_launch.sites.search import find_profile, is_file_name
 from hpc_launch.spec.text import Text, UnknownName, interpolate, plain
 
 Say = Callable[[str], None]
@@ -44,14 +43,7 @@ class Made(Struct, frozen=True):
 def site_profile(name: str | None) -> SiteProfile | None:
     """The profile that is asked for, or that $HPC_LAUNCH_SITE names; None where no site is named. Raises Refused."""
     name = name or os.environ.get("HPC_LAUNCH_SITE")
-    if not name:
-        return None
-    findings: list[Finding] = []
-    place = Place("--site")
-    found = read_site(find_profile(name, place), None, findings, asked_at=place, own=is_file_name(name))
-    if found is None:
-        raise Refused(findings)
-    return found.profile
+    return profile_of(name, Place("--site")) if name else None
 
 
 def make(

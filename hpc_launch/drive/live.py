@@ -9,19 +9,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.base.errors import Refused, UsageError
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.errors import UsageError
+from hpc_launch.base.findings import Place
 from hpc_launch.drive.learn import user_groups
 from hpc_launch.drive.learning.hardware import Part, levelled, parts
 from hpc_launch.drive.learning.queues import closed, limiting, limits
 from hpc_launch.schedulers.slurm.survey import Survey, survey
 from hpc_launch.schedulers.slurm.tables import Partition
+from hpc_launch.sites.by_name import profile_of
 from hpc_launch.sites.machine import names
 from hpc_launch.sites.nodes import NodeClass
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.queues import Queue
-from hpc_launch.sites.read import read_site
-from hpc_launch.sites.search import find_profile, is_file_name
 from hpc_launch.spec.units import format_memory, format_time, parse_time
 
 
@@ -41,7 +40,7 @@ class Drift(Struct, frozen=True):
 def drift(name: str) -> list[Drift]:
     """Where the profile and this cluster differ. Raises Refused for a bad profile, UsageError for one without Slurm,
     Unreachable where Slurm does not answer."""
-    profile = _read(name)
+    profile = profile_of(name, Place("sites check"))
     if profile.scheduler.type != "slurm":
         raise UsageError(f"the profile {profile.name} is not for Slurm", "--live asks Slurm")
     return list(compare(profile, survey(names(os.environ)["user"]), user_groups()))
@@ -144,12 +143,3 @@ def _nodes(key: str, node: NodeClass, part: Part, found: Survey) -> Iterator[Dri
     features = part.group.always | part.group.some
     for name in sorted(set(re.findall(r"[\w.-]+", node.constraint or "")) - features):
         yield Drift(f"{key}.constraint", name, None, "no node of the partition has this feature")
-
-
-def _read(name: str) -> SiteProfile:
-    findings: list[Finding] = []
-    place = Place("sites check")
-    found = read_site(find_profile(name, place), None, findings, asked_at=place, own=is_file_name(name))
-    if found is None:
-        raise Refused(findings)
-    return found.profile

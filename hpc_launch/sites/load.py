@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.base.state import config_folder
 from hpc_launch.sites import machine
+from hpc_launch.sites.by_name import users_own
 from hpc_launch.sites.detect import Detection
-from hpc_launch.sites.profile import Overlay, SiteProfile
+from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read import Site, read_site
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.sites.search import find_profile, is_file_name, search_path
@@ -61,7 +61,7 @@ def load(
     override = override_layer(sets, findings)
     if document is None:
         raise Refused(findings)
-    overlay = _overlay(findings)
+    overlay = users_own(findings)
     named = _named(site, override, document)
     detected = detect(_project(job_file)) if named is None and detect is not None else None
     found = _site(named, detected, document, overlay, findings, _project(job_file))
@@ -226,17 +226,6 @@ def _in_queue(profile: SiteProfile, job: JobSpec) -> SiteProfile:
     """The profile with what the job's queue says of the internet in place of what the site says."""
     queue = profile.queues.get(job.queue or profile.default_queue or next(iter(profile.queues), ""))
     return replace(profile, internet=queue.internet) if queue and queue.internet else profile
-
-
-def _overlay(findings: list[Finding]) -> Document | None:
-    """`user.yaml` in the configuration folder."""
-    path = config_folder() / "user.yaml"
-    if not path.exists():
-        return None
-    document = _document(path, findings)
-    if document is not None:
-        findings += check(document, Overlay)
-    return document
 
 
 def _of_user(overlay: Document | None, site: str, findings: list[Finding]) -> list[Layer]:

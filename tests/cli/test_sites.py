@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.drive import site_check
 from hpc_launch.drive.site_check import check_all
 from hpc_launch.drive.teams import add
+from hpc_launch.recover.ledger import Note
+from hpc_launch.run.ledger import Ledger
 from hpc_launch.run.rulebooks import rulebook
 
 PROFILE = """name: mine
@@ -91,7 +94,7 @@ class Desk:
             env={**self.environment, **more},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         assert ran.returncode == code, ran.stderr + ran.stdout
@@ -197,6 +200,25 @@ def test_the_nearest_profile_wins(desk: Desk) -> None:
         "profiles: {mine: {queues: {gpu: {partition: overlay}}}}\n"
     )
     assert origin(path) == "--partition=overlay"
+
+
+def test_the_users_own_keys_count_for_verbs_without_a_job(desk: Desk) -> None:
+    """The ledger of a team, an image and a queue that only `profiles:` of user.yaml names."""
+    own = desk.folder / "config" / "hpc-launch"
+    (own / "sites").mkdir(parents=True)
+    (own / "sites" / "mine.yaml").write_text(PROFILE)
+    team = desk.folder / "team"
+    note = Note(time=time.time(), node="n7", run="tiny", attempt=1, failure_class="gpu_hardware")
+    Ledger("mine", str(team)).write([note])
+    assert desk.call("nodes", "list", "--site", "mine", "--json").stdout == "[]\n"
+    keys = {"paths": {"ledger": str(team)}, "containers": {"images": {"tools": "/images/tools.sif"}}}
+    (own / "user.yaml").write_text(json.dumps({"profiles": {"mine": keys}}))
+    assert json.loads(desk.call("nodes", "list", "--site", "mine", "--json").stdout)[0]["node"] == "n7"
+    said = desk.call("containers", "pull", "tools", "--site", "mine", code=2).stderr
+    assert "the profile does not say where tools comes from" in said
+    (own / "user.yaml").write_text("profiles: {mine: {queues: {gpu: {partition: [1]}}}}\n")
+    for words in (("nodes", "list", "--site"), ("sites", "check", "--live")):
+        assert "user.yaml:1:" in desk.call(*words, "mine", code=3).stderr
 
 
 def test_a_project_keeps_profiles_at_the_top_of_its_repository(desk: Desk) -> None:
