@@ -56,12 +56,13 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_text(path: Path, *, errors: str = "strict") -> str:
-    """The text of a file. A pipe in its place is not waited for: for a file O_NONBLOCK means nothing."""
-    with open(path, encoding="utf-8", errors=errors, opener=_without_waiting) as stream:
+    """The text of a file. A pipe in its place is not waited for."""
+    with open(path, encoding="utf-8", errors=errors, opener=without_waiting) as stream:
         return stream.read()
 
 
-def _without_waiting(name: str, flags: int) -> int:
+def without_waiting(name: str, flags: int) -> int:
+    """An opener that does not wait for the other end of a pipe: for a file O_NONBLOCK means nothing."""
     return os.open(name, flags | os.O_NONBLOCK)
 
 

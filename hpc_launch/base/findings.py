@@ -53,6 +53,6 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=key)
 
 
-def errors(findings: tuple[Finding, ...] | list[Finding]) -> list[Finding]:
+def errors(findings: Iterable[Finding]) -> list[Finding]:
     """Those findings that forbid submission."""
     return [finding for finding in findings if finding.severity == "error"]

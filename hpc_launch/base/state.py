@@ -1,4 +1,4 @@
-"""The folders of this user on this machine: state (index, cached answers, fault reports), configuration, cache."""
+"""This user, by name, and the folders of theirs: state (index, cached answers, fault reports), configuration, cache."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def make_private(folder: Path) -> Path:
     """Make `folder` and those above it, readable for nobody else. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
+
+
+def user() -> str:
+    """The name of whoever this is, or the number where there is no name for it."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return str(os.getuid())
 
 
 def _xdg(environment: Mapping[str, str], name: str, default: str) -> Path:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpc_launch.cli.config_options import params_of
+from hpc_launch.cli.lazy import LazyGroup
 
 if TYPE_CHECKING:
     from hpc_launch.base.findings import Finding
@@ -40,31 +41,7 @@ EXAMPLES = {
 }
 
 
-class Group(click.Group):
-    """The forms by name; the module of one is imported only to run it or to show its own help."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(FORMS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return _command(cmd_name) if cmd_name in FORMS else None
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Forms"):
-            formatter.write_dl(list(FORMS.items()))
-
-
-@click.group("config", cls=Group, context_settings={"token_normalize_func": lambda word: word.replace("_", "-")})
-def command() -> None:
-    """Write files and flags for other programs, every value explicit; or check such a file with --check.
-
-    \b
-    hpc-launch config deepspeed --zero-stage 3 --bf16 -o ds_config.json
-    hpc-launch config deepspeed --check ds_config.json
-    """
-
-
-def _command(name: str) -> click.Command:
+def _form(name: str) -> click.Command:
     module = importlib.import_module(f"hpc_launch.plan.strategies.{'by_hand' if name == 'launcher' else name}")
     requests = {
         "deepspeed": "DeepSpeed",
@@ -88,6 +65,23 @@ def _command(name: str) -> click.Command:
         return _RUNS.get(name, _write)(name, module, build, given)
 
     return click.Command(name, callback=call, params=params, help=text, short_help=FORMS[name])
+
+
+@click.group(
+    "config",
+    cls=LazyGroup,
+    about=FORMS,
+    load=_form,
+    title="Forms",
+    context_settings={"token_normalize_func": lambda word: word.replace("_", "-")},
+)
+def command() -> None:
+    """Write files and flags for other programs, every value explicit; or check such a file with --check.
+
+    \b
+    hpc-launch config deepspeed --zero-stage 3 --bf16 -o ds_config.json
+    hpc-launch config deepspeed --check ds_config.json
+    """
 
 
 def _checking(library: str) -> list[click.Parameter]:
@@ -124,12 +118,9 @@ def _with_library(name: str, module: Any, build: Callable[..., Any], given: dict
         findings = [*findings, *_library_says(name, text, asked, python, checked)]
     if checked is None:
         return _finish((text, findings), output)
-    from hpc_launch.cli.warn import show_findings
+    from hpc_launch.cli.report import report
 
-    show_findings(findings, err=False)
-    if not findings:
-        click.echo(f"{checked}: no fault", err=True)
-    return 3 if errors(findings) else 0
+    return report(findings, "text", f"{checked}: no fault")
 
 
 def _checked(name: str, path: Path, asked: Any, reader: Any) -> _Made:

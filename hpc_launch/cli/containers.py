@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.options import json_option, set_option, site_option
+from hpc_launch.cli.lazy import LazyGroup
+from hpc_launch.cli.options import echo_json, json_option, set_option, site_option
+from hpc_launch.cli.warn import say
 
 if TYPE_CHECKING:
     from hpc_launch.drive.images import Made
@@ -18,7 +20,15 @@ output_option = click.option(
 force_option = click.option("--force", is_flag=True, help="Replace an image that is there.")
 
 
-@click.group("containers")
+COMMANDS = {
+    "build": "build an image from a recipe",
+    "pull": "bring an image to shared storage, once",
+    "check": "look into the image of a job, or into an image by itself",
+}
+"""The commands by name; the function of `NAME` is `NAME_command`."""
+
+
+@click.group("containers", cls=LazyGroup, about=COMMANDS, load=lambda name: globals()[f"{name}_command"])
 def command() -> None:
     """Build and pull images for Apptainer and Singularity, and check one before a job is queued with it.
 
@@ -28,7 +38,7 @@ def command() -> None:
     """
 
 
-@command.command("build", short_help="build an image from a recipe")
+@click.command("build")
 @click.argument("recipe", metavar="RECIPE")
 @output_option
 @click.option(
@@ -48,10 +58,10 @@ def build_command(
     """
     from hpc_launch.drive.images import make, site_profile
 
-    _show(make(recipe, output, site_profile(site), arguments, _say, force=force), as_json)
+    _show(make(recipe, output, site_profile(site), arguments, say, force=force), as_json)
 
 
-@command.command("pull", short_help="bring an image to shared storage, once")
+@click.command("pull")
 @click.argument("image", metavar="URI|NAME")
 @output_option
 @click.option("--digest", metavar="sha256:HEX", help="What the file must come to.")
@@ -74,10 +84,10 @@ def pull_command(
 
     if digest is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         raise UsageError(f"{digest} is no digest", "sha256: and 64 digits, as `sha256sum` prints them")
-    _show(bring(image, output, site_profile(site), digest, _say, force=force), as_json)
+    _show(bring(image, output, site_profile(site), digest, say, force=force), as_json)
 
 
-@command.command("check", short_help="look into the image of a job, or into an image by itself")
+@click.command("check")
 @click.argument("what", metavar="JOB.yaml|IMAGE")
 @site_option
 @set_option
@@ -96,9 +106,7 @@ def check_command(what: str, site: str | None, sets: tuple[str, ...], as_json: b
     else:
         checks = look_at_image(what, site_profile(site))
     if as_json:
-        import json
-
-        click.echo(json.dumps([one.as_json() for one in checks], indent=2, ensure_ascii=False))
+        echo_json([one.as_json() for one in checks])
     else:
         from hpc_launch.view.checks import lines
 
@@ -107,17 +115,9 @@ def check_command(what: str, site: str | None, sets: tuple[str, ...], as_json: b
     return 3 if any(one.level == "fail" for one in checks) else 0
 
 
-def _say(text: str) -> None:
-    from hpc_launch.spec.text import visible
-
-    click.echo(visible(text), err=True)
-
-
 def _show(made: Made, as_json: bool) -> None:
     if as_json:
-        import json
-
-        click.echo(json.dumps(made.as_json(), indent=2, ensure_ascii=False))
+        echo_json(made.as_json())
         return
-    _say(f"{made.record.digest}, {made.record.size >> 20} MiB, {made.record.architecture or 'architecture not known'}")
+    say(f"{made.record.digest}, {made.record.size >> 20} MiB, {made.record.architecture or 'architecture not known'}")
     click.echo(made.path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpc_launch.cli.options import job_argument, json_option, set_option, site_option
+from hpc_launch.cli.options import echo_json, job_argument, json_option, set_option, site_option
 
 
 @click.command("explain")
@@ -42,9 +42,7 @@ def command(job: Path, key: str | None, site: str | None, sets: tuple[str, ...],
             raise UsageError(f"nothing is called `{key}` here", f"did you mean `{near[0]}`?" if near else None)
         lines = chosen
     if as_json:
-        import json
-
-        click.echo(json.dumps([line.as_json() for line in lines], indent=2, ensure_ascii=False))
+        echo_json([line.as_json() for line in lines])
         return
     for line in lines:
         click.echo(str(line))

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from hpc_launch.cli.options import json_option
+from hpc_launch.cli.options import echo_json, json_option
 from hpc_launch.run.model import RUN_STATES
 
 SHOWN = 50
@@ -47,10 +47,7 @@ def command(states: tuple[str, ...], most: int | None, as_json: bool) -> None:
     wanted = [status for status in statuses if not states or status.state in states]
     chosen = wanted if limit is None else wanted[:limit]
     if as_json:
-        import json
-
-        # ASCII: text from elsewhere must not steer a terminal that shows this.
-        click.echo(json.dumps([status.as_json(attempts=False) for status in chosen], indent=2))
+        echo_json([status.as_json(attempts=False) for status in chosen])
         return
     if not chosen:
         hint = "no run is in such a state" if entries else "there is no run yet; hpc-launch submit JOB.yaml starts one"

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from hpc_launch import __version__
+from hpc_launch.cli.lazy import LazyGroup
 
 VERBS = {
     "submit": "submit a job, and follow it with --wait",
@@ -33,47 +34,28 @@ VERBS = {
 }
 
 
-class LazyGroup(click.Group):
-    """Verbs by name; the module of one is imported only to run it or to show its own help."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return None
-        module = importlib.import_module(f"hpc_launch.cli.{'list_' if cmd_name == 'list' else cmd_name}")
-        command: click.Command = module.command
-        return command
+class Verbs(LazyGroup):
+    """The verbs. Whoever reads our output may go (`| head`): that is no fault, and click would end with 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb. Whoever reads our output may go (`| head`): that is no fault, and click would end with 1."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            import difflib
 
-            near = difflib.get_close_matches(args[0], VERBS, 1)
-            if near:
-                raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", error.ctx) from None
-            raise
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+def _load(verb: str) -> click.Command:
+    module = importlib.import_module(f"hpc_launch.cli.{'list_' if verb == 'list' else verb}")
+    command: click.Command = module.command
+    return command
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=Verbs,
+    about=VERBS,
+    load=_load,
+    title="Verbs",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 the run failed or is stuck, 2 usage, 3 refused before submission, 4 the scheduler "
     "refused or cannot be reached, 5 a fault of ours, 130 interrupted.",

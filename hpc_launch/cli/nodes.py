@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.options import json_option, site_option
+from hpc_launch.cli.lazy import LazyGroup
+from hpc_launch.cli.options import echo_json, json_option, site_option
 
 if TYPE_CHECKING:
     from hpc_launch.recover.ledger import BadNode
     from hpc_launch.run.ledger import Ledger
 
 
-@click.group("nodes")
+COMMANDS = {
+    "list": "the nodes with notes that have not expired, the worst first",
+    "report": "a text for the site's support: which nodes failed, when, by what evidence",
+    "clear": "note that nodes are well again",
+}
+"""The commands by name; the function of `NAME` is `NAME_command`."""
+
+
+@click.group("nodes", cls=LazyGroup, about=COMMANDS, load=lambda name: globals()[f"{name}_command"])
 def command() -> None:
     """Show and clear the ledger: nodes that runs of this site's team found to be bad, and that new jobs keep off.
 
@@ -25,7 +34,7 @@ def command() -> None:
     """
 
 
-@command.command("list")
+@click.command("list")
 @site_option
 @json_option
 def list_command(site: str | None, as_json: bool) -> None:
@@ -36,9 +45,7 @@ def list_command(site: str | None, as_json: bool) -> None:
     """
     standing = _ledger(site).standing()
     if as_json:
-        import json
-
-        click.echo(json.dumps([_as_json(one) for one in standing], indent=2))
+        echo_json([_as_json(one) for one in standing])
         return
     if not standing:
         click.echo("no node is noted as bad", err=True)
@@ -48,7 +55,7 @@ def list_command(site: str | None, as_json: bool) -> None:
     click.echo("\n".join(table(standing)))
 
 
-@command.command("report")
+@click.command("report")
 @site_option
 @click.argument("nodes", nargs=-1, metavar="[NODE]...")
 def report_command(site: str | None, nodes: tuple[str, ...]) -> int:
@@ -68,7 +75,7 @@ def report_command(site: str | None, nodes: tuple[str, ...]) -> int:
     return 0
 
 
-@command.command("clear")
+@click.command("clear")
 @site_option
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 def clear_command(site: str | None, nodes: tuple[str, ...]) -> int:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
-
-Decorated = Callable[..., Any]
 
 
 def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -40,3 +36,10 @@ set_option = click.option(
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+
+
+def echo_json(value: object) -> None:
+    """Print what `json_option` asks for. ASCII: text from elsewhere must not steer a terminal that shows this."""
+    import json
+
+    click.echo(json.dumps(value, indent=2))

@@ -6,6 +6,8 @@ import importlib
 
 import click
 
+from hpc_launch.cli.lazy import LazyGroup
+
 COMMANDS = {
     "list": "the profiles on the search path",
     "show": "a profile with all it extends, each value with its origin",
@@ -20,24 +22,12 @@ COMMANDS = {
 """The commands by name; the module of `NAME` is `hpc_launch.cli.sites_NAME`, and its command is called `command`."""
 
 
-class Group(click.Group):
-    """The commands by name."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = importlib.import_module(f"hpc_launch.cli.sites_{cmd_name}").command
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+def _load(name: str) -> click.Command:
+    found: click.Command = importlib.import_module(f"hpc_launch.cli.sites_{name}").command
+    return found
 
 
-@click.group("sites", cls=Group)
+@click.group("sites", cls=LazyGroup, about=COMMANDS, load=_load)
 def command() -> None:
     """Show, compare, check and share the profiles of clusters.
 

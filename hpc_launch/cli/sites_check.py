@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from hpc_launch.cli.options import complete_site, json_option
+from hpc_launch.cli.report import format_option, report
 
 
 @click.command("check")
 @click.argument("profiles", nargs=-1, required=True, metavar="PROFILE|FOLDER...", shell_complete=complete_site)
 @click.option("--update-golden", is_flag=True, help="Write the golden scripts anew; look at what changes.")
-@click.option("--format", "style", type=click.Choice(["text", "json", "github"]), default="text", show_default=True)
+@format_option
 @click.option("--live", is_flag=True, help="Hold the profile against the cluster whose login node this is.")
 @json_option
 def command(profiles: tuple[str, ...], update_golden: bool, style: str, live: bool, as_json: bool) -> int:
@@ -27,7 +28,6 @@ def command(profiles: tuple[str, ...], update_golden: bool, style: str, live: bo
 
         return check_live(profiles, as_json=as_json or style == "json")
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.base.findings import errors
     from hpc_launch.drive.site_check import check_all
 
     try:
@@ -36,19 +36,5 @@ def command(profiles: tuple[str, ...], update_golden: bool, style: str, live: bo
         raise UsageError(
             f"cannot write {error.filename}: {error.strerror}", "golden scripts lie beside the profile"
         ) from error
-    if as_json or style == "json":
-        import json
-
-        click.echo(json.dumps([finding.as_json() for finding in findings], indent=2, ensure_ascii=False))
-    elif style == "github":
-        from hpc_launch.cli.validate import github_line
-
-        for finding in findings:
-            click.echo(github_line(finding))
-    else:
-        from hpc_launch.cli.warn import show_findings
-
-        show_findings(findings, err=False)
-        if not findings:
-            click.echo(f"{count} profile{'s' if count > 1 else ''} without a fault", err=True)
-    return 3 if errors(findings) else 0
+    clean = f"{count} profile{'s' if count > 1 else ''} without a fault"
+    return report(findings, "json" if as_json else style, clean)

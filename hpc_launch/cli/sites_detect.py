@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from hpc_launch.cli.options import json_option
+from hpc_launch.cli.options import echo_json, json_option
+from hpc_launch.cli.warn import say
 
 
 @click.command("detect")
@@ -23,8 +24,6 @@ def command(as_json: bool) -> int:
     found = detect_site()
     chosen = found.chosen
     if as_json:
-        import json
-
         answer = {
             "site": chosen.name if chosen else None,
             "way": chosen.way if chosen else None,
@@ -35,13 +34,13 @@ def command(as_json: bool) -> int:
             "hint": None if chosen else found.hint,
             "unread": [{"file": str(one.path), "fault": one.fault} for one in found.unread],
         }
-        click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+        echo_json(answer)
         return 0 if chosen else 3
     for one in found.unread:
-        click.echo(visible(f"not read: {one.fault}"), err=True)
+        say(f"not read: {one.fault}")
     if chosen is None:
-        click.echo(visible(found.message), err=True)
-        click.echo(visible(f"  hint: {found.hint}"), err=True)
+        say(found.message)
+        say(f"  hint: {found.hint}")
         return 3
     click.echo(visible(f"{chosen.name}  {chosen.because}"))
     return 0

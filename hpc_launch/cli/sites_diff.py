@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hpc_launch.cli.options import complete_site, json_option
+from hpc_launch.cli.options import complete_site, echo_json, json_option
 
 
 @click.command("diff")
@@ -41,9 +41,7 @@ def command(one: str, other: str | None, revisions: tuple[str, ...], as_json: bo
             raise UsageError("two revisions can be compared, not more")
         found = site_diff.compare_revisions(team, revisions) if revisions else site_diff.compare_with_now(team)
     if as_json:
-        import json
-
-        click.echo(json.dumps([one.as_json() for one in found], indent=2, ensure_ascii=False))
+        echo_json([one.as_json() for one in found])
         return
     from hpc_launch.view.sites import differences
 

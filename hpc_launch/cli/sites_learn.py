@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.options import json_option
+from hpc_launch.cli.options import echo_json, json_option
+from hpc_launch.cli.warn import say
 
 if TYPE_CHECKING:
     from hpc_launch.drive.learn import Lesson
@@ -83,7 +84,7 @@ def _measure(lesson: Lesson, path: Path, partitions: tuple[str, ...], seconds: i
     from hpc_launch.schedulers.select import scheduler_for
 
     index = user_index(os.environ)
-    around = Around(scheduler_for("slurm"), index, lambda run: tracker_of([run], index), _say)
+    around = Around(scheduler_for("slurm"), index, lambda run: tracker_of([run], index), say)
     measure(lesson, path, partitions, seconds, around)
 
 
@@ -93,23 +94,21 @@ def _show(lesson: Lesson, path: Path, *, as_json: bool) -> None:
 
     found = summary(lesson)
     if as_json:
-        import json
-
-        click.echo(json.dumps({**found, "file": str(path)}, indent=2, ensure_ascii=False))
+        echo_json({**found, "file": str(path)})
         return
     able = [what for what, yes in lesson_can(found) if yes]
-    _say(f"Slurm {found['slurm']}: {', '.join(able)}")
+    say(f"Slurm {found['slurm']}: {', '.join(able)}")
     for line in [*lesson.draft.data.get("unknown", []), *lesson.faults]:
-        _say(f"  {line}")
+        say(f"  {line}")
     accounts = lesson.survey.accounting.accounts if lesson.survey.accounting else ()
     if len(accounts) > 1:
         where = f"sites: {{{lesson.draft.name}: {{account: …}}}}"
-        _say(f"your accounts: {', '.join(accounts)}; say yours in user.yaml: {where}")
+        say(f"your accounts: {', '.join(accounts)}; say yours in user.yaml: {where}")
     if path == target(lesson.draft.name):
         chosen = detect_site().chosen
         if chosen is None or chosen.path != path:
             other = f"{chosen.name} fits this machine better ({chosen.because})" if chosen else "others fit as well"
-            _say(f"a job that names no site does not get this profile: {other}; say `site: {lesson.draft.name}`")
+            say(f"a job that names no site does not get this profile: {other}; say `site: {lesson.draft.name}`")
     click.echo(path)
 
 
@@ -117,9 +116,3 @@ def lesson_can(found: dict[str, object]) -> list[tuple[str, bool]]:
     """What this Slurm can do, as pairs."""
     can = found["can"]
     return list(can.items()) if isinstance(can, dict) else []
-
-
-def _say(text: str) -> None:
-    from hpc_launch.spec.text import visible
-
-    click.echo(visible(text), err=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from hpc_launch.cli.options import json_option
+from hpc_launch.cli.options import echo_json, json_option
+from hpc_launch.cli.warn import say
 
 
 @click.command("list")
@@ -21,9 +22,7 @@ def command(every: bool, as_json: bool) -> None:
 
     found = listed(bases=every or as_json)
     if as_json:
-        import json
-
-        click.echo(json.dumps([one.as_json() for one in found], indent=2, ensure_ascii=False))
+        echo_json([one.as_json() for one in found])
         return
     from hpc_launch.view.sites import table
 
@@ -31,9 +30,8 @@ def command(every: bool, as_json: bool) -> None:
         click.echo(line)
     from hpc_launch.drive.teams import behind
     from hpc_launch.sites.teams import teams
-    from hpc_launch.spec.text import visible
 
     for team in teams():
         why = behind(team)
         if why:
-            click.echo(visible(f"{team.name}: {why}; see `hpc-launch sites diff {team.name}`"), err=True)
+            say(f"{team.name}: {why}; see `hpc-launch sites diff {team.name}`")

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import click
 
+from hpc_launch.cli.options import echo_json
+
 
 def check_live(profiles: Sequence[str], *, as_json: bool) -> int:
     """A line for each difference on stdout. Exit code 3 if there is one."""
@@ -16,9 +18,7 @@ def check_live(profiles: Sequence[str], *, as_json: bool) -> int:
     with patience("asking Slurm about the cluster"):
         found = [(name, row) for name in profiles for row in drift(name)]
     if as_json:
-        import json
-
-        click.echo(json.dumps([{"site": name, **row.as_json()} for name, row in found], indent=2, ensure_ascii=False))
+        echo_json([{"site": name, **row.as_json()} for name, row in found])
         return 3 if found else 0
     for name, row in found:
         says, now = row.profile or "nothing", row.cluster or "nothing"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hpc_launch.cli.options import complete_site, json_option
+from hpc_launch.cli.options import complete_site, echo_json, json_option
 
 
 @click.command("show")
@@ -41,9 +41,7 @@ def command(name: str, key: str | None, as_yaml: bool, as_json: bool) -> None:
             near = difflib.get_close_matches(key, {line.key for line in profile.lines}, 1)
             raise UsageError(f"the profile does not say `{key}`", f"did you mean `{near[0]}`?" if near else None)
     if as_json:
-        import json
-
-        click.echo(json.dumps([line.as_json() for line in lines], indent=2, ensure_ascii=False))
+        echo_json([line.as_json() for line in lines])
         return
     for line in lines:
         click.echo(str(line))

@@ -8,7 +8,7 @@ import sys
 import click
 
 from hpc_launch.cli.completion import complete_run
-from hpc_launch.cli.options import json_option
+from hpc_launch.cli.options import echo_json, json_option
 
 
 @click.command("status")
@@ -32,7 +32,7 @@ def command(run: str | None, as_json: bool) -> None:
     if run is None:
         statuses = live(index)
         if as_json:
-            _print_json([status.as_json() for status in statuses])
+            echo_json([status.as_json() for status in statuses])
         elif statuses:
             from hpc_launch.view.table import show
 
@@ -42,16 +42,9 @@ def command(run: str | None, as_json: bool) -> None:
         return
     (status,) = look([find_run(run, index)], index)
     if as_json:
-        _print_json(status.as_json())
+        echo_json(status.as_json())
         return
     from hpc_launch.view.status import full
     from hpc_launch.view.terminal import wants_colour, write_lines
 
     write_lines(full(status, colour=wants_colour(sys.stdout)))
-
-
-def _print_json(value: object) -> None:
-    import json
-
-    # ASCII: text from elsewhere must not steer a terminal that shows this.
-    click.echo(json.dumps(value, indent=2))

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import click
 
-from hpc_launch.base.findings import Finding, errors
-from hpc_launch.cli.options import set_option, site_option
+from hpc_launch.cli.options import json_option, set_option, site_option
+from hpc_launch.cli.report import format_option, report
 
 
 @click.command("validate")
 @click.argument("jobs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="JOB...")
 @site_option
 @set_option
-@click.option("--format", "style", type=click.Choice(["text", "json", "github"]), default="text", show_default=True)
-def command(jobs: tuple[Path, ...], site: str | None, sets: tuple[str, ...], style: str) -> int:
+@format_option
+@json_option
+def command(jobs: tuple[Path, ...], site: str | None, sets: tuple[str, ...], style: str, as_json: bool) -> int:
     """Check job files against their site, and show every fault at once. Exit code 3 where there is one.
 
     \b
@@ -25,32 +26,5 @@ def command(jobs: tuple[Path, ...], site: str | None, sets: tuple[str, ...], sty
     from hpc_launch.drive.prepare import all_findings
 
     findings = [finding for job in jobs for finding in all_findings(job, site=site, sets=sets)]
-    if style == "json":
-        import json
-
-        click.echo(json.dumps([finding.as_json() for finding in findings], indent=2, ensure_ascii=False))
-    elif style == "github":
-        for finding in findings:
-            click.echo(github_line(finding))
-    else:
-        from hpc_launch.cli.warn import show_findings
-
-        show_findings(findings, err=False)
-        if not findings:
-            click.echo(f"{len(jobs)} job file{'s' if len(jobs) > 1 else ''} without a fault", err=True)
-    return 3 if errors(findings) else 0
-
-
-def github_line(finding: Finding) -> str:
-    """A workflow command; its escapes are those of GitHub's toolkit."""
-    place = finding.place
-    fields = {"file": place.file, "line": place.line, "col": place.column} if place else {}
-    where = ",".join(f"{key}={_escaped(str(value), ':,')}" for key, value in fields.items() if value is not None)
-    text = finding.message + (f" ({finding.hint})" if finding.hint else "")
-    return f"::{finding.severity} {where},title={finding.code}::{_escaped(text, '')}"
-
-
-def _escaped(text: str, more: str) -> str:
-    for character in "%\r\n" + more:
-        text = text.replace(character, f"%{ord(character):02X}")
-    return text
+    clean = f"{len(jobs)} job file{'s' if len(jobs) > 1 else ''} without a fault"
+    return report(findings, "json" if as_json else style, clean)

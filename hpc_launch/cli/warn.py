@@ -1,12 +1,14 @@
-"""Warnings on stderr, so that stdout stays data."""
+"""Warnings and remarks on stderr, so that stdout stays data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.base.findings import Finding
+if TYPE_CHECKING:
+    from hpc_launch.base.findings import Finding
 
 
 def warn(findings: Sequence[Finding]) -> None:
@@ -17,10 +19,15 @@ def warn(findings: Sequence[Finding]) -> None:
 def tell(because: str | None, site: str, findings: Sequence[Finding]) -> None:
     """Which site was taken, where nobody named it, and the warnings."""
     if because is not None:
-        from hpc_launch.spec.text import visible
-
-        click.echo(visible(f"site {site}: {because}"), err=True)
+        say(f"site {site}: {because}")
     warn(findings)
+
+
+def say(text: str) -> None:
+    """A line on stderr that leaves the terminal as it is, whatever it quotes."""
+    from hpc_launch.spec.text import visible
+
+    click.echo(visible(text), err=True)
 
 
 def show_findings(findings: Sequence[Finding], *, err: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from hpc_launch.cli.completion import complete_run
-from hpc_launch.cli.options import json_option
+from hpc_launch.cli.options import echo_json, json_option
 
 if TYPE_CHECKING:
     from hpc_launch.recover.types import Action, Diagnosis
@@ -47,11 +47,9 @@ def command(run: str | None, logs: tuple[str, ...], number: int | None, more: tu
     else:
         diagnosis, files, going = _of_run(run, more, number)
     if as_json:
-        import json
-
         from hpc_launch.view.why import as_data
 
-        click.echo(json.dumps(as_data(diagnosis, going), indent=2))
+        echo_json(as_data(diagnosis, going))
     else:
         from hpc_launch.view.terminal import wants_colour, write_lines
         from hpc_launch.view.why import told
@@ -88,7 +86,9 @@ def _with_decision(diagnosis: Diagnosis, attempt: AttemptFolder) -> Diagnosis:
     made = decided_of(read_json(attempt.verdict))
     if made is None or made.failure_class != diagnosis.failure_class or made.action == diagnosis.default_verdict:
         return diagnosis
-    return replace(diagnosis, default_verdict=cast("Action", made.action), advice=f"{made.reason}; {diagnosis.advice}")
+    # The advice may be to try again, which is just what was decided against.
+    cure = f". What would help: {diagnosis.advice}" if diagnosis.advice else ""
+    return replace(diagnosis, default_verdict=cast("Action", made.action), advice=f"{made.reason}{cure}")
 
 
 def _of_run(

@@ -7,10 +7,11 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
+from hpc_launch.base.state import user
 from hpc_launch.drive.decision import Situation
 from hpc_launch.recover.ledger import Note
 from hpc_launch.recover.types import Diagnosis, Quote
-from hpc_launch.run.ledger import Ledger, quotes, user
+from hpc_launch.run.ledger import Ledger, quotes
 
 
 def named(found: Situation, told: Diagnosis) -> Diagnosis:

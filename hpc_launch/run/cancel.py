@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import time
 from contextlib import suppress
 
 from hpc_launch.base.errors import SchedulerError, Unreachable
 from hpc_launch.base.files import read_json, write_json
+from hpc_launch.base.state import user
 from hpc_launch.run import values
 from hpc_launch.run.evidence import CANCELLED, AttemptFiles, Reader
 from hpc_launch.run.final import record_of
@@ -31,7 +31,7 @@ def cancel_run(run: RunFolder, scheduler: Scheduler, *, undecided: bool = False)
         Unreachable: A job that may be running could not be told.
     """
     journal = Journal(run)
-    by = _user()
+    by = user()
     told: list[str] = []
     for attempt in run.attempts():
         files = Reader().read(attempt)
@@ -78,10 +78,3 @@ def _tell(files: AttemptFiles, scheduler: Scheduler) -> list[str]:
 def _by_name(files: AttemptFiles, scheduler: Scheduler) -> list[str]:
     name = values.text(files.intent.get("job_name")) if files.intent else None
     return [job.job_id for job in real_jobs(scheduler.find(name)) if not job.ended_for_good] if name else []
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return str(os.getuid())

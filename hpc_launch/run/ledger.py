@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import secrets
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from hpc_launch.base.state import state_folder
+from hpc_launch.base.state import state_folder, user
 from hpc_launch.recover.ledger import BadNode, Note, standing
 from hpc_launch.recover.types import Quote
 
@@ -60,14 +59,6 @@ class Ledger:
     def clear(self, nodes: Sequence[str]) -> None:
         """Note that these nodes are well again. Raises OSError."""
         self.write([Note(time=time.time(), node=node, by=user(), cleared=True) for node in nodes])
-
-
-def user() -> str:
-    """Who writes."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return str(os.getuid())
 
 
 def quotes(evidence: Sequence[Quote]) -> tuple[Quote, ...]:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.base.files import read_json
+from hpc_launch.base.files import read_json, without_waiting
 from hpc_launch.recover.evidence import AgentNote, LogScan, NodeExit, WorkerFailure
 from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.scan import LogScanner, decoded
@@ -32,7 +32,7 @@ _ERROR = re.compile(r"node-(\d{1,9})\.error\.json\Z")
 
 def read_chunks(path: Path, scanner: LogScanner) -> LogScan:
     """Scan a file; of one larger than HEAD and TAIL together the middle is only counted. Raises OSError."""
-    with open(path, "rb", opener=_without_waiting) as stream:
+    with open(path, "rb", opener=without_waiting) as stream:
         size = os.fstat(stream.fileno()).st_size
         skip = (HEAD, size - TAIL) if size > HEAD + TAIL else None
         for chunk in decoded(_chunks(stream, skip, scanner)):
@@ -48,10 +48,6 @@ def _chunks(stream: Any, skip: tuple[int, int] | None, scanner: LogScanner) -> I
             scanner.pass_over(chunk)
         else:
             yield chunk
-
-
-def _without_waiting(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_NONBLOCK)
 
 
 def scans(attempt: AttemptFolder, rules: Rulebook, nodes: tuple[str, ...]) -> Iterator[LogScan]:
@@ -152,7 +148,7 @@ def _event(data: dict[str, Any], file: str, node: str | None) -> AgentNote | Non
 
 
 def _events(path: Path) -> Iterator[dict[str, Any]]:
-    with suppress(OSError), open(path, "rb", opener=_without_waiting) as stream:
+    with suppress(OSError), open(path, "rb", opener=without_waiting) as stream:
         for line in stream:
             if b'"sample"' in line:
                 continue

@@ -62,7 +62,7 @@ class Shell:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=90,
             check=False,
         )
 
@@ -238,6 +238,8 @@ def test_validate_for_programs(shell: Shell) -> None:
     assert all(set(one) == {"code", "severity", "message", "file", "line", "column", "hint"} for one in found)
     assert all(one["severity"] == "error" and one["hint"] for one in found)
 
+    assert shell.call(*words[:-1], "--json").stdout == done.stdout
+
     done = shell.call(*words, "github")
 
     assert (done.returncode, done.stderr) == (3, "")
@@ -246,6 +248,24 @@ def test_validate_for_programs(shell: Shell) -> None:
     assert second.startswith("::error file=nowhere.yaml,title=HL001::cannot read the file")
     assert third.startswith("::error file=a%2Cb%3Ac%25%0Ad.yaml,line=1,col=1,title=HL005::the file is empty")
     assert shell.call("validate", "job.yaml", "--site", "here", "--format", "xml").returncode == 2
+
+
+def test_validate_of_a_file_whose_name_is_no_text(shell: Shell) -> None:
+    """Under most locales Python would rather fail than print such a name."""
+    strange = shell.folder / os.fsdecode(b"a\xff.yaml")
+    strange.write_text("")
+    for form in ("text", "json", "github"):
+        words = ("validate", strange.name, "--site", "here", "--format", form)
+        done = shell.call(*words, env={"PYTHONIOENCODING": "utf-8:strict"})
+        assert (done.returncode, done.stderr) == (3, "")
+        assert r"a\udcff.yaml" in done.stdout
+
+
+def test_a_mistyped_verb_or_command_names_the_nearest(shell: Shell) -> None:
+    for words in ("sttus", "sites lst", "nodes cler", "containers bild", "config deepsped"):
+        done = shell.call(*words.split())
+        assert done.returncode == 2
+        assert re.search(r"No such command '\w+'\. Did you mean '(status|list|clear|build|deepspeed)'\?", done.stderr)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything: see tests/slurm/test_trouble.py")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.here import launch
 from tests.view.home import Home, a_home
 
 OOM = "step 1 loss 2.0\n[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
@@ -24,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
 def call(*words: str, text: str | bytes = "") -> subprocess.CompletedProcess[bytes]:
     data = text if isinstance(text, bytes) else text.encode()
     command = [sys.executable, "-m", "hpc_launch.cli.main", "why", *words]
-    return subprocess.run(command, input=data, capture_output=True, check=False, timeout=60)
+    return subprocess.run(command, input=data, capture_output=True, check=False, timeout=180)
 
 
 def test_a_log_as_json(tmp_path: Path) -> None:
@@ -101,7 +101,9 @@ def test_nothing_heavy_is_imported() -> None:
         "try: main()\nexcept SystemExit: pass\n"
         "print(*sorted({'torch', 'deepspeed', 'submitit', 'rich', 'jinja2'} & set(sys.modules)), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], input=OOM.encode(), capture_output=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=OOM.encode(), capture_output=True, check=True, timeout=180
+    )
     assert done.stderr.strip() == b""
 
 
@@ -130,14 +132,10 @@ def test_the_verdict_is_the_one_that_was_made(tmp_path: Path) -> None:
     )
     job = {"name": "oom", "site": "local", "launcher": "none", "retry": 1, "time": 5}
     (tmp_path / "job.yaml").write_text(json.dumps({**job, "command": f"{sys.executable} train.py"}))
-    homes = {"HPC_LAUNCH_HOME": "runs", "XDG_STATE_HOME": "state", "XDG_CONFIG_HOME": "config"}
-    env = {**os.environ, **{name: str(tmp_path / folder) for name, folder in homes.items()}}
 
-    def launch(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "hpc_launch.cli.main", *words]
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
-
-    assert launch("submit", "job.yaml", "--wait").returncode == 1
-    found = json.loads(launch("why", "@last", "--json").stdout)
+    assert launch(tmp_path, "submit", "job.yaml", "--wait").returncode == 1
+    found = json.loads(launch(tmp_path, "why", "@last", "--json").stdout)
     assert (found["class"], found["verdict"]) == ("cuda_oom", "STOP")
-    assert "no change is left to try" in found["advice"]
+    limit, _, cure = found["advice"].partition(". What would help: ")
+    assert "no change is left to try" in limit
+    assert cure

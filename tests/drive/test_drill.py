@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cluster.requirements import REPOSITORY
+from tests.here import launch
 
 JOB: dict[str, Any] = {
     "name": "counting",
@@ -34,10 +33,7 @@ pytest.importorskip("torch")
 
 def drill(tmp_path: Path, *words: str, job: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
     (tmp_path / "job.yaml").write_text(json.dumps(job or JOB))
-    homes = {"HPC_LAUNCH_HOME": "runs", "XDG_STATE_HOME": "state", "XDG_CONFIG_HOME": "config"}
-    env = {**os.environ, **{name: str(tmp_path / folder) for name, folder in homes.items()}}
-    command = [sys.executable, "-m", "hpc_launch.cli.main", "drill", str(tmp_path / "job.yaml"), *words]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    return launch(tmp_path, "drill", "job.yaml", *words)
 
 
 @pytest.mark.slow

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.here import launch
 
 pytest.importorskip("torch")
 
@@ -42,16 +41,9 @@ JOB: dict[str, Any] = {
 def test_a_rank_that_others_wait_for_is_named(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(json.dumps(JOB))
     (tmp_path / "train.py").write_text(TRAINING)
-    homes = {"HPC_LAUNCH_HOME": "runs", "XDG_STATE_HOME": "state", "XDG_CONFIG_HOME": "config"}
-    env = {**os.environ, **{name: str(tmp_path / folder) for name, folder in homes.items()}}
-
-    def launch(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "hpc_launch.cli.main", *words]
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=150, check=False)
-
-    done = launch("submit", str(tmp_path / "job.yaml"), "--wait")
+    done = launch(tmp_path, "submit", "job.yaml", "--wait")
     assert done.returncode == 1, done.stdout + done.stderr
-    found = json.loads(launch("why", "@last", "--json").stdout)
+    found = json.loads(launch(tmp_path, "why", "@last", "--json").stdout)
     assert found["class"] == "hang_no_progress"
     assert found["first_failure"]["rank"] == 1
     assert any("rank 1 stood at" in quote["text"] and "load_next_batch" in quote["text"] for quote in found["evidence"])

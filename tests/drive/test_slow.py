@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.here import launch
 
 pytest.importorskip("torch")
 
@@ -50,17 +49,11 @@ class Here:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "train.py").write_text(TRAINING)
-        homes = {"HPC_LAUNCH_HOME": "runs", "XDG_STATE_HOME": "state", "XDG_CONFIG_HOME": "config"}
-        self._env = {**os.environ, **{name: str(folder / home) for name, home in homes.items()}}
-
-    def launch(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "hpc_launch.cli.main", *words]
-        return subprocess.run(command, env=self._env, capture_output=True, text=True, timeout=60, check=False)
 
     def start(self, late: str) -> None:
         """Submit it, and wait until the watcher has seen both ranks for ten seconds."""
         (self.folder / "job.yaml").write_text(json.dumps({**JOB, "args": [late]}))
-        done = self.launch("submit", str(self.folder / "job.yaml"))
+        done = launch(self.folder, "submit", "job.yaml")
         assert done.returncode == 0, done.stderr
         until = time.time() + 90
         while time.time() < until and not self._seen():
@@ -76,18 +69,18 @@ class Here:
 def here(tmp_path: Path) -> Iterator[Here]:
     here = Here(tmp_path)
     yield here
-    here.launch("cancel", "@last")
+    launch(here.folder, "cancel", "@last")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("late", "kinds"), [("0.2", ["node_behind"]), ("0", [])], ids=["dawdling", "even"])
 def test_a_node_behind_is_named_and_an_even_run_is_left_alone(here: Here, late: str, kinds: list[str]) -> None:
     here.start(late)
-    done = here.launch("why", "@last", "--json")
+    done = launch(here.folder, "why", "@last", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert (found["state"], [remark["kind"] for remark in found["remarks"]]) == ("RUNNING", kinds)
-    words = here.launch("why", "@last").stdout
+    words = launch(here.folder, "why", "@last").stdout
     assert words.startswith("RUNNING, step ")
     if kinds:
         assert (found["remarks"][0]["node"], found["remarks"][0]["rank"]) == ("node 1", 1)
