@@ -118,13 +118,6 @@ class Index:
             if any(reader.read(attempt).job_id == job_id for attempt in RunFolder(folder).attempts())
         ]
 
-    def rebuild(self) -> list[Entry]:
-        """Throw the database away and make it from the folders."""
-        self._usable = True
-        with suppress(OSError):
-            self._database.unlink(missing_ok=True)
-        return self.entries()
-
     def folders(self) -> list[Path]:
         """The folders that are known to hold runs, and $HPC_LAUNCH_HOME."""
         known = {Path(self._home)} if self._home else set()

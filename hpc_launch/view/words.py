@@ -50,12 +50,6 @@ def source_words(status: RunStatus) -> str:
     return source if status.age_s is None else f"{source} {ago(status.age_s)}"
 
 
-def state_words(status: RunStatus) -> str:
-    """`RUNNING, from squeue 4 s ago`."""
-    source = source_words(status)
-    return f"{status.state}, {source}" if source else status.state
-
-
 def reason_words(status: RunStatus) -> str:
     """The reason made harmless; empty where there is none."""
     return clean(status.reason) if status.reason else ""

@@ -47,8 +47,3 @@ class Layout(Struct, frozen=True):
     def microbatches(self) -> int:
         """Micro batches that a replica takes for one step: the accumulation."""
         return self.global_batch // (self.parallel.micro_batch * max(self.dp, 1))
-
-    @property
-    def bubble(self) -> float:
-        """The part of a step that the pipeline waits, relative to its work: (PP - 1) / (VPP × M)."""
-        return (self.parallel.pp - 1) / ((self.parallel.vpp or 1) * max(self.microbatches, 1))
