@@ -135,7 +135,7 @@ def test_a_frozen_controller_takes_the_job_all_the_same(disturbed_cluster: Clust
     script = cluster.write(user_dir / "job.sh", "#!/bin/sh\nsleep 30\n")
     cluster.freeze_controller()
     process = cluster.popen(["sbatch", "--job-name=taken", script], cwd=user_dir)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     cluster.thaw_controller()
     assert process.returncode != 0
     wait_until(lambda: any(" taken " in job for job in cluster.jobs() or []), 20)

@@ -90,7 +90,7 @@ def train(library: str, folder: Path, variables: dict[str, str]) -> tuple[int, i
     env = {**os.environ, "PYTHONPATH": str(HOOKS.parent), "OMP_NUM_THREADS": "1", **variables}
     done = subprocess.run(
         [*words, str(TRAINING), library, str(folder)],
-        env=env, cwd=folder, capture_output=True, text=True, timeout=120, check=False,
+        env=env, cwd=folder, capture_output=True, text=True, timeout=400, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     spans = re.findall(r"rank \d from (\d+) to (\d+)", done.stdout)

@@ -80,7 +80,7 @@ def test_following_shows_all_and_ends_with_the_run(home: Home) -> None:
     done = home.call("logs", "@last", "-f", "--rank", "0")
     assert done.stdout.splitlines() == [f"[rank0]: step {step}/4 loss 0.{step}" for step in range(1, 5)]
     assert "completed after" in done.stderr
-    again = home.call("logs", "@last", "-f", timeout=20)
+    again = home.call("logs", "@last", "-f", timeout=60)
     assert len(again.stdout.splitlines()) == 9
 
 
@@ -90,7 +90,7 @@ def test_following_goes_on_to_what_comes_late(home: Home) -> None:
         assert process.stderr is not None
         assert "no output yet: starting" in process.stderr.readline()
         let_go(run)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=180)
     assert len(out.splitlines()) == 4
     assert process.returncode == 0
 
@@ -126,7 +126,7 @@ def test_a_reader_that_stops_early_is_no_fault(home: Home) -> None:
         assert process.stderr is not None
         assert process.stderr.read() == ""
         # click itself makes 1 of a closed pipe, where it gets to see it.
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=180) == 0
 
 
 def test_interrupting_says_how_to_come_back(home: Home) -> None:

@@ -128,7 +128,7 @@ class Commands:
         *,
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
-        timeout: float = 60,
+        timeout: float = 150,
         user: str | None = None,
         node: str | None = None,
         input: str | None = None,  # noqa: A002 - as subprocess.run calls it
@@ -160,7 +160,7 @@ class Commands:
         return done
 
     def node_exec(
-        self, node: str, command: Sequence[str | Path], *, user: str = "root", timeout: float = 60
+        self, node: str, command: Sequence[str | Path], *, user: str = "root", timeout: float = 150
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on a compute node, by default as root."""
         return self.run(command, node=node, user=user, timeout=timeout)
@@ -183,7 +183,7 @@ class Commands:
             except ProcessLookupError:
                 continue
 
-    def order(self, name: str, *, timeout: float = 60, **values: Any) -> dict[str, Any]:
+    def order(self, name: str, *, timeout: float = 150, **values: Any) -> dict[str, Any]:
         """Give the manager an order (one of its methods) and wait until it is done."""
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(timeout)

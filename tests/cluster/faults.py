@@ -112,11 +112,11 @@ class Faults(Commands):
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
             return None
 
-    def squeue_idle(self, timeout: float = 60) -> None:
+    def squeue_idle(self, timeout: float = 150) -> None:
         """Wait until no job is pending or running; TimeoutError tells which ones are."""
         wait_until(lambda: self.jobs() == [], timeout, lambda: f"jobs: {self.jobs()}")
 
-    def wait_until_idle(self, timeout: float = 60) -> None:
+    def wait_until_idle(self, timeout: float = 150) -> None:
         """Wait until every node is idle; TimeoutError tells the states."""
 
         def idle() -> bool:

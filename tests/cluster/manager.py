@@ -46,7 +46,7 @@ class Manager:
         self._power_on(self.settings.node_names)
         services.wait_for("munged", Path("/run/munge/munge.socket.2").exists)
         if database is not None:
-            if database.wait(timeout=60) != 0:
+            if database.wait(timeout=180) != 0:
                 raise RuntimeError("mariadb-install-db failed, see mariadb-install.out")
             services.start_database(self.keeper, self.layout)
             services.start_accounting(self.keeper)

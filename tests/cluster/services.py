@@ -34,7 +34,7 @@ FAST_DATABASE = [
 ]
 
 
-def wait_for(what: str, ready: Callable[[], bool], timeout: float = 30) -> None:
+def wait_for(what: str, ready: Callable[[], bool], timeout: float = 150) -> None:
     """Poll until something is ready; RuntimeError names it after `timeout` seconds."""
     end = time.monotonic() + timeout
     while not ready():

@@ -104,7 +104,7 @@ def test_only_what_slurm_can_change_goes_back(
 def test_killed_at_any_step_one_trains(runs: Path, scheduler: FakeScheduler, step: str) -> None:
     run = put_back(runs, scheduler)
     killed = driver(run, scheduler, "nccl_timeout", "RETRY", **{KILL_AFTER: step})
-    killed.communicate(timeout=60)
+    killed.communicate(timeout=180)
     assert killed.returncode == -signal.SIGKILL
     scheduler.clock = Clock(scheduler.clock() + GIVE_UP_S + 1)
 
@@ -126,7 +126,7 @@ def test_a_frozen_driver_that_wakes_up_doubles_nothing(runs: Path, scheduler: Fa
         drive(run, scheduler, "nccl_timeout", "RETRY")
 
     frozen.send_signal(signal.SIGCONT)
-    frozen.communicate(timeout=60)
+    frozen.communicate(timeout=180)
 
     assert len(starts(scheduler, run)) == 1
 

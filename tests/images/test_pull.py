@@ -33,7 +33,7 @@ def pull(tmp_path: Path) -> Pull:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         command = [LAUNCH, "containers", "pull", *words]
         return subprocess.run(
-            command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False
+            command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=180, check=False
         )
 
     return run
@@ -144,7 +144,7 @@ def test_of_several_at_once_one_downloads_and_the_others_wait(tmp_path: Path) ->
             )
             for _ in range(5)
         ]  # fmt: skip
-        ends = [process.communicate(timeout=60) for process in processes]
+        ends = [process.communicate(timeout=180) for process in processes]
     assert [process.returncode for process in processes] == [0] * 5, ends
     assert server.asked == [None]
     assert sorted(json.loads(out)["new"] for out, _ in ends) == [False] * 4 + [True]

@@ -76,7 +76,7 @@ def two_runs_of_a_bad_node(scene: Scene) -> list[str]:
     """Both blamed the node, both went on elsewhere, and a third run keeps off it from the start."""
     scene.wanted_node = "n1"
     wrong = keeps_off(scene)
-    out, err = scene.left["twin"].communicate(timeout=60)
+    out, err = scene.left["twin"].communicate(timeout=180)
     status = scene.user.status(json.loads(out)["run"])
     nodes = [one["nodes"] for one in status["attempts"]]
     if status["state"] != "COMPLETED" or nodes[:1] != [["n1"]] or len(nodes) != 2 or "n1" in nodes[1]:

@@ -125,7 +125,7 @@ class Scene:
 
         wait_until(there, seconds, lambda: f"step {step} of attempt {attempt} did not come: {self.told()}")
 
-    def until_started(self, seconds: float = 60) -> None:
+    def until_started(self, seconds: float = 150) -> None:
         """Wait until the job's script runs."""
         wait_until((self.run_folder / "attempts" / "001" / "start.json").exists, seconds, self.told)
 

@@ -33,7 +33,7 @@ def driver(*arguments: Path, **environment: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=180)
     return process.returncode, output.strip()
 
 

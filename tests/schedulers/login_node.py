@@ -79,7 +79,7 @@ class LoginNode:
     def find(self, name: str) -> list[JobRecord]:
         return [record(value) for value in self.call("find", job_name=name)]
 
-    def until(self, job_id: str, ready: Callable[[JobRecord], bool], timeout: float = 40) -> JobRecord:
+    def until(self, job_id: str, ready: Callable[[JobRecord], bool], timeout: float = 150) -> JobRecord:
         """The first record of a job that is as wanted."""
         end = time.monotonic() + timeout
         while True:

@@ -41,7 +41,7 @@ def submit(scheduler: LocalScheduler, tmp_path: Path) -> Submit:
     return start
 
 
-def ended(scheduler: LocalScheduler, job_id: str, timeout: float = 30) -> JobRecord:
+def ended(scheduler: LocalScheduler, job_id: str, timeout: float = 150) -> JobRecord:
     end = time.monotonic() + timeout
     while not (record := scheduler.query([job_id])[job_id]).ended_for_good:
         assert time.monotonic() < end, record
@@ -49,7 +49,7 @@ def ended(scheduler: LocalScheduler, job_id: str, timeout: float = 30) -> JobRec
     return record
 
 
-def wait_for(path: Path, timeout: float = 20) -> str:
+def wait_for(path: Path, timeout: float = 150) -> str:
     end = time.monotonic() + timeout
     while not (path.exists() and path.read_text()):
         assert time.monotonic() < end, f"no {path.name}"

@@ -133,7 +133,7 @@ def test_a_sigterm_to_the_tasks_alone_is_taken_for_a_warning(user: User, launche
     kill = f"pkill -TERM -u alice -f '^[^ ]*bash {run}/attempts/001/{first}'"
     user.cluster.node_exec(node, ["sh", "-c", kill])
 
-    stop = time.monotonic() + 60
+    stop = time.monotonic() + 180
     while len(user.status()["attempts"]) < 2:
         assert time.monotonic() < stop
         time.sleep(1)
@@ -159,7 +159,7 @@ def test_a_cancelled_run_is_not_taken_for_a_preempted_one(user: User) -> None:
 
 
 def _until_step(user: User, step: int) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while (user.status()["progress"]["step"] or 0) < step:
         assert time.monotonic() < end
         time.sleep(1)

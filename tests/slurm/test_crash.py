@@ -66,7 +66,7 @@ def test_killed_after_any_step_there_is_one_training_or_none(user: User) -> None
     drivers = {step: one.popen("submit", jobs[step], env={KILL_AFTER: step}) for step, one in users.items()}
 
     for step, driver in drivers.items():
-        out, err = driver.communicate(timeout=60)
+        out, err = driver.communicate(timeout=180)
         assert driver.returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}, (step, out, err)
     for step, one in users.items():
         (run,) = listed(one)
@@ -116,7 +116,7 @@ def test_a_driver_that_wakes_up_after_its_attempt_was_repeated(user: User, step:
     done = user.launch("resubmit", run["run"], "--set", "sbatch.hold=null", "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
     user.cluster.thaw(driver)
-    out, err = driver.communicate(timeout=60)
+    out, err = driver.communicate(timeout=180)
 
     assert driver.returncode == 2, out + err
     assert "given up meanwhile" in err
@@ -137,7 +137,7 @@ def test_of_two_resubmissions_at_once_one_wins(user: User) -> None:
     assert user.until(run, "COMPLETED", "FAILED")["state"] == "COMPLETED"
 
     drivers = [user.popen("resubmit", run) for _ in range(2)]
-    ends = [(*driver.communicate(timeout=60), driver.returncode) for driver in drivers]
+    ends = [(*driver.communicate(timeout=180), driver.returncode) for driver in drivers]
 
     assert sorted(code for _, _, code in ends) == [0, 2], ends
     (lost,) = (err for _, err, code in ends if code == 2)

@@ -45,7 +45,7 @@ def job(user: User, program: str, launcher: object, **keys: object) -> str:
 def test_a_warning_and_a_log_by_rank(user: User, launcher: str) -> None:
     submitted = user.launch("submit", job(user, WAITS, LAUNCHERS[launcher]), "--json")
     assert submitted.returncode == 0, submitted.stderr
-    end = time.monotonic() + 90
+    end = time.monotonic() + 180
     while len(list(user.home.glob("runs/*/attempts/001/began-*"))) < 4:
         assert time.monotonic() < end, user.launch("logs", "@last").stdout
         time.sleep(0.5)

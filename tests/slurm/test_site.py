@@ -50,10 +50,11 @@ def test_steps_and_variables_are_where_the_profile_puts_them(user: User) -> None
     done = user.launch("submit", user.job(JOB), "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = user.launch("logs", "@last").stdout
-    for rank, node in enumerate(["n1", "n1", "n2", "n2"]):
+    first, second = user.nodes()
+    for rank, node in enumerate([first, first, second, second]):
         mine = f"rank {rank} local {rank % 2}"
         assert f"{rank}|a b|/site/bin|2|site|on {node}|{mine}|job|1||0" in lines
-    found = user.cluster.run(["find", str(user.home / "runs"), "-path", "*/once", "-o", "-path", "*on-n[12]*"]).stdout
-    found += user.cluster.run(["find", str(user.home / "runs"), "-path", "*copy-n[12]/job.yaml"]).stdout
-    names = ("/once", "/on-n1", "/on-n2", "/copy-n1/job.yaml", "/copy-n2/job.yaml")
+    found = user.cluster.run(["find", str(user.home / "runs"), "-path", "*/once", "-o", "-path", "*on-n[1-4]"]).stdout
+    found += user.cluster.run(["find", str(user.home / "runs"), "-path", "*copy-n[1-4]/job.yaml"]).stdout
+    names = ("/once", *(name for node in (first, second) for name in (f"/on-{node}", f"/copy-{node}/job.yaml")))
     assert [name for name in names if f"{name}\n" not in found] == []

@@ -30,7 +30,7 @@ def user_of_the_forgetful(pytestconfig: pytest.Config) -> User:
 def follow(user: User, job: str) -> tuple[subprocess.Popen[str], str]:
     """A `submit --wait` in the background, once its job runs, and that job's id."""
     waiting = user.popen("submit", user.job(job), "--wait")
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while not (starts := list(user.home.glob("runs/*/attempts/001/start.json"))):
         assert time.monotonic() < end
         assert waiting.poll() is None, waiting.communicate()
@@ -42,12 +42,14 @@ def follow(user: User, job: str) -> tuple[subprocess.Popen[str], str]:
 def test_waits_survive_a_controller_that_is_away(user_in_trouble: User) -> None:
     cluster = user_in_trouble.cluster
     short, long = (User(cluster, cluster.user_folder(name)) for name in ("short-", "long-"))
-    short_wait, _ = follow(short, SLEEP.replace("300", "6"))
+    go = short.home / "go"
+    short_wait, _ = follow(short, SLEEP.replace("sleep 300", f"sh -c 'until [ -e {go} ]; do sleep 0.2; done'"))
     long_wait, job_id = follow(long, SLEEP)
     cluster.stop_controller()
+    cluster.run(["touch", str(go)], check=True)
 
     # Its own end record tells of the end, so that nobody has to wait for the controller.
-    out, err = short_wait.communicate(timeout=60)
+    out, err = short_wait.communicate(timeout=180)
     assert short_wait.returncode == 0, out + err
     status = short.status()
     assert (status["state"], status["state_source"]) == ("COMPLETED", "end_record")
@@ -58,7 +60,7 @@ def test_waits_survive_a_controller_that_is_away(user_in_trouble: User) -> None:
     cluster.start_controller()
     wait_until(lambda: cluster.jobs() is not None, 60)
     assert long.launch("cancel", job_id).returncode == 0
-    out, err = long_wait.communicate(timeout=90)
+    out, err = long_wait.communicate(timeout=180)
     assert long_wait.returncode == 1, out + err
     assert long.status()["state"] == "CANCELLED"
     assert short.until("@last", "COMPLETED")["attempts"][0]["exit_code"] == 0
@@ -86,7 +88,7 @@ def test_a_suspended_job_says_so(user: User) -> None:
     user.until(run["run"], "RUNNING", "STARTING")
     assert user.cluster.run(["scontrol", "suspend", run["job_id"]], user="root").returncode == 0
     try:
-        end = time.monotonic() + 40
+        end = time.monotonic() + 180
         while "suspended" not in ((status := user.status(run["run"]))["reason"] or ""):
             assert time.monotonic() < end, status
             time.sleep(1)

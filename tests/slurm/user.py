@@ -68,7 +68,17 @@ class User:
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
 
-    def until(self, run: str, *states: str, seconds: float = 60) -> dict[str, Any]:
+    def nodes(self) -> list[str]:
+        """Where the newest run's first attempt is: other tests may have had the first nodes."""
+        nodes: list[str] = self.status()["attempts"][0]["nodes"]
+        return nodes
+
+    def places(self, per_node: int) -> set[tuple[str, str]]:
+        """(rank, node) of each process, in blocks of `per_node` on the nodes in Slurm's order."""
+        ranks = enumerate(node for node in self.nodes() for _ in range(per_node))
+        return {(str(rank), node) for rank, node in ranks}
+
+    def until(self, run: str, *states: str, seconds: float = 150) -> dict[str, Any]:
         """The status once it is one of `states`."""
         end = time.monotonic() + seconds
         while True:

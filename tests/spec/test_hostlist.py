@@ -131,7 +131,12 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def _hostnames(text: str, environment: dict[str, str]) -> list[str]:
     done = subprocess.run(
-        ["scontrol", "show", "hostnames", text], env=environment, check=True, text=True, capture_output=True, timeout=60
+        ["scontrol", "show", "hostnames", text],
+        env=environment,
+        check=True,
+        text=True,
+        capture_output=True,
+        timeout=180,
     )
     return done.stdout.split()
 

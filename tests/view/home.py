@@ -130,7 +130,7 @@ class Home:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "encoding": "utf-8"}
         return subprocess.Popen(self.command(*words), env=self.environment, **{**pipes, **options})
 
-    def call(self, *words: str, code: int = 0, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def call(self, *words: str, code: int = 0, timeout: float = 150) -> subprocess.CompletedProcess[str]:
         """The command to its end, which must be `code`."""
         done = subprocess.run(
             self.command(*words),
@@ -154,7 +154,7 @@ class Home:
             assert line, "it ended before"
             said += line
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=180)
         return (said if stream is process.stderr else "") + err
 
     def json(self, *words: str) -> Any:
