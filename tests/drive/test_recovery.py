@@ -284,7 +284,7 @@ def test_of_many_drivers_at_once_one_makes_the_next_attempt(runs: Path, schedule
     run = failed(runs, scheduler)
 
     drivers = [driver(run, scheduler, "node_failure", "RETRY_ELSEWHERE", f"n{number}") for number in range(6)]
-    said = [one.communicate(timeout=60)[0].split()[0] for one in drivers]
+    said = [one.communicate(timeout=180)[0].split()[0] for one in drivers]
 
     assert said.count("submitted") == 1, said
     assert len(run.attempts()) == 2
@@ -296,7 +296,7 @@ def test_of_many_drivers_at_once_one_makes_the_next_attempt(runs: Path, schedule
 def test_killed_before_sbatch_the_next_driver_goes_on(runs: Path, scheduler: FakeScheduler, step: str) -> None:
     run = failed(runs, scheduler)
     killed = driver(run, scheduler, "nccl_timeout", "RETRY", **{KILL_AFTER: step})
-    killed.communicate(timeout=60)
+    killed.communicate(timeout=180)
     assert killed.returncode == -signal.SIGKILL
     now = scheduler.clock()
     scheduler.clock = Clock(now + GIVE_UP_S + 1)
@@ -312,7 +312,7 @@ def test_killed_before_sbatch_the_next_driver_goes_on(runs: Path, scheduler: Fak
 def test_killed_after_sbatch_nothing_is_doubled(runs: Path, scheduler: FakeScheduler, step: str) -> None:
     run = failed(runs, scheduler)
     killed = driver(run, scheduler, "nccl_timeout", "RETRY", **{KILL_AFTER: step})
-    killed.communicate(timeout=60)
+    killed.communicate(timeout=180)
 
     moves = [drive(run, scheduler, "nccl_timeout", "RETRY").kind for _ in range(3)]
 
@@ -331,7 +331,7 @@ def test_a_frozen_driver_that_wakes_up_later_changes_nothing(runs: Path, schedul
     assert "submitted" in moves, moves
 
     frozen.send_signal(signal.SIGCONT)
-    frozen.communicate(timeout=60)
+    frozen.communicate(timeout=180)
 
     assert len(trained(scheduler)) == 1
 
@@ -355,5 +355,5 @@ def test_a_driver_is_gone_with_the_job_that_it_runs_in(
 
     assert ("submitted" in moves) == (goes_on or not began), moves
     frozen.send_signal(signal.SIGCONT)
-    frozen.communicate(timeout=60)
+    frozen.communicate(timeout=180)
     assert len(set(trained(scheduler)) - {other}) == 1

@@ -184,7 +184,7 @@ def test_a_time_limit_that_nobody_warned_of_is_seen_to_by_the_job_itself(user: U
     run = user.submit(job(user, '[ "$n" -gt 1 ] || exec sleep 300', queue="short", time="1"))
     folder = Path(run["folder"])
 
-    wait_until(lambda: ended(folder, 2) is not None, 150, lambda: f"{sorted(folder.rglob('*.log'))}", every=1)
+    wait_until(lambda: ended(folder, 2) is not None, 400, lambda: f"{sorted(folder.rglob('*.log'))}", every=1)
 
     status = user.until(run["run"], "COMPLETED", "FAILED")
     assert attempts(status) == [("TIMEOUT", "time_limit", "CONTINUE"), ("COMPLETED", "success", "NONE")]
