@@ -37,8 +37,8 @@ check mypy mypy
 check imports lint-imports
 check shellcheck shellcheck "${scripts[@]}"
 # Three processes on the two cores of the smallest machine we support: much of the time is waiting for a Slurm. A file's
-# tests stay together, so that what a file sets up at some cost, a Slurm say, is set up once.
-check pytest pytest -n 3 --dist loadfile -m "not prove" "${pytest_args[@]}"
+# tests stay together, so that what a file sets up at some cost, a Slurm say, is set up once; the longest come first.
+check pytest pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not prove" "${pytest_args[@]}"
 
 printf '\n== summary\n'
 printf '%s\n' "${summary[@]}"

@@ -67,7 +67,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a cluster, and keep those that break one in one worker."""
+    """Mark the tests that need a cluster, keep those that break one in one worker, and begin with the longest files."""
     for item in items:
         used = getattr(item, "fixturenames", ())
         if any(name in used for name in FIXTURES):
@@ -77,6 +77,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "disturbed_cluster" in used:
             # Only with --dist loadgroup; without it a lock sees to it, and workers wait.
             item.add_marker(pytest.mark.xdist_group("disturbed_cluster"))
+    # Those of a Slurm and of real trainings take minutes: begun last, they would leave the other workers idle.
+    long = Counter(item.path for item in items if any(map(item.get_closest_marker, ("cluster", "slow"))))
+    items.sort(key=lambda item: -long[item.path])
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
