@@ -19,6 +19,8 @@ _SIGNS = frozenset({"slurm-step-aborted", "slurm-stepd-other", "torchrun-summary
 
 TINY = 4
 """A log of fewer lines that says neither this nor that is no success: it may just have stopped."""
+LIVED_ON = 15
+"""Lines after a word of failure that no rule knows, by which the program has shown that it went on."""
 SHORT = 60
 """Lines of a log that somebody cut out and quoted: what it warns of is what it is about."""
 
@@ -49,7 +51,7 @@ def diagnose(evidence: Evidence, rules: Rulebook) -> Diagnosis:
     if root is None:
         return nothing(evidence, rules, faint)
     root = _silent_peer(root, evidence)
-    root = _compared(_placed(_killed(root, evidence), evidence), evidence)
+    root = _compared(_placed(_listed(_killed(root, evidence), evidence), evidence), evidence)
     return worded(root, evidence, rules, solid, faint)
 
 
@@ -77,9 +79,11 @@ def _looks_done(evidence: Evidence) -> bool:
         return False
     if lines < TINY and not any(scan.success_line or scan.steps_seen for scan in evidence.logs):
         return False
-    signs = [max(scan.bad_line, _last_sign(scan)) for scan in evidence.logs]
+    signs = [max(_last_word(scan), _last_sign(scan)) for scan in evidence.logs]
     if any(scan.success_line for scan in evidence.logs):
         return not any(_after(scan, sign) for scan, sign in zip(evidence.logs, signs, strict=True))
+    if lines <= SHORT and any(_ends_with_a_warning(scan) for scan in evidence.logs):
+        return False
     if any(signs):
         return all(scan.last_progress_line > sign for scan, sign in zip(evidence.logs, signs, strict=True) if sign)
     return not any(
@@ -87,6 +91,18 @@ def _looks_done(evidence: Evidence) -> bool:
         and scan.last_step < 0.97 * scan.last_total
         for scan in evidence.logs
     )  # fmt: skip
+
+
+def _ends_with_a_warning(scan: LogScan) -> bool:
+    """Whether the last line of a quote tells of a cause, if only as a warning."""
+    return not scan.steps_seen and any(
+        hit.line == scan.lines and hit.faint and hit.rule not in _SIGNS for hit in scan.hits
+    )
+
+
+def _last_word(scan: LogScan) -> int:
+    """The last line with a word of failure, unless so much was written after it that the program lived on."""
+    return scan.bad_line if scan.lines - scan.bad_line <= LIVED_ON else 0
 
 
 def _last_sign(scan: LogScan) -> int:
@@ -135,12 +151,17 @@ def _without_a_line(evidence: Evidence, faint: list[Candidate]) -> Candidate | N
 
 
 def _words_of_failure(evidence: Evidence) -> Candidate | None:
-    """A log that speaks of a failure in words that no rule knows: what remains is most often the program's own."""
+    """A log that speaks of a failure in words that no rule knows.
+
+    In a long one that is most often the program's own; in the few lines that somebody quotes a tool refuses something.
+    """
     scan = max(evidence.logs, key=lambda scan: scan.bad_line, default=None)
     if evidence.of_a_run or scan is None or not scan.bad_line:
         return None
     quotes = (Quote(scan.name, scan.bad_line, scan.bad_text),)
-    return Candidate("user_code_error", "task_exit_nonzero", 75, quotes, source=scan.source, line=scan.bad_line)
+    quoted = scan.lines <= SHORT and not scan.steps_seen
+    kind = "config_error" if quoted else "user_code_error"
+    return Candidate(kind, "task_exit_nonzero", 75, quotes, source=scan.source, line=scan.bad_line)
 
 
 def _killed(root: Candidate, evidence: Evidence) -> Candidate:
@@ -159,6 +180,15 @@ def _killed(root: Candidate, evidence: Evidence) -> Candidate:
         verdict="RETRY",
         advice="try again; something outside the training killed a process, and no lack of memory was recorded",
     )
+
+
+def _listed(root: Candidate, evidence: Evidence) -> Candidate:
+    """torchrun's list of exit codes is in no order of time: where it is all there is, its times tell who was first."""
+    workers = weigh.workers_of(evidence) if root.rule == "torchrun-exit" and root.order >= 60 else []
+    if not workers:
+        return root
+    first = workers[0]
+    return msgspec.structs.replace(root, node=first.node, rank=first.rank, time=first.time)
 
 
 def _silent_peer(root: Candidate, evidence: Evidence) -> Candidate:

@@ -27,7 +27,8 @@ _NCCL = re.compile(r"([A-Za-z][\w.-]{0,80}):\d{1,8}:\d{1,8} \[(\d{1,3})\] (?:\S+
 _KERNEL = re.compile(r"[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d ([\w.-]{1,80}) (?:kernel|systemd|slurmd|nvidia|dcgm)")
 _ISO_KERNEL = re.compile(r"^20\d\d-\d\d-\d\dT[\d:.,+-]{8,30}Z? ([A-Za-z][\w.-]{0,80}) kernel")
 _OMPI = re.compile(r"\[([a-z][\w.-]{0,60}\d[\w.-]{0,30}):\d{2,8}\]")
-_STEPD = re.compile(r"slurmstepd-([\w.-]{1,80}): ")
+_UCX = re.compile(r"\[\d+\.\d+\] \[([A-Za-z][\w.-]{0,80}):\d+ {0,4}:\d+\]")
+_STEPD = re.compile(r"(?:slurmstepd-|slurmd\[)([\w.-]{1,80})(?:\]|): ")
 _BRACKET_NODE = re.compile(r"\] \[([a-z][a-z-]{0,20}\d{1,6}[\w-]{0,20})\] ")
 _NO_NODE = re.compile(r"^c10d$|Error|Exception|Warning|\.[A-Z]|\.(?:py|sh|cpp|cc|cu|h|c|log|so)\b|^\w*[a-z][A-Z]")
 _NOT_NODES = ("slurmstepd", "srun", "sbatch", "line", "python", "error", "warning", "bash", "ranks")
@@ -38,7 +39,7 @@ FAINT = re.compile(
     r"|(?i:\b(?:retrying|will retry|retry in|falling back|fall back|fallback to|ignoring|ignored in|skipping|"
     r"non-fatal|not fatal|recovered|recovering|reconnecting|trying again|continuing (?:without|anyway)|"
     r"attempt \d+(?: of |/)\d+|proceeding without|will use .{1,40} instead|disabled?\b.{0,30}because)\b)"
-    r"|\bDEBUG\b|Exception ignored in|^\s*#|\becho\b"
+    r"|\bDEBUG\b|\[(?i:skip(?:ped)?|warn)\]|\(ignored\)|Exception ignored in|^\s*#|\becho\b"
 )
 """The line itself takes back what it says, or says that the work goes on."""
 
@@ -92,7 +93,7 @@ def parse(text: str, *, numbered: bool = False) -> Line:
     if rank is None and ("ank" in body or "RANK" in body) and (match := _INSIDE.search(body, 0, 400)):
         rank = int(next(group for group in match.groups() if group is not None))
     if node is None:
-        node = _node_inside(body)
+        node = _node_inside(body.lstrip())
     if local is None and (match := _NCCL.match(body)):
         local = int(match[2])
     return Line(body, rank, node, local)
@@ -104,7 +105,7 @@ def _may_be_node(word: str) -> bool:
 
 
 def _node_inside(body: str) -> str | None:
-    for pattern in (_NCCL, _STEPD, _OMPI):
+    for pattern in (_NCCL, _STEPD, _OMPI, _UCX):
         if match := pattern.match(body):
             return match[1]
     if "kernel" in body or "systemd" in body or "slurmd" in body:

@@ -34,15 +34,20 @@ _LOSS = re.compile(
 )
 _DONE = re.compile(
     r"(?i)\btrain(?:ing)? (?:is |has )?(?:been )?(?:complete[d]?|finished|done|ended successfully)\b|\btrain_runtime\b"
+    r"|\bcompleted (?:the )?training\b"
     r"|\*\*\*\*\* (?:train|eval|test|predict)\w* metrics|Trainer\.fit` stopped: `max_(?:epochs|steps)="
     r"|successfully (?:completed|finished|trained)"
     r"|(?<!abort before MPI_INIT completed )\b(?:completed|finished|ended|exited) successfully\b"
     r"|\ball (?:tests|jobs|tasks|done) (?:passed|finished|completed|succeeded)"
     r"|\bjob (?:is )?(?:finished|completed|done)\b|exit(?:ed)? (?:with )?(?:exit )?(?:code|status):? 0\b"
     r"|exits successfully|(?-i:\bSUCCESS\b)|^\s{0,40}(?:all )?done[.!]{0,3}\s{0,9}$"
-    r"|\bfinished (?:training|run|benchmark|in )|State: COMPLETED"
-    r"|final (?:model|checkpoint|weights) (?:was |is )?saved|\[after training is done\]|end of training"
-    r"|^\[Parallel\(n_jobs=.{1,60} finished\s{0,9}$"
+    r"|(?<!up )\bfinished (?:training|run|benchmark|in )|W&B process to finish\W{1,5}\(success\)|State: COMPLETED"
+    r"|final (?:model|checkpoint|weights) (?:was |is )?saved|\[after training is done\]|\bend (?:of )?training\b"
+    r"|^\[Parallel\(n_jobs=.{1,60} finished\s{0,9}$|# Avg bus bandwidth {1,8}: |\bExit_status=0 "
+    r"|={4,40} {1,9}End of simulation {1,9}={4,40}|^(?:End of Tests\.|Finalising parallel run)\s{0,9}$"
+    r"|^=+ \d+ passed(?:, \d+ (?:skipped|deselected|xfailed|warnings?|subtests passed)){0,4} in \d[\d.]*s\b"
+    r"|\bNormal termination\b(?! \(return value [1-9])|(?-i:TERMINATED NORMALLY)"
+    r"|\b(\d+) of \1 steps \(100%\) done|\bNothing to be done\b"
     r"|\[NbConvertApp\] Writing \d+ bytes|\[exiting program after \d+ iterations\]"
     r"|reached (?:the )?(?:target|max(?:imum)?) (?:number of )?(?:steps|iterations|epochs)"
 )
@@ -52,7 +57,7 @@ _ECHO = re.compile(
 )
 """What a job script prints at its end, however its program ended."""
 _DEATH = re.compile(
-    r"Killing subprocess|Exited with exit code|ChildFailedError|BAD TERMINATION OF"
+    r"^FATAL: {2,}|Killing subprocess|Exited with exit code|ChildFailedError|BAD TERMINATION OF"
     r"|Primary job ?terminated normally, but|non-zero exit (?:status|code)"
     r"|^(?:\[\w+\]: ?)?[A-Za-z_]\w*(?:\.\w+){0,9}(?:Error|Exception)(?::|$)"
 )
@@ -62,13 +67,18 @@ _NEAR = 4
 _BAD = re.compile(
     r"(?i)\b(?:errors?|fail(?:ed|ure|s|ing)?|abort(?:ed|ing)?|denied|cannot|can't|unable to|invalid|not found|killed|"
     r"fatal|exceeded|refused|illegal|panic|crash(?:ed)?|terminated|unrecognized|unsupported|no such|not available|"
-    r"unreachable|corrupt\w*|segfault|timed out|out of|not permitted|unexpected|does not exist|must be)\b"
+    r"unreachable|corrupt\w*|segfault|timed out|out of (?!\d)|not permitted|unexpected|does not exist|must be)\b"
 )
 """Words of failure in general."""
 _MILD = re.compile(
-    r"(?i)\bwarn|\bdeprecat|\binfo\b|\bdebug\b|^\s{0,40}\w+(?:\.\w+){0,9} ?= ?|skip|ignor|retry|fallback|falling|"
-    r"missing from|optional|\b0 OK|: (?:No|0|OK|N/A|None|False)\b|ttyname|tput:|stty:|already been registered|"
-    r"0 (?:errors?|fail)|no errors?|errors?: 0|\berror:? *[-+]?[\d.]+(?:e[-+]?\d+)? ?%?\s*$|error rate|"
+    r"(?i)^-- \w|^(?:[\d.: -]{8,40}: )?I(?:\d{4})? |\bwarn|\bdeprecat|\binfo\b|\bdebug\b|"
+    r"^\s{0,40}\w+(?:\.\w+){0,9} ?= ?|skip|ignor|retry|fallback|falling|"
+    r"missing from|optional|\b0 OK|(?<!error)(?<!fatal): (?:No|0|OK|N/A|None|False)\b|' locally$|cgroup|"
+    r"ttyname|tput:|stty:|\bx11\b|already been registered|"
+    r"✔|✓|0 (?:errors?|fail)|no errors?|errors?(?:: | {4,40})0\b|"
+    r"\berror summary|\bcontinuity errors|^\s{0,40}0 tests |\berror:? *[-+]?[\d.]+(?:e[-+]?\d+)? ?%?\s*$|error rate|"
+    r"\berrors?\b[^:=]{0,30}[:=]\s{0,4}[\[(]{0,3}[-+]?\d+\.\d|will result in indexing errors|^\[[DI] \d\d:|"
+    r"\bJob terminated\.|orte_base_help_aggregate|"
     r"(?:val|test|train|mean|abs\w*|sq\w*|std)\w*[ _-]error"
 )
 """Words beside them that take the sting out."""
@@ -97,7 +107,7 @@ class ProgressMeter:
     def __init__(self) -> None:
         self.steps = 0
         self._step: float | None = None
-        self._total: int | None = None
+        self._counted: tuple[float, int] | None = None
         self._line = 0
         self._time: float | None = None
         self._marks: list[int] = []
@@ -158,11 +168,12 @@ class ProgressMeter:
     def into(self, scan: LogScan) -> LogScan:
         """The scan, with how far the training came."""
         idle_s, idle_line, idle_text = self._idle()
+        step, total = self._counted or (self._step, None)
         return msgspec.structs.replace(
             scan,
             steps_seen=self.steps,
-            last_step=int(self._step) if self._step is not None else None,
-            last_total=self._total,
+            last_step=int(step) if step is not None else None,
+            last_total=total,
             last_progress_line=self._line,
             success_line=self._done[0],
             success_text=self._done[1],
@@ -181,7 +192,8 @@ class ProgressMeter:
         if found is None or found[0] == self._step:
             return False
         self._step = found[0]
-        self._total = found[1] if found[1] is not None else self._total
+        if found[1] is not None:  # an epoch without a total says nothing of the bar's steps
+            self._counted = (found[0], found[1])
         self.steps += 1
         self._marks.append(line)
         if len(self._marks) > 2 * _MARKS:

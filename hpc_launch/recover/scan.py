@@ -29,6 +29,13 @@ _PIECES = 200
 _DIGITS = b"0123456789"
 _LONG_NUMBERS = re.compile(r"\d{4,}|0x[0-9a-fA-F]+|\d+\.\d+")
 _NUMBERED = re.compile(rb"^\s{0,6}(\d{1,6}): ", re.MULTILINE)
+_NOTEBOOK = re.compile(r"([A-Za-z_][\w.]{0,120})\s{2,}Traceback \(most recent")
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,120}(?:Error|Exception)\b")
+_SOURCE = re.compile(
+    r"\s{0,12}(?:-{2,10}> ?)?\d{1,6} {1,80}"
+    r"(?:#|[frb]?[\"']|(?:raise|from|import|return|if|elif|def|with|for|class|assert) |try:|except\b)"
+)
+"""A line of the program itself, with its number, as IPython shows it around an exception."""
 _SKIP, _RULES, _ALWAYS = 0, 1, 2
 
 
@@ -48,7 +55,6 @@ class LogScanner:
         self._forms: dict[bytes, tuple[int, Kind, bool]] = {}
         self._seen: dict[str, int] = {}
         self._hits: dict[str, tuple[list[Hit], list[Hit]]] = {}
-        self._stamped: str = ""
         self._time: float | None = None
         self._year: int | None = None
         self._last = b""
@@ -88,9 +94,12 @@ class LogScanner:
         """What was found. The scanner is used up."""
         if self._rest:
             self._flush()
-        if not self._hits:
+        if all(hit.faint for first, _ in self._hits.values() for hit in first):
             for rank, number, text in self._traces.unfinished():
-                self._keep_unknown(Line(text, rank), number)
+                if found := self._rules.matches(_named(text)):
+                    self._keep(Line(text, rank), text, found, faint=False, number=number)
+                else:
+                    self._keep_unknown(Line(text, rank), number)
         hits = [hit for first, last in self._hits.values() for hit in (*first, *last)]
         return self._progress.into(
             LogScan(
@@ -135,8 +144,6 @@ class LogScanner:
                 self._forms.clear()
             self._forms[form] = known
         look, kind, dated = known
-        if dated:
-            self._stamped = text
         self._progress.see(kind, text, self._line, self._now(text) if dated else None)
         if look == _SKIP and not busy:
             return
@@ -145,7 +152,7 @@ class LogScanner:
     def _judged(self, text: str) -> tuple[int, Kind, bool]:
         """What lines of this form are: whether rules may know them, their kind, whether they bear a time."""
         low = text.lower()
-        if not text or text.isspace() or text.startswith("+ "):  # the last: what `set -x` of bash shows
+        if not text or text.isspace() or text.startswith("+ ") or _SOURCE.match(text):  # "+ ": `set -x` of bash
             return _SKIP, Kind.PLAIN, False
         if 'file "' in low or "traceback (" in low or starts_block(low):
             look = _ALWAYS
@@ -177,8 +184,9 @@ class LogScanner:
         if self._traces.takes(line, self._line):
             return
         found = self._rules.matches(line.body)
-        if not found and line.body[:1] in " >":  # set in, or quoted in a mail
-            found = self._rules.matches(line.body.lstrip("> "))
+        if line.body[:1] in " >" and all(rule.role == "context" for rule, _ in found):  # set in, or quoted in a mail
+            found = self._rules.matches(line.body.lstrip("> ")) or found
+        found = self._with_code(line, found)
         ended = self._traces.ends(line, self._line, known=bool(found))
         place = self._workers.place
         if place is not None:
@@ -190,7 +198,21 @@ class LogScanner:
         elif ended:
             self._keep_unknown(line, self._line)
 
-    def _keep(self, line: Line, text: str, found: list[tuple[Rule, re.Match[str]]], *, faint: bool) -> None:
+    def _with_code(self, line: Line, found: list[tuple[Rule, re.Match[str]]]) -> list[tuple[Rule, re.Match[str]]]:
+        """What the raising line of code adds where the exception's own words say nothing in particular."""
+        told = found and found[0][0].order < 40 and not found[0][0].id.startswith("checkpoint-")
+        if told or not _EXCEPTION.match(line.body):
+            return found
+        code = self._traces.code(line.rank, self._line)
+        if not code:
+            return found
+        more = [pair for pair in self._rules.matches(f"{line.body} [{code}]") if pair[0].id.startswith("code-")]
+        return more + [pair for pair in found if not more or pair[0].order >= 40]
+
+    def _keep(
+        self, line: Line, text: str, found: list[tuple[Rule, re.Match[str]]], *, faint: bool, number: int = 0
+    ) -> None:
+        number = number or self._line
         place = self._workers.place
         special = any(rule.order > 40 and rule.id != "error-word" for rule, _ in found)
         for rule, match in found:
@@ -198,12 +220,12 @@ class LogScanner:
                 continue  # the program's own exception only where nothing says that it follows from another's end
             groups = match.groupdict()
             rank = groups.get("rank") or groups.get("rank2")
-            frame, frame_line = self._traces.frame(line.rank, self._line)
+            frame, frame_line = self._traces.frame(line.rank, number)
             self._add(
                 Hit(
                     rule=rule.id,
                     file=self._name,
-                    line=self._line,
+                    line=number,
                     text=text.strip()[:600],
                     node=groups.get("node") or groups.get("at") or line.node or self._node,
                     rank=int(rank) if rank else line.rank if line.rank is not None else self._rank,
@@ -276,7 +298,15 @@ def decoded(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _is_faint(text: str, body: str) -> bool:
     """Whether a line takes back what it says; marks of a level stand behind the rank's, too."""
+    if body.startswith("FATAL: "):  # Apptainer's last word, whatever it cites
+        return False
     return FAINT.search(text) is not None or (body is not text and FAINT.match(body) is not None)
+
+
+def _named(head: str) -> str:
+    """The exception that the head of a notebook's traceback names, as the traceback would end; empty without one."""
+    match = _NOTEBOOK.match(head)
+    return f"{match[1]}:" if match else ""
 
 
 def _looks_numbered(data: bytes) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import msgspec
 
@@ -16,6 +17,13 @@ WENT_ON = 3
 
 QUOTED = 10
 """Lines of a log that somebody cut out: one NaN in it is what it is about."""
+
+WAITS = re.compile(
+    r"(?i)\bGLOBAL_RANK: \d+, MEMBER: \d+/\d+\s*$|\bWaiting in store based barrier\b"
+    r"|^(?:\S+ ){0,4}(?:still )?waiting for (?:all |the |other |remaining )+"
+    r"(?:ranks|workers|processes|nodes|peers|clients|tasks)\b"
+)
+"""Last lines of a log that breaks off where processes wait for one another; Lightning's first, then PyTorch's."""
 
 LAST = frozenset({"slurm-time-limit", "slurm-preempted", "slurm-requeued", "slurm-cancelled"})
 """Rules whose lines end a job whatever is printed after them."""
@@ -64,6 +72,9 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
             else:
                 solid.append(candidate)
         solid += _of_numbers(scan)
+        if not evidence.of_a_run and not scan.hits and not scan.steps_seen and WAITS.search(scan.last_line):
+            quotes = (Quote(scan.name, scan.lines, scan.last_line),)
+            solid.append(Candidate("hang_no_progress", "unknown", 70, quotes, source=scan.source, line=scan.lines))
     return solid, faint
 
 
