@@ -6,10 +6,11 @@ import codecs
 import re
 from collections.abc import Iterable, Iterator
 
-from hpc_launch.recover.evidence import Hit, LogScan
-from hpc_launch.recover.lines import FAINT, Line, parse, plain
+from hpc_launch.recover.evidence import LogScan
+from hpc_launch.recover.found import Found
+from hpc_launch.recover.lines import parse, plain
 from hpc_launch.recover.progress import Kind, ProgressMeter
-from hpc_launch.recover.rulebook import Rule, Rulebook
+from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.times import line_time, year_of
 from hpc_launch.recover.tracebacks import Tracebacks
 from hpc_launch.recover.workers import WorkerBlocks, starts_block
@@ -17,8 +18,6 @@ from hpc_launch.recover.workers import WorkerBlocks, starts_block
 LONGEST_LINE = 1 << 18
 """Bytes after which a line without an end is looked at in pieces."""
 
-_FIRST_HITS = 30
-"""So many hits of one rule are kept from the beginning of a log, and as many from its end."""
 _FORMS = 20_000
 """So many forms of lines are remembered; then it begins anew."""
 _OFTEN = 20
@@ -29,8 +28,6 @@ _PIECES = 200
 _DIGITS = b"0123456789"
 _LONG_NUMBERS = re.compile(r"\d{4,}|0x[0-9a-fA-F]+|\d+\.\d+")
 _NUMBERED = re.compile(rb"^\s{0,6}(\d{1,6}): ", re.MULTILINE)
-_NOTEBOOK = re.compile(r"([A-Za-z_][\w.]{0,120})\s{2,}Traceback \(most recent")
-_EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,120}(?:Error|Exception)\b")
 _SOURCE = re.compile(
     r"\s{0,12}(?:-{2,10}> ?)?\d{1,6} {1,80}"
     r"(?:#|[frb]?[\"']|(?:raise|from|import|return|if|elif|def|with|for|class|assert) |try:|except\b)"
@@ -54,13 +51,13 @@ class LogScanner:
         self._line = 0
         self._forms: dict[bytes, tuple[int, Kind, bool]] = {}
         self._seen: dict[str, int] = {}
-        self._hits: dict[str, tuple[list[Hit], list[Hit]]] = {}
         self._time: float | None = None
         self._year: int | None = None
         self._last = b""
         self._traces = Tracebacks()
         self._progress = ProgressMeter()
         self._workers = WorkerBlocks(name, source)
+        self._found = Found(rules, self._traces, self._workers, name=name, source=source, node=node, rank=rank)
 
     def feed(self, chunk: bytes) -> None:
         """The next piece of the log, cut anywhere."""
@@ -94,13 +91,7 @@ class LogScanner:
         """What was found. The scanner is used up."""
         if self._rest:
             self._flush()
-        if all(hit.faint for first, _ in self._hits.values() for hit in first):
-            for rank, number, text in self._traces.unfinished():
-                if found := self._rules.matches(_named(text)):
-                    self._keep(Line(text, rank), text, found, faint=False, number=number)
-                else:
-                    self._keep_unknown(Line(text, rank), number)
-        hits = [hit for first, last in self._hits.values() for hit in (*first, *last)]
+        hits = self._found.finish(self._time)
         return self._progress.into(
             LogScan(
                 name=self._name,
@@ -108,7 +99,7 @@ class LogScanner:
                 node=self._node,
                 rank=self._rank,
                 lines=self._line,
-                hits=tuple(self._progress.after(hit) for hit in sorted(hits, key=lambda hit: hit.line)),
+                hits=tuple(self._progress.after(hit) for hit in hits),
                 workers=self._workers.finish(),
                 last_line=plain(self._last).strip()[:300],
             )
@@ -181,91 +172,8 @@ class LogScanner:
                 return
         line = parse(text, numbered=bool(self._numbered))
         self._workers.see(line.body, self._line)
-        if self._traces.takes(line, self._line):
-            return
-        found = self._rules.matches(line.body)
-        if line.body[:1] in " >" and all(rule.role == "context" for rule, _ in found):  # set in, or quoted in a mail
-            found = self._rules.matches(line.body.lstrip("> ")) or found
-        found = self._with_code(line, found)
-        ended = self._traces.ends(line, self._line, known=bool(found))
-        place = self._workers.place
-        if place is not None:
-            if place.terminated:
-                return
-            line = Line(line.body, place.rank, place.node, line.local_rank)
-        if found:
-            self._keep(line, text, found, faint=not ended and _is_faint(text, line.body))
-        elif ended:
-            self._keep_unknown(line, self._line)
-
-    def _with_code(self, line: Line, found: list[tuple[Rule, re.Match[str]]]) -> list[tuple[Rule, re.Match[str]]]:
-        """What the raising line of code adds where the exception's own words say nothing in particular."""
-        told = found and found[0][0].order < 40 and not found[0][0].id.startswith("checkpoint-")
-        if told or not _EXCEPTION.match(line.body):
-            return found
-        code = self._traces.code(line.rank, self._line)
-        if not code:
-            return found
-        more = [pair for pair in self._rules.matches(f"{line.body} [{code}]") if pair[0].id.startswith("code-")]
-        return more + [pair for pair in found if not more or pair[0].order >= 40]
-
-    def _keep(
-        self, line: Line, text: str, found: list[tuple[Rule, re.Match[str]]], *, faint: bool, number: int = 0
-    ) -> None:
-        number = number or self._line
-        place = self._workers.place
-        special = any(rule.order > 40 and rule.id != "error-word" for rule, _ in found)
-        for rule, match in found:
-            if rule.order == 40 and special:
-                continue  # the program's own exception only where nothing says that it follows from another's end
-            groups = match.groupdict()
-            rank = groups.get("rank") or groups.get("rank2")
-            frame, frame_line = self._traces.frame(line.rank, number)
-            self._add(
-                Hit(
-                    rule=rule.id,
-                    file=self._name,
-                    line=number,
-                    text=text.strip()[:600],
-                    node=groups.get("node") or groups.get("at") or line.node or self._node,
-                    rank=int(rank) if rank else line.rank if line.rank is not None else self._rank,
-                    local_rank=line.local_rank,
-                    time=self._time if place is None or place.time is None else place.time,
-                    frame=frame,
-                    frame_line=frame_line,
-                    faint=faint and not rule.firm,
-                    source=self._source,
-                    blames=groups.get("node"),
-                    peer=groups.get("peer") or groups.get("peer2"),
-                )
-            )
-
-    def _keep_unknown(self, line: Line, number: int) -> None:
-        """An exception that no rule knows by its name: the program's own."""
-        frame, frame_line = self._traces.frame(line.rank, number)
-        self._add(
-            Hit(
-                rule="py-traceback",
-                file=self._name,
-                line=number,
-                text=line.body.strip()[:600],
-                node=line.node or self._node,
-                rank=line.rank if line.rank is not None else self._rank,
-                time=self._time,
-                frame=frame,
-                frame_line=frame_line,
-                source=self._source,
-            )
-        )
-
-    def _add(self, hit: Hit) -> None:
-        first, last = self._hits.setdefault(hit.rule, ([], []))
-        if len(first) < _FIRST_HITS:
-            first.append(hit)
-            return
-        last.append(hit)
-        if len(last) > _FIRST_HITS:
-            del last[0]
+        if not self._traces.takes(line, self._line):
+            self._found.line(line, text, self._line, self._time)
 
 
 def scan(
@@ -294,19 +202,6 @@ def decoded(chunks: Iterable[bytes]) -> Iterator[bytes]:
             if chunk[:2] in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
                 decoder = codecs.getincrementaldecoder("utf-16")(errors="replace")
         yield chunk if decoder is None else decoder.decode(chunk).encode("utf-8", errors="replace")
-
-
-def _is_faint(text: str, body: str) -> bool:
-    """Whether a line takes back what it says; marks of a level stand behind the rank's, too."""
-    if body.startswith("FATAL: "):  # Apptainer's last word, whatever it cites
-        return False
-    return FAINT.search(text) is not None or (body is not text and FAINT.match(body) is not None)
-
-
-def _named(head: str) -> str:
-    """The exception that the head of a notebook's traceback names, as the traceback would end; empty without one."""
-    match = _NOTEBOOK.match(head)
-    return f"{match[1]}:" if match else ""
 
 
 def _looks_numbered(data: bytes) -> bool:
