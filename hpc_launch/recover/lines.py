@@ -24,7 +24,7 @@ _INSIDE = re.compile(
     r"|\[PG ID \d+ PG GUID [^\]]{0,80}Rank (\d{1,7})\]|\[default\d+\]:\[rank(\d+)\]"
 )
 _NCCL = re.compile(r"([A-Za-z][\w.-]{0,80}):\d{1,8}:\d{1,8} \[(\d{1,3})\] (?:\S+ )?NCCL")
-_KERNEL = re.compile(r"[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d ([\w.-]{1,80}) (?:kernel|systemd|slurmd|nvidia|dcgm)")
+_KERNEL = re.compile(r"\b\d{1,2} \d\d:\d\d:\d\d ([\w.-]{1,80}) (?:kernel|systemd|slurmd|nvidia|dcgm)")
 _ISO_KERNEL = re.compile(r"^20\d\d-\d\d-\d\dT[\d:.,+-]{8,30}Z? ([A-Za-z][\w.-]{0,80}) kernel")
 _OMPI = re.compile(r"\[([a-z][\w.-]{0,60}\d[\w.-]{0,30}):\d{2,8}\]")
 _UCX = re.compile(r"\[\d+\.\d+\] \[([A-Za-z][\w.-]{0,80}):\d+ {0,4}:\d+\]")

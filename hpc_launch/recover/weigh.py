@@ -21,9 +21,9 @@ QUOTED = 10
 WAITS = re.compile(
     r"(?i)\bGLOBAL_RANK: \d+, MEMBER: \d+/\d+\s*$|\bWaiting in store based barrier\b"
     r"|^(?:\S+ ){0,4}(?:still )?waiting for (?:all |the |other |remaining )+"
-    r"(?:ranks|workers|processes|nodes|peers|clients|tasks)\b"
+    r"(?:ranks|workers|processes|nodes|peers|clients|tasks)\b|^\[before the start of training step\]"
 )
-"""Last lines of a log that breaks off where processes wait for one another; Lightning's first, then PyTorch's."""
+"""Last lines of a log that breaks off where processes wait for one another: Lightning, PyTorch, Megatron-LM."""
 
 LAST = frozenset({"slurm-time-limit", "slurm-preempted", "slurm-requeued", "slurm-cancelled"})
 """Rules whose lines end a job whatever is printed after them."""

@@ -62,10 +62,10 @@ def test_bars_that_draw_over_themselves() -> None:
 
 def test_a_line_of_ten_megabytes() -> None:
     line = b"loss error failed " * (10_000_000 // 18)
-    begun = time.perf_counter()
+    begun = time.process_time()
     found = why(line + b"\n" + OOM.encode() + b"\n")
     assert (found.failure_class, found.evidence[0].line) == ("cuda_oom", 2)
-    assert time.perf_counter() - begun < 20
+    assert time.process_time() - begun < 20
 
 
 def test_memory_does_not_grow_with_the_log() -> None:
@@ -90,9 +90,9 @@ def test_a_large_log_is_fast() -> None:
         % (n, n * 8, n)
         for n in range(9000)
     )
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert scan(BOOK, "x", [lines]).steps_seen == 9000
-    assert time.perf_counter() - begun < 3
+    assert time.process_time() - begun < 3
 
 
 @pytest.mark.parametrize(

@@ -89,9 +89,9 @@ def test_no_line_takes_long() -> None:
         for pattern in rule.patterns:
             for word in sorted(needed_words(pattern))[:2]:
                 piece = word + dice.choice(fill)
-                begun = time.perf_counter()
+                begun = time.process_time()
                 compiled.search(piece * (LONGEST // len(piece)))
-                assert time.perf_counter() - begun < 0.5, (rule.id, piece)
+                assert time.process_time() - begun < 0.5, (rule.id, piece)
 
 
 @pytest.mark.parametrize(
