@@ -29,8 +29,9 @@ def worded(
     bad = _bad_nodes(root, first, evidence)
     stepless = all(scan.steps_seen < weigh.WENT_ON for scan in evidence.logs)
     verdict: Action = (root.at_start if stepless else None) or root.verdict or facts.verdict
-    # A broken GPU is one of the node that wrote the log; a person knows which that was, where a driver would not.
-    told = root.failure_class == "gpu_hardware" and not evidence.of_a_run
+    # A broken GPU or driver is one of the node that wrote the log; a person knows which, where a driver would not.
+    broken = root.failure_class == "gpu_hardware" or root.cause == "gpu_driver_mismatch"
+    told = broken and not evidence.of_a_run
     if verdict == "RETRY_ELSEWHERE" and not told and not bad and not root.peer and not first.node:
         verdict = "RETRY"
     quotes = list(root.quotes)
