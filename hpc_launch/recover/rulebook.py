@@ -14,6 +14,8 @@ from msgspec import Struct
 
 from hpc_launch.recover.literals import needed_words, smallest
 from hpc_launch.recover.types import FAILURE_CLASSES, Action
+from hpc_launch.spec.patterns import may_explode
+from hpc_launch.spec.source import parse_list
 
 FOLDER = Path(__file__).resolve().parent / "rules"
 """The shipped rules."""
@@ -157,14 +159,11 @@ class Rulebook:
 
 def parse_rules(text: str, causes: Mapping[str, Cause]) -> tuple[list[Rule], list[str]]:
     """The rules in a YAML text, and what is wrong with those that cannot be used, in words."""
-    try:
-        data = _loaded(text)
-    except yaml.YAMLError as error:
-        return [], [f"it is no YAML: {_first_line(error)}"]
-    if data is None:
-        return [], []
-    if not isinstance(data, list):
-        return [], ["it must be a list of rules"]
+    data, findings = parse_list(text, "rules")
+    for finding in findings:
+        line = finding.place.line if finding.place else 1
+        what = finding.message.removeprefix("this is not YAML: ")
+        return [], ["it must be a list of rules" if finding.code == "HL005" else f"it is no YAML: line {line}: {what}"]
     rules: list[Rule] = []
     faults: list[str] = []
     for number, item in enumerate(data, 1):
@@ -189,23 +188,22 @@ def _fault(rule: Rule, causes: Mapping[str, Cause]) -> str | None:
     for pattern in [*rule.patterns, *([rule.unless] if rule.unless else [])]:
         if len(pattern) > LONGEST_PATTERN:
             return "a pattern is too long"
-        if _may_explode(pattern):
+        if may_explode(pattern):
             return f"a repetition inside a repetition may take for ever: {pattern}"
+        for group in _RANK.findall(pattern):
+            if not _NUMBER.fullmatch(group):
+                return rf"the group rank takes a number, as in (?P<rank>\d+), not {group}"
         try:
             words = needed_words(pattern)
-        except re.error as error:
+        except (re.error, OverflowError) as error:
             return f"{pattern!r} is no regular expression: {error}"
         if not words and pattern != rule.unless:
             return f"a match of {pattern!r} need not contain any fixed word of 3 letters, so every line would be tried"
     return None
 
 
-_NESTED = re.compile(r"\((?:\?(?:P<\w+>|:))?(?:[^()\\]|\\.)*[+*](?:[^()\\]|\\.)*\)[+*]|\)\{\d+,\}\)[+*]")
-
-
-def _may_explode(pattern: str) -> bool:
-    """Whether a repeated group itself ends in an unbounded repetition: the classic way to an exponential search."""
-    return _NESTED.search(pattern) is not None
+_RANK = re.compile(r"\(\?P<rank2?>[^)]*\)?")
+_NUMBER = re.compile(r"\(\?P<rank2?>(?:\\d|\[0-9\])(?:\+|\{\d+(?:,\d+)?\})?\)")
 
 
 def shipped() -> Rulebook:

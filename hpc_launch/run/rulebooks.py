@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from hpc_launch.base.files import read_text
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.recover.rulebook import Rulebook, parse_rules, shipped
 from hpc_launch.sites.search import search_path
+from hpc_launch.spec.source import MAX_BYTES
 
 BAD_RULES = "HL690"
 """The code of 'a rule that cannot be used'."""
@@ -21,7 +23,7 @@ def rulebook(findings: list[Finding] | None = None) -> Rulebook:
     book = shipped()
     for path in _files():
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path, longest=MAX_BYTES)
         except (OSError, UnicodeDecodeError) as error:
             _say(findings, path, f"cannot be read: {error}")
             continue

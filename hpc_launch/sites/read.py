@@ -18,6 +18,7 @@ from hpc_launch.sites.provenance import Provenance, provenance, unknown_groups
 from hpc_launch.spec.document import Document
 from hpc_launch.spec.document import Path as KeyPath
 from hpc_launch.spec.merge import Merged
+from hpc_launch.spec.patterns import may_explode
 from hpc_launch.spec.reader import read
 from hpc_launch.spec.type_hints import fields_of
 
@@ -131,7 +132,10 @@ class _Parameters:
             return
         text = self.merged.written.get(("values", name), str(value))
         pattern = parameter.get("pattern")
-        if isinstance(pattern, str) and not _matches(pattern, text):
+        if isinstance(pattern, str) and may_explode(pattern):
+            message = f"a repetition inside a repetition may take for ever: `{pattern}`"
+            self.fault(message, ("parameters", name, "pattern"), "write the pattern without one inside the other")
+        elif isinstance(pattern, str) and not _matches(pattern, text):
             message = f"the value `{text}` of parameter `{name}` does not match `{pattern}`"
             self.fault(message, ("values", name), about or f"write a value that matches `{pattern}`")
         self.values[name] = text
@@ -218,5 +222,11 @@ def _flow(merged: Merged, value: Any, path: KeyPath) -> str:
 
 
 def _word(text: str) -> str:
-    """A text that YAML reads as this text."""
-    return json.dumps(text, ensure_ascii=False)
+    """A text that YAML reads as this text, with nothing in it that steers a terminal."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return quoted if quoted.isprintable() else "".join(map(_escaped, quoted))
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return character if character.isprintable() else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -76,6 +76,24 @@ def parse_document(text: str, name: str) -> tuple[Document | None, list[Finding]
     return builder.result, builder.findings
 
 
+def parse_list(text: str, name: str) -> tuple[list[Any], list[Finding]]:
+    """Parse YAML text that holds a list, under the same limits; nothing of it, with findings, where it has a fault."""
+    findings = forbidden_characters(text, name)
+    if findings:
+        return [], findings
+    builder = _Builder(text)
+    try:
+        root = root_node(text, name)
+        items = None if root is None else builder.value(root, ())
+    except SourceFault as fault:
+        return [], [fault.finding]
+    except yaml.YAMLError as error:
+        return [], [syntax_fault(error, text, name)]
+    if items is not None and not isinstance(items, list):
+        return [], [Finding("HL005", "the file holds no list", Place(name, 1, 1), "begin each entry with `- `")]
+    return ([] if builder.findings else items or []), builder.findings
+
+
 def _mapping_root(root: Node | None, name: str) -> Node:
     event = root.event if root else None
     if root is None or (isinstance(event, yaml.ScalarEvent) and event.implicit[0] and event.value in NULL):

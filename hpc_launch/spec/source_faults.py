@@ -28,6 +28,7 @@ _HINTS = (
     ("flow", "a bracket or brace is not closed, or a comma is missing"),
     ("alphabetic or numeric", "a text that begins with * or & needs quotes"),
 )
+_OTHERWISE = "write `key: value` lines with one indent for the keys of one mapping, and quote what is not plain text"
 
 
 class SourceFault(Exception):
@@ -66,7 +67,7 @@ def syntax_fault(error: yaml.YAMLError, text: str, name: str) -> Finding:
     context = getattr(error, "context_mark", None)
     mark = getattr(error, "problem_mark", None) or context
     if mark is None:
-        return Finding("HL002", f"this is not YAML: {error}", Place(name))
+        return Finding("HL002", f"this is not YAML: {error}", Place(name), _OTHERWISE)
     place = place_of(mark, name)
     tab = _tab(mark, text.split("\n"), name)
     if tab is not None:
@@ -75,7 +76,7 @@ def syntax_fault(error: yaml.YAMLError, text: str, name: str) -> Finding:
     if "invalid Unicode character escape" in problem:
         hint = "write the character itself, or its whole number as in \\U0001F600"
         return Finding("HL007", "half a character: an escape between \\uD800 and \\uDFFF", place, hint)
-    usual = next((hint for part, hint in _HINTS if part in problem), None)
+    usual = next((hint for part, hint in _HINTS if part in problem), _OTHERWISE)
     if context is not None and context.line != mark.line and "block" not in problem:
         problem += f" that began in line {context.line + 1}"
     return Finding("HL002", f"this is not YAML: {problem}", place, usual)

@@ -1,0 +1,36 @@
+"""Which regular expressions of other people are refused, for a search might never end."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpc_launch.recover.rulebook import shipped
+from hpc_launch.spec.patterns import may_explode
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(x+x+)+y", "(a|a)*b", "(a|aa)+b", "(?:(?:a+)b?)*c", "(a*)*b", "( ?\\w+ ?)*:", ".*.*.*=", "tape (a+)+$",
+        "(?:a?){40}a{40}b", "(\\s\\w|\\s.)*", "((a)|(.))*b", "[^x]*.*[^y]*z", "(?=(a+)+$)tape", "(?i)(Ab|ab)*c",
+    ],
+)  # fmt: skip
+def test_what_can_go_back_for_ever(pattern: str) -> None:
+    assert may_explode(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"step (\d+)/(\d+)", r"loss ([\d.]+)", "foo.*bar.*baz", "(?:foo|bar)*x", r"\w+\s*=\s*\d+", "[a-z]+[0-9]*:",
+        r"^\s*\w+\s*$", "(?:ab){0,3}c*", "[a-z][a-z0-9_-]{0,30}", "a{1,3}b{1,3}c{1,3}", "(?:new |native |a )*thread",
+        "", "(?:)*", "(", "a**", "a{99999999999}",
+    ],
+)  # fmt: skip
+def test_what_comes_to_its_end_or_is_no_expression(pattern: str) -> None:
+    assert not may_explode(pattern)
+
+
+def test_none_of_the_shipped_rules_may() -> None:
+    for rule in shipped().rules.values():
+        assert not [pattern for pattern in (*rule.patterns, rule.unless) if may_explode(pattern)], rule.id
