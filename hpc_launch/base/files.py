@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
+
+LONGEST = 64 << 20
+"""Characters of the largest file that is read whole: records and scripts have thousands."""
 
 
 def write_atomic(path: Path, text: str, *, mode: int = 0o666) -> None:
@@ -25,6 +30,19 @@ def write_atomic(path: Path, text: str, *, mode: int = 0o666) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_output(path: Path, text: str, *, mode: int = 0o666) -> None:
+    """Write what a person asked for to the place that they named, as `>` would: a link is followed, and a device or a
+    pipe is written to, for a rename would put a file in its place. Raises OSError, for a folder IsADirectoryError.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        with open(path, "w", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+        return
+    write_atomic(Path(os.path.realpath(path)), text, mode=mode)
 
 
 def create_once(path: Path, text: str) -> bool:
@@ -55,10 +73,15 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
-def read_text(path: Path, *, errors: str = "strict") -> str:
-    """The text of a file. A pipe in its place is not waited for."""
+def read_text(path: Path, *, errors: str = "strict", longest: int = LONGEST) -> str:
+    """The text of a file. Raises OSError for what is no regular file (a pipe is not waited for) or too large."""
     with open(path, encoding="utf-8", errors=errors, opener=without_waiting) as stream:
-        return stream.read()
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        text = stream.read(longest + 1)
+    if len(text) > longest:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return text
 
 
 def without_waiting(name: str, flags: int) -> int:

@@ -5,6 +5,7 @@ What only an error needs is imported when there is one: `--help` and completion 
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
 
 FAULT_OF_OURS = 5
 INTERRUPTED = 130
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def run_guarded(group: click.Group) -> int:
     """Run the command line and return its exit code (the table is in `hpc-launch --help`)."""
     # Python has no stream where the caller closed one (`>&-`).
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115
     try:
         result = group.main(prog_name="hpc-launch", standalone_mode=False)
     except click.ClickException as error:
@@ -36,9 +39,21 @@ def run_guarded(group: click.Group) -> int:
         if isinstance(error, UserError):
             show(error)
             return error.exit_code
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+            return _cannot_write(error)
         _report(error)
         return FAULT_OF_OURS
     return result if isinstance(result, int) else 0
+
+
+def _cannot_write(error: OSError) -> int:
+    """What reads our output cannot take it; of files that we write, the error names the file."""
+    from hpc_launch.base.errors import UsageError
+
+    # What is still in the buffer would fail again when Python ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    show(UsageError(f"cannot write the output: {error.strerror}", "free some space, or write it to another place"))
+    return UsageError.exit_code
 
 
 def show(error: UserError) -> None:
@@ -76,7 +91,11 @@ def _report(error: Exception) -> None:
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(report)
     except OSError:
-        click.echo(report, err=True)
+        from hpc_launch.spec.text import visible
+
+        click.echo("\n".join(map(visible, report.splitlines())), err=True)
         where = "the text above"
-    click.echo(f"error: a fault of hpc-launch itself: {type(error).__name__}: {error}", err=True)
+    from hpc_launch.spec.text import visible
+
+    click.echo(visible(f"error: a fault of hpc-launch itself: {type(error).__name__}: {error}"), err=True)
     click.echo(f"hint: please send {where} with a report; look first whether it shows something private", err=True)

@@ -160,7 +160,7 @@ def _hostfile(name: str, module: Any, build: Callable[..., Any], given: dict[str
     if "hosts" not in given and os.environ.get("SLURM_JOB_NODELIST"):
         given["hosts"] = os.environ["SLURM_JOB_NODELIST"]
         gpus = os.environ.get("SLURM_GPUS_ON_NODE", "")
-        if gpus.isascii() and gpus.isdigit() and int(gpus):
+        if gpus.isascii() and gpus.isdigit() and len(gpus) < 10 and int(gpus):
             given.setdefault("slots", int(gpus))
     return _write(name, module, build, given)
 
@@ -196,10 +196,10 @@ def _finish(made: _Made, output: Path | None, *, executable: bool = False) -> in
     if output is None:
         click.echo(text, nl=False)
         return 0
-    from hpc_launch.base.files import write_atomic
+    from hpc_launch.base.files import write_output
 
     try:
-        write_atomic(output, text, mode=0o777 if executable else 0o666)
+        write_output(output, text, mode=0o777 if executable else 0o666)
     except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}") from error
+        raise UsageError(f"cannot write {output}: {error.strerror}", "name another file with -o") from error
     return 0

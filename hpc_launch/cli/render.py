@@ -29,9 +29,9 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], output: Path | N
         click.echo(ready.script, nl=False)
         return
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.base.files import write_atomic
+    from hpc_launch.base.files import write_output
 
     try:
-        write_atomic(output, ready.script)
+        write_output(output, ready.script)
     except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}") from error
+        raise UsageError(f"cannot write {output}: {error.strerror}", "name another file with -o") from error

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.base.files import write_atomic
+from hpc_launch.base.files import write_output
 from hpc_launch.base.state import config_folder
 from hpc_launch.drive.detection import this_machine
 from hpc_launch.drive.learning.dialect import settle
@@ -61,7 +61,7 @@ def save(lesson: Lesson, path: Path) -> None:
     """Write the profile. Raises UsageError where that is not possible."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, lesson.draft.text())
+        write_output(path, lesson.draft.text())
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", "-o FILE names another place") from error
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpc_launch.base.errors import Refused
+from hpc_launch.base.files import without_waiting
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.state import config_folder
 
@@ -35,7 +36,7 @@ def find_secrets(names: Sequence[str], environment: Mapping[str, str]) -> dict[s
 def _read(path: Path, findings: list[Finding]) -> dict[str, str]:
     """NAME=VALUE lines; blank lines and `#` comments are left out."""
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path, encoding="utf-8", opener=without_waiting) as stream:
             mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
             if mode & 0o077:
                 findings.append(Finding("HL214", f"others can read {path} (mode {mode:04o})", Place(str(path)),
@@ -45,7 +46,7 @@ def _read(path: Path, findings: list[Finding]) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        findings.append(Finding("HL214", f"cannot read {path}: {error}", Place(str(path))))
+        findings.append(Finding("HL214", f"cannot read {path}: {error}", Place(str(path)), "write NAME=VALUE lines"))
         return {}
     pairs = (line.partition("=") for line in lines if "=" in line and not line.lstrip().startswith("#"))
     return {name.strip().removeprefix("export ").strip(): value.strip() for name, _, value in pairs}

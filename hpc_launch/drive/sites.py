@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def profile_file(name: str) -> Path:
             raise
         for _, folder in search_path():
             path = folder / BASES / f"{name}{ENDING}"
-            if path.is_file():
+            if os.path.isfile(path):  # Path.is_file raises for a name that is too long
                 return path
         raise
 

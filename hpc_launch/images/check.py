@@ -63,11 +63,15 @@ def check(wanted: Wanted) -> Iterator[Check]:
     container = wanted.container
     file = Path(container.image)
     if container.runtime in FILES and "://" not in container.image:
-        if not file.exists():
+        if not os.path.exists(file):
             yield Check("image", "fail", f"{file} is not there", "build or pull it: `hpc-launch containers --help`")
             return
-        yield _check_record(file)
-        architecture_ = _check_architecture(file, wanted.arch)
+        try:
+            yield _check_record(file)
+            architecture_ = _check_architecture(file, wanted.arch)
+        except OSError as error:
+            yield Check("image", "fail", f"{file} cannot be read: {error.strerror}", "name an image file or its folder")
+            return
         yield architecture_
         if architecture_.level == "fail":
             return

@@ -40,7 +40,7 @@ def record_file(image: Path) -> Path:
 
 def read_record(image: Path) -> ImageRecord | None:
     """The record beside an image; None where there is none that can be read."""
-    held = read_json(record_file(image))
+    held = read_json(record_file(image)) if image.name else None  # none lies beside `/`
     if held is None:
         return None
     try:

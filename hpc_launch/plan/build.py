@@ -13,6 +13,7 @@ from hpc_launch.plan.directives import directives
 from hpc_launch.plan.environment import prelude, variables
 from hpc_launch.plan.inside import inner_steps, runtime_modules
 from hpc_launch.plan.launchers import launcher
+from hpc_launch.plan.outside import not_text
 from hpc_launch.plan.program import program
 from hpc_launch.plan.recovery import recovery
 from hpc_launch.plan.rules import check
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 
 def build(resolved: Resolved, own: OwnConfig | None = None) -> tuple[LaunchPlan | None, list[Finding]]:
     """The plan where it can be made, and every fault met on the way. `own`: the file that `strategy.file` names."""
-    findings: list[Finding] = []
+    findings = list(not_text(resolved))
+    if findings:
+        return None, findings
     words = Words(resolved, findings)
     job, site = resolved.job, resolved.site
     form = shape(words)

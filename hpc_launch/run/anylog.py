@@ -25,4 +25,8 @@ def diagnose_files(names: Sequence[str], rules: Rulebook, stdin: BinaryIO) -> Di
 def _scanned(name: str, number: int, rules: Rulebook, stdin: BinaryIO) -> LogScan:
     if name == STDIN:
         return scan(rules, "stdin", iter(lambda: stdin.read(CHUNK), b""), source=number)
-    return read_chunks(Path(name), LogScanner(rules, name, source=number))
+    try:
+        return read_chunks(Path(name), LogScanner(rules, name, source=number), wait=True)
+    except OSError as error:
+        # Of a read that failed, unlike of an open, Python does not say the file.
+        raise OSError(error.errno, error.strerror, name) from error

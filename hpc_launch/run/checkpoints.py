@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.base.files import read_json, read_text
+from hpc_launch.base.files import read_json, read_text, without_waiting
 from hpc_launch.run.layout import RunFolder
 
 ZIP_HEAD, ZIP_END, ZIP_END_SIZE = b"PK\x03\x04", b"PK\x05\x06", 22
@@ -132,7 +132,7 @@ def _fits(name: str, wanted: str) -> bool:
 
 def _torn_zip(path: Path) -> bool:
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=without_waiting) as stream:
             if stream.read(len(ZIP_HEAD)) != ZIP_HEAD:
                 return False
             stream.seek(-min(ZIP_END_SIZE, os.fstat(stream.fileno()).st_size), os.SEEK_END)

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_launch.base.files import create_once
+from hpc_launch.base.files import create_once, read_text
 from hpc_launch.base.state import state_folder
 from hpc_launch.run.evidence import Reader
 from hpc_launch.run.layout import RunFolder
@@ -124,7 +124,7 @@ class Index:
         with suppress(OSError):
             for path in (self.folder / "folders").iterdir():
                 with suppress(OSError, ValueError):
-                    known.add(Path(path.read_text(encoding="utf-8").rstrip("\n")))
+                    known.add(Path(read_text(path).rstrip("\n")))
         # One folder may be known by several names: its runs are listed once.
         return sorted({_real(folder) for folder in known})
 
@@ -138,7 +138,7 @@ class Index:
 
     def _run_folders(self) -> Iterator[Path]:
         for folder in self.folders():
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 yield from sorted(path for path in folder.iterdir() if (path / "run.json").exists())
 
     def _update(self, new: list[Entry], gone: set[str]) -> None:
@@ -170,6 +170,8 @@ class Index:
                     yield connection
             except sqlite3.OperationalError:
                 self._usable = False
+            except UnicodeError:
+                pass  # A name that is no text: the database cannot hold it, and no run or job has it.
             except sqlite3.Error:
                 # Torn inside: the next command makes it anew from the folders.
                 self._usable = False
@@ -208,7 +210,9 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))
+    with suppress(ValueError):  # a NUL in it
+        return Path(os.path.realpath(path))
+    return path
 
 
 def _insert(database: sqlite3.Connection, entry: Entry) -> None:

@@ -49,7 +49,7 @@ class LogLine:
 
 def log_files(attempt: AttemptFolder, node: int | None = None) -> list[LogFile]:
     """The logs there are: the batch log first, then by node; only that of `node` where one is given."""
-    files = [LogFile(attempt.batch_log)] if node is None and attempt.batch_log.exists() else []
+    files = [LogFile(attempt.batch_log)] if node is None and os.path.isfile(attempt.batch_log) else []
     try:
         paths = list(attempt.logs.iterdir())
     except OSError:
@@ -57,7 +57,7 @@ def log_files(attempt: AttemptFolder, node: int | None = None) -> list[LogFile]:
     found = [
         LogFile(path, int(match[1]), None if match[2] is None else int(match[2]))
         for path in paths
-        if (match := _NODE_LOG.match(path.name))
+        if (match := _NODE_LOG.match(path.name)) and os.path.isfile(path)  # a link to a device has no end
     ]
     found.sort(key=lambda file: (file.node or 0, file.rank or 0))
     return files + [file for file in found if node in (None, file.node)]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
-from hpc_launch.base.files import read_json
+from hpc_launch.base.files import read_json, without_waiting
 from hpc_launch.run.evidence import AttemptFiles
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.model import Progress
@@ -93,7 +93,7 @@ def first_step(attempt: AttemptFolder) -> int | None:
 
 def tail_lines(path: Path, most: int = TAIL) -> list[str]:
     """The lines in the last `most` bytes, newest first, each cut to LONGEST_LINE. Raises OSError."""
-    with open(path, "rb") as stream:
+    with open(path, "rb", opener=without_waiting) as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, size - most))
         data = stream.read(most)
@@ -162,7 +162,7 @@ def _rate(watched: _Watched) -> float | None:
 
 def _first_step(watched: _Watched, path: Path) -> int | None:
     """The first step in the head of the log: after a resume it is far from 0, and the rate must not count that."""
-    with open(path, "rb") as stream:
+    with open(path, "rb", opener=without_waiting) as stream:
         head = stream.read(TAIL).decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
     found = _newest(watched, "step", [line[:LONGEST_LINE] for line in head[:-1] if line][:MOST_LINES])
     return _whole(found, 1) if found else None

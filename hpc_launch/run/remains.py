@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import select
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.base.files import read_json, without_waiting
+from hpc_launch.base.files import read_json, read_text, without_waiting
 from hpc_launch.recover.evidence import AgentNote, LogScan, NodeExit, WorkerFailure
 from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.scan import LogScanner, decoded
@@ -25,19 +28,43 @@ HEAD = 64 << 20
 TAIL = 256 << 20
 """Bytes at its end. What lies between in a larger log is only counted."""
 
+WRITER_MS = 1000
+"""How long a named pipe is given to find somebody who writes to it."""
+
 _ERROR_FILES = 1024
+_LONGEST_EVENT = 1 << 20
 _EXIT = re.compile(r"node-(\d{1,9})\.exit\Z")
 _ERROR = re.compile(r"node-(\d{1,9})\.error\.json\Z")
 
 
-def read_chunks(path: Path, scanner: LogScanner) -> LogScan:
-    """Scan a file; of one larger than HEAD and TAIL together the middle is only counted. Raises OSError."""
+def read_chunks(path: Path, scanner: LogScanner, *, wait: bool = False) -> LogScan:
+    """Scan a file; of one larger than HEAD and TAIL together the middle is only counted. Raises OSError.
+
+    With `wait` a pipe that somebody writes to is read to its end; one that nobody writes to is at its end.
+    """
     with open(path, "rb", opener=without_waiting) as stream:
+        if wait:
+            _await_writer(stream.fileno())
         size = os.fstat(stream.fileno()).st_size
         skip = (HEAD, size - TAIL) if size > HEAD + TAIL else None
         for chunk in decoded(_chunks(stream, skip, scanner)):
             scanner.feed(chunk)
     return scanner.finish()
+
+
+def _await_writer(descriptor: int) -> None:
+    """From now on reads wait, and a pipe's other end has a moment to be opened, which it waits for itself.
+
+    Raises OSError for a device: most of them have no end.
+    """
+    mode = os.fstat(descriptor).st_mode
+    if (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and not os.isatty(descriptor):
+        raise OSError(errno.EINVAL, "it is a device")
+    os.set_blocking(descriptor, True)
+    if stat.S_ISFIFO(mode):
+        other = select.poll()
+        other.register(descriptor, select.POLLIN)
+        other.poll(WRITER_MS)
 
 
 def _chunks(stream: Any, skip: tuple[int, int] | None, scanner: LogScanner) -> Iterator[bytes]:
@@ -102,7 +129,7 @@ def node_exits(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[NodeE
     for path in _listed(attempt.logs, "node-*.exit"):
         match = _EXIT.match(path.name)
         with suppress(OSError, ValueError):
-            code = int(path.read_text(encoding="utf-8", errors="replace").strip())
+            code = int(read_text(path, errors="replace").strip())
             if match is not None:
                 name = _name(int(match[1]), nodes) or f"node {match[1]}"
                 yield NodeExit(name, code, os.path.relpath(path, attempt.path), path.stat().st_mtime)
@@ -149,7 +176,7 @@ def _event(data: dict[str, Any], file: str, node: str | None) -> AgentNote | Non
 
 def _events(path: Path) -> Iterator[dict[str, Any]]:
     with suppress(OSError), open(path, "rb", opener=without_waiting) as stream:
-        for line in stream:
+        while line := stream.readline(_LONGEST_EVENT):
             if b'"sample"' in line:
                 continue
             with suppress(ValueError, RecursionError):
@@ -180,5 +207,5 @@ def _name(number: int | None, nodes: tuple[str, ...]) -> str | None:
 
 def _listed(folder: Path, pattern: str) -> list[Path]:
     with suppress(OSError):
-        return sorted(folder.glob(pattern))
+        return sorted(path for path in folder.glob(pattern) if os.path.isfile(path))  # a link to a device has no end
     return []

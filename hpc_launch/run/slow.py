@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hpc_launch.base.files import read_json
+from hpc_launch.base.files import read_json, without_waiting
 from hpc_launch.recover.slow import remarks
 from hpc_launch.recover.slow_facts import Facts, Gpu, Node, Rank, Remark
 from hpc_launch.recover.slow_lines import Line, first_lines
@@ -73,7 +73,7 @@ def _nodes(attempt: AttemptFolder, names: tuple[str, ...]) -> Iterator[Node]:
 
 
 def _samples(path: Path) -> Iterator[dict[str, Any]]:
-    with suppress(OSError), open(path, "rb") as stream:
+    with suppress(OSError), open(path, "rb", opener=without_waiting) as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, size - SAMPLES))
         for line in stream.read(SAMPLES).splitlines():

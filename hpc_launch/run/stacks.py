@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from hpc_launch.base.files import without_waiting
 from hpc_launch.recover.stacks import Frame, not_arrived, stack, stacks_in_log
 from hpc_launch.run.layout import AttemptFolder
 
@@ -27,7 +28,7 @@ def absent(attempt: AttemptFolder) -> dict[int, Frame]:
 
 
 def _last_lines(path: Path) -> Iterator[str]:
-    with suppress(OSError), open(path, "rb") as stream:
+    with suppress(OSError), open(path, "rb", opener=without_waiting) as stream:
         stream.seek(0, 2)
         stream.seek(max(stream.tell() - _TAIL, 0))
-        yield from stream.read().decode("utf-8", "replace").splitlines()
+        yield from stream.read(_TAIL).decode("utf-8", "replace").splitlines()

@@ -19,7 +19,7 @@ from msgspec import Struct, ValidationError, convert
 from hpc_launch.base.files import read_text
 from hpc_launch.sites.detection import Probe
 from hpc_launch.sites.search import ENDING, search_path
-from hpc_launch.spec.source import parse_document
+from hpc_launch.spec.source import MAX_BYTES, parse_document
 
 WAYS = ("variable", "host", "path", "cluster")
 """In the order in which they count."""
@@ -179,7 +179,7 @@ def candidates(project: Path | None = None) -> Iterator[Candidate]:
 def _probes(path: Path) -> tuple[tuple[Probe, ...], str | None]:
     """The probes of one file. Only their part is parsed: there may be hundreds of files on a slow disk."""
     try:
-        text = read_text(path)
+        text = read_text(path, longest=MAX_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         return (), str(error)
     if "detect" not in text:

@@ -59,8 +59,8 @@ def find_profile(name: str, asked_at: Place | None, project: Path | None = None)
     Raises Refused where there is none, naming the nearest one.
     """
     if is_file_name(name):
-        path = Path(name).expanduser()
-        if path.is_file():
+        path = Path(os.path.expanduser(name))
+        if os.path.isfile(path):
             return path
         raise Refused([Finding("HL301", f"there is no site profile {name}", asked_at, "check the path")])
     for _, folder in search_path(project):

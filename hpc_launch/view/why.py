@@ -18,6 +18,9 @@ from hpc_launch.view.text import clean, cut, moment
 WIDEST = 200
 """Characters of a quoted line that are shown."""
 
+LONGEST_LINE = 1 << 16
+"""Characters of a line that are read at once: one may have no end."""
+
 CONTEXT = 2
 """Lines before a quoted one among which that to be shown with it is found."""
 
@@ -142,11 +145,11 @@ def _before(quote: Quote, folder: str) -> list[str]:
         if not path.is_file():
             return []
         with open(path, encoding="utf-8", errors="replace") as stream:
-            for number, text in enumerate(stream, 1):
-                if number >= quote.line:
-                    break
+            number = 1
+            while number < quote.line and (text := stream.readline(LONGEST_LINE)):
                 if number >= quote.line - CONTEXT:
                     found.append(text.rstrip("\n")[:WIDEST])
+                number += text.endswith("\n")
     except OSError:
         return []
-    return [text for text in found if text.strip(" ^~") and not _MARKS.search(text)][-1:]
+    return [text for text in found if text.strip(" ^~") and "\0" not in text and not _MARKS.search(text)][-1:]

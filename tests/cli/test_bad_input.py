@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 COMMAND = str(Path(sys.executable).with_name("hpc-launch"))
 SITE = """\
@@ -339,9 +340,10 @@ STRANGE = {
         pytest.param(b"void \x1b[31mred\x1b[0m\n", id="escapes"),
         pytest.param(json.dumps(STRANGE).encode(), id="strange values"),
         pytest.param(None, id="pipes"),
+        pytest.param("/dev/zero", id="devices"),
     ],
 )
-def test_a_damaged_run_folder_hides_no_other_run(shell: Shell, content: bytes | None) -> None:
+def test_a_damaged_run_folder_hides_no_other_run(shell: Shell, content: bytes | str | None) -> None:
     good = finished(shell)
     bad = good.with_name("x-damaged")
     shutil.copytree(good, bad)
@@ -349,18 +351,32 @@ def test_a_damaged_run_folder_hides_no_other_run(shell: Shell, content: bytes | 
         path.unlink()
         if content is None:
             os.mkfifo(path)
+        elif isinstance(content, str):
+            path.symlink_to(content)
         else:
             path.write_bytes(content)
 
     listed = shell.call("list", "--json")
-    answers = [listed, *(shell.call(verb, bad) for verb in ("status", "cancel", "resubmit"))]
+    answers = [listed, *(shell.call(verb, bad) for verb in ("status", "why", "logs", "cancel", "resubmit"))]
 
     states = {entry["run"]: entry["state"] for entry in json.loads(listed.stdout)}
     assert states[good.name] == "COMPLETED"
     for answer in answers:
         said = answer.stdout + answer.stderr
-        assert answer.returncode in {0, 2, 3, 4}, said
+        assert answer.returncode in PLAIN_CODES, said
         assert set(said) & set("\x1b\x07") == set()
+
+
+def test_a_torn_list_of_folders_hides_no_run(shell: Shell) -> None:
+    run = finished(shell)
+    folders = shell.folder / "state" / "hpc-launch" / "folders"
+    for name, content in {"nul": b"/a\0b", "junk": b"\xff", "long": b"/" + b"x" * 5000, "device": None}.items():
+        if content is None:
+            (folders / name).symlink_to("/dev/zero")
+        else:
+            (folders / name).write_bytes(content)
+    os.mkfifo(folders / "pipe")
+    assert [entry["run"] for entry in json.loads(shell.call("list", "--json").stdout)] == [run.name]
 
 
 def test_a_folder_of_runs_with_two_names_lists_each_run_once(shell: Shell) -> None:
@@ -372,3 +388,177 @@ def test_a_folder_of_runs_with_two_names_lists_each_run_once(shell: Shell) -> No
         assert shell.call("status", run.name, env=env).returncode == 0
     assert shell.call("submit", "job.yaml", "--site", "local", env=there).returncode == 0
     assert len(json.loads(shell.call("list", "--json").stdout)) == 2
+
+
+PLAIN_CODES = {0, 1, 2, 3, 4}
+TOO_LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "render job.yaml --site ~nobody-at-all/x.yaml",
+        f"render job.yaml --site ./{TOO_LONG}.yaml",
+        f"sites show {TOO_LONG}",
+        f"containers check {TOO_LONG}",
+        "containers check /",
+        "containers check /proc/self/mem",
+        "status \udcff",
+        "why --log /proc/self/mem",
+        "why --log /dev/zero",
+    ],
+)
+def test_names_that_no_file_can_have_are_no_fault_of_ours(shell: Shell, words: str) -> None:
+    done = shell.call(*words.split(" "))
+    assert done.returncode in PLAIN_CODES, done.stderr
+    assert "None" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["render job.yaml --site here", "config deepspeed --bf16 --no-library"])
+def test_outputs_that_are_no_files(shell: Shell, verb: str) -> None:
+    """A device is written to, as by `>`: a rename onto it would take it away from everybody."""
+    script = shell.call(*verb.split()).stdout
+    assert shell.call(*verb.split(), "-o", "/dev/stdout").stdout == script
+    for name in ("", ".", "/"):
+        done = shell.call(*verb.split(), "-o", name)
+        assert done.returncode == 2, done.stderr
+        assert "is a directory" in done.stderr.lower()
+        assert "hint: " in done.stderr
+    pipe, taken = shell.folder / "pipe", shell.folder / "taken"
+    os.mkfifo(pipe)
+    with taken.open("wb") as stream, subprocess.Popen(["cat", pipe], stdout=stream):
+        assert shell.call(*verb.split(), "-o", pipe).returncode == 0
+    assert taken.read_text() == script
+    assert pipe.is_fifo()
+    link, file = shell.folder / "link", shell.folder / "file"
+    link.symlink_to(file)
+    assert shell.call(*verb.split(), "-o", link).returncode == 0
+    assert link.is_symlink()
+    assert file.read_text() == script
+
+
+def test_an_output_that_is_full_or_closed(shell: Shell) -> None:
+    for words in ("render job.yaml --site here", "list --json", "sites list", "--help"):
+        for outside in (">/dev/full", "</dev/null >&-", "<&-"):
+            shut = ["sh", "-c", f'"$@" {outside}', "sh"]
+            done = shell.call(*words.split(), before=shut)
+            assert done.returncode == (2 if "full" in outside else 0), (words, outside, done.stderr)
+            assert "a fault of" not in done.stderr
+    assert shell.call("why", "--log", "-", before=["sh", "-c", '"$@" <&-', "sh"]).returncode == 1
+
+
+def test_a_log_through_a_slow_pipe_is_read_to_its_end(shell: Shell) -> None:
+    line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB."
+    slow = ["bash", "-c", f'"$@" <(sleep 0.5; echo begun; sleep 0.5; echo "{line}")', "bash"]
+    assert shell.call("why", "--log", before=slow).stdout.startswith("cuda_oom, confidence high\n")
+    os.mkfifo(shell.folder / "pipe")
+    assert shell.call("why", "--log", "pipe").returncode == 1  # nobody writes to it: not waited for
+
+
+def test_a_log_with_a_line_without_an_end_takes_no_memory(shell: Shell) -> None:
+    log = shell.folder / "log"
+    with log.open("wb") as stream:
+        stream.truncate(900 << 20)
+        stream.seek(0, os.SEEK_END)
+        stream.write(b"\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB.\n")
+    done = shell.call("why", "--log", log, before=["bash", "-c", 'ulimit -v 600000; "$@"', "bash"])
+    assert done.stdout.startswith("cuda_oom, confidence high\n"), done.stderr
+
+
+def test_a_folder_whose_name_is_no_text(shell: Shell) -> None:
+    folder = shell.folder / os.fsdecode(b"a\xff")
+    folder.mkdir()
+    (folder / "train.py").touch()
+    (folder / "job.yaml").write_text(GOOD)
+    for words in ("render job.yaml --site here", "submit job.yaml --site here", "validate job.yaml --site here"):
+        done = shell.call(*words.split(), before=["sh", "-c", f'cd "{folder}" && "$@"', "sh"])
+        told = done.stdout + done.stderr
+        assert done.returncode == 3, told
+        assert "UTF-8" in told
+        assert "hint: " in told
+    shell.assert_nothing_done()
+
+
+def test_variables_that_make_no_sense(shell: Shell) -> None:
+    slurm = "config slurm --nodes 1 --gpus-per-node 1 --time-limit 1:00:00 --script train.py"
+    for words, env, code in (
+        (slurm, {"HPC_LAUNCH_HOME": "\udcff"}, 3),
+        ("render job.yaml --site here", {"HOME": "\udcff"}, 3),
+        ("config hostfile", {"SLURM_JOB_NODELIST": "n1", "SLURM_GPUS_ON_NODE": "9" * 5000}, 0),
+    ):
+        done = shell.call(*words.split(), env=env)
+        assert done.returncode == code, done.stderr
+        assert ("hint: " in done.stderr) == (code == 3)
+
+
+def test_a_configuration_without_an_end_is_refused_at_once(shell: Shell) -> None:
+    (shell.folder / "deep.yaml").write_text("[" * 60_000)
+    began = time.monotonic()
+    assert "nest less" in shell.call("config", "fsdp", "--check", "deep.yaml", "--no-library").stdout
+    assert time.monotonic() - began < 30
+
+
+def test_a_syntax_fault_always_has_a_hint(shell: Shell) -> None:
+    for text in ("a: 1\n  }b: 2\n", "echo 'x'\n# y\na=1\nb: c\n", "a: 'x\n", "%x\n", "a: *b\n", "? [a]\n: b\n"):
+        shell.job.write_text(text)
+        assert "hint: " in shell.call("validate", "job.yaml", "--site", "here").stdout, text
+
+
+SLOW_PATTERNS = ["(x+x+)+y", "(a|a)*b", "(?:(?:a+)b?)*c", "(a*)*b", "( ?\\w+ ?)*:", ".*.*.*.*.*="]
+
+
+@pytest.mark.parametrize("pattern", SLOW_PATTERNS)
+def test_a_pattern_that_would_take_for_ever_is_refused(shell: Shell, pattern: str) -> None:
+    words = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx" + "a" * 60 + " a" * 1000
+    quoted = pattern.replace("'", "''")
+    (shell.folder / "sites" / "slow.yaml").write_text(
+        SITE.replace("name: here", "name: slow")
+        + f"parameters: {{p: {{pattern: '{quoted}'}}}}\nvalues: {{p: '{words}'}}\n"
+    )
+    done = shell.call("render", "job.yaml", "--site", "slow")
+    assert done.returncode == 3, done.stderr
+    assert "for ever" in done.stderr
+    rules = shell.folder / "sites" / "rules"
+    rules.mkdir()
+    (rules / "slow.yaml").write_text(
+        f"- {{id: x, cause: fs_stale_or_io, match: 'tape {quoted}', source: s, examples: []}}\n"
+    )
+    (shell.folder / "log").write_text(f"tape {words}\n")
+    done = shell.call("why", "--log", "log")
+    assert done.returncode == 1
+    assert "HL690" in done.stderr
+    assert "for ever" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "large", "loop", "folder", "bomb", "itself"])
+def test_rule_files_and_profiles_that_are_no_rules_and_profiles(shell: Shell, kind: str) -> None:
+    (shell.folder / "sites" / "rules").mkdir()
+    (shell.folder / "log").write_text("x\n")
+    for path in (shell.folder / "sites" / "rules" / "r.yaml", shell.folder / "sites" / "odd.yaml"):
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "device":
+            path.symlink_to("/dev/zero")
+        elif kind == "large":
+            path.write_text("- x\n" * 2_000_000)
+        elif kind == "loop":
+            path.symlink_to(path.name)
+        elif kind == "folder":
+            path.mkdir()
+        else:
+            path.write_text("- " + BOMB.replace("\n", "\n  ") if kind == "bomb" else "&a [*a]\n")
+    limited = ["bash", "-c", 'ulimit -v 1500000; "$@"', "bash"]
+    for words, code in (("why --log log", 1), ("sites detect", 3), ("sites list", 0), ("validate job.yaml", 3)):
+        done = shell.call(*words.split(), before=limited)
+        assert done.returncode in {code, 0}, done.stderr
+    assert "HL690" in shell.call("why", "--log", "log", before=limited).stderr
+
+
+def test_a_profile_as_yaml_steers_no_terminal(shell: Shell) -> None:
+    (shell.folder / "sites" / "odd.yaml").write_text(
+        SITE.replace("here", "odd") + 'title: "a\\u202e\\e[31mb \\U000E0001 é"\n'
+    )
+    done = shell.call("sites", "show", "odd", "--yaml")
+    assert done.returncode == 0, done.stderr
+    assert r'"a\u202e\u001b[31mb \U000e0001 é"' in done.stdout
+    assert yaml.safe_load(done.stdout)["title"] == "a\u202e\x1b[31mb \U000e0001 é"

@@ -15,6 +15,7 @@ from hpc_launch.base.findings import Finding, Place
 from hpc_launch.spec.merge import Path
 
 MAX_BYTES = 256 * 1024
+_DEEPEST = 100
 _NEVER_SEEN = "check its path and rights"
 
 
@@ -75,7 +76,11 @@ def parse_json(text: str, name: str) -> tuple[Located | None, list[Finding]]:
 def parse_yaml(text: str, name: str) -> tuple[Located | None, list[Finding]]:
     """A YAML mapping with the values that `yaml.safe_load` gives, for Accelerate reads it with that."""
     try:
+        depth = 0
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _DEEPEST:  # the time that PyYAML takes grows with the square of it
+                raise RecursionError
             if isinstance(event, yaml.AliasEvent):
                 # A few lines of them can stand for more values than any memory holds.
                 mark = event.start_mark
