@@ -256,6 +256,7 @@ def test_the_same_job_goes_back_with_what_a_failure_changes(user: User) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("cluster_newer", [pytest.param("trixie", marks=pytest.mark.prove), "sid"], indirect=True)
 def test_the_same_job_goes_back_in_newer_releases(cluster_newer: Cluster, user_dir: Path) -> None:
     goes_back(User(cluster_newer, user_dir))
 

@@ -41,7 +41,6 @@ def plain(folder: Path) -> None:
     else:
         hooks.done()
     say(f"from {first} to {step}")
-    dist.destroy_process_group()
 
 
 def engine(folder: Path) -> None:
@@ -67,7 +66,6 @@ def engine(folder: Path) -> None:
     else:
         hooks.done()
     say(f"from {first} to {engine.global_steps}")
-    dist.destroy_process_group()
 
 
 class Model(torch.nn.Module):  # type: ignore[misc,unused-ignore]
@@ -139,3 +137,5 @@ def lightning(folder: Path) -> None:
 
 if __name__ == "__main__":
     {"torch": plain, "deepspeed": engine, "trainer": trainer, "lightning": lightning}[sys.argv[1]](Path(sys.argv[2]))
+    if dist.is_initialized():  # its threads would end the interpreter's end with an abort, now and then
+        dist.destroy_process_group()
