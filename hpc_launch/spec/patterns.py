@@ -20,6 +20,10 @@ SIDE_BY_SIDE = 3
 ANY = "any"
 
 _PARSER: Any = import_module("re._parser" if hasattr(re, "_parser") else "sre_parse")
+_CATEGORIES = {
+    "CATEGORY_DIGIT": r"\d", "CATEGORY_NOT_DIGIT": r"\D", "CATEGORY_SPACE": r"\s", "CATEGORY_NOT_SPACE": r"\S",
+    "CATEGORY_WORD": r"\w", "CATEGORY_NOT_WORD": r"\W",
+}  # fmt: skip
 _REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT"})
 
 
@@ -60,15 +64,47 @@ def _kind(body: Any) -> str:
 
 def _splits(items: Iterable[tuple[Any, Any]]) -> bool:
     """Whether what is repeated can take one text in more than one way."""
+    loose: list[tuple[Any, set[str]]] = []  # the repetitions in it, each with the letters up to the next one
+    first: set[str] = set()
     for code, value in items:
         name = str(code)
-        if name in _REPEATS and value[0] != value[1]:
+        if name == "LITERAL":
+            if not chr(value).isalpha():  # letters may stand for their other case
+                (loose[-1][1] if loose else first).add(chr(value))
+        elif name in _REPEATS and value[0] != value[1]:
+            loose.append((value[2], set()))
+        elif (name == "BRANCH" and not _begin_apart(value[1])) or any(map(_splits, _parts(name, value))):
             return True
-        if name == "BRANCH" and not _begin_apart(value[1]):
-            return True
-        if any(_splits(part) for part in _parts(name, value)):
-            return True
-    return False
+    if loose:
+        loose[-1][1].update(first)  # what ends a turn and what begins the next one stand side by side
+    # `(?:\d+\.)*`: behind the digits stands a dot, which they cannot take, so that their end is no choice; read
+    # backwards, before them stands one.
+    bodies = [body for body, _ in loose]
+    gaps = [marks for _, marks in loose]
+    ends = all(any(not _may_take(body, mark) for mark in marks) for body, marks in zip(bodies, gaps, strict=True))
+    after = zip([*bodies[1:], *bodies[:1]], gaps, strict=True)
+    return not ends and not all(any(not _may_take(body, mark) for mark in marks) for body, marks in after)
+
+
+def _may_take(body: Any, mark: str) -> bool:
+    """Whether what is repeated may take this character; true where it is not one plain set of characters."""
+    if len(body) != 1:
+        return True
+    code, value = str(body[0][0]), body[0][1]
+    if code in {"LITERAL", "NOT_LITERAL"}:
+        return (chr(value) == mark) == (code == "LITERAL")
+    if code != "IN":
+        return True
+    inside = any(_in_set(str(kind), what, mark) for kind, what in value)
+    return bool(inside != (str(value[0][0]) == "NEGATE"))
+
+
+def _in_set(kind: str, what: Any, mark: str) -> bool:
+    if kind == "LITERAL":
+        return chr(what) == mark
+    if kind == "RANGE":
+        return int(what[0]) <= ord(mark) <= int(what[1])
+    return kind == "CATEGORY" and re.match(_CATEGORIES.get(str(what), "(?s:.)"), mark) is not None
 
 
 def _begin_apart(branches: Iterable[Any]) -> bool:

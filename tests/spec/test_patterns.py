@@ -13,6 +13,7 @@ from hpc_launch.spec.patterns import may_explode
     [
         "(x+x+)+y", "(a|a)*b", "(a|aa)+b", "(?:(?:a+)b?)*c", "(a*)*b", "( ?\\w+ ?)*:", ".*.*.*=", "tape (a+)+$",
         "(?:a?){40}a{40}b", "(\\s\\w|\\s.)*", "((a)|(.))*b", "[^x]*.*[^y]*z", "(?=(a+)+$)tape", "(?i)(Ab|ab)*c",
+        "(?:a+ a+)*b", "(?:[^:;]*:.*;)*x", "(?i)(?:[a-z]+A)*1", "(?:.*,)*x", r"(?:\w+\s*)*x", r"(?:[\w.]+\.)*x",
     ],
 )  # fmt: skip
 def test_what_can_go_back_for_ever(pattern: str) -> None:
@@ -24,6 +25,7 @@ def test_what_can_go_back_for_ever(pattern: str) -> None:
     [
         r"step (\d+)/(\d+)", r"loss ([\d.]+)", "foo.*bar.*baz", "(?:foo|bar)*x", r"\w+\s*=\s*\d+", "[a-z]+[0-9]*:",
         r"^\s*\w+\s*$", "(?:ab){0,3}c*", "[a-z][a-z0-9_-]{0,30}", "a{1,3}b{1,3}c{1,3}", "(?:new |native |a )*thread",
+        r"(?:\w+ )*step (\d+)", r"(?:\d+\.)*\d+", r"(?:\[[^\]]*\] ?)*step", "(?:[^,]*,)*x",
         "", "(?:)*", "(", "a**", "a{99999999999}",
     ],
 )  # fmt: skip
