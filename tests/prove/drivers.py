@@ -36,7 +36,7 @@ while [ ! -e {go} ]; do sleep 0.1; done
 [ "$HPC_LAUNCH_ATTEMPT" -gt 1 ] || {{ echo "OSError: [Errno 116] Stale file handle"; exit 1; }}
 """
 PATIENCE_S = GIVE_UP_S + 120
-"""A driver that was killed on another host cannot be told from a slow one: it is given up after ten minutes."""
+"""A driver on another host, of which nothing tells that it is gone, is given up after ten minutes."""
 OVER = ("COMPLETED", "FAILED", "STOPPED", "CANCELLED")
 
 

@@ -93,8 +93,11 @@ In each round a run fails once, and six drivers are at it: five from outside and
 (SIGKILL) or frozen (SIGSTOP, woken up later) after one step of [the protocol](recovery.md#who-does-it). In {good}
 of {len(rounds)} rounds each attempt was trained once and the run ended COMPLETED with its second training; {killed}
 drivers were killed and {frozen} frozen at their step, the others found the work done. No attempt was trained twice in
-{len(rounds) - doubled} of {len(rounds)} rounds. {_rounds(late)} took ten minutes: a driver that is killed on a compute
-node cannot be told from a slow one by others, and is given up only then.{_open(len(rounds) - good)}"""
+{len(rounds) - doubled} of {len(rounds)} rounds.{_late(late)}{_open(len(rounds) - good)}"""
+
+
+def _late(count: int) -> str:
+    return f" {_rounds(count)} took ten minutes, for nothing told that a killed driver was gone." if count else ""
 
 
 def _open(count: int) -> str:
