@@ -28,6 +28,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 PIDFD_OPEN = 434  # the same number on every architecture (pidfd_open(2))
 LOOK_S = 5.0
+EAGER_S, EAGER_LOOK_S = 60.0, 0.5  # ranks are just being started: one may die within seconds
 """Seconds between two looks for new ranks. Deaths need no look: the kernel wakes us."""
 HANG_LOOK_S = 15.0
 IDLE_SHARE = 0.02
@@ -314,6 +315,7 @@ class Watch:
         self.output_mark = os.path.join(self.folder, "last-output")
         self.hang_file = os.path.join(self.folder, "hang.json")
         self.begun = time.time()
+        self.eager_until = self.begun + EAGER_S
         limits = [limit for limit in (options.hang_after, options.busy_after) if limit]
         self.hang_every = min([HANG_LOOK_S] + [max(limit / 4, 1) for limit in limits])
         self.ranks = {}  # type: Dict[int, Rank]
@@ -360,7 +362,8 @@ class Watch:
             for task, at in list(due.items()):
                 if time.time() >= at:
                     task()
-                    due[task] = time.time() + every[task]
+                    eager = task == self.look and time.time() < self.eager_until
+                    due[task] = time.time() + (EAGER_LOOK_S if eager else every[task])
         self.note_deaths(set())
         self.gpus.close()
         used = os.times()
@@ -377,6 +380,7 @@ class Watch:
         if not new:
             return
         self.ranks = found
+        self.eager_until = time.time() + 2 * LOOK_S  # others may come, but no more than these few seconds later
         for rank in new.values():
             self.gone.discard(rank.rank)
             if rank.pidfd is not None:

@@ -23,6 +23,7 @@ LAUNCHER = textwrap.dedent(
     """
     import os, subprocess, sys, time
     log, ranks = open(sys.argv[1], "a"), []
+    time.sleep(1.5 * (sys.argv[-1] == "late"))
     for rank in (0, 1):
         env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2")
         tagged = ["bash", "-c", 'exec "$@" > >(sed -u "s/^/[rank$RANK]: /" >>"$0") 2>&1', sys.argv[1], *sys.argv[2:]]
@@ -52,7 +53,7 @@ TRAINING = textwrap.dedent(
     if what == "hang":
         load_next_batch() if rank == "1" else wait_for_the_others()
     time.sleep(1.5)
-    if rank == "1" and what == "kill":
+    if rank == "1" and what in ("kill", "late"):
         os.kill(os.getpid(), signal.SIGKILL)
     if rank == "1" and what == "exit":
         sys.exit(17)
@@ -123,6 +124,11 @@ def test_a_launcher_that_ends_before_the_watcher_begins_leaves_none_behind(node:
     while not told.exists() or '"end"' not in told.read_text():
         assert time.monotonic() < end, told.exists() and told.read_text()
         time.sleep(0.05)
+
+
+def test_a_rank_that_dies_as_soon_as_it_was_started_is_seen(node: Node) -> None:
+    """By then the first look, at the launcher alone, is over."""
+    assert _gone(node.run("late")) == [(1, None, 9), (0, 0, None)]
 
 
 def test_an_exit_code_is_told_from_a_signal(node: Node) -> None:
