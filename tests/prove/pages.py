@@ -97,7 +97,7 @@ drivers were killed and {frozen} frozen at their step, the others found the work
 
 
 def _late(count: int) -> str:
-    return f" {_rounds(count)} took ten minutes, for nothing told that a killed driver was gone." if count else ""
+    return f" {_rounds(count)} took ten minutes, for nothing told that a driver was gone." if count else ""
 
 
 def _open(count: int) -> str:
