@@ -9,7 +9,7 @@ from hpc_launch.plan.draft import Draft
 from hpc_launch.plan.shape import Shape
 from hpc_launch.plan.site_rules import check_site
 from hpc_launch.sites.conditions import count_holds
-from hpc_launch.spec.patterns import may_explode
+from hpc_launch.spec.patterns import ENDLESS, may_explode
 from hpc_launch.spec.units import format_time
 
 MOST_LOCAL_PROCESSES = 256
@@ -80,7 +80,7 @@ def _check_account(draft: Draft, form: Shape) -> None:
             hint = f"{hint}; to find it out: {find}" if find else hint
             draft.fault("HL303", f"site {site.name} wants an account", ("name",), hint)
     elif fault is not None:
-        what = "cannot be used" if may_explode(pattern or "") else "is no regular expression"
+        what = "cannot be used" if fault == ENDLESS else "is no regular expression"
         message = f"`{pattern}` {what}: {fault}"
         draft.site_fault("HL306", message, ("account", "pattern"), "mend it, or take it out")
     elif pattern is not None and not re.fullmatch(pattern, account):
@@ -118,4 +118,4 @@ def _fault_of(pattern: str) -> str | None:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         return str(error)
-    return "a repetition inside a repetition may take for ever" if may_explode(pattern) else None
+    return ENDLESS if may_explode(pattern) else None

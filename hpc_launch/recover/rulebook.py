@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from hpc_launch.recover.literals import needed_words, smallest
 from hpc_launch.recover.types import FAILURE_CLASSES, Action
-from hpc_launch.spec.patterns import may_explode
+from hpc_launch.spec.patterns import ENDLESS, may_explode
 from hpc_launch.spec.source import parse_list
 
 FOLDER = Path(__file__).resolve().parent / "rules"
@@ -189,7 +189,7 @@ def _fault(rule: Rule, causes: Mapping[str, Cause]) -> str | None:
         if len(pattern) > LONGEST_PATTERN:
             return "a pattern is too long"
         if may_explode(pattern):
-            return f"a repetition inside a repetition may take for ever: {pattern}"
+            return f"{ENDLESS}: {pattern}"
         for group in _RANK.findall(pattern):
             if not _NUMBER.fullmatch(group):
                 return rf"the group rank takes a number, as in (?P<rank>\d+), not {group}"

@@ -18,7 +18,7 @@ from hpc_launch.sites.provenance import Provenance, provenance, unknown_groups
 from hpc_launch.spec.document import Document
 from hpc_launch.spec.document import Path as KeyPath
 from hpc_launch.spec.merge import Merged
-from hpc_launch.spec.patterns import may_explode
+from hpc_launch.spec.patterns import ENDLESS, may_explode
 from hpc_launch.spec.reader import read
 from hpc_launch.spec.type_hints import fields_of
 
@@ -133,7 +133,7 @@ class _Parameters:
         text = self.merged.written.get(("values", name), str(value))
         pattern = parameter.get("pattern")
         if isinstance(pattern, str) and may_explode(pattern):
-            message = f"a repetition inside a repetition may take for ever: `{pattern}`"
+            message = f"{ENDLESS}: `{pattern}`"
             self.fault(message, ("parameters", name, "pattern"), "write the pattern without one inside the other")
         elif isinstance(pattern, str) and not _matches(pattern, text):
             message = f"the value `{text}` of parameter `{name}` does not match `{pattern}`"

@@ -13,6 +13,8 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
+ENDLESS = "a repetition inside a repetition may take for ever"
+"""What is said of a pattern of which `may_explode` is true."""
 MANY = 12
 """A repetition of up to so many times multiplies too little to matter."""
 SIDE_BY_SIDE = 3
