@@ -80,8 +80,10 @@ def reconcile(
             return Outcome("waiting", reason=f"{_who(owner, age)}; the scheduler cannot be asked: {error}")
         if jobs:
             return Outcome("job", adopt(attempt, pick(jobs).job_id, since, notes))
-    gone = owner is not None and (certainly_gone(owner) or (age >= grace_s and _job_over(owner, scheduler)))
-    over = gone and (files.intent is None or age >= grace_s)
+    late = age >= grace_s
+    over = owner is not None and (
+        (certainly_gone(owner) and (late or files.intent is None)) or (late and _job_over(owner, scheduler))
+    )
     if not over and age < give_up_s:
         return Outcome("waiting", reason=_who(owner, age))
     if same is not None:
