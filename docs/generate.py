@@ -14,14 +14,14 @@ from msgspec import NODEFAULT, Meta, Struct
 from msgspec.structs import fields
 
 from hpc_launch.base import errors
-from hpc_launch.cli import boundary
+from hpc_launch.cli import error_handler
 from hpc_launch.cli.main import VERBS, group
 from hpc_launch.recover import rulebook
 from hpc_launch.sites.profile import SiteProfile
+from hpc_launch.spec.field_types import Scalar
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.json_schema import json_schema
 from hpc_launch.spec.units import DURATION_FORMS, MEMORY_FORMS, TIME_FORMS
-from hpc_launch.spec.values import Scalar
 
 HERE = Path(__file__).parent
 MADE = "<!-- Made by docs/generate.py from {source}. Change that, then run `make docs`. -->"
@@ -190,8 +190,8 @@ EXIT_CODES = {
     errors.UsageError.exit_code: "the command line is off, or no run is called so",
     errors.Refused.exit_code: "job, site or plan has faults; nothing was submitted",
     errors.SchedulerError.exit_code: "the scheduler refused the job, or cannot be reached",
-    boundary.FAULT_OF_OURS: "a fault of hpc-launch itself; the message names a log file",
-    boundary.INTERRUPTED: "interrupted by Ctrl-C; a job that was submitted goes on",
+    error_handler.FAULT_OF_OURS: "a fault of hpc-launch itself; the message names a log file",
+    error_handler.INTERRUPTED: "interrupted by Ctrl-C; a job that was submitted goes on",
 }
 
 VERBS_INTRO = """

@@ -10,7 +10,7 @@ from hpc_launch.base.findings import Finding, errors
 from hpc_launch.base.resources import shipped
 from hpc_launch.sites.layers import chain, put_together
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.read import fill
+from hpc_launch.sites.read_profile import fill
 from hpc_launch.spec.reader import read
 
 HERE = Path(__file__).parent / "sites"

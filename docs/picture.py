@@ -24,12 +24,12 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.model import RunStatus
-from hpc_launch.run.track import Tracker
-from hpc_launch.schedulers.select import scheduler_for
-from hpc_launch.view.live import LOG_LINES, _one
-from hpc_launch.view.status import summary
-from hpc_launch.view.tail import last_lines
+from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.schedulers.registry import scheduler_for
+from hpc_launch.view.live_view import LOG_LINES, _one
+from hpc_launch.view.log_tail import last_lines
+from hpc_launch.view.run_details import summary
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 IMAGE = REPOSITORY / "docs" / "images" / "run.svg"
@@ -54,7 +54,7 @@ def main() -> None:
         )
         console.print(Text.assemble(("$ ", "bold green"), COMMAND))
         console.print(f"{answer['run']}  job {answer['job_id']}")
-        tracker = Tracker([run], lambda _: scheduler_for("local"))
+        tracker = RunTracker([run], lambda _: scheduler_for("local"))
         middle = _poll(tracker, run, until=lambda status: (status.progress.step or 0) >= 120)
         for line in _one(middle, last_lines(middle, LOG_LINES), WIDTH, 30):
             console.print(line)
@@ -70,7 +70,7 @@ def main() -> None:
     IMAGE.write_text("\n".join(line.rstrip() for line in svg.splitlines()) + "\n", "utf-8")
 
 
-def _poll(tracker: Tracker, run: RunFolder, until: Callable[[RunStatus], bool]) -> RunStatus:
+def _poll(tracker: RunTracker, run: RunFolder, until: Callable[[RunStatus], bool]) -> RunStatus:
     while True:
         status = tracker.poll()[run.name]
         if until(status) or status.final:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hpc_launch.sites.layers import SiteLayer
-from hpc_launch.sites.nodes import NodeClass
-from hpc_launch.sites.prelude import ACTIONS, Setting, Step
+from hpc_launch.sites.node_classes import NodeClass
+from hpc_launch.sites.prelude import ACTIONS, PreludeStep, Setting
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.provenance import provenance
 from hpc_launch.sites.queues import LimitRow, Queue
@@ -205,7 +205,7 @@ def _software(one: Shipped) -> list[str]:
         users = [key for key, node in site.node_classes.items() if node.stack == name]
         when = "loaded unless a job says otherwise" if users else f"for `environment: {{stack: {name}}}`"
         lines.append(f"- stack `{name}`: {stack.about}: `{' '.join(stack.environment.modules)}`; {when}")
-    steps: list[tuple[KeyPath, Step]] = [(("prelude", at), step) for at, step in enumerate(site.prelude)]
+    steps: list[tuple[KeyPath, PreludeStep]] = [(("prelude", at), step) for at, step in enumerate(site.prelude)]
     for name, node in site.node_classes.items():
         steps += [(("node_classes", name, "prelude", at), step) for at, step in enumerate(node.prelude)]
     for path, step in steps:
@@ -221,7 +221,7 @@ def _software(one: Shipped) -> list[str]:
     return lines
 
 
-def _step(step: Step) -> str:
+def _step(step: PreludeStep) -> str:
     action = next(name for name in ACTIONS if getattr(step, name) is not None)
     value = getattr(step, action)
     if isinstance(value, Mapping):
@@ -243,7 +243,7 @@ def _setting(setting: Setting) -> Iterator[str]:
         yield "left alone: " + " ".join(f"`{name}`" for name in setting.drop)
 
 
-def _when(part: Step | Setting) -> str:
+def _when(part: PreludeStep | Setting) -> str:
     if part.when is None:
         return ""
     said = []

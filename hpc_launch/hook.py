@@ -12,13 +12,13 @@ import time
 from pathlib import Path
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.drive.moves import Move
-from hpc_launch.drive.recovery import recover
+from hpc_launch.retry.driver_outcome import DriverOutcome
+from hpc_launch.retry.recover_run import recover
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.store import read_info
-from hpc_launch.run.track import Tracker
-from hpc_launch.schedulers.api import Scheduler
-from hpc_launch.schedulers.select import scheduler_for
+from hpc_launch.run.records.run_store import read_info
+from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.schedulers.registry import scheduler_for
+from hpc_launch.schedulers.scheduler import Scheduler
 
 POLL_S = 2.0
 LONGEST_S = 540.0
@@ -43,15 +43,15 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _drive(run: RunFolder, scheduler: Scheduler, number: int, *, inside: bool) -> Move:
+def _drive(run: RunFolder, scheduler: Scheduler, number: int, *, inside: bool) -> DriverOutcome:
     """One look from inside the job; from outside, looks until nothing is left to wait for."""
-    tracker = Tracker([run], lambda _: scheduler)
+    tracker = RunTracker([run], lambda _: scheduler)
     end = time.monotonic() + LONGEST_S
     while True:
         tracker.poll(fresh=inside)
         attempts = run.attempts()
         if attempts and attempts[-1].number > number:
-            return Move("nothing", "a later attempt is there already")
+            return DriverOutcome("nothing", "a later attempt is there already")
         move = recover(run, tracker, scheduler, inside=inside)
         if inside or move.kind != "waiting" or time.monotonic() > end:
             return move

@@ -24,24 +24,24 @@ from hpc_launch.base.errors import Refused
 from hpc_launch.base.files import write_json
 from hpc_launch.base.findings import Finding
 from hpc_launch.cli.main import VERBS, group
-from hpc_launch.drive.drill import ready_for_drill
-from hpc_launch.drive.ledgers import ledger_of
 from hpc_launch.drive.prepare import all_findings
 from hpc_launch.drive.secrets import find_secrets
-from hpc_launch.drive.site_check import check
-from hpc_launch.images.pull import there
-from hpc_launch.images.record import ImageRecord, now, record_file
-from hpc_launch.images.tool import find_tool
-from hpc_launch.run.model import RUN_STATES
-from hpc_launch.run.rulebooks import rulebook
-from hpc_launch.run.store import refusing
-from hpc_launch.sites.detect import Machine
-from hpc_launch.sites.detect import detect as detect_site_of
-from hpc_launch.sites.load import load
+from hpc_launch.images.apptainer_tool import find_tool
+from hpc_launch.images.image_record import ImageRecord, now, record_file
+from hpc_launch.images.pull_image import there
+from hpc_launch.retry.drill_run import ready_for_drill
+from hpc_launch.run.diagnosis.rule_files import rulebook
+from hpc_launch.run.records.run_store import refusing
+from hpc_launch.run.status.run_status import RUN_STATES
+from hpc_launch.site_tools.check_profile import check
+from hpc_launch.site_tools.node_health_lookup import ledger_of
+from hpc_launch.sites.detect_profile import Machine
+from hpc_launch.sites.detect_profile import detect as detect_site_of
+from hpc_launch.sites.load_layers import load
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.sources import unsourced
+from hpc_launch.sites.source_checks import unsourced
 from hpc_launch.spec.job import JobSpec
-from hpc_launch.spec.source import read_document
+from hpc_launch.spec.yaml_source import read_document
 from tests.view.samples import status
 
 REPOSITORY = Path(__file__).parent.parent

@@ -7,8 +7,8 @@ import os
 import click
 
 from hpc_launch.cli.completion import complete_run
-from hpc_launch.run.index import Index
 from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.run_index import Index
 
 
 @click.command("cancel")
@@ -23,9 +23,9 @@ def command(runs: tuple[str, ...]) -> int:
     hpc-launch cancel tiny-gpt-250312 12345
     """
     from hpc_launch.base.errors import UserError
-    from hpc_launch.cli.boundary import show
-    from hpc_launch.run.find import find_run
-    from hpc_launch.run.index import user_index
+    from hpc_launch.cli.error_handler import show
+    from hpc_launch.run.find_run import find_run
+    from hpc_launch.run.run_index import user_index
 
     index = user_index(os.environ)
     # All names first: one that is misspelt must not leave the work half done.
@@ -42,11 +42,11 @@ def command(runs: tuple[str, ...]) -> int:
 
 def _cancel(run: RunFolder, index: Index) -> str:
     """End one run, and say what that came to. Raises Unreachable, and UsageError where its folder is none."""
-    from hpc_launch.cli.drivers import Schedulers
-    from hpc_launch.cli.following import look
-    from hpc_launch.run.cancel import cancel_run
-    from hpc_launch.run.final import MAY_COME_BACK
-    from hpc_launch.view.text import clean
+    from hpc_launch.cli.follow import look
+    from hpc_launch.retry.drivers import Schedulers
+    from hpc_launch.run.records.final_state import MAY_COME_BACK
+    from hpc_launch.run.submitting.cancel_run import cancel_run
+    from hpc_launch.view.format_values import clean
 
     name = clean(run.name)
     (before,) = look([run], index, drive=False)

@@ -19,7 +19,7 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     try:
         from click.shell_completion import CompletionItem
 
-        from hpc_launch.run.index import user_index
+        from hpc_launch.run.run_index import user_index
 
         entries = user_index(os.environ).entries()
         items = [CompletionItem(entry.run, help=entry.last_state) for entry in entries]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpc_launch.cli.config_options import params_of
-from hpc_launch.cli.lazy import LazyGroup
+from hpc_launch.cli.lazy_group import LazyGroup
 
 if TYPE_CHECKING:
     from hpc_launch.base.findings import Finding
@@ -118,7 +118,7 @@ def _with_library(name: str, module: Any, build: Callable[..., Any], given: dict
         findings = [*findings, *_library_says(name, text, asked, python, checked)]
     if checked is None:
         return _finish((text, findings), output)
-    from hpc_launch.cli.report import report
+    from hpc_launch.cli.findings_report import report
 
     return report(findings, "text", f"{checked}: no fault")
 

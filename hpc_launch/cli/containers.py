@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.lazy import LazyGroup
-from hpc_launch.cli.options import echo_json, json_option, set_option, site_option
+from hpc_launch.cli.lazy_group import LazyGroup
+from hpc_launch.cli.shared_options import echo_json, json_option, set_option, site_option
 from hpc_launch.cli.warn import say
 
 if TYPE_CHECKING:
-    from hpc_launch.drive.images import Made
+    from hpc_launch.drive.container_images import BuiltImage
 
 output_option = click.option(
     "-o", "--output", metavar="FILE", help="Where the image goes: a file, or a folder with a `/`."
@@ -56,7 +56,7 @@ def build_command(
     hpc-launch containers build rocm -o images/rocm.sif
     hpc-launch containers build my.def --site mycluster
     """
-    from hpc_launch.drive.images import make, site_profile
+    from hpc_launch.drive.container_images import make, site_profile
 
     _show(make(recipe, output, site_profile(site), arguments, say, force=force), as_json)
 
@@ -80,7 +80,7 @@ def pull_command(
     import re
 
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.drive.images import bring, site_profile
+    from hpc_launch.drive.container_images import bring, site_profile
 
     if digest is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         raise UsageError(f"{digest} is no digest", "sha256: and 64 digits, as `sha256sum` prints them")
@@ -99,7 +99,7 @@ def check_command(what: str, site: str | None, sets: tuple[str, ...], as_json: b
     hpc-launch containers check job.yaml --site mycluster
     hpc-launch containers check images/cuda.sif
     """
-    from hpc_launch.drive.images import look_at_image, look_at_job, site_profile
+    from hpc_launch.drive.container_images import look_at_image, look_at_job, site_profile
 
     if what.endswith((".yaml", ".yml")):
         checks = look_at_job(Path(what), site, sets)
@@ -108,14 +108,14 @@ def check_command(what: str, site: str | None, sets: tuple[str, ...], as_json: b
     if as_json:
         echo_json([one.as_json() for one in checks])
     else:
-        from hpc_launch.view.checks import lines
+        from hpc_launch.view.check_list import lines
 
         for line in lines(checks):
             click.echo(line)
     return 3 if any(one.level == "fail" for one in checks) else 0
 
 
-def _show(made: Made, as_json: bool) -> None:
+def _show(made: BuiltImage, as_json: bool) -> None:
     if as_json:
         echo_json(made.as_json())
         return

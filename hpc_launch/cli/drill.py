@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from hpc_launch.cli.options import job_argument, json_option, set_option, site_option
+from hpc_launch.cli.shared_options import job_argument, json_option, set_option, site_option
 
 
 @click.command("drill")
@@ -26,11 +26,11 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], preempt: bool, a
     hpc-launch drill job.yaml --set nodes=1 --set time=00:10:00
     """
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.cli.following import tracker_of
+    from hpc_launch.cli.follow import tracker_of
     from hpc_launch.cli.warn import tell
-    from hpc_launch.drive.drill import drill, ready_for_drill
-    from hpc_launch.run.index import user_index
-    from hpc_launch.schedulers.select import scheduler_for
+    from hpc_launch.retry.drill_run import drill, ready_for_drill
+    from hpc_launch.run.run_index import user_index
+    from hpc_launch.schedulers.registry import scheduler_for
 
     ready, all_sets = ready_for_drill(job, site=site, sets=sets)
     tell(ready.loaded.detected, ready.plan.site, ready.warnings)

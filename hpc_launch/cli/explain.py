@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpc_launch.cli.options import echo_json, job_argument, json_option, set_option, site_option
+from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, set_option, site_option
 
 
 @click.command("explain")

@@ -6,8 +6,8 @@ import os
 
 import click
 
-from hpc_launch.cli.options import echo_json, json_option
-from hpc_launch.run.model import RUN_STATES
+from hpc_launch.cli.shared_options import echo_json, json_option
+from hpc_launch.run.status.run_status import RUN_STATES
 
 SHOWN = 50
 """How many runs a person gets to see who asked for no number."""
@@ -34,9 +34,9 @@ def command(states: tuple[str, ...], most: int | None, as_json: bool) -> None:
     hpc-launch list --state failed -n 5
     hpc-launch list --json
     """
-    from hpc_launch.cli.following import look
-    from hpc_launch.run.index import user_index
+    from hpc_launch.cli.follow import look
     from hpc_launch.run.layout import RunFolder
+    from hpc_launch.run.run_index import user_index
 
     index = user_index(os.environ)
     entries = index.entries()
@@ -53,7 +53,7 @@ def command(states: tuple[str, ...], most: int | None, as_json: bool) -> None:
         hint = "no run is in such a state" if entries else "there is no run yet; hpc-launch submit JOB.yaml starts one"
         click.echo(hint, err=True)
         return
-    from hpc_launch.view.table import show
+    from hpc_launch.view.run_table import show
 
     show(chosen)
     left_out = (len(wanted) if states else len(entries)) - len(chosen)

@@ -12,11 +12,11 @@ import click
 from hpc_launch.cli.completion import complete_run
 
 if TYPE_CHECKING:
-    from hpc_launch.run.index import Index
     from hpc_launch.run.layout import RunFolder
-    from hpc_launch.run.model import RunStatus
-    from hpc_launch.run.track import Tracker
-    from hpc_launch.view.loglines import Printer
+    from hpc_launch.run.run_index import Index
+    from hpc_launch.run.status.run_status import RunStatus
+    from hpc_launch.run.status.tracker import RunTracker
+    from hpc_launch.view.log_output import Printer
 
 LOOK_S = 1.0
 """The pause between two looks at the state of a run whose output is followed."""
@@ -39,9 +39,9 @@ def command(run: str, following: bool, node: str | None, rank: int | None, numbe
     hpc-launch logs 12345 --node n3 --attempt 1
     """
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.run.find import find_run
-    from hpc_launch.run.index import user_index
-    from hpc_launch.view.loglines import Printer, choose_node
+    from hpc_launch.run.find_run import find_run
+    from hpc_launch.run.run_index import user_index
+    from hpc_launch.view.log_output import Printer, choose_node
 
     index = user_index(os.environ)
     folder = find_run(run, index)
@@ -54,7 +54,7 @@ def command(run: str, following: bool, node: str | None, rank: int | None, numbe
     printer = Printer(sys.stdout, one_node=chosen is not None, one_rank=rank is not None)
     if following:
         return _follow(folder, index, printer, node=chosen, rank=rank, number=number)
-    from hpc_launch.run.logs import read_lines
+    from hpc_launch.run.rank_logs import read_lines
 
     for line in read_lines(attempt, node=chosen, rank=rank):
         printer.show(line)
@@ -68,10 +68,10 @@ def _follow(
     run: RunFolder, index: Index, printer: Printer, *, node: int | None, rank: int | None, number: int | None
 ) -> int:
     """Show output as it comes, from attempt to attempt where none was named, until no more will come."""
-    from hpc_launch.cli.boundary import INTERRUPTED
-    from hpc_launch.cli.following import tracker_of
-    from hpc_launch.run.logs import follow
-    from hpc_launch.view.words import come_back, one_line
+    from hpc_launch.cli.error_handler import INTERRUPTED
+    from hpc_launch.cli.follow import tracker_of
+    from hpc_launch.run.rank_logs import follow
+    from hpc_launch.view.state_text import come_back, one_line
 
     def sleep(seconds: float) -> None:
         printer.flush()
@@ -101,7 +101,7 @@ def _follow(
 class _Over:
     """Whether an attempt will write no more. While nothing came at all, says on stderr how the run stands."""
 
-    def __init__(self, tracker: Tracker, run: RunFolder, printer: Printer) -> None:
+    def __init__(self, tracker: RunTracker, run: RunFolder, printer: Printer) -> None:
         self.status: RunStatus | None = None
         self.run_is_over = False
         self._tracker = tracker
@@ -130,8 +130,8 @@ class _Over:
 
     def _is_over(self, status: RunStatus, now: float) -> bool:
         """Over for good. A requeue may follow a lost node, and accounting may be late, so those words must last."""
-        from hpc_launch.run.final import MAY_COME_BACK
-        from hpc_launch.run.wait import CONFIRM_S, GONE_S
+        from hpc_launch.run.records.final_state import MAY_COME_BACK
+        from hpc_launch.run.status.wait_for_end import CONFIRM_S, GONE_S
 
         unknown = status.state == "UNKNOWN" and status.source == "none" and status.age_s is not None
         if not status.final and not unknown:
@@ -143,13 +143,13 @@ class _Over:
         return now - self._doubted >= (GONE_S if unknown else CONFIRM_S)
 
     def _has_ended(self, status: RunStatus) -> bool:
-        from hpc_launch.schedulers.api import ENDED_STATES
+        from hpc_launch.schedulers.scheduler import ENDED_STATES
 
         ended = ENDED_STATES | {"VOID", "REQUEUED"}
         return any(attempt.number == self._attempt and attempt.state in ended for attempt in status.attempts)
 
     def _say(self, status: RunStatus) -> None:
-        from hpc_launch.view.words import one_line
+        from hpc_launch.view.state_text import one_line
 
         if self._printer.lines or status.state == self._said or status.final:
             return

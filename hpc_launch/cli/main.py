@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from hpc_launch import __version__
-from hpc_launch.cli.lazy import LazyGroup
+from hpc_launch.cli.lazy_group import LazyGroup
 
 VERBS = {
     "submit": "submit a job, and follow it with --wait",
@@ -72,7 +72,7 @@ def group() -> None:
 
 def main() -> None:
     """The entry point of the console script."""
-    from hpc_launch.cli.boundary import run_guarded
+    from hpc_launch.cli.error_handler import run_guarded
 
     sys.exit(run_guarded(group))
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.lazy import LazyGroup
-from hpc_launch.cli.options import echo_json, json_option, site_option
+from hpc_launch.cli.lazy_group import LazyGroup
+from hpc_launch.cli.shared_options import echo_json, json_option, site_option
 
 if TYPE_CHECKING:
-    from hpc_launch.recover.ledger import BadNode
-    from hpc_launch.run.ledger import Ledger
+    from hpc_launch.recover.node_health import BadNode
+    from hpc_launch.run.node_health_store import NodeHealthStore
 
 
 COMMANDS = {
@@ -50,7 +50,7 @@ def list_command(site: str | None, as_json: bool) -> None:
     if not standing:
         click.echo("no node is noted as bad", err=True)
         return
-    from hpc_launch.view.nodes import table
+    from hpc_launch.view.node_health_table import table
 
     click.echo("\n".join(table(standing)))
 
@@ -64,7 +64,7 @@ def report_command(site: str | None, nodes: tuple[str, ...]) -> int:
     \b
     hpc-launch nodes report n3
     """
-    from hpc_launch.view.nodes import report
+    from hpc_launch.view.node_health_table import report
 
     ledger = _ledger(site)
     chosen = [one for one in ledger.standing() if not nodes or one.node in nodes]
@@ -106,10 +106,10 @@ def clear_command(site: str | None, nodes: tuple[str, ...]) -> int:
     return 0
 
 
-def _ledger(site: str | None) -> Ledger:
+def _ledger(site: str | None) -> NodeHealthStore:
     """The ledger of the site that is asked for, or of $HPC_LAUNCH_SITE."""
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.drive.ledgers import ledger_of
+    from hpc_launch.site_tools.node_health_lookup import ledger_of
 
     name = site or os.environ.get("HPC_LAUNCH_SITE")
     if not name:

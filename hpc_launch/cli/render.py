@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hpc_launch.cli.options import job_argument, set_option, site_option
+from hpc_launch.cli.shared_options import job_argument, set_option, site_option
 
 
 @click.command("render")

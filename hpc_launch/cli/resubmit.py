@@ -7,7 +7,7 @@ import os
 import click
 
 from hpc_launch.cli.completion import complete_run
-from hpc_launch.cli.options import json_option, set_option
+from hpc_launch.cli.shared_options import json_option, set_option
 
 
 @click.command("resubmit")
@@ -24,15 +24,15 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
     hpc-launch resubmit tiny-gpt --set time=04:00:00 --wait
     """
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.cli.submitted import after_submission
+    from hpc_launch.cli.after_submit import after_submission
     from hpc_launch.cli.warn import warn
     from hpc_launch.drive.attempts import edited_since, next_attempt
-    from hpc_launch.run.find import find_run
-    from hpc_launch.run.index import user_index
-    from hpc_launch.run.submit import submit_next
-    from hpc_launch.schedulers.select import scheduler_for
+    from hpc_launch.run.find_run import find_run
+    from hpc_launch.run.run_index import user_index
+    from hpc_launch.run.submitting.submit_attempt import submit_next
+    from hpc_launch.schedulers.registry import scheduler_for
     from hpc_launch.spec.hostlist import expand
-    from hpc_launch.spec.text import visible
+    from hpc_launch.spec.shell_text import visible
     from hpc_launch.view.terminal import patience
 
     for nodes in excluded:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from hpc_launch.cli.options import job_argument, set_option, site_option
+from hpc_launch.cli.shared_options import job_argument, set_option, site_option
 
 
 @click.command("run")
@@ -25,13 +25,13 @@ def command(job: Path, site: str | None, sets: tuple[str, ...]) -> int:
     hpc-launch run job.yaml --site mycluster
     """
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.cli.submitted import after_submission
+    from hpc_launch.cli.after_submit import after_submission
     from hpc_launch.cli.warn import tell
     from hpc_launch.drive.attempts import first_attempt
     from hpc_launch.drive.prepare import make_ready
-    from hpc_launch.run.index import user_index
-    from hpc_launch.run.submit import submit_new
-    from hpc_launch.schedulers.select import scheduler_for
+    from hpc_launch.run.run_index import user_index
+    from hpc_launch.run.submitting.submit_attempt import submit_new
+    from hpc_launch.schedulers.registry import scheduler_for
 
     ready = make_ready(job, site=site, sets=sets)
     tell(ready.loaded.detected, ready.plan.site, ready.warnings)

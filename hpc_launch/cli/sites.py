@@ -6,7 +6,7 @@ import importlib
 
 import click
 
-from hpc_launch.cli.lazy import LazyGroup
+from hpc_launch.cli.lazy_group import LazyGroup
 
 COMMANDS = {
     "list": "the profiles on the search path",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from hpc_launch.sites.teams import Team
+    from hpc_launch.sites.team_profiles import Team
 
 
 @click.command("add")
@@ -23,7 +23,7 @@ def command(source: str, revision: str | None, trusted: str | None, name: str | 
     hpc-launch sites add https://git.example.org/team/sites.git --revision v3
     hpc-launch sites add /project/team/sites
     """
-    from hpc_launch.drive.teams import add
+    from hpc_launch.site_tools.team_sources import add
 
     say(add(source, revision, trusted, name))
 
@@ -31,8 +31,8 @@ def command(source: str, revision: str | None, trusted: str | None, name: str | 
 def say(team: Team) -> None:
     """What is there now, and which raw lines in it do not count."""
     from hpc_launch.cli.warn import show_findings
-    from hpc_launch.drive.teams import profiles_in, untrusted
-    from hpc_launch.spec.text import visible
+    from hpc_launch.site_tools.team_sources import profiles_in, untrusted
+    from hpc_launch.spec.shell_text import visible
 
     names = ", ".join(path.stem for path in profiles_in(team.folder)) or "none"
     at = f" at {team.commit}" if team.commit else ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from hpc_launch.cli.options import complete_site, json_option
-from hpc_launch.cli.report import format_option, report
+from hpc_launch.cli.findings_report import format_option, report
+from hpc_launch.cli.shared_options import complete_site, json_option
 
 
 @click.command("check")
@@ -28,7 +28,7 @@ def command(profiles: tuple[str, ...], update_golden: bool, style: str, live: bo
 
         return check_live(profiles, as_json=as_json or style == "json")
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.drive.site_check import check_all
+    from hpc_launch.site_tools.check_profile import check_all
 
     try:
         count, findings = check_all(profiles, update_golden=update_golden)

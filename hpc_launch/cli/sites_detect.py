@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hpc_launch.cli.options import echo_json, json_option
+from hpc_launch.cli.shared_options import echo_json, json_option
 from hpc_launch.cli.warn import say
 
 
@@ -18,8 +18,8 @@ def command(as_json: bool) -> int:
     \b
     hpc-launch sites detect
     """
-    from hpc_launch.drive.detection import detect_site
-    from hpc_launch.spec.text import visible
+    from hpc_launch.drive.detect_site import detect_site
+    from hpc_launch.spec.shell_text import visible
 
     found = detect_site()
     chosen = found.chosen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hpc_launch.cli.options import complete_site, echo_json, json_option
+from hpc_launch.cli.shared_options import complete_site, echo_json, json_option
 
 
 @click.command("diff")
@@ -27,23 +27,23 @@ def command(one: str, other: str | None, revisions: tuple[str, ...], as_json: bo
     hpc-launch sites diff team --revision v4
     """
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.drive import site_diff
+    from hpc_launch.site_tools import diff_profiles
 
     if other is not None:
         if revisions:
             raise UsageError("--revision is for the profiles of one team", "hpc-launch sites diff TEAM --revision REV")
-        found = site_diff.compare(one, other)
+        found = diff_profiles.compare(one, other)
     else:
-        team = site_diff.team_or_none(one)
+        team = diff_profiles.team_or_none(one)
         if team is None:
             raise UsageError(f"no team is called {one}", "name two profiles, or a team that `sites add` added")
         if len(revisions) > 2:
             raise UsageError("two revisions can be compared, not more")
-        found = site_diff.compare_revisions(team, revisions) if revisions else site_diff.compare_with_now(team)
+        found = diff_profiles.compare_revisions(team, revisions) if revisions else diff_profiles.compare_with_now(team)
     if as_json:
         echo_json([one.as_json() for one in found])
         return
-    from hpc_launch.view.sites import differences
+    from hpc_launch.view.profile_tables import differences
 
     for line in differences(found):
         click.echo(line)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.options import echo_json, json_option
+from hpc_launch.cli.shared_options import echo_json, json_option
 from hpc_launch.cli.warn import say
 
 if TYPE_CHECKING:
-    from hpc_launch.drive.learn import Lesson
+    from hpc_launch.site_tools.learn import Lesson
 
 
 @click.command("learn")
@@ -44,8 +44,8 @@ def command(
     hpc-launch sites learn mycluster --smoke --partition gpu -o sites/mycluster.yaml
     """
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.drive.learn import learn, save, target
-    from hpc_launch.schedulers.select import scheduler_for
+    from hpc_launch.schedulers.registry import scheduler_for
+    from hpc_launch.site_tools.learn import learn, save, target
     from hpc_launch.spec.units import parse_duration
     from hpc_launch.view.terminal import patience as waiting
 
@@ -77,11 +77,11 @@ def command(
 
 
 def _measure(lesson: Lesson, path: Path, partitions: tuple[str, ...], seconds: int) -> None:
-    from hpc_launch.cli.following import tracker_of
-    from hpc_launch.drive.learn import measure
-    from hpc_launch.drive.learning.smoke import Around
-    from hpc_launch.run.index import user_index
-    from hpc_launch.schedulers.select import scheduler_for
+    from hpc_launch.cli.follow import tracker_of
+    from hpc_launch.run.run_index import user_index
+    from hpc_launch.schedulers.registry import scheduler_for
+    from hpc_launch.site_tools.learn import measure
+    from hpc_launch.site_tools.learning.probe_jobs import Around
 
     index = user_index(os.environ)
     around = Around(scheduler_for("slurm"), index, lambda run: tracker_of([run], index), say)
@@ -89,8 +89,8 @@ def _measure(lesson: Lesson, path: Path, partitions: tuple[str, ...], seconds: i
 
 
 def _show(lesson: Lesson, path: Path, *, as_json: bool) -> None:
-    from hpc_launch.drive.detection import detect_site
-    from hpc_launch.drive.learn import summary, target
+    from hpc_launch.drive.detect_site import detect_site
+    from hpc_launch.site_tools.learn import summary, target
 
     found = summary(lesson)
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hpc_launch.cli.options import echo_json, json_option
+from hpc_launch.cli.shared_options import echo_json, json_option
 from hpc_launch.cli.warn import say
 
 
@@ -18,18 +18,18 @@ def command(every: bool, as_json: bool) -> None:
     hpc-launch sites list
     hpc-launch sites list --json
     """
-    from hpc_launch.drive.sites import listed
+    from hpc_launch.site_tools.list_profiles import listed
 
     found = listed(bases=every or as_json)
     if as_json:
         echo_json([one.as_json() for one in found])
         return
-    from hpc_launch.view.sites import table
+    from hpc_launch.view.profile_tables import table
 
     for line in table(found):
         click.echo(line)
-    from hpc_launch.drive.teams import behind
-    from hpc_launch.sites.teams import teams
+    from hpc_launch.site_tools.team_sources import behind
+    from hpc_launch.sites.team_profiles import teams
 
     for team in teams():
         why = behind(team)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import click
 
-from hpc_launch.cli.options import echo_json
+from hpc_launch.cli.shared_options import echo_json
 
 
 def check_live(profiles: Sequence[str], *, as_json: bool) -> int:
     """A line for each difference on stdout. Exit code 3 if there is one."""
-    from hpc_launch.drive.live import drift
-    from hpc_launch.spec.text import visible
+    from hpc_launch.site_tools.drift import drift
+    from hpc_launch.spec.shell_text import visible
     from hpc_launch.view.terminal import patience
 
     with patience("asking Slurm about the cluster"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hpc_launch.cli.options import complete_team
+from hpc_launch.cli.shared_options import complete_team
 
 
 @click.command("remove")
@@ -15,7 +15,7 @@ def command(name: str) -> None:
     \b
     hpc-launch sites remove team
     """
-    from hpc_launch.drive.teams import remove
+    from hpc_launch.site_tools.team_sources import remove
 
     team = remove(name)
     click.echo(f"{team.name} is gone; it was {team.url}", err=True)

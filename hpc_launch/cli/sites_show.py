@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hpc_launch.cli.options import complete_site, echo_json, json_option
+from hpc_launch.cli.shared_options import complete_site, echo_json, json_option
 
 
 @click.command("show")
@@ -23,7 +23,7 @@ def command(name: str, key: str | None, as_yaml: bool, as_json: bool) -> None:
     """
     from hpc_launch.base.errors import UsageError
     from hpc_launch.cli.warn import warn
-    from hpc_launch.drive.sites import shown
+    from hpc_launch.site_tools.list_profiles import shown
 
     if as_yaml and (key is not None or as_json):
         raise UsageError("--yaml goes neither with a KEY nor with --json")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hpc_launch.cli.options import complete_team
+from hpc_launch.cli.shared_options import complete_team
 
 
 @click.command("update")
@@ -20,6 +20,6 @@ def command(name: str, revision: str | None, trusted: str | None) -> None:
     hpc-launch sites update team --revision v4
     """
     from hpc_launch.cli.sites_add import say
-    from hpc_launch.drive.teams import update
+    from hpc_launch.site_tools.team_sources import update
 
     say(update(name, revision, trusted))

@@ -8,7 +8,7 @@ import sys
 import click
 
 from hpc_launch.cli.completion import complete_run
-from hpc_launch.cli.options import echo_json, json_option
+from hpc_launch.cli.shared_options import echo_json, json_option
 
 
 @click.command("status")
@@ -24,9 +24,9 @@ def command(run: str | None, as_json: bool) -> None:
     hpc-launch status @last
     hpc-launch status 12345 --json
     """
-    from hpc_launch.cli.following import live, look
-    from hpc_launch.run.find import find_run
-    from hpc_launch.run.index import user_index
+    from hpc_launch.cli.follow import live, look
+    from hpc_launch.run.find_run import find_run
+    from hpc_launch.run.run_index import user_index
 
     index = user_index(os.environ)
     if run is None:
@@ -34,7 +34,7 @@ def command(run: str | None, as_json: bool) -> None:
         if as_json:
             echo_json([status.as_json() for status in statuses])
         elif statuses:
-            from hpc_launch.view.table import show
+            from hpc_launch.view.run_table import show
 
             show(statuses)
         else:
@@ -44,7 +44,7 @@ def command(run: str | None, as_json: bool) -> None:
     if as_json:
         echo_json(status.as_json())
         return
-    from hpc_launch.view.status import full
+    from hpc_launch.view.run_details import full
     from hpc_launch.view.terminal import wants_colour, write_lines
 
     write_lines(full(status, colour=wants_colour(sys.stdout)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.options import job_argument, json_option, set_option, site_option
+from hpc_launch.cli.shared_options import job_argument, json_option, set_option, site_option
 
 if TYPE_CHECKING:
     from hpc_launch.drive.prepare import Ready
@@ -41,15 +41,15 @@ def command(
     if test_only:
         return _test_only(ready)
     from hpc_launch.drive.attempts import first_attempt
-    from hpc_launch.run.index import user_index
-    from hpc_launch.run.submit import submit_new
-    from hpc_launch.schedulers.select import scheduler_for
+    from hpc_launch.run.run_index import user_index
+    from hpc_launch.run.submitting.submit_attempt import submit_new
+    from hpc_launch.schedulers.registry import scheduler_for
     from hpc_launch.view.terminal import patience
 
     prepared = first_attempt(ready, sets)
     with patience("waiting for the scheduler to take the job"):
         submitted = submit_new(prepared, scheduler_for(prepared.scheduler), index=user_index(os.environ))
-    from hpc_launch.cli.submitted import after_submission
+    from hpc_launch.cli.after_submit import after_submission
 
     return after_submission(submitted, wait=wait, as_json=as_json)
 
@@ -81,8 +81,8 @@ def _dry_run(ready: Ready, as_json: bool) -> int:
 def _test_only(ready: Ready) -> int:
     import tempfile
 
-    from hpc_launch.schedulers.api import Submission
-    from hpc_launch.schedulers.select import scheduler_for
+    from hpc_launch.schedulers.registry import scheduler_for
+    from hpc_launch.schedulers.scheduler import Submission
     from hpc_launch.view.terminal import patience
 
     with tempfile.TemporaryDirectory(prefix="hpc-launch-") as folder:

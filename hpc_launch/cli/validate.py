@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from hpc_launch.cli.options import json_option, set_option, site_option
-from hpc_launch.cli.report import format_option, report
+from hpc_launch.cli.findings_report import format_option, report
+from hpc_launch.cli.shared_options import json_option, set_option, site_option
 
 
 @click.command("validate")

@@ -25,14 +25,14 @@ def tell(because: str | None, site: str, findings: Sequence[Finding]) -> None:
 
 def say(text: str) -> None:
     """A line on stderr that leaves the terminal as it is, whatever it quotes."""
-    from hpc_launch.spec.text import visible
+    from hpc_launch.spec.shell_text import visible
 
     click.echo(visible(text), err=True)
 
 
 def show_findings(findings: Sequence[Finding], *, err: bool) -> None:
     """Each finding and its hint, a line each: whatever a file's name holds, the terminal stays as it is."""
-    from hpc_launch.spec.text import visible
+    from hpc_launch.spec.shell_text import visible
 
     for finding in findings:
         click.echo(visible(str(finding)), err=err)

@@ -20,10 +20,10 @@ def command(runs: tuple[str, ...]) -> int:
     hpc-launch watch
     hpc-launch watch @last
     """
-    from hpc_launch.cli.following import follow, live
-    from hpc_launch.run.find import find_run
-    from hpc_launch.run.index import user_index
+    from hpc_launch.cli.follow import follow, live
+    from hpc_launch.run.find_run import find_run
     from hpc_launch.run.layout import RunFolder
+    from hpc_launch.run.run_index import user_index
 
     index = user_index(os.environ)
     if runs:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from hpc_launch.cli.completion import complete_run
-from hpc_launch.cli.options import echo_json, json_option
+from hpc_launch.cli.shared_options import echo_json, json_option
 
 if TYPE_CHECKING:
-    from hpc_launch.recover.types import Action, Diagnosis
+    from hpc_launch.recover.diagnosis import Action, Diagnosis
     from hpc_launch.run.layout import AttemptFolder
-    from hpc_launch.view.why import Going
+    from hpc_launch.view.diagnosis_text import Going
 
 FAILED = 1
 ALIVE = frozenset({"SUBMITTING", "PENDING", "STARTING", "RUNNING", "ENDING"})
@@ -47,12 +47,12 @@ def command(run: str | None, logs: tuple[str, ...], number: int | None, more: tu
     else:
         diagnosis, files, going = _of_run(run, more, number)
     if as_json:
-        from hpc_launch.view.why import as_data
+        from hpc_launch.view.diagnosis_text import as_data
 
         echo_json(as_data(diagnosis, going))
     else:
+        from hpc_launch.view.diagnosis_text import told
         from hpc_launch.view.terminal import wants_colour, write_lines
-        from hpc_launch.view.why import told
 
         write_lines(told(diagnosis, files, going, colour=wants_colour(sys.stdout)))
     goes_on = going is not None and going.state is not None
@@ -64,8 +64,8 @@ def _of_files(names: list[str]) -> tuple[Diagnosis, dict[str, str]]:
     from hpc_launch.base.errors import UsageError
     from hpc_launch.base.findings import Finding
     from hpc_launch.cli.warn import warn
-    from hpc_launch.run.anylog import diagnose_files
-    from hpc_launch.run.rulebooks import rulebook
+    from hpc_launch.run.diagnosis.any_log import diagnose_files
+    from hpc_launch.run.diagnosis.rule_files import rulebook
 
     findings: list[Finding] = []
     rules = rulebook(findings)
@@ -81,7 +81,7 @@ def _with_decision(diagnosis: Diagnosis, attempt: AttemptFolder) -> Diagnosis:
     from msgspec.structs import replace
 
     from hpc_launch.base.files import read_json
-    from hpc_launch.run.verdicts import decided_of
+    from hpc_launch.run.records.verdict_record import decided_of
 
     made = decided_of(read_json(attempt.verdict))
     if made is None or made.failure_class != diagnosis.failure_class or made.action == diagnosis.default_verdict:
@@ -97,15 +97,15 @@ def _of_run(
     """The newest attempt of a run, or the one asked for, and how it goes where nothing went wrong."""
     from hpc_launch.base.errors import UsageError
     from hpc_launch.base.findings import Finding
-    from hpc_launch.cli.following import look
+    from hpc_launch.cli.follow import look
     from hpc_launch.cli.warn import warn
-    from hpc_launch.run.find import find_run
-    from hpc_launch.run.index import user_index
-    from hpc_launch.run.inquest import diagnose_attempt
-    from hpc_launch.run.rulebooks import rulebook
-    from hpc_launch.run.slow import look_at
-    from hpc_launch.view.why import Going
-    from hpc_launch.view.words import progress_words
+    from hpc_launch.performance.attempt_speed import look_at
+    from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt
+    from hpc_launch.run.diagnosis.rule_files import rulebook
+    from hpc_launch.run.find_run import find_run
+    from hpc_launch.run.run_index import user_index
+    from hpc_launch.view.diagnosis_text import Going
+    from hpc_launch.view.state_text import progress_words
 
     if name is None or more:
         raise UsageError("name one run, or files behind --log", "hpc-launch why @last, hpc-launch why --log FILE")

@@ -11,15 +11,17 @@ from typing import Any
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import read_json, read_text
-from hpc_launch.drive.avoid import avoided
 from hpc_launch.drive.prepare import Ready, make_ready
-from hpc_launch.drive.record import recovery_of, resolved_yaml
+from hpc_launch.drive.recorded_plan import recovery_of, resolved_yaml
 from hpc_launch.drive.secrets import find_secrets
-from hpc_launch.plan.recovery import RecoveryPlan
+from hpc_launch.plan.retry_plan import RecoveryPlan
+from hpc_launch.recover.node_health import kept_off
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.model import Prepared
-from hpc_launch.run.store import read_info
-from hpc_launch.run.verdicts import Decided
+from hpc_launch.run.node_health_store import NodeHealthStore
+from hpc_launch.run.records.run_store import read_info
+from hpc_launch.run.records.verdict_record import VerdictRecord
+from hpc_launch.run.status.run_status import Prepared
+from hpc_launch.schedulers.registry import scheduler_for
 
 
 def first_attempt(ready: Ready, sets: Sequence[str], *, scheduler: str | None = None) -> Prepared:
@@ -56,7 +58,7 @@ def edited_since(run: RunFolder) -> str | None:
     return None
 
 
-def following_attempt(run: RunFolder, decided: Decided, now: float, *, after: str | None = None) -> Prepared:
+def following_attempt(run: RunFolder, decided: VerdictRecord, now: float, *, after: str | None = None) -> Prepared:
     """The attempt that a verdict asks for. One that changes nothing has the very script of the last one.
 
     Args:
@@ -166,7 +168,7 @@ def _differing(
         overrides["set"] = list(sets)
     if exclude:
         overrides["exclude"] = list(exclude)
-    noted = avoided(site, plan, exclude) if scheduler == "slurm" else ()
+    noted = _avoided(site, plan, exclude) if scheduler == "slurm" else ()
     noted = tuple(node for node in noted if node not in readmitted)
     if readmitted:
         overrides["readmitted"] = list(readmitted)
@@ -175,3 +177,12 @@ def _differing(
     # An option takes the place of the script's directive, so that the job file's own nodes have to stand here too.
     nodes = dict.fromkeys([*plan.exclude, *exclude, *noted]) if exclude or noted else {}
     return ((f"--exclude={','.join(nodes)}",) if nodes else ()), overrides
+
+
+def _avoided(site: str, plan: RecoveryPlan, exclude: Sequence[str]) -> tuple[str, ...]:
+    """The nodes of the ledger that a new job of this plan keeps off. Asks Slurm only where there are any."""
+    standing = NodeHealthStore(site, plan.ledger).standing()
+    if not any(one.avoided for one in standing):
+        return ()
+    size = scheduler_for("slurm").size(plan.partition)
+    return kept_off(standing, size, plan.least_nodes, [*plan.exclude, *exclude])

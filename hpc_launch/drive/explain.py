@@ -7,10 +7,10 @@ from typing import Any
 from msgspec import Struct
 
 from hpc_launch.drive.prepare import Ready
-from hpc_launch.plan.types import SiteSettings, SiteStep, Variable
+from hpc_launch.plan.launch_plan import SiteSettings, SiteStep, Variable
 from hpc_launch.spec.merge import Merged, Path
 from hpc_launch.spec.origin import Origin
-from hpc_launch.spec.text import Text, Var, visible
+from hpc_launch.spec.shell_text import Text, Var, visible
 
 
 class Explained(Struct, frozen=True):

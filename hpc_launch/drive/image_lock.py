@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.files import create_once, read_json
-from hpc_launch.run.process import certainly_gone, process_of, this_process
+from hpc_launch.run.records.process_identity import certainly_gone, process_of, this_process
 
 TOUCHED_EVERY = 10.0
 """Seconds between two signs of life of a holder."""

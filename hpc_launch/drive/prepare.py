@@ -9,12 +9,12 @@ from msgspec import Struct
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, errors
-from hpc_launch.drive.detection import detect_site
-from hpc_launch.drive.own_config import read_own
-from hpc_launch.drive.present import check_files
-from hpc_launch.plan.build import build
-from hpc_launch.plan.types import LaunchPlan
-from hpc_launch.sites.load import Loaded, load
+from hpc_launch.drive.detect_site import detect_site
+from hpc_launch.drive.file_checks import check_files
+from hpc_launch.drive.strategy_config import read_own
+from hpc_launch.plan.build_plan import build
+from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.sites.load_layers import Loaded, load
 
 
 class Ready(Struct, frozen=True):

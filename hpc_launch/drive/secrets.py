@@ -10,7 +10,7 @@ from pathlib import Path
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.files import without_waiting
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.base.state import config_folder
+from hpc_launch.base.user_dirs import config_folder
 
 
 def find_secrets(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.images.tool import Tool, find_tool
+from hpc_launch.images.apptainer_tool import Tool, find_tool
 
 MARK = "HPC-LAUNCH-PROBE "
 TIMEOUT = 300.0
@@ -29,7 +29,7 @@ def look(
 
     Raises UserError where the image does not start, or has no such Python.
     """
-    code = Path(__file__).with_name("inner.py").read_text(encoding="utf-8")
+    code = Path(__file__).with_name("probe_script.py").read_text(encoding="utf-8")
     words = [python, "-c", code, json.dumps(asked)]
     inside = ["bash", "-c", f'{prelude}exec "$@"', "bash", *words] if prelude else words
     command = [*before, *inside]

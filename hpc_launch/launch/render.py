@@ -12,13 +12,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hpc_launch import __version__
 from hpc_launch.base.resources import shipped
-from hpc_launch.base.state import cache_folder, make_private
-from hpc_launch.images.api import Wrapped
-from hpc_launch.images.select import wrapped
+from hpc_launch.base.user_dirs import cache_folder, make_private
+from hpc_launch.images.runtimes.registry import wrapped
+from hpc_launch.images.wrapped import Wrapped
 from hpc_launch.launch.steps import step_of
-from hpc_launch.plan.types import LaunchPlan
+from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.spec.origin import Origin
-from hpc_launch.spec.text import Text, Var, here_document, quote, visible
+from hpc_launch.spec.shell_text import Text, Var, here_document, quote, visible
 
 _COMMENT_COLUMN = 60
 

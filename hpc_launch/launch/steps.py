@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from hpc_launch.plan.types import LaunchPlan
+from hpc_launch.plan.launch_plan import LaunchPlan
 
 BY_NOTES = {"pdsh": 2, "ibrun": 10, "mpirun": 10}
 """Steps whose own word on the end is not enough, with the seconds that they get to end the others after a failure."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from hpc_launch.plan.environment import may_set
-from hpc_launch.plan.types import CheckpointPlan, Continuation, Variable
-from hpc_launch.plan.words import Words
-from hpc_launch.spec.text import CHECKPOINT, RUNTIME, Text, Var
+from hpc_launch.plan.environment_steps import may_set
+from hpc_launch.plan.fill_values import ValueFiller
+from hpc_launch.plan.launch_plan import CheckpointPlan, Continuation, Variable
+from hpc_launch.spec.shell_text import CHECKPOINT, RUNTIME, Text, Var
 
 RUN_DIR = RUNTIME["run.dir"]
 
@@ -34,7 +34,7 @@ _OUTSIDE_ERE = re.compile(r"\(\?|[*+?}][?+]|\\[a-ce-zA-Z0-9]|[^\x20-\x7e]")
 """What Python's regular expressions have and bash's (POSIX extended) have not; `\\d` is written out for it."""
 
 
-def continuation(words: Words) -> Continuation:
+def continuation(words: ValueFiller) -> Continuation:
     """How the job is warned and goes on, with a finding for what cannot be used."""
     asked = words.resolved.job.checkpoint
     return Continuation(
@@ -45,7 +45,7 @@ def continuation(words: Words) -> Continuation:
     )
 
 
-def _checkpoint(words: Words) -> CheckpointPlan | None:
+def _checkpoint(words: ValueFiller) -> CheckpointPlan | None:
     """Where checkpoints are; None where the job does not say, or with a finding where it cannot be used."""
     asked = words.resolved.job.checkpoint
     known = FORMATS[asked.format] if asked.format else None
@@ -79,7 +79,7 @@ def _checkpoint(words: Words) -> CheckpointPlan | None:
     )
 
 
-def _resume_variables(words: Words) -> tuple[Variable, ...]:
+def _resume_variables(words: ValueFiller) -> tuple[Variable, ...]:
     """The variables that are set where a checkpoint is found."""
     result = []
     for name, value in words.resolved.job.checkpoint.resume.env.items():
@@ -91,7 +91,7 @@ def _resume_variables(words: Words) -> tuple[Variable, ...]:
     return tuple(result)
 
 
-def _folder(words: Words, asked: str) -> Text | None:
+def _folder(words: ValueFiller, asked: str) -> Text | None:
     path = ("checkpoint", "dir")
     text = words.text(asked, path)
     foreign = [part.name for part in text if isinstance(part, Var) and part != RUN_DIR]
@@ -105,7 +105,7 @@ def _folder(words: Words, asked: str) -> Text | None:
     return text or None
 
 
-def _bash_pattern(words: Words, pattern: str) -> str | None:
+def _bash_pattern(words: ValueFiller, pattern: str) -> str | None:
     path = ("checkpoint", "pattern")
     hint = r"such as 'step-(\d+)'"
     try:

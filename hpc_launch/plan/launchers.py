@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hpc_launch.plan.draft import Draft
+from hpc_launch.plan.plan_draft import PlanDraft
 
 ELASTIC_RESTARTS = 3
 NUMA_BINDING = (2, 9)
@@ -21,7 +21,7 @@ class LauncherPlan(Struct, frozen=True):
     options: tuple[str, ...]
 
 
-def launcher(draft: Draft) -> LauncherPlan:
+def launcher(draft: PlanDraft) -> LauncherPlan:
     """The launcher's settings, with a finding for each that it cannot do."""
     job = draft.resolved.job
     asked = job.launcher
@@ -47,14 +47,14 @@ def launcher(draft: Draft) -> LauncherPlan:
     )
 
 
-def _belongs(draft: Draft, key: str, owner: str) -> None:
+def _belongs(draft: PlanDraft, key: str, owner: str) -> None:
     asked = draft.resolved.job.launcher
     if getattr(asked, key) is not None:
         message = f"`{key}` is an option of {owner}, not of {asked.name}"
         draft.fault("HL421", message, ("launcher", key), f"take it out, or use `name: {owner}`")
 
 
-def _numa(draft: Draft) -> tuple[str, ...]:
+def _numa(draft: PlanDraft) -> tuple[str, ...]:
     binding, torch = draft.resolved.job.launcher.numa_binding, draft.resolved.torch
     if binding is None:
         return ()

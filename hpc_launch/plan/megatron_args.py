@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from hpc_launch.base.findings import Place, errors
+from hpc_launch.plan.fill_values import ValueFiller
+from hpc_launch.plan.launch_plan import Entry
 from hpc_launch.plan.strategies.megatron import flags
 from hpc_launch.plan.strategies.parallel import Layout, ModelShape
 from hpc_launch.plan.strategies.parallel_rules import check
 from hpc_launch.plan.strategy_files import EXPLICIT
-from hpc_launch.plan.types import Entry
-from hpc_launch.plan.words import Words
 from hpc_launch.spec.merge import Path as KeyPath
 
 _SIZES = {
@@ -41,7 +41,7 @@ _KEYS = {
 """The key of `parallel:` behind each flag."""
 
 
-def check_layout(words: Words, layouts: Sequence[Layout], gpus_per_node: int) -> None:
+def check_layout(words: ValueFiller, layouts: Sequence[Layout], gpus_per_node: int) -> None:
     """Add a finding for each rule that the first of the layouts breaks, if any does.
 
     With Megatron the job's arguments say the sizes of the model; else only the processes can be checked.
@@ -61,7 +61,7 @@ def check_layout(words: Words, layouts: Sequence[Layout], gpus_per_node: int) ->
             return
 
 
-def megatron_flags(words: Words, layout: Layout) -> tuple[Entry, ...]:
+def megatron_flags(words: ValueFiller, layout: Layout) -> tuple[Entry, ...]:
     """The flags that go before the job's own arguments, which may not say any of them again."""
     given = dict(_arguments(words))
     asked = words.resolved.job.precision
@@ -89,7 +89,7 @@ def _is_size(text: str) -> bool:
     return text.isascii() and text.isdigit() and int(text) > 0
 
 
-def _arguments(words: Words) -> Iterator[tuple[str, tuple[Any, KeyPath]]]:
+def _arguments(words: ValueFiller) -> Iterator[tuple[str, tuple[Any, KeyPath]]]:
     """Each option among the job's arguments, with its value and place."""
     args = words.resolved.job.args
     if isinstance(args, dict):

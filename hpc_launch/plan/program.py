@@ -6,15 +6,15 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hpc_launch.plan.code import code, script_word
-from hpc_launch.plan.types import Entry, Line, Program
-from hpc_launch.plan.words import Words
+from hpc_launch.plan.code_folder import code, script_word
+from hpc_launch.plan.fill_values import ValueFiller
+from hpc_launch.plan.launch_plan import Entry, Line, Program
+from hpc_launch.spec.field_types import Scalar
 from hpc_launch.spec.merge import Path as KeyPath
-from hpc_launch.spec.text import Text
-from hpc_launch.spec.values import Scalar
+from hpc_launch.spec.shell_text import Text
 
 
-def program(words: Words, flags: Sequence[Entry] = ()) -> Program | None:
+def program(words: ValueFiller, flags: Sequence[Entry] = ()) -> Program | None:
     """The program, or None with a finding where the job names none or several. `flags` go before its arguments."""
     job = words.resolved.job
     named = [key for key in ("script", "module", "command") if getattr(job, key) is not None]
@@ -43,7 +43,7 @@ def program(words: Words, flags: Sequence[Entry] = ()) -> Program | None:
     )
 
 
-def _command(words: Words) -> tuple[Text, ...]:
+def _command(words: ValueFiller) -> tuple[Text, ...]:
     command = words.resolved.job.command
     if isinstance(command, str):
         try:
@@ -59,7 +59,7 @@ def _command(words: Words) -> tuple[Text, ...]:
     return parts
 
 
-def argument_lines(words: Words, args: dict[str, Any] | list[Scalar], where: KeyPath) -> Iterator[Line]:
+def argument_lines(words: ValueFiller, args: dict[str, Any] | list[Scalar], where: KeyPath) -> Iterator[Line]:
     """The arguments that stand at `where` in the job file, an option with its values on a line."""
     if isinstance(args, list):
         for index, value in enumerate(args):
@@ -76,7 +76,7 @@ def argument_lines(words: Words, args: dict[str, Any] | list[Scalar], where: Key
             yield ((option,), _value(words, value, path))
 
 
-def _value(words: Words, value: Any, path: KeyPath) -> Text:
+def _value(words: ValueFiller, value: Any, path: KeyPath) -> Text:
     if isinstance(value, dict | list):
         words.fault("HL212", "an argument's value is a word or a list of words", path, "for JSON write it in quotes")
         return ("",)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import fnmatch
 
-from hpc_launch.plan.draft import Draft
-from hpc_launch.plan.shape import Shape
-from hpc_launch.plan.site import check_names
+from hpc_launch.plan.job_size import Shape
+from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.site_context import check_names
 from hpc_launch.sites.conditions import count_holds
-from hpc_launch.spec.text import UnknownName, interpolate, plain
+from hpc_launch.spec.shell_text import UnknownName, interpolate, plain
 from hpc_launch.spec.units import format_time
 
 
-def check_site(draft: Draft, form: Shape) -> None:
+def check_site(draft: PlanDraft, form: Shape) -> None:
     """Add a finding for each rule of the site that the job breaks."""
     check_names(draft, form)
     _check_lifecycle(draft)
@@ -23,7 +23,7 @@ def check_site(draft: Draft, form: Shape) -> None:
     _check_submitter(draft)
 
 
-def _check_lifecycle(draft: Draft) -> None:
+def _check_lifecycle(draft: PlanDraft) -> None:
     site = draft.resolved.site
     state, after = site.lifecycle.state, site.lifecycle.successor
     if state not in ("retired", "retiring"):
@@ -35,7 +35,7 @@ def _check_lifecycle(draft: Draft) -> None:
     draft.fault_at("HL318", message, place, hint, "error" if state == "retired" else "warning")
 
 
-def _check_budget(draft: Draft, form: Shape) -> None:
+def _check_budget(draft: PlanDraft, form: Shape) -> None:
     budget, nodes, time_s = form.queue.node_minutes, draft.resolved.job.most_nodes, form.time_s
     if budget is None or time_s is None or nodes * time_s <= budget * 60:
         return
@@ -46,7 +46,7 @@ def _check_budget(draft: Draft, form: Shape) -> None:
     draft.fault_at("HL544", message, form.time_origin.place, f"with {nodes} nodes it takes up to {most}")
 
 
-def _check_counts(draft: Draft, form: Shape) -> None:
+def _check_counts(draft: PlanDraft, form: Shape) -> None:
     node, queue, job = form.node_class, form.queue, draft.resolved.job
     key = "gpus" if job.gpus is not None else "gpus_per_node"
     allowed = node.gpus_allowed
@@ -60,7 +60,7 @@ def _check_counts(draft: Draft, form: Shape) -> None:
         draft.fault("HL545", message, (key,), "ask for another number, or choose another queue")
 
 
-def _check_requests(draft: Draft, form: Shape) -> None:
+def _check_requests(draft: PlanDraft, form: Shape) -> None:
     job, site, queue = draft.resolved.job, draft.resolved.site, form.queue
     if queue.memory == "forbidden" and job.memory is not None:
         message = f"queue `{form.queue_name}` of site {site.name} takes no request for memory"
@@ -70,7 +70,7 @@ def _check_requests(draft: Draft, form: Shape) -> None:
         draft.fault("HL548", message, ("sbatch", "exclusive"), "take it out, or choose another queue")
 
 
-def _check_launcher(draft: Draft) -> None:
+def _check_launcher(draft: PlanDraft) -> None:
     site, name = draft.resolved.site, draft.resolved.job.launcher.name
     advice = site.launchers.get(name)
     if advice is None or advice.use not in ("discouraged", "forbidden"):
@@ -82,7 +82,7 @@ def _check_launcher(draft: Draft) -> None:
     draft.fault("HL549", because, ("launcher",), hint, "error" if advice.use == "forbidden" else "warning")
 
 
-def _check_submitter(draft: Draft) -> None:
+def _check_submitter(draft: PlanDraft) -> None:
     scheduler, by = draft.resolved.site.scheduler, draft.resolved.submitter
     folders = []
     for pattern in scheduler.submit_from:

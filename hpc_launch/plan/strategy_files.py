@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpc_launch.base.findings import Finding
+from hpc_launch.plan.fill_values import ValueFiller
+from hpc_launch.plan.launch_plan import Entry
 from hpc_launch.plan.strategies import deepspeed, fsdp
 from hpc_launch.plan.strategies.accelerate import precision
-from hpc_launch.plan.types import Entry
-from hpc_launch.plan.words import Words
 from hpc_launch.spec.merge import Path as KeyPath
 from hpc_launch.spec.origin import Origin, rule
-from hpc_launch.spec.text import Text, Var, joined
+from hpc_launch.spec.shell_text import Text, Var, joined
 
 EXPLICIT = rule("written out, so that no release's default decides")
 DERIVED = rule("global batch = micro batch × accumulation × replicas")
@@ -65,7 +65,7 @@ _OPTIONS: dict[str, KeyPath] = {
 _HINT = re.compile(r"--([a-z-]+)(?: ([A-Z_]+|nvme|\d))?")
 
 
-def zero(words: Words, world_size: int) -> Text | None:
+def zero(words: ValueFiller, world_size: int) -> Text | None:
     """DeepSpeed's file; None with findings where the request does not hold together."""
     job = words.resolved.job
     asked, stage = job.strategy, job.strategy.zero_stage
@@ -95,7 +95,7 @@ def zero(words: Words, world_size: int) -> Text | None:
     return None if text is None else _unmarked(text, marks)
 
 
-def sharded(words: Words, form_nodes: int, world_size: int) -> fsdp.Fsdp | None:
+def sharded(words: ValueFiller, form_nodes: int, world_size: int) -> fsdp.Fsdp | None:
     """The request for FSDP's configuration; None with findings where it does not hold together."""
     job = words.resolved.job
     asked = job.strategy
@@ -113,7 +113,7 @@ def sharded(words: Words, form_nodes: int, world_size: int) -> fsdp.Fsdp | None:
     return None if text is None else request
 
 
-def entries(words: Words, written: Text) -> tuple[Entry, ...]:
+def entries(words: ValueFiller, written: Text) -> tuple[Entry, ...]:
     """Each value of a made file, with the key of the job file that it follows."""
     text = "".join(f"${part.name}" if isinstance(part, Var) else part for part in written)
     return tuple(Entry(key, shown(value), origin_of(words, key)) for key, value in leaves(json.loads(text)))
@@ -133,7 +133,7 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def origin_of(words: Words, key: str) -> Origin:
+def origin_of(words: ValueFiller, key: str) -> Origin:
     """Where a value of a made configuration comes from, by its dotted path or Accelerate's name for it."""
     bare = key.removeprefix("fsdp_config.").removeprefix("fsdp_")
     path = _ZERO_KEYS.get(key) or (("strategy", "fsdp", _FSDP_KEYS[bare]) if bare in _FSDP_KEYS else None)
@@ -177,7 +177,7 @@ def _without_width(text: str, request: deepspeed.DeepSpeed) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
-def _of_the_job(words: Words, found: Finding) -> Finding:
+def _of_the_job(words: ValueFiller, found: Finding) -> Finding:
     """A finding about an option of `config`, said about the key of the job file."""
     name = found.place.file if found.place else ""
     hint = found.hint and _HINT.sub(_key, found.hint)

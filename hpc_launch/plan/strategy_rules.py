@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hpc_launch.plan.spread import asked_for
-from hpc_launch.plan.words import Words
+from hpc_launch.plan.fill_values import ValueFiller
+from hpc_launch.plan.strategy_on_demand import asked_for
 from hpc_launch.spec.strategy import Strategy
 
 _BATCH = frozenset({"micro_batch", "global_batch", "gradient_accumulation"})
@@ -12,7 +12,7 @@ _SIZES = frozenset({"tp", "pp", "cp"})
 """What other strategies than Megatron's need of a layout: how many processes share one copy of the model."""
 
 
-def check_together(words: Words) -> None:
+def check_together(words: ValueFiller) -> None:
     """Add a finding for each key that contradicts another, or that nothing would read."""
     strategy = words.resolved.job.strategy
     asked = asked_for(words)
@@ -54,7 +54,7 @@ def _instead(key: str, strategy: Strategy) -> str:
     return "take it out: no file is read" if strategy.name != "megatron" else "take it out: Megatron takes flags"
 
 
-def _check_reader(words: Words, strategy: Strategy) -> None:
+def _check_reader(words: ValueFiller, strategy: Strategy) -> None:
     reader, path = strategy.reader, ("strategy", "for")
     if strategy.name == "fsdp" and reader == "deepspeed":
         words.fault("HL670", "DeepSpeed does not do FSDP", path, "use `name: zero3`, which shards as much")
@@ -63,7 +63,7 @@ def _check_reader(words: Words, strategy: Strategy) -> None:
         words.fault("HL670", f"`{reader}` reads no configuration for plain DDP", path, hint)
 
 
-def _check_switch(words: Words, strategy: Strategy) -> None:
+def _check_switch(words: ValueFiller, strategy: Strategy) -> None:
     """The Trainer looks at its FSDP configuration only where `fsdp` is on (training_args.py, _process_fsdp_args)."""
     if strategy.name != "fsdp" or strategy.reader != "trainer":
         return
@@ -74,7 +74,7 @@ def _check_switch(words: Words, strategy: Strategy) -> None:
         words.fault("HL677", message, ("strategy", "for"), "add `fsdp: true` to the arguments", "warning")
 
 
-def _check_parallel(words: Words, strategy: Strategy) -> None:
+def _check_parallel(words: ValueFiller, strategy: Strategy) -> None:
     held = words.resolved.merged.data.get("parallel")
     if strategy.name == "megatron":
         if words.resolved.job.parallel is None:
@@ -88,7 +88,7 @@ def _check_parallel(words: Words, strategy: Strategy) -> None:
         words.fault("HL670", message, ("parallel", key), hint)
 
 
-def _check_precision(words: Words, strategy: Strategy) -> None:
+def _check_precision(words: ValueFiller, strategy: Strategy) -> None:
     if words.resolved.job.precision != "fp8" or strategy.name in {"ddp", "none"}:
         return
     if strategy.name == "fsdp" and strategy.reader != "trainer":
@@ -98,7 +98,7 @@ def _check_precision(words: Words, strategy: Strategy) -> None:
     words.fault("HL676", message, ("precision",), hint)
 
 
-def _check_elastic(words: Words, strategy: Strategy) -> None:
+def _check_elastic(words: ValueFiller, strategy: Strategy) -> None:
     job = words.resolved.job
     if not job.elastic:
         return

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from hpc_launch.recover.types import Action, Quote
+from hpc_launch.recover.diagnosis import Action, Quote
 
 
 class Candidate(Struct, frozen=True):

@@ -6,13 +6,13 @@ import math
 
 import msgspec
 
-from hpc_launch.recover import records, weigh
+from hpc_launch.recover import log_candidates, record_candidates
 from hpc_launch.recover.candidates import Candidate, choose
 from hpc_launch.recover.collectives import compare
+from hpc_launch.recover.describe import nothing, refused, success, worded
+from hpc_launch.recover.diagnosis import Diagnosis, Quote
 from hpc_launch.recover.evidence import Evidence, LogScan
-from hpc_launch.recover.report import nothing, refused, success, worded
 from hpc_launch.recover.rulebook import Rulebook
-from hpc_launch.recover.types import Diagnosis, Quote
 
 _SIGNS = frozenset({"slurm-step-aborted", "slurm-stepd-other", "torchrun-summary", "error-word"})
 """Rules of lines that stand beside a failure and do not explain it."""
@@ -32,10 +32,10 @@ def diagnose(evidence: Evidence, rules: Rulebook) -> Diagnosis:
     """
     if evidence.void is not None:
         return refused(evidence.void, rules)
-    solid, faint = weigh.from_logs(evidence, rules)
-    solid += weigh.from_workers(evidence, rules)
-    solid += records.from_scheduler(evidence.scheduler)
-    solid += records.from_notes(evidence.notes)
+    solid, faint = log_candidates.from_logs(evidence, rules)
+    solid += log_candidates.from_workers(evidence, rules)
+    solid += record_candidates.from_scheduler(evidence.scheduler)
+    solid += record_candidates.from_notes(evidence.notes)
     if evidence.cancelled_by is not None:
         words = f"cancelled by {evidence.cancelled_by} with hpc-launch"
         cancel = Candidate("cancelled_by_user", "cancelled", 5, (Quote("cancel.json", 0, words),), certain=True,
@@ -87,7 +87,7 @@ def _looks_done(evidence: Evidence) -> bool:
     if any(signs):
         return all(scan.last_progress_line > sign for scan, sign in zip(evidence.logs, signs, strict=True) if sign)
     return not any(
-        scan.last_total and scan.last_step is not None and scan.steps_seen >= weigh.WENT_ON
+        scan.last_total and scan.last_step is not None and scan.steps_seen >= log_candidates.WENT_ON
         and scan.last_step < 0.97 * scan.last_total
         for scan in evidence.logs
     )  # fmt: skip
@@ -184,7 +184,7 @@ def _killed(root: Candidate, evidence: Evidence) -> Candidate:
 
 def _listed(root: Candidate, evidence: Evidence) -> Candidate:
     """torchrun's list of exit codes is in no order of time: where it is all there is, its times tell who was first."""
-    workers = weigh.workers_of(evidence) if root.rule == "torchrun-exit" and root.order >= 60 else []
+    workers = log_candidates.workers_of(evidence) if root.rule == "torchrun-exit" and root.order >= 60 else []
     if not workers:
         return root
     first = workers[0]

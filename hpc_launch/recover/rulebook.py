@@ -12,10 +12,10 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from hpc_launch.recover.literals import needed_words, smallest
-from hpc_launch.recover.types import FAILURE_CLASSES, Action
-from hpc_launch.spec.patterns import ENDLESS, may_explode
-from hpc_launch.spec.source import parse_list
+from hpc_launch.recover.diagnosis import FAILURE_CLASSES, Action
+from hpc_launch.recover.regex_literals import needed_words, smallest
+from hpc_launch.spec.regex_safety import ENDLESS, may_explode
+from hpc_launch.spec.yaml_source import parse_list
 
 FOLDER = Path(__file__).resolve().parent / "rules"
 """The shipped rules."""
@@ -26,7 +26,7 @@ LONGEST_PATTERN = 2000
 Role = Literal["root", "confirm", "cascade", "context"]
 
 
-class Rule(Struct, frozen=True, forbid_unknown_fields=True):
+class FailureRule(Struct, frozen=True, forbid_unknown_fields=True):
     """One kind of line."""
 
     id: str
@@ -85,7 +85,7 @@ class Compiled:
 
     __slots__ = ("_expressions", "_unless", "rule")
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: FailureRule) -> None:
         self.rule = rule
         self._expressions: list[re.Pattern[str]] | None = None
         self._unless: re.Pattern[str] | None = None
@@ -104,12 +104,14 @@ class Compiled:
 class Rulebook:
     """All rules in order, the causes and the classes."""
 
-    def __init__(self, rules: Iterable[Rule], causes: Mapping[str, Cause], classes: Mapping[str, ClassFacts]) -> None:
+    def __init__(
+        self, rules: Iterable[FailureRule], causes: Mapping[str, Cause], classes: Mapping[str, ClassFacts]
+    ) -> None:
         self.rules = {rule.id: rule for rule in rules}
         self.causes = causes
         self.classes = classes
 
-    def class_of(self, rule: Rule) -> str:
+    def class_of(self, rule: FailureRule) -> str:
         """The failure class that a rule stands for."""
         return rule.failure_class or self.causes[rule.cause].failure_class
 
@@ -128,11 +130,11 @@ class Rulebook:
         """The shortest list of words such that a line without any of them matches no rule."""
         return tuple(smallest(word for word, _ in self.table))
 
-    def matches(self, text: str) -> list[tuple[Rule, re.Match[str]]]:
+    def matches(self, text: str) -> list[tuple[FailureRule, re.Match[str]]]:
         """All rules that know `text`, each with its match, by order."""
         low = text.lower()
         tried: set[str] = set()
-        found: list[tuple[Rule, re.Match[str]]] = []
+        found: list[tuple[FailureRule, re.Match[str]]] = []
         for word, rules in self.table:
             if word not in low:
                 continue
@@ -145,30 +147,30 @@ class Rulebook:
         found.sort(key=lambda pair: pair[0].order)
         return found
 
-    def extended(self, more: Iterable[Rule]) -> Rulebook:
+    def extended(self, more: Iterable[FailureRule]) -> Rulebook:
         """A rulebook with more rules; one with the same id replaces."""
         return Rulebook([*{**self.rules, **{rule.id: rule for rule in more}}.values()], self.causes, self.classes)
 
     @staticmethod
-    def _words(rule: Rule) -> set[str]:
+    def _words(rule: FailureRule) -> set[str]:
         words: set[str] = set()
         for pattern in rule.patterns:
             words |= needed_words(pattern)
         return words
 
 
-def parse_rules(text: str, causes: Mapping[str, Cause]) -> tuple[list[Rule], list[str]]:
+def parse_rules(text: str, causes: Mapping[str, Cause]) -> tuple[list[FailureRule], list[str]]:
     """The rules in a YAML text, and what is wrong with those that cannot be used, in words."""
     data, findings = parse_list(text, "rules")
     for finding in findings:
         line = finding.place.line if finding.place else 1
         what = finding.message.removeprefix("this is not YAML: ")
         return [], ["it must be a list of rules" if finding.code == "HL005" else f"it is no YAML: line {line}: {what}"]
-    rules: list[Rule] = []
+    rules: list[FailureRule] = []
     faults: list[str] = []
     for number, item in enumerate(data, 1):
         try:
-            rule = msgspec.convert(item, Rule)
+            rule = msgspec.convert(item, FailureRule)
         except (msgspec.ValidationError, RecursionError) as error:
             faults.append(f"rule {number}: {_first_line(error)}")
             continue
@@ -180,7 +182,7 @@ def parse_rules(text: str, causes: Mapping[str, Cause]) -> tuple[list[Rule], lis
     return rules, faults
 
 
-def _fault(rule: Rule, causes: Mapping[str, Cause]) -> str | None:
+def _fault(rule: FailureRule, causes: Mapping[str, Cause]) -> str | None:
     if rule.cause not in causes:
         return f"there is no cause {rule.cause!r}"
     if rule.failure_class is not None and rule.failure_class not in FAILURE_CLASSES:
@@ -210,11 +212,11 @@ def shipped() -> Rulebook:
     """The rules that come with hpc-launch. Raises FileNotFoundError for a broken install."""
     causes = _mapping(CAUSES, Cause)
     classes = _mapping(CLASSES, ClassFacts)
-    rules: list[Rule] = []
+    rules: list[FailureRule] = []
     for path in sorted(FOLDER.glob("*.yaml")):
         if path.name not in {CAUSES, CLASSES}:
             found = _loaded(path.read_text("utf-8"))
-            rules += msgspec.convert(found, list[Rule])
+            rules += msgspec.convert(found, list[FailureRule])
     return Rulebook(rules, causes, classes)
 
 

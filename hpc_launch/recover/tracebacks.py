@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hpc_launch.recover.lines import Line
+from hpc_launch.recover.log_line import LogLine
 
 _FRAME = re.compile(r'^\s*File "[^"]{1,400}", line \d+')
 _EXCEPTION = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+(?:: .*)?$|[A-Z]\w+: .*$")
@@ -33,7 +33,7 @@ class Tracebacks:
         """Whether this line may belong to a traceback, whatever it looks like."""
         return bool(self._open) or self._frame_line == number - 1
 
-    def takes(self, line: Line, number: int) -> bool:
+    def takes(self, line: LogLine, number: int) -> bool:
         """Whether the line is a part of a traceback that rules have no business with: its head, a frame, its code."""
         if "Traceback (most recent" in line.body:
             self._open[line.rank] = (number, line.body.strip())
@@ -47,7 +47,7 @@ class Tracebacks:
             return True
         return False
 
-    def ends(self, line: Line, number: int, *, known: bool) -> bool:
+    def ends(self, line: LogLine, number: int, *, known: bool) -> bool:
         """Whether the line is the exception that a traceback ends with. `known`: a rule knows it."""
         begun = self._open.get(line.rank)
         if begun is None or line.body.startswith(_INSIDE):

@@ -49,7 +49,7 @@ class When(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = {}
 
 
-class Facts(Struct, frozen=True):
+class ConditionFacts(Struct, frozen=True):
     """What a condition is asked about."""
 
     nodes: int
@@ -65,7 +65,7 @@ class Facts(Struct, frozen=True):
     versions: Mapping[str, str] = {}
 
 
-def holds(when: When | None, facts: Facts) -> bool:
+def holds(when: When | None, facts: ConditionFacts) -> bool:
     """Whether all of a condition holds; no condition always does."""
     if when is None:
         return True

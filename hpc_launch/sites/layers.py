@@ -12,16 +12,16 @@ from msgspec import Struct
 
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.search import ENDING, search_path
-from hpc_launch.sites.teams import pinned_below
+from hpc_launch.sites.search_path import ENDING, search_path
+from hpc_launch.sites.team_profiles import pinned_below
 from hpc_launch.spec.document import Document
 from hpc_launch.spec.document import Path as KeyPath
 from hpc_launch.spec.job import JobSpec
-from hpc_launch.spec.marks import without_marks
 from hpc_launch.spec.merge import Layer, Merged, merge
+from hpc_launch.spec.merge_operators import without_marks
 from hpc_launch.spec.reader import check
 from hpc_launch.spec.short_forms import long_form
-from hpc_launch.spec.source import read_document
+from hpc_launch.spec.yaml_source import read_document
 
 BASES = "bases"
 """The folder beside profiles in which what `extends` names is looked for too."""

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from hpc_launch.sites.conditions import When
-from hpc_launch.sites.facts import Fact
-from hpc_launch.spec.values import Scalar
+from hpc_launch.sites.fact_sources import Fact
+from hpc_launch.spec.field_types import Scalar
 
 VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -42,7 +42,7 @@ class Copy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     to: Annotated[str, Meta(description="The folder that it is copied into; made if it is not there.")]
 
 
-class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PreludeStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One step before the training starts. Exactly one key says what it does; the others say where, when and why."""
 
     modules: Annotated[

@@ -6,19 +6,19 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.sites.containers import Containers
-from hpc_launch.sites.detection import Hosts, Parameter, Probe, Unusable
+from hpc_launch.sites.container_settings import Containers
+from hpc_launch.sites.detection_rules import Hosts, Parameter, Probe, Unusable
 from hpc_launch.sites.fabric import Fabric
-from hpc_launch.sites.facts import Day, Fact, Lifecycle, Published
+from hpc_launch.sites.fact_sources import Day, Fact, Lifecycle, Published
 from hpc_launch.sites.folders import Cache, Folder
 from hpc_launch.sites.internet import Internet
 from hpc_launch.sites.network import Launch, Network
-from hpc_launch.sites.nodes import NodeClass
-from hpc_launch.sites.prelude import Setting, Step
+from hpc_launch.sites.node_classes import NodeClass
+from hpc_launch.sites.option_rules import LauncherAdvice, LinkedRule, Options
+from hpc_launch.sites.prelude import PreludeStep, Setting
 from hpc_launch.sites.queues import Account, Queue
-from hpc_launch.sites.rules import LauncherAdvice, LinkedRule, Options
-from hpc_launch.sites.stacks import SiteOption, Stack
-from hpc_launch.spec.values import NAME_PATTERN
+from hpc_launch.sites.software_stacks import SiteOption, Stack
+from hpc_launch.spec.field_types import NAME_PATTERN
 
 Job = Meta(extra={"holds": "job"})
 """Marks a mapping with keys of a job file."""
@@ -26,7 +26,7 @@ Adds = Meta(extra={"merge": "behind"})
 """Marks a list to which a layer adds instead of replacing it."""
 
 
-class SchedulerFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SchedulerProperties(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who runs the jobs here."""
 
     type: Annotated[Literal["slurm", "local"], Meta(description="Slurm, or this machine without any scheduler.")]
@@ -134,7 +134,7 @@ class SiteProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ] = {}
     detect: Annotated[list[Probe], Meta(description="What a login node of the site is known by, best first.")] = []
     hosts: Annotated[Hosts, Meta(description="Names of the site's hosts.")] = Hosts()
-    scheduler: Annotated[SchedulerFacts, Meta(description="Who runs the jobs.")]
+    scheduler: Annotated[SchedulerProperties, Meta(description="Who runs the jobs.")]
     node_classes: Annotated[dict[str, NodeClass], Meta(description="The kinds of nodes, by a name.")]
     queues: Annotated[dict[str, Queue], Meta(description="The places to run, by a name that job files use.")]
     default_queue: Annotated[
@@ -160,7 +160,7 @@ class SiteProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ] = {}
     login_shell: Annotated[bool, Meta(description="Whether jobs need a login shell: `#!/bin/bash -l`.")] = False
     prelude: Annotated[
-        list[Step], Adds, Meta(description="Steps before the training: modules, files to source, folders.")
+        list[PreludeStep], Adds, Meta(description="Steps before the training: modules, files to source, folders.")
     ] = []
     env: Annotated[list[Setting], Adds, Meta(description="Variables of the training, with scope and condition.")] = []
     fabric: Annotated[Fabric, Meta(description="The fast network.")] = Fabric()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.sites.facts import Fact
+from hpc_launch.sites.fact_sources import Fact
 from hpc_launch.spec.document import Document
 from hpc_launch.spec.document import Path as KeyPath
 

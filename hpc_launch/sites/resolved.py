@@ -13,7 +13,7 @@ from hpc_launch.sites.provenance import Provenance
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.merge import Merged
 from hpc_launch.spec.origin import Origin
-from hpc_launch.spec.text import Text
+from hpc_launch.spec.shell_text import Text
 
 
 class Logins(Struct, frozen=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_launch.base.findings import Finding
-from hpc_launch.base.state import config_folder
+from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.spec.document import Document
 from hpc_launch.spec.document import Path as KeyPath
 

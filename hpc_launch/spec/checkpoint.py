@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.spec.values import Duration, Scalar
+from hpc_launch.spec.field_types import Duration, Scalar
 
 
 class Resume(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

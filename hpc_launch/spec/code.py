@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.spec.values import Mebibytes
+from hpc_launch.spec.field_types import Mebibytes
 
 
 class Code(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

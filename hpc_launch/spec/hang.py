@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from hpc_launch.spec.values import Duration
+from hpc_launch.spec.field_types import Duration
 
 
 class Hang(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from hpc_launch.spec.checkpoint import Checkpoint, Drill
 from hpc_launch.spec.code import Code
 from hpc_launch.spec.container import Container
+from hpc_launch.spec.field_types import NAME_PATTERN, Mebibytes, Scalar, Seconds
 from hpc_launch.spec.hang import Hang
 from hpc_launch.spec.launcher import Launcher
 from hpc_launch.spec.parallel import Parallel
@@ -19,10 +20,9 @@ from hpc_launch.spec.retry import Retry
 from hpc_launch.spec.software import Environment
 from hpc_launch.spec.strategy import Strategy
 from hpc_launch.spec.trackers import Tracker
-from hpc_launch.spec.values import NAME_PATTERN, Mebibytes, Scalar, Seconds
 
 
-class Progress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProgressPatterns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to read the progress from the log of the first node: regular expressions, searched in each line."""
 
     step: Annotated[
@@ -161,7 +161,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Hang, Meta(description="The watcher on each node, and when a training that says nothing counts as hanging.")
     ] = Hang()
     drill: Annotated[Drill, Meta(description="What differs from this job in `hpc-launch drill`.")] = Drill()
-    progress: Annotated[Progress, Meta(description="How to read progress from the log.")] = Progress()
+    progress: Annotated[ProgressPatterns, Meta(description="How to read progress from the log.")] = ProgressPatterns()
     exclude: Annotated[list[str], Meta(description="Nodes to keep off, as Slurm host lists.")] = []
     sbatch: Annotated[
         dict[str, Scalar],

@@ -64,7 +64,7 @@ def _struct(type_: type[Struct], definitions: dict[str, Schema]) -> Schema:
 
 
 def _marked(fields: Mapping[str, FieldInfo]) -> Schema:
-    """The keys with a mark (`spec.marks`), by which a layer changes a list or mapping of those below it."""
+    """The keys with a mark (`spec.merge_operators`), by which a layer changes a list or mapping of those below it."""
     kinds = {key: {member.kind for member in members(info.type)} for key, info in fields.items()}
     lists = "|".join(key for key, kind in kinds.items() if list in kind)
     either = "|".join(key for key, kind in kinds.items() if kind & {list, dict})

@@ -1,7 +1,7 @@
 """The merge of layers: later ones win, mappings are merged key by key, all else is replaced, null takes away.
 
-A layer's marks (`spec.marks`) say where it adds to a list, takes from it or replaces a whole mapping. Every value keeps
-the place and layer that set it, so that a finding and `explain` can name it.
+Merge operators (`spec.merge_operators`) add to a list, remove from it or replace a whole mapping. Every value keeps the
+place and layer that set it, so that a finding and `explain` can name it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from hpc_launch.base.findings import Place
-from hpc_launch.spec.marks import Mark
+from hpc_launch.spec.merge_operators import Mark
 from hpc_launch.spec.origin import Origin
 
 Path = tuple[str | int, ...]

@@ -23,7 +23,8 @@ from msgspec import Struct
 
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.spec.document import Document, Path, Source
-from hpc_launch.spec.fault_words import (
+from hpc_launch.spec.limits import broken_limit
+from hpc_launch.spec.reader_messages import (
     about,
     about_metas,
     expected,
@@ -34,9 +35,8 @@ from hpc_launch.spec.fault_words import (
     what_for,
     where_it_belongs,
 )
-from hpc_launch.spec.limits import broken_limit
+from hpc_launch.spec.shell_text import visible
 from hpc_launch.spec.short_forms import long_form, takes
-from hpc_launch.spec.text import visible
 from hpc_launch.spec.type_hints import Member, fields_of, members, nullable
 from hpc_launch.spec.units import UNITS
 
@@ -60,7 +60,7 @@ def check(source: Source, type_: type[Struct], *, path: Path = ()) -> list[Findi
 
 
 def _walked(source: Source, type_: type[Struct], path: Path, *, partial: bool) -> tuple[Any, list[Finding]]:
-    walk = _Walk(long_form(source, type_, path=path), type_, partial=partial)
+    walk = _StructReader(long_form(source, type_, path=path), type_, partial=partial)
     data: Any = walk.source.data
     for key in path:
         data = data[key]
@@ -73,7 +73,7 @@ def _by_place(finding: Finding) -> tuple[str, int, int]:
     return place.file, place.line or 0, place.column or 0
 
 
-class _Walk:
+class _StructReader:
     """One walk over data in its long form, gathering findings. A value with a fault comes back as `_BAD`."""
 
     def __init__(self, source: Document, type_: type[Struct], *, partial: bool) -> None:

@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.spec.values import Duration
+from hpc_launch.spec.field_types import Duration
 
 FACTOR = r"^x[0-9]{1,3}(\.[0-9]{1,3})?$"
 Factor = Annotated[str, Meta(pattern=FACTOR, examples=["x1.5"])]
 
 
-class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RetryStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A change for the next attempt. Several keys change together."""
 
     change: Annotated[
@@ -52,7 +52,9 @@ class Reaction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE", "STOP"] | None,
         Meta(description="In place of the verdict by class; RETRY_CHANGED where `steps` stand."),
     ] = None
-    steps: Annotated[list[Step], Meta(description="Changes, one after another; after the last one the run stops.")] = []
+    steps: Annotated[
+        list[RetryStep], Meta(description="Changes, one after another; after the last one the run stops.")
+    ] = []
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.drive.learning.smoke import PROGRAM
+from hpc_launch.site_tools.learning.probe_jobs import PROGRAM
 
 
 def run(folder: Path, *more: str, size: int = 2) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.files import read_json
-from hpc_launch.run.journal import read_journals
+from hpc_launch.run.records.journal import read_journals
 from tests.view.home import LONG, Home, a_home
 
 

@@ -15,12 +15,12 @@ import pytest
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Finding
-from hpc_launch.drive import site_check
-from hpc_launch.drive.site_check import check_all
-from hpc_launch.drive.teams import add
-from hpc_launch.recover.ledger import Note
-from hpc_launch.run.ledger import Ledger
-from hpc_launch.run.rulebooks import rulebook
+from hpc_launch.recover.node_health import NodeReport
+from hpc_launch.run.diagnosis.rule_files import rulebook
+from hpc_launch.run.node_health_store import NodeHealthStore
+from hpc_launch.site_tools import check_profile
+from hpc_launch.site_tools.check_profile import check_all
+from hpc_launch.site_tools.team_sources import add
 
 PROFILE = """name: mine
 extends: [infiniband, nvidia]
@@ -208,8 +208,8 @@ def test_the_users_own_keys_count_for_verbs_without_a_job(desk: Desk) -> None:
     (own / "sites").mkdir(parents=True)
     (own / "sites" / "mine.yaml").write_text(PROFILE)
     team = desk.folder / "team"
-    note = Note(time=time.time(), node="n7", run="tiny", attempt=1, failure_class="gpu_hardware")
-    Ledger("mine", str(team)).write([note])
+    note = NodeReport(time=time.time(), node="n7", run="tiny", attempt=1, failure_class="gpu_hardware")
+    NodeHealthStore("mine", str(team)).write([note])
     assert desk.call("nodes", "list", "--site", "mine", "--json").stdout == "[]\n"
     keys = {"paths": {"ledger": str(team)}, "containers": {"images": {"tools": "/images/tools.sif"}}}
     (own / "user.yaml").write_text(json.dumps({"profiles": {"mine": keys}}))
@@ -428,7 +428,7 @@ def test_what_is_not_fit_to_be_shared(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     path = tmp_path / "mine.yaml"
     path.write_text(PROFILE.replace(*change))
-    faults = site_check.check(path, update_golden=False)
+    faults = check_profile.check(path, update_golden=False)
     assert all(one.hint for one in faults)
     assert found in [(one.code, f"{path.name}:{one.place.line}") for one in faults if one.place]
     assert check_all([str(path)], update_golden=False) == (1, faults)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.cli.following import maybe_live
-from hpc_launch.run.index import Entry
-from hpc_launch.run.model import RUN_STATES, STATE_SOURCES
+from hpc_launch.cli.follow import maybe_live
+from hpc_launch.run.run_index import IndexEntry
+from hpc_launch.run.status.run_status import RUN_STATES, STATE_SOURCES
 from tests.view.home import LONG, Home, a_home
 
 
@@ -96,7 +96,7 @@ def test_what_is_over_for_good_is_not_looked_at_again(
 ) -> None:
     (tmp_path / "attempts").mkdir()
     made = (tmp_path / "attempts").stat().st_mtime
-    entry = Entry("tiny", tmp_path, "tiny", "local", made, state, made + after_s)
+    entry = IndexEntry("tiny", tmp_path, "tiny", "local", made, state, made + after_s)
     assert bool(maybe_live([entry])) is looked_at
 
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hpc_launch.drive.moves import Move
-from hpc_launch.drive.recovery import recover
-from hpc_launch.recover.types import Action, Diagnosis
+from hpc_launch.recover.diagnosis import Action, Diagnosis
+from hpc_launch.retry.driver_outcome import DriverOutcome
+from hpc_launch.retry.recover_run import recover
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.track import Tracker
+from hpc_launch.run.status.tracker import RunTracker
 from tests.run.fake import FakeScheduler
 
 
 def drive(
     run: RunFolder, scheduler: FakeScheduler, kind: str, action: Action, *nodes: str, inside: bool = False
-) -> Move:
+) -> DriverOutcome:
     """What a driver does that diagnoses the last attempt so."""
     told = Diagnosis(kind, confidence="high", bad_nodes=nodes, default_verdict=action)
-    tracker = Tracker([run], lambda _: scheduler, clock=scheduler.clock)
+    tracker = RunTracker([run], lambda _: scheduler, clock=scheduler.clock)
     tracker.poll(fresh=True)
     return recover(run, tracker, scheduler, inside=inside, diagnose=lambda *_: told)
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.run.checkpoint import KILL_AFTER, STOP_AFTER
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.reconcile import GIVE_UP_S
-from hpc_launch.run.submit import STEPS
+from hpc_launch.run.submitting.fault_points import KILL_AFTER, STOP_AFTER
+from hpc_launch.run.submitting.reconcile import GIVE_UP_S
+from hpc_launch.run.submitting.submit_attempt import STEPS
 from tests.drive.driver import drive
 from tests.drive.test_recovery import driver, failed, options, trained
 from tests.run.fake import Clock, FakeScheduler
@@ -93,7 +93,7 @@ def test_what_slurm_does_not_put_back_is_submitted_anew(runs: Path, scheduler: F
 def test_only_what_slurm_can_change_goes_back(
     runs: Path, scheduler: FakeScheduler, old: str, new: str, kind: str
 ) -> None:
-    from hpc_launch.drive.in_place import changed_lines
+    from hpc_launch.retry.in_place import changed_lines
 
     script = "#!/bin/bash\n#SBATCH --mem=1G  # a\ntrain --batch 8\n"
     found = changed_lines(script, script.replace(old, new))

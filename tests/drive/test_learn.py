@@ -12,18 +12,18 @@ import pytest
 
 from hpc_launch.base.errors import SubmitRefused
 from hpc_launch.base.findings import Finding
-from hpc_launch.drive.learning.dialect import settle
-from hpc_launch.drive.learning.draft import Asked, Draft, draft
-from hpc_launch.drive.learning.hardware import names, parts, vendor
-from hpc_launch.drive.learning.login import Login, look
-from hpc_launch.drive.learning.measured import take
-from hpc_launch.drive.learning.smoke import Smoked
-from hpc_launch.drive.live import compare
-from hpc_launch.schedulers.api import Scheduler, Submission
-from hpc_launch.schedulers.slurm import tables
-from hpc_launch.schedulers.slurm.survey import Accounting, Survey
+from hpc_launch.schedulers.scheduler import Scheduler, Submission
+from hpc_launch.schedulers.slurm import parse_cluster
+from hpc_launch.schedulers.slurm.query_cluster import Accounting, Survey
+from hpc_launch.site_tools.drift import compare
+from hpc_launch.site_tools.learning.draft_profile import Asked, ProfileDraft, draft
+from hpc_launch.site_tools.learning.gpu_request import settle
+from hpc_launch.site_tools.learning.hardware import names, parts, vendor
+from hpc_launch.site_tools.learning.login_node import Login, look
+from hpc_launch.site_tools.learning.measured_facts import take
+from hpc_launch.site_tools.learning.probe_jobs import Smoked
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.read import read_site
+from hpc_launch.sites.read_profile import read_site
 
 CAPTURED = Path(__file__).parents[1] / "schedulers" / "captured"
 VERSIONS = ("22.05", "24.11", "26.05")
@@ -34,12 +34,12 @@ ALICE = Asked("alice", frozenset({"alice"}), "login1.example.org", "2026-11-21")
 def captured(version: str) -> Survey:
     text = (CAPTURED / f"survey-{version}.txt").read_text(encoding="utf-8")
     config, partition, node, qos, mine, default = re.split(r"^==> .* <==\n", text, flags=re.MULTILINE)[1:]
-    accounting = Accounting(tuple(tables.associations(mine)), default.strip(), tuple(tables.qos(qos)))
-    partitions, nodes = tuple(tables.partitions(partition)), tuple(tables.nodes(node))
-    return Survey(tables.settings(config), partitions, nodes, accounting, ())
+    accounting = Accounting(tuple(parse_cluster.associations(mine)), default.strip(), tuple(parse_cluster.qos(qos)))
+    partitions, nodes = tuple(parse_cluster.partitions(partition)), tuple(parse_cluster.nodes(node))
+    return Survey(parse_cluster.settings(config), partitions, nodes, accounting, ())
 
 
-def profile(made: Draft, folder: Path) -> SiteProfile:
+def profile(made: ProfileDraft, folder: Path) -> SiteProfile:
     path = folder / f"{made.name}.yaml"
     path.write_text(made.text(), encoding="utf-8")
     findings: list[Finding] = []
@@ -97,7 +97,7 @@ def test_kinds_of_nodes_in_one_partition_are_told_apart() -> None:
     survey = captured("24.11")
     gpu = next(one for one in survey.partitions if one.name == "gpu")
     one, two, three, four = survey.nodes
-    h100 = replace(two, gpus=(tables.Gpus("h100", 8),))
+    h100 = replace(two, gpus=(parse_cluster.GpuCount("h100", 8),))
     found = parts(gpu, [one, h100, replace(one, name="n5"), replace(three, cpus=128)])
     assert [(part.group.hardware.gpu_type, part.by_type, part.constraint) for part in found] == [
         ("a100", True, None),
@@ -107,7 +107,7 @@ def test_kinds_of_nodes_in_one_partition_are_told_apart() -> None:
     assert [part.unclear for part in found] == [True, False, False]
     assert sorted(names(found).values()) == ["a100", "a100x4-64g-128", "h100"]
     # A firmware that keeps a little memory makes no kind of its own.
-    from hpc_launch.drive.learning.hardware import levelled
+    from hpc_launch.site_tools.learning.hardware import levelled
 
     assert len(parts(gpu, levelled([one, replace(four, memory=64000)]))) == 1
 
@@ -124,14 +124,14 @@ def test_kinds_of_nodes_in_one_partition_are_told_apart() -> None:
     ],
 )
 def test_gres_as_slurm_prints_it(gres: str, gpus: list[tuple[str | None, int]]) -> None:
-    assert [(one.type, one.count) for one in tables.gpus(gres)] == gpus
+    assert [(one.type, one.count) for one in parse_cluster.gpus(gres)] == gpus
 
 
 def test_what_people_wrote_changes_no_key() -> None:
     node = captured("22.05").nodes[0]  # its Reason says CPUTot=99
     assert node.cpus == 8
     text = "NodeName=x CPUTot=4 RealMemory=1 Comment=CPUEfctv=9 Extra=Gres=gpu:9\n"
-    assert [(one.cpus, one.memory) for one in tables.nodes(text)] == [(4, None)]
+    assert [(one.cpus, one.memory) for one in parse_cluster.nodes(text)] == [(4, None)]
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_each_drift_is_a_row(tmp_path: Path) -> None:
         elif one.name != "short":
             partitions.append(one)
     partitions.append(replace(before.partitions[0], name="new", default=False))
-    nodes = tuple(replace(node, memory=1024, gpus=(tables.Gpus("a100", 2),)) for node in before.nodes)
+    nodes = tuple(replace(node, memory=1024, gpus=(parse_cluster.GpuCount("a100", 2),)) for node in before.nodes)
     after = replace(before, partitions=tuple(partitions), nodes=nodes, settings={**before.settings, "ClusterName": "x"})
     rows = {(row.key, row.profile, row.cluster) for row in compare(site, after, ALICE.groups)}
     assert rows >= {

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.plan.recovery import RecoveryPlan
+from hpc_launch.plan.retry_plan import RecoveryPlan
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.submit import submit_new
+from hpc_launch.run.submitting.submit_attempt import submit_new
 from tests.drive.driver import drive
 from tests.drive.test_recovery import trained
 from tests.run.fake import FakeScheduler

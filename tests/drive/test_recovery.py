@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.drive import recovery
-from hpc_launch.plan.recovery import RecoveryPlan
-from hpc_launch.run.cancel import cancel_run
-from hpc_launch.run.checkpoint import KILL_AFTER, STOP_AFTER
+from hpc_launch.plan.retry_plan import RecoveryPlan
+from hpc_launch.retry import recover_run
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.ledger import Ledger
-from hpc_launch.run.reconcile import GIVE_UP_S, GRACE_S
-from hpc_launch.run.submit import STEPS, submit_new
+from hpc_launch.run.node_health_store import NodeHealthStore
+from hpc_launch.run.submitting.cancel_run import cancel_run
+from hpc_launch.run.submitting.fault_points import KILL_AFTER, STOP_AFTER
+from hpc_launch.run.submitting.reconcile import GIVE_UP_S, GRACE_S
+from hpc_launch.run.submitting.submit_attempt import STEPS, submit_new
 from hpc_launch.spec.retry import Retry
 from tests.drive.driver import drive
 from tests.run.fake import Clock, FakeScheduler
 from tests.run.samples import prepared, status_of
 
 ROOT = Path(__file__).parents[2]
-BEFORE_SBATCH = (*recovery.STEPS, *STEPS[1 : STEPS.index("submitted")])
+BEFORE_SBATCH = (*recover_run.STEPS, *STEPS[1 : STEPS.index("submitted")])
 AFTER_SBATCH = STEPS[STEPS.index("submitted") :]
 
 
@@ -106,7 +106,9 @@ def test_a_bad_node_is_kept_off_and_noted(runs: Path, scheduler: FakeScheduler) 
 
     assert options(run) == ["--exclude=n9,n1"], "the option replaces the script's own directive"
     assert status_of(run, scheduler).attempts[1].overrides == {"exclude": ["n1"]}
-    assert [(one.node, one.count, one.notes[0].run) for one in Ledger("test").standing()] == [("n1", 1, run.name)]
+    assert [(one.node, one.count, one.notes[0].run) for one in NodeHealthStore("test").standing()] == [
+        ("n1", 1, run.name)
+    ]
 
 
 def test_a_failed_node_that_no_log_names_is_the_one_that_is_down(runs: Path, scheduler: FakeScheduler) -> None:
@@ -196,9 +198,9 @@ def test_a_change_that_would_be_refused_stops_with_the_reason(runs: Path, schedu
 
 
 def recovery_reaction() -> Any:
-    from hpc_launch.spec.retry import Reaction, Step
+    from hpc_launch.spec.retry import Reaction, RetryStep
 
-    return Reaction(steps=[Step(set={"nodes": 99})])
+    return Reaction(steps=[RetryStep(set={"nodes": 99})])
 
 
 def test_runs_of_others_and_of_older_versions_are_left_alone(runs: Path, scheduler: FakeScheduler) -> None:
@@ -226,7 +228,7 @@ def test_two_failures_without_progress_end_the_run(runs: Path, scheduler: FakeSc
 
 
 def test_after_a_person_s_resubmission_the_counting_begins_anew(runs: Path, scheduler: FakeScheduler) -> None:
-    from hpc_launch.run.submit import submit_next
+    from hpc_launch.run.submitting.submit_attempt import submit_next
 
     run = failed(runs, scheduler)
     assert drive(run, scheduler, "import_error", "STOP").kind == "ended"
@@ -269,12 +271,12 @@ def test_what_a_person_holds_is_left_to_that_person(runs: Path, scheduler: FakeS
 
 
 def stuck(run: RunFolder, scheduler: FakeScheduler) -> str:
-    from hpc_launch.run.track import Tracker
-    from hpc_launch.schedulers.slurm.reasons import never
+    from hpc_launch.run.status.tracker import RunTracker
+    from hpc_launch.schedulers.slurm.pending_reasons import never
 
-    tracker = Tracker([run], lambda _: scheduler, never=never, clock=scheduler.clock)
+    tracker = RunTracker([run], lambda _: scheduler, never=never, clock=scheduler.clock)
     tracker.poll(fresh=True)
-    return recovery.recover(run, tracker, scheduler).kind
+    return recover_run.recover(run, tracker, scheduler).kind
 
 
 # --- Many drivers, killed and frozen ones ---
@@ -289,7 +291,7 @@ def test_of_many_drivers_at_once_one_makes_the_next_attempt(runs: Path, schedule
     assert said.count("submitted") == 1, said
     assert len(run.attempts()) == 2
     assert len(scheduler.jobs()) == 2
-    assert len(Ledger("test").notes()) == 1, "one verdict, one note"
+    assert len(NodeHealthStore("test").notes()) == 1, "one verdict, one note"
 
 
 @pytest.mark.parametrize("step", BEFORE_SBATCH)

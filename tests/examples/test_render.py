@@ -11,8 +11,8 @@ import pytest
 
 from hpc_launch.drive.prepare import all_findings
 from hpc_launch.launch.render import render
-from hpc_launch.plan.build import build
-from hpc_launch.sites.load import load
+from hpc_launch.plan.build_plan import build
+from hpc_launch.sites.load_layers import load
 from tests.examples.codes import CODES, EXAMPLES, SITES, Code, checkout
 
 ALL = pytest.mark.parametrize("code", CODES.values(), ids=CODES)

@@ -11,10 +11,10 @@ import pytest
 from hpc_launch.base.findings import errors
 from hpc_launch.base.resources import shipped
 from hpc_launch.launch.render import render
-from hpc_launch.plan.build import build
-from hpc_launch.plan.types import LaunchPlan
-from hpc_launch.sites import machine
-from hpc_launch.sites.load import load
+from hpc_launch.plan.build_plan import build
+from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.sites import this_machine
+from hpc_launch.sites.load_layers import load
 from hpc_launch.sites.resolved import Logins
 
 HERE = Path(__file__).parent
@@ -27,10 +27,10 @@ def _known_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setenv("HPC_LAUNCH_SITE_PATH", str(HERE / "sites"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("HPC_LAUNCH_HOME", "/home/alice/runs")
-    monkeypatch.setattr(machine, "_gpus", lambda: 4)
-    monkeypatch.setattr(machine, "_cpus", lambda: 16)
+    monkeypatch.setattr(this_machine, "_gpus", lambda: 4)
+    monkeypatch.setattr(this_machine, "_cpus", lambda: 16)
     logins = Logins("/home/alice/.netrc", frozenset({"api.wandb.ai"}))
-    monkeypatch.setattr(machine, "logins", lambda _: logins)
+    monkeypatch.setattr(this_machine, "logins", lambda _: logins)
 
 
 def plan_of(case: str) -> LaunchPlan:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.images.compat import (
+from hpc_launch.images.compatibility import (
     check_driver,
     check_fabric,
     check_nccl,
@@ -16,8 +16,8 @@ from hpc_launch.images.compat import (
     least_driver,
     wanted_libraries,
 )
-from hpc_launch.images.imports import top_imports
 from hpc_launch.images.probe import look
+from hpc_launch.images.script_imports import top_imports
 
 CUDA = {"version": "2.13.0+cu130", "cuda": "13.0", "hip": None}
 ROCM = {"version": "2.10.0", "cuda": None, "hip": "6.2.41133"}

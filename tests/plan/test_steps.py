@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.drive.prepare import all_findings, make_ready
-from hpc_launch.plan.types import StepPlan
+from hpc_launch.plan.launch_plan import StepPlan
 
 SITE = """\
 name: here

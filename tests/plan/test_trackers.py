@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.findings import Finding
-from hpc_launch.plan.build import build
-from hpc_launch.plan.types import LaunchPlan
-from hpc_launch.sites.load import load
-from hpc_launch.spec.text import quote
+from hpc_launch.plan.build_plan import build
+from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.sites.load_layers import load
+from hpc_launch.spec.shell_text import quote
 
 SITE = """\
 name: here

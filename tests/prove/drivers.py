@@ -18,16 +18,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.drive import recovery
-from hpc_launch.run import submit
-from hpc_launch.run.checkpoint import KILL_AFTER, STOP_AFTER
-from hpc_launch.run.reconcile import GIVE_UP_S
+from hpc_launch.retry import recover_run
+from hpc_launch.run.submitting import submit_attempt
+from hpc_launch.run.submitting.fault_points import KILL_AFTER, STOP_AFTER
+from hpc_launch.run.submitting.reconcile import GIVE_UP_S
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.prove.matrix import State
 from tests.slurm.user import User
 
-STEPS = (*recovery.STEPS, *submit.STEPS[1:])
+STEPS = (*recover_run.STEPS, *submit_attempt.STEPS[1:])
 FAULTS = [(kind, step) for step in STEPS for kind in (KILL_AFTER, STOP_AFTER)]
 KINDS = ("watch", "watch", "status", "list", "watch")
 TRAINS = """\

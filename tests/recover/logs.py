@@ -6,9 +6,9 @@ from typing import Any
 
 from hpc_launch.recover import rulebook
 from hpc_launch.recover.diagnose import diagnose
+from hpc_launch.recover.diagnosis import Diagnosis
 from hpc_launch.recover.evidence import EndFacts, Evidence, LogScan, SchedulerFacts
-from hpc_launch.recover.scan import scan
-from hpc_launch.recover.types import Diagnosis
+from hpc_launch.recover.scan_log import scan
 
 BOOK = rulebook.shipped()
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hpc_launch.recover.types import FAILURE_CLASSES
+from hpc_launch.recover.diagnosis import FAILURE_CLASSES
 from tests.recover.logs import BOOK, why
 
 CASES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text(encoding="utf-8"))

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from hpc_launch.recover.evidence import Evidence
-from hpc_launch.run import remains
-from hpc_launch.run.inquest import diagnose_attempt, gather
+from hpc_launch.run.diagnosis import artifacts
+from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt, gather
+from hpc_launch.run.diagnosis.rule_files import BAD_RULES, rulebook
 from hpc_launch.run.layout import AttemptFolder, RunFolder
-from hpc_launch.run.rulebooks import BAD_RULES, rulebook
 from tests.recover.logs import BOOK
 
 GLOO = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.9.0.2]:52359."
@@ -227,9 +227,9 @@ def test_an_empty_folder_and_one_that_still_runs(attempt: AttemptFolder) -> None
 def test_of_a_very_large_log_the_middle_is_only_counted(
     attempt: AttemptFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remains, "CHUNK", 100)
-    monkeypatch.setattr(remains, "HEAD", 1000)
-    monkeypatch.setattr(remains, "TAIL", 1000)
+    monkeypatch.setattr(artifacts, "CHUNK", 100)
+    monkeypatch.setattr(artifacts, "HEAD", 1000)
+    monkeypatch.setattr(artifacts, "TAIL", 1000)
     line = "nothing to see\n"
     text = line * 500 + "MemoryError\n" + line * 500 + "torch.OutOfMemoryError: CUDA out of memory.\n"
     (attempt.logs / "node-0.log").write_text(text)

@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.recover.ledger import AT_ONCE, EXPIRY_S, MOST_S, Note, kept_off, standing
-from hpc_launch.run.ledger import Ledger
+from hpc_launch.recover.node_health import AT_ONCE, EXPIRY_S, MOST_S, NodeReport, kept_off, standing
+from hpc_launch.run.node_health_store import NodeHealthStore
 
 
-def note(node: str, time: float = 0.0, run: str = "a", **more: Any) -> Note:
-    return Note(**{"time": time, "node": node, "run": run, "attempt": 1, "failure_class": "gpu_hardware", **more})
+def note(node: str, time: float = 0.0, run: str = "a", **more: Any) -> NodeReport:
+    return NodeReport(**{"time": time, "node": node, "run": run, "attempt": 1, "failure_class": "gpu_hardware", **more})
 
 
 def test_a_note_expires_and_further_ones_hold_longer() -> None:
@@ -56,7 +56,7 @@ nodes = st.lists(
 
 
 @given(nodes, st.one_of(st.none(), st.integers(1, 200)), st.integers(1, 200), st.lists(st.sampled_from(["n1", "x"])))
-def test_a_queue_is_never_emptied(notes: list[Note], size: int | None, needed: int, already: list[str]) -> None:
+def test_a_queue_is_never_emptied(notes: list[NodeReport], size: int | None, needed: int, already: list[str]) -> None:
     names = kept_off(standing(notes, 1000), size, needed, already)
     assert not set(names) & set(already)
     if size is None:
@@ -67,12 +67,12 @@ def test_a_queue_is_never_emptied(notes: list[Note], size: int | None, needed: i
 
 
 def test_notes_of_many_writers_are_read_together_and_junk_is_passed_over(tmp_path: Path) -> None:
-    ledger = Ledger("site/with slash", str(tmp_path))
+    ledger = NodeHealthStore("site/with slash", str(tmp_path))
     assert ledger.notes() == []
     ledger.write([note("n1"), note("n2")])
-    Ledger("site/with slash", str(tmp_path)).write([note("n1", 5, run="b")])
+    NodeHealthStore("site/with slash", str(tmp_path)).write([note("n1", 5, run="b")])
     (ledger.folder / "torn.jsonl").write_bytes(b'{"time": 1, "no\n\xff\xfe\n[]\n')
     assert sorted((one.node, one.count) for one in ledger.standing(6)) == [("n1", 2), ("n2", 1)]
     ledger.clear(["n1"])
     assert [one.node for one in ledger.standing(6)] == ["n2"]
-    assert Ledger("another", str(tmp_path)).notes() == []
+    assert NodeHealthStore("another", str(tmp_path)).notes() == []

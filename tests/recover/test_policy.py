@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hpc_launch.recover.policy import Past, Policy, Progress, decide
-from hpc_launch.recover.steps import Batch, Facts
-from hpc_launch.recover.types import FAILURE_CLASSES, Action, Diagnosis, Verdict
-from hpc_launch.spec.retry import Backoff, Reaction, Retry, Step
+from hpc_launch.recover.diagnosis import FAILURE_CLASSES, Action, Diagnosis, Verdict
+from hpc_launch.recover.retry_changes import BatchState, ChangeFacts
+from hpc_launch.recover.retry_policy import AttemptProgress, PastAttempt, Policy, decide
+from hpc_launch.spec.retry import Backoff, Reaction, Retry, RetryStep
 
 BY_CLASS: dict[str, Action] = {
     **dict.fromkeys(FAILURE_CLASSES, "STOP"),
@@ -22,9 +22,9 @@ BY_CLASS: dict[str, Action] = {
     **dict.fromkeys(("time_limit", "preempted"), "CONTINUE"),
     "success": "NONE",
 }
-FURTHER, STILL = Progress(True, "step 20 after step 10"), Progress(False)
-FACTS = Facts(
-    batch=Batch("args.micro", 8, "args.accumulation", 2),
+FURTHER, STILL = AttemptProgress(True, "step 20 after step 10"), AttemptProgress(False)
+FACTS = ChangeFacts(
+    batch=BatchState("args.micro", 8, "args.accumulation", 2),
     memory=1000, node_memory=2000, time_s=3600, most_time_s=7200, nodes=2, most_nodes=4, spare_nodes=3, queue="gpu",
 )  # fmt: skip
 
@@ -36,14 +36,14 @@ def diagnosis(kind: str, **more: Any) -> Diagnosis:
 def run_of(kind: str, progress: list[bool], policy: Policy | None = None, **more: Any) -> list[Verdict]:
     """The verdicts on attempts that all end in the same way, up to the one that stops."""
     rules = policy or Policy(facts=FACTS)
-    history: list[Past] = []
+    history: list[PastAttempt] = []
     verdicts = []
     for further in progress:
-        verdict = decide(diagnosis(kind, **more), history, Progress(further), rules)
+        verdict = decide(diagnosis(kind, **more), history, AttemptProgress(further), rules)
         verdicts.append(verdict)
         if verdict.action in ("STOP", "NONE"):
             break
-        history.append(Past(kind, verdict.action, further, verdict.ladder))
+        history.append(PastAttempt(kind, verdict.action, further, verdict.ladder))
     return verdicts
 
 
@@ -92,19 +92,19 @@ def test_without_a_name_it_is_a_plain_retry() -> None:
 def test_a_node_that_is_blamed_twice_is_kept_off_whatever_the_class() -> None:
     named = diagnosis("nccl_timeout", bad_nodes=("n2",))
     assert decide(named, [], STILL, Policy(facts=FACTS)).action == "RETRY"
-    history = [Past("hang_no_progress", "RETRY", False, blamed=("n2",))]
+    history = [PastAttempt("hang_no_progress", "RETRY", False, blamed=("n2",))]
     verdict = decide(named, history, STILL, Policy(facts=FACTS))
     assert (verdict.action, verdict.exclude) == ("RETRY_ELSEWHERE", ("n2",))
 
 
 @pytest.mark.parametrize("facts", [replace(FACTS, spare_nodes=0), replace(FACTS, excluded=("a", "b", "c"))])
-def test_a_queue_is_never_emptied(facts: Facts) -> None:
+def test_a_queue_is_never_emptied(facts: ChangeFacts) -> None:
     (verdict,) = run_of("gpu_hardware", [True], Policy(facts=facts), bad_nodes=("n3",))
     assert (verdict.action, verdict.exclude) == ("RETRY", ())
 
 
 def test_different_bad_nodes_have_a_budget_of_their_own() -> None:
-    history = [Past("node_failure", "RETRY_ELSEWHERE", False)] * 3
+    history = [PastAttempt("node_failure", "RETRY_ELSEWHERE", False)] * 3
     named = diagnosis("node_failure", bad_nodes=("n4",))
     assert decide(named, history, STILL, Policy()).action == "RETRY_ELSEWHERE"
     assert decide(named, [*history, history[0]], STILL, Policy()).action == "STOP"
@@ -112,19 +112,21 @@ def test_different_bad_nodes_have_a_budget_of_their_own() -> None:
 
 def test_out_of_memory_halves_the_micro_batch_until_it_is_one() -> None:
     facts, seen = FACTS, []
-    history: list[Past] = []
+    history: list[PastAttempt] = []
     while (verdict := decide(diagnosis("cuda_oom"), history, STILL, Policy(facts=facts))).action == "RETRY_CHANGED":
         values = dict(text.split("=") for text in verdict.sets)
-        batch = Batch("args.micro", int(values["args.micro"]), "args.accumulation", int(values["args.accumulation"]))
+        batch = BatchState(
+            "args.micro", int(values["args.micro"]), "args.accumulation", int(values["args.accumulation"])
+        )
         seen.append((batch.micro, batch.accumulation))
         facts = replace(facts, batch=batch)
-        history.append(Past("cuda_oom", verdict.action, False, verdict.ladder))
+        history.append(PastAttempt("cuda_oom", verdict.action, False, verdict.ladder))
     assert seen == [(4, 4), (2, 8), (1, 16)]
     assert "no change is left" in verdict.reason
 
 
 def test_where_the_accumulation_is_derived_the_micro_batch_alone_is_set() -> None:
-    facts = replace(FACTS, batch=Batch("strategy.micro_batch", 9))
+    facts = replace(FACTS, batch=BatchState("strategy.micro_batch", 9))
     (verdict,) = run_of("cuda_oom", [False], Policy(facts=facts))
     assert verdict.sets == ("strategy.micro_batch=3",)
 
@@ -132,18 +134,18 @@ def test_where_the_accumulation_is_derived_the_micro_batch_alone_is_set() -> Non
 def test_memory_grows_to_what_a_node_has() -> None:
     first = decide(diagnosis("host_oom"), [], STILL, Policy(facts=FACTS))
     assert first.sets == ("memory=1500M",)
-    history = [Past("host_oom", "RETRY_CHANGED", False, first.ladder)]
+    history = [PastAttempt("host_oom", "RETRY_CHANGED", False, first.ladder)]
     second = decide(diagnosis("host_oom"), history, STILL, Policy(facts=replace(FACTS, memory=1500)))
     assert second.sets == ("memory=2000M",)
-    history.append(Past("host_oom", "RETRY_CHANGED", False, second.ladder))
+    history.append(PastAttempt("host_oom", "RETRY_CHANGED", False, second.ladder))
     assert decide(diagnosis("host_oom"), history, STILL, Policy(facts=replace(FACTS, memory=2000))).action == "STOP"
 
 
 def test_the_steps_of_the_job_file_go_one_after_another() -> None:
     steps = [
-        Step(change="half_batch"),
-        Step(set={"precision": "bf16", "args.ckpt": True}),
-        Step(time="x1.5", queue="big"),
+        RetryStep(change="half_batch"),
+        RetryStep(set={"precision": "bf16", "args.ckpt": True}),
+        RetryStep(time="x1.5", queue="big"),
     ]
     policy = Policy(Retry(on={"cuda_oom": Reaction(steps=steps)}), FACTS)
     sets = [verdict.sets for verdict in run_of("cuda_oom", [False] * 9, policy)]
@@ -156,7 +158,7 @@ def test_the_steps_of_the_job_file_go_one_after_another() -> None:
 
 
 def test_a_step_that_changes_nothing_is_passed_over() -> None:
-    steps = [Step(change="half_batch"), Step(nodes="x2")]
+    steps = [RetryStep(change="half_batch"), RetryStep(nodes="x2")]
     policy = Policy(Retry(on={"cuda_oom": Reaction(steps=steps)}), replace(FACTS, batch=None))
     assert [verdict.sets for verdict in run_of("cuda_oom", [False] * 9, policy)] == [("nodes=4",), ()]
 
@@ -214,7 +216,7 @@ retries = st.builds(
             Reaction,
             verdict=st.sampled_from([None, "RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE", "STOP"]),
             steps=st.lists(
-                st.builds(Step, change=st.sampled_from([None, "half_batch"]), times=st.integers(1, 3)), max_size=2
+                st.builds(RetryStep, change=st.sampled_from([None, "half_batch"]), times=st.integers(1, 3)), max_size=2
             ),
         ),
         max_size=3,
@@ -225,15 +227,15 @@ retries = st.builds(
 
 @given(stories, retries)
 def test_whatever_happens(story: list[tuple[str, bool, list[str]]], retry: Retry) -> None:
-    history: list[Past] = []
+    history: list[PastAttempt] = []
     facts = replace(FACTS, excluded=())
     failures = 0
     batch = FACTS.batch
     assert batch is not None
     for kind, further, nodes in story:
         told = diagnosis(kind, bad_nodes=tuple(nodes))
-        verdict = decide(told, history, Progress(further), Policy(retry, facts))
-        assert verdict == decide(told, history, Progress(further), Policy(retry, facts)), "it is a function"
+        verdict = decide(told, history, AttemptProgress(further), Policy(retry, facts))
+        assert verdict == decide(told, history, AttemptProgress(further), Policy(retry, facts)), "it is a function"
         assert verdict.reason
         assert 0 <= verdict.delay_s <= retry.backoff.most
         assert set(verdict.exclude) <= set(nodes), "only what the evidence names is kept off"
@@ -253,11 +255,11 @@ def test_whatever_happens(story: list[tuple[str, bool, list[str]]], retry: Retry
             changed = batch
             if "args.micro" in values:
                 numbers = int(values["args.micro"]), int(values["args.accumulation"])
-                changed = Batch("args.micro", numbers[0], "args.accumulation", numbers[1])
+                changed = BatchState("args.micro", numbers[0], "args.accumulation", numbers[1])
             assert changed.micro * changed.accumulation == batch.micro * batch.accumulation, "the global batch stays"
             batch = changed
             facts = replace(facts, batch=batch)
-        history.append(Past(kind, verdict.action, further, verdict.ladder))
+        history.append(PastAttempt(kind, verdict.action, further, verdict.ladder))
 
 
 @given(retries, st.lists(kinds, min_size=400, max_size=400))
@@ -265,11 +267,11 @@ def test_without_progress_every_run_ends(retry: Retry, story: list[str]) -> None
     assert len(_attempts(story, retry)) <= retry.max_attempts
 
 
-def _attempts(story: list[str], retry: Retry) -> list[Past]:
-    history: list[Past] = []
+def _attempts(story: list[str], retry: Retry) -> list[PastAttempt]:
+    history: list[PastAttempt] = []
     for kind in story:
         verdict = decide(diagnosis(kind, bad_nodes=("n1",)), history, STILL, Policy(retry, FACTS))
-        history.append(Past(kind, verdict.action, False, verdict.ladder))
+        history.append(PastAttempt(kind, verdict.action, False, verdict.ladder))
         if verdict.action in ("STOP", "NONE"):
             break
     return history

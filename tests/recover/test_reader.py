@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hpc_launch.recover.diagnose import diagnose
 from hpc_launch.recover.evidence import Evidence
-from hpc_launch.recover.lines import parse, plain
-from hpc_launch.recover.scan import LogScanner, scan
-from hpc_launch.recover.times import line_time
+from hpc_launch.recover.log_line import parse, plain
+from hpc_launch.recover.scan_log import LogScanner, scan
+from hpc_launch.recover.timestamps import line_time
 from tests.recover.logs import BOOK, scanned, why
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."

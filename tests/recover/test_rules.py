@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.recover import rulebook
-from hpc_launch.recover.lines import LONGEST
-from hpc_launch.recover.literals import needed_words
-from hpc_launch.recover.rulebook import Compiled, Rule, parse_rules
-from hpc_launch.recover.types import FAILURE_CLASSES
+from hpc_launch.recover.diagnosis import FAILURE_CLASSES
+from hpc_launch.recover.log_line import LONGEST
+from hpc_launch.recover.regex_literals import needed_words
+from hpc_launch.recover.rulebook import Compiled, FailureRule, parse_rules
 
 BOOK = rulebook.shipped()
 
@@ -27,7 +27,7 @@ ON = {"time_limit", "preempted"}
 
 
 @pytest.mark.parametrize("rule", BOOK.rules.values(), ids=lambda rule: rule.id)
-def test_a_rule_knows_its_examples(rule: Rule) -> None:
+def test_a_rule_knows_its_examples(rule: FailureRule) -> None:
     assert rule.examples
     for example in rule.examples:
         assert rule.id in {found.id for found, _ in BOOK.matches(example)}, example

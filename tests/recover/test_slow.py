@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hpc_launch.recover.slow import remarks
-from hpc_launch.recover.slow_facts import Facts, Gpu, Node, Rank
-from hpc_launch.recover.slow_lines import Line, first_lines
+from hpc_launch.performance.attempt_speed import gather, look_at
+from hpc_launch.performance.log_facts import LogFact, first_lines
+from hpc_launch.performance.remarks import remarks
+from hpc_launch.performance.run_samples import Gpu, NodeSamples, RankSamples, RunFacts
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.slow import gather, look_at
 
 SOCKETS = """\
 n1:880:887 [0] NCCL INFO NET/IB : No device found.
@@ -49,7 +49,7 @@ WAITS = {"running": 0.1, "futex_do_wait": 0.9}
 NO_REASONS = {"hardware slowdown": 0.0, "software thermal slowdown": 0.0}
 
 
-def lines(text: str, node: str = "n1") -> tuple[Line, ...]:
+def lines(text: str, node: str = "n1") -> tuple[LogFact, ...]:
     return tuple(first_lines(text.encode(), "logs/node-0.log", node=node))
 
 
@@ -59,28 +59,28 @@ def gpus(*utils: float, mhz: float = 1980, **more: Any) -> tuple[Gpu, ...]:
     )
 
 
-def ranks(*places: dict[str, float], first: int = 0) -> tuple[Rank, ...]:
-    return tuple(Rank(rank, 40, place) for rank, place in enumerate(places, first))
+def ranks(*places: dict[str, float], first: int = 0) -> tuple[RankSamples, ...]:
+    return tuple(RankSamples(rank, 40, place) for rank, place in enumerate(places, first))
 
 
-WELL = Facts(
+WELL = RunFacts(
     nodes=(
-        Node("n1", ranks(HERE, HERE), gpus(97, 96), {"ib0": 1e6, "mlx5_0:1": 8e9}, 8),
-        Node("n2", ranks(HERE, HERE, first=2), gpus(95, 98, mhz=1935), {"ib0": 1e6, "mlx5_0:1": 8e9}, 8),
+        NodeSamples("n1", ranks(HERE, HERE), gpus(97, 96), {"ib0": 1e6, "mlx5_0:1": 8e9}, 8),
+        NodeSamples("n2", ranks(HERE, HERE, first=2), gpus(95, 98, mhz=1935), {"ib0": 1e6, "mlx5_0:1": 8e9}, 8),
     ),
     lines=lines(FABRIC + DIRECT + DDP.format(cap=25 << 20, total=1 << 32) + ZERO.format(500_000_000)),
     fabric="infiniband",
     planned_nodes=2,
     processes_per_node=2,
 )
-ON_CPUS = Facts((Node("n1", ranks(HERE, HERE)), Node("n2", ranks(HERE, first=2))), planned_nodes=2)
+ON_CPUS = RunFacts((NodeSamples("n1", ranks(HERE, HERE)), NodeSamples("n2", ranks(HERE, first=2))), planned_nodes=2)
 
 
-def told(facts: Facts) -> list[tuple[str, str | None]]:
+def told(facts: RunFacts) -> list[tuple[str, str | None]]:
     return [(remark.kind, remark.node) for remark in remarks(facts)]
 
 
-def nodes(first: Node | None = None, second: Node | None = None) -> Facts:
+def nodes(first: NodeSamples | None = None, second: NodeSamples | None = None) -> RunFacts:
     return replace(WELL, nodes=(first or WELL.nodes[0], second or WELL.nodes[1]))
 
 
@@ -89,26 +89,26 @@ def nodes(first: Node | None = None, second: Node | None = None) -> Facts:
     [
         WELL,
         ON_CPUS,
-        Facts(),
+        RunFacts(),
         replace(WELL, lines=()),
         # Even ranks of a small model wait for each other all the time.
-        replace(ON_CPUS, nodes=(Node("n1", ranks(WAITS, WAITS)), Node("n2", ranks(WAITS, first=2)))),
+        replace(ON_CPUS, nodes=(NodeSamples("n1", ranks(WAITS, WAITS)), NodeSamples("n2", ranks(WAITS, first=2)))),
         # Sockets are what an Ethernet has, and what one node needs none of.
         replace(WELL, lines=lines(SOCKETS), fabric="ethernet", nodes=()),
         replace(WELL, lines=lines(SOCKETS), planned_nodes=1, nodes=()),
         # The host's memory is the way where there is no NVLink.
-        Facts(lines=lines(STAGED.splitlines()[1])),
+        RunFacts(lines=lines(STAGED.splitlines()[1])),
         # A GPU at full load lives at its power cap; one that the job left alone is nobody's laggard.
         nodes(replace(WELL.nodes[0], gpus=(*gpus(97), Gpu(1, 10, 0, 210, 3)))),
         # Two samples may be a checkpoint, seven looks an evaluation.
         nodes(replace(WELL.nodes[0], gpus=tuple(replace(gpu, samples=2, util=5) for gpu in gpus(1, 1)))),
-        replace(ON_CPUS, nodes=(Node("n1", (Rank(0, 7, WAITS), Rank(1, 7, HERE))),)),
+        replace(ON_CPUS, nodes=(NodeSamples("n1", (RankSamples(0, 7, WAITS), RankSamples(1, 7, HERE))),)),
         # A model of one bucket has no small buckets.
         replace(WELL, lines=lines(DDP.format(cap=1 << 20, total=2 << 20))),
         replace(WELL, lines=lines(WORKERS)),
     ],
 )  # fmt: skip
-def test_a_run_that_does_well_gets_no_remark(facts: Facts) -> None:
+def test_a_run_that_does_well_gets_no_remark(facts: RunFacts) -> None:
     assert remarks(facts) == ()
 
 
@@ -131,13 +131,13 @@ def test_a_fabric_that_stands_idle_beside_a_busy_interface() -> None:
 
 @pytest.mark.parametrize("text", [STAGED, BROKEN], ids=["staged", "broken"])
 def test_nvlink_unused(text: str) -> None:
-    assert told(Facts(lines=lines(text))) == [("nvlink_unused", "n1")]
+    assert told(RunFacts(lines=lines(text))) == [("nvlink_unused", "n1")]
 
 
 def test_nvlink_that_the_watcher_saw() -> None:
     off = lines("n1:1:1 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.")
     assert told(replace(WELL, lines=off)) == [("nvlink_unused", "n1")]
-    assert told(Facts(lines=off)) == []
+    assert told(RunFacts(lines=off)) == []
 
 
 def test_a_node_behind_by_its_gpus() -> None:
@@ -154,12 +154,12 @@ def test_one_gpu_behind() -> None:
 
 
 def test_a_rank_behind_by_where_it_stands() -> None:
-    late = Node("n2", ranks({"hrtimer_nanosleep": 0.7, "running": 0.3}, first=2))
-    found = remarks(replace(ON_CPUS, nodes=(Node("n1", ranks(WAITS, WAITS)), late)))
+    late = NodeSamples("n2", ranks({"hrtimer_nanosleep": 0.7, "running": 0.3}, first=2))
+    found = remarks(replace(ON_CPUS, nodes=(NodeSamples("n1", ranks(WAITS, WAITS)), late)))
     assert [(remark.kind, remark.node, remark.rank) for remark in found] == [("node_behind", "n2", 2)]
     assert "rank 2 on n2 is behind: waiting for others at 0% of the looks, the rest at 90%" in found[0].text
-    slow = Node("n2", ranks(HERE, HERE, first=2))
-    found = remarks(replace(ON_CPUS, nodes=(Node("n1", ranks(WAITS, WAITS, WAITS)), slow)))
+    slow = NodeSamples("n2", ranks(HERE, HERE, first=2))
+    found = remarks(replace(ON_CPUS, nodes=(NodeSamples("n1", ranks(WAITS, WAITS, WAITS)), slow)))
     assert [(remark.node, remark.rank) for remark in found] == [("n2", None)]
     assert "ranks 2, 3 on n2 are behind" in found[0].text
 
@@ -179,7 +179,7 @@ def test_a_loader_that_starves() -> None:
     assert [remark.kind for remark in found] == ["loader_starved"]
     assert "only 30 % of the time, and the ranks wait for data at 80% of the looks" in found[0].text
     polled = {"poll_schedule_timeout.constprop.0": 0.6, "running": 0.4}
-    assert told(Facts((Node("n1", ranks(polled, polled)),))) == [("loader_starved", None)]
+    assert told(RunFacts((NodeSamples("n1", ranks(polled, polled)),))) == [("loader_starved", None)]
     found = remarks(replace(ON_CPUS, lines=lines(WORKERS)))
     assert [(remark.kind, remark.quotes[0].line) for remark in found] == [("loader_starved", 1)]
 
@@ -192,7 +192,7 @@ def test_idle_gpus_of_which_nothing_tells_why() -> None:
 @pytest.mark.parametrize("text", [DDP.format(cap=1 << 20, total=1 << 32), ZERO.format(50_000)])
 def test_small_buckets(text: str) -> None:
     assert told(replace(WELL, lines=lines(text))) == [("small_buckets", "n1")]
-    assert told(Facts(lines=lines(text))) == []
+    assert told(RunFacts(lines=lines(text))) == []
 
 
 def test_from_the_files_of_an_attempt(tmp_path: Path) -> None:
@@ -211,8 +211,8 @@ def test_from_the_files_of_an_attempt(tmp_path: Path) -> None:
         (attempt.path / "agent" / f"node-{node}.jsonl").write_text(text)
     facts = gather(attempt)
     assert [(node.name, node.net, node.ranks) for node in facts.nodes] == [
-        ("gpu1", {"eth0": 30}, (Rank(0, 15, {"running": 1.0}),)),
-        ("gpu2", {"eth0": 30}, (Rank(1, 15, {"running": 1.0}),)),
+        ("gpu1", {"eth0": 30}, (RankSamples(0, 15, {"running": 1.0}),)),
+        ("gpu2", {"eth0": 30}, (RankSamples(1, 15, {"running": 1.0}),)),
     ]
     assert [(remark.kind, remark.node) for remark in look_at(attempt)] == [
         ("clocks_throttled", "gpu2"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_launch.recover.stacks import not_arrived, stack, stacks_in_log
+from hpc_launch.recover.hang_stacks import not_arrived, stack, stacks_in_log
 
 SPY = """\
 Process 4711: python train.py

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.submit import submit_new, submit_next
+from hpc_launch.run.submitting.submit_attempt import submit_new, submit_next
 from tests.run.fake import FakeScheduler
 from tests.run.samples import prepared
 

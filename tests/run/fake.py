@@ -12,7 +12,7 @@ from typing import Any
 from hpc_launch.base.errors import SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.files import create_once, write_json
 from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.schedulers.api import Change, JobRecord, Submission
+from hpc_launch.schedulers.scheduler import HeldJobChange, JobRecord, Submission
 
 
 @dataclass
@@ -60,7 +60,7 @@ class FakeScheduler:
         if not self.record(job_id).ended_for_good:
             self.set(job_id, state="CANCELLED", ended=self.clock())
 
-    def put_back(self, job_id: str, change: Change) -> int | str:
+    def put_back(self, job_id: str, change: HeldJobChange) -> int | str:
         self._ask("put-back")
         job = self.job(job_id)
         if not job.get("may_go_back"):

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hpc_launch.run.layout import AttemptFolder, RunFolder
-from hpc_launch.run.model import Prepared, RunStatus
-from hpc_launch.run.track import Tracker
+from hpc_launch.run.status.run_status import Prepared, RunStatus
+from hpc_launch.run.status.tracker import RunTracker
 from tests.run.fake import FakeScheduler
 
 
@@ -29,7 +29,7 @@ def prepared(runs: Path, **changes: Any) -> Prepared:
 
 def status_of(run: RunFolder, scheduler: FakeScheduler, *, later_s: float = 0.0) -> RunStatus:
     """What `status` says `later_s` seconds from now."""
-    tracker = Tracker([run], lambda _: scheduler, clock=lambda: scheduler.clock() + later_s)
+    tracker = RunTracker([run], lambda _: scheduler, clock=lambda: scheduler.clock() + later_s)
     return tracker.poll(fresh=True)[run.name]
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import SubmitUnknown, Unreachable
-from hpc_launch.run.cancel import cancel_run
-from hpc_launch.run.submit import submit_new
+from hpc_launch.run.submitting.cancel_run import cancel_run
+from hpc_launch.run.submitting.submit_attempt import submit_new
 from tests.run.fake import FakeScheduler
 from tests.run.samples import only_run, prepared, status_of
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hpc_launch.drive.prepare import make_ready
-from hpc_launch.run.checkpoints import near_miss, newest_checkpoint
+from hpc_launch.run.checkpoint_files import near_miss, newest_checkpoint
 from hpc_launch.run.layout import RunFolder
 
 WHOLE = b"PK\x03\x04" + b"weights" * 9 + b"PK\x05\x06" + b"\0" * 18

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.run.finished import finished, unfinished
-from hpc_launch.run.model import Progress
+from hpc_launch.run.status.finished import finished, unfinished
+from hpc_launch.run.status.run_status import Progress
 
 
 def end(code: int = 0, **more: Any) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.run.find import find_run
-from hpc_launch.run.index import Index, user_index
+from hpc_launch.run.find_run import find_run
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.submit import submit_new
+from hpc_launch.run.run_index import Index, user_index
+from hpc_launch.run.submitting.submit_attempt import submit_new
 from tests.run.fake import FakeScheduler
 from tests.run.samples import prepared, status_of
 

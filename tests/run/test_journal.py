@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.run.journal import Journal, read_journals
 from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.records.journal import Journal, read_journals
 from tests.run.fake import Clock
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.run.checkpoint import KILL_AFTER, STOP_AFTER
-from hpc_launch.run.reconcile import GIVE_UP_S, GRACE_S
-from hpc_launch.run.submit import STEPS, submit_new, submit_next
+from hpc_launch.run.submitting.fault_points import KILL_AFTER, STOP_AFTER
+from hpc_launch.run.submitting.reconcile import GIVE_UP_S, GRACE_S
+from hpc_launch.run.submitting.submit_attempt import STEPS, submit_new, submit_next
 from tests.run.fake import FakeScheduler
 from tests.run.samples import only_run, prepared, status_of
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.run import logs
+from hpc_launch.run import rank_logs
 from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.logs import follow, log_files, read_lines
+from hpc_launch.run.rank_logs import follow, log_files, read_lines
 from tests.run.samples import node_log
 
 
@@ -113,8 +113,8 @@ def test_only_what_is_new(attempt: AttemptFolder) -> None:
 
 
 def test_a_line_without_end_is_bounded(attempt: AttemptFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "LONGEST_LINE", 1000)
-    monkeypatch.setattr(logs, "_CHUNK", 600)
+    monkeypatch.setattr(rank_logs, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(rank_logs, "_CHUNK", 600)
     node_log(attempt).write_text("x" * 3000)
 
     pieces = [line.text for line in read_lines(attempt)]

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.run.case import Answer, Case
-from hpc_launch.run.evidence import AttemptFiles, Claim, parse_claim
 from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.model import RUN_STATES, STATE_SOURCES
-from hpc_launch.run.observe import observe
-from hpc_launch.run.runstate import STATES, run_state
-from hpc_launch.schedulers.api import ENDED_STATES, LIVE_STATES, JobRecord
+from hpc_launch.run.records.attempt_files import AttemptFiles, Claim, parse_claim
+from hpc_launch.run.status.attempt_view import AttemptView, SchedulerAnswer
+from hpc_launch.run.status.observe import observe
+from hpc_launch.run.status.run_state import STATES, run_state
+from hpc_launch.run.status.run_status import RUN_STATES, STATE_SOURCES
+from hpc_launch.schedulers.scheduler import ENDED_STATES, LIVE_STATES, JobRecord
 
 NOW = 1_000_000.0
 ATTEMPT = AttemptFolder(Path("/runs/tiny-1/attempts/001"))
@@ -40,8 +40,8 @@ def record(state: str, *, ago: float = 5.0, source: str = "squeue", **more: Any)
     return JobRecord(**{"job_id": "7", "state": state, "source": source, "as_of": NOW - ago, **over, **more})
 
 
-def case(files: AttemptFiles, said: JobRecord | None = None, **more: Any) -> Case:
-    return Case(files, Answer(said, NOW - 5), NOW, **more)
+def case(files: AttemptFiles, said: JobRecord | None = None, **more: Any) -> AttemptView:
+    return AttemptView(files, SchedulerAnswer(said, NOW - 5), NOW, **more)
 
 
 def state_of(files: AttemptFiles, said: JobRecord | None = None, **more: Any) -> tuple[str, str]:
@@ -112,19 +112,19 @@ def test_the_claim_says_whose_the_attempt_is() -> None:
 
 
 def test_a_scheduler_that_does_not_answer_is_named_with_the_last_word() -> None:
-    answer = Answer(record("RUNNING", ago=300), NOW - 300, "Unable to contact slurm controller")
+    answer = SchedulerAnswer(record("RUNNING", ago=300), NOW - 300, "Unable to contact slurm controller")
 
-    status = observe(Case(FILES, answer, NOW))
+    status = observe(AttemptView(FILES, answer, NOW))
 
     assert (status.state, status.age_s) == ("RUNNING", 300.0)
     assert "has not answered since: Unable to contact" in (status.reason or "")
 
 
 def test_a_success_needs_no_answer() -> None:
-    answer = Answer(record("RUNNING", ago=300), NOW - 300, "Unable to contact slurm controller")
+    answer = SchedulerAnswer(record("RUNNING", ago=300), NOW - 300, "Unable to contact slurm controller")
 
-    assert observe(Case(replace(FILES, end=ended()), answer, NOW)).state == "COMPLETED"
-    assert observe(Case(replace(FILES, end=ended(143, "TERM")), answer, NOW)).state == "COMPLETING"
+    assert observe(AttemptView(replace(FILES, end=ended()), answer, NOW)).state == "COMPLETED"
+    assert observe(AttemptView(replace(FILES, end=ended(143, "TERM")), answer, NOW)).state == "COMPLETING"
 
 
 def test_the_last_word_is_kept() -> None:
@@ -259,12 +259,12 @@ records = st.builds(
     restarts=st.none() | st.integers(0, 3),
     steps=st.lists(st.tuples(st.just("0"), words, st.just("0:9")), max_size=2).map(tuple),
 )
-answers = st.builds(Answer, st.none() | records, some_time, st.none() | st.just("away"), st.none() | words)
-cases = st.builds(Case, all_files, answers, st.just(NOW), superseded=st.booleans())
+answers = st.builds(SchedulerAnswer, st.none() | records, some_time, st.none() | st.just("away"), st.none() | words)
+cases = st.builds(AttemptView, all_files, answers, st.just(NOW), superseded=st.booleans())
 
 
 @given(cases)
-def test_it_always_answers(whole: Case) -> None:
+def test_it_always_answers(whole: AttemptView) -> None:
     status = observe(whole)
     state, _ = run_state(status, whole)
 
@@ -274,7 +274,7 @@ def test_it_always_answers(whole: Case) -> None:
 
 
 @given(cases)
-def test_completed_only_with_evidence_that_agrees(whole: Case) -> None:
+def test_completed_only_with_evidence_that_agrees(whole: AttemptView) -> None:
     if observe(whole).state != "COMPLETED":
         return
     word = whole.last_word
@@ -287,7 +287,7 @@ def test_completed_only_with_evidence_that_agrees(whole: Case) -> None:
 
 
 @given(cases)
-def test_what_nobody_said_is_not_said(whole: Case) -> None:
+def test_what_nobody_said_is_not_said(whole: AttemptView) -> None:
     status = observe(whole)
 
     if whole.last_word is None and whole.end is None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.run.evidence import AttemptFiles
 from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.model import Progress
-from hpc_launch.run.progress import TAIL, ProgressReader, tail_lines
+from hpc_launch.run.records.attempt_files import AttemptFiles
+from hpc_launch.run.status.progress_reader import TAIL, ProgressReader, tail_lines
+from hpc_launch.run.status.run_status import Progress
 from tests.run.samples import node_log
 
 STEP, LOSS = r"step (\d+)(?:/(\d+))?", r"loss (\S+)"

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.run import hosts, values
-from hpc_launch.run.evidence import Claim, Reader
-from hpc_launch.run.final import record_of
+from hpc_launch.run import hosts
 from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.process import certainly_gone, process_of, this_process
+from hpc_launch.run.records import values
+from hpc_launch.run.records.attempt_files import Claim, Reader
+from hpc_launch.run.records.final_state import record_of
+from hpc_launch.run.records.process_identity import certainly_gone, process_of, this_process
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.run import snapshot
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.snapshot import commit_of, take_snapshot
+from hpc_launch.run.submitting import code_snapshot
+from hpc_launch.run.submitting.code_snapshot import commit_of, take_snapshot
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def project(tmp_path: Path) -> Path:
     (folder / "lib" / "__init__.py").write_text("x = 1\n")
     (folder / "lib" / "__pycache__" / "x.pyc").write_bytes(b"0")
     (folder / ".env").write_text("TOKEN=very-secret\n")
-    (folder / "weights.bin").write_bytes(bytes(snapshot.LARGE + 1))
+    (folder / "weights.bin").write_bytes(bytes(code_snapshot.LARGE + 1))
     (folder / "data").mkdir()
     (folder / "data" / "a.txt").write_text("a")
     (folder / "venv").mkdir()
@@ -50,7 +50,7 @@ def test_code_is_copied_and_all_else_is_linked(project: Path) -> None:
 
 
 def test_too_much_is_not_copied_and_the_note_says_so(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "MOST", 3)
+    monkeypatch.setattr(code_snapshot, "MOST", 3)
     code, note = taken(project)
     assert not code.exists()
     assert note["kept"] is False
@@ -59,7 +59,7 @@ def test_too_much_is_not_copied_and_the_note_says_so(project: Path, monkeypatch:
 
 def test_over_the_limit_is_too_much(project: Path) -> None:
     for number in range(3):
-        (project / f"{number}.txt").write_bytes(bytes(snapshot.LARGE - 1))
+        (project / f"{number}.txt").write_bytes(bytes(code_snapshot.LARGE - 1))
     code, note = taken(project, limit_mib=1)
     assert not code.exists()
     assert "1 MiB" in note["why"]

@@ -12,9 +12,9 @@ import pytest
 
 from hpc_launch.base.errors import Refused, SubmitRefused, SubmitUnknown, Unreachable, UsageError
 from hpc_launch.base.files import create_once, read_json
-from hpc_launch.run.journal import read_journals
-from hpc_launch.run.reconcile import GRACE_S
-from hpc_launch.run.submit import submit_new, submit_next
+from hpc_launch.run.records.journal import read_journals
+from hpc_launch.run.submitting.reconcile import GRACE_S
+from hpc_launch.run.submitting.submit_attempt import submit_new, submit_next
 from tests.run.fake import FakeScheduler
 from tests.run.samples import only_run, prepared, status_of
 
@@ -125,7 +125,7 @@ def test_a_full_disk_after_sbatch_loses_no_job(
     def full(*_: object) -> bool:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("hpc_launch.run.submit.write_job", full)
+    monkeypatch.setattr("hpc_launch.run.submitting.submit_attempt.write_job", full)
     run, attempt, job_id = submit_new(prepared(runs), scheduler)
 
     assert not attempt.job.exists()

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.files import read_json
-from hpc_launch.recover.types import Diagnosis, Verdict
-from hpc_launch.run.journal import read_journals
+from hpc_launch.recover.diagnosis import Diagnosis, Verdict
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.model import RunStatus
-from hpc_launch.run.runstate import Never, never_known
-from hpc_launch.run.submit import submit_new
-from hpc_launch.run.track import Tracker
-from hpc_launch.run.verdicts import decided, keep_verdict
-from hpc_launch.run.wait import wait
+from hpc_launch.run.records.journal import read_journals
+from hpc_launch.run.records.verdict_record import decided, keep_verdict
+from hpc_launch.run.status.run_state import Never, never_known
+from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.run.status.wait_for_end import wait
+from hpc_launch.run.submitting.submit_attempt import submit_new
 from tests.run.fake import Clock, FakeScheduler
 from tests.run.samples import node_log, prepared
 
@@ -28,7 +28,7 @@ class Following:
         self.clock = Clock()
         self.scheduler = FakeScheduler(tmp_path / "scheduler", clock=self.clock, source=source)
         self.run, self.attempt, self.job = submit_new(prepared(tmp_path / "runs"), self.scheduler)
-        self.tracker = Tracker([self.run], lambda _: self.scheduler, never=never, clock=self.clock)
+        self.tracker = RunTracker([self.run], lambda _: self.scheduler, never=never, clock=self.clock)
         self.told: list[tuple[float, RunStatus]] = []
 
     def start(self) -> None:
@@ -194,7 +194,7 @@ def test_the_last_word_is_kept_for_when_the_scheduler_forgot(following: Followin
     assert (read_json(one.attempt.final) or {})["state"] == "TIMEOUT"
     one.scheduler.forget(one.job)
 
-    later = Tracker([one.run], lambda _: one.scheduler).poll()[one.run.name]
+    later = RunTracker([one.run], lambda _: one.scheduler).poll()[one.run.name]
     assert (later.state, later.attempts[0].state) == ("FAILED", "TIMEOUT")
 
 
@@ -228,7 +228,7 @@ def test_many_runs_are_one_question(tmp_path: Path) -> None:
     scheduler = FakeScheduler(tmp_path / "scheduler")
     runs = [submit_new(prepared(tmp_path / "runs"), scheduler)[0] for _ in range(5)]
 
-    states = Tracker(runs, lambda _: scheduler).poll()
+    states = RunTracker(runs, lambda _: scheduler).poll()
 
     assert [status.state for status in states.values()] == ["PENDING"] * 5
     assert len(scheduler.asked("query")) == 1
@@ -281,4 +281,4 @@ def test_a_run_without_a_folder_is_no_fault(tmp_path: Path) -> None:
     scheduler = FakeScheduler(tmp_path / "scheduler")
     run = RunFolder(tmp_path / "gone")
 
-    assert Tracker([run], lambda _: scheduler).poll()["gone"].state == "SUBMITTING"
+    assert RunTracker([run], lambda _: scheduler).poll()["gone"].state == "SUBMITTING"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from hpc_launch.base.errors import SchedulerError
-from hpc_launch.schedulers.api import Submission
-from hpc_launch.schedulers.select import scheduler_for
+from hpc_launch.schedulers.registry import scheduler_for
+from hpc_launch.schedulers.scheduler import Submission
 
 
 def call(method: str, values: dict[str, Any]) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.schedulers.api import JobRecord
+from hpc_launch.schedulers.scheduler import JobRecord
 from tests.cluster import Cluster
 from tests.cluster.requirements import REPOSITORY
 

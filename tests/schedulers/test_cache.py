@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import Unreachable
-from hpc_launch.schedulers.api import JobRecord
-from hpc_launch.schedulers.slurm import cache
-from hpc_launch.schedulers.slurm.cache import FLOOR_S, SharedAnswer
+from hpc_launch.schedulers.scheduler import JobRecord
+from hpc_launch.schedulers.slurm import shared_query
+from hpc_launch.schedulers.slurm.shared_query import FLOOR_S, SharedAnswer
 
 
 def record(job_id: str, state: str = "RUNNING", ended: float | None = None) -> JobRecord:
@@ -89,7 +89,7 @@ def test_what_no_source_knows_is_remembered_as_such(file: Path) -> None:
 
 
 def test_a_job_newer_than_the_answer_waits_for_the_next(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "FLOOR_S", 1.0)
+    monkeypatch.setattr(shared_query, "FLOOR_S", 1.0)
     slurm = Slurm(record("1"))
     SharedAnswer(file).about(["1"], slurm)
     slurm.jobs.append(record("2"))
@@ -192,7 +192,7 @@ def _ask_and_freeze(path: str) -> None:
 
 
 def test_a_process_frozen_while_it_asks_stops_nobody(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "FLOOR_S", 0.5)
+    monkeypatch.setattr(shared_query, "FLOOR_S", 0.5)
     child = multiprocessing.get_context("spawn").Process(target=_ask_and_freeze, args=(str(file),))
     child.start()
     try:

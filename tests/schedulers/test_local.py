@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import SubmitRefused, Unreachable
-from hpc_launch.schedulers.api import JobRecord, Submission
-from hpc_launch.schedulers.local import registry, supervisor
+from hpc_launch.schedulers.local import local_jobs, supervisor
+from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
 from hpc_launch.schedulers.local.processes import descendants, marked, start_of
-from hpc_launch.schedulers.local.scheduler import LocalScheduler
+from hpc_launch.schedulers.scheduler import JobRecord, Submission
 
 Submit = Callable[..., tuple[str, Path]]
 
@@ -195,7 +195,7 @@ def test_jobs_are_found_by_name(scheduler: LocalScheduler, submit: Submit) -> No
 
 
 def test_a_submission_under_way_is_not_called_absent(scheduler: LocalScheduler, tmp_path: Path) -> None:
-    entry = registry.register("a.t.1", tmp_path)
+    entry = local_jobs.register("a.t.1", tmp_path)
     with pytest.raises(Unreachable, match="being submitted"):
         scheduler.find("a.t.1")
     path = tmp_path / "state" / "hpc-launch" / "local" / f"{entry.job_id}.json"
@@ -203,7 +203,9 @@ def test_a_submission_under_way_is_not_called_absent(scheduler: LocalScheduler, 
     path.write_text(json.dumps(value | {"submitter": 999999999}))
     with pytest.raises(Unreachable, match="being submitted"):
         scheduler.find("a.t.1")
-    path.write_text(json.dumps(value | {"submitter": 999999999, "submitted": value["submitted"] - registry.STARTING_S}))
+    path.write_text(
+        json.dumps(value | {"submitter": 999999999, "submitted": value["submitted"] - local_jobs.STARTING_S})
+    )
     assert scheduler.find("a.t.1") == []
 
 
@@ -216,8 +218,8 @@ def test_a_job_may_submit_the_next_one(scheduler: LocalScheduler, submit: Submit
     second = tmp_path / "second"
     second.mkdir()
     program = (
-        "from pathlib import Path; from hpc_launch.schedulers.select import scheduler_for; "
-        "from hpc_launch.schedulers.api import Submission; "
+        "from pathlib import Path; from hpc_launch.schedulers.registry import scheduler_for; "
+        "from hpc_launch.schedulers.scheduler import Submission; "
         f"print(scheduler_for('local').submit(Submission('sleep 1; echo done\\n', Path({str(second)!r}), 'n.t.2')))"
     )
     job, folder = submit(f"cd {Path.cwd()}; {sys.executable} -c {program!r}")

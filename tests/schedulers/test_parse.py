@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.schedulers.api import JobRecord
-from hpc_launch.schedulers.slurm import parse, values
+from hpc_launch.schedulers.scheduler import JobRecord
+from hpc_launch.schedulers.slurm import parse_jobs, parse_values
 
 CAPTURED = Path(__file__).with_name("captured")
 NOW = 1795254480.0
 
 
 def captured(name: str) -> dict[str, JobRecord]:
-    read = {"squeue": parse.squeue, "sacct": parse.sacct, "scontrol": parse.scontrol}[name]
+    read = {"squeue": parse_jobs.squeue, "sacct": parse_jobs.sacct, "scontrol": parse_jobs.scontrol}[name]
     return {record.job_id: record for record in read((CAPTURED / f"{name}.txt").read_text(), NOW)}
 
 
@@ -67,7 +67,7 @@ def test_the_newest_row_of_a_requeued_job_counts() -> None:
         "32|PREEMPTED|0:0|0:0|100|101|106|n[1-2]|None|run\n32.batch|CANCELLED|0:15||101|101|106|n1||batch\n"
         "32|COMPLETED|0:0|0:0|106|128|132|n[1-2]|BeginTime|run\n32.batch|COMPLETED|0:0||128|128|132|n1||batch\n"
     )
-    (job,) = parse.sacct(text, NOW)
+    (job,) = parse_jobs.sacct(text, NOW)
     assert (job.state, job.restarts, job.submitted) == ("COMPLETED", 1, 106)
     assert job.steps == (("batch", "COMPLETED", "0:0"),)
 
@@ -76,34 +76,34 @@ def test_the_highest_exit_code_of_an_earlier_start_is_not_believed() -> None:
     head = "JobID|State|ExitCode|DerivedExitCode|Submit|Start|End|Restarts|JobName\n"
     first = "7|REQUEUED|0:0|0:0|10|11|12|0|train\n7.0|CANCELLED|0:15||11|11|12||sh\n"
     second = "7|COMPLETED|0:0|0:15|12|33|34|1|train\n"
-    (unknown,) = parse.sacct(head + first + second, 0)
+    (unknown,) = parse_jobs.sacct(head + first + second, 0)
     assert unknown.derived_exit_code is None
-    (fine,) = parse.sacct(head + first + second + "7.0|COMPLETED|0:0||33|33|34||sh\n", 0)
+    (fine,) = parse_jobs.sacct(head + first + second + "7.0|COMPLETED|0:0||33|33|34||sh\n", 0)
     assert (fine.derived_exit_code, fine.restarts) == (0, 1)
-    (failed,) = parse.sacct(head + first + second + "7.0|CANCELLED|0:15||33|33|34||sh\n", 0)
+    (failed,) = parse_jobs.sacct(head + first + second + "7.0|CANCELLED|0:15||33|33|34||sh\n", 0)
     assert failed.derived_exit_code == 143
 
 
 def test_an_end_without_its_time_is_not_believed() -> None:
-    assert parse.sacct(HEADER + "53|FAILED|0:0|0:0|100|100|Unknown|n1|None|nodbd\n", NOW) == []
+    assert parse_jobs.sacct(HEADER + "53|FAILED|0:0|0:0|100|100|Unknown|n1|None|nodbd\n", NOW) == []
 
 
 def test_a_zero_exit_code_of_a_job_that_did_not_complete_is_not_believed() -> None:
-    (job,) = parse.sacct(HEADER + "27|TIMEOUT|0:0|0:0|100|100|200|n1|None|late\n", NOW)
+    (job,) = parse_jobs.sacct(HEADER + "27|TIMEOUT|0:0|0:0|100|100|200|n1|None|late\n", NOW)
     assert (job.exit_code, job.signal) == (None, None)
 
 
 def test_an_older_job_that_had_the_same_id_is_no_restart() -> None:
     text = HEADER + "7|COMPLETED|0:0|0:0|100|100|200|n1|None|other\n7|FAILED|1:0|0:0|900|900|950|n1|None|mine\n"
-    (job,) = parse.sacct(text, NOW)
+    (job,) = parse_jobs.sacct(text, NOW)
     assert (job.name, job.state, job.restarts) == ("mine", "FAILED", 0)
 
 
 def test_newer_columns_are_asked_for_where_sacct_knows_them() -> None:
-    assert "Restarts" not in parse.sacct_columns("Account  State\nJobName")
-    assert parse.sacct_columns("JobID Restarts State")[-2:] == ("Restarts", "JobName")
+    assert "Restarts" not in parse_jobs.sacct_columns("Account  State\nJobName")
+    assert parse_jobs.sacct_columns("JobID Restarts State")[-2:] == ("Restarts", "JobName")
     header = HEADER.replace("JobName", "Restarts|JobName")
-    (job,) = parse.sacct(header + "9|RUNNING|0:0|0:0|100|100|Unknown|n1|None|3|x\n", NOW)
+    (job,) = parse_jobs.sacct(header + "9|RUNNING|0:0|0:0|100|100|Unknown|n1|None|3|x\n", NOW)
     assert job.restarts == 3
 
 
@@ -111,13 +111,13 @@ def test_newer_columns_are_asked_for_where_sacct_knows_them() -> None:
     ("text", "state"), [("CANCELLED by 1000", "CANCELLED"), ("CANCELLED+", "CANCELLED"), ("", "UNKNOWN")]
 )
 def test_states(text: str, state: str) -> None:
-    assert values.base_state(text) == state
+    assert parse_values.base_state(text) == state
 
 
 def test_times() -> None:
-    assert values.epoch("1795254463") == 1795254463
-    assert all(values.epoch(text) is None for text in ("Unknown", "None", "N/A", "", "0", "²"))
-    iso = values.epoch("2026-11-20T12:22:27")
+    assert parse_values.epoch("1795254463") == 1795254463
+    assert all(parse_values.epoch(text) is None for text in ("Unknown", "None", "N/A", "", "0", "²"))
+    iso = parse_values.epoch("2026-11-20T12:22:27")
     assert iso is not None
     assert 1795000000 < iso < 1796000000
 
@@ -126,7 +126,7 @@ def test_an_id_is_answered_by_the_row_that_stands_for_it() -> None:
     jobs = captured("squeue").values()
 
     def answer(job_id: str) -> str | None:
-        record = parse.pick(job_id, jobs)
+        record = parse_jobs.pick(job_id, jobs)
         return record.job_id if record else None
 
     assert answer("8_4") == "8_[0,2,4,6,8%2]"
@@ -141,9 +141,9 @@ def test_an_id_is_answered_by_the_row_that_stands_for_it() -> None:
 @given(st.integers(0, 3000), st.integers(0, 3000), st.integers(1, 9), st.integers(0, 4000))
 def test_ranges(first: int, length: int, step: int, index: int) -> None:
     row = f"12_[{first}-{first + length}:{step},9000%5]"
-    assert parse.covers(row, f"12_{index}") == (index in range(first, first + length + 1, step))
-    assert parse.covers(row, "12_9000")
-    assert not parse.covers(row, f"13_{index}")
+    assert parse_jobs.covers(row, f"12_{index}") == (index in range(first, first + length + 1, step))
+    assert parse_jobs.covers(row, "12_9000")
+    assert not parse_jobs.covers(row, f"13_{index}")
 
 
 FIELD = st.text(st.characters(blacklist_characters="\n"), max_size=30) | st.sampled_from(
@@ -153,14 +153,14 @@ FIELD = st.text(st.characters(blacklist_characters="\n"), max_size=30) | st.samp
 
 @given(st.lists(st.lists(FIELD, max_size=12).map("|".join), max_size=6).map("\n".join))
 def test_nothing_that_slurm_prints_is_too_odd(text: str) -> None:
-    for records in (parse.squeue(text, NOW), parse.sacct(HEADER + text, NOW), parse.sacct(text, NOW)):
+    for records in (parse_jobs.squeue(text, NOW), parse_jobs.sacct(HEADER + text, NOW), parse_jobs.sacct(text, NOW)):
         for record in records:
-            assert parse.JOB_ID.fullmatch(record.job_id)
-            assert parse.pick(record.job_id, records) is not None
-    parse.scontrol("JobId=1 JobName=" + text, NOW)
+            assert parse_jobs.JOB_ID.fullmatch(record.job_id)
+            assert parse_jobs.pick(record.job_id, records) is not None
+    parse_jobs.scontrol("JobId=1 JobName=" + text, NOW)
 
 
 @given(st.text(st.characters(blacklist_categories=["Cc", "Cs", "Zl", "Zp"], blacklist_characters="\x85"), max_size=60))
 def test_a_name_comes_back_as_it_is(name: str) -> None:
     line = f"7|RUNNING|None|0|0|1795254463|1795254463|N/A|n1|{name}|"
-    assert [record.name for record in parse.squeue(line, NOW)] == [name]
+    assert [record.name for record in parse_jobs.squeue(line, NOW)] == [name]

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.schedulers.api import JobRecord
-from hpc_launch.schedulers.slurm.cache import FLOOR_S
-from hpc_launch.schedulers.slurm.reasons import never
+from hpc_launch.schedulers.scheduler import JobRecord
+from hpc_launch.schedulers.slurm.pending_reasons import never
+from hpc_launch.schedulers.slurm.shared_query import FLOOR_S
 from tests.cluster import Cluster
 from tests.schedulers.login_node import Failed, LoginNode
 

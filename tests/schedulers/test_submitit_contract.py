@@ -17,10 +17,10 @@ from submitit.core import core, utils
 from submitit.slurm.slurm import SlurmInfoWatcher
 
 from hpc_launch.base.errors import SubmitRefused, SubmitUnknown
-from hpc_launch.schedulers.api import Submission
-from hpc_launch.schedulers.slurm import bridge
+from hpc_launch.schedulers.scheduler import Submission
+from hpc_launch.schedulers.slurm import submitit_executor
 
-PACKAGE = Path(bridge.__file__).parents[2]
+PACKAGE = Path(submitit_executor.__file__).parents[2]
 SCRIPT = '#!/bin/bash\necho "ünï → 100%"\n'
 
 
@@ -55,12 +55,12 @@ def test_submit_command_calls_the_hooks_in_this_order() -> None:
 
 
 def test_the_watcher_is_our_own() -> None:
-    assert isinstance(bridge.ScriptJob.watcher, bridge.Watcher)
-    assert submitit.SlurmJob.watcher is not bridge.ScriptJob.watcher
+    assert isinstance(submitit_executor.ScriptJob.watcher, submitit_executor.Watcher)
+    assert submitit.SlurmJob.watcher is not submitit_executor.ScriptJob.watcher
 
 
 def test_results_are_closed(tmp_path: Path) -> None:
-    job = bridge.ScriptJob(tmp_path, "12")
+    job = submitit_executor.ScriptJob(tmp_path, "12")
     for method in (job.result, job.results, job.exception):
         with pytest.raises(NotImplementedError):
             method()
@@ -70,7 +70,7 @@ def test_results_are_closed(tmp_path: Path) -> None:
 
 def test_the_import_prints_nothing_and_sets_no_log_handler() -> None:
     program = (
-        "import hpc_launch.schedulers.slurm.bridge, logging; "
+        "import hpc_launch.schedulers.slurm.submitit_executor, logging; "
         "logging.getLogger('submitit').info('noise'); "
         "assert not logging.getLogger('submitit').handlers"
     )
@@ -99,13 +99,13 @@ def test_the_seam_is_light() -> None:
     ],
 )
 def test_the_job_id(printed: str | bytes, job_id: str) -> None:
-    assert bridge.ScriptExecutor._get_job_id_from_submission_command(printed) == job_id
+    assert submitit_executor.ScriptExecutor._get_job_id_from_submission_command(printed) == job_id
 
 
 @pytest.mark.parametrize("printed", ["", "ok", "job 12", "12 jobs left", "²"])
 def test_no_job_id(printed: str) -> None:
-    with pytest.raises(bridge.NoJobIdError):
-        bridge.ScriptExecutor._get_job_id_from_submission_command(printed)
+    with pytest.raises(submitit_executor.NoJobIdError):
+        submitit_executor.ScriptExecutor._get_job_id_from_submission_command(printed)
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_what_sbatch_gets(fake_slurm: Path, tmp_path: Path, capfd: pytest.Captur
     body = f'printf "%s\\n" "$@" > {tmp_path}/args; env > {tmp_path}/env; shift 4; cp "$2" {tmp_path}/seen; echo 41'
     write_program(fake_slurm / "sbatch", body)
     one = submission(tmp_path, options=("--exclude=n3",), environment={"TOKEN": "t"})
-    job = bridge.submit(one)
+    job = submitit_executor.submit(one)
     assert job.job_id == "41"
     arguments = (tmp_path / "args").read_text().splitlines()
     log = str(one.folder / "batch.log").replace("%", "%%")
@@ -146,7 +146,9 @@ def test_what_sbatch_gets(fake_slurm: Path, tmp_path: Path, capfd: pytest.Captur
     assert "TOKEN=t\n" in (tmp_path / "env").read_text()
     assert [path.name for path in (one.folder / "submitit").iterdir()] == ["41_submission.sh"]
     # A second process takes it up again by folder and id alone.
-    assert bridge.ScriptJob(one.folder / "submitit", "41").paths.submission_file.read_bytes() == SCRIPT.encode()
+    assert (
+        submitit_executor.ScriptJob(one.folder / "submitit", "41").paths.submission_file.read_bytes() == SCRIPT.encode()
+    )
     assert capfd.readouterr() == ("", "")
 
 
@@ -156,30 +158,30 @@ def test_a_failing_sbatch_prints_nothing_of_its_own(
     write_program(fake_slurm / "sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid qos' >&2; exit 1")
     one = submission(tmp_path)
     with pytest.raises(SubmitRefused, match="Invalid qos"):
-        bridge.submit(one)
+        submitit_executor.submit(one)
     assert list((one.folder / "submitit").iterdir()) == []
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_hanging_sbatch_is_ended(fake_slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bridge, "SUBMIT_TIMEOUT_S", 1)
-    monkeypatch.setattr(bridge, "KILL_AFTER_S", 1)
+    monkeypatch.setattr(submitit_executor, "SUBMIT_TIMEOUT_S", 1)
+    monkeypatch.setattr(submitit_executor, "KILL_AFTER_S", 1)
     write_program(fake_slurm / "sbatch", "trap '' TERM; while :; do sleep 0.1; done")
     with pytest.raises(SubmitUnknown, match="before it gave an answer"):
-        bridge.submit(submission(tmp_path))
+        submitit_executor.submit(submission(tmp_path))
 
 
 def test_a_success_without_an_id_is_open(fake_slurm: Path, tmp_path: Path) -> None:
     write_program(fake_slurm / "sbatch", "echo thank you")
     with pytest.raises(SubmitUnknown, match="thank you"):
-        bridge.submit(submission(tmp_path))
+        submitit_executor.submit(submission(tmp_path))
 
 
 def test_without_slurm_nothing_is_submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(SubmitRefused) as refused:
-        bridge.submit(submission(tmp_path))
+        submitit_executor.submit(submission(tmp_path))
     assert "login nodes" in (refused.value.hint or "")
 
 
@@ -189,7 +191,7 @@ def test_the_variables_of_this_process_come_back(
     monkeypatch.setenv("SBATCH_PARTITION", "p")
     write_program(fake_slurm / "sbatch", '[ -z "$SBATCH_PARTITION" ] && echo 5')
     before = dict(os.environ)
-    assert bridge.submit(submission(tmp_path, environment={"TOKEN": "t"})).job_id == "5"
+    assert submitit_executor.submit(submission(tmp_path, environment={"TOKEN": "t"})).job_id == "5"
     assert dict(os.environ) == before
 
 
@@ -209,5 +211,7 @@ def commands_in(path: Path) -> set[str]:
 
 def test_only_the_bridge_runs_sbatch_and_only_its_package_asks_slurm() -> None:
     found = {path.relative_to(PACKAGE): commands_in(path) for path in PACKAGE.rglob("*.py")}
-    assert [path for path, commands in found.items() if "sbatch" in commands] == [Path("schedulers/slurm/bridge.py")]
+    assert [path for path, commands in found.items() if "sbatch" in commands] == [
+        Path("schedulers/slurm/submitit_executor.py")
+    ]
     assert {path.parent for path, commands in found.items() if commands} == {Path("schedulers/slurm")}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hpc_launch.base.errors import SubmitRefused, SubmitUnknown
-from hpc_launch.schedulers.slurm.environment import query_environment, submission_environment
-from hpc_launch.schedulers.slurm.reasons import advice, never
-from hpc_launch.schedulers.slurm.refusal import classify
+from hpc_launch.schedulers.slurm.command_environment import query_environment, submission_environment
+from hpc_launch.schedulers.slurm.pending_reasons import advice, never
+from hpc_launch.schedulers.slurm.sbatch_errors import classify
 
 FAILED = "sbatch: error: Batch job submission failed: "
 

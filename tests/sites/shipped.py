@@ -9,11 +9,11 @@ import pytest
 
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.base.resources import shipped
-from hpc_launch.plan.build import build
-from hpc_launch.plan.types import LaunchPlan
-from hpc_launch.sites import machine
-from hpc_launch.sites.load import load
-from hpc_launch.spec.source import read_document
+from hpc_launch.plan.build_plan import build
+from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.sites import this_machine
+from hpc_launch.sites.load_layers import load
+from hpc_launch.spec.yaml_source import read_document
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "shipped"
 JOBS = {"torchrun": ("launcher=torchrun",), "container": ("container=pytorch",)}
@@ -41,7 +41,7 @@ def known_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"HOME": "/home/alice", "USER": "alice", "HPC_LAUNCH_HOME": "/home/alice/runs"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(GOLDEN))
-    monkeypatch.setattr(machine, "logins", lambda _: None)
+    monkeypatch.setattr(this_machine, "logins", lambda _: None)
 
 
 def planned(site: str, *sets: str) -> tuple[LaunchPlan | None, list[Finding]]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import Refused
-from hpc_launch.sites.detect import Detection, Machine, detect
-from hpc_launch.sites.load import load
+from hpc_launch.sites.detect_profile import Detection, Machine, detect
+from hpc_launch.sites.load_layers import load
 
 from .conftest import BODY, Write
 

@@ -9,9 +9,9 @@ import pytest
 
 from hpc_launch.sites.layers import job_keys
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.spec.marks import without_marks
+from hpc_launch.spec.merge_operators import without_marks
 from hpc_launch.spec.reader import check
-from hpc_launch.spec.source import parse_document
+from hpc_launch.spec.yaml_source import parse_document
 from tests.sites.conftest import Plan, Write
 
 TEXT = (Path(__file__).parents[2] / "docs" / "writing-a-profile.md").read_text("utf-8")

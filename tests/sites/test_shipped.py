@@ -12,9 +12,9 @@ from hpc_launch.base.findings import errors
 from hpc_launch.base.resources import shipped
 from hpc_launch.sites.layers import chain, put_together
 from hpc_launch.sites.provenance import provenance
-from hpc_launch.sites.sources import aged, unsourced
+from hpc_launch.sites.source_checks import aged, unsourced
 from hpc_launch.sites.trust import raw_lines
-from hpc_launch.spec.source import parse_document, read_document
+from hpc_launch.spec.yaml_source import parse_document, read_document
 
 PROFILES = sorted(shipped("site_configs").rglob("*.yaml"))
 NAMES = [str(path.relative_to(shipped("site_configs"))) for path in PROFILES]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.launch.render import render
-from hpc_launch.sites.load import load
+from hpc_launch.sites.load_layers import load
 from tests.sites.shipped import GOLDEN, known_surroundings, plan_of, planned
 
 __all__ = ["known_surroundings"]

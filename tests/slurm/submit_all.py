@@ -11,9 +11,9 @@ from pathlib import Path
 
 from hpc_launch.drive.attempts import first_attempt
 from hpc_launch.drive.prepare import make_ready
-from hpc_launch.run.index import user_index
-from hpc_launch.run.submit import submit_new
-from hpc_launch.schedulers.select import scheduler_for
+from hpc_launch.run.run_index import user_index
+from hpc_launch.run.submitting.submit_attempt import submit_new
+from hpc_launch.schedulers.registry import scheduler_for
 
 
 def main(jobs: list[str]) -> None:

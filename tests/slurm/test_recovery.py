@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.drive import recovery
-from hpc_launch.run import submit
-from hpc_launch.run.checkpoint import KILL_AFTER
+from hpc_launch.retry import recover_run
+from hpc_launch.run.submitting import submit_attempt
+from hpc_launch.run.submitting.fault_points import KILL_AFTER
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.slurm.user import PROFILES, User
@@ -108,7 +108,7 @@ def test_of_five_drivers_at_once_one_makes_the_next_attempt(user: User) -> None:
 
 @pytest.mark.slow
 def test_a_driver_that_is_killed_at_any_step_loses_nothing_and_doubles_nothing(user: User) -> None:
-    steps = (*recovery.STEPS, *submit.STEPS[1:])
+    steps = (*recover_run.STEPS, *submit_attempt.STEPS[1:])
     users = {step: User(user.cluster, user.cluster.user_folder(f"driver-{step}-")) for step in steps}
     held = "while [ ! -e $HPC_LAUNCH_RUN_DIR/go ]; do sleep 0.2; done"
     runs = {step: one.submit(job(one, f"{held}; {fails_once()}")) for step, one in users.items()}

@@ -11,8 +11,8 @@ from tests.slurm.user import User
 
 PUT_BACK = """
 import sys
-from hpc_launch.schedulers.api import Change
-from hpc_launch.schedulers.slurm.scheduler import SlurmScheduler
+from hpc_launch.schedulers.scheduler import Change
+from hpc_launch.schedulers.slurm.slurm_scheduler import SlurmScheduler
 scheduler = SlurmScheduler()
 print(scheduler.put_back(sys.argv[1], Change(**eval(sys.argv[2]))))
 if "release" in sys.argv:

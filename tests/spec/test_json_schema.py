@@ -13,7 +13,7 @@ from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.json_schema import DRAFT, json_schema
 from hpc_launch.spec.reader import read
-from hpc_launch.spec.source import parse_document
+from hpc_launch.spec.yaml_source import parse_document
 from tests.spec import test_reader
 from tests.spec.test_reader import Job
 

@@ -9,9 +9,9 @@ import pytest
 
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.json_schema import json_schema
-from hpc_launch.spec.marks import without_marks
 from hpc_launch.spec.merge import Layer, Merged, merge
-from hpc_launch.spec.source import parse_document
+from hpc_launch.spec.merge_operators import without_marks
+from hpc_launch.spec.yaml_source import parse_document
 
 
 def layer(name: str, text: str) -> Layer:

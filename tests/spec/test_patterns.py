@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpc_launch.recover.rulebook import shipped
-from hpc_launch.spec.patterns import may_explode
+from hpc_launch.spec.regex_safety import may_explode
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ from msgspec import Meta, Struct
 
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.spec.document import Document
-from hpc_launch.spec.fault_words import nearest
 from hpc_launch.spec.merge import Layer, merge
 from hpc_launch.spec.reader import check, read
+from hpc_launch.spec.reader_messages import nearest
 from hpc_launch.spec.short_forms import long_form
-from hpc_launch.spec.source import parse_document
 from hpc_launch.spec.type_hints import fields_of, members
+from hpc_launch.spec.yaml_source import parse_document
 
 Seconds = Annotated[int, Meta(extra={"unit": "time"})]
 Span = Annotated[int, Meta(extra={"unit": "duration"})]

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.spec import source, source_nodes
+from hpc_launch.spec import yaml_nodes, yaml_source
 from hpc_launch.spec.document import Document
-from hpc_launch.spec.source import parse_document, read_document
+from hpc_launch.spec.yaml_source import parse_document, read_document
 
 
 @pytest.fixture(params=["libyaml", "python"], autouse=True)
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "python":
-        monkeypatch.setattr(source_nodes, "_LOADER", yaml.SafeLoader)
+        monkeypatch.setattr(yaml_nodes, "_LOADER", yaml.SafeLoader)
     elif not yaml.__with_libyaml__:
         pytest.skip("this PyYAML was built without libyaml")
 
@@ -248,7 +248,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     latin = tmp_path / "latin.yaml"
     latin.write_bytes(b"a: 1\nb: caf\xe9\n")
     huge = tmp_path / "huge.yaml"
-    huge.write_bytes(b"#" * (source.MAX_BYTES + 1))
+    huge.write_bytes(b"#" * (yaml_source.MAX_BYTES + 1))
     for path, code, place in (
         (tmp_path / "none.yaml", "HL001", ""),
         (tmp_path, "HL001", ""),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hpc_launch.spec.text import Text, UnknownName, Var, interpolate, joined, plain, quote, visible
+from hpc_launch.spec.shell_text import Text, UnknownName, Var, interpolate, joined, plain, quote, visible
 
 WORDS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=40)
 """All that a program's argument can hold: any character but NUL and lone surrogates."""

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hpc_launch.cli.boundary import run_guarded
 from hpc_launch.cli.config import command
+from hpc_launch.cli.error_handler import run_guarded
 
 
 class Done(NamedTuple):

@@ -17,11 +17,11 @@ import pytest
 
 from docs.generate_launch_table import PAGE, page
 from hpc_launch.base.findings import errors
-from hpc_launch.images.select import wrapped
+from hpc_launch.images.runtimes.registry import wrapped
 from hpc_launch.launch.render import render
-from hpc_launch.plan.build import build
-from hpc_launch.plan.types import LaunchPlan
-from hpc_launch.sites.load import load
+from hpc_launch.plan.build_plan import build
+from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.sites.load_layers import load
 from tests.cluster.requirements import REPOSITORY
 from tests.table.cells import LAUNCHERS, RUN, RUNTIMES, Cell, cells
 from tests.table.options import OPTIONS

@@ -16,14 +16,14 @@ from typing import IO, Any
 import pytest
 
 from hpc_launch.base.errors import SubmitRefused
-from hpc_launch.run.index import Index
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.model import Prepared
-from hpc_launch.run.store import create_run
-from hpc_launch.run.submit import submit_new, submit_next
-from hpc_launch.schedulers.api import Submission
-from hpc_launch.schedulers.local import registry
-from hpc_launch.schedulers.local.scheduler import LocalScheduler
+from hpc_launch.run.records.run_store import create_run
+from hpc_launch.run.run_index import Index
+from hpc_launch.run.status.run_status import Prepared
+from hpc_launch.run.submitting.submit_attempt import submit_new, submit_next
+from hpc_launch.schedulers.local import local_jobs
+from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
+from hpc_launch.schedulers.scheduler import Submission
 
 _SCRIPT = """#!/bin/bash
 # What matters of the real script: the claim, both records, a log.
@@ -178,5 +178,5 @@ def a_home(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     try:
         yield Home(path, environment)
     finally:
-        for entry in registry.entries():
+        for entry in local_jobs.entries():
             LocalScheduler().cancel(entry.job_id)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.run.model import Progress
-from hpc_launch.view.live import REFRESHES, LiveFollower, follower
-from hpc_launch.view.plain import PlainFollower
+from hpc_launch.run.status.run_status import Progress
+from hpc_launch.view.line_view import PlainFollower
+from hpc_launch.view.live_view import REFRESHES, LiveFollower, follower
 from tests.view.samples import HOSTILE, attempt, status, steers
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.cli.main import VERBS
-from hpc_launch.run.model import RUN_STATES, Progress
-from hpc_launch.view.status import full, summary
-from hpc_launch.view.words import come_back, next_commands, one_line
+from hpc_launch.run.status.run_status import RUN_STATES, Progress
+from hpc_launch.view.run_details import full, summary
+from hpc_launch.view.state_text import come_back, next_commands, one_line
 from tests.view.samples import HOSTILE, NOW, attempt, status, steers
 
 
@@ -140,6 +140,6 @@ def test_hostile_values_stay_text() -> None:
 
 
 def _time(when: float) -> str:
-    from hpc_launch.view.text import moment
+    from hpc_launch.view.format_values import moment
 
     return moment(when, NOW)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.run.model import RunStatus
-from hpc_launch.view import table
-from hpc_launch.view.text import cells
+from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.view import run_table
+from hpc_launch.view.format_values import cells
 from tests.view.samples import HOSTILE, NOW, attempt, status, steers
 
 
@@ -28,7 +28,7 @@ def runs() -> list[RunStatus]:
 
 
 def test_all_columns_without_a_terminal(runs: list[RunStatus]) -> None:
-    lines = table.plain_lines(table.rows(runs, NOW))
+    lines = run_table.plain_lines(run_table.rows(runs, NOW))
     assert lines[0].split() == ["RUN", "STATE", "TIME", "STEP", "LOSS", "JOB", "SITE", "WHY"]
     assert lines[1].split() == "tiny-1 RUNNING 50 s left 40/200 2.31 4711 test".split()
     assert "Priority" in lines[2]
@@ -39,16 +39,16 @@ def test_all_columns_without_a_terminal(runs: list[RunStatus]) -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
 def test_name_and_state_stay_and_the_rest_fits(runs: list[RunStatus], width: int) -> None:
-    rows = table.rows(runs, NOW)
-    shown = table.fitting(rows, width)
+    rows = run_table.rows(runs, NOW)
+    shown = run_table.fitting(rows, width)
     assert shown[:2] == [0, 1]
-    without_why = [at for at in shown if table.HEADERS[at] != "WHY"]
-    least = max(cells(line) for line in table.plain_lines(rows, without_why))
-    assert least + (14 if "WHY" in [table.HEADERS[at] for at in shown] else 0) <= width
+    without_why = [at for at in shown if run_table.HEADERS[at] != "WHY"]
+    least = max(cells(line) for line in run_table.plain_lines(rows, without_why))
+    assert least + (14 if "WHY" in [run_table.HEADERS[at] for at in shown] else 0) <= width
 
 
 def test_empty_columns_are_left_out() -> None:
-    (header, _) = table.plain_lines(table.rows([status(state="SUBMITTING", job_id=None, attempts=())], NOW))
+    (header, _) = run_table.plain_lines(run_table.rows([status(state="SUBMITTING", job_id=None, attempts=())], NOW))
     assert "WHY" not in header
     assert "JOB" not in header
 
@@ -59,7 +59,7 @@ def show(runs: list[RunStatus], monkeypatch: pytest.MonkeyPatch, **environment: 
     for name, value in {"TERM": "xterm", "COLUMNS": "60", **environment}.items():
         monkeypatch.setenv(name, value)
     stream = Terminal()
-    table.show(runs, stream)
+    run_table.show(runs, stream)
     return stream.getvalue()
 
 
@@ -80,7 +80,7 @@ def test_a_name_is_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("field", ["run", "site", "reason", "job_id"])
 def test_hostile_values_stay_text(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     changes: dict[str, Any] = {field: HOSTILE}
-    assert not steers("\n".join(table.plain_lines(table.rows([status(**changes)], NOW))))
+    assert not steers("\n".join(run_table.plain_lines(run_table.rows([status(**changes)], NOW))))
     shown = show([status(**changes)], monkeypatch, COLUMNS="300")
     assert "[bold]" in shown
     assert [part for part in ("\x1b[2J", "\x1b]", "\x9b", "\u202e", "\x07") if part in shown] == []

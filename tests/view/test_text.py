@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.view.text import ago, cells, clean, cut, duration, hosts, log_lines, moment, number, pace, pad
+from hpc_launch.view.format_values import ago, cells, clean, cut, duration, hosts, log_lines, moment, number, pace, pad
 from tests.view.samples import HOSTILE, NOW
 
 

@@ -16,8 +16,8 @@ from hpc_launch.plan.strategies.fsdp_keys import (
 )
 from hpc_launch.plan.strategies.keys import check_keys, fits
 from hpc_launch.plan.strategies.text import Located
-from hpc_launch.spec.fault_words import nearest
 from hpc_launch.spec.merge import Path
+from hpc_launch.spec.reader_messages import nearest
 
 Reader = Literal["accelerate", "trainer"]
 

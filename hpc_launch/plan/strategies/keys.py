@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.plan.strategies.text import Located
-from hpc_launch.spec.fault_words import nearest
 from hpc_launch.spec.merge import Path
+from hpc_launch.spec.reader_messages import nearest
 
 Kind = Literal["bool", "int", "number", "text", "object", "list", "any"]
 """What a value has to be. `int` takes 5e8 as well, for DeepSpeed does."""

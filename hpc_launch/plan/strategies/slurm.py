@@ -10,11 +10,11 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.plan.build import build
-from hpc_launch.plan.types import LaunchPlan
-from hpc_launch.sites.machine import names
+from hpc_launch.plan.build_plan import build
+from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.resolved import Resolved
+from hpc_launch.sites.this_machine import names
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.merge import Layer, Path, merge
 from hpc_launch.spec.reader import check, read

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from hpc_launch.base.errors import SchedulerError, Unreachable
-from hpc_launch.schedulers.api import Change
-from hpc_launch.schedulers.slurm import commands, tables
-from hpc_launch.schedulers.slurm.refusal import no_answer
-from hpc_launch.schedulers.slurm.values import number
+from hpc_launch.schedulers.scheduler import HeldJobChange
+from hpc_launch.schedulers.slurm import parse_cluster, run_command
+from hpc_launch.schedulers.slurm.parse_values import number
+from hpc_launch.schedulers.slurm.sbatch_errors import no_answer
 from hpc_launch.spec.units import parse_time
 
 _UNITS = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
@@ -22,8 +22,8 @@ _NEAR = 0.02
 """Slurm rounds a memory when it shows it: 1536M reads 1.50G."""
 
 
-def put_back(job_id: str, change: Change) -> int | str:
-    """See schedulers/api.py. A job that could be held and not changed is cancelled: it must not start unchanged."""
+def put_back(job_id: str, change: HeldJobChange) -> int | str:
+    """A job that could be held and not changed is cancelled: it must not start unchanged."""
     before = _shown(job_id)
     if before is None:
         return f"Slurm has forgotten job {job_id}"
@@ -39,23 +39,23 @@ def put_back(job_id: str, change: Change) -> int | str:
         wrong = str(error)
     if isinstance(wrong, int):
         return wrong
-    answer = commands.run(["scancel", job_id])
+    answer = run_command.run(["scancel", job_id])
     if answer.code != 0:
         raise Unreachable(f"job {job_id} is held, could not be changed ({wrong}) nor cancelled: {answer.last_line}")
     return f"{wrong}; job {job_id} was taken out of the queue"
 
 
 def release(job_id: str) -> None:
-    """See schedulers/api.py."""
+    """See schedulers/scheduler.py."""
     refused = _refused("release", job_id)
     if refused is not None:
         raise Unreachable(f"job {job_id} cannot be released: {refused}")
 
 
 def preempted(job_id: str) -> bool:
-    """See schedulers/api.py. While a job is ending, `squeue` and `scontrol` call it COMPLETING; sacct has the word."""
+    """While a job is ending, `squeue` and `scontrol` call it COMPLETING; sacct has the word."""
     with suppress(Unreachable):
-        said = commands.ask(
+        said = run_command.ask(
             ["sacct", "--noheader", "--allocations", "--parsable2", "--format=State", f"--jobs={job_id}"]
         )
         states = [line.split()[0] for line in said.splitlines() if line.strip()]
@@ -68,7 +68,7 @@ def preempted(job_id: str) -> bool:
     return False
 
 
-def _changed(job_id: str, change: Change) -> int | str:
+def _changed(job_id: str, change: HeldJobChange) -> int | str:
     """Make the changes and read each back: some releases take a value without a word and leave it."""
     words = [f"{key}={value}" for key, value in _fields(change).items()]
     # From now on it is not Slurm's to start it again.
@@ -84,7 +84,7 @@ def _changed(job_id: str, change: Change) -> int | str:
     return f"Slurm did not take {', '.join(left)}" if left else restarts
 
 
-def _fields(change: Change) -> dict[str, str]:
+def _fields(change: HeldJobChange) -> dict[str, str]:
     fields: dict[str, str] = {}
     if change.exclude is not None:
         fields["ExcNodeList"] = ",".join(change.exclude)
@@ -117,21 +117,21 @@ def _stands(row: Mapping[str, str], word: str) -> bool:
 def _hosts(names: str) -> frozenset[str]:
     if names in ("", "(null)"):
         return frozenset()
-    return frozenset(commands.ask(["scontrol", "show", "hostnames", names]).split())
+    return frozenset(run_command.ask(["scontrol", "show", "hostnames", names]).split())
 
 
 def _shown(job_id: str) -> dict[str, str] | None:
-    answer = commands.run(["scontrol", "--oneliner", "show", "job", job_id])
+    answer = run_command.run(["scontrol", "--oneliner", "show", "job", job_id])
     if answer.code != 0:
         if no_answer(answer.last_line):
             raise Unreachable(f"scontrol: {answer.last_line}")
         return None
-    return next(tables.records(answer.output), None)
+    return next(parse_cluster.records(answer.output), None)
 
 
 def _refused(*words: str) -> str | None:
     """Why scontrol did not do it, or None. Raises Unreachable where it may have."""
-    answer = commands.run(["scontrol", *words])
+    answer = run_command.run(["scontrol", *words])
     if answer.code == 0:
         return None
     if no_answer(answer.last_line):

@@ -1,0 +1,1 @@
+"""Container runtimes: how each starts a command inside an image."""

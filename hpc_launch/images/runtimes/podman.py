@@ -1,0 +1,33 @@
+"""podman-hpc (NERSC/podman-hpc README; podman-run(1) for what it hands on)."""
+
+from __future__ import annotations
+
+from hpc_launch.images.wrapped import FROM_THE_JOB, Line, Wrapped
+from hpc_launch.plan.launch_plan import ContainerPlan
+from hpc_launch.spec.shell_text import Text, joined
+
+GPU: dict[str | None, tuple[str, ...]] = {
+    "nvidia": ("--gpu",),
+    "amd": ("--device=/dev/kfd", "--device=/dev/dri", "--group-add=keep-groups"),
+    None: (),
+}
+"""podman-hpc's `--gpu` brings in NVIDIA's libraries and devices alone (its etc/modules.d/gpu.yaml). AMD's driver
+needs two devices (ROCm documentation, "Running ROCm Docker containers") and its groups (podman-run(1))."""
+
+
+def wrap(plan: ContainerPlan) -> Wrapped:
+    """`podman-hpc run … IMAGE`, with the host's network and shared memory, which collectives need."""
+    first = ["podman-hpc", "run", "--rm", "--net=host", "--ipc=host", *GPU[plan.gpus]]
+    lines: list[Line] = [tuple((word,) for word in first), ((f"--workdir={plan.workdir}",),)]
+    lines += [(("--volume",), both_sides(bind)) for bind in plan.binds]
+    names = dict.fromkeys((*FROM_THE_JOB, *plan.variables))
+    lines.append(tuple(word for name in names for word in (("--env",), (name,))))
+    lines += [((option,),) for option in plan.options]
+    lines.append(((plan.image,),))
+    return Wrapped(before=tuple(lines))
+
+
+def both_sides(bind: Text) -> Text:
+    """A bind with its place inside said, for runtimes that do not assume the same path."""
+    inside = any(isinstance(part, str) and ":" in part for part in bind)
+    return bind if inside else joined([*bind, ":", *bind])

@@ -1,0 +1,26 @@
+"""NVIDIA's Pyxis, a plug-in of srun over enroot (pyxis README, args.c)."""
+
+from __future__ import annotations
+
+from hpc_launch.images.runtimes.podman import both_sides
+from hpc_launch.images.wrapped import Wrapped
+from hpc_launch.plan.launch_plan import ContainerPlan
+from hpc_launch.spec.shell_text import Part, Text, joined
+
+
+def wrap(plan: ContainerPlan) -> Wrapped:
+    """Options of srun. An image's own variables beat the host's unless listed in `--container-env`."""
+    mounts: list[Part] = []
+    for bind in plan.binds:
+        mounts += [*([","] if mounts else []), *both_sides(bind)]
+    step: list[Text] = [
+        (f"--container-image={plan.image}",),
+        joined(["--container-mounts=", *mounts]),
+        (f"--container-workdir={plan.workdir}",),
+        ("--container-mount-home" if plan.home else "--no-container-mount-home",),
+    ]
+    if plan.writable:
+        step.append(("--container-writable",))
+    if plan.variables:
+        step.append((f"--container-env={','.join(plan.variables)}",))
+    return Wrapped(step=(*step, *((option,) for option in plan.options)))

@@ -1,0 +1,15 @@
+"""Shifter, as NERSC runs it (shifter(1)): the host's environment comes in as it is."""
+
+from __future__ import annotations
+
+from hpc_launch.images.runtimes.podman import both_sides
+from hpc_launch.images.wrapped import Line, Wrapped
+from hpc_launch.plan.launch_plan import ContainerPlan
+
+
+def wrap(plan: ContainerPlan) -> Wrapped:
+    """`shifter --image=IMAGE …`; its modules, such as `--module=gpu,nccl-plugin`, come by `options`."""
+    lines: list[Line] = [(("shifter",), (f"--image={plan.image}",)), ((f"--workdir={plan.workdir}",),)]
+    lines += [(("--volume",), both_sides(bind)) for bind in plan.binds]
+    lines += [((option,),) for option in plan.options]
+    return Wrapped(before=tuple(lines))

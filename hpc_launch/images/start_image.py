@@ -1,0 +1,73 @@
+"""An image started as the job will start it, with its binds, variables and steps inside, but only to be looked into."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from hpc_launch.images.probe import look
+from hpc_launch.images.runtimes.registry import wrapped
+from hpc_launch.plan.launch_plan import ContainerPlan, SiteStep, Variable
+from hpc_launch.spec.shell_text import Text, Var, plain, quote
+
+
+def look_as_the_job(
+    container: ContainerPlan,
+    python: str,
+    asked: Mapping[str, Any],
+    variables: Iterable[Variable],
+    inside: Iterable[SiteStep],
+) -> dict[str, Any]:
+    """What `probe.look` says; `run_folder` in it is a folder that stands for the run's. Raises as that does."""
+    with tempfile.TemporaryDirectory(prefix="hpc-launch-check-") as folder:
+        known = dict.fromkeys(("HPC_LAUNCH_RUN_DIR", "HPC_LAUNCH_ATTEMPT_DIR"), folder)
+        environment = _environment(variables, known)
+        binds = tuple((text,) for bind in container.binds if (text := _filled(bind, known)) is not None)
+        form = wrapped(replace(container, binds=binds, variables=tuple(environment)))
+        before = [word for line in form.before for text in line if (word := _filled(text, known)) is not None]
+        environment |= {name: environment[source] for name, source in form.exports if source in environment}
+        more = {**asked, "writable": [folder, *asked["writable"]]}
+        said = look(before, python, more, environment, "".join(_lines(inside, known)))
+        return {**said, "run_folder": folder}
+
+
+def _environment(variables: Iterable[Variable], known: Mapping[str, str]) -> dict[str, str]:
+    """The job's variables, as far as they are known before it."""
+    result: dict[str, str] = {}
+    for variable in variables:
+        value = _filled(variable.value, known) if variable.value is not None else None
+        if value is not None:
+            old = result.get(variable.name) or os.environ.get(variable.name)
+            result[variable.name] = f"{value}:{old}" if variable.before and old else value
+    return result
+
+
+def _filled(text: Text, known: Mapping[str, str]) -> str | None:
+    return plain(tuple(known.get(part.name, part) if isinstance(part, Var) else part for part in text)) if text else ""
+
+
+def _lines(steps: Iterable[SiteStep], known: Mapping[str, str]) -> Iterator[str]:
+    """The steps inside as lines of bash, as far as they are known before the job."""
+    for step in steps:
+        words = [word for text in step.words if (word := _filled(text, known)) is not None]
+        if step.kind == "source" and words:
+            yield f". {quote(words[0])} || exit\n"
+        elif step.kind == "raw" and words:
+            yield f"{words[0]}\n"
+        elif step.kind == "command" and len(words) == len(step.words):
+            yield f"{' '.join(map(quote, words))}{'' if step.may_fail else ' || exit'}\n"
+        elif step.variable is not None:
+            yield from _setting(step.variable, known)
+
+
+def _setting(variable: Variable, known: Mapping[str, str]) -> Iterator[str]:
+    name = variable.name
+    if variable.value is None:
+        yield f"unset {name}\n"
+    elif (value := _filled(variable.value, known)) is not None:
+        more = f'"${{{name}:+:${name}}}"' if variable.before else ""
+        yield f"export {name}={quote(value)}{more}\n"

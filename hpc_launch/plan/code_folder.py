@@ -1,0 +1,44 @@
+"""Which folder holds the training's code, and how the script names what lies in it."""
+
+from __future__ import annotations
+
+import os.path
+
+from msgspec import Struct
+
+from hpc_launch.plan.fill_values import ValueFiller
+from hpc_launch.spec.shell_text import Text, Var
+
+CODE = Var("HPC_LAUNCH_CODE")
+
+
+class CodePlan(Struct, frozen=True):
+    """The folder that is copied at submission, and what is left out of the copy."""
+
+    root: str
+    exclude: tuple[str, ...] = ()
+    limit_mib: int = 100
+
+    def as_json(self) -> dict[str, object]:
+        """For plan.json."""
+        return {"root": self.root, "exclude": list(self.exclude), "limit_mib": self.limit_mib}
+
+
+def code(words: ValueFiller) -> CodePlan | None:
+    """The job's own folder, or the script's where that lies elsewhere; None where nothing is to be copied."""
+    job = words.resolved.job
+    if job.script is None or job.code.snapshot == "off":
+        return None
+    script = words.file(job.script, ("script",))
+    root = words.absolute(words.resolved.job_folder)
+    if not script.startswith(f"{root}/"):
+        root = os.path.dirname(script)
+    if root in ("/", words.absolute(words.resolved.names["home"])):
+        return None  # a script among everything else that a person has
+    return CodePlan(root, tuple(job.code.exclude), job.code.limit)
+
+
+def script_word(words: ValueFiller, plan: CodePlan | None) -> Text:
+    """The path of `script:` as the job opens it."""
+    path = words.file(words.resolved.job.script or "", ("script",))
+    return (path,) if plan is None else (CODE, path.removeprefix(plan.root))

@@ -1,0 +1,120 @@
+"""How large the job is: GPUs, processes, CPUs, memory and time for each node, from the job and the node's hardware."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.sites.node_classes import NodeClass
+from hpc_launch.sites.queues import Queue
+from hpc_launch.sites.resolved import Resolved
+from hpc_launch.spec.origin import Origin, rule
+from hpc_launch.spec.units import format_memory
+
+
+class Shape(Struct, frozen=True):
+    """The job's size. Memory is MiB a node; None is 'not asked for'. Each value has its origin beside it."""
+
+    queue_name: str
+    queue: Queue
+    node_class: NodeClass
+    gpus_per_node: int
+    gpus_origin: Origin
+    processes_per_node: int
+    cpus_per_node: int | None
+    cpus_origin: Origin
+    memory: int | None
+    memory_origin: Origin
+    time_s: int | None
+    time_origin: Origin
+
+
+def shape(draft: PlanDraft) -> Shape | None:
+    """The size of the job; None where the queue is not known, with a finding."""
+    resolved = draft.resolved
+    found = _queue(draft)
+    if found is None:
+        return None
+    queue_name, queue = found
+    node_class = resolved.site.node_classes.get(queue.node_class)
+    if node_class is None:
+        message = f"queue `{queue_name}` has no node class `{queue.node_class}`"
+        known = ", ".join(resolved.site.node_classes)
+        draft.site_fault("HL304", message, ("queues", queue_name, "node_class"), f"node_classes has {known}")
+        return None
+    gpus, gpus_origin = _gpus(draft, node_class, queue)
+    cpus, cpus_origin = _cpus(resolved, node_class, queue, gpus)
+    memory, memory_origin = _memory(resolved, queue_name, queue, node_class, cpus=cpus, gpus=gpus)
+    job = resolved.job
+    time_s, time_origin = job.time, resolved.origin("time")
+    if time_s is None:
+        time_s, time_origin = queue.default_time, resolved.site_origin("queues", queue_name, "default_time")
+    return Shape(
+        queue_name=queue_name,
+        queue=queue,
+        node_class=node_class,
+        gpus_per_node=gpus,
+        gpus_origin=gpus_origin,
+        processes_per_node=job.processes_per_node or max(gpus, 1),
+        cpus_per_node=cpus,
+        cpus_origin=cpus_origin,
+        memory=memory,
+        memory_origin=memory_origin,
+        time_s=time_s,
+        time_origin=time_origin,
+    )
+
+
+def _queue(draft: PlanDraft) -> tuple[str, Queue] | None:
+    job, site = draft.resolved.job, draft.resolved.site
+    name = job.queue or site.default_queue or next(iter(site.queues), "")
+    if name in site.queues:
+        return name, site.queues[name]
+    message = f"site {site.name} has no queue `{name}`"
+    hint = f"site {site.name} has {', '.join(site.queues)}" if site.queues else "the site profile lists no queue"
+    if job.queue is not None:
+        draft.fault("HL302", message, ("queue",), hint)
+    else:
+        draft.site_fault("HL302", message, ("default_queue",), hint)
+    return None
+
+
+def _gpus(draft: PlanDraft, node: NodeClass, queue: Queue) -> tuple[int, Origin]:
+    resolved, job = draft.resolved, draft.resolved.job
+    if job.gpus is not None:
+        if job.gpus_per_node is not None:
+            draft.fault("HL208", "`gpus` and `gpus_per_node` both stand here", ("gpus",), "keep one of them")
+        if job.gpus % job.most_nodes:
+            message = f"{job.gpus} GPUs do not spread evenly over {job.most_nodes} nodes"
+            draft.fault("HL208", message, ("gpus",), "say `gpus_per_node`")
+        return job.gpus // job.most_nodes, resolved.origin("gpus")
+    if job.gpus_per_node is not None:
+        return job.gpus_per_node, resolved.origin("gpus_per_node")
+    return node.gpus, resolved.site_origin("node_classes", queue.node_class, "gpus")
+
+
+def _cpus(resolved: Resolved, node: NodeClass, queue: Queue, gpus: int) -> tuple[int | None, Origin]:
+    if resolved.job.cpus_per_node is not None:
+        return resolved.job.cpus_per_node, resolved.origin("cpus_per_node")
+    if node.gpus and 0 < gpus < node.gpus and not queue.whole_nodes:
+        if node.cpus_per_gpu is not None:
+            return gpus * node.cpus_per_gpu, rule(f"{gpus} GPUs with {node.cpus_per_gpu} CPUs each")
+        return max(node.cpus * gpus // node.gpus, 1), rule(f"{gpus} of {node.gpus} GPUs' share of {node.cpus} CPUs")
+    return node.cpus, resolved.site_origin("node_classes", queue.node_class, "cpus")
+
+
+def _memory(
+    resolved: Resolved, queue_name: str, queue: Queue, node: NodeClass, *, cpus: int | None, gpus: int
+) -> tuple[int | None, Origin]:
+    if resolved.job.memory is not None:
+        return resolved.job.memory, resolved.origin("memory")
+    origin = resolved.site_origin("queues", queue_name, "memory")
+    if queue.memory == "per-gpu" and node.memory_per_gpu is not None and gpus:
+        return node.memory_per_gpu * gpus, rule(f"{gpus} GPUs with {format_memory(node.memory_per_gpu)} each")
+    if queue.memory == "all" or (queue.whole_nodes and queue.memory == "share"):
+        return 0, origin
+    if queue.memory == "share" and node.memory is not None and cpus is not None:
+        if cpus >= node.cpus:
+            return node.memory, resolved.site_origin("node_classes", queue.node_class, "memory")
+        return node.memory * cpus // node.cpus, rule(f"{cpus} of {node.cpus} CPUs' share of the node's memory")
+    return None, origin

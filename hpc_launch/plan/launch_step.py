@@ -1,0 +1,153 @@
+"""What starts the commands of the nodes, by the site and the launcher, and what srun is told to bind."""
+
+from __future__ import annotations
+
+from hpc_launch.plan.job_size import Shape
+from hpc_launch.plan.launch_plan import ContainerPlan, StepPlan
+from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.site_context import srun_options
+from hpc_launch.sites.network import Binding, Master
+
+STARTED_BY_SRUN = frozenset({"pyxis", "edf"})
+"""Container runtimes that are options of srun."""
+
+TO_ONE = {
+    "cpu_bind": ("rank", "map_cpu", "map_ldom", "rank_ldom"),
+    "mem_bind": ("rank", "map_mem"),
+    "gpu_bind": ("closest", "single", "per_task", "map", "mask", "map_gpu", "mask_gpu"),
+}
+"""Types of binding that leave a task one CPU, one NUMA node or some of the GPUs (srun(1))."""
+
+LISTS = frozenset("map_cpu mask_cpu map_ldom mask_ldom map_mem mask_mem map mask map_gpu mask_gpu".split())
+"""Types that are followed by an entry for each task of a node."""
+
+LOST_BY_PDSH = ("--bind_cores_to_rank", "--bind_core_list")
+"""Options that DeepSpeed's PDSHRunner does not hand on (deepspeed/launcher/multinode_runner.py, 0.19.8)."""
+
+
+def step(draft: PlanDraft, form: Shape, container: ContainerPlan | None) -> StepPlan:
+    """The step, with a finding for each thing that it cannot do."""
+    site, job = draft.resolved.site, draft.resolved.job
+    if job.launcher.name == "none":
+        _check_once(draft, container)
+        return StepPlan("once")
+    if site.scheduler.type == "local":
+        if job.launcher.multinode == "pdsh":
+            message = "there are no other nodes to reach over ssh"
+            draft.fault("HL485", message, ("launcher", "multinode"), "take it out on this site")
+        return StepPlan("local")
+    over_ssh = (job.launcher.multinode or site.launch.multinode) == "pdsh"
+    if job.launcher.name == "deepspeed" and job.most_nodes > 1 and over_ssh:
+        _check_pdsh(draft, form, container)
+        return StepPlan("pdsh")
+    launch = site.launch
+    if launch.step != "srun":
+        _check_without_srun(draft, container)
+        return StepPlan(
+            launch.step,
+            options=tuple(launch.mpirun_options) if launch.step == "mpirun" else (),
+            hydra=launch.mpirun == "hydra",
+        )
+    return StepPlan("srun", options=(*launch.srun_options, *srun_options(draft, form), *_bindings(draft, form)))
+
+
+def master(draft: PlanDraft) -> Master:
+    """The rule for the address of the first node, which may not contradict itself."""
+    rule = draft.resolved.site.network.master
+    if rule.interface is not None and (rule.suffix or rule.resolve != "name"):
+        message = "`interface` asks the node for its address, so there is no name to add to or to look up"
+        draft.site_fault("HL487", message, ("network", "master"), "keep `interface`, or the other two")
+    return rule
+
+
+def _check_pdsh(draft: PlanDraft, form: Shape, container: ContainerPlan | None) -> None:
+    path = ("launcher", "multinode")
+    if container is not None:
+        message = "DeepSpeed's ssh arrives outside the container, and an image has no pdsh"
+        draft.fault("HL485", message, path, "use `multinode: no_ssh`: one container a node, with the launcher inside")
+    node, count = form.node_class, form.gpus_per_node
+    if 0 < count < node.gpus and not form.queue.whole_nodes:
+        message = f"what comes over ssh sees all {node.gpus} GPUs of a node, and {count} are asked for"
+        draft.fault("HL486", message, path, "ask for whole nodes, or use `multinode: no_ssh`")
+    for index, option in enumerate(draft.resolved.job.launcher.options):
+        if option.partition("=")[0] in LOST_BY_PDSH:
+            message = f"DeepSpeed does not hand `{option}` on over pdsh"
+            draft.fault("HL488", message, ("launcher", "options", index), "take it out, or use `multinode: no_ssh`")
+
+
+def _check_once(draft: PlanDraft, container: ContainerPlan | None) -> None:
+    job, local = draft.resolved.job, draft.resolved.site.scheduler.type == "local"
+    if job.launcher.options:
+        hint = "take them out; what the program shall hand to its own launcher goes into `args`"
+        draft.fault("HL425", "`launcher: none` has no options", ("launcher", "options"), hint)
+    if container is not None and (job.most_nodes > 1 or container.runtime in STARTED_BY_SRUN):
+        message = "with `launcher: none` the program starts its processes, and cannot from inside a container"
+        draft.fault("HL426", message, ("launcher",), "use `environment:`, or a launcher that is started once a node")
+    if local and job.most_nodes > 1:
+        message = "this machine is one node for a program that starts its processes itself"
+        draft.fault("HL426", message, ("nodes",), "set `nodes` to 1 on this site")
+
+
+def _check_without_srun(draft: PlanDraft, container: ContainerPlan | None) -> None:
+    site, job = draft.resolved.site, draft.resolved.job
+    kind = site.launch.step
+    if job.elastic:
+        message = f"site {site.name} starts nodes with {kind}, which ends them all when one is lost"
+        draft.fault("HL480", message, ("nodes",), "give one number of nodes")
+    if container is not None and container.runtime in STARTED_BY_SRUN:
+        message = f"{container.runtime} is a part of srun, and site {site.name} starts nodes with {kind}"
+        draft.fault("HL481", message, ("container",), "use another runtime, such as `apptainer`")
+    for key in ("cpu_bind", "mem_bind", "gpu_bind", "gpus_per_task", "gpu_sharing", "srun_options"):
+        value = getattr(site.launch, key)
+        if value not in (Binding(), False, []):
+            message = f"`{key}` is for srun, and `step` is {kind}"
+            hint = "take it out" if kind == "ibrun" else "take it out, or say it in `mpirun_options`"
+            draft.site_fault("HL484", message, ("launch", key), hint)
+
+
+def _bindings(draft: PlanDraft, form: Shape) -> list[str]:
+    launch = draft.resolved.site.launch
+    whole_node = draft.resolved.job.launcher.name != "srun"
+    options = []
+    for key in ("cpu_bind", "mem_bind", "gpu_bind"):
+        binding: Binding = getattr(launch, key)
+        value = binding.node if whole_node else binding.process
+        if value is None or (key == "gpu_bind" and not form.gpus_per_node) or _is_for_a_whole_node(form, value):
+            continue
+        _check_binding(draft, form, key, value, whole_node)
+        options.append(f"--{key.replace('_', '-')}={value}")
+    if whole_node or not form.gpus_per_node:
+        return options
+    if launch.gpus_per_task:
+        if form.gpus_per_node % form.processes_per_node:
+            message = f"{form.gpus_per_node} GPUs are not a number for each of {form.processes_per_node} processes"
+            draft.fault("HL489", message, ("processes_per_node",), "use one process a GPU")
+        options.append(f"--gpus-per-task={max(form.gpus_per_node // form.processes_per_node, 1)}")
+    if launch.gpu_sharing:
+        options.append("--gres-flags=allow-task-sharing")
+    return options
+
+
+def _is_for_a_whole_node(form: Shape, value: str) -> bool:
+    """Whether a list of places on a node is of no use, because the job has some of its GPUs and may be anywhere on it.
+
+    LUMI's guide: masks hold on full nodes alone. Slurm refuses one of CPUs that are not the job's.
+    """
+    part = 0 < form.gpus_per_node < form.node_class.gpus and not form.queue.whole_nodes
+    return part and any(word.partition(":")[0] in LISTS for word in value.split(","))
+
+
+def _check_binding(draft: PlanDraft, form: Shape, key: str, value: str, whole_node: bool) -> None:
+    scope = "node" if whole_node else "process"
+    path = ("launch", key, scope)
+    words = [word for word in value.split(",") if word not in ("verbose", "v", "quiet", "q")]
+    kind, _, first = (words[0] if words else "").partition(":")
+    if whole_node and kind in TO_ONE[key]:
+        message = f"`{value}` leaves a part of the node to the one task that starts all of its processes"
+        draft.site_fault("HL482", message, path, "say `none`, or keep it for `process`")
+        return
+    entries = len([first, *words[1:]]) if kind in LISTS and "*" not in value else None
+    wanted = 1 if whole_node else form.processes_per_node
+    if entries is not None and (entries < wanted or (entries > wanted and not form.queue.whole_nodes)):
+        message = f"`{kind}` has {entries} entries for {wanted} tasks of a node"
+        draft.site_fault("HL483", message, path, "give one for each")

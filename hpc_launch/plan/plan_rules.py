@@ -1,0 +1,121 @@
+"""What a plan must meet on its site before anything is submitted: hardware, limits, accounts. Each rule has a code."""
+
+from __future__ import annotations
+
+import re
+
+from hpc_launch.plan.job_size import Shape
+from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.sbatch_options import charged
+from hpc_launch.plan.site_rules import check_site
+from hpc_launch.sites.conditions import count_holds
+from hpc_launch.spec.regex_safety import ENDLESS, may_explode
+from hpc_launch.spec.units import format_time
+
+MOST_LOCAL_PROCESSES = 256
+
+
+def check(draft: PlanDraft, form: Shape) -> None:
+    """Add a finding for each rule that the job breaks."""
+    _check_hardware(draft, form)
+    _check_time(draft, form)
+    _check_account(draft, form)
+    _check_site(draft, form)
+    check_site(draft, form)
+    _check_patterns(draft)
+
+
+def _check_hardware(draft: PlanDraft, form: Shape) -> None:
+    node, local = form.node_class, draft.resolved.site.scheduler.type == "local"
+    a_node = f"on each node, but a node of queue `{form.queue_name}` has"
+    gpus, processes = form.gpus_per_node, form.processes_per_node
+    if gpus > node.gpus:
+        key = "gpus" if draft.resolved.job.gpus is not None else "gpus_per_node"
+        hint = "ask for more nodes with fewer GPUs on each"
+        draft.fault("HL401", f"{gpus} GPUs {a_node} {node.gpus}", (key,), hint)
+    if form.cpus_per_node is not None and form.cpus_per_node > node.cpus and not local:
+        message = f"{form.cpus_per_node} CPUs {a_node} {node.cpus}"
+        draft.fault("HL404", message, ("cpus_per_node",), "ask for less")
+    if node.memory is not None and form.memory is not None and form.memory > node.memory and not local:
+        message = f"{form.memory} MiB {a_node} {node.memory}"
+        draft.fault("HL405", message, ("memory",), "ask for less, or for all of it: `memory: 0`")
+    if gpus and processes % gpus and gpus % processes:
+        message = f"{processes} processes do not fit {gpus} GPUs evenly"
+        draft.fault("HL406", message, ("processes_per_node",), "use one process a GPU", "warning")
+
+
+def _check_time(draft: PlanDraft, form: Shape) -> None:
+    time_s, job = form.time_s, draft.resolved.job
+    if time_s is None:
+        return
+    if time_s <= 0:
+        draft.fault("HL403", "the time limit is 0", ("time",), "say how long it may take")
+    lead = job.checkpoint.signal_before
+    if lead is not None and lead >= time_s > 0:
+        message = "the warning would come before the start of the job"
+        draft.fault("HL403", message, ("checkpoint", "signal_before"), "make it shorter than `time`")
+    rows, queue = form.queue.limits, f"queue `{form.queue_name}`"
+    if not rows:
+        return
+    gpus = form.gpus_per_node * job.most_nodes
+    row = next((row for row in rows if count_holds(row.nodes, job.most_nodes) and count_holds(row.gpus, gpus)), None)
+    if row is None:
+        ranges = ", ".join(f"{row.nodes} ({row.gpus} GPUs)" if row.gpus else row.nodes for row in rows)
+        draft.fault("HL407", f"{queue} has no place for {job.most_nodes} nodes", ("nodes",), f"it takes {ranges} nodes")
+    elif row.time is not None and time_s > row.time:
+        asked, limit = format_time(time_s), format_time(row.time)
+        message = f"time {asked} is over the limit of {queue} for {job.most_nodes} nodes, {limit}"
+        hint = f"set `time` to {limit} or less, or choose another queue"
+        draft.fault_at("HL402", message, form.time_origin.place, hint)
+
+
+def _check_account(draft: PlanDraft, form: Shape) -> None:
+    site = draft.resolved.site
+    account, _ = charged(draft, form)
+    pattern, find = site.account.pattern, site.account.find
+    fault = _fault_of(pattern) if pattern is not None else None
+    if account is None:
+        if site.account.required:
+            hint = "add `account:`, best in your user.yaml"
+            hint = f"{hint}; to find it out: {find}" if find else hint
+            draft.fault("HL303", f"site {site.name} wants an account", ("name",), hint)
+    elif fault is not None:
+        what = "cannot be used" if fault == ENDLESS else "is no regular expression"
+        message = f"`{pattern}` {what}: {fault}"
+        draft.site_fault("HL306", message, ("account", "pattern"), "mend it, or take it out")
+    elif pattern is not None and not re.fullmatch(pattern, account):
+        message = f"account `{account}` does not look like one of site {site.name}"
+        draft.fault("HL303", message, ("account",), f"it has to match {pattern}")
+
+
+def _check_site(draft: PlanDraft, form: Shape) -> None:
+    site = draft.resolved.site
+    if site.scheduler.type == "local" and draft.resolved.job.launcher.name == "srun":
+        draft.fault("HL420", "the launcher `srun` needs Slurm", ("launcher",), "use `torchrun` on this site")
+    processes = draft.resolved.job.most_nodes * form.processes_per_node
+    if site.scheduler.type == "local" and processes > MOST_LOCAL_PROCESSES:
+        message = f"{processes} processes are more than this machine should be asked for"
+        draft.fault("HL408", message, ("nodes",), f"up to {MOST_LOCAL_PROCESSES} run locally")
+    first, last = site.network.ports
+    if not 1024 <= first <= last < 32768:
+        message = f"ports {first} to {last} do not lie in 1024 to 32767"
+        draft.site_fault("HL305", message, ("network", "ports"), "from 32768 on, outgoing connections take them")
+
+
+def _check_patterns(draft: PlanDraft) -> None:
+    for key in ("step", "loss"):
+        pattern = getattr(draft.resolved.job.progress, key)
+        fault = _fault_of(pattern) if pattern is not None else None
+        if fault is None and pattern is not None and re.compile(pattern).groups == 0:
+            fault = "it has no group"
+        if fault is not None:
+            message = f"`{pattern}` cannot read the {key} out of a line: {fault}"
+            draft.fault("HL215", message, ("progress", key), r"such as 'step (\d+)/(\d+)' or 'loss ([\d.]+)'")
+
+
+def _fault_of(pattern: str) -> str | None:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        return str(error)
+    return ENDLESS if may_explode(pattern) else None

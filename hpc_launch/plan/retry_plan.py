@@ -1,0 +1,211 @@
+"""What a driver needs to decide on the next attempt, put down with the plan so that nothing is detected anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from msgspec import Struct, to_builtins
+
+from hpc_launch.base.findings import Finding
+from hpc_launch.plan.job_size import Shape
+from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.spec.failure_classes import FAILURE_CLASSES
+from hpc_launch.spec.job import JobSpec
+from hpc_launch.spec.reader import check
+from hpc_launch.spec.retry import Retry
+from hpc_launch.spec.set_options import override_layer
+from hpc_launch.spec.units import format_time
+
+NAMED = (
+    ("micro_batch_size", "gradient_accumulation_steps", "global_batch_size"),
+    ("micro_batch", "gradient_accumulation", "global_batch"),
+    ("micro_batch", "accumulation", "global_batch"),
+    ("per_device_train_batch_size", "gradient_accumulation_steps", None),
+)
+"""Arguments that are called so in many trainings: micro batch, accumulation, and the global batch from which the second
+is derived. The last row is Transformers' (TrainingArguments), where an accumulation that is left out is 1."""
+
+SENTINEL_S = 600
+"""The time limit of a sentinel, where its queue allows so much; it needs seconds."""
+
+
+class BatchPlan(Struct, frozen=True):
+    """Where the job file has its batch, by dotted keys, and the values."""
+
+    micro_key: str
+    micro: int
+    accumulation_key: str | None = None
+    """None where the training derives it."""
+    accumulation: int = 1
+
+
+class RecoveryPlan(Struct, frozen=True):
+    """The policy of the job file, and what a change of the next attempt starts from."""
+
+    retry: Retry = Retry()
+    batch: BatchPlan | None = None
+    memory: int | None = None
+    node_memory: int | None = None
+    time_s: int | None = None
+    most_time_s: int | None = None
+    nodes: int | None = None
+    """None for an elastic run."""
+    least_nodes: int = 1
+    """What the job cannot do without."""
+    most_nodes: int | None = None
+    queue: str | None = None
+    partition: str | None = None
+    exclude: tuple[str, ...] = ()
+    """The job file's own."""
+    ledger: str | None = None
+    """The site's folder for notes on bad nodes; None: the user's own."""
+    in_place: bool = False
+    """Whether the next attempt may be the same job, put back into the queue."""
+    sentinel: tuple[str, ...] | None = None
+    """sbatch options of the small job that looks after this one; None where the site wants none."""
+
+    def as_json(self) -> dict[str, Any]:
+        """For plan.json."""
+        result: dict[str, Any] = to_builtins(self)
+        return result
+
+
+def recovery(draft: PlanDraft, form: Shape) -> RecoveryPlan:
+    """The plan for what comes after a failure, with findings for what it names and is not there."""
+    resolved = draft.resolved
+    job = resolved.job
+    _check_classes(draft)
+    _check_steps(draft)
+    rows = [row for row in form.queue.limits if row.time is not None]
+    return RecoveryPlan(
+        retry=job.retry,
+        batch=_batch(draft),
+        memory=form.memory,
+        node_memory=form.node_class.memory,
+        time_s=form.time_s,
+        most_time_s=max((row.time for row in rows if row.time is not None), default=None),
+        nodes=None if job.elastic else job.most_nodes,
+        least_nodes=job.fewest_nodes,
+        most_nodes=max((_last(row.nodes) for row in form.queue.limits), default=None),
+        queue=form.queue_name,
+        partition=form.queue.partition,
+        exclude=tuple(job.exclude),
+        ledger=resolved.names.get("paths.ledger"),
+        in_place=_in_place(draft, form),
+        sentinel=_sentinel(draft),
+    )
+
+
+def _in_place(draft: PlanDraft, form: Shape) -> bool:
+    """Slurm keeps the number of nodes of a job that is put back, so that an elastic run needs a new one."""
+    job, scheduler = draft.resolved.job, draft.resolved.site.scheduler
+    requeue = form.queue.requeue or scheduler.requeue
+    allowed = scheduler.in_place and scheduler.type == "slurm" and requeue == "never"
+    return allowed and job.retry.in_place == "auto" and not job.elastic and job.retry.max_attempts > 1
+
+
+def _last(nodes: str) -> int:
+    """The upper end of `1-91`; of `92-` as many as one likes."""
+    first, dash, last = nodes.partition("-")
+    return int(last) if last else 10**6 if dash else int(first)
+
+
+def _sentinel(draft: PlanDraft) -> tuple[str, ...] | None:
+    """Options for the sentinel in the queue that the profile names for it."""
+    site, account = draft.resolved.site, draft.resolved.job.account
+    if site.scheduler.sentinel is None or site.scheduler.type != "slurm":
+        return None
+    queue = site.queues.get(site.scheduler.sentinel)
+    if queue is None:
+        known = ", ".join(site.queues)
+        message = f"site {site.name} has no queue `{site.scheduler.sentinel}` for sentinels"
+        draft.site_fault("HL534", message, ("scheduler", "sentinel"), f"it has {known}")
+        return None
+    limit = min((row.time for row in queue.limits if row.time is not None), default=SENTINEL_S)
+    time = format_time(min(limit, SENTINEL_S))
+    named = (("partition", queue.partition), ("qos", queue.qos), ("account", account), ("time", time))
+    return tuple(f"--{option}={value}" for option, value in named if value is not None)
+
+
+class _Numbers(NamedTuple):
+    """The whole numbers of the job, by dotted keys."""
+
+    draft: PlanDraft
+
+    def of(self, key: str | None) -> int | None:
+        value: Any = self.draft.resolved.merged.data
+        for part in (key or "").split(".", 1 if (key or "").startswith("args.") else -1):
+            value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
+            return int(value)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _batch(draft: PlanDraft) -> BatchPlan | None:
+    """The batch as the job file has it: where `retry.batch` says, else under the names of this file."""
+    numbers, asked = _Numbers(draft), draft.resolved.job.retry.batch
+    if asked is not None:
+        micro, steps = numbers.of(asked.micro), numbers.of(asked.accumulation)
+        for key, value, wanted in (("micro", micro, asked.micro), ("accumulation", steps, asked.accumulation)):
+            if wanted is not None and value is None:
+                message = f"`{wanted}` is no whole number of this job"
+                hint = "name a key that stands in the job file, such as args.batch-size"
+                draft.fault("HL533", message, ("retry", "batch", key), hint)
+        return BatchPlan(asked.micro, micro, asked.accumulation, steps or 1) if micro is not None else None
+    for micro_key, steps_key, derived in _candidates(draft):
+        micro, steps = numbers.of(micro_key), numbers.of(steps_key)
+        if micro is None:
+            continue
+        if derived is not None and numbers.of(derived) is not None and steps is None:
+            return BatchPlan(micro_key, micro)
+        if steps is not None or derived is None:
+            return BatchPlan(micro_key, micro, steps_key, steps or 1)
+    return None
+
+
+def _candidates(draft: PlanDraft) -> Iterator[tuple[str, str | None, str | None]]:
+    """Keys of micro batch and accumulation, and of the global batch that takes the place of the second."""
+    job = draft.resolved.job
+    if job.strategy.micro_batch is not None:
+        derived = "strategy.global_batch" if job.strategy.global_batch is not None else None
+        yield "strategy.micro_batch", "strategy.gradient_accumulation", derived
+    if job.parallel is not None:
+        yield "parallel.micro_batch", None, "parallel.global_batch"
+    args = job.args if isinstance(job.args, dict) else {}
+    spelt = {key.lstrip("-").replace("-", "_"): key for key in args}
+    for micro, steps, derived in NAMED:
+        if micro in spelt:
+            own = spelt.get(steps, steps if "_" in spelt[micro] else steps.replace("_", "-"))
+            whole = f"args.{spelt.get(derived, derived)}" if derived is not None else None
+            yield f"args.{spelt[micro]}", f"args.{own}", whole
+
+
+def _check_classes(draft: PlanDraft) -> None:
+    retry = draft.resolved.job.retry
+    for key, names in (("on", retry.on), ("budgets", retry.budgets)):
+        for name in names:
+            if name not in FAILURE_CLASSES:
+                near = get_close_matches(name, FAILURE_CLASSES, 1)
+                hint = f"did you mean `{near[0]}`?" if near else "docs/recovery.md has all classes"
+                draft.fault("HL531", f"there is no class of failures `{name}`", ("retry", key, name), hint)
+
+
+def _check_steps(draft: PlanDraft) -> None:
+    """A change that the job file could not have would be refused when nobody watches: it is refused now."""
+    for name, reaction in draft.resolved.job.retry.on.items():
+        for at, step in enumerate(reaction.steps):
+            path, site = ("retry", "on", name, "steps", at), draft.resolved.site
+            if step.queue is not None and step.queue not in site.queues:
+                hint = f"it has {', '.join(site.queues)}"
+                draft.fault("HL532", f"site {site.name} has no queue `{step.queue}`", path, hint)
+            if step.change == "half_batch" and _batch(draft) is None:
+                hint = "say which arguments hold it: `retry.batch: {micro: args.NAME, accumulation: args.NAME}`"
+                draft.fault("HL532", "`half_batch`, but the job's batch is not known", path, hint)
+            for key, value in step.set.items():
+                faults: list[Finding] = []
+                layer = override_layer([f"{key}={json.dumps(value)}"], faults)
+                for fault in [*faults, *check(layer, JobSpec)]:
+                    draft.fault("HL532", f"the step cannot set `{key}`: {fault.message}", path, fault.hint)

@@ -1,0 +1,136 @@
+"""What trackers and model hubs need of a site: keys where its nodes reach the internet, offline modes where not."""
+
+from __future__ import annotations
+
+from typing import Literal
+from urllib.parse import urlsplit
+
+from hpc_launch.plan.launch_plan import Variable
+from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.sites.internet import Internet
+from hpc_launch.spec.merge import Path as KeyPath
+from hpc_launch.spec.origin import Origin, rule
+from hpc_launch.spec.shell_text import RUNTIME
+from hpc_launch.spec.trackers import Tracker
+
+WANDB_HOST = "api.wandb.ai"
+NO_BINDS = frozenset({"edf"})
+"""Runtimes that get their mounts from a file of their own, so that none can be added."""
+
+OFFLINE = {
+    "HF_HUB_OFFLINE": "no download is tried",
+    "TRANSFORMERS_OFFLINE": "as HF_HUB_OFFLINE, before transformers 5",
+    "HF_DATASETS_OFFLINE": "only data sets that are there",
+}
+"""Hugging Face's libraries wait for time-outs otherwise (huggingface_hub and datasets, environment variables)."""
+
+
+def tracker_variables(draft: PlanDraft) -> list[Variable]:
+    """Variables that follow from `internet:` and `trackers:`, with a finding for what cannot work."""
+    site = draft.resolved.site
+    result = _internet(draft, site.internet)
+    for index, tracker in enumerate(draft.resolved.job.trackers):
+        path: KeyPath = ("trackers", index)
+        if tracker.name == "tensorboard":
+            folder = (RUNTIME["run.dir"], "/tensorboard")
+            # Read by transformers 5 (integrations/integration_utils.py); other codes get it as `${run.dir}/…`.
+            result.append(Variable("TENSORBOARD_LOGGING_DIR", folder, draft.resolved.origin(*path)))
+        else:
+            result += _wandb(draft, tracker, path)
+    return result
+
+
+def login_bind(draft: PlanDraft) -> str | None:
+    """The login file that has to be bound into the container; None where the home is seen, or nobody needs it."""
+    job, site, logins = draft.resolved.job, draft.resolved.site, draft.resolved.logins
+    container = job.container
+    if container is None or logins is None or not any(_online(draft, tracker) for tracker in job.trackers):
+        return None
+    home = site.containers.home if container.home is None else container.home
+    needed = not home and "WANDB_API_KEY" not in job.secrets and _host(draft) in logins.hosts
+    return logins.file if needed and _runtime(draft) not in NO_BINDS else None
+
+
+def _internet(draft: PlanDraft, facts: Internet) -> list[Variable]:
+    site = draft.resolved.site_origin("internet")
+    if facts.compute == "none":
+        return [Variable(name, ("1",), rule(f"no internet on compute nodes: {why}")) for name, why in OFFLINE.items()]
+    if facts.compute != "proxy":
+        return []
+    if facts.proxy is None:
+        message = "`internet.compute` is `proxy`, and no proxy is named"
+        draft.site_fault("HL505", message, ("internet",), "add `proxy: http://HOST:PORT`")
+        return []
+    # Both spellings: curl reads only `http_proxy`, others the capital one too.
+    names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+    result = [Variable(name, (facts.proxy,), site) for name in names]
+    return [*result, *(Variable(name, (facts.no_proxy,), site) for name in ("no_proxy", "NO_PROXY"))]
+
+
+def _wandb(draft: PlanDraft, tracker: Tracker, path: KeyPath) -> list[Variable]:
+    origin = draft.resolved.origin(*path)
+    result = [Variable("WANDB_DIR", (RUNTIME["run.dir"],), rule("wandb's files go into the run folder"))]
+    if "WANDB_MODE" in draft.resolved.job.env:
+        return result  # whoever sets it knows what it needs
+    mode, why = _mode(draft, tracker, origin)
+    facts = draft.resolved.site.internet
+    if tracker.mode == "online" and facts.compute == "none":
+        message = f"wandb cannot be online: compute nodes of site {draft.resolved.site.name} reach no internet"
+        draft.fault("HL502", message, (*path, "mode"), "leave `mode` out; `wandb sync` sends the files later")
+        return result
+    if mode == "offline":
+        if tracker.mode is None and facts.compute is None and facts.trackers is None:
+            message = f"wandb runs offline: site {draft.resolved.site.name} does not say what its compute nodes reach"
+            hint = "add `mode: online` or `offline` to the tracker, or `internet:` to the site profile"
+            draft.fault("HL503", message, path, hint, "warning")
+        return [*result, Variable("WANDB_MODE", ("offline",), why)]
+    result += _key(draft, path)
+    return result
+
+
+def _key(draft: PlanDraft, path: KeyPath) -> list[Variable]:
+    """The key's own way into the job: by `secrets:`, or the login file that wandb reads itself."""
+    job, logins, host = draft.resolved.job, draft.resolved.logins, _host(draft)
+    if "WANDB_API_KEY" in job.secrets:
+        return []
+    if logins is None or host not in logins.hosts:
+        hint = "run `wandb login` once on the login node, or add `secrets: [WANDB_API_KEY]`"
+        draft.fault("HL504", f"wandb is online here and has no key for {host}", path, hint)
+        return []
+    if job.container is None:
+        return []
+    home = draft.resolved.site.containers.home if job.container.home is None else job.container.home
+    if home:
+        return []
+    if _runtime(draft) in NO_BINDS:
+        message = f"wandb's key in {logins.file} is not seen inside the container"
+        draft.fault("HL504", message, path, "add `secrets: [WANDB_API_KEY]`")
+        return []
+    return [Variable("NETRC", (logins.file,), rule("the login file, bound into the container to be read"))]
+
+
+def _mode(draft: PlanDraft, tracker: Tracker, origin: Origin) -> tuple[Literal["online", "offline"], Origin]:
+    facts = draft.resolved.site.internet
+    if tracker.mode is not None:
+        return tracker.mode, origin
+    if facts.trackers is not None:
+        return facts.trackers, draft.resolved.site_origin("internet", "trackers")
+    if facts.compute in ("direct", "proxy"):
+        return "online", draft.resolved.site_origin("internet")
+    known = "no internet on compute nodes" if facts.compute == "none" else "what compute nodes reach is not known"
+    return "offline", rule(f"{known}: `wandb sync` sends it later")
+
+
+def _online(draft: PlanDraft, tracker: Tracker) -> bool:
+    return tracker.name == "wandb" and _mode(draft, tracker, rule(""))[0] == "online"
+
+
+def _host(draft: PlanDraft) -> str:
+    """The server: wandb's own, or the one that the job names."""
+    url = draft.resolved.job.env.get("WANDB_BASE_URL")
+    return urlsplit(str(url)).hostname or WANDB_HOST if url else WANDB_HOST
+
+
+def _runtime(draft: PlanDraft) -> str:
+    container = draft.resolved.job.container
+    return (container.runtime if container else None) or draft.resolved.site.containers.runtime

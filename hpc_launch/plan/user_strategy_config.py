@@ -1,0 +1,125 @@
+"""A configuration of the user's own: whether it stands up, and whether it says what the job says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from msgspec import Struct
+
+from hpc_launch.base.findings import Finding
+from hpc_launch.plan.fill_values import ValueFiller
+from hpc_launch.plan.launch_plan import Entry
+from hpc_launch.plan.strategies import deepspeed_check, fsdp_check
+from hpc_launch.plan.strategies.accelerate import precision
+from hpc_launch.plan.strategies.text import Located
+from hpc_launch.plan.strategy_files import leaves, shown
+from hpc_launch.spec.origin import Origin
+from hpc_launch.spec.strategy import Strategy
+
+_ZERO_MARKS = frozenset({"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"})
+_FSDP_MARKS = frozenset(
+    {"fsdp_config", "distributed_type", "auto_wrap_policy", "reshard_after_forward", "fsdp_version"}
+)
+
+
+class OwnConfig(Struct, frozen=True):
+    """The file that `strategy.file` names, as it was read when the job was prepared."""
+
+    text: str
+    located: Located
+
+    @property
+    def format(self) -> str | None:
+        """The number format that a DeepSpeed file turns on; None for full precision, or `auto`."""
+        blocks = {name: self.located.data.get(name) for name in ("bf16", "fp16")}
+        on = (name for name, block in blocks.items() if isinstance(block, dict) and block.get("enabled") is True)
+        return next(on, None)
+
+    @property
+    def script_text(self) -> str:
+        """The file's text, fit to stand in a script: what a reader could not see there is written as escapes."""
+        text = self.text.replace("\r\n", "\n").replace("\r", "\n")
+        if all(character.isprintable() or character in "\n\t" for character in text):
+            return text if text.endswith("\n") else text + "\n"
+        return json.dumps(self.located.data, indent=2) + "\n"
+
+
+def check_own(words: ValueFiller, own: OwnConfig, world_size: int) -> None:
+    """Add every finding of the file, and of the file against the job."""
+    job, file = words.resolved.job, own.located
+    strategy = job.strategy
+    other = _of_another_kind(file, strategy)
+    if other is not None:
+        words.findings.append(other)
+    elif strategy.zero_stage is not None:
+        replicas = world_size // (job.parallel.model_parallel if job.parallel else 1)
+        hugging_face = strategy.reader in {"trainer", "accelerate"}
+        words.findings.extend(deepspeed_check.check(file, replicas=max(replicas, 1), hugging_face=hugging_face))
+        words.findings.extend(_stage(file, strategy.zero_stage))
+        words.findings.extend(_formats(file, job.precision))
+    elif strategy.reader in {"trainer", "accelerate"}:
+        reader: Any = strategy.reader
+        words.findings.extend(fsdp_check.check(file, reader=reader))
+        if reader == "accelerate":
+            words.findings.extend(_accelerate(file, job.precision, world_size, job.most_nodes))
+
+
+def own_entries(own: OwnConfig) -> tuple[Entry, ...]:
+    """Each value of the file with its line."""
+    file = own.located
+    return tuple(
+        Entry(key, shown(value), Origin("file", file.place(*key.split(".")))) for key, value in leaves(file.data)
+    )
+
+
+def _of_another_kind(file: Located, strategy: Strategy) -> Finding | None:
+    """A finding for DeepSpeed's file where FSDP's is wanted, or the other way round."""
+    is_zero = strategy.zero_stage is not None
+    marks = sorted(file.data.keys() & (_FSDP_MARKS if is_zero else _ZERO_MARKS))
+    if not marks:
+        return None
+    message = f"this is a configuration of {'FSDP' if is_zero else 'DeepSpeed'}"
+    hint = "name the file that belongs to it, or use the strategy that the file is for"
+    return Finding("HL673", f"{message}, and the job's strategy is `{strategy.name}`", file.place(marks[0]), hint)
+
+
+def _stage(file: Located, stage: int) -> list[Finding]:
+    zero = file.data.get("zero_optimization")
+    written = zero.get("stage", 0) if isinstance(zero, dict) else 0
+    if written == stage:
+        return []
+    message = f"this is ZeRO stage {written}, and the job's strategy is `zero{stage}`"
+    place = file.place("zero_optimization", "stage")
+    return [Finding("HL673", message, place, f"write `stage: {stage}` under `zero_optimization`, or change the job")]
+
+
+def _formats(file: Located, asked: str | None) -> list[Finding]:
+    """The number formats, where the job asks for one: DeepSpeed trains in what its file says."""
+    found = []
+    for name in ("bf16", "fp16") if asked is not None else ():
+        block = file.data.get(name)
+        written = block.get("enabled", False) if isinstance(block, dict) else False
+        if written != "auto" and bool(written) != (asked == name):
+            message = f"`{name}` is {'on' if written else 'off'} here, and the job's precision is {asked}"
+            hint = f"set `{name}: {{enabled: {str(asked == name).lower()}}}`, or change `precision`"
+            found.append(Finding("HL673", message, file.place(name, "enabled"), hint))
+    return found
+
+
+def _accelerate(file: Located, asked: str | None, world_size: int, nodes: int) -> list[Finding]:
+    found = []
+    written = precision(file.data.get("mixed_precision"))
+    if asked is not None and written != precision(asked):
+        message = f"`mixed_precision` is {written} here, and the job's precision is {asked}"
+        found.append(Finding("HL673", message, file.place("mixed_precision"), "make the two agree"))
+    kind = file.data.get("distributed_type")
+    if kind not in (None, "FSDP"):
+        message = f"this file is for {kind}, and the job's strategy is `fsdp`"
+        found.append(Finding("HL673", message, file.place("distributed_type"), "write `distributed_type: FSDP`"))
+    for key, here in (("num_processes", world_size), ("num_machines", nodes)):
+        if file.data.get(key, here) != here:
+            message = f"`{key}: {file.data[key]}` does not count: the job has {here}"
+            hint = "the job's own launcher starts the processes"
+            found.append(Finding("HL678", message, file.place(key), hint, "warning"))
+    return found

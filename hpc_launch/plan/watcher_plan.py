@@ -1,0 +1,36 @@
+"""The watcher on each node, and what makes a process that dies or hangs tell where it was."""
+
+from __future__ import annotations
+
+from hpc_launch.plan.launch_plan import Variable, WatchPlan
+from hpc_launch.spec.job import JobSpec
+from hpc_launch.spec.origin import rule
+from hpc_launch.spec.shell_text import RUNTIME
+
+_ATTEMPT = RUNTIME["attempt.dir"]
+
+
+def watch(job: JobSpec) -> WatchPlan | None:
+    """What the watcher is told; None where the job wants none, or starts its processes where none would find them."""
+    if not job.hang.watch or job.launcher.name == "none":
+        return None
+    return WatchPlan(job.hang.after or 0, job.hang.busy_after or 0, job.hang.sample_every)
+
+
+def tell_tale_variables(gpus: bool) -> list[Variable]:
+    """Variables that cost nothing until something goes wrong.
+
+    Python prints the stacks of all threads at a fatal signal (faulthandler); PyTorch keeps the last collectives of NCCL
+    and writes them at a timeout or when the watcher asks (torch/csrc/distributed/c10d/FlightRecorder.hpp; the buffer's
+    name changed in 2.5, and older releases ignore the newer one).
+    """
+    result = [Variable("PYTHONFAULTHANDLER", ("1",), rule("stacks of all threads at a fatal signal"))]
+    if gpus:
+        kept = rule("NCCL's last collectives, at a timeout")
+        result += [
+            Variable("TORCH_NCCL_TRACE_BUFFER_SIZE", ("2000",), kept),
+            Variable("TORCH_NCCL_DUMP_ON_TIMEOUT", ("1",), kept),
+            Variable("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", (_ATTEMPT, "/agent/nccl-rank-"), kept),
+            Variable("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", (_ATTEMPT, "/agent/nccl-ask-"), kept),
+        ]
+    return result

@@ -1,0 +1,210 @@
+"""A root cause put into a diagnosis: who was first, which nodes are to blame, what else was seen, what comes next."""
+
+from __future__ import annotations
+
+from hpc_launch.recover import log_candidates
+from hpc_launch.recover.candidates import Candidate
+from hpc_launch.recover.diagnosis import Action, Confidence, Diagnosis, FirstFailure, Quote
+from hpc_launch.recover.evidence import Evidence
+from hpc_launch.recover.rulebook import Rulebook
+
+_NODES_MATTER = frozenset({"gpu_hardware", "gpu_driver", "node_failure", "nccl_system_error"})
+"""Classes in which the place is at fault, not the program."""
+
+_NO_PLACE = frozenset({"preempted", "submit_rejected"})
+"""Classes that no rank or node brought about."""
+
+MOST_QUOTES = 6
+MOST_ALSO = 8
+SYMPTOM = 60
+"""Orders from here on tell that something ended, not why: not worth a line beside a cause."""
+
+
+def worded(
+    root: Candidate, evidence: Evidence, rules: Rulebook, solid: list[Candidate], faint: list[Candidate]
+) -> Diagnosis:
+    """The diagnosis with this root. `solid` and `faint`: all that was seen, and what was survived or only a warning."""
+    facts = rules.classes[root.failure_class]
+    first = _first_failure(root, evidence, solid)
+    bad = _bad_nodes(root, first, evidence)
+    stepless = all(scan.steps_seen < log_candidates.WENT_ON for scan in evidence.logs)
+    verdict: Action = (root.at_start if stepless else None) or root.verdict or facts.verdict
+    # A broken GPU or driver is one of the node that wrote the log; a person knows which, where a driver would not.
+    broken = root.failure_class == "gpu_hardware" or root.cause == "gpu_driver_mismatch"
+    told = broken and not evidence.of_a_run
+    if verdict == "RETRY_ELSEWHERE" and not told and not bad and not root.peer and not first.node:
+        verdict = "RETRY"
+    quotes = list(root.quotes)
+    for candidate in sorted(solid, key=lambda one: one.order):
+        if len(quotes) >= MOST_QUOTES:
+            break
+        if candidate.failure_class == root.failure_class and candidate.certain:
+            quotes += [quote for quote in candidate.quotes if quote not in quotes]
+    return Diagnosis(
+        failure_class=root.failure_class,
+        cause=root.cause,
+        confidence=_confidence(root),
+        first_failure=first,
+        evidence=tuple(quotes[:MOST_QUOTES]),
+        also=_also(root, solid, faint),
+        default_verdict=verdict,
+        bad_nodes=bad,
+        advice=root.advice or facts.advice,
+    )
+
+
+def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) -> FirstFailure:
+    """The root's own place; what it leaves open is taken from the launcher's lists."""
+    if root.failure_class in _NO_PLACE:
+        return FirstFailure(root.node, root.rank, root.time)
+    node, rank, time = root.node, root.rank, root.time
+    if root.failure_class in {"time_limit", "cancelled_by_user", "hang_no_progress"}:
+        named = [one.node for one in solid if one.failure_class == root.failure_class and one.node]
+        return FirstFailure(node or (named[0] if named else None), rank, time)
+    same = [one for one in solid if one.failure_class == root.failure_class and one.source == root.source]
+    if rank is None and node is None:
+        for one in same:
+            if one.rank is not None or one.node is not None:
+                node, rank = one.node, one.rank
+                break
+    if rank is None:
+        workers = log_candidates.workers_of(evidence)
+        here = [one for one in workers if node is None or one.node is None or _short(one.node) == _short(node)]
+        # A single machine calls itself localhost in one place and by its name in another.
+        for worker in [*here, *([] if len(evidence.nodes) > 1 else workers)][:1]:
+            rank, node = worker.rank, node or worker.node
+            time = time if time is not None else worker.time
+    if rank is None:
+        ended = [
+            note for note in evidence.notes if note.kind == "death" and note.signal != 15 and note.rank is not None
+        ]
+        for note in sorted(ended, key=lambda note: note.time or 0.0)[:1]:
+            rank, node, time = note.rank, node or note.node, time if time is not None else note.time
+    if node is None and rank is not None:
+        node = next((one.node for one in log_candidates.workers_of(evidence) if one.rank == rank and one.node), None)
+    if rank is None and node is None:
+        tasks = [
+            one
+            for one in solid
+            if one.rule in {"slurm-task-exit", "slurm-task-signal", "slurm-task-killed"}
+            or (one.rule == "mpi-abort" and one.rank is not None)
+        ]
+        if tasks:
+            one = min(tasks, key=lambda each: (each.source, each.line))
+            node, rank = one.node, one.rank
+    if rank is None and node is None and root.failure_class == "host_oom":
+        # Slurm's step daemon names its node only where it ends what is left of the job.
+        ended_on = {one.node for one in solid if one.rule in {"slurm-cancelled", "slurm-step-cancelled"}}
+        if len(ended_on) == 1:
+            node = ended_on.pop()
+    return FirstFailure(_known_name(node, evidence), rank, time)
+
+
+def _bad_nodes(root: Candidate, first: FirstFailure, evidence: Evidence) -> tuple[str, ...]:
+    if root.failure_class not in _NODES_MATTER:
+        return ()
+    name = root.blames
+    if name is None and root.failure_class in {"gpu_hardware", "gpu_driver", "node_failure"}:
+        name = first.node
+    name = _known_name(name, evidence)
+    if name is None or (evidence.nodes and name not in evidence.nodes):
+        return ()
+    return (name,)
+
+
+def _known_name(name: str | None, evidence: Evidence) -> str | None:
+    """The name that Slurm has for a node, where a log has another form of it."""
+    if name is None or name in evidence.nodes:
+        return name
+    for known in evidence.nodes:
+        if _short(known) == _short(name):
+            return known
+    return name
+
+
+def _short(name: str) -> str:
+    return name.split(".", maxsplit=1)[0].lower()
+
+
+def _confidence(root: Candidate) -> Confidence:
+    if root.certain or root.band <= 2:
+        return "high" if root.order < 60 else "low"
+    return "medium" if root.band <= 4 else "low"
+
+
+def _also(root: Candidate, solid: list[Candidate], faint: list[Candidate]) -> tuple[str, ...]:
+    """Other classes that were seen, each with how often and where first; then what was survived."""
+    words: list[str] = []
+    for name, group in (("", solid), (" (went on, or a warning)", faint)):
+        seen: dict[str, list[Candidate]] = {}
+        for candidate in group:
+            same_line = (candidate.source, candidate.line) == (root.source, root.line)
+            known = candidate.failure_class not in {root.failure_class, "unknown"}
+            if known and not same_line and candidate.order < SYMPTOM:
+                seen.setdefault(candidate.failure_class, []).append(candidate)
+        for failure_class, ones in seen.items():
+            quote = ones[0].quotes[-1]
+            where = f"{quote.file}:{quote.line}" if quote.line else quote.file
+            count = f"{len(ones)} times, first " if len(ones) > 1 else ""
+            words.append(f"{failure_class}{name}: {count}{where}: {quote.text[:160]}")
+    return tuple(words[:MOST_ALSO])
+
+
+def success(evidence: Evidence, rules: Rulebook, solid: list[Candidate], faint: list[Candidate]) -> Diagnosis:
+    """Nothing failed."""
+    quotes = [Quote(scan.name, scan.success_line, scan.success_text) for scan in evidence.logs if scan.success_line]
+    sure = evidence.end is not None and evidence.scheduler is not None
+    confidence: Confidence = "high" if sure else "medium" if quotes else "low"
+    root = Candidate("success", "", 0)
+    return Diagnosis(
+        failure_class="success",
+        confidence=confidence,
+        evidence=tuple(quotes[:2]),
+        also=_also(root, solid, faint),
+        default_verdict="NONE",
+        advice=rules.classes["success"].advice,
+    )
+
+
+def nothing(evidence: Evidence, rules: Rulebook, faint: list[Candidate]) -> Diagnosis:
+    """It failed, or just stopped, and nothing says why."""
+    quotes = [
+        Quote(scan.name, scan.bad_line, scan.bad_text)
+        if scan.bad_line
+        else Quote(scan.name, scan.lines, scan.last_line)
+        for scan in evidence.logs
+        if scan.last_line.strip()
+    ]
+    root = Candidate("unknown", "unknown", 90)
+    return Diagnosis(
+        failure_class="unknown",
+        cause="unknown",
+        evidence=tuple(quotes[-2:]),
+        also=_also(root, [], faint),
+        default_verdict="STOP",
+        advice="it still runs, and nothing failed so far" if evidence.alive else rules.classes["unknown"].advice,
+    )
+
+
+def refused(text: str, rules: Rulebook) -> Diagnosis:
+    """An attempt that never had a job: the scheduler's words are the evidence."""
+    lines = [line for line in text.splitlines() if line.strip()] or ["it was never submitted"]
+    for line in lines:
+        for rule, _ in rules.matches(line):
+            if rules.class_of(rule) == "submit_rejected":
+                return Diagnosis(
+                    failure_class="submit_rejected",
+                    cause=rule.cause,
+                    confidence="high",
+                    evidence=(Quote("claim", 0, line[:600]),),
+                    default_verdict=rule.verdict or rules.classes["submit_rejected"].verdict,
+                    advice=rule.advice or rules.classes["submit_rejected"].advice,
+                )
+    facts = rules.classes["submit_rejected"]
+    return Diagnosis(
+        failure_class="submit_rejected",
+        confidence="medium",
+        evidence=(Quote("claim", 0, lines[0][:600]),),
+        default_verdict=facts.verdict,
+        advice=facts.advice,
+    )

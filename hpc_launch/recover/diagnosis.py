@@ -1,0 +1,62 @@
+"""What the stages of recovery hand on: evidence → Diagnosis → Verdict, each frozen."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from hpc_launch.spec.failure_classes import FAILURE_CLASSES as FAILURE_CLASSES  # noqa: PLC0414 - exported
+
+Action = Literal["RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE", "STOP", "NONE"]
+Confidence = Literal["high", "medium", "low"]
+
+
+class Quote(Struct, frozen=True):
+    """One line of evidence. `line` counts from 1; 0 where the source has no lines, such as a row of `sacct`."""
+
+    file: str
+    line: int
+    text: str
+
+
+class FirstFailure(Struct, frozen=True):
+    """Who failed first. `time` is seconds since the epoch; each is None where no evidence names it."""
+
+    node: str | None = None
+    rank: int | None = None
+    time: float | None = None
+
+
+class Diagnosis(Struct, frozen=True):
+    """What ended an attempt: the class of the root cause, never of what followed from it."""
+
+    failure_class: str
+    """One of FAILURE_CLASSES."""
+    cause: str | None = None
+    """The finer name: an id of the rules."""
+    confidence: Confidence = "low"
+    first_failure: FirstFailure = FirstFailure()
+    evidence: tuple[Quote, ...] = ()
+    also: tuple[str, ...] = ()
+    """What else was seen, in words."""
+    default_verdict: Action = "STOP"
+    """By class and cause, before history and policy change it."""
+    bad_nodes: tuple[str, ...] = ()
+    """Nodes that the evidence blames, by the names Slurm has for them; never a bystander."""
+    advice: str = ""
+    """The next step, in one sentence."""
+
+
+class Verdict(Struct, frozen=True):
+    """What happens next, and why."""
+
+    action: Action
+    reason: str
+    exclude: tuple[str, ...] = ()
+    """Nodes that the next attempt keeps off."""
+    sets: tuple[str, ...] = ()
+    """What the next attempt changes, as `--set` spells it."""
+    delay_s: float = 0.0
+    ladder: int = 0
+    """How many steps of the class's list of changes are used up."""

@@ -1,0 +1,202 @@
+"""Possible root causes from the lines of logs and torchrun's lists: which of them count."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import msgspec
+
+from hpc_launch.recover.candidates import Candidate
+from hpc_launch.recover.diagnosis import Quote
+from hpc_launch.recover.evidence import Evidence, Hit, LogScan, SchedulerFacts, WorkerFailure
+from hpc_launch.recover.rulebook import FailureRule, Rulebook
+
+WENT_ON = 3
+"""After so many later steps of the training an error was no end: the program had recovered."""
+
+QUOTED = 10
+"""Lines of a log that somebody cut out: one NaN in it is what it is about."""
+
+WAITS = re.compile(
+    r"(?i)\bGLOBAL_RANK: \d+, MEMBER: \d+/\d+\s*$|\bWaiting in store based barrier\b"
+    r"|^(?:\S+ ){0,4}(?:still )?waiting for (?:all |the |other |remaining )+"
+    r"(?:ranks|workers|processes|nodes|peers|clients|tasks)\b|^\[before the start of training step\]"
+)
+"""Last lines of a log that breaks off where processes wait for one another: Lightning, PyTorch, Megatron-LM."""
+
+LAST = frozenset({"slurm-time-limit", "slurm-preempted", "slurm-requeued", "slurm-cancelled"})
+"""Rules whose lines end a job whatever is printed after them."""
+
+_SAID_FAILED = frozenset(
+    {"torchrun-summary", "torchrun-exit", "launcher-exit", "slurm-task-exit", "slurm-task-killed", "slurm-task-signal",
+     "slurm-cancelled", "slurm-step-cancelled", "mpi-abort"}
+)  # fmt: skip
+"""Rules whose lines say that a launcher ended without success."""
+
+_ENDS_OTHERS = frozenset({"slurm-step-aborted", "slurm-step-cancelled", "slurm-cancelled", "torchrun-force-kill"})
+"""After these lines a launcher ends the processes that are left."""
+
+_BYSTANDERS = frozenset(
+    {"slurm-task-exit", "slurm-task-killed", "slurm-task-exit-killed", "slurm-task-exit-signal", "killed-word",
+     "torchrun-signal-9", "launcher-exit", "sigterm-words"}
+)  # fmt: skip
+"""Rules whose lines, after one of those, tell of a process that was ended by it."""
+
+
+def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], list[Candidate]]:
+    """The candidates that lines give: those that count, and those that the program survived or only warned of."""
+    solid: list[Candidate] = []
+    faint: list[Candidate] = []
+    # With torchrun or DeepSpeed a task of Slurm is a launcher, not a rank.
+    tasks_are_ranks = not evidence.of_a_run or any(scan.rank is not None for scan in evidence.logs)
+    failed_later = {scan.source: _last_failure_line(scan) for scan in evidence.logs}
+    ended_badly = (evidence.end is not None and evidence.end.exit_code != 0) or _is_failed(evidence.scheduler)
+    for scan in evidence.logs:
+        killed_from = min((hit.line for hit in scan.hits if hit.rule in _ENDS_OTHERS), default=1 << 40)
+        for hit in scan.hits:
+            rule = rules.rules[hit.rule]
+            if rule.role == "context":
+                continue
+            candidate = _of_hit(hit, rule, rules)
+            if not tasks_are_ranks and hit.rule.startswith("slurm-task"):
+                candidate = msgspec.structs.replace(candidate, rank=None)
+            survived = rule.order >= 15 and hit.rule not in LAST and hit.later_progress >= WENT_ON
+            done = hit.later_success and not ended_badly and failed_later[scan.source] <= scan.success_line
+            if hit.rule in _BYSTANDERS and killed_from < hit.line:
+                candidate = msgspec.structs.replace(candidate, order=69)
+            after = rule.order >= 50 and 0 < scan.success_line < hit.line and not ended_badly
+            after = after and failed_later[scan.source] <= scan.success_line
+            if hit.faint or survived or after or (done and rule.order >= 15):
+                faint.append(candidate)
+            else:
+                solid.append(candidate)
+        solid += _of_numbers(scan)
+        if not evidence.of_a_run and not scan.hits and not scan.steps_seen and WAITS.search(scan.last_line):
+            quotes = (Quote(scan.name, scan.lines, scan.last_line),)
+            solid.append(Candidate("hang_no_progress", "unknown", 70, quotes, source=scan.source, line=scan.lines))
+    return solid, faint
+
+
+def from_workers(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
+    """Candidates from torchrun's lists and error files: the messages are known by the same rules as lines are."""
+    found: list[Candidate] = []
+    for worker in workers_of(evidence):
+        if not worker.message:
+            found += _of_silent(worker)
+            continue
+        matches = rules.matches(worker.message.splitlines()[0][:4000])
+        special = any(rule.order > 40 and rule.id != "error-word" for rule, _ in matches)
+        for rule, match in matches:
+            if rule.role == "context" or (rule.order == 40 and special):
+                continue
+            groups = match.groupdict()
+            found.append(
+                Candidate(
+                    failure_class=rules.class_of(rule),
+                    cause=rule.cause,
+                    order=rule.order,
+                    quotes=(Quote(worker.file, worker.line, worker.message.splitlines()[0][:600]),),
+                    node=worker.node,
+                    rank=worker.rank,
+                    time=worker.time,
+                    peer=groups.get("peer"),
+                    verdict=rule.verdict,
+                    advice=rule.advice,
+                    source=worker.source,
+                    line=worker.line,
+                    rule=rule.id,
+                )
+            )
+            break
+    return found
+
+
+def workers_of(evidence: Evidence) -> list[WorkerFailure]:
+    """Failed workers that torchrun did not end itself, the first in time first; its own word only breaks ties."""
+    workers = [worker for scan in evidence.logs for worker in scan.workers if worker.exit_code != -15]
+    return sorted(
+        workers,
+        key=lambda worker: (
+            math.inf if worker.time is None else worker.time, not worker.said_root, worker.source, worker.line
+        ),
+    )  # fmt: skip
+
+
+def _of_hit(hit: Hit, rule: FailureRule, rules: Rulebook) -> Candidate:
+    quotes = [Quote(hit.file, hit.line, hit.text)]
+    if hit.frame:
+        quotes.insert(0, Quote(hit.file, hit.frame_line, hit.frame))
+    return Candidate(
+        failure_class=rules.class_of(rule),
+        cause=rule.cause,
+        order=rule.order,
+        quotes=tuple(quotes),
+        node=hit.node,
+        rank=hit.rank,
+        time=hit.time,
+        blames=hit.blames,
+        peer=hit.peer,
+        verdict=rule.verdict,
+        at_start=rule.at_start,
+        advice=rule.advice,
+        source=hit.source,
+        line=hit.line,
+        rule=rule.id,
+    )
+
+
+def _of_numbers(scan: LogScan) -> list[Candidate]:
+    """What no single line says: a loss that stays NaN, a log that only repeats itself."""
+    found: list[Candidate] = []
+    if scan.nan_run >= WENT_ON or (scan.nan_run and scan.lines <= QUOTED):
+        quote = Quote(scan.name, scan.nan_line, scan.nan_text)
+        found.append(
+            Candidate(
+                "loss_nan",
+                "numeric_divergence",
+                19,
+                (quote,),
+                scan.node,
+                scan.rank,
+                source=scan.source,
+                line=scan.nan_line,
+                rule="loss",
+            )
+        )
+    if scan.idle_s:
+        quote = Quote(scan.name, scan.idle_line, scan.idle_text)
+        found.append(
+            Candidate("hang_no_progress", "unknown", 48, (quote,), source=scan.source, line=scan.idle_line, rule="idle")
+        )
+    return found
+
+
+def _of_silent(worker: WorkerFailure) -> list[Candidate]:
+    """A worker that ended with a code of its own and left no exception: nobody else can have brought that about."""
+    if worker.exit_code is None or worker.exit_code <= 1:
+        return []
+    text = f"exitcode  : {worker.exit_code}"
+    return [
+        Candidate(
+            "user_code_error",
+            "torchrun_worker_exit_code",
+            47,
+            (Quote(worker.file, worker.exit_line, text),),
+            worker.node,
+            worker.rank,
+            worker.time,
+            source=worker.source,
+            line=worker.line,
+            rule="torchrun-exit",
+            advice=f"look what the program means by exit code {worker.exit_code}; it said no more",
+        )
+    ]
+
+
+def _last_failure_line(scan: LogScan) -> int:
+    return max((hit.line for hit in scan.hits if hit.rule in _SAID_FAILED), default=0)
+
+
+def _is_failed(facts: SchedulerFacts | None) -> bool:
+    return facts is not None and facts.state.split()[:1] not in ([], ["COMPLETED"], ["RUNNING"], ["COMPLETING"])

@@ -1,0 +1,116 @@
+"""A line of a log taken apart: colours off, and who wrote it: rank, node, local rank."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+LONGEST = 4000
+"""Characters of a line that rules see: of a longer one its beginning and its end."""
+
+_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|[\x00-\x08\x0b-\x1f\x7f]")
+_STAMP = re.compile(
+    r"\[?20\d\d[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?:? {1,3}(?=\S)"
+)
+_RANK = re.compile(r"(?:[0-9a-f]{6,12} )?\[rank[ =]?(\d{1,7})\](?:: ?| \|\| ?| ?)(?=\[|[^\[])")
+_MPI = re.compile(r"\[\d{1,4},(\d{1,7})\](?:<\w+>)?:? ?")
+_SRUN = re.compile(r"\s{0,6}(\d{1,6}): ")
+_DEFAULT = re.compile(r"\[[A-Za-z_]+(\d{1,4})\]:(?: |$)")
+_PDSH = re.compile(r"([a-z][a-z0-9.-]{0,60}\d[a-z0-9.-]{0,40}): (?=\S)", re.IGNORECASE)
+_RAY = re.compile(r"\((?:[\w.]+ )?pid=\d+(?:, ip=([\d.]+))?\) ")
+_INSIDE = re.compile(
+    r"\[[Rr]ank[ =:]?(\d{1,7})\]|\brank[ =](\d{1,7})\b(?! ?\(local)|\bRANK[ =](\d{1,7})\b|\bon rank (\d{1,7})\b"
+    r"|\[PG ID \d+ PG GUID [^\]]{0,80}Rank (\d{1,7})\]|\[default\d+\]:\[rank(\d+)\]"
+)
+_NCCL = re.compile(r"([A-Za-z][\w.-]{0,80}):\d{1,8}:\d{1,8} \[(\d{1,3})\] (?:\S+ )?NCCL")
+_KERNEL = re.compile(r"\b\d{1,2} \d\d:\d\d:\d\d ([\w.-]{1,80}) (?:kernel|systemd|slurmd|nvidia|dcgm)")
+_ISO_KERNEL = re.compile(r"^20\d\d-\d\d-\d\dT[\d:.,+-]{8,30}Z? ([A-Za-z][\w.-]{0,80}) kernel")
+_OMPI = re.compile(r"\[([a-z][\w.-]{0,60}\d[\w.-]{0,30}):\d{2,8}\]")
+_UCX = re.compile(r"(?:\[\d+\.\d+\] )?\[([A-Za-z][\w.-]{0,80}):\d+ {0,4}:\d+(?:\]|:\d+\] +ib_)")
+_STEPD = re.compile(r"(?:slurmstepd-|slurmd\[)([\w.-]{1,80})(?:\]|): ")
+_BRACKET_NODE = re.compile(r"\] \[([a-z][a-z-]{0,20}\d{1,6}[\w-]{0,20})\] ")
+_NO_NODE = re.compile(r"^c10d$|Error|Exception|Warning|\.[A-Z]|\.(?:py|sh|cpp|cc|cu|h|c|log|so)\b|^\w*[a-z][A-Z]")
+_NOT_NODES = ("slurmstepd", "srun", "sbatch", "line", "python", "error", "warning", "bash", "ranks")
+
+
+FAINT = re.compile(
+    r"(?<!NCCL )\bWARN(?:ING)?\b|\b\w*Warning\b|\bwarnings?\.warn|^\[?W\d{4} |^\[W\d*|level=warn|\bwarning:"
+    r"|(?i:\b(?:retrying|will retry|retry in|falling back|fall back|fallback to|ignoring|ignored in|skipping|"
+    r"non-fatal|not fatal|recovered|recovering|reconnecting|trying again|continuing (?:without|anyway)|"
+    r"attempt \d+(?: of |/)\d+|proceeding without|will use .{1,40} instead|disabled?\b.{0,30}because)\b)"
+    r"|\bDEBUG\b|\[(?i:skip(?:ped)?|warn)\]|\(ignored\)|Exception ignored in|^\s*#|\becho\b"
+)
+"""The line itself takes back what it says, or says that the work goes on."""
+
+
+class LogLine(Struct, frozen=True):
+    """A line with its sender. `body` has neither colours nor the sender's mark at its beginning."""
+
+    body: str
+    rank: int | None = None
+    node: str | None = None
+    local_rank: int | None = None
+
+
+def plain(raw: bytes) -> str:
+    """The text of a line: undecodable bytes replaced, colours and control characters taken out, its length bounded."""
+    if len(raw) > 4 * LONGEST:
+        raw = raw[: 2 * LONGEST] + b" ... " + raw[-2 * LONGEST :]
+    text = raw.decode("utf-8", errors="replace")
+    if not text.isprintable():
+        text = _ANSI.sub("", text.replace("\t", "    "))
+    if len(text) > LONGEST:
+        half = LONGEST // 2
+        text = f"{text[:half]} ... {text[-half:]}"
+    return text
+
+
+def parse(text: str, *, numbered: bool = False) -> LogLine:
+    """Take a plain line apart.
+
+    Args:
+        text: What `plain` gives.
+        numbered: The log bears task numbers (`srun --label`), so that `3: ` at the beginning is a rank.
+    """
+    rank: int | None = None
+    node: str | None = None
+    local: int | None = None
+    stamp = _STAMP.match(text)
+    body = text[stamp.end() :] if stamp else text
+    for _ in range(3):
+        if (match := _RANK.match(body)) or (match := _MPI.match(body)) or (numbered and (match := _SRUN.match(body))):
+            rank = int(match[1])
+        elif match := _DEFAULT.match(body):
+            local = int(match[1])
+        elif match := _RAY.match(body):
+            node = match[1] or node
+        elif (match := _PDSH.match(body)) and _may_be_node(match[1]):
+            node = match[1]
+        else:
+            break
+        body = body[match.end() :]
+    if rank is None and ("ank" in body or "RANK" in body) and (match := _INSIDE.search(body, 0, 400)):
+        rank = int(next(group for group in match.groups() if group is not None))
+    if node is None:
+        node = _node_inside(body.lstrip())
+    if local is None and (match := _NCCL.match(body)):
+        local = int(match[2])
+    return LogLine(body, rank, node, local)
+
+
+def _may_be_node(word: str) -> bool:
+    """Whether a word before a colon names a host, not an exception, a file or a program."""
+    return not word.lower().startswith(_NOT_NODES) and _NO_NODE.search(word) is None
+
+
+def _node_inside(body: str) -> str | None:
+    for pattern in (_NCCL, _STEPD, _OMPI, _UCX):
+        if match := pattern.match(body):
+            return match[1]
+    if "kernel" in body or "systemd" in body or "slurmd" in body:
+        for pattern in (_KERNEL, _ISO_KERNEL):
+            if match := pattern.search(body, 0, 300):
+                return match[1]
+    match = _BRACKET_NODE.search(body, 0, 300)
+    return match[1] if match and _may_be_node(match[1]) else None

@@ -1,0 +1,250 @@
+"""How far the training came, by its own lines, and whether it says that it is done."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from enum import IntFlag
+
+import msgspec
+
+from hpc_launch.recover.evidence import Hit, LogScan
+from hpc_launch.recover.log_line import FAINT
+
+_STEP = re.compile(
+    r"\b(?:global[_ ]?)?(?:step|iter(?:ation)?|it|batch|update|num_updates|kimg|tick)s?\b[\"']?\s{0,4}[\[:=#]?\s{0,8}"
+    r"[\[(]?\s{0,8}(\d{1,12})(?:\s{0,4}(?:/|of)\s{0,8}(\d{1,12}))?",
+    re.IGNORECASE,
+)
+_EPOCH = re.compile(
+    r"\bepochs?\b[\"']?\s{0,4}[\[:=#]?\s{0,8}[\[(]?\s{0,8}(\d{1,9}(?:\.\d{1,6})?)(?:\s{0,4}(?:/|of)\s{0,8}(\d{1,9}))?",
+    re.IGNORECASE,
+)
+_BAR = re.compile(r"\b(\d{1,9})/(\d{1,9}) \[\d+:\d\d(?::\d\d)?<")
+_METRIC = re.compile(
+    r"\b(?:loss|lr|learning[_ ]rate|ppl|perplexity|acc(?:uracy)?|grad[_ ]?norm|samples/s|tokens?/s|it/s|s/it|sec/\w+|"
+    r"elapsed|throughput|tflops|consumed)\b",
+    re.IGNORECASE,
+)
+_LOADING = re.compile(r"(?i)\b(?:loading|download|fetch|map|filter|tokeniz|resolving|extract|shards?|generating|index)")
+_LOSS = re.compile(
+    r"\b(?:lm[_ ])?(?:train[_ ])?loss\b(?: value)?[\"']?\s{0,4}[:=|]?\s{0,4}"
+    r"(-?(?:nan|inf(?:inity)?|\d[\d.]{0,20}(?:e[+-]?\d{1,3})?))\b",
+    re.IGNORECASE,
+)
+_DONE = re.compile(
+    r"(?i)\btrain(?:ing)? (?:is |has )?(?:been )?(?:complete[d]?|finished|done|ended successfully)\b|\btrain_runtime\b"
+    r"|\bcompleted (?:the )?training\b"
+    r"|\*\*\*\*\* (?:train|eval|test|predict)\w* metrics|Trainer\.fit` stopped: `max_(?:epochs|steps)="
+    r"|successfully (?:completed|finished|trained)"
+    r"|(?<!abort before MPI_INIT completed )\b(?:completed|finished|ended|exited) successfully\b"
+    r"|\ball (?:tests|jobs|tasks|done) (?:passed|finished|completed|succeeded)"
+    r"|\bjob (?:is )?(?:finished|completed|done)\b|exit(?:ed)? (?:with )?(?:exit )?(?:code|status):? 0\b"
+    r"|exits successfully|(?-i:\bSUCCESS\b)|^\s{0,40}(?:all )?done[.!]{0,3}\s{0,9}$"
+    r"|(?<!up )\bfinished (?:training|run|benchmark|in )|W&B process to finish\W{1,5}\(success\)|State: COMPLETED"
+    r"|final (?:model|checkpoint|weights) (?:was |is )?saved|\[after training is done\]|\bend (?:of )?training\b"
+    r"|^\[Parallel\(n_jobs=.{1,60} finished\s{0,9}$|# Avg bus bandwidth {1,8}: |\bExit_status=0 "
+    r"|={4,40} {1,9}End of simulation {1,9}={4,40}|^(?:End of Tests\.|Finalising parallel run)\s{0,9}$"
+    r"|^=+ \d+ passed(?:, \d+ (?:skipped|deselected|xfailed|warnings?|subtests passed)){0,4} in \d[\d.]*s\b"
+    r"|\bNormal termination\b(?! \(return value [1-9])|(?-i:TERMINATED NORMALLY)"
+    r"|\b(\d+) of \1 steps \(100%\) done|\bNothing to be done\b"
+    r"|\[NbConvertApp\] Writing \d+ bytes|\[exiting program after \d+ iterations\]"
+    r"|reached (?:the )?(?:target|max(?:imum)?) (?:number of )?(?:steps|iterations|epochs)"
+)
+_ECHO = re.compile(
+    r"(?i)^\s{0,40}(?:#|=|-|\*|\s){0,40}"
+    r"(?:(?:all )?done[.!]{0,3}\s{0,9}$|(?:slurm |the |this )?job (?:is )?(?:finished|completed?|done)\b)"
+)
+"""What a job script prints at its end, however its program ended."""
+_DEATH = re.compile(
+    r"^FATAL: {2,}|Killing subprocess|Exited with exit code|ChildFailedError|BAD TERMINATION OF"
+    r"|Primary job ?terminated normally, but|non-zero exit (?:status|code)"
+    r"|^(?:\[\w+\]: ?)?[A-Za-z_]\w*(?:\.\w+){0,9}(?:Error|Exception)(?::|$)"
+)
+"""How a program's or a launcher's output ends when it failed."""
+_NEAR = 4
+"""Lines between such a line and the script's own last words."""
+_BAD = re.compile(
+    r"(?i)\b(?:errors?|fail(?:ed|ure|s|ing)?|abort(?:ed|ing)?|denied|cannot|can't|unable to|invalid|not found|killed|"
+    r"fatal|exceeded|refused|illegal|panic|crash(?:ed)?|terminated|unrecognized|unsupported|no such|not available|"
+    r"unreachable|corrupt\w*|segfault|timed out|out of (?!\d)|not permitted|unexpected|does not exist|must be)\b"
+)
+"""Words of failure in general."""
+_MILD = re.compile(
+    r"(?i)^-- \w|^(?:[\d.: -]{8,40}: )?I(?:\d{4})? |\bwarn|\bdeprecat|\binfo\b|\bdebug\b|"
+    r"^\s{0,40}\w+(?:\.\w+){0,9} ?= ?|skip|ignor|retry|fallback|falling|"
+    r"missing from|optional|\b0 OK|(?<!error)(?<!fatal): (?:No|0|OK|N/A|None|False)\b|' locally$|cgroup|"
+    r"ttyname|tput:|stty:|\bx11\b|already been registered|"
+    r"✔|✓|0 (?:errors?|fail)|no errors?|errors?(?:: | {4,40})0\b|"
+    r"\berror summary|\bcontinuity errors|^\s{0,40}0 tests |\berror:? *[-+]?[\d.]+(?:e[-+]?\d+)? ?%?\s*$|error rate|"
+    r"\berrors?\b[^:=]{0,30}[:=]\s{0,4}[\[(]{0,3}[-+]?\d+\.\d|will result in indexing errors|^\[[DI] \d\d:|"
+    r"\bJob terminated\.|orte_base_help_aggregate|"
+    r"(?:val|test|train|mean|abs\w*|sq\w*|std)\w*[ _-]error"
+)
+"""Words beside them that take the sting out."""
+_NUMBERS = re.compile(r"[\d:.\-]+")
+_QUIET_S = 1500.0
+"""Seconds after the last step after which a log that only repeats itself counts as one of a job that hangs."""
+_MARKS = 50_000
+_AFTER = 50
+
+
+class Kind(IntFlag):
+    """What a line is, numbers apart: lines of one form are judged once."""
+
+    PLAIN = 0
+    STEP = 1
+    LOSS = 2
+    DONE = 4
+    BAD = 8
+    ECHO = 16
+    DEATH = 32
+
+
+class ProgressMeter:
+    """Sees every line of a log once."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._step: float | None = None
+        self._counted: tuple[float, int] | None = None
+        self._line = 0
+        self._time: float | None = None
+        self._marks: list[int] = []
+        self._done: tuple[int, str] = (0, "")
+        self._nan_run = self._nan_line = 0
+        self._nan_text = ""
+        self._bad: tuple[int, str] = (0, "")
+        self._death = 0
+        self._after: dict[str, _Repeated] = {}
+
+    @staticmethod
+    def kind(text: str, low: str) -> Kind:
+        """What lines of this form are."""
+        kind = Kind.PLAIN
+        if _found(text, low) is not None:
+            kind |= Kind.STEP
+        if "loss" in low and _LOSS.search(text) is not None:
+            kind |= Kind.LOSS
+        if _DONE.search(text):
+            kind |= Kind.DONE
+            if _ECHO.search(text):
+                kind |= Kind.ECHO
+        if _DEATH.search(text):
+            kind |= Kind.DEATH
+        if _BAD.search(text) and not _MILD.search(text) and not FAINT.search(text):
+            kind |= Kind.BAD
+        return kind
+
+    def see(self, kind: Kind, text: str, line: int, time: float | None) -> None:
+        """Take one line."""
+        if kind & Kind.LOSS:
+            self._loss(text, line)
+        if kind & Kind.STEP and self._is_step(text, line):
+            self._line, self._time = line, time
+            self._after.clear()
+            return
+        if kind & Kind.DEATH:
+            self._death = line
+        if kind & Kind.DONE and not (kind & Kind.ECHO and 0 < self._death >= line - _NEAR):
+            self._done = (line, text.strip()[:300])
+        if kind & Kind.BAD:
+            self._bad = (line, text.strip()[:300])
+        if len(self._after) < _AFTER:
+            key = _NUMBERS.sub("#", text[:120])
+            before = self._after.get(key)
+            self._after[key] = (
+                _Repeated(1, line, text, time, time) if before is None else before.again(line, text, time)
+            )
+
+    def after(self, hit: Hit) -> Hit:
+        """The hit, with what came after it in the log."""
+        later = len(self._marks) - bisect_right(self._marks, hit.line)
+        success = self._done[0] > hit.line
+        if not later and not success:
+            return hit
+        return msgspec.structs.replace(hit, later_progress=later, later_success=success)
+
+    def into(self, scan: LogScan) -> LogScan:
+        """The scan, with how far the training came."""
+        idle_s, idle_line, idle_text = self._idle()
+        step, total = self._counted or (self._step, None)
+        return msgspec.structs.replace(
+            scan,
+            steps_seen=self.steps,
+            last_step=int(step) if step is not None else None,
+            last_total=total,
+            last_progress_line=self._line,
+            success_line=self._done[0],
+            success_text=self._done[1],
+            nan_run=self._nan_run,
+            nan_line=self._nan_line,
+            nan_text=self._nan_text,
+            idle_s=idle_s,
+            idle_line=idle_line,
+            idle_text=idle_text,
+            bad_line=self._bad[0],
+            bad_text=self._bad[1],
+        )
+
+    def _is_step(self, text: str, line: int) -> bool:
+        found = _found(text, text.lower())
+        if found is None or found[0] == self._step:
+            return False
+        self._step = found[0]
+        if found[1] is not None:  # an epoch without a total says nothing of the bar's steps
+            self._counted = (found[0], found[1])
+        self.steps += 1
+        self._marks.append(line)
+        if len(self._marks) > 2 * _MARKS:
+            del self._marks[:_MARKS]
+        return True
+
+    def _loss(self, text: str, line: int) -> None:
+        match = _LOSS.search(text)
+        if match is None or "skip" in text.lower():
+            return  # fp16 tries a step again with a smaller scale: nothing is wrong
+        if match[1].lower().lstrip("-").startswith(("nan", "inf")):
+            self._nan_run += 1
+            if self._nan_run == 1:
+                self._nan_line, self._nan_text = line, text.strip()[:300]
+        else:
+            self._nan_run = 0
+
+    def _idle(self) -> tuple[float, int, str]:
+        """Lines that only repeat themselves long after the last step: somebody's heartbeat, not the training."""
+        if not self._after or len(self._after) > 12:
+            return 0.0, 0, ""
+        repeated = [entry for entry in self._after.values() if entry.count > 1]
+        if not repeated or not self._line:
+            return 0.0, 0, ""
+        last = max(repeated, key=lambda entry: entry.line)
+        begun = self._time if self._time is not None else last.first
+        if begun is None or last.time is None or last.time - begun < _QUIET_S:
+            return 0.0, 0, ""
+        return last.time - begun, last.line, last.text.strip()[:300]
+
+
+class _Repeated(msgspec.Struct, frozen=True):
+    """A line that comes again and again, numbers apart."""
+
+    count: int
+    line: int
+    text: str
+    first: float | None
+    time: float | None
+
+    def again(self, line: int, text: str, time: float | None) -> _Repeated:
+        return _Repeated(self.count + 1, line, text, self.first if self.first is not None else time, time)
+
+
+def _found(text: str, low: str) -> tuple[float, int | None] | None:
+    """The step that a line of the training shows, and the last one there will be."""
+    if "<" in text and "/" in text and (match := _BAR.search(text)) is not None:
+        return None if _LOADING.search(text) else (float(match[1]), int(match[2]))
+    if not any(word in low for word in ("step", "iter", "epoch", "tick", "batch", "update", "it ")):
+        return None
+    match = _STEP.search(text) or _EPOCH.search(text)
+    if match is None or not _METRIC.search(text):
+        return None
+    return float(match[1]), int(match[2]) if match[2] else None

@@ -1,0 +1,86 @@
+"""Which nodes to keep off, from what the runs of a team noted: pure. A note expires, and a queue is never emptied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from hpc_launch.recover.diagnosis import Quote
+
+AT_ONCE = frozenset({"gpu_hardware", "gpu_driver", "node_failure"})
+"""Classes of which one note is enough. For all else a node has to be named by two attempts: the network between two
+nodes may be the other one's fault."""
+
+EXPIRY_S = 24 * 3600.0
+"""How long one note keeps jobs off; each further one doubles it, up to MOST_S."""
+MOST_S = 14 * 24 * 3600.0
+
+FRACTION = 10
+"""At most one node in so many is kept off, but one in any case where the job can do without."""
+
+
+class NodeReport(Struct, frozen=True, kw_only=True):
+    """One attempt's word on a node; or, with `cleared`, a person's that it is well again."""
+
+    time: float
+    node: str
+    by: str = ""
+    failure_class: str = "unknown"
+    cause: str | None = None
+    run: str = ""
+    attempt: int = 0
+    job_id: str | None = None
+    evidence: tuple[Quote, ...] = ()
+    cleared: bool = False
+
+
+class BadNode(Struct, frozen=True):
+    """A node with notes that have not expired. Times are seconds since the epoch."""
+
+    node: str
+    notes: tuple[NodeReport, ...]
+    """The oldest first."""
+    expires: float
+    avoided: bool
+    """Whether new jobs keep off: one note of some classes is not enough."""
+
+    @property
+    def count(self) -> int:
+        """How many attempts named it."""
+        return len(self.notes)
+
+
+def standing(notes: Iterable[NodeReport], now: float) -> list[BadNode]:
+    """The nodes with notes that hold now, those with the most notes first."""
+    by_node: dict[str, list[NodeReport]] = {}
+    for note in sorted(notes, key=lambda note: note.time):
+        if note.cleared:
+            by_node.pop(note.node, None)
+        else:
+            by_node.setdefault(note.node, []).append(note)
+    found = [_bad_node(node, known) for node, known in by_node.items()]
+    return sorted((one for one in found if one.expires > now), key=lambda one: (-one.count, -one.expires, one.node))
+
+
+def _bad_node(node: str, notes: Sequence[NodeReport]) -> BadNode:
+    once = tuple({(note.run, note.attempt): note for note in notes}.values())
+    lasts = min(EXPIRY_S * 2 ** min(len(once) - 1, 10), MOST_S)
+    avoided = len(once) > 1 or once[0].failure_class in AT_ONCE
+    return BadNode(node, once, once[-1].time + lasts, avoided)
+
+
+def kept_off(nodes: Iterable[BadNode], size: int | None, needed: int, already: Sequence[str] = ()) -> tuple[str, ...]:
+    """The nodes that a new job keeps off, the worst first; none where the queue's size is not known.
+
+    Args:
+        nodes: As `standing` gives them.
+        size: Nodes of the queue.
+        needed: Nodes that the job cannot do without.
+        already: Nodes that it keeps off in any case.
+    """
+    if size is None:
+        return ()
+    room = min(max(size // FRACTION, 1), size - needed) - len(set(already))
+    names = [one.node for one in nodes if one.avoided and one.node not in already]
+    return tuple(names[: max(room, 0)])

@@ -1,0 +1,153 @@
+"""What the rules know of a log's lines: at most so many hits of each rule, with their place, time and code."""
+
+from __future__ import annotations
+
+import re
+
+from hpc_launch.recover.evidence import Hit
+from hpc_launch.recover.log_line import FAINT, LogLine
+from hpc_launch.recover.rulebook import FailureRule, Rulebook
+from hpc_launch.recover.torchrun_failures import WorkerBlocks
+from hpc_launch.recover.tracebacks import Tracebacks
+
+_FIRST_HITS = 30
+"""So many hits of one rule are kept from the beginning of a log, and as many from its end."""
+_NOTEBOOK = re.compile(r"([A-Za-z_][\w.]{0,120})\s{2,}Traceback \(most recent")
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,120}(?:Error|Exception)\b")
+
+
+class Found:
+    """Shown the lines that may be of interest, in their order; `finish` hands over the hits."""
+
+    def __init__(
+        self,
+        rules: Rulebook,
+        traces: Tracebacks,
+        workers: WorkerBlocks,
+        *,
+        name: str,
+        source: int,
+        node: str | None,
+        rank: int | None,
+    ) -> None:
+        self._rules, self._traces, self._workers = rules, traces, workers
+        self._name, self._source, self._node, self._rank = name, source, node, rank
+        self._hits: dict[str, tuple[list[Hit], list[Hit]]] = {}
+
+    def line(self, line: LogLine, text: str, number: int, time: float | None) -> None:
+        """Keep what the rules know of a line: `text` is the whole of it, `time` the newest one, since the epoch."""
+        found = self._rules.matches(line.body)
+        if line.body[:1] in " >" and all(rule.role == "context" for rule, _ in found):  # set in, or quoted in a mail
+            found = self._rules.matches(line.body.lstrip("> ")) or found
+        found = self._with_code(line, found, number)
+        ended = self._traces.ends(line, number, known=bool(found))
+        place = self._workers.place
+        if place is not None:
+            if place.terminated:
+                return
+            line = LogLine(line.body, place.rank, place.node, line.local_rank)
+        if found:
+            self._keep(line, text, found, number, time, faint=not ended and _is_faint(text, line.body))
+        elif ended:
+            self._keep_unknown(line, number, time)
+
+    def finish(self, time: float | None) -> list[Hit]:
+        """The hits by line; of a traceback that the log breaks off in, its last code, where nothing else is said."""
+        if all(hit.faint for first, _ in self._hits.values() for hit in first):
+            for rank, number, text in self._traces.unfinished():
+                if found := self._rules.matches(_named(text)):
+                    self._keep(LogLine(text, rank), text, found, number, time, faint=False)
+                else:
+                    self._keep_unknown(LogLine(text, rank), number, time)
+        hits = [hit for first, last in self._hits.values() for hit in (*first, *last)]
+        return sorted(hits, key=lambda hit: hit.line)
+
+    def _with_code(
+        self, line: LogLine, found: list[tuple[FailureRule, re.Match[str]]], number: int
+    ) -> list[tuple[FailureRule, re.Match[str]]]:
+        """What the raising line of code adds where the exception's own words say nothing in particular."""
+        told = found and found[0][0].order < 40 and not found[0][0].id.startswith("checkpoint-")
+        if told or not _EXCEPTION.match(line.body):
+            return found
+        code = self._traces.code(line.rank, number)
+        if not code:
+            return found
+        more = [pair for pair in self._rules.matches(f"{line.body} [{code}]") if pair[0].id.startswith("code-")]
+        return more + [pair for pair in found if not more or pair[0].order >= 40]
+
+    def _keep(
+        self,
+        line: LogLine,
+        text: str,
+        found: list[tuple[FailureRule, re.Match[str]]],
+        number: int,
+        time: float | None,
+        *,
+        faint: bool,
+    ) -> None:
+        place = self._workers.place
+        special = any(rule.order > 40 and rule.id != "error-word" for rule, _ in found)
+        for rule, match in found:
+            if rule.order == 40 and special:
+                continue  # the program's own exception only where nothing says that it follows from another's end
+            groups = match.groupdict()
+            rank = groups.get("rank") or groups.get("rank2")
+            frame, frame_line = self._traces.frame(line.rank, number)
+            self._add(
+                Hit(
+                    rule=rule.id,
+                    file=self._name,
+                    line=number,
+                    text=text.strip()[:600],
+                    node=groups.get("node") or groups.get("at") or line.node or self._node,
+                    rank=int(rank) if rank else line.rank if line.rank is not None else self._rank,
+                    local_rank=line.local_rank,
+                    time=time if place is None or place.time is None else place.time,
+                    frame=frame,
+                    frame_line=frame_line,
+                    faint=faint and not rule.firm,
+                    source=self._source,
+                    blames=groups.get("node"),
+                    peer=groups.get("peer") or groups.get("peer2"),
+                )
+            )
+
+    def _keep_unknown(self, line: LogLine, number: int, time: float | None) -> None:
+        """An exception that no rule knows by its name: the program's own."""
+        frame, frame_line = self._traces.frame(line.rank, number)
+        self._add(
+            Hit(
+                rule="py-traceback",
+                file=self._name,
+                line=number,
+                text=line.body.strip()[:600],
+                node=line.node or self._node,
+                rank=line.rank if line.rank is not None else self._rank,
+                time=time,
+                frame=frame,
+                frame_line=frame_line,
+                source=self._source,
+            )
+        )
+
+    def _add(self, hit: Hit) -> None:
+        first, last = self._hits.setdefault(hit.rule, ([], []))
+        if len(first) < _FIRST_HITS:
+            first.append(hit)
+            return
+        last.append(hit)
+        if len(last) > _FIRST_HITS:
+            del last[0]
+
+
+def _is_faint(text: str, body: str) -> bool:
+    """Whether a line takes back what it says; marks of a level stand behind the rank's, too."""
+    if body.startswith("FATAL: "):  # Apptainer's last word, whatever it cites
+        return False
+    return FAINT.search(text) is not None or (body is not text and FAINT.match(body) is not None)
+
+
+def _named(head: str) -> str:
+    """The exception that the head of a notebook's traceback names, as the traceback would end; empty without one."""
+    match = _NOTEBOOK.match(head)
+    return f"{match[1]}:" if match else ""

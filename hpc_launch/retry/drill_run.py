@@ -1,0 +1,200 @@
+"""The drill: a short run is warned as before its end. Did it save, and did the next attempt go on from there?"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hpc_launch.base.errors import Refused
+from hpc_launch.base.findings import Finding
+from hpc_launch.drive.attempts import first_attempt, next_attempt
+from hpc_launch.drive.prepare import Ready, make_ready
+from hpc_launch.run.checkpoint_files import CheckpointFound, near_miss, newest_checkpoint
+from hpc_launch.run.layout import AttemptFolder, RunFolder
+from hpc_launch.run.status.progress_reader import first_step
+from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.run.submitting.cancel_run import cancel_run
+from hpc_launch.run.submitting.submit_attempt import RunIndex, submit_new, submit_next
+from hpc_launch.schedulers.scheduler import Scheduler
+
+POLL_S = 0.5
+LEAD_S = 120.0
+"""How long a training may take to save and end where the job file has no `signal_before`."""
+
+Say = Callable[[str], None]
+TrackerOf = Callable[[RunFolder], RunTracker]
+
+
+@dataclass
+class DrillResult:
+    """What the drill found. Times are seconds; what was not reached is None."""
+
+    run: str
+    warned_at_step: int | None = None
+    saved: bool | None = None
+    checkpoint: str | None = None
+    checkpoint_step: int | None = None
+    saved_after_s: float | None = None
+    ended_after_s: float | None = None
+    resumed: bool | None = None
+    resumed_at_step: int | None = None
+    fault: str | None = None
+
+    @property
+    def good(self) -> bool:
+        """Whether a checkpoint appeared, the training ended by itself, and the next attempt went on from there."""
+        return self.fault is None and bool(self.saved) and bool(self.resumed)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"good": self.good, **asdict(self)}
+
+
+def ready_for_drill(job: Path, *, site: str | None, sets: Sequence[str]) -> tuple[Ready, list[str]]:
+    """The short job and the `--set` options that make it of the job. Raises Refused."""
+    asked = make_ready(job, site=site, sets=sets)
+    spec = asked.loaded.resolved.job
+    short = [f"{key}={json.dumps(value)}" for key, value in spec.drill.set.items()]
+    # The drill itself makes the next attempt, and nobody else.
+    all_sets = [f"name={asked.plan.name[:58]}-drill", "retry.max_attempts=1", *short, *sets]
+    ready = make_ready(job, site=site, sets=all_sets)
+    findings = []
+    if ready.plan.continuation.checkpoint is None:
+        message = "the drill cannot see checkpoints: the job does not say where they are"
+        findings.append(_finding(ready, message, "add `checkpoint: {dir: …, pattern: …}`", "checkpoint"))
+    if "step" not in ready.plan.progress:
+        message = "the drill cannot see the training's steps"
+        hint = r"add `progress: {step: 'step (\d+)'}`, as the log has it"
+        findings.append(_finding(ready, message, hint, "progress"))
+    if findings:
+        raise Refused(findings)
+    return ready, all_sets
+
+
+def drill(
+    ready: Ready,
+    sets: Sequence[str],
+    scheduler: Scheduler,
+    tracker_of: TrackerOf,
+    *,
+    preempt: bool = False,
+    index: RunIndex | None = None,
+    say: Say = lambda _: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> DrillResult:
+    """Run the drill. `preempt`: as a preemption does it that sends SIGTERM to the steps, in place of the warning.
+
+    Raises as a submission does. Whatever happens nothing is left running.
+    """
+    run, _, job_id = submit_new(first_attempt(ready, sets), scheduler, index=index)
+    outcome = DrillResult(run.name)
+    say(f"{run.name}: job {job_id}; waiting for the first step")
+    watched = _WatchedDrill(ready, run, outcome, tracker_of(run), say, sleep)
+    try:
+        _first(watched, lambda: scheduler.warn(job_id, preempt=preempt))
+        if preempt and outcome.fault is not None and outcome.saved is False:
+            outcome.fault += "; here a preemption gives no warning, so save often"
+        if outcome.fault is None:
+            say("the next attempt's turn")
+            if len(run.attempts()) == 1:
+                submit_next(run, next_attempt(run)[1], scheduler, index=index)
+            _second(watched, run.attempt(2))
+    finally:
+        cancel_run(run, scheduler)
+    return outcome
+
+
+@dataclass(frozen=True)
+class _WatchedDrill:
+    """The run of the drill, and what is known of it."""
+
+    ready: Ready
+    run: RunFolder
+    outcome: DrillResult
+    tracker: RunTracker
+    say: Say
+    sleep: Callable[[float], None]
+
+    def until(self, wanted: Callable[[RunStatus], bool], seconds: float | None = None) -> RunStatus:
+        """The first status that is `wanted`, final or stuck; the last one where time is over."""
+        begin = time.monotonic()
+        while True:
+            status = self.tracker.poll(background=True)[self.run.name]
+            over = status.final or status.state == "STUCK"
+            if wanted(status) or over or (seconds is not None and time.monotonic() - begin > seconds):
+                return status
+            self.sleep(POLL_S)
+
+
+def _first(watched: _WatchedDrill, warn: Callable[[], None]) -> None:
+    """The attempt that is warned: its checkpoint, and its end."""
+    outcome = watched.outcome
+    status = watched.until(lambda status: status.progress.step is not None)
+    if status.progress.step is None:
+        outcome.fault = f"no step was seen: {status.state}: {status.reason or 'see its log'}"
+        return
+    watched.sleep(watched.ready.loaded.resolved.job.drill.after)
+    status = watched.until(lambda _: True)
+    step = outcome.warned_at_step = status.progress.step
+    if _first_is_over(status):
+        outcome.fault = f"the training was over before it could be warned, at step {step}: make it longer"
+        return
+    before, warned = newest_checkpoint(watched.run), time.time()
+    watched.say(f"warning the training at step {step}")
+    warn()
+    lead = float(watched.ready.plan.signal_before_s or LEAD_S)
+
+    def look(status: RunStatus) -> bool:
+        found = newest_checkpoint(watched.run)
+        if outcome.saved is None and found is not None and _newer(found, before):
+            outcome.saved, outcome.checkpoint, outcome.checkpoint_step = True, str(found.path), found.step
+            outcome.saved_after_s = round(max(found.time - warned, 0.0), 1)
+            watched.say(f"a checkpoint appeared after {outcome.saved_after_s} s: {found.path.name}")
+        return _first_is_over(status)
+
+    status = watched.until(look, lead)
+    look(status)
+    outcome.saved = bool(outcome.saved)
+    if not _first_is_over(status):
+        saved = "a checkpoint appeared, but" if outcome.saved else "no checkpoint appeared, and"
+        outcome.fault = f"{saved} the training did not end within {lead:g} s of the warning"
+    elif not outcome.saved:
+        reason = status.attempts[0].reason or status.reason
+        ended_so = f"it ended{f' ({reason})' if reason else ''}"
+        outcome.fault = f"no checkpoint appeared after the warning: {near_miss(watched.run) or ended_so}"
+    else:
+        ended = status.attempts[0].ended
+        outcome.ended_after_s = None if ended is None else round(max(ended - warned, 0.0), 1)
+
+
+def _second(watched: _WatchedDrill, attempt: AttemptFolder) -> None:
+    """The attempt that has to go on: its first step lies behind the checkpoint's."""
+    outcome = watched.outcome
+    status = watched.until(lambda _: first_step(attempt) is not None)
+    step = outcome.resumed_at_step = first_step(attempt)
+    if step is None:
+        outcome.resumed = False
+        outcome.fault = f"the next attempt showed no step: {status.state}: {status.reason or 'see its log'}"
+        return
+    behind = outcome.checkpoint_step if outcome.checkpoint_step is not None else outcome.warned_at_step
+    outcome.resumed = behind is None or step > behind
+    watched.say(f"the next attempt began with step {step}")
+    if not outcome.resumed:
+        outcome.fault = f"the next attempt began with step {step}, though the checkpoint was of step {behind}"
+
+
+def _first_is_over(status: RunStatus) -> bool:
+    # Whoever drives the run may have made the next attempt already.
+    return status.final or len(status.attempts) > 1
+
+
+def _newer(found: CheckpointFound, before: CheckpointFound | None) -> bool:
+    return before is None or found.path != before.path or found.time > before.time
+
+
+def _finding(ready: Ready, message: str, hint: str, key: str) -> Finding:
+    return Finding("HL513", message, ready.loaded.resolved.place(key), hint)

@@ -1,0 +1,70 @@
+"""What the verbs that look at runs do for them: the next attempts that are due."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from hpc_launch.base.errors import UserError
+from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.run_index import Index
+from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.schedulers.scheduler import Scheduler
+
+DRIVE_S = 3.0
+"""How soon a run that waits for something is looked after again."""
+
+
+class Schedulers:
+    """One scheduler object for each kind, so that all runs of a cluster are asked about together."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Scheduler] = {}
+
+    def of(self, run: RunFolder) -> Scheduler:
+        """The scheduler that the run was submitted to. Raises UsageError where its folder does not say."""
+        from hpc_launch.run.records.run_store import read_info
+        from hpc_launch.schedulers.registry import scheduler_for
+
+        info = read_info(run)
+        kind = info.scheduler if info else ""
+        if kind not in self._known:
+            self._known[kind] = scheduler_for(kind)
+        return self._known[kind]
+
+
+class Drivers:
+    """Makes the next attempts of the runs that a tracker follows, no more often than every few seconds for each."""
+
+    def __init__(self, tracker: RunTracker, index: Index) -> None:
+        self._tracker = tracker
+        self._index = index
+        self._schedulers = Schedulers()
+        self._last: dict[str, tuple[float, DriverOutcome]] = {}
+
+    def due(self, status: RunStatus) -> bool:
+        """Whether there may be something to do for a run."""
+        return status.undecided or status.state in ("RETRYING", "STUCK")
+
+    def drive(self, run: RunFolder) -> DriverOutcome:
+        """Do what is due. What was found a moment ago holds."""
+        from hpc_launch.retry.recover_run import recover
+
+        at, move = self._last.get(run.name, (0.0, NOTHING))
+        if move.kind == "waiting" and time.monotonic() - at < DRIVE_S:
+            return move
+        try:
+            move = recover(run, self._tracker, self._schedulers.of(run), index=self._index)
+        except UserError:
+            move = NOTHING  # its folder does not say which scheduler has it
+        self._last[run.name] = (time.monotonic(), move)
+        return move
+
+    def drive_all(self, runs: Iterable[RunFolder]) -> None:
+        """Do what is due for all of them."""
+        for run in runs:
+            status = self._tracker.last.get(run.name)
+            if status is not None and self.due(status):
+                self.drive(run)

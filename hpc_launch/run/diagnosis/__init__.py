@@ -1,0 +1,1 @@
+"""Collect the evidence of an attempt from its run folder."""

@@ -1,0 +1,53 @@
+"""The rules in force: the shipped ones, those of the site or team, and the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from hpc_launch.base.files import read_text
+from hpc_launch.base.findings import Finding, Place
+from hpc_launch.recover.rulebook import Rulebook, parse_rules, shipped
+from hpc_launch.sites.search_path import search_path
+from hpc_launch.spec.yaml_source import MAX_BYTES
+
+BAD_RULES = "HL690"
+"""The code of 'a rule that cannot be used'."""
+
+
+def rulebook(findings: list[Finding] | None = None) -> Rulebook:
+    """All rules; one with the same id as another replaces it, the user's last of all.
+
+    A file or rule that cannot be used is left out, and said in `findings`.
+    """
+    book = shipped()
+    for path in _files():
+        try:
+            text = read_text(path, longest=MAX_BYTES)
+        except (OSError, UnicodeDecodeError) as error:
+            _say(findings, path, f"cannot be read: {error}")
+            continue
+        more, faults = parse_rules(text, book.causes)
+        for fault in faults:
+            _say(findings, path, fault)
+        book = book.extended(more)
+    return book
+
+
+def _files() -> Iterator[Path]:
+    """`rules/*.yaml` beside the site profiles: the machine's, the teams', the user's."""
+    order = {"machine": 0, "shared": 1, "team": 2, "HPC_LAUNCH_SITE_PATH": 3, "user": 4}
+    layers = [(layer.split()[0], folder) for layer, folder in search_path()]
+    found = [(order[layer], layer, folder) for layer, folder in layers if layer in order]
+    for _, layer, folder in sorted(found, key=lambda entry: entry[0]):
+        rules = folder.parent / "rules" if layer in ("machine", "user") else folder / "rules"
+        try:
+            yield from sorted(rules.glob("*.yaml"))
+        except OSError:
+            continue
+
+
+def _say(findings: list[Finding] | None, path: Path, fault: str) -> None:
+    if findings is not None:
+        hint = "correct or remove it; the other rules are used"
+        findings.append(Finding(BAD_RULES, f"a rule cannot be used: {fault}", Place(str(path)), hint, "warning"))

@@ -1,0 +1,61 @@
+"""From what a person types to the run that is meant: a name or its beginning, a job id, a folder, or `@last`."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+
+from hpc_launch.base.errors import UsageError
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.run_index import Index, IndexEntry
+
+LAST = "@last"
+
+SHOWN = 5
+"""How many candidates an error names."""
+
+
+def find_run(text: str, index: Index) -> RunFolder:
+    """The run that `text` names. Raises UsageError with what comes near, or with all that it may mean."""
+    folder = _as_folder(text)
+    if folder is not None:
+        return folder
+    entries = index.entries()
+    if text == LAST:
+        if not entries:
+            raise UsageError("there is no run yet", hint="hpc-launch submit JOB.yaml starts one")
+        return RunFolder(entries[0].folder)
+    exact = [entry.folder for entry in entries if entry.run == text]
+    by_prefix = [entry.folder for entry in entries if text and entry.run.startswith(text)]
+    by_job = index.jobs(text) if not exact and (text[:1].isdecimal() or not by_prefix) else []
+    candidates = exact or by_job or by_prefix
+    if len(candidates) == 1:
+        return RunFolder(candidates[0])
+    if not candidates:
+        raise UsageError(f"no run is called {text!r}", hint=_near(text, entries))
+    names = ", ".join(folder.name for folder in candidates[:SHOWN])
+    more = f" and {len(candidates) - SHOWN} more" if len(candidates) > SHOWN else ""
+    raise UsageError(f"{text!r} may mean {names}{more}", hint="give more of the name, or the run's folder")
+
+
+def _as_folder(text: str) -> RunFolder | None:
+    """The run whose folder, or a folder in it, `text` is."""
+    try:
+        if not text or not Path(text).expanduser().is_dir():
+            return None
+        path = Path(text).expanduser().resolve()
+    except (OSError, ValueError, RuntimeError):
+        return None
+    for folder in (path, *path.parents[:2]):
+        if (folder / "run.json").exists() or (folder / "attempts").is_dir():
+            return RunFolder(folder)
+    return None
+
+
+def _near(text: str, entries: list[IndexEntry]) -> str:
+    names = [entry.run for entry in entries]
+    near = get_close_matches(text, names, SHOWN, 0.4)
+    near += [entry.run for entry in entries if get_close_matches(text, [entry.name], 1, 0.6) and entry.run not in near]
+    if near:
+        return f"did you mean {', '.join(near[:SHOWN])}?"
+    return "hpc-launch list shows all runs" if names else "there is no run yet"

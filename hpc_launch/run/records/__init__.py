@@ -1,0 +1,1 @@
+"""The files of a run folder: one type, one reader and one writer for each."""

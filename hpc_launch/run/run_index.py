@@ -1,0 +1,230 @@
+"""The list of this user's runs: SQLite in the state folder, one file a host, made from the run folders at will.
+
+Nothing depends on it. Which folders hold runs stands in small files beside it, which need no locks; a database that is
+broken, locked or cannot be written is passed over, and the folders are read instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpc_launch.base.files import create_once, read_text
+from hpc_launch.base.user_dirs import state_folder
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.records.attempt_files import Reader
+from hpc_launch.run.records.run_store import read_info
+from hpc_launch.run.status.run_status import RunStatus
+
+VERSION = 1
+"""The database's user_version. Another one, older or newer, is thrown away: it can be made again."""
+
+LOCKED_S = 0.5
+"""How long a locked database is waited for."""
+
+SEEN_S = 60.0
+"""How often a state that did not change is written down again."""
+
+_TABLES = """
+CREATE TABLE runs(folder TEXT PRIMARY KEY, run TEXT, name TEXT, site TEXT, created REAL, last_state TEXT,
+                  last_seen REAL);
+CREATE TABLE jobs(job_id TEXT, folder TEXT, PRIMARY KEY (job_id, folder));
+"""
+
+
+@dataclass(frozen=True)
+class IndexEntry:
+    """A run in the list. `last_state` is what was last seen at `last_seen` (seconds since the epoch), if ever."""
+
+    run: str
+    folder: Path
+    name: str
+    site: str
+    created: float
+    last_state: str | None = None
+    last_seen: float | None = None
+
+
+class Index:
+    """The runs that this user started from here. No method raises for a fault of the database or a folder."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self.folder = folder
+        self._database = folder / f"runs-{os.uname().nodename}.sqlite".replace("/", "_")
+        self._home = environment.get("HPC_LAUNCH_HOME")
+        self._usable = True
+        self._seen: dict[str, tuple[str, float]] = {}
+
+    def add(self, run: RunFolder, job_id: str | None = None) -> None:
+        """List a run, and its newest job."""
+        run = RunFolder(_real(run.path))
+        self._remember(run.path.parent)
+        entry = _entry(run)
+        if entry is None:
+            return
+        with self._open() as database:
+            if database is not None:
+                _insert(database, entry)
+                if job_id is not None:
+                    database.execute("INSERT OR IGNORE INTO jobs VALUES (?, ?)", (job_id, str(run.path)))
+
+    def seen(self, status: RunStatus) -> None:
+        """Keep the state that a run was last seen in."""
+        now = time.time()
+        state, at = self._seen.get(status.run, (None, 0.0))
+        if state == status.state and now - at < SEEN_S:
+            return
+        self._seen[status.run] = (status.state, now)
+        with self._open() as database:
+            if database is not None:
+                values = (status.state, now, str(_real(status.folder)))
+                database.execute("UPDATE runs SET last_state = ?, last_seen = ? WHERE folder = ?", values)
+
+    def entries(self) -> list[IndexEntry]:
+        """All runs that are there, newest first."""
+        listed: dict[str, IndexEntry] = {}
+        with self._open() as database:
+            if database is not None:
+                listed = {str(entry.folder): entry for entry in _select(database)}
+        result, new = [], []
+        for folder in self._run_folders():
+            entry = listed.get(str(folder))
+            if entry is None and (entry := _entry(RunFolder(folder))) is not None:
+                new.append(entry)
+            if entry is not None:
+                result.append(entry)
+        gone = set(listed) - {str(entry.folder) for entry in result}
+        self._update(new, gone)
+        return sorted(result, key=lambda entry: (entry.created, entry.run), reverse=True)
+
+    def jobs(self, job_id: str) -> list[Path]:
+        """The folders of the runs that a job belongs to; the database first, then every folder's own files."""
+        with self._open() as database:
+            if database is not None:
+                rows = database.execute("SELECT folder FROM jobs WHERE job_id = ?", (job_id,)).fetchall()
+                known = [Path(str(row[0])) for row in rows if Path(str(row[0])).is_dir()]
+                if known:
+                    return known
+        reader = Reader()
+        return [
+            folder
+            for folder in self._run_folders()
+            if any(reader.read(attempt).job_id == job_id for attempt in RunFolder(folder).attempts())
+        ]
+
+    def folders(self) -> list[Path]:
+        """The folders that are known to hold runs, and $HPC_LAUNCH_HOME."""
+        known = {Path(self._home)} if self._home else set()
+        with suppress(OSError):
+            for path in (self.folder / "folders").iterdir():
+                with suppress(OSError, ValueError):
+                    known.add(Path(read_text(path).rstrip("\n")))
+        # One folder may be known by several names: its runs are listed once.
+        return sorted({_real(folder) for folder in known})
+
+    def _remember(self, folder: Path) -> None:
+        name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+        path = self.folder / "folders" / name
+        with suppress(OSError, UnicodeError):
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                create_once(path, f"{folder}\n")
+
+    def _run_folders(self) -> Iterator[Path]:
+        for folder in self.folders():
+            with suppress(OSError, ValueError):
+                yield from sorted(path for path in folder.iterdir() if (path / "run.json").exists())
+
+    def _update(self, new: list[IndexEntry], gone: set[str]) -> None:
+        if not new and not gone:
+            return
+        with self._open() as database:
+            if database is not None:
+                for entry in new:
+                    _insert(database, entry)
+                for folder in gone:
+                    database.execute("DELETE FROM runs WHERE folder = ?", (folder,))
+                    database.execute("DELETE FROM jobs WHERE folder = ?", (folder,))
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection | None]:
+        """The database within a transaction; None where it cannot be had. A fault inside ends in silence."""
+        connection: sqlite3.Connection | None = None
+        if self._usable:
+            try:
+                connection = self._connect()
+            except (sqlite3.Error, OSError):
+                self._usable = False
+        if connection is None:
+            yield None
+            return
+        with closing(connection):
+            try:
+                with connection:
+                    yield connection
+            except sqlite3.OperationalError:
+                self._usable = False
+            except UnicodeError:
+                pass  # A name that is no text: the database cannot hold it, and no run or job has it.
+            except sqlite3.Error:
+                # Torn inside: the next command makes it anew from the folders.
+                self._usable = False
+                with suppress(OSError):
+                    self._database.unlink(missing_ok=True)
+
+    def _connect(self) -> sqlite3.Connection:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            return _opened(self._database)
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError:
+            # Not a database, or another version's: nothing in it is worth more than the folders.
+            self._database.unlink(missing_ok=True)
+            return _opened(self._database)
+
+
+def user_index(environment: Mapping[str, str]) -> Index:
+    """The index of the user whose environment this is."""
+    return Index(state_folder(environment), environment)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=LOCKED_S)
+    try:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
+        elif version != VERSION:
+            raise sqlite3.DatabaseError(f"version {version}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _real(path: Path) -> Path:
+    with suppress(ValueError):  # a NUL in it
+        return Path(os.path.realpath(path))
+    return path
+
+
+def _insert(database: sqlite3.Connection, entry: IndexEntry) -> None:
+    values = (str(entry.folder), entry.run, entry.name, entry.site, entry.created)
+    database.execute("INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, ?, NULL, NULL)", values)
+
+
+def _select(database: sqlite3.Connection) -> list[IndexEntry]:
+    rows = database.execute("SELECT run, folder, name, site, created, last_state, last_seen FROM runs")
+    return [IndexEntry(str(row[0]), Path(str(row[1])), *row[2:]) for row in rows.fetchall()]
+
+
+def _entry(run: RunFolder) -> IndexEntry | None:
+    info = read_info(run)
+    return IndexEntry(run.name, run.path, info.name, info.site, info.created) if info else None

@@ -1,0 +1,1 @@
+"""Submit an attempt exactly once, and cancel a run."""

@@ -1,0 +1,224 @@
+"""Finding out what became of a submission that left no job id: killed, frozen, or never answered.
+
+Whatever is decided here holds, because it goes through `claim`: an attempt is given up only by creating that file,
+and a job trains only if it created it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hpc_launch.base.errors import SchedulerError, Unreachable
+from hpc_launch.base.files import create_once
+from hpc_launch.run.layout import AttemptFolder, RunFolder
+from hpc_launch.run.records import values
+from hpc_launch.run.records.attempt_files import AttemptFiles, Claim, Reader
+from hpc_launch.run.records.journal import Journal, read_journals
+from hpc_launch.run.records.process_identity import Process, certainly_gone, process_of
+from hpc_launch.run.records.run_store import give_up
+from hpc_launch.run.submitting.in_place import named_job, take_out, went_back
+from hpc_launch.schedulers.scheduler import JobRecord, Scheduler
+
+GRACE_S = 20.0
+"""How long after the intent an sbatch may still be under way although the process that started it is gone."""
+
+GIVE_UP_S = 600.0
+"""When an attempt that nobody finished submitting is given up, wherever its process may be."""
+
+NEVER_SUBMITTED = "never submitted"
+
+
+@dataclass(frozen=True)
+class SubmissionOutcome:
+    """What became of the submission: a job, nothing ever (`void`), or not known yet; `reason` in words."""
+
+    kind: Literal["job", "void", "waiting"]
+    job_id: str | None = None
+    reason: str | None = None
+
+
+def reconcile(
+    run: RunFolder,
+    attempt: AttemptFolder,
+    scheduler: Scheduler,
+    *,
+    grace_s: float = GRACE_S,
+    give_up_s: float = GIVE_UP_S,
+    clock: Callable[[], float] = time.time,
+    journal: Journal | None = None,
+) -> SubmissionOutcome:
+    """Settle an attempt without a job id as far as it can be settled now. Writes `job.json` or `claim`, once.
+
+    Never raises: a scheduler or a file system that does not answer leaves the attempt as it is, with the reason.
+    """
+    files = Reader().read(attempt)
+    known = _known(files)
+    if known is not None:
+        return known
+    notes = journal or Journal(run)
+    owner, since = _owner(run, files)
+    age = clock() - since
+    same = named_job(files)
+    record = None
+    if same is not None:
+        try:
+            record = scheduler.query([same], fresh=True).get(same)
+        except SchedulerError as error:
+            return SubmissionOutcome("waiting", reason=f"{_who(owner, age)}; the scheduler cannot be asked: {error}")
+    elif files.intent is not None:
+        name = values.text(files.intent.get("job_name")) or ""
+        try:
+            jobs = real_jobs(scheduler.find(name))
+        except SchedulerError as error:
+            return SubmissionOutcome("waiting", reason=f"{_who(owner, age)}; the scheduler cannot be asked: {error}")
+        if jobs:
+            return SubmissionOutcome("job", adopt(attempt, pick(jobs).job_id, since, notes))
+    late = age >= grace_s
+    over = owner is not None and (
+        (certainly_gone(owner) and (late or files.intent is None)) or (late and _job_over(owner, scheduler))
+    )
+    if not over and age < give_up_s:
+        return SubmissionOutcome("waiting", reason=_who(owner, age))
+    if same is not None:
+        if record is not None and went_back(record, files):
+            return SubmissionOutcome("job", adopt(attempt, same, since, notes, record.restarts or 0))
+        # First, so that it is not left there held for ever: the driver may have been killed before it let it go.
+        try:
+            take_out(same, record, scheduler)
+        except SchedulerError as error:
+            return SubmissionOutcome("waiting", reason=f"{_who(owner, age)}; job {same} cannot be cancelled: {error}")
+    return _void(attempt, notes, _who(owner, age))
+
+
+def real_jobs(records: Iterable[JobRecord]) -> list[JobRecord]:
+    """Those records that were ever a job: Slurm also books a refused submission as a job that failed at once."""
+    return [record for record in records if not _refused(record)]
+
+
+def pick(jobs: list[JobRecord]) -> JobRecord:
+    """The one that counts where a frozen driver made two: the lowest id. The other ends at the claim by itself."""
+    return min(jobs, key=lambda job: [int(number) for number in re.findall(r"\d{1,18}", job.job_id)])
+
+
+def look_up(scheduler: Scheduler, job_name: str, lookup_s: float) -> str | None:
+    """The job of this name, asked for with growing pauses: a controller that was away comes back with it."""
+    until = time.monotonic() + lookup_s
+    pause = 0.5
+    while True:
+        with suppress(Unreachable):
+            jobs = real_jobs(scheduler.find(job_name))
+            if jobs:
+                return pick(jobs).job_id
+        if time.monotonic() + pause > until:
+            return None
+        time.sleep(pause)
+        pause = min(pause * 2, 5.0)
+
+
+def adopt(attempt: AttemptFolder, job_id: str, submitted: float, journal: Journal, restart: int = 0) -> str:
+    """Write down the job that was found. Returns the attempt's job: another process may have been first."""
+    with suppress(OSError):
+        # A full disk changes nothing: whoever comes next finds the job in the same way.
+        if write_job(attempt, job_id, submitted, restart):
+            journal.note("adopted", attempt=attempt.number, job_id=job_id)
+    return Reader().read(attempt).job_id or job_id
+
+
+def write_job(
+    attempt: AttemptFolder, job_id: str, submitted: float, restart: int = 0, cluster: str | None = None
+) -> bool:
+    """Create job.json; true for the one who did. Raises OSError."""
+    data: dict[str, object] = {"job_id": job_id, "submitted": submitted, "restart": restart}
+    data.update({"cluster": cluster} if cluster is not None else {})
+    return create_once(attempt.job, json.dumps(data) + "\n")
+
+
+def no_attempt(run: RunFolder, creator: Process | None, since: float, now: float) -> SubmissionOutcome:
+    """What became of a run folder in which no attempt was ever begun.
+
+    Its first attempt is made and given up here, so that a driver that was only frozen finds it taken.
+    """
+    if not (creator is not None and certainly_gone(creator)) and now - since < GIVE_UP_S:
+        return SubmissionOutcome("waiting", reason=_who(creator, now - since))
+    attempt = run.attempt(1)
+    try:
+        attempt.path.mkdir(parents=True)
+    except OSError as error:
+        return SubmissionOutcome("waiting", reason=f"{_who(creator, now - since)}; cannot give it up: {error.strerror}")
+    return _void(attempt, Journal(run), _who(creator, now - since))
+
+
+def _job_over(process: Process, scheduler: Scheduler) -> bool:
+    """Whether a process on another host has ended with its job; Slurm leaves none of a job's processes behind."""
+    try:
+        record = scheduler.query([process.job]).get(process.job) if process.job else None
+    except SchedulerError:
+        return False
+    return record is not None and record.ended_for_good
+
+
+def _known(files: AttemptFiles) -> SubmissionOutcome | None:
+    if files.void is not None:
+        return SubmissionOutcome("void", reason=files.void)
+    job_id = files.job_id
+    if job_id is None:
+        return None
+    if files.job is None:
+        # The job runs already: it claimed the attempt before its driver could write down the id.
+        with suppress(OSError):
+            write_job(files.attempt, job_id, _intended(files) or time.time())
+    return SubmissionOutcome("job", job_id)
+
+
+def _void(attempt: AttemptFolder, journal: Journal, why: str) -> SubmissionOutcome:
+    try:
+        claim = give_up(attempt, NEVER_SUBMITTED)
+    except OSError as error:
+        return SubmissionOutcome("waiting", reason=f"{why}; cannot give it up: {error.strerror or error}")
+    if claim.job_id is not None:
+        return SubmissionOutcome("job", claim.job_id)
+    if claim == Claim():
+        return SubmissionOutcome("waiting", reason="another process is just claiming it")
+    journal.note("voided", attempt=attempt.number, reason=claim.void, why=why)
+    return SubmissionOutcome("void", reason=claim.void)
+
+
+def _owner(run: RunFolder, files: AttemptFiles) -> tuple[Process | None, float]:
+    """Who was submitting the attempt, and since when: by the intent, else the journals, else the folder's age."""
+    intended = _intended(files)
+    if intended is not None:
+        return process_of(files.intent), intended
+    for event in reversed(read_journals(run)):
+        if event["event"] == "attempt claimed" and event.get("attempt") == files.attempt.number:
+            return process_of(event), values.seconds(event["time"]) or 0.0
+    return None, _made(files.attempt.path)
+
+
+def _intended(files: AttemptFiles) -> float | None:
+    return values.seconds(files.intent.get("time")) if files.intent else None
+
+
+def _made(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return time.time()
+
+
+def _who(owner: Process | None, age: float) -> str:
+    who = str(owner) if owner else "somebody"
+    return f"{who} began to submit it {max(age, 0):.0f} s ago and has not said how it went"
+
+
+def _refused(record: JobRecord) -> bool:
+    if record.state != "FAILED" or record.nodes:
+        return False
+    begun = record.started if record.started is not None else record.submitted
+    return record.ended is None or begun is None or record.ended - begun <= 0

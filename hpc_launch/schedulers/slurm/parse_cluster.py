@@ -1,0 +1,222 @@
+"""Reads what scontrol and sacctmgr print of a cluster itself: settings, partitions, nodes, QOS and accounts. Pure.
+
+Releases differ in which keys there are (22.05, 24.11 and 26.05 were read), so that every key may be missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hpc_launch.schedulers.slurm.parse_values import number, word
+from hpc_launch.spec.units import parse_time
+
+_KEY = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=")
+_ENDLESS = {"UNLIMITED", "INFINITE", "NONE"}
+
+
+@dataclass(frozen=True)
+class GpuCount:
+    """GPUs of one type in a node; no type where Slurm was not told any."""
+
+    type: str | None
+    count: int
+
+
+@dataclass(frozen=True)
+class ClusterNode:
+    """A node as Slurm counts it. Memory is MiB."""
+
+    name: str
+    cpus: int
+    threads_per_core: int
+    memory: int | None
+    arch: str | None
+    gpus: tuple[GpuCount, ...]
+    features: frozenset[str]
+    partitions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition. Times are seconds, memory MiB; None is 'no limit' or 'not said'. An empty list allows all."""
+
+    name: str
+    up: bool
+    default: bool
+    root_only: bool
+    max_time: int | None
+    default_time: int | None
+    min_nodes: int
+    max_nodes: int | None
+    max_cpus_per_node: int | None
+    max_memory_per_node: int | None
+    groups: tuple[str, ...]
+    accounts: tuple[str, ...]
+    denied_accounts: tuple[str, ...]
+    qos_allowed: tuple[str, ...]
+    qos_denied: tuple[str, ...]
+    qos: str | None
+    exclusive: bool
+    preempt_mode: str
+    grace_s: int
+    reservation_only: bool
+
+
+@dataclass(frozen=True)
+class Qos:
+    """A QOS and its limits for one job and one user."""
+
+    name: str
+    max_time: int | None
+    most: Mapping[str, int]
+    """By trackable resource (`node`, `gres/gpu`, `cpu`), what one job may have at most."""
+    least: Mapping[str, int]
+    max_jobs: int | None
+    max_submitted: int | None
+
+
+@dataclass(frozen=True)
+class Association:
+    """What a user may charge where."""
+
+    account: str
+    partition: str | None
+    qos: tuple[str, ...]
+    default_qos: str | None
+
+
+def settings(text: str) -> dict[str, str]:
+    """`scontrol show config`, by key."""
+    lines = (line.partition("=") for line in text.splitlines())
+    return {key.strip(): value.strip() for key, equals, value in lines if equals}
+
+
+def records(text: str) -> Iterator[dict[str, str]]:
+    """The rows of `scontrol -o show …`. A key's first value counts: what people wrote (`Reason`) stands last."""
+    for line in text.splitlines():
+        keys = list(_KEY.finditer(line))
+        row: dict[str, str] = {}
+        for at, match in enumerate(keys):
+            end = keys[at + 1].start() if at + 1 < len(keys) else len(line)
+            row.setdefault(match[1], line[match.end() : end].strip())
+        if row:
+            yield row
+
+
+def nodes(text: str) -> list[ClusterNode]:
+    """`scontrol -o show node`; nodes that are only announced (State=FUTURE) are left out."""
+    found = []
+    for row in records(text):
+        cpus = number(row.get("CPUEfctv")) or number(row.get("CPUTot"))
+        if "NodeName" not in row or not cpus or "FUTURE" in row.get("State", ""):
+            continue
+        memory = number(row.get("RealMemory"))
+        kept = number(row.get("MemSpecLimit")) or 0
+        found.append(
+            ClusterNode(
+                name=row["NodeName"],
+                cpus=cpus,
+                threads_per_core=number(row.get("ThreadsPerCore")) or 1,
+                memory=memory - kept if memory and memory > 1 else None,  # 1 is Slurm's default: nobody said any
+                arch=word(row.get("Arch")),
+                gpus=gpus(row.get("Gres", "")),
+                features=frozenset(_names(row.get("AvailableFeatures"))),
+                partitions=_names(row.get("Partitions")),
+            )
+        )
+    return found
+
+
+def gpus(gres: str) -> tuple[GpuCount, ...]:
+    """The GPUs of `gpu:a100:4(S:0-1),nvme:1`, the most of a type first."""
+    counts: dict[str | None, int] = {}
+    for item in re.sub(r"\([^)]*\)", "", gres).split(","):
+        parts = item.strip().split(":")
+        count = number(parts[-1]) if len(parts) > 1 else 1
+        if parts[0] == "gpu" and count:
+            kind = parts[1] if len(parts) > 2 else None
+            counts[kind] = counts.get(kind, 0) + count
+    return tuple(GpuCount(kind, count) for kind, count in sorted(counts.items(), key=lambda pair: -pair[1]))
+
+
+def partitions(text: str) -> list[Partition]:
+    """`scontrol -o show partition`."""
+    found = []
+    for row in records(text):
+        if "PartitionName" not in row:
+            continue
+        accounts = _names(row.get("AllowAccounts"))
+        found.append(
+            Partition(
+                name=row["PartitionName"],
+                up=row.get("State", "UP").upper() == "UP",
+                default=row.get("Default") == "YES",
+                root_only=row.get("RootOnly") == "YES",
+                max_time=seconds(row.get("MaxTime")),
+                default_time=seconds(row.get("DefaultTime")),
+                min_nodes=max(number(row.get("MinNodes")) or 0, 1),
+                max_nodes=number(row.get("MaxNodes")),
+                max_cpus_per_node=number(row.get("MaxCPUsPerNode")),
+                max_memory_per_node=number(row.get("MaxMemPerNode")),
+                groups=_names(row.get("AllowGroups")),
+                accounts=accounts,
+                denied_accounts=_names(row.get("DenyAccounts")),
+                qos_allowed=_names(row.get("AllowQos")),
+                qos_denied=_names(row.get("DenyQos")),
+                qos=word(row.get("QoS")),
+                # The same setting is printed as `Exclusive=NODE` by 26.05.
+                exclusive=row.get("OverSubscribe") == "EXCLUSIVE" or row.get("Exclusive") == "NODE",
+                preempt_mode=row.get("PreemptMode", "OFF").upper(),
+                grace_s=number(row.get("GraceTime")) or 0,
+                reservation_only=row.get("ReqResv") == "YES",
+            )
+        )
+    return found
+
+
+QOS_FIELDS = ("name", "maxwall", "maxtres", "mintres", "maxjobspu", "maxsubmitpu")
+ASSOCIATION_FIELDS = ("account", "partition", "qos", "defaultqos")
+
+
+def qos(text: str) -> list[Qos]:
+    """`sacctmgr -nP show qos format=QOS_FIELDS`."""
+    return [
+        Qos(name, seconds(wall), _resources(most), _resources(least), number(jobs), number(submitted))
+        for name, wall, most, least, jobs, submitted in _columns(text, len(QOS_FIELDS))
+    ]
+
+
+def associations(text: str) -> list[Association]:
+    """`sacctmgr -nP show assoc user=NAME format=ASSOCIATION_FIELDS`."""
+    return [
+        Association(account, word(partition), _names(names), word(default))
+        for account, partition, names, default in _columns(text, len(ASSOCIATION_FIELDS))
+    ]
+
+
+def seconds(text: str | None) -> int | None:
+    """A time limit in seconds; None where there is none."""
+    if text is None or text.strip().upper() in _ENDLESS:
+        return None
+    try:
+        return parse_time(text)
+    except ValueError:
+        return None
+
+
+def _columns(text: str, count: int) -> Iterator[list[str]]:
+    rows = (line.split("|") for line in text.splitlines())
+    return (row for row in rows if len(row) == count and row[0])
+
+
+def _resources(text: str) -> dict[str, int]:
+    pairs = (item.partition("=") for item in text.split(","))
+    return {name.strip(): count for name, _, value in pairs if (count := number(value)) is not None}
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    """The names of a list; none for ALL, which is no restriction."""
+    names = tuple(name.strip() for name in (word(text) or "").split(",") if name.strip())
+    return () if "ALL" in names else names

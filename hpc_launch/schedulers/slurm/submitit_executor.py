@@ -1,0 +1,249 @@
+"""The one module that knows Submitit: it submits a finished script, and follows jobs, by Submitit's plug-in surface.
+
+What is used of Submitit's undocumented side, held by contract tests (tests/schedulers/test_submitit_contract.py):
+the four hooks of `PicklingExecutor` that an executor has to fill in (docs/plugins.md of Submitit), a call of
+`_submit_command`, and the `watcher` of a job class. `Job.result()` and its kin read a pickle that a plain script
+never writes, so they are closed here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NoReturn
+
+from hpc_launch.base.errors import NotWritten, SchedulerError, SubmitRefused, SubmitUnknown, Unreachable
+from hpc_launch.base.user_dirs import state_folder
+from hpc_launch.schedulers.scheduler import JobRecord, Submission
+from hpc_launch.schedulers.slurm import query_jobs
+from hpc_launch.schedulers.slurm.run_command import NOT_HERE
+from hpc_launch.schedulers.slurm.sbatch_errors import classify
+from hpc_launch.schedulers.slurm.shared_query import FLOOR_S, shared_answer
+from hpc_launch.schedulers.slurm.submit_environment import surroundings
+
+# Submitit gives its logger a handler on stdout at import unless told not to.
+os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
+
+import submitit
+from submitit.core.utils import FailedJobError
+from submitit.slurm.slurm import SlurmInfoWatcher
+
+SUBMIT_TIMEOUT_S = 200
+"""sbatch itself tries again for about two minutes while the controller is too busy (src/sbatch/sbatch.c)."""
+KILL_AFTER_S = 10
+
+_SUBMITIT_TAGS = re.compile(r"%[jtAa]")
+"""What Submitit replaces in a folder's path (JobPaths)."""
+
+
+class Watcher(SlurmInfoWatcher):
+    """Submitit's place for the state of all jobs, filled from squeue, sacct and scontrol through the shared answer."""
+
+    def __init__(self) -> None:
+        super().__init__(delay_s=int(FLOOR_S))
+        self.records: dict[str, JobRecord] = {}
+
+    def refresh(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
+        """What is known of these jobs, by id. Raises Unreachable."""
+        ids = list(job_ids)
+        self._num_calls += 1
+        found = shared_answer().about(ids, query_jobs.ask, fresh=fresh)
+        for job_id in ids:
+            self.records.pop(job_id, None)
+        self.records |= found
+        self._info_dict = {job_id: _columns(record) for job_id, record in self.records.items()}
+        # Made anew each time: a job that was requeued is not finished any more.
+        self._finished = {job_id for job_id, record in self.records.items() if record.ended_for_good}
+        return found
+
+    def update(self) -> None:
+        self.refresh(self._registered)
+
+    def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
+        self.register_job(job_id)
+        if mode != "cache":
+            self.refresh([job_id], fresh=mode == "force")
+        return self._info_dict.get(job_id, {})
+
+    def is_done(self, job_id: str, mode: str = "standard") -> bool:
+        self.get_info(job_id, mode)
+        return job_id in self._finished
+
+
+def _columns(record: JobRecord) -> dict[str, str]:
+    """A record under sacct's names, as Submitit's `get_info` has them."""
+    code = f"{record.exit_code or 0}:{record.signal or 0}"
+    values: dict[str, str | float | None] = {
+        "JobID": record.job_id,
+        "State": record.state,
+        "ExitCode": code if record.ended_for_good else None,
+        "DerivedExitCode": record.derived_exit_code,
+        "Reason": record.reason,
+        "Submit": record.submitted,
+        "Start": record.started,
+        "End": record.ended,
+        "Restarts": record.restarts,
+        "NodeList": record.nodes,
+        "JobName": record.name,
+        "Source": record.source,
+    }
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+class ScriptJob(submitit.SlurmJob[None]):
+    """A job that runs a plain script. `ScriptJob(folder, job_id)` takes one up again from any process."""
+
+    watcher = Watcher()
+
+    @property
+    def record(self) -> JobRecord | None:
+        """What the last answer said; asks nobody."""
+        return self.watcher.records.get(self.job_id)
+
+    def done(self, force_check: bool = False) -> bool:
+        return self.watcher.is_done(self.job_id, "force" if force_check else "standard")
+
+    def results(self) -> NoReturn:
+        raise NotImplementedError("a script has no pickled result: read the attempt's end record")
+
+    def result(self) -> NoReturn:
+        self.results()
+
+    def exception(self) -> NoReturn:
+        self.results()
+
+
+class ScriptExecutor(submitit.SlurmExecutor):
+    """Submits one finished script. Submitit's own copy of it goes to FOLDER/submitit/JOBID_submission.sh."""
+
+    job_class = ScriptJob
+
+    def __init__(self, submission: Submission, folder: Path, *extra: str) -> None:
+        super().__init__(folder)
+        self._submission = submission
+        self._extra = extra
+        self.asked = False
+        """Whether sbatch was started: before that nothing can have been submitted."""
+
+    def submit_script(self) -> ScriptJob:
+        """Submit it. Raises what Submitit raises, and OSError when a file cannot be written."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            job = self._submit_command("")
+        finally:
+            for link in self.folder.glob(".submission_file_*.sh"):
+                link.unlink(missing_ok=True)
+        if not isinstance(job, ScriptJob):
+            raise TypeError(f"Submitit made a {type(job).__name__}")
+        return job
+
+    def _make_submission_file_text(self, command: str, uid: str) -> str:  # noqa: ARG002 - Submitit's signature
+        return self._submission.script
+
+    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+        # Submitit writes in the encoding of the locale; the script is UTF-8 wherever it is submitted from.
+        submission_file_path.write_bytes(self._submission.script.encode("utf-8", "surrogateescape"))
+        self.asked = True
+        log = str(self._submission.batch_log).replace("%", "%%")  # sbatch fills in %j and its like
+        return [
+            *("timeout", f"--kill-after={KILL_AFTER_S}", str(SUBMIT_TIMEOUT_S)),
+            *("sbatch", "--parsable", f"--job-name={self._submission.job_name}"),
+            *(f"--output={log}", "--open-mode=append", *self._submission.options, *self._extra),
+            *(str(submission_file_path), str(self._submission.folder)),
+        ]
+
+    @staticmethod
+    def _get_job_id_from_submission_command(string: bytes | str) -> str:
+        """The id out of `123` or `123;cluster`. A site's wrapper may print lines of its own around it."""
+        text = string.decode(errors="replace") if isinstance(string, bytes) else string
+        for pattern in (r"(\d+)(?:;\S*)?", r"Submitted batch job (\d+)(?: .*)?"):
+            for line in reversed(text.splitlines()):
+                if match := re.fullmatch(pattern, line.strip(), re.ASCII):
+                    return match[1]
+        raise NoJobIdError(text)
+
+    def _num_tasks(self) -> int:
+        return 1
+
+
+class TrialExecutor(ScriptExecutor):
+    """Asks sbatch what it would do. Its word stands on stderr, which Submitit drops after a success."""
+
+    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+        command = super()._make_submission_command(submission_file_path)
+        return ["sh", "-c", 'exec "$@" 2>&1', "sh", *command]
+
+    @staticmethod
+    def _get_job_id_from_submission_command(string: bytes | str) -> str:
+        raise NoJobIdError(string.decode(errors="replace") if isinstance(string, bytes) else string)
+
+
+class NoJobIdError(Exception):
+    """sbatch succeeded without naming a job; the text is what it printed."""
+
+
+def submit(submission: Submission) -> ScriptJob:
+    """Submit a script through Submitit. Raises SubmitRefused, or SubmitUnknown where a job may have been made."""
+    if tag := _SUBMITIT_TAGS.search(str(submission.folder)):
+        raise SubmitRefused(
+            f"the folder {submission.folder} has {tag[0]} in its name, which Submitit fills in",
+            "choose another run_dir",
+        )
+    executor = _executor(ScriptExecutor, submission, submission.folder / "submitit")
+    try:
+        with surroundings(submission.environment):
+            return executor.submit_script()
+    except FailedJobError as error:
+        raise _failure(error) from error
+    except NoJobIdError as error:
+        raise SubmitUnknown(f"sbatch named no job: {str(error).strip() or 'it printed nothing'}") from error
+    except (OSError, UnicodeError) as error:
+        if executor.asked:
+            raise SubmitUnknown(f"the job may have been submitted, but: {error}") from error
+        raise NotWritten(f"cannot write the script for sbatch: {error}") from error
+
+
+def trial(submission: Submission, folder: Path) -> str:
+    """What `sbatch --test-only` says of a script, with Submitit's files in `folder`.
+
+    Raises SubmitRefused where Slurm would refuse the job, and Unreachable where it does not answer.
+    """
+    executor = _executor(TrialExecutor, submission, folder, "--test-only")
+    try:
+        with surroundings(submission.environment):
+            executor.submit_script()
+    except NoJobIdError as estimate:
+        return "\n".join(line.removeprefix("sbatch: ").strip() for line in str(estimate).splitlines())
+    except FailedJobError as error:
+        failure = _failure(error)
+        if isinstance(failure, SubmitRefused):
+            raise failure from error
+        raise Unreachable(str(failure), failure.hint) from error
+    except (OSError, UnicodeError) as error:
+        raise Unreachable(f"cannot ask sbatch: {error}") from error
+    raise Unreachable("sbatch --test-only gave no answer")
+
+
+def _executor(kind: type[ScriptExecutor], submission: Submission, folder: Path, *extra: str) -> ScriptExecutor:
+    try:
+        return kind(submission, folder, *extra)
+    except RuntimeError as error:  # Submitit finds no srun
+        raise SubmitRefused(str(error), NOT_HERE) from error
+
+
+def _failure(error: FailedJobError) -> SchedulerError:
+    cause = error.__cause__
+    if not isinstance(cause, subprocess.CalledProcessError):
+        return SubmitUnknown(f"sbatch was lost sight of: {cause or error}")
+    return classify(cause.returncode, cause.output or "", cause.stderr or "")
+
+
+def follow(job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
+    """What is known of these jobs, by id: one question for all of them. Raises Unreachable."""
+    # A folder matters to a job only for files of Submitit's that a script does not have.
+    jobs = [ScriptJob(state_folder(), job_id) for job_id in job_ids]
+    ScriptJob.watcher.refresh([job.job_id for job in jobs], fresh=fresh)
+    return {job.job_id: job.record for job in jobs if job.record is not None}

@@ -1,0 +1,27 @@
+"""The ledger of a site, by the site's name or file."""
+
+from __future__ import annotations
+
+import os
+
+from hpc_launch.base.errors import Refused
+from hpc_launch.base.findings import Finding, Place
+from hpc_launch.run.node_health_store import NodeHealthStore
+from hpc_launch.sites import this_machine
+from hpc_launch.sites.load_profile import profile_of
+from hpc_launch.spec.shell_text import UnknownName, interpolate, plain
+
+
+def ledger_of(site: str) -> NodeHealthStore:
+    """The notes of a site's team. Raises Refused where there is no such site, or its `paths.ledger` cannot be told."""
+    place = Place("--site")
+    profile = profile_of(site, place)
+    folder = profile.paths.get("ledger")
+    if folder is None:
+        return NodeHealthStore(profile.name)
+    try:
+        path = plain(interpolate(folder.path, this_machine.names(os.environ)))
+    except UnknownName as unknown:
+        message = f"`paths.ledger` names `${{{unknown.name}}}`, which is not known outside a job"
+        raise Refused([Finding("HL535", message, place, "a ledger is one folder for the whole team")]) from unknown
+    return NodeHealthStore(profile.name, path)

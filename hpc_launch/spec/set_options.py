@@ -1,0 +1,64 @@
+"""`--set KEY=VALUE`: the topmost layer. VALUE is read as YAML: numbers, lists and null mean what they mean there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hpc_launch.base.findings import Finding, Place
+from hpc_launch.spec.merge import Layer
+from hpc_launch.spec.merge import Path as KeyPath
+from hpc_launch.spec.yaml_source import parse_document
+
+_OPEN_MAPPINGS = frozenset({"args", "env", "sbatch"})
+"""Keys whose children have names of the user's choice: a dot in them is part of the name."""
+
+
+def override_layer(sets: Sequence[str], findings: list[Finding]) -> Layer:
+    """The layer of all `--set` options, a later one winning over an earlier one."""
+    data: dict[str, Any] = {}
+    places: dict[KeyPath, Place] = {}
+    written: dict[KeyPath, str] = {}
+    for text in sets:
+        key, equals, value = text.partition("=")
+        place = Place(f"--set {text}")
+        if not equals or not key.strip("."):
+            findings.append(Finding("HL020", f"`--set {text}` has no KEY=VALUE", place, "as in `--set args.lr=0.001`"))
+            continue
+        path = _split(key)
+        document, faults = parse_document(f"value: {value}", str(place))
+        if document is None:
+            # What is no YAML, such as a bare `:` or `{`, is meant as text.
+            document, faults = parse_document(f"value: {_quoted(value)}", str(place))
+        if document is None:
+            findings += faults
+            continue
+        _put(data, path, document.data["value"])
+        for end in range(1, len(path)):
+            places[path[:end]] = place
+        for inner, spelling in document.written.items():
+            written[(*path, *inner[1:])] = spelling
+        for inner in document.places:
+            places[(*path, *inner[1:])] = place
+    return Layer("--set", data, places, places, written)
+
+
+def _split(key: str) -> tuple[str, ...]:
+    first, dot, rest = key.partition(".")
+    if dot and first in _OPEN_MAPPINGS:
+        return (first, rest)
+    return tuple(key.split("."))
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _put(data: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    for key in path[:-1]:
+        child = data.get(key)
+        if not isinstance(child, dict):
+            child = {}
+            data[key] = child
+        data = child
+    data[path[-1]] = value

@@ -1,0 +1,148 @@
+"""What `submit --wait` and `watch` show while they follow: a live display on a terminal, else lines (plain.py)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.view import run_table
+from hpc_launch.view.format_values import clean, duration, hosts
+from hpc_launch.view.log_tail import last_lines
+from hpc_launch.view.state_text import elapsed, fraction, last_attempt, progress_words, reason_words, source_words
+from hpc_launch.view.terminal import STATE_COLOURS, is_terminal, tolerant, wants_colour
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+REFRESHES = 4
+"""How often a second the display is drawn, at most."""
+
+LOG_LINES = 8
+"""Lines of the log under one run."""
+
+BAR = 40
+_NOTE = "Ctrl-C stops watching; the {jobs} on"
+
+
+class Follower(Protocol):
+    """Shows runs while they are followed."""
+
+    def update(self, status: RunStatus) -> None:
+        """Show how a run stands now. Called again and again for each run, changed or not."""
+
+    def close(self) -> None:
+        """End the display and give the terminal back. What comes after the end is not this class's business."""
+
+
+def follower(stream: TextIO, *, many: bool) -> Follower:
+    """The display that suits `stream`: live on a terminal, else a line for each change."""
+    if is_terminal(stream):
+        return LiveFollower(stream, many=many)
+    from hpc_launch.view.line_view import PlainFollower
+
+    return PlainFollower(stream, many=many)
+
+
+class LiveFollower:
+    """A live display by rich: one run with its bar and newest log lines, or a table of several."""
+
+    def __init__(self, stream: TextIO, *, many: bool) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._many = many
+        self._seen: dict[str, tuple[float, RunStatus]] = {}
+        self._log: list[str] = []
+        self._console = Console(file=tolerant(stream), highlight=False, markup=False, emoji=False)
+        self._console.no_color = not wants_colour(stream)
+        # rich's own thread draws, so that ages count on while a scheduler does not answer.
+        self._live = Live(
+            console=self._console,
+            get_renderable=self._draw,
+            refresh_per_second=REFRESHES,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start(refresh=True)
+
+    def update(self, status: RunStatus) -> None:
+        self._seen[status.run] = (time.monotonic(), status)
+        if not self._many:
+            # Here and not where it is drawn: the log is on a file server, and drawing is four times as often.
+            self._log = last_lines(status, LOG_LINES)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _draw(self) -> RenderableType:
+        from rich.console import Group
+
+        statuses = [_aged(status, time.monotonic() - seen) for seen, status in list(self._seen.values())]
+        if not statuses:
+            return _line("looking …")
+        room = self._console.height - 1
+        if self._many:
+            return Group(*self._table(statuses, room))
+        return Group(*_one(statuses[0], self._log, self._console.width, room))
+
+    def _table(self, statuses: list[RunStatus], room: int) -> list[RenderableType]:
+        # Those that still change come first, so that they stay in sight.
+        ordered = sorted(statuses, key=lambda status: status.final)
+        shown = ordered[: max(1, room - 3)]
+        parts: list[RenderableType] = [run_table.rich_table(run_table.rows(shown), self._console.width)]
+        if len(shown) < len(ordered):
+            parts.append(_line(f"and {len(ordered) - len(shown)} more"))
+        return [*parts, _line(_NOTE.format(jobs="jobs go"), "dim")]
+
+
+def _one(status: RunStatus, log: list[str], width: int, room: int) -> list[RenderableType]:
+    """One run with the end of its log, in at most `room` lines."""
+    from rich.text import Text
+
+    attempt = last_attempt(status)
+    spent = elapsed(attempt, time.time())
+    head = Text(no_wrap=True, overflow="ellipsis")
+    head.append(clean(status.run), "bold")
+    head.append("  ")
+    head.append(status.state, f"bold {STATE_COLOURS.get(status.state, '')}")
+    head.append(f" for {duration(spent)}" if spent is not None else "")
+    source = source_words(status)
+    head.append(f", {source}" if source else "")
+    lines: list[RenderableType] = [head]
+    where = [f"job {clean(status.job_id)}"] if status.job_id else []
+    where += [f"on {hosts(attempt.nodes)}"] if attempt is not None and attempt.nodes else []
+    where += [f"attempt {attempt.number}"] if attempt is not None and attempt.number > 1 else []
+    lines += [_line("  " + ", ".join(where))] if where else []
+    lines += [_line(f"  {reason_words(status)}", "yellow")] if status.reason else []
+    words = progress_words(status)
+    done = fraction(status.progress)
+    if done is not None:
+        lines.append(_bar(done, min(BAR, max(10, width - 10))))
+    lines += [_line("  " + ", ".join(words))] if words else []
+    left = max(0, room - len(lines) - 1)
+    lines += [_line(f"  | {line}", "dim") for line in log[len(log) - min(left, len(log)) :]]
+    return [*lines, _line(f"  {_NOTE.format(jobs='job goes')}", "dim")]
+
+
+def _bar(done: float, width: int) -> RenderableType:
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row("", ProgressBar(total=1.0, completed=done, width=width), f"{done:.0%}")
+    return grid
+
+
+def _line(text: str, style: str = "") -> Text:
+    """One line of the display, never wrapped: the height must stay what was reckoned with."""
+    from rich.text import Text
+
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _aged(status: RunStatus, seconds: float) -> RunStatus:
+    return status if status.age_s is None else replace(status, age_s=status.age_s + seconds)

@@ -1,0 +1,41 @@
+"""The last few lines that a run wrote, for a glance."""
+
+from __future__ import annotations
+
+import re
+
+from hpc_launch.run.layout import AttemptFolder
+from hpc_launch.run.status.progress_reader import tail_lines
+from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.view.format_values import log_lines
+from hpc_launch.view.state_text import last_attempt
+
+GLANCE = 16 * 1024
+"""Bytes at the end of a log that are looked at."""
+
+_RANK = re.compile(r"\[rank(\d+)\]:[ ]?")
+
+
+def last_lines(status: RunStatus, most: int) -> list[str]:
+    """The newest lines of rank 0, made harmless, oldest first; the batch shell's where the training wrote none."""
+    attempt = last_attempt(status)
+    if attempt is None or most <= 0:
+        return []
+    folder = AttemptFolder(attempt.folder)
+    for path in (folder.first_log, folder.batch_log):
+        try:
+            newest = tail_lines(path, GLANCE)
+        except OSError:
+            continue
+        lines = [line for text in reversed(newest) if (own := _of_rank_0(text)) for line in log_lines(own)]
+        if lines:
+            return lines[-most:]
+    return []
+
+
+def _of_rank_0(text: str) -> str:
+    """The line without its mark; empty for one of another rank."""
+    match = _RANK.match(text)
+    if match is None:
+        return text
+    return text[match.end() :] if int(match[1]) == 0 else ""

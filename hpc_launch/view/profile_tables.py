@@ -1,0 +1,44 @@
+"""Profiles of sites for people: the list, and what differs between two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from hpc_launch.view.format_values import cells, clean, pad
+
+if TYPE_CHECKING:
+    from hpc_launch.site_tools.diff_profiles import Difference
+    from hpc_launch.site_tools.list_profiles import Listed
+
+HEADERS = ("NAME", "KIND", "STATUS", "GRADE", "AS OF", "LAYER", "TITLE")
+_GAP = "  "
+
+
+def table(found: Sequence[Listed]) -> list[str]:
+    """The list as aligned text."""
+    rows = [HEADERS, *(tuple(map(clean, _texts(one))) for one in found)]
+    widths = [max(cells(row[at]) for row in rows) for at in range(len(HEADERS))]
+    return [_GAP.join(pad(text, width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _texts(one: Listed) -> tuple[str, ...]:
+    return (one.name, one.kind, one.status, one.grade or "", one.as_of or "", one.layer, one.title)
+
+
+def differences(found: Sequence[Difference]) -> Iterator[str]:
+    """For each profile that differs: its keys, old and new value, and the scripts' lines."""
+    for one in found:
+        yield f"{clean(one.profile)}: {clean(one.note)}" if one.note else clean(one.profile)
+        for change in one.changes:
+            old = "" if change.old is None else f"- {clean(change.old)}"
+            new = "" if change.new is None else f"+ {clean(change.new)}"
+            yield f"  {clean(change.key)}"
+            yield from (
+                f"    {text}   {clean(where)}".rstrip()
+                for text, where in ((old, change.old_origin), (new, change.new_origin))
+                if text
+            )
+        for job, lines in one.scripts.items():
+            yield f"  script of {clean(job)}"
+            yield from (f"    {clean(line)}" for line in lines)

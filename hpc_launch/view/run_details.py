@@ -1,0 +1,154 @@
+"""One run in full, and the summary at its end."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from hpc_launch.run.layout import AttemptFolder
+from hpc_launch.run.status.run_status import AttemptStatus, RunStatus
+from hpc_launch.view.format_values import clean, duration, hosts, moment, pad
+from hpc_launch.view.log_tail import last_lines
+from hpc_launch.view.state_text import (
+    elapsed,
+    fraction,
+    last_attempt,
+    next_commands,
+    progress_words,
+    reason_words,
+    source_words,
+)
+from hpc_launch.view.terminal import painted
+
+BAR = 30
+"""Columns of a progress bar in plain text."""
+
+LAST_LINES = 10
+"""How many lines of the log stand in the summary of a run that did not complete."""
+
+Field = tuple[str, str]
+
+
+def full(status: RunStatus, *, colour: bool = False, now: float | None = None) -> list[str]:
+    """Everything worth knowing of a run, a line each."""
+    moment_now = time.time() if now is None else now
+    source = source_words(status)
+    state = painted(status.state, status.state, colour=colour) + (f", {source}" if source else "")
+    fields: list[Field] = [("state", state)]
+    fields += [("why", reason_words(status))] if status.reason else []
+    fields += _progress(status)
+    fields += [("site", clean(status.site))] if status.site else []
+    lines = [_attempt(attempt, moment_now) for attempt in status.attempts]
+    fields += _named("attempts" if len(lines) > 1 else "attempt", lines)
+    fields += _places(status)
+    fields += _next(status)
+    return [clean(status.run), *_aligned(fields)]
+
+
+def summary(status: RunStatus, *, colour: bool = False, now: float | None = None) -> list[str]:
+    """How a run ended, where its output is, and what to do next."""
+    spent = elapsed(last_attempt(status), time.time() if now is None else now)
+    state = painted(status.state, status.state, colour=colour)
+    title = f"{clean(status.run)} {state}" + (f" after {duration(spent)}" if spent is not None else "")
+    fields: list[Field] = [("why", reason_words(status))] if status.reason else []
+    words = progress_words(status)
+    fields += [("reached", ", ".join(words))] if words else []
+    if status.state in ("FAILED", "STOPPED"):
+        fields += _told(status)
+    fields += _places(status)
+    fields += _next(status)
+    return [title, *_aligned(fields)]
+
+
+def _told(status: RunStatus) -> list[Field]:
+    """The lines that the verdict rests on; the newest of rank 0 where there is none."""
+    attempt = last_attempt(status)
+    quotes = attempt.evidence[:LAST_LINES] if attempt is not None else ()
+    if not quotes:
+        return _named("last lines", [f"| {line}" for line in last_lines(status, LAST_LINES)])
+    places = [f"{quote.get('file')}:{quote.get('line') or ''}".rstrip(":") for quote in quotes]
+    return _named(
+        "evidence", [f"{clean(at)} | {clean(str(quote.get('text')))}" for at, quote in zip(places, quotes, strict=True)]
+    )
+
+
+def bar(done: float, width: int = BAR) -> str:
+    """A progress bar of `width` columns for a part `done` from 0 to 1."""
+    filled = int(done * width)
+    return "#" * filled + "-" * (width - filled)
+
+
+def _progress(status: RunStatus) -> list[Field]:
+    words = progress_words(status)
+    done = fraction(status.progress)
+    lines = [f"[{bar(done)}] {done:.0%}"] if done is not None else []
+    lines += [", ".join(words)] if words else []
+    return _named("progress", lines)
+
+
+def _attempt(attempt: AttemptStatus, now: float) -> str:
+    words = [f"{attempt.number}: {clean(attempt.state)}"]
+    if attempt.job_id is not None:
+        words.append(f"job {clean(attempt.job_id)}")
+    if attempt.nodes:
+        words.append(f"on {hosts(attempt.nodes)}")
+    if attempt.exit_code is not None:
+        words.append(f"exit code {attempt.exit_code}")
+    began = attempt.started if attempt.started is not None else attempt.submitted
+    if began is not None:
+        words.append(f"{'started' if attempt.started is not None else 'submitted'} {moment(began, now)}")
+    spent = elapsed(attempt, now)
+    if spent is not None:
+        words.append(f"{'took' if attempt.ended is not None else 'so far'} {duration(spent)}")
+    if attempt.verdict not in (None, "NONE"):
+        words.append(f"{clean(attempt.failure_class)}: {clean(attempt.verdict)}")
+    if attempt.overrides:
+        words.append(f"changed: {_changes(attempt.overrides)}")
+    return ", ".join(words)
+
+
+def _places(status: RunStatus) -> list[Field]:
+    fields: list[Field] = [("folder", clean(status.folder))]
+    attempt = last_attempt(status)
+    if attempt is not None:
+        folder = AttemptFolder(attempt.folder)
+        logs = folder.logs if any(folder.logs.glob("node-*.log")) else folder.batch_log
+        fields += [("logs", clean(logs))] if logs.exists() else []
+    checkpoints = status.folder / "checkpoints"
+    fields += [("checkpoints", clean(checkpoints))] if checkpoints.is_dir() else []
+    fields += _unsent(status)
+    return fields
+
+
+def _unsent(status: RunStatus) -> list[Field]:
+    """What wandb wrote without a network, and the command that sends it from here (wandb's own; see plan.trackers)."""
+    folder = status.folder / "wandb"
+    if not status.final or not any(folder.glob("offline-run-*")):
+        return []
+    return [("to send", f"wandb sync {shlex.quote(clean(folder))}/offline-run-*")]
+
+
+def _next(status: RunStatus) -> list[Field]:
+    commands = next_commands(status)
+    width = max(len(command) for command, _ in commands)
+    return _named("next", [f"{pad(command, width)}  {purpose}" for command, purpose in commands])
+
+
+def _named(name: str, lines: list[str]) -> list[Field]:
+    return [(name if at == 0 else "", line) for at, line in enumerate(lines)]
+
+
+def _aligned(fields: list[Field]) -> list[str]:
+    width = max((len(name) for name, _ in fields), default=0)
+    return [f"  {pad(name, width)}  {value}" for name, value in fields]
+
+
+def _changes(overrides: Mapping[str, Any]) -> str:
+    """What differs from the job file, as it was asked for: `--set args.lr=0.1 --exclude n3`."""
+    options = []
+    for name, values in overrides.items():
+        option = "exclude" if name == "ledger" else name  # nodes that other runs found to be bad
+        options += [f"--{option} {value}" for value in (values if isinstance(values, list) else [values])]
+    return clean(" ".join(options))

@@ -1,0 +1,134 @@
+"""Runs as a table: by rich on a terminal, as aligned plain text anywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
+
+from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.view.format_values import ago, cells, clean, duration, number, pad
+from hpc_launch.view.state_text import elapsed, last_attempt, reason_words
+from hpc_launch.view.terminal import STATE_COLOURS, columns, is_terminal, wants_colour, write_lines
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HEADERS = ("RUN", "STATE", "TIME", "STEP", "LOSS", "JOB", "SITE", "WHY")
+
+_FIRST_TO_GO = ("SITE", "LOSS", "JOB", "WHY", "STEP", "TIME")
+"""In this order columns are left out where a terminal is too narrow; name and state always stay."""
+
+_WHY = HEADERS.index("WHY")
+_LEAST_WHY = 12
+"""The last column may be cut down to this."""
+
+_GAP = 2
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run as the texts of its columns, made harmless."""
+
+    state: str
+    texts: tuple[str, ...]
+
+
+def rows(statuses: Iterable[RunStatus], now: float | None = None) -> list[Row]:
+    """The rows of a table, in the order given."""
+    at = time.time() if now is None else now
+    return [Row(status.state, _texts(status, at)) for status in statuses]
+
+
+def fitting(table: Sequence[Row], width: int) -> list[int]:
+    """Which columns to show within `width`: an empty one never, the least important ones go first."""
+    shown = [at for at in range(len(HEADERS)) if at < 2 or any(row.texts[at] for row in table)]
+    needed = _widths(table)
+    needed[_WHY] = min(needed[_WHY], _LEAST_WHY)
+    for name in _FIRST_TO_GO:
+        if sum(needed[at] + _GAP for at in shown) - _GAP <= width:
+            break
+        shown = [at for at in shown if HEADERS[at] != name]
+    return shown
+
+
+def plain_lines(table: Sequence[Row], shown: Sequence[int] | None = None) -> list[str]:
+    """The table as aligned text without tabs, colour or cuts."""
+    chosen = fitting(table, 10**6) if shown is None else shown
+    widths = _widths(table)
+    texts = [HEADERS, *(row.texts for row in table)]
+    return [(" " * _GAP).join(pad(text[at], widths[at]) for at in chosen).rstrip() for text in texts]
+
+
+def rich_table(table: Sequence[Row], width: int) -> Table:
+    """The same for rich, with colour, and with the last column cut where the terminal ends."""
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = fitting(table, width)
+    widths = _widths(table)
+    if _WHY in shown:
+        others = sum(widths[at] + _GAP for at in shown if at != _WHY)
+        widths[_WHY] = max(_LEAST_WHY, min(widths[_WHY], width - others))
+    result = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for at in shown:
+        result.add_column(Text(HEADERS[at]), no_wrap=True, overflow="ellipsis", width=widths[at])
+    for row in table:
+        colours = {1: STATE_COLOURS.get(row.state, "")}
+        result.add_row(*(Text(row.texts[at], style=colours.get(at, "")) for at in shown))
+    return result
+
+
+def show(statuses: Iterable[RunStatus], stream: TextIO | None = None) -> None:
+    """Write the table of these runs to `stream`, by default stdout."""
+    out = stream or sys.stdout
+    table = rows(statuses)
+    if not is_terminal(out):
+        write_lines(plain_lines(table), out)
+        return
+    from rich.console import Console
+
+    # A name is there to be copied: where it does not fit, the line is wrapped by the terminal rather than cut.
+    least = sum(_widths(table)[:2]) + _GAP
+    width = max(columns(), least)
+    console = Console(file=out, highlight=False, markup=False, emoji=False, width=width)
+    console.no_color = not wants_colour(out)
+    console.print(rich_table(table, width))
+
+
+def _texts(status: RunStatus, now: float) -> tuple[str, ...]:
+    progress = status.progress
+    step = "" if progress.step is None else str(progress.step)
+    if step and progress.total is not None:
+        step += f"/{progress.total}"
+    return (
+        clean(status.run),
+        status.state,
+        _time(status, now),
+        step,
+        "" if progress.loss is None else number(progress.loss),
+        clean(status.job_id or ""),
+        clean(status.site),
+        "" if status.state == "COMPLETED" else reason_words(status),
+    )
+
+
+def _time(status: RunStatus, now: float) -> str:
+    attempt = last_attempt(status)
+    if attempt is None:
+        return ""
+    if attempt.ended is not None:
+        return ago(now - attempt.ended)
+    if status.progress.eta_s and not status.final:
+        return f"{duration(status.progress.eta_s)} left"
+    spent = elapsed(attempt, now)
+    if spent is not None:
+        return f"for {duration(spent)}"
+    waits = status.state in ("PENDING", "STUCK") and attempt.submitted is not None
+    return f"waits {duration(now - attempt.submitted)}" if waits and attempt.submitted is not None else ""
+
+
+def _widths(table: Sequence[Row]) -> list[int]:
+    return [max(len(header), *(cells(row.texts[at]) for row in table), 0) for at, header in enumerate(HEADERS)]

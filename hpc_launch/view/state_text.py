@@ -1,0 +1,126 @@
+"""The state of a run in words: with its source and age, its progress, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+import time
+
+from hpc_launch.run.status.run_status import AttemptStatus, Progress, RunStatus
+from hpc_launch.view.format_values import ago, clean, duration, number, pace
+
+_SOURCES = {
+    "end_record": "from the job's own record",
+    "squeue": "from squeue",
+    "sacct": "from sacct",
+    "scontrol": "from scontrol",
+    "local": "from this machine",
+}
+
+_NEXT = {
+    "SUBMITTING": ("status", "cancel"),
+    "PENDING": ("watch", "cancel"),
+    "STUCK": ("cancel", "status"),
+    "STARTING": ("watch", "logs -f"),
+    "RUNNING": ("watch", "logs -f"),
+    "ENDING": ("watch", "logs"),
+    "RETRYING": ("watch", "cancel"),
+    "COMPLETED": ("logs", "status"),
+    "FAILED": ("why", "logs", "resubmit"),
+    "STOPPED": ("logs", "resubmit"),
+    "CANCELLED": ("logs", "resubmit"),
+    "UNKNOWN": ("status", "logs"),
+}
+
+_PURPOSES = {
+    "status": "see all there is to know",
+    "why": "see what ended it",
+    "watch": "follow it live",
+    "logs": "read its output",
+    "logs -f": "follow its output",
+    "cancel": "end it",
+    "resubmit": "make the next attempt",
+}
+
+
+def source_words(status: RunStatus) -> str:
+    """Where the state is known from, and how old that word is: `from squeue 4 s ago`."""
+    source = _SOURCES.get(status.source)
+    if source is None:
+        return "" if status.age_s is None else f"as of {ago(status.age_s)}"
+    return source if status.age_s is None else f"{source} {ago(status.age_s)}"
+
+
+def reason_words(status: RunStatus) -> str:
+    """The reason made harmless; empty where there is none."""
+    return clean(status.reason) if status.reason else ""
+
+
+def progress_words(status: RunStatus) -> list[str]:
+    """What is known of `step 40/200`, `loss 2.31`, and while it goes on, of `3.2 steps/s` and `35 s left`."""
+    progress = status.progress
+    words: list[str] = []
+    if progress.step is not None:
+        words.append(f"step {progress.step}" + (f"/{progress.total}" if progress.total is not None else ""))
+    if progress.loss is not None:
+        words.append(f"loss {number(progress.loss)}")
+    if progress.rate and not status.final:
+        words.append(pace(progress.rate))
+    if progress.eta_s and not status.final:
+        words.append(f"{duration(progress.eta_s)} left")
+    return words
+
+
+def fraction(progress: Progress) -> float | None:
+    """How much of the training is done, from 0 to 1; None where that is not known."""
+    if progress.step is None or not progress.total:
+        return None
+    return min(1.0, max(0.0, progress.step / progress.total))
+
+
+def last_attempt(status: RunStatus) -> AttemptStatus | None:
+    """The attempt that counts; None before the first."""
+    return status.attempts[-1] if status.attempts else None
+
+
+def elapsed(attempt: AttemptStatus | None, now: float) -> float | None:
+    """How long an attempt ran, or has been running; None before its start, and where its end is not known."""
+    if attempt is None or attempt.started is None:
+        return None
+    if attempt.ended is not None:
+        return max(0.0, attempt.ended - attempt.started)
+    running = attempt.state in ("RUNNING", "SUSPENDED", "STOPPED", "COMPLETING", "SIGNALING", "RESIZING", "STAGE_OUT")
+    return max(0.0, now - attempt.started) if running else None
+
+
+def one_line(status: RunStatus, now: float | None = None) -> str:
+    """The whole of a run for a line in a log: `running for 35 s, step 40/200, loss 2.31, 35 s left`."""
+    attempt = last_attempt(status)
+    spent = elapsed(attempt, time.time() if now is None else now)
+    head = status.state.lower()
+    if attempt is not None and attempt.number > 1:
+        head = f"attempt {attempt.number} {head}"
+    if spent is not None:
+        head += f" {'after' if status.final else 'for'} {duration(spent)}"
+    if status.reason and status.state != "COMPLETED":
+        head += f" ({reason_words(status)})"
+    words = [head, *progress_words(status)]
+    if len(words) == 1 and status.job_id is not None:
+        words.append(f"job {clean(status.job_id)}")
+    return ", ".join(words)
+
+
+def next_commands(status: RunStatus) -> list[tuple[str, str]]:
+    """(command, what it is for) for a run in this state."""
+    run = shlex.quote(clean(status.run))
+    result = []
+    for verb in _NEXT.get(status.state, ("status",)):
+        word, *options = verb.split()
+        result.append((" ".join(["hpc-launch", word, run, *options]), _PURPOSES[verb]))
+    return result
+
+
+def come_back(runs: list[str]) -> str:
+    """What is said to a person who stopped following."""
+    names = " ".join(shlex.quote(clean(run)) for run in runs)
+    goes = "the job goes on" if len(runs) == 1 else "the jobs go on"
+    return f"{goes}; come back with: hpc-launch watch {names}"
