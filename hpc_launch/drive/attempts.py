@@ -14,7 +14,7 @@ from hpc_launch.base.files import read_json, read_text
 from hpc_launch.drive.prepare import Ready, make_ready
 from hpc_launch.drive.recorded_plan import recovery_of, resolved_yaml
 from hpc_launch.drive.secrets import find_secrets
-from hpc_launch.plan.retry_plan import RecoveryPlan
+from hpc_launch.plan.retry_plan import RetryPlan
 from hpc_launch.recover.node_health import kept_off
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.node_health_store import NodeHealthStore
@@ -156,7 +156,7 @@ def _prepared(
 def _differing(
     site: str,
     scheduler: str,
-    plan: RecoveryPlan,
+    plan: RetryPlan,
     sets: Sequence[str],
     exclude: Sequence[str],
     *,
@@ -179,7 +179,7 @@ def _differing(
     return ((f"--exclude={','.join(nodes)}",) if nodes else ()), overrides
 
 
-def _avoided(site: str, plan: RecoveryPlan, exclude: Sequence[str]) -> tuple[str, ...]:
+def _avoided(site: str, plan: RetryPlan, exclude: Sequence[str]) -> tuple[str, ...]:
     """The nodes of the ledger that a new job of this plan keeps off. Asks Slurm only where there are any."""
     standing = NodeHealthStore(site, plan.ledger).standing()
     if not any(one.avoided for one in standing):

@@ -89,8 +89,8 @@ def look_at_job(job_file: Path, site: str | None, sets: Sequence[str]) -> list[C
     """The image of a job, for all that the job needs of it. What refuses the job is a failure as well."""
     from hpc_launch.drive.prepare import make_ready
     from hpc_launch.plan.fill_values import ValueFiller
-    from hpc_launch.plan.job_size import shape
-    from hpc_launch.plan.site_context import facts
+    from hpc_launch.plan.job_size import job_size
+    from hpc_launch.plan.site_context import condition_facts
     from hpc_launch.sites.fabric import over
 
     try:
@@ -100,8 +100,8 @@ def look_at_job(job_file: Path, site: str | None, sets: Sequence[str]) -> list[C
             Check("job", "fail" if one.severity == "error" else "warn", str(one), one.hint) for one in refused.findings
         ]
     plan, resolved = ready.plan, ready.loaded.resolved
-    words = ValueFiller(resolved, [])
-    form, job = shape(words), resolved.job
+    filler = ValueFiller(resolved, [])
+    form, job = job_size(filler), resolved.job
     if plan.container is None or job.container is None or form is None:
         raise UsageError(f"{job_file} runs in no image", "add `container:`, or name an image file")
     fabric = over(resolved.site.fabric, form.node_class.fabric)[0]
@@ -112,12 +112,12 @@ def look_at_job(job_file: Path, site: str | None, sets: Sequence[str]) -> list[C
         container=plan.container,
         python=plain(plan.python) or "python3",
         launcher=plan.launcher in ("torchrun", "deepspeed"),
-        script=words.file(job.script, ("script",)) if job.script is not None else None,
+        script=filler.file(job.script, ("script",)) if job.script is not None else None,
         module=job.module.partition(".")[0] if job.module is not None else None,
         program=first,
         arch=form.node_class.arch,
         vendor=_vendor(plan.gpus_per_node, form.node_class.gpu_vendor),
-        driver=facts(words, form).versions.get("driver"),
+        driver=condition_facts(filler, form).versions.get("driver"),
         torch=job.environment.torch or (declared.torch if declared else None),
         fabric=fabric.kind if plan.nodes > 1 else None,
         plugin=fabric.plugin,

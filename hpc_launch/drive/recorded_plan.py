@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from hpc_launch.plan.retry_plan import RecoveryPlan
+from hpc_launch.plan.retry_plan import RetryPlan
 from hpc_launch.sites.resolved import Resolved
 
 
@@ -19,9 +19,9 @@ def resolved_yaml(resolved: Resolved) -> str:
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)
 
 
-def recovery_of(recorded: Mapping[str, Any]) -> RecoveryPlan | None:
+def recovery_of(recorded: Mapping[str, Any]) -> RetryPlan | None:
     """The policy in a plan.json; None in one of a version without, or where it cannot be read."""
     try:
-        return msgspec.convert(recorded.get("recovery"), RecoveryPlan)
+        return msgspec.convert(recorded.get("recovery"), RetryPlan)
     except msgspec.ValidationError:
         return None

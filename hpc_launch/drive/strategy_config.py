@@ -10,21 +10,21 @@ from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.sites.resolved import Resolved
 
 if TYPE_CHECKING:
-    from hpc_launch.plan.user_strategy_config import OwnConfig
+    from hpc_launch.plan.user_strategy_config import UserStrategyConfig
 
 
-def read_own(resolved: Resolved) -> tuple[OwnConfig | None, list[Finding]]:
+def read_own(resolved: Resolved) -> tuple[UserStrategyConfig | None, list[Finding]]:
     """The file, with a finding where it cannot be read; None where the job names none, too."""
     strategy, path = resolved.job.strategy, ("strategy", "file")
     if strategy.file is None:
         return None, []
     from hpc_launch.plan.strategies import text as files
-    from hpc_launch.plan.user_strategy_config import OwnConfig
+    from hpc_launch.plan.user_strategy_config import UserStrategyConfig
 
-    words = ValueFiller(resolved, [])
-    name = words.file(strategy.file, path)
-    if words.findings:
-        return None, words.findings
+    filler = ValueFiller(resolved, [])
+    name = filler.file(strategy.file, path)
+    if filler.findings:
+        return None, filler.findings
     if not os.path.exists(name):
         hint = f"a relative path starts at {resolved.job_folder}"
         return None, [Finding("HL201", f"the configuration {name} is not there", resolved.place(*path), hint)]
@@ -36,4 +36,4 @@ def read_own(resolved: Resolved) -> tuple[OwnConfig | None, list[Finding]]:
     # What the library itself reads: DeepSpeed and the Trainer JSON, Accelerate YAML for FSDP.
     is_yaml = strategy.zero_stage is None and strategy.reader == "accelerate"
     located, findings = (files.parse_yaml if is_yaml else files.parse_json)(text, name)
-    return (None if located is None else OwnConfig(text, located)), findings
+    return (None if located is None else UserStrategyConfig(text, located)), findings

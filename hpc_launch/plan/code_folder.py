@@ -24,21 +24,21 @@ class CodePlan(Struct, frozen=True):
         return {"root": self.root, "exclude": list(self.exclude), "limit_mib": self.limit_mib}
 
 
-def code(words: ValueFiller) -> CodePlan | None:
+def code(filler: ValueFiller) -> CodePlan | None:
     """The job's own folder, or the script's where that lies elsewhere; None where nothing is to be copied."""
-    job = words.resolved.job
+    job = filler.resolved.job
     if job.script is None or job.code.snapshot == "off":
         return None
-    script = words.file(job.script, ("script",))
-    root = words.absolute(words.resolved.job_folder)
+    script = filler.file(job.script, ("script",))
+    root = filler.absolute(filler.resolved.job_folder)
     if not script.startswith(f"{root}/"):
         root = os.path.dirname(script)
-    if root in ("/", words.absolute(words.resolved.names["home"])):
+    if root in ("/", filler.absolute(filler.resolved.names["home"])):
         return None  # a script among everything else that a person has
     return CodePlan(root, tuple(job.code.exclude), job.code.limit)
 
 
-def script_word(words: ValueFiller, plan: CodePlan | None) -> Text:
+def script_word(filler: ValueFiller, plan: CodePlan | None) -> Text:
     """The path of `script:` as the job opens it."""
-    path = words.file(words.resolved.job.script or "", ("script",))
+    path = filler.file(filler.resolved.job.script or "", ("script",))
     return (path,) if plan is None else (CODE, path.removeprefix(plan.root))

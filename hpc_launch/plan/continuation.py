@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from hpc_launch.plan.environment_steps import may_set
+from hpc_launch.plan.environment_steps import check_variable_name
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import CheckpointPlan, Continuation, Variable
 from hpc_launch.spec.shell_text import CHECKPOINT, RUNTIME, Text, Var
@@ -34,39 +34,39 @@ _OUTSIDE_ERE = re.compile(r"\(\?|[*+?}][?+]|\\[a-ce-zA-Z0-9]|[^\x20-\x7e]")
 """What Python's regular expressions have and bash's (POSIX extended) have not; `\\d` is written out for it."""
 
 
-def continuation(words: ValueFiller) -> Continuation:
+def continuation(filler: ValueFiller) -> Continuation:
     """How the job is warned and goes on, with a finding for what cannot be used."""
-    asked = words.resolved.job.checkpoint
+    asked = filler.resolved.job.checkpoint
     return Continuation(
         warn=asked.warn,
         guarded=asked.signal_before is not None or asked.warn != "file",
-        checkpoint=_checkpoint(words),
-        resume_variables=_resume_variables(words),
+        checkpoint=_checkpoint(filler),
+        resume_variables=_resume_variables(filler),
     )
 
 
-def _checkpoint(words: ValueFiller) -> CheckpointPlan | None:
+def _checkpoint(filler: ValueFiller) -> CheckpointPlan | None:
     """Where checkpoints are; None where the job does not say, or with a finding where it cannot be used."""
-    asked = words.resolved.job.checkpoint
+    asked = filler.resolved.job.checkpoint
     known = FORMATS[asked.format] if asked.format else None
     pattern = asked.pattern or (known.pattern if known else None)
     if asked.dir is None:
         if asked.pattern or known or asked.complete or asked.latest or asked.resume.args or asked.resume.env:
             message = "the job does not say where its checkpoints are"
-            words.fault("HL510", message, ("checkpoint",), "add `dir: ${run.dir}/checkpoints`, or where they are")
+            filler.fault("HL510", message, ("checkpoint",), "add `dir: ${run.dir}/checkpoints`, or where they are")
         return None
     if pattern is None:
         message = "the job does not say what its checkpoints are called"
-        words.fault("HL510", message, ("checkpoint", "dir"), r"add `pattern: 'step-(\d+)'`, or a `format`")
+        filler.fault("HL510", message, ("checkpoint", "dir"), r"add `pattern: 'step-(\d+)'`, or a `format`")
         return None
-    folder = _folder(words, asked.dir)
-    bash = _bash_pattern(words, pattern)
-    complete = tuple(words.static(name, ("checkpoint", "complete", at)) for at, name in enumerate(asked.complete))
-    latest = words.static(asked.latest, ("checkpoint", "latest")) if asked.latest else None
+    folder = _folder(filler, asked.dir)
+    bash = _bash_pattern(filler, pattern)
+    complete = tuple(filler.static(name, ("checkpoint", "complete", at)) for at, name in enumerate(asked.complete))
+    latest = filler.static(asked.latest, ("checkpoint", "latest")) if asked.latest else None
     for name, path in [*((name, ("checkpoint", "complete")) for name in complete), (latest, ("checkpoint", "latest"))]:
         if name is not None and (not name or name.startswith("/") or ".." in name.split("/")):
             message = f"`{name}` is no name of a file in {'a checkpoint' if path[1] == 'complete' else 'the folder'}"
-            words.fault("HL512", message, path, "name it from there, such as `trainer_state.json`")
+            filler.fault("HL512", message, path, "name it from there, such as `trainer_state.json`")
     if folder is None or bash is None:
         return None
     return CheckpointPlan(
@@ -79,47 +79,47 @@ def _checkpoint(words: ValueFiller) -> CheckpointPlan | None:
     )
 
 
-def _resume_variables(words: ValueFiller) -> tuple[Variable, ...]:
+def _resume_variables(filler: ValueFiller) -> tuple[Variable, ...]:
     """The variables that are set where a checkpoint is found."""
     result = []
-    for name, value in words.resolved.job.checkpoint.resume.env.items():
+    for name, value in filler.resolved.job.checkpoint.resume.env.items():
         path = ("checkpoint", "resume", "env", name)
-        if not may_set(words, name, path):
+        if not check_variable_name(filler, name, path):
             continue
-        text = None if value is None else words.text(value, path)
-        result.append(Variable(name, text, words.resolved.origin(*path)))
+        text = None if value is None else filler.text(value, path)
+        result.append(Variable(name, text, filler.resolved.origin(*path)))
     return tuple(result)
 
 
-def _folder(words: ValueFiller, asked: str) -> Text | None:
+def _folder(filler: ValueFiller, asked: str) -> Text | None:
     path = ("checkpoint", "dir")
-    text = words.text(asked, path)
+    text = filler.text(asked, path)
     foreign = [part.name for part in text if isinstance(part, Var) and part != RUN_DIR]
     if foreign:
         inside = next(f"${{{name}}}" for name, var in {**RUNTIME, **CHECKPOINT}.items() if var.name == foreign[0])
         message = f"{inside} differs from attempt to attempt, so the next one would not find the checkpoints"
-        words.fault("HL511", message, path, "use ${run.dir}")
+        filler.fault("HL511", message, path, "use ${run.dir}")
         return None
     if text and isinstance(text[0], str):
-        return (words.absolute(text[0]), *text[1:])
+        return (filler.absolute(text[0]), *text[1:])
     return text or None
 
 
-def _bash_pattern(words: ValueFiller, pattern: str) -> str | None:
+def _bash_pattern(filler: ValueFiller, pattern: str) -> str | None:
     path = ("checkpoint", "pattern")
     hint = r"such as 'step-(\d+)'"
     try:
         groups = re.compile(pattern).groups
     except (re.error, RecursionError, OverflowError) as error:
-        words.fault("HL512", f"`{pattern}` is no regular expression: {error}", path, hint)
+        filler.fault("HL512", f"`{pattern}` is no regular expression: {error}", path, hint)
         return None
     if groups > 1:
-        words.fault("HL512", f"`{pattern}` has {groups} groups; one is for the step", path, hint)
+        filler.fault("HL512", f"`{pattern}` has {groups} groups; one is for the step", path, hint)
         return None
     odd = _OUTSIDE_ERE.search(pattern)
     if odd or "/" in pattern:
         found = odd[0] if odd else "/"
         message = f"`{found}` in `{pattern}` cannot be read by bash, which looks for the checkpoint in the job"
-        words.fault("HL512", message, path, f"use letters, `.`, `*`, `+`, `[…]` and `\\d`, {hint}")
+        filler.fault("HL512", message, path, f"use letters, `.`, `*`, `+`, `[…]` and `\\d`, {hint}")
         return None
     return pattern.replace(r"\d", "[0-9]")

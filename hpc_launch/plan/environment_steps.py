@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 
 from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.job_size import Shape
+from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Prelude, Variable
 from hpc_launch.plan.tracker_environment import tracker_variables
-from hpc_launch.plan.watcher_plan import tell_tale_variables
+from hpc_launch.plan.watcher_plan import debug_variables
 from hpc_launch.spec.merge import Path as KeyPath
 from hpc_launch.spec.origin import rule
 
@@ -21,38 +21,38 @@ _SET_BY_LAUNCHERS = frozenset(
 _SECRET = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD)$")
 
 
-def prelude(words: ValueFiller) -> tuple[Prelude, ...]:
+def prelude(filler: ValueFiller) -> tuple[Prelude, ...]:
     """Files, modules, conda, venv: in this order, whatever the order in the file."""
-    env, resolved = words.resolved.job.environment, words.resolved
+    env, resolved = filler.resolved.job.environment, filler.resolved
     steps: list[Prelude] = []
     path: KeyPath
     for index, name in enumerate(env.source):
         path = ("environment", "source", index)
-        steps.append(Prelude("source", (words.file(name, path),), resolved.origin(*path)))
+        steps.append(Prelude("source", (filler.file(name, path),), resolved.origin(*path)))
     for index, name in enumerate(env.modules):
         path = ("environment", "modules", index)
         if name.startswith("-"):
-            words.fault("HL209", f"`{name}` is no module", path, "list the modules to load, by name")
-        steps.append(Prelude("module", (words.static(name, path),), resolved.origin(*path)))
+            filler.fault("HL209", f"`{name}` is no module", path, "list the modules to load, by name")
+        steps.append(Prelude("module", (filler.static(name, path),), resolved.origin(*path)))
     if env.conda is not None:
         path = ("environment", "conda")
-        steps.append(Prelude("conda", (words.static(env.conda, path),), resolved.origin(*path)))
+        steps.append(Prelude("conda", (filler.static(env.conda, path),), resolved.origin(*path)))
     if env.venv is not None:
         path = ("environment", "venv")
-        steps.append(Prelude("venv", (words.file(env.venv, path),), resolved.origin(*path)))
+        steps.append(Prelude("venv", (filler.file(env.venv, path),), resolved.origin(*path)))
     return tuple(steps)
 
 
 def variables(
-    words: ValueFiller, form: Shape, strategy: Sequence[Variable] = (), of_site: Sequence[Variable] = ()
+    filler: ValueFiller, size: JobSize, strategy: Sequence[Variable] = (), of_site: Sequence[Variable] = ()
 ) -> tuple[Variable, ...]:
     """What the tool sets, what the strategy wants, what the site's profile says, then what the layers of the job set.
 
     The later of two wins.
     """
-    job, resolved = words.resolved.job, words.resolved
+    job, resolved = filler.resolved.job, filler.resolved
     result = [Variable("PYTHONUNBUFFERED", ("1",), rule("a line of the log appears when it is printed"))]
-    result += tell_tale_variables(bool(form.gpus_per_node))
+    result += debug_variables(bool(size.gpus_per_node))
     if job.strategy.name != "none":
         result.append(Variable("HPC_LAUNCH_STRATEGY", (job.strategy.name,), resolved.origin("strategy", "name")))
     if job.precision is not None:
@@ -60,7 +60,7 @@ def variables(
     if job.container is not None:
         leak = rule("packages in the home are not the image's")
         result.append(Variable("PYTHONNOUSERSITE", ("1",), leak))
-    threads = _threads(form)
+    threads = _threads(size)
     if threads is not None:
         result.append(Variable("OMP_NUM_THREADS", (str(threads),), rule("cores of a node / processes on it")))
     if job.launcher.name == "torchrun":
@@ -68,7 +68,7 @@ def variables(
         prefix = ("[rank${rank}]: ",)
         result.append(Variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", prefix, rule("names the rank of each line")))
     result.extend(strategy)
-    result.extend(tracker_variables(words))
+    result.extend(tracker_variables(filler))
     for variable in of_site:
         kept = [one for one in result if one.name != variable.name or variable.before]
         result = [*kept, variable]
@@ -79,30 +79,30 @@ def variables(
         result.append(Variable("GLOO_SOCKET_IFNAME", (names,), origin))
     for name, value in job.env.items():
         path: KeyPath = ("env", name)
-        if not may_set(words, name, path):
+        if not check_variable_name(filler, name, path):
             continue
         if _SECRET.search(name) and isinstance(value, str) and value:
             message = f"`{name}` looks like a secret and would stand in the script"
-            words.fault("HL211", message, path, f"list it: `secrets: [{name}]`, and set it in your shell")
+            filler.fault("HL211", message, path, f"list it: `secrets: [{name}]`, and set it in your shell")
             continue
         result = [variable for variable in result if variable.name != name]
-        text = None if value is None else words.text(value, path)
+        text = None if value is None else filler.text(value, path)
         result.append(Variable(name, text, resolved.origin(*path)))
     return tuple(result)
 
 
-def may_set(words: ValueFiller, name: str, path: KeyPath) -> bool:
+def check_variable_name(filler: ValueFiller, name: str, path: KeyPath) -> bool:
     """Whether a job may set the variable `name`; a finding where it may not."""
     if not _NAME.match(name):
-        words.fault("HL204", f"`{name}` cannot be the name of a variable", path, "letters, digits and `_`")
+        filler.fault("HL204", f"`{name}` cannot be the name of a variable", path, "letters, digits and `_`")
         return False
     if name in _SET_BY_LAUNCHERS or name.startswith(("SLURM_", "SBATCH_", "HPC_LAUNCH_")):
-        words.fault("HL204", f"`{name}` is set by the launcher or the scheduler", path, "leave it out")
+        filler.fault("HL204", f"`{name}` is set by the launcher or the scheduler", path, "leave it out")
         return False
     return True
 
 
-def _threads(form: Shape) -> int | None:
-    if form.cpus_per_node is None:
+def _threads(size: JobSize) -> int | None:
+    if size.cpus_per_node is None:
         return None
-    return max(form.cpus_per_node // form.node_class.threads_per_core // form.processes_per_node, 1)
+    return max(size.cpus_per_node // size.node_class.threads_per_core // size.processes_per_node, 1)

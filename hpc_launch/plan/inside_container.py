@@ -8,49 +8,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hpc_launch.plan.environment_steps import may_set
+from hpc_launch.plan.environment_steps import check_variable_name
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import Prelude, SiteStep, Variable
 from hpc_launch.spec.container import ACTIONS, InnerStep
 from hpc_launch.spec.merge import Path as KeyPath
 
 
-def runtime_modules(words: ValueFiller) -> tuple[Prelude, ...]:
+def runtime_modules(filler: ValueFiller) -> tuple[Prelude, ...]:
     """The modules that the container's runtime needs: the site's, then the job's."""
-    container, resolved = words.resolved.job.container, words.resolved
+    container, resolved = filler.resolved.job.container, filler.resolved
     if container is None:
         return ()
     steps: list[Prelude] = []
     path: KeyPath
     for at, name in enumerate(resolved.site.containers.modules):
         path = ("containers", "modules", at)
-        steps.append(Prelude("module", words.site_text(name, path), resolved.site_origin(*path)))
+        steps.append(Prelude("module", filler.site_text(name, path), resolved.site_origin(*path)))
     for at, name in enumerate(container.modules):
         path = ("container", "modules", at)
         if name.startswith("-"):
-            words.fault("HL209", f"`{name}` is no module", path, "list the modules to load, by name")
-        steps.append(Prelude("module", (words.static(name, path),), resolved.origin(*path)))
+            filler.fault("HL209", f"`{name}` is no module", path, "list the modules to load, by name")
+        steps.append(Prelude("module", (filler.static(name, path),), resolved.origin(*path)))
     return tuple(steps)
 
 
-def inner_steps(words: ValueFiller, variables: Sequence[Variable]) -> tuple[SiteStep, ...]:
+def inner_steps(filler: ValueFiller, variables: Sequence[Variable]) -> tuple[SiteStep, ...]:
     """`container.prelude`; a finding for a step of two minds, and for what cannot work in an image.
 
     `variables` are those of the job's shell: a file that is sourced inside may set what the job's `env` sets, whose
     word is the last, unless a step of the prelude itself sets it.
     """
-    container, resolved = words.resolved.job.container, words.resolved
+    container, resolved = filler.resolved.job.container, filler.resolved
     if container is None:
         return ()
-    _check_environment(words)
+    _check_environment(filler)
     steps: list[SiteStep] = []
     for at, step in enumerate(container.prelude):
         path: KeyPath = ("container", "prelude", at)
         actions = [action for action in ACTIONS if getattr(step, action) is not None]
         if len(actions) != 1:
             has = " and ".join(f"`{one}`" for one in actions) or "nothing to do"
-            words.fault("HL473", f"a step does one thing; this one has {has}", path, f"one of {', '.join(ACTIONS)}")
-        steps += _step(words, step, path)
+            filler.fault("HL473", f"a step does one thing; this one has {has}", path, f"one of {', '.join(ACTIONS)}")
+        steps += _step(filler, step, path)
     if any(step.kind == "source" for step in steps):
         own = {step.variable.name for step in steps if step.variable is not None}
         again = (one for one in variables if one.name in resolved.job.env and one.name not in own)
@@ -58,34 +58,34 @@ def inner_steps(words: ValueFiller, variables: Sequence[Variable]) -> tuple[Site
     return tuple(steps)
 
 
-def _step(words: ValueFiller, step: InnerStep, path: KeyPath) -> Iterator[SiteStep]:
-    resolved = words.resolved
+def _step(filler: ValueFiller, step: InnerStep, path: KeyPath) -> Iterator[SiteStep]:
+    resolved = filler.resolved
     if step.source is not None:
         here = (*path, "source")
-        yield SiteStep("source", resolved.origin(*here), (words.text(step.source, here),))
+        yield SiteStep("source", resolved.origin(*here), (filler.text(step.source, here),))
     if step.venv is not None:
         here = (*path, "venv")
-        yield SiteStep("source", resolved.origin(*here), ((*words.text(step.venv, here), "/bin/activate"),))
+        yield SiteStep("source", resolved.origin(*here), ((*filler.text(step.venv, here), "/bin/activate"),))
     values = [("set", name, value) for name, value in (step.set or {}).items()]
     values += [("prepend", name, value) for name, value in (step.prepend or {}).items()]
     for key, name, value in values:
         here = (*path, key, name)
-        if may_set(words, name, here):
-            text = None if value is None else words.text(value, here)
+        if check_variable_name(filler, name, here):
+            text = None if value is None else filler.text(value, here)
             variable = Variable(name, text, resolved.origin(*here), before=key == "prepend")
             yield SiteStep("variable", variable.origin, variable=variable)
     for at, name in enumerate(step.unset or ()):
         here = (*path, "unset", at)
-        if may_set(words, name, here):
+        if check_variable_name(filler, name, here):
             variable = Variable(name, None, resolved.origin(*here))
             yield SiteStep("variable", variable.origin, variable=variable)
 
 
-def _check_environment(words: ValueFiller) -> None:
+def _check_environment(filler: ValueFiller) -> None:
     """HL474: an environment of the host is not the image's, and a job's own file can say which is meant."""
-    environment, resolved = words.resolved.job.environment, words.resolved
+    environment, resolved = filler.resolved.job.environment, filler.resolved
     for key in ("conda", "venv"):
         if getattr(environment, key) is not None and resolved.origin("environment", key).layer != "default":
             message = f"`environment.{key}` is activated outside the image, which has a PATH of its own"
             hint = "for one inside: `container: {prelude: [{venv: FOLDER}]}`; otherwise take it out"
-            words.fault("HL474", message, ("environment", key), hint, "warning")
+            filler.fault("HL474", message, ("environment", key), hint, "warning")

@@ -12,7 +12,7 @@ from hpc_launch.spec.origin import Origin, rule
 from hpc_launch.spec.units import format_memory
 
 
-class Shape(Struct, frozen=True):
+class JobSize(Struct, frozen=True):
     """The job's size. Memory is MiB a node; None is 'not asked for'. Each value has its origin beside it."""
 
     queue_name: str
@@ -29,7 +29,7 @@ class Shape(Struct, frozen=True):
     time_origin: Origin
 
 
-def shape(draft: PlanDraft) -> Shape | None:
+def job_size(draft: PlanDraft) -> JobSize | None:
     """The size of the job; None where the queue is not known, with a finding."""
     resolved = draft.resolved
     found = _queue(draft)
@@ -49,7 +49,7 @@ def shape(draft: PlanDraft) -> Shape | None:
     time_s, time_origin = job.time, resolved.origin("time")
     if time_s is None:
         time_s, time_origin = queue.default_time, resolved.site_origin("queues", queue_name, "default_time")
-    return Shape(
+    return JobSize(
         queue_name=queue_name,
         queue=queue,
         node_class=node_class,

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.plan.code_folder import CodePlan
-from hpc_launch.plan.retry_plan import RecoveryPlan
+from hpc_launch.plan.retry_plan import RetryPlan
 from hpc_launch.sites.network import Master
 from hpc_launch.spec.origin import Origin
 from hpc_launch.spec.shell_text import Text
@@ -220,7 +220,7 @@ class LaunchPlan(Struct, frozen=True):
     secrets: tuple[str, ...] = ()
     container: ContainerPlan | None = None
     continuation: Continuation = Continuation()
-    recovery: RecoveryPlan = RecoveryPlan()
+    recovery: RetryPlan = RetryPlan()
     code: CodePlan | None = None
     strategy: StrategyPlan | None = None
     watch: WatchPlan | None = None

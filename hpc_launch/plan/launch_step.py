@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_launch.plan.job_size import Shape
+from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import ContainerPlan, StepPlan
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.site_context import srun_options
@@ -25,7 +25,7 @@ LOST_BY_PDSH = ("--bind_cores_to_rank", "--bind_core_list")
 """Options that DeepSpeed's PDSHRunner does not hand on (deepspeed/launcher/multinode_runner.py, 0.19.8)."""
 
 
-def step(draft: PlanDraft, form: Shape, container: ContainerPlan | None) -> StepPlan:
+def step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> StepPlan:
     """The step, with a finding for each thing that it cannot do."""
     site, job = draft.resolved.site, draft.resolved.job
     if job.launcher.name == "none":
@@ -38,7 +38,7 @@ def step(draft: PlanDraft, form: Shape, container: ContainerPlan | None) -> Step
         return StepPlan("local")
     over_ssh = (job.launcher.multinode or site.launch.multinode) == "pdsh"
     if job.launcher.name == "deepspeed" and job.most_nodes > 1 and over_ssh:
-        _check_pdsh(draft, form, container)
+        _check_pdsh(draft, size, container)
         return StepPlan("pdsh")
     launch = site.launch
     if launch.step != "srun":
@@ -48,7 +48,7 @@ def step(draft: PlanDraft, form: Shape, container: ContainerPlan | None) -> Step
             options=tuple(launch.mpirun_options) if launch.step == "mpirun" else (),
             hydra=launch.mpirun == "hydra",
         )
-    return StepPlan("srun", options=(*launch.srun_options, *srun_options(draft, form), *_bindings(draft, form)))
+    return StepPlan("srun", options=(*launch.srun_options, *srun_options(draft, size), *_bindings(draft, size)))
 
 
 def master(draft: PlanDraft) -> Master:
@@ -60,13 +60,13 @@ def master(draft: PlanDraft) -> Master:
     return rule
 
 
-def _check_pdsh(draft: PlanDraft, form: Shape, container: ContainerPlan | None) -> None:
+def _check_pdsh(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> None:
     path = ("launcher", "multinode")
     if container is not None:
         message = "DeepSpeed's ssh arrives outside the container, and an image has no pdsh"
         draft.fault("HL485", message, path, "use `multinode: no_ssh`: one container a node, with the launcher inside")
-    node, count = form.node_class, form.gpus_per_node
-    if 0 < count < node.gpus and not form.queue.whole_nodes:
+    node, count = size.node_class, size.gpus_per_node
+    if 0 < count < node.gpus and not size.queue.whole_nodes:
         message = f"what comes over ssh sees all {node.gpus} GPUs of a node, and {count} are asked for"
         draft.fault("HL486", message, path, "ask for whole nodes, or use `multinode: no_ssh`")
     for index, option in enumerate(draft.resolved.job.launcher.options):
@@ -105,39 +105,39 @@ def _check_without_srun(draft: PlanDraft, container: ContainerPlan | None) -> No
             draft.site_fault("HL484", message, ("launch", key), hint)
 
 
-def _bindings(draft: PlanDraft, form: Shape) -> list[str]:
+def _bindings(draft: PlanDraft, size: JobSize) -> list[str]:
     launch = draft.resolved.site.launch
     whole_node = draft.resolved.job.launcher.name != "srun"
     options = []
     for key in ("cpu_bind", "mem_bind", "gpu_bind"):
         binding: Binding = getattr(launch, key)
         value = binding.node if whole_node else binding.process
-        if value is None or (key == "gpu_bind" and not form.gpus_per_node) or _is_for_a_whole_node(form, value):
+        if value is None or (key == "gpu_bind" and not size.gpus_per_node) or _is_for_a_whole_node(size, value):
             continue
-        _check_binding(draft, form, key, value, whole_node)
+        _check_binding(draft, size, key, value, whole_node)
         options.append(f"--{key.replace('_', '-')}={value}")
-    if whole_node or not form.gpus_per_node:
+    if whole_node or not size.gpus_per_node:
         return options
     if launch.gpus_per_task:
-        if form.gpus_per_node % form.processes_per_node:
-            message = f"{form.gpus_per_node} GPUs are not a number for each of {form.processes_per_node} processes"
+        if size.gpus_per_node % size.processes_per_node:
+            message = f"{size.gpus_per_node} GPUs are not a number for each of {size.processes_per_node} processes"
             draft.fault("HL489", message, ("processes_per_node",), "use one process a GPU")
-        options.append(f"--gpus-per-task={max(form.gpus_per_node // form.processes_per_node, 1)}")
+        options.append(f"--gpus-per-task={max(size.gpus_per_node // size.processes_per_node, 1)}")
     if launch.gpu_sharing:
         options.append("--gres-flags=allow-task-sharing")
     return options
 
 
-def _is_for_a_whole_node(form: Shape, value: str) -> bool:
+def _is_for_a_whole_node(size: JobSize, value: str) -> bool:
     """Whether a list of places on a node is of no use, because the job has some of its GPUs and may be anywhere on it.
 
     LUMI's guide: masks hold on full nodes alone. Slurm refuses one of CPUs that are not the job's.
     """
-    part = 0 < form.gpus_per_node < form.node_class.gpus and not form.queue.whole_nodes
+    part = 0 < size.gpus_per_node < size.node_class.gpus and not size.queue.whole_nodes
     return part and any(word.partition(":")[0] in LISTS for word in value.split(","))
 
 
-def _check_binding(draft: PlanDraft, form: Shape, key: str, value: str, whole_node: bool) -> None:
+def _check_binding(draft: PlanDraft, size: JobSize, key: str, value: str, whole_node: bool) -> None:
     scope = "node" if whole_node else "process"
     path = ("launch", key, scope)
     words = [word for word in value.split(",") if word not in ("verbose", "v", "quiet", "q")]
@@ -147,7 +147,7 @@ def _check_binding(draft: PlanDraft, form: Shape, key: str, value: str, whole_no
         draft.site_fault("HL482", message, path, "say `none`, or keep it for `process`")
         return
     entries = len([first, *words[1:]]) if kind in LISTS and "*" not in value else None
-    wanted = 1 if whole_node else form.processes_per_node
-    if entries is not None and (entries < wanted or (entries > wanted and not form.queue.whole_nodes)):
+    wanted = 1 if whole_node else size.processes_per_node
+    if entries is not None and (entries < wanted or (entries > wanted and not size.queue.whole_nodes)):
         message = f"`{kind}` has {entries} entries for {wanted} tasks of a node"
         draft.site_fault("HL483", message, path, "give one for each")

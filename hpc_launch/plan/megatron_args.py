@@ -41,30 +41,30 @@ _KEYS = {
 """The key of `parallel:` behind each flag."""
 
 
-def check_layout(words: ValueFiller, layouts: Sequence[Layout], gpus_per_node: int) -> None:
+def check_layout(filler: ValueFiller, layouts: Sequence[Layout], gpus_per_node: int) -> None:
     """Add a finding for each rule that the first of the layouts breaks, if any does.
 
     With Megatron the job's arguments say the sizes of the model; else only the processes can be checked.
     """
-    model = words.resolved.job.strategy.name == "megatron"
-    given = dict(_arguments(words)) if model else {}
+    model = filler.resolved.job.strategy.name == "megatron"
+    given = dict(_arguments(filler)) if model else {}
     paths: dict[str, KeyPath] = {field: given[name][1] for name, field in _SIZES.items() if name in given}
 
     def place(field: str) -> Place | None:
-        return words.resolved.place(*paths.get(field, ("parallel", field)))
+        return filler.resolved.place(*paths.get(field, ("parallel", field)))
 
     for layout in layouts:
         found = check(layout, _shape(given), place, gpus_per_node=gpus_per_node or None)
         # Elsewhere the batch is the strategy's, and whether it fills the stages cannot be known.
-        words.findings.extend(finding for finding in found if model or finding.code != "HL653")
+        filler.findings.extend(finding for finding in found if model or finding.code != "HL653")
         if errors(found):
             return
 
 
-def megatron_flags(words: ValueFiller, layout: Layout) -> tuple[Entry, ...]:
+def megatron_flags(filler: ValueFiller, layout: Layout) -> tuple[Entry, ...]:
     """The flags that go before the job's own arguments, which may not say any of them again."""
-    given = dict(_arguments(words))
-    asked = words.resolved.job.precision
+    given = dict(_arguments(filler))
+    asked = filler.resolved.job.precision
     precision: Literal["bf16", "fp16", "fp32"] = asked if asked in ("bf16", "fp16") else "fp32"
     result = []
     for name, *value in flags(layout, ModelShape(num_experts=_shape(given).num_experts), precision=precision):
@@ -74,8 +74,8 @@ def megatron_flags(words: ValueFiller, layout: Layout) -> tuple[Entry, ...]:
         if name in given:
             written = ".".join(map(str, path))
             message = f"`{name}` comes from `{written}` already"
-            words.fault("HL674", message, given[name][1], f"take it out here, and say it by `{written}`")
-        origin = words.resolved.origin(*path) if path in words.resolved.merged.origins else EXPLICIT
+            filler.fault("HL674", message, given[name][1], f"take it out here, and say it by `{written}`")
+        origin = filler.resolved.origin(*path) if path in filler.resolved.merged.origins else EXPLICIT
         result.append(Entry(name, value[0] if value else None, origin))
     return tuple(result)
 
@@ -89,9 +89,9 @@ def _is_size(text: str) -> bool:
     return text.isascii() and text.isdigit() and int(text) > 0
 
 
-def _arguments(words: ValueFiller) -> Iterator[tuple[str, tuple[Any, KeyPath]]]:
+def _arguments(filler: ValueFiller) -> Iterator[tuple[str, tuple[Any, KeyPath]]]:
     """Each option among the job's arguments, with its value and place."""
-    args = words.resolved.job.args
+    args = filler.resolved.job.args
     if isinstance(args, dict):
         for key, value in args.items():
             if value is not None and value is not False:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from hpc_launch.plan.job_size import Shape
+from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_draft import PlanDraft
-from hpc_launch.plan.sbatch_options import charged
+from hpc_launch.plan.sbatch_options import charged_account
 from hpc_launch.plan.site_rules import check_site
 from hpc_launch.sites.conditions import count_holds
 from hpc_launch.spec.regex_safety import ENDLESS, may_explode
@@ -15,37 +15,37 @@ from hpc_launch.spec.units import format_time
 MOST_LOCAL_PROCESSES = 256
 
 
-def check(draft: PlanDraft, form: Shape) -> None:
+def check(draft: PlanDraft, size: JobSize) -> None:
     """Add a finding for each rule that the job breaks."""
-    _check_hardware(draft, form)
-    _check_time(draft, form)
-    _check_account(draft, form)
-    _check_site(draft, form)
-    check_site(draft, form)
+    _check_hardware(draft, size)
+    _check_time(draft, size)
+    _check_account(draft, size)
+    _check_site(draft, size)
+    check_site(draft, size)
     _check_patterns(draft)
 
 
-def _check_hardware(draft: PlanDraft, form: Shape) -> None:
-    node, local = form.node_class, draft.resolved.site.scheduler.type == "local"
-    a_node = f"on each node, but a node of queue `{form.queue_name}` has"
-    gpus, processes = form.gpus_per_node, form.processes_per_node
+def _check_hardware(draft: PlanDraft, size: JobSize) -> None:
+    node, local = size.node_class, draft.resolved.site.scheduler.type == "local"
+    a_node = f"on each node, but a node of queue `{size.queue_name}` has"
+    gpus, processes = size.gpus_per_node, size.processes_per_node
     if gpus > node.gpus:
         key = "gpus" if draft.resolved.job.gpus is not None else "gpus_per_node"
         hint = "ask for more nodes with fewer GPUs on each"
         draft.fault("HL401", f"{gpus} GPUs {a_node} {node.gpus}", (key,), hint)
-    if form.cpus_per_node is not None and form.cpus_per_node > node.cpus and not local:
-        message = f"{form.cpus_per_node} CPUs {a_node} {node.cpus}"
+    if size.cpus_per_node is not None and size.cpus_per_node > node.cpus and not local:
+        message = f"{size.cpus_per_node} CPUs {a_node} {node.cpus}"
         draft.fault("HL404", message, ("cpus_per_node",), "ask for less")
-    if node.memory is not None and form.memory is not None and form.memory > node.memory and not local:
-        message = f"{form.memory} MiB {a_node} {node.memory}"
+    if node.memory is not None and size.memory is not None and size.memory > node.memory and not local:
+        message = f"{size.memory} MiB {a_node} {node.memory}"
         draft.fault("HL405", message, ("memory",), "ask for less, or for all of it: `memory: 0`")
     if gpus and processes % gpus and gpus % processes:
         message = f"{processes} processes do not fit {gpus} GPUs evenly"
         draft.fault("HL406", message, ("processes_per_node",), "use one process a GPU", "warning")
 
 
-def _check_time(draft: PlanDraft, form: Shape) -> None:
-    time_s, job = form.time_s, draft.resolved.job
+def _check_time(draft: PlanDraft, size: JobSize) -> None:
+    time_s, job = size.time_s, draft.resolved.job
     if time_s is None:
         return
     if time_s <= 0:
@@ -54,10 +54,10 @@ def _check_time(draft: PlanDraft, form: Shape) -> None:
     if lead is not None and lead >= time_s > 0:
         message = "the warning would come before the start of the job"
         draft.fault("HL403", message, ("checkpoint", "signal_before"), "make it shorter than `time`")
-    rows, queue = form.queue.limits, f"queue `{form.queue_name}`"
+    rows, queue = size.queue.limits, f"queue `{size.queue_name}`"
     if not rows:
         return
-    gpus = form.gpus_per_node * job.most_nodes
+    gpus = size.gpus_per_node * job.most_nodes
     row = next((row for row in rows if count_holds(row.nodes, job.most_nodes) and count_holds(row.gpus, gpus)), None)
     if row is None:
         ranges = ", ".join(f"{row.nodes} ({row.gpus} GPUs)" if row.gpus else row.nodes for row in rows)
@@ -66,12 +66,12 @@ def _check_time(draft: PlanDraft, form: Shape) -> None:
         asked, limit = format_time(time_s), format_time(row.time)
         message = f"time {asked} is over the limit of {queue} for {job.most_nodes} nodes, {limit}"
         hint = f"set `time` to {limit} or less, or choose another queue"
-        draft.fault_at("HL402", message, form.time_origin.place, hint)
+        draft.fault_at("HL402", message, size.time_origin.place, hint)
 
 
-def _check_account(draft: PlanDraft, form: Shape) -> None:
+def _check_account(draft: PlanDraft, size: JobSize) -> None:
     site = draft.resolved.site
-    account, _ = charged(draft, form)
+    account, _ = charged_account(draft, size)
     pattern, find = site.account.pattern, site.account.find
     fault = _fault_of(pattern) if pattern is not None else None
     if account is None:
@@ -88,11 +88,11 @@ def _check_account(draft: PlanDraft, form: Shape) -> None:
         draft.fault("HL303", message, ("account",), f"it has to match {pattern}")
 
 
-def _check_site(draft: PlanDraft, form: Shape) -> None:
+def _check_site(draft: PlanDraft, size: JobSize) -> None:
     site = draft.resolved.site
     if site.scheduler.type == "local" and draft.resolved.job.launcher.name == "srun":
         draft.fault("HL420", "the launcher `srun` needs Slurm", ("launcher",), "use `torchrun` on this site")
-    processes = draft.resolved.job.most_nodes * form.processes_per_node
+    processes = draft.resolved.job.most_nodes * size.processes_per_node
     if site.scheduler.type == "local" and processes > MOST_LOCAL_PROCESSES:
         message = f"{processes} processes are more than this machine should be asked for"
         draft.fault("HL408", message, ("nodes",), f"up to {MOST_LOCAL_PROCESSES} run locally")

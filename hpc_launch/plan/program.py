@@ -14,56 +14,56 @@ from hpc_launch.spec.merge import Path as KeyPath
 from hpc_launch.spec.shell_text import Text
 
 
-def program(words: ValueFiller, flags: Sequence[Entry] = ()) -> Program | None:
+def program(filler: ValueFiller, flags: Sequence[Entry] = ()) -> Program | None:
     """The program, or None with a finding where the job names none or several. `flags` go before its arguments."""
-    job = words.resolved.job
+    job = filler.resolved.job
     named = [key for key in ("script", "module", "command") if getattr(job, key) is not None]
     if len(named) != 1:
         if not named:
-            words.fault("HL202", "the job names nothing to run", (), "add `script: train.py`, or `module:`/`command:`")
+            filler.fault("HL202", "the job names nothing to run", (), "add `script: train.py`, or `module:`/`command:`")
         else:
             both = " and ".join(f"`{key}`" for key in named)
-            words.fault("HL202", f"{both} both say what to run", (named[1],), "keep one of them")
+            filler.fault("HL202", f"{both} both say what to run", (named[1],), "keep one of them")
         return None
     kind = named[0]
     before = (((flag.key,),) if flag.value is None else ((flag.key,), (flag.value,)) for flag in flags)
-    lines = (*before, *argument_lines(words, job.args, ("args",)))
+    lines = (*before, *argument_lines(filler, job.args, ("args",)))
     first: tuple[Text, ...]
     if job.script is not None:
-        first = (script_word(words, code(words)),)
+        first = (script_word(filler, code(filler)),)
     elif job.module is not None:
-        first = (words.text(job.module, ("module",)),)
+        first = (filler.text(job.module, ("module",)),)
     else:
-        first = _command(words)
+        first = _command(filler)
     return Program(
         kind=kind,  # type: ignore[arg-type]
         words=first,
         argument_lines=lines,
-        resume_lines=tuple(argument_lines(words, job.checkpoint.resume.args, ("checkpoint", "resume", "args"))),
+        resume_lines=tuple(argument_lines(filler, job.checkpoint.resume.args, ("checkpoint", "resume", "args"))),
     )
 
 
-def _command(words: ValueFiller) -> tuple[Text, ...]:
-    command = words.resolved.job.command
+def _command(filler: ValueFiller) -> tuple[Text, ...]:
+    command = filler.resolved.job.command
     if isinstance(command, str):
         try:
             split = shlex.split(command)
         except ValueError as error:
-            words.fault("HL203", f"`command` cannot be split into words: {error}", ("command",), "close the quote")
+            filler.fault("HL203", f"`command` cannot be split into filler: {error}", ("command",), "close the quote")
             split = []
-        parts = tuple(words.text(word, ("command",)) for word in split)
+        parts = tuple(filler.text(word, ("command",)) for word in split)
     else:
-        parts = tuple(words.text(word, ("command", index)) for index, word in enumerate(command or ()))
+        parts = tuple(filler.text(word, ("command", index)) for index, word in enumerate(command or ()))
     if not parts:
-        words.fault("HL203", "`command` holds no word", ("command",))
+        filler.fault("HL203", "`command` holds no word", ("command",))
     return parts
 
 
-def argument_lines(words: ValueFiller, args: dict[str, Any] | list[Scalar], where: KeyPath) -> Iterator[Line]:
+def argument_lines(filler: ValueFiller, args: dict[str, Any] | list[Scalar], where: KeyPath) -> Iterator[Line]:
     """The arguments that stand at `where` in the job file, an option with its values on a line."""
     if isinstance(args, list):
         for index, value in enumerate(args):
-            yield (words.text(value, (*where, index)),)
+            yield (filler.text(value, (*where, index)),)
         return
     for key, value in args.items():
         path: KeyPath = (*where, key)
@@ -71,13 +71,13 @@ def argument_lines(words: ValueFiller, args: dict[str, Any] | list[Scalar], wher
         if value is True:
             yield ((option,),)
         elif isinstance(value, list):
-            yield ((option,), *(_value(words, item, (*path, index)) for index, item in enumerate(value)))
+            yield ((option,), *(_value(filler, item, (*path, index)) for index, item in enumerate(value)))
         elif value is not None and value is not False:
-            yield ((option,), _value(words, value, path))
+            yield ((option,), _value(filler, value, path))
 
 
-def _value(words: ValueFiller, value: Any, path: KeyPath) -> Text:
+def _value(filler: ValueFiller, value: Any, path: KeyPath) -> Text:
     if isinstance(value, dict | list):
-        words.fault("HL212", "an argument's value is a word or a list of words", path, "for JSON write it in quotes")
+        filler.fault("HL212", "an argument's value is a word or a list of words", path, "for JSON write it in quotes")
         return ("",)
-    return words.text(value, path)
+    return filler.text(value, path)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, to_builtins
 
 from hpc_launch.base.findings import Finding
-from hpc_launch.plan.job_size import Shape
+from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.spec.failure_classes import FAILURE_CLASSES
 from hpc_launch.spec.job import JobSpec
@@ -42,7 +42,7 @@ class BatchPlan(Struct, frozen=True):
     accumulation: int = 1
 
 
-class RecoveryPlan(Struct, frozen=True):
+class RetryPlan(Struct, frozen=True):
     """The policy of the job file, and what a change of the next attempt starts from."""
 
     retry: Retry = Retry()
@@ -73,36 +73,36 @@ class RecoveryPlan(Struct, frozen=True):
         return result
 
 
-def recovery(draft: PlanDraft, form: Shape) -> RecoveryPlan:
+def retry_plan(draft: PlanDraft, size: JobSize) -> RetryPlan:
     """The plan for what comes after a failure, with findings for what it names and is not there."""
     resolved = draft.resolved
     job = resolved.job
     _check_classes(draft)
     _check_steps(draft)
-    rows = [row for row in form.queue.limits if row.time is not None]
-    return RecoveryPlan(
+    rows = [row for row in size.queue.limits if row.time is not None]
+    return RetryPlan(
         retry=job.retry,
         batch=_batch(draft),
-        memory=form.memory,
-        node_memory=form.node_class.memory,
-        time_s=form.time_s,
+        memory=size.memory,
+        node_memory=size.node_class.memory,
+        time_s=size.time_s,
         most_time_s=max((row.time for row in rows if row.time is not None), default=None),
         nodes=None if job.elastic else job.most_nodes,
         least_nodes=job.fewest_nodes,
-        most_nodes=max((_last(row.nodes) for row in form.queue.limits), default=None),
-        queue=form.queue_name,
-        partition=form.queue.partition,
+        most_nodes=max((_last(row.nodes) for row in size.queue.limits), default=None),
+        queue=size.queue_name,
+        partition=size.queue.partition,
         exclude=tuple(job.exclude),
         ledger=resolved.names.get("paths.ledger"),
-        in_place=_in_place(draft, form),
+        in_place=_in_place(draft, size),
         sentinel=_sentinel(draft),
     )
 
 
-def _in_place(draft: PlanDraft, form: Shape) -> bool:
+def _in_place(draft: PlanDraft, size: JobSize) -> bool:
     """Slurm keeps the number of nodes of a job that is put back, so that an elastic run needs a new one."""
     job, scheduler = draft.resolved.job, draft.resolved.site.scheduler
-    requeue = form.queue.requeue or scheduler.requeue
+    requeue = size.queue.requeue or scheduler.requeue
     allowed = scheduler.in_place and scheduler.type == "slurm" and requeue == "never"
     return allowed and job.retry.in_place == "auto" and not job.elastic and job.retry.max_attempts > 1
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from hpc_launch.plan.job_size import Shape
+from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Directive, Variable
 from hpc_launch.plan.plan_draft import PlanDraft
-from hpc_launch.plan.site_context import taken_options
-from hpc_launch.plan.site_sbatch_options import obey
+from hpc_launch.plan.site_context import selected_options
+from hpc_launch.plan.site_sbatch_options import apply_site_rules
 from hpc_launch.spec.field_types import Scalar
 from hpc_launch.spec.merge import Path as KeyPath
 from hpc_launch.spec.origin import Origin, rule
@@ -17,7 +17,7 @@ from hpc_launch.spec.units import format_memory, format_time
 
 _OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")
 _REFUSED_IN_VALUE = re.compile(r"[^\x20-\x7e]|[\"'\\`#]")
-OURS = {
+RESERVED_OPTIONS = {
     "job-name": "name",
     "nodes": "nodes",
     "time": "time",
@@ -40,7 +40,7 @@ OURS = {
 """sbatch options that follow from other keys; the key to use in their place."""
 
 
-def directives(draft: PlanDraft, form: Shape, variables: Sequence[Variable] = ()) -> tuple[Directive, ...]:
+def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = ()) -> tuple[Directive, ...]:
     """All directives, a later layer's `sbatch:` key replacing what stands before it.
 
     The order of the layers: the site, its launcher, node class and queue, the options taken, the job. `variables` are
@@ -48,45 +48,45 @@ def directives(draft: PlanDraft, form: Shape, variables: Sequence[Variable] = ()
     """
     resolved = draft.resolved
     job, site = resolved.job, resolved.site
-    queue_path = ("queues", form.queue_name)
+    queue_path = ("queues", size.queue_name)
     lines = [Directive("job-name", job.name, resolved.origin("name"))]
 
     def add(option: str, value: object, origin: Origin) -> None:
         if value is not None:
             lines.append(Directive(option, None if value is True else str(value), origin))
 
-    add("partition", form.queue.partition, resolved.site_origin(*queue_path, "partition"))
-    add("qos", form.queue.qos, resolved.site_origin(*queue_path, "qos"))
-    account, account_origin = charged(draft, form)
+    add("partition", size.queue.partition, resolved.site_origin(*queue_path, "partition"))
+    add("qos", size.queue.qos, resolved.site_origin(*queue_path, "qos"))
+    account, account_origin = charged_account(draft, size)
     add("account", account, account_origin)
     nodes = f"{job.fewest_nodes}-{job.most_nodes}" if job.elastic else job.most_nodes
     add("nodes", nodes, resolved.origin("nodes"))
     if job.elastic:
         add("no-kill", True, rule("the job outlives a lost node"))
     each_process = job.launcher.name in ("srun", "none")
-    tasks = form.processes_per_node if each_process else 1
+    tasks = size.processes_per_node if each_process else 1
     why = "one task a process" if each_process else f"one task a node: {job.launcher.name} starts the rest"
     if not job.elastic:  # with it Slurm gives the fewest nodes of a range and no more (seen with 22.05)
         add("ntasks-per-node", tasks, rule(why))
-    if form.cpus_per_node is not None:
-        share = form.cpus_per_node // tasks
-        origin = form.cpus_origin if tasks == 1 else rule(f"{form.cpus_per_node} CPUs for {tasks} tasks")
+    if size.cpus_per_node is not None:
+        share = size.cpus_per_node // tasks
+        origin = size.cpus_origin if tasks == 1 else rule(f"{size.cpus_per_node} CPUs for {tasks} tasks")
         add("cpus-per-task", max(share, 1), origin)
-    lines += _gpu_request(form, job.most_nodes, tasks)
-    lines += _constraint(draft, form)
-    if form.memory is not None:
-        add("mem", format_memory(form.memory), form.memory_origin)
-    if form.queue.exclusive is True:
+    lines += _gpu_request(size, job.most_nodes, tasks)
+    lines += _constraint(draft, size)
+    if size.memory is not None:
+        add("mem", format_memory(size.memory), size.memory_origin)
+    if size.queue.exclusive is True:
         add("exclusive", True, resolved.site_origin(*queue_path, "exclusive"))
-    if form.time_s is not None:
-        add("time", format_time(form.time_s), form.time_origin)
+    if size.time_s is not None:
+        add("time", format_time(size.time_s), size.time_origin)
     if job.checkpoint.signal_before is not None:
         add("signal", f"B:USR1@{job.checkpoint.signal_before}", resolved.origin("checkpoint", "signal_before"))
     bad = [name for name in resolved.bad_nodes if name not in job.exclude]
     exclude_origin = resolved.origin("exclude") if job.exclude else resolved.site_origin("bad_nodes")
     add("exclude", ",".join([*job.exclude, *bad]) or None, exclude_origin)
-    requeue = (form.queue.requeue or site.scheduler.requeue) == "scheduler"
-    requeue_path = (*queue_path, "requeue") if form.queue.requeue else ("scheduler", "requeue")
+    requeue = (size.queue.requeue or site.scheduler.requeue) == "scheduler"
+    requeue_path = (*queue_path, "requeue") if size.queue.requeue else ("scheduler", "requeue")
     requeue_origin = resolved.site_origin(*requeue_path) if requeue else rule("who retries is decided once")
     add("requeue" if requeue else "no-requeue", True, requeue_origin)
     add("open-mode", "append", rule("a requeue must not empty the log"))
@@ -95,56 +95,56 @@ def directives(draft: PlanDraft, form: Shape, variables: Sequence[Variable] = ()
     layers: list[tuple[KeyPath | None, Mapping[str, Scalar]]] = [
         (("sbatch", "add"), site.sbatch.add),
         (("launchers", job.launcher.name, "sbatch"), advice.sbatch if advice else {}),
-        (("node_classes", form.queue.node_class, "sbatch"), form.node_class.sbatch),
-        ((*queue_path, "sbatch"), form.queue.sbatch),
-        *((("options", name, "sbatch"), option.sbatch) for name, option in taken_options(draft).items()),
+        (("node_classes", size.queue.node_class, "sbatch"), size.node_class.sbatch),
+        ((*queue_path, "sbatch"), size.queue.sbatch),
+        *((("options", name, "sbatch"), option.sbatch) for name, option in selected_options(draft).items()),
         (None, job.sbatch),
     ]
     for source, options in layers:
         for option, value in options.items():
             origin = resolved.origin("sbatch", option) if source is None else resolved.site_origin(*source, option)
             lines = _extra(draft, lines, option, value, origin)
-    lines = obey(draft, form, lines, variables)
+    lines = apply_site_rules(draft, size, lines, variables)
     _check_values(draft, lines)
     return tuple(lines)
 
 
-def charged(draft: PlanDraft, form: Shape) -> tuple[str | None, Origin]:
+def charged_account(draft: PlanDraft, size: JobSize) -> tuple[str | None, Origin]:
     """The account with the suffix that the queue or its nodes want, unless it has it."""
     resolved, account = draft.resolved, draft.resolved.job.account
-    suffix, path = form.queue.account_suffix, ("queues", form.queue_name, "account_suffix")
+    suffix, path = size.queue.account_suffix, ("queues", size.queue_name, "account_suffix")
     if suffix is None:
-        suffix, path = form.node_class.account_suffix, ("node_classes", form.queue.node_class, "account_suffix")
+        suffix, path = size.node_class.account_suffix, ("node_classes", size.queue.node_class, "account_suffix")
     if account is None or not suffix or account.endswith(suffix):
         return account, resolved.origin("account")
     where = resolved.site_origin(*path).short()
     return account + suffix, rule(f"{resolved.origin('account').short()}, with the suffix of {where}")
 
 
-def _gpu_request(form: Shape, nodes: int, tasks: int) -> list[Directive]:
-    node, count = form.node_class, form.gpus_per_node
+def _gpu_request(size: JobSize, nodes: int, tasks: int) -> list[Directive]:
+    node, count = size.node_class, size.gpus_per_node
     if not count or node.gpu_request == "none":
         return []
     style = node.gpu_request.removesuffix("-type")
     kind = f"{node.gpu_type}:" if node.gpu_request.endswith("-type") and node.gpu_type else ""
     if style == "gres":
-        return [Directive("gres", f"gpu:{kind}{count}", form.gpus_origin)]
+        return [Directive("gres", f"gpu:{kind}{count}", size.gpus_origin)]
     if style == "gpus":
-        return [Directive("gpus", f"{kind}{count * nodes}", form.gpus_origin)]
+        return [Directive("gpus", f"{kind}{count * nodes}", size.gpus_origin)]
     if style == "gpus-per-task":
-        return [Directive("gpus-per-task", f"{kind}{max(count // tasks, 1)}", form.gpus_origin)]
-    return [Directive("gpus-per-node", f"{kind}{count}", form.gpus_origin)]
+        return [Directive("gpus-per-task", f"{kind}{max(count // tasks, 1)}", size.gpus_origin)]
+    return [Directive("gpus-per-node", f"{kind}{count}", size.gpus_origin)]
 
 
-def _constraint(draft: PlanDraft, form: Shape) -> list[Directive]:
+def _constraint(draft: PlanDraft, size: JobSize) -> list[Directive]:
     """All features that are wanted, joined so that every one must be there."""
     resolved = draft.resolved
     wanted = [
-        (form.node_class.constraint, resolved.site_origin("node_classes", form.queue.node_class, "constraint")),
-        (form.queue.constraint, resolved.site_origin("queues", form.queue_name, "constraint")),
+        (size.node_class.constraint, resolved.site_origin("node_classes", size.queue.node_class, "constraint")),
+        (size.queue.constraint, resolved.site_origin("queues", size.queue_name, "constraint")),
         *(
             (option.constraint, resolved.site_origin("options", name, "constraint"))
-            for name, option in taken_options(draft).items()
+            for name, option in selected_options(draft).items()
         ),
         (resolved.job.constraint, resolved.origin("constraint")),
     ]
@@ -163,8 +163,8 @@ def _extra(draft: PlanDraft, lines: list[Directive], option: str, value: Scalar,
         hint = "write it as after `--`: `mail-type`, `reservation`"
         draft.fault_at("HL410", f"`{option}` is not the long name of an sbatch option", origin.place, hint)
         return lines
-    if option in OURS:
-        use = f"use the key `{OURS[option]}`" if OURS[option] else "leave it out"
+    if option in RESERVED_OPTIONS:
+        use = f"use the key `{RESERVED_OPTIONS[option]}`" if RESERVED_OPTIONS[option] else "leave it out"
         draft.fault_at("HL411", f"`--{option}` is set by hpc-launch itself", origin.place, use)
         return lines
     kept = [line for line in lines if line.option != option]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from hpc_launch.plan.job_size import Shape
+from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.sites.conditions import ConditionFacts
 from hpc_launch.sites.software_stacks import SiteOption
 from hpc_launch.spec.merge import Path as KeyPath
 
 
-def facts(draft: PlanDraft, form: Shape) -> ConditionFacts:
+def condition_facts(draft: PlanDraft, size: JobSize) -> ConditionFacts:
     """What conditions are asked about."""
     resolved, job = draft.resolved, draft.resolved.job
-    node, site = form.node_class, resolved.site
-    stack = site.stacks.get(stack_name(draft, form) or "")
+    node, site = size.node_class, resolved.site
+    stack = site.stacks.get(stack_name(draft, size) or "")
     versions = {**site.versions, **node.versions, **(stack.versions if stack else {})}
     if site.scheduler.version is not None:
         versions["slurm"] = site.scheduler.version
@@ -22,10 +22,10 @@ def facts(draft: PlanDraft, form: Shape) -> ConditionFacts:
     versions.update(job.environment.versions)
     return ConditionFacts(
         nodes=job.most_nodes,
-        gpus_per_node=form.gpus_per_node,
-        processes_per_node=form.processes_per_node,
-        queue=form.queue_name,
-        node_class=form.queue.node_class,
+        gpus_per_node=size.gpus_per_node,
+        processes_per_node=size.processes_per_node,
+        queue=size.queue_name,
+        node_class=size.queue.node_class,
         arch=node.arch,
         vendor=node.gpu_vendor,
         launcher=job.launcher.name,
@@ -34,21 +34,21 @@ def facts(draft: PlanDraft, form: Shape) -> ConditionFacts:
     )
 
 
-def stack_name(draft: PlanDraft, form: Shape) -> str | None:
+def stack_name(draft: PlanDraft, size: JobSize) -> str | None:
     """The stack that the job gets; None in an image, unless the stack is for images too."""
     job, site = draft.resolved.job, draft.resolved.site
-    name = job.environment.stack or form.queue.stack or form.node_class.stack
+    name = job.environment.stack or size.queue.stack or size.node_class.stack
     stack = site.stacks.get(name) if name else None
     return name if stack is not None and (stack.in_container or job.container is None) else None
 
 
-def parts(draft: PlanDraft, form: Shape) -> tuple[KeyPath, ...]:
+def profile_parts(draft: PlanDraft, size: JobSize) -> tuple[KeyPath, ...]:
     """Where the profile may say something for this job, the most general first."""
-    taken = (("options", name) for name in taken_options(draft))
-    return ((), ("node_classes", form.queue.node_class), ("queues", form.queue_name), *taken)
+    taken = (("options", name) for name in selected_options(draft))
+    return ((), ("node_classes", size.queue.node_class), ("queues", size.queue_name), *taken)
 
 
-def taken_options(draft: PlanDraft) -> dict[str, SiteOption]:
+def selected_options(draft: PlanDraft) -> dict[str, SiteOption]:
     """The site's options that the job asks for, or that a folder needs which it names."""
     job, site = draft.resolved.job, draft.resolved.site
     names = list(job.options)
@@ -59,7 +59,7 @@ def taken_options(draft: PlanDraft) -> dict[str, SiteOption]:
     return {name: site.options[name] for name in names if name in site.options}
 
 
-def check_names(draft: PlanDraft, form: Shape) -> None:
+def check_names(draft: PlanDraft, size: JobSize) -> None:
     """HL319 for an option or a stack that the site does not have."""
     job, site = draft.resolved.job, draft.resolved.site
     for at, name in enumerate(job.options):
@@ -71,8 +71,8 @@ def check_names(draft: PlanDraft, form: Shape) -> None:
         hint = f"site {site.name} has {', '.join(site.stacks) or 'none'}"
         draft.fault("HL319", f"site {site.name} has no stack `{stack}`", ("environment", "stack"), hint)
     theirs: dict[KeyPath, str | None] = {
-        ("queues", form.queue_name): form.queue.stack,
-        ("node_classes", form.queue.node_class): form.node_class.stack,
+        ("queues", size.queue_name): size.queue.stack,
+        ("node_classes", size.queue.node_class): size.node_class.stack,
     }
     for path, wanted in theirs.items():
         if wanted is not None and wanted not in site.stacks:
@@ -84,13 +84,13 @@ def check_names(draft: PlanDraft, form: Shape) -> None:
             draft.site_fault("HL316", f"the profile has no option `{folder.option}`", ("paths", key, "option"), hint)
 
 
-def srun_options(draft: PlanDraft, form: Shape) -> tuple[str, ...]:
+def srun_options(draft: PlanDraft, size: JobSize) -> tuple[str, ...]:
     """Options for srun of the launcher, the node class, the queue and the options taken; HL540 for a forbidden one."""
     job, site = draft.resolved.job, draft.resolved.site
     advice = site.launchers.get(job.launcher.name)
     options = [f"--{name}" if value is True else f"--{name}={value}" for name, value in site.srun.add.items()]
     options += advice.srun_options if advice is not None else []
-    options += [*form.node_class.srun_options, *form.queue.srun_options]
-    for option in taken_options(draft).values():
+    options += [*size.node_class.srun_options, *size.queue.srun_options]
+    for option in selected_options(draft).values():
         options += option.srun_options
     return tuple(options)

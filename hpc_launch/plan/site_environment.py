@@ -8,10 +8,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.job_size import Shape
+from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import SiteSettings, SiteStep, Variable
 from hpc_launch.plan.plan_draft import PlanDraft
-from hpc_launch.plan.site_context import facts, parts
+from hpc_launch.plan.site_context import condition_facts, profile_parts
 from hpc_launch.sites.conditions import ConditionFacts, holds
 from hpc_launch.sites.fabric import over
 from hpc_launch.sites.folders import VARIABLES, Cache
@@ -39,15 +39,15 @@ class SiteVariables(NamedTuple):
     container: list[Variable]
 
 
-def site_variables(words: ValueFiller, form: Shape) -> SiteVariables:
+def site_variables(filler: ValueFiller, size: JobSize) -> SiteVariables:
     """Those of the fabric and the caches, then every setting whose condition holds, the later of two winning."""
-    about = facts(words, form)
+    about = condition_facts(filler, size)
     result = SiteVariables([], [], [], [])
-    for variable in (*_of_fabric(words, form, about), *_of_caches(words)):
+    for variable in (*_of_fabric(filler, size, about), *_of_caches(filler)):
         _put(result.job, variable)
     scopes = {"job": result.job, "node": result.node, "rank": result.rank, "container": result.container}
-    own = words.resolved.job.env
-    for path, setting in _settings(words, form):
+    own = filler.resolved.job.env
+    for path, setting in _settings(filler, size):
         if not holds(setting.when, about):
             continue
         for name in setting.drop:
@@ -55,26 +55,30 @@ def site_variables(words: ValueFiller, form: Shape) -> SiteVariables:
                 scope[:] = [variable for variable in scope if variable.name != name]
         if setting.scope == "container" and about.runtime is None:
             continue
-        for variable in _variables(words, setting, path):
+        for variable in _variables(filler, setting, path):
             if setting.scope == "job" or variable.name not in own:
                 _put(scopes[setting.scope], variable)
     return result
 
 
 def site_settings(
-    words: ValueFiller, form: Shape, variables: SiteVariables, job: Sequence[Variable], inner: Sequence[SiteStep] = ()
+    filler: ValueFiller,
+    size: JobSize,
+    variables: SiteVariables,
+    job: Sequence[Variable],
+    inner: Sequence[SiteStep] = (),
 ) -> SiteSettings:
     """All that the site does around the training, and inside the image what the job does there after it (`inner`).
 
     `job`: the variables of the training in the job's shell.
     """
-    about = facts(words, form)
+    about = condition_facts(filler, size)
     around: dict[str, list[SiteStep]] = {"job": [], "nodes": [], "container": []}
-    for path, step in _steps(words, form):
+    for path, step in _steps(filler, size):
         if holds(step.when, about) and not (step.where == "container" and about.runtime is None):
-            around[step.where] += _step(words, step, path)
-    around["nodes"] += _folders_of_caches(words, "node")
-    around["job"] += _folders_of_caches(words, "job")
+            around[step.where] += _step(filler, step, path)
+    around["nodes"] += _folders_of_caches(filler, "node")
+    around["job"] += _folders_of_caches(filler, "job")
     inside = around["container"]
     changed = any(step.kind in ("source", "raw") for step in inside)
     if about.runtime is not None:
@@ -83,9 +87,9 @@ def site_settings(
     inside += [_as_step(variable) for variable in variables.container]
     if changed:
         # A file that is sourced inside may set what the job sets; the job's own word is the last.
-        inside += [_as_step(one) for one in job if one.name in words.resolved.job.env]
+        inside += [_as_step(one) for one in job if one.name in filler.resolved.job.env]
     return SiteSettings(
-        login_shell=words.resolved.site.login_shell,
+        login_shell=filler.resolved.site.login_shell,
         steps=tuple(around["job"]),
         on_nodes=tuple(around["nodes"]),
         inside=(*inside, *inner),
@@ -95,57 +99,58 @@ def site_settings(
             *map(_as_step, variables.node),
         ),
         rank_variables=tuple(variables.rank),
-        notes=tuple(_notes(words, form)),
+        notes=tuple(_notes(filler, size)),
     )
 
 
-def _notes(words: ValueFiller, form: Shape) -> Iterator[str]:
+def _notes(filler: ValueFiller, size: JobSize) -> Iterator[str]:
     """Lines for the head of the script: facts that are not the centre's own, and what a user should know."""
-    for file, known in words.resolved.provenance.items():
+    for file, known in filler.resolved.provenance.items():
         name = file.rsplit("/", 1)[-1]
         for group, fact in known.groups.items():
             if fact.grade == "C":
                 what = ".".join(map(str, group)) or "all that it does not say otherwise of"
                 about = "; ".join(filter(None, [third_party(fact), fact.source, fact.note]))
                 yield f"{name}: {what}: {about}"
-    queue, preempted = form.queue, form.queue.preemption
+    queue, preempted = size.queue, size.queue.preemption
     if queue.access:
-        yield f"Queue {form.queue_name}: {queue.access}"
+        yield f"Queue {size.queue_name}: {queue.access}"
     if preempted is not None:
         how = [
             f"{format_time(preempted.grace)} after {preempted.signal or 'a signal'}" if preempted.grace else "",
             f"not in its first {format_time(preempted.exempt)}" if preempted.exempt else "",
             "Slurm queues it again" if preempted.requeued else "",
         ]
-        yield f"Queue {form.queue_name} may stop this job for others: {'; '.join(filter(None, how)) or 'at any time'}."
-    said = repr(words.resolved.job)
-    for key, folder in words.resolved.site.paths.items():
+        yield f"Queue {size.queue_name} may stop this job for others: {'; '.join(filter(None, how)) or 'at any time'}."
+    said = repr(filler.resolved.job)
+    for key, folder in filler.resolved.site.paths.items():
         if folder.purge_days is not None and f"${{paths.{key}}}" in said:
-            yield f"Files in {words.resolved.names.get(f'paths.{key}', folder.path)} go after {folder.purge_days} days."
+            path = filler.resolved.names.get(f"paths.{key}", folder.path)
+            yield f"Files in {path} are purged after {folder.purge_days} days."
 
 
-def _settings(draft: PlanDraft, form: Shape) -> Iterator[tuple[KeyPath, Setting]]:
-    for part in parts(draft, form):
+def _settings(draft: PlanDraft, size: JobSize) -> Iterator[tuple[KeyPath, Setting]]:
+    for part in profile_parts(draft, size):
         held: Iterable[Setting]
         site = draft.resolved.site
         if not part:
             held = site.env
         elif part[0] == "node_classes":
-            held = form.node_class.env
+            held = size.node_class.env
         elif part[0] == "queues":
-            held = form.queue.env
+            held = size.queue.env
         else:
             held = site.options[str(part[1])].env
         yield from (((*part, "env", at), setting) for at, setting in enumerate(held))
 
 
-def _steps(draft: PlanDraft, form: Shape) -> Iterator[tuple[KeyPath, PreludeStep]]:
-    for part in parts(draft, form):
+def _steps(draft: PlanDraft, size: JobSize) -> Iterator[tuple[KeyPath, PreludeStep]]:
+    for part in profile_parts(draft, size):
         held: Iterable[PreludeStep] = ()
         if not part:
             held = draft.resolved.site.prelude
         elif part[0] == "node_classes":
-            held = form.node_class.prelude
+            held = size.node_class.prelude
         elif part[0] == "options":
             held = draft.resolved.site.options[str(part[1])].prelude
         yield from (((*part, "prelude", at), step) for at, step in enumerate(held))
@@ -157,35 +162,35 @@ def _put(into: list[Variable], variable: Variable) -> None:
     into.append(variable)
 
 
-def _variables(words: ValueFiller, setting: Setting | PreludeStep, path: KeyPath) -> Iterator[Variable]:
+def _variables(filler: ValueFiller, setting: Setting | PreludeStep, path: KeyPath) -> Iterator[Variable]:
     for name, value in (setting.set or {}).items():
         here = (*path, "set", name)
-        text = None if value is None else words.site_text(value, here)
-        yield Variable(name, text, _origin(words, setting, here))
+        text = None if value is None else filler.site_text(value, here)
+        yield Variable(name, text, _origin(filler, setting, here))
     for name in setting.unset or ():
-        yield Variable(name, None, _origin(words, setting, (*path, "unset")))
+        yield Variable(name, None, _origin(filler, setting, (*path, "unset")))
     for name, more in (setting.prepend or {}).items():
         here = (*path, "prepend", name)
-        yield Variable(name, words.site_text(more, here), _origin(words, setting, here), before=True)
+        yield Variable(name, filler.site_text(more, here), _origin(filler, setting, here), before=True)
 
 
-def _origin(words: ValueFiller, said: Setting | PreludeStep, path: KeyPath) -> Origin:
+def _origin(filler: ValueFiller, said: Setting | PreludeStep, path: KeyPath) -> Origin:
     """Where it stands, what its own source is worth, and the site's reason."""
-    origin = words.resolved.site_origin(*path)
+    origin = filler.resolved.site_origin(*path)
     own = third_party(said.fact) if said.fact is not None and said.fact.grade == "C" else ""
     note = own or ("" if said.fact is not None and said.fact.grade else origin.fact)
     return Origin(origin.layer, origin.place, origin.note, note, said.why)
 
 
-def _step(words: ValueFiller, step: PreludeStep, path: KeyPath) -> Iterator[SiteStep]:
-    origin = _origin(words, step, path)
+def _step(filler: ValueFiller, step: PreludeStep, path: KeyPath) -> Iterator[SiteStep]:
+    origin = _origin(filler, step, path)
 
     def command(*parts: Text | str, may_fail: bool = False) -> SiteStep:
         texts = tuple((part,) if isinstance(part, str) else part for part in parts)
         return SiteStep("command", origin, texts, may_fail=may_fail)
 
     def text(value: object, *key: str | int) -> Text:
-        return words.site_text(value, (*path, *key))
+        return filler.site_text(value, (*path, *key))
 
     if step.modules is not None:
         yield command(*_MODULES[step.modules], may_fail=True)
@@ -194,7 +199,7 @@ def _step(words: ValueFiller, step: PreludeStep, path: KeyPath) -> Iterator[Site
             yield command("module", verb, text(name, f"module_{verb}", at))
     if step.source is not None:
         yield SiteStep("source", origin, (text(step.source, "source"),))
-    for variable in _variables(words, step, path):
+    for variable in _variables(filler, step, path):
         yield _as_step(variable)
     for at, folder in enumerate(step.mkdir or ()):
         yield command("mkdir", "-p", "--", text(folder, "mkdir", at))
@@ -212,8 +217,8 @@ def _as_step(variable: Variable) -> SiteStep:
     return SiteStep("variable", variable.origin, variable=variable)
 
 
-def _of_fabric(words: ValueFiller, form: Shape, about: ConditionFacts) -> Iterator[Variable]:
-    fabric, own = over(words.resolved.site.fabric, form.node_class.fabric)
+def _of_fabric(filler: ValueFiller, size: JobSize, about: ConditionFacts) -> Iterator[Variable]:
+    fabric, own = over(filler.resolved.site.fabric, size.node_class.fabric)
     inside = about.runtime is not None
     topology = "topology_inside" if inside and fabric.topology_inside else "topology"
     for key, name in (
@@ -228,28 +233,28 @@ def _of_fabric(words: ValueFiller, form: Shape, about: ConditionFacts) -> Iterat
         value = getattr(fabric, key)
         if value is None:
             continue
-        path: KeyPath = ("node_classes", form.queue.node_class, "fabric", key) if key in own else ("fabric", key)
+        path: KeyPath = ("node_classes", size.queue.node_class, "fabric", key) if key in own else ("fabric", key)
         text = ",".join(value) if isinstance(value, list) else value
-        yield Variable(name, words.site_text(text, path), words.resolved.site_origin(*path))
+        yield Variable(name, filler.site_text(text, path), filler.resolved.site_origin(*path))
 
 
-def _of_caches(words: ValueFiller) -> Iterator[Variable]:
-    for name, cache in words.resolved.site.caches.items():
+def _of_caches(filler: ValueFiller) -> Iterator[Variable]:
+    for name, cache in filler.resolved.site.caches.items():
         path: KeyPath = ("caches", name, "path")
-        if not _known(words, cache):
+        if not _known(filler, cache):
             continue
         for variable in VARIABLES.get(name, (name,)):
-            yield Variable(variable, words.site_text(cache.path, path), words.resolved.site_origin("caches", name))
+            yield Variable(variable, filler.site_text(cache.path, path), filler.resolved.site_origin("caches", name))
 
 
-def _folders_of_caches(words: ValueFiller, per: str) -> Iterator[SiteStep]:
-    for name, cache in words.resolved.site.caches.items():
-        if cache.per == per and _known(words, cache):
-            folder = words.site_text(cache.path, ("caches", name, "path"))
-            origin = words.resolved.site_origin("caches", name)
+def _folders_of_caches(filler: ValueFiller, per: str) -> Iterator[SiteStep]:
+    for name, cache in filler.resolved.site.caches.items():
+        if cache.per == per and _known(filler, cache):
+            folder = filler.site_text(cache.path, ("caches", name, "path"))
+            origin = filler.resolved.site_origin("caches", name)
             yield SiteStep("command", origin, (("mkdir",), ("-p",), ("--",), folder))
 
 
-def _known(words: ValueFiller, cache: Cache) -> bool:
+def _known(filler: ValueFiller, cache: Cache) -> bool:
     """Whether its folder can be told: one below a path that this user lacks the variables for is left out."""
-    return words.can_fill(cache.path)
+    return filler.can_fill(cache.path)

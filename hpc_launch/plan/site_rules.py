@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 
-from hpc_launch.plan.job_size import Shape
+from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.site_context import check_names
 from hpc_launch.sites.conditions import count_holds
@@ -12,13 +12,13 @@ from hpc_launch.spec.shell_text import UnknownName, interpolate, plain
 from hpc_launch.spec.units import format_time
 
 
-def check_site(draft: PlanDraft, form: Shape) -> None:
+def check_site(draft: PlanDraft, size: JobSize) -> None:
     """Add a finding for each rule of the site that the job breaks."""
-    check_names(draft, form)
+    check_names(draft, size)
     _check_lifecycle(draft)
-    _check_budget(draft, form)
-    _check_counts(draft, form)
-    _check_requests(draft, form)
+    _check_budget(draft, size)
+    _check_counts(draft, size)
+    _check_requests(draft, size)
     _check_launcher(draft)
     _check_submitter(draft)
 
@@ -35,38 +35,38 @@ def _check_lifecycle(draft: PlanDraft) -> None:
     draft.fault_at("HL318", message, place, hint, "error" if state == "retired" else "warning")
 
 
-def _check_budget(draft: PlanDraft, form: Shape) -> None:
-    budget, nodes, time_s = form.queue.node_minutes, draft.resolved.job.most_nodes, form.time_s
+def _check_budget(draft: PlanDraft, size: JobSize) -> None:
+    budget, nodes, time_s = size.queue.node_minutes, draft.resolved.job.most_nodes, size.time_s
     if budget is None or time_s is None or nodes * time_s <= budget * 60:
         return
     most = format_time(max(budget * 60 // nodes, 1))
     message = (
-        f"{nodes} nodes for {format_time(time_s)} are more than the {budget} node-minutes of queue `{form.queue_name}`"
+        f"{nodes} nodes for {format_time(time_s)} are more than the {budget} node-minutes of queue `{size.queue_name}`"
     )
-    draft.fault_at("HL544", message, form.time_origin.place, f"with {nodes} nodes it takes up to {most}")
+    draft.fault_at("HL544", message, size.time_origin.place, f"with {nodes} nodes it takes up to {most}")
 
 
-def _check_counts(draft: PlanDraft, form: Shape) -> None:
-    node, queue, job = form.node_class, form.queue, draft.resolved.job
+def _check_counts(draft: PlanDraft, size: JobSize) -> None:
+    node, queue, job = size.node_class, size.queue, draft.resolved.job
     key = "gpus" if job.gpus is not None else "gpus_per_node"
     allowed = node.gpus_allowed
-    if allowed is not None and form.gpus_per_node and form.gpus_per_node not in allowed:
+    if allowed is not None and size.gpus_per_node and size.gpus_per_node not in allowed:
         words = " or ".join(map(str, allowed))
-        message = f"{form.gpus_per_node} GPUs of a node: queue `{form.queue_name}` gives {words}"
+        message = f"{size.gpus_per_node} GPUs of a node: queue `{size.queue_name}` gives {words}"
         draft.fault("HL545", message, (key,), f"ask for {words} on each node")
-    total = form.gpus_per_node * job.most_nodes
+    total = size.gpus_per_node * job.most_nodes
     if queue.gpus is not None and not count_holds(queue.gpus, total):
-        message = f"{total} GPUs in all: queue `{form.queue_name}` takes {queue.gpus}"
+        message = f"{total} GPUs in all: queue `{size.queue_name}` takes {queue.gpus}"
         draft.fault("HL545", message, (key,), "ask for another number, or choose another queue")
 
 
-def _check_requests(draft: PlanDraft, form: Shape) -> None:
-    job, site, queue = draft.resolved.job, draft.resolved.site, form.queue
+def _check_requests(draft: PlanDraft, size: JobSize) -> None:
+    job, site, queue = draft.resolved.job, draft.resolved.site, size.queue
     if queue.memory == "forbidden" and job.memory is not None:
-        message = f"queue `{form.queue_name}` of site {site.name} takes no request for memory"
+        message = f"queue `{size.queue_name}` of site {site.name} takes no request for memory"
         draft.fault("HL547", message, ("memory",), "leave `memory` out: it follows from the rest")
     if queue.exclusive == "forbidden" and job.sbatch.get("exclusive") not in (None, False):
-        message = f"queue `{form.queue_name}` of site {site.name} gives no whole nodes by `--exclusive`"
+        message = f"queue `{size.queue_name}` of site {site.name} gives no whole nodes by `--exclusive`"
         draft.fault("HL548", message, ("sbatch", "exclusive"), "take it out, or choose another queue")
 
 

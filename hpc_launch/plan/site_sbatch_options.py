@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from hpc_launch.base.findings import Place
-from hpc_launch.plan.job_size import Shape
+from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Directive, Variable
 from hpc_launch.plan.plan_draft import PlanDraft
-from hpc_launch.plan.site_context import facts
+from hpc_launch.plan.site_context import condition_facts
 from hpc_launch.sites.conditions import holds, version_holds
 from hpc_launch.sites.option_rules import Linked, LinkedRule, Options
 from hpc_launch.spec.origin import Origin, rule
 from hpc_launch.spec.shell_text import Text, Var
 
 
-def obey(draft: PlanDraft, form: Shape, lines: Sequence[Directive], variables: Sequence[Variable]) -> list[Directive]:
+def apply_site_rules(
+    draft: PlanDraft, size: JobSize, lines: Sequence[Directive], variables: Sequence[Variable]
+) -> list[Directive]:
     """The directives as the site wants them; a finding for each that it refuses or misses."""
     options = draft.resolved.site.sbatch
     asked = {line.option for line in lines if line.origin.layer in ("user", "job", "--set", "environment")}
     kept = [line for line in lines if line.option not in options.drop or line.option in asked]
     kept = [_renamed(line, options.rename) for line in kept]
-    about = facts(draft, form)
+    about = condition_facts(draft, size)
     for at, one in enumerate(draft.resolved.site.rules):
         if holds(one.when, about):
             kept = _linked(draft, one, at, kept, variables)
@@ -118,11 +120,11 @@ def _linked(
     return lines
 
 
-def missing_variables(draft: PlanDraft, form: Shape, variables: Sequence[Variable]) -> list[Variable]:
+def missing_variables(draft: PlanDraft, size: JobSize, variables: Sequence[Variable]) -> list[Variable]:
     """Variables that the site's rules add; those that depend on options of sbatch are left to `obey`."""
     added: list[Variable] = []
     for at, one in enumerate(draft.resolved.site.rules):
-        if not one.add or one.given.sbatch or not holds(one.when, facts(draft, form)):
+        if not one.add or one.given.sbatch or not holds(one.when, condition_facts(draft, size)):
             continue
         set_ = {each.name: _spelt(each.value) for each in (*variables, *added) if each.value is not None}
         if all(_has(one.given, set_, {})):

@@ -65,11 +65,11 @@ _OPTIONS: dict[str, KeyPath] = {
 _HINT = re.compile(r"--([a-z-]+)(?: ([A-Z_]+|nvme|\d))?")
 
 
-def zero(words: ValueFiller, world_size: int) -> Text | None:
+def zero(filler: ValueFiller, world_size: int) -> Text | None:
     """DeepSpeed's file; None with findings where the request does not hold together."""
-    job = words.resolved.job
+    job = filler.resolved.job
     asked, stage = job.strategy, job.strategy.zero_stage
-    nvme: Text = () if asked.nvme_path is None else words.text(asked.nvme_path, ("strategy", "nvme_path"))
+    nvme: Text = () if asked.nvme_path is None else filler.text(asked.nvme_path, ("strategy", "nvme_path"))
     marked, marks = _marked(nvme)
     request = deepspeed.DeepSpeed(
         zero_stage=stage,  # type: ignore[arg-type]
@@ -89,15 +89,15 @@ def zero(words: ValueFiller, world_size: int) -> Text | None:
         auto=asked.reader in {"trainer", "accelerate"},
     )
     text, findings = deepspeed.make(request)
-    words.findings.extend(_of_the_job(words, found) for found in findings)
+    filler.findings.extend(_of_the_job(filler, found) for found in findings)
     if text is not None and asked.reader == "accelerate" and stage == 3:
         text = _without_width(text, request)
     return None if text is None else _unmarked(text, marks)
 
 
-def sharded(words: ValueFiller, form_nodes: int, world_size: int) -> fsdp.Fsdp | None:
+def sharded(filler: ValueFiller, form_nodes: int, world_size: int) -> fsdp.Fsdp | None:
     """The request for FSDP's configuration; None with findings where it does not hold together."""
-    job = words.resolved.job
+    job = filler.resolved.job
     asked = job.strategy
     sizes = {name: getattr(asked.fsdp, name) for name in asked.fsdp.__struct_fields__}
     request = fsdp.Fsdp(
@@ -109,14 +109,14 @@ def sharded(words: ValueFiller, form_nodes: int, world_size: int) -> fsdp.Fsdp |
     )
     text, findings = fsdp.make(request)
     # HL628: FSDP_SHARDING_STRATEGY is missing from the environment; the script sets it.
-    words.findings.extend(_of_the_job(words, found) for found in findings if found.code != "HL628")
+    filler.findings.extend(_of_the_job(filler, found) for found in findings if found.code != "HL628")
     return None if text is None else request
 
 
-def entries(words: ValueFiller, written: Text) -> tuple[Entry, ...]:
+def entries(filler: ValueFiller, written: Text) -> tuple[Entry, ...]:
     """Each value of a made file, with the key of the job file that it follows."""
     text = "".join(f"${part.name}" if isinstance(part, Var) else part for part in written)
-    return tuple(Entry(key, shown(value), origin_of(words, key)) for key, value in leaves(json.loads(text)))
+    return tuple(Entry(key, shown(value), origin_of(filler, key)) for key, value in leaves(json.loads(text)))
 
 
 def leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -133,14 +133,14 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def origin_of(words: ValueFiller, key: str) -> Origin:
+def origin_of(filler: ValueFiller, key: str) -> Origin:
     """Where a value of a made configuration comes from, by its dotted path or Accelerate's name for it."""
     bare = key.removeprefix("fsdp_config.").removeprefix("fsdp_")
     path = _ZERO_KEYS.get(key) or (("strategy", "fsdp", _FSDP_KEYS[bare]) if bare in _FSDP_KEYS else None)
     if key == "mixed_precision":
         path = ("precision",)
-    if path and path in words.resolved.merged.origins:
-        return words.resolved.origin(*path)
+    if path and path in filler.resolved.merged.origins:
+        return filler.resolved.origin(*path)
     return DERIVED if key in _BATCH else EXPLICIT
 
 
@@ -177,11 +177,11 @@ def _without_width(text: str, request: deepspeed.DeepSpeed) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
-def _of_the_job(words: ValueFiller, found: Finding) -> Finding:
+def _of_the_job(filler: ValueFiller, found: Finding) -> Finding:
     """A finding about an option of `config`, said about the key of the job file."""
     name = found.place.file if found.place else ""
     hint = found.hint and _HINT.sub(_key, found.hint)
-    place = words.resolved.place(*_OPTIONS.get(name, ("strategy",)))
+    place = filler.resolved.place(*_OPTIONS.get(name, ("strategy",)))
     return Finding(found.code, found.message, place, hint, found.severity)
 
 

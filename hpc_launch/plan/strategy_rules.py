@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.strategy_on_demand import asked_for
+from hpc_launch.plan.strategy_on_demand import strategy_keys
 from hpc_launch.spec.strategy import Strategy
 
 _BATCH = frozenset({"micro_batch", "global_batch", "gradient_accumulation"})
@@ -12,26 +12,26 @@ _SIZES = frozenset({"tp", "pp", "cp"})
 """What other strategies than Megatron's need of a layout: how many processes share one copy of the model."""
 
 
-def check_together(words: ValueFiller) -> None:
+def check_combinations(filler: ValueFiller) -> None:
     """Add a finding for each key that contradicts another, or that nothing would read."""
-    strategy = words.resolved.job.strategy
-    asked = asked_for(words)
+    strategy = filler.resolved.job.strategy
+    asked = strategy_keys(filler)
     for key in sorted(asked - _read_by(strategy)):
         message = f"`{key}` says nothing to the strategy `{strategy.name}`"
-        words.fault("HL670", message, ("strategy", key), _instead(key, strategy))
+        filler.fault("HL670", message, ("strategy", key), _instead(key, strategy))
     if "file" in asked:
         for key in sorted(asked & (_BATCH | _ZERO | {"fsdp"})):
             message = f"`file` and `{key}` both say what the configuration is"
-            words.fault("HL670", message, ("strategy", key), "write it into the file, or leave the file out")
+            filler.fault("HL670", message, ("strategy", key), "write it into the file, or leave the file out")
     if strategy.name == "fsdp" and strategy.reader is None and asked & {"fsdp", "file"}:
         message = "nothing says who reads this configuration"
         path = ("strategy", "file" if "file" in asked else "fsdp")
-        words.fault("HL670", message, path, "add `for: trainer` or `for: accelerate`")
-    _check_reader(words, strategy)
-    _check_switch(words, strategy)
-    _check_parallel(words, strategy)
-    _check_precision(words, strategy)
-    _check_elastic(words, strategy)
+        filler.fault("HL670", message, path, "add `for: trainer` or `for: accelerate`")
+    _check_reader(filler, strategy)
+    _check_switch(filler, strategy)
+    _check_parallel(filler, strategy)
+    _check_precision(filler, strategy)
+    _check_elastic(filler, strategy)
 
 
 def _read_by(strategy: Strategy) -> frozenset[str]:
@@ -54,57 +54,57 @@ def _instead(key: str, strategy: Strategy) -> str:
     return "take it out: no file is read" if strategy.name != "megatron" else "take it out: Megatron takes flags"
 
 
-def _check_reader(words: ValueFiller, strategy: Strategy) -> None:
+def _check_reader(filler: ValueFiller, strategy: Strategy) -> None:
     reader, path = strategy.reader, ("strategy", "for")
     if strategy.name == "fsdp" and reader == "deepspeed":
-        words.fault("HL670", "DeepSpeed does not do FSDP", path, "use `name: zero3`, which shards as much")
+        filler.fault("HL670", "DeepSpeed does not do FSDP", path, "use `name: zero3`, which shards as much")
     elif strategy.name == "ddp" and reader in {"deepspeed", "trainer"}:
         hint = "take it out" if reader == "trainer" else "use `name: zero0` for DeepSpeed without ZeRO"
-        words.fault("HL670", f"`{reader}` reads no configuration for plain DDP", path, hint)
+        filler.fault("HL670", f"`{reader}` reads no configuration for plain DDP", path, hint)
 
 
-def _check_switch(words: ValueFiller, strategy: Strategy) -> None:
+def _check_switch(filler: ValueFiller, strategy: Strategy) -> None:
     """The Trainer looks at its FSDP configuration only where `fsdp` is on (training_args.py, _process_fsdp_args)."""
     if strategy.name != "fsdp" or strategy.reader != "trainer":
         return
-    args = words.resolved.job.args
+    args = filler.resolved.job.args
     given = [key for key, value in args.items() if value] if isinstance(args, dict) else map(str, args)
     if "fsdp" not in {word.lstrip("-").partition("=")[0] for word in given}:
         message = "the Trainer reads its FSDP configuration only where its argument `fsdp` is on"
-        words.fault("HL677", message, ("strategy", "for"), "add `fsdp: true` to the arguments", "warning")
+        filler.fault("HL677", message, ("strategy", "for"), "add `fsdp: true` to the arguments", "warning")
 
 
-def _check_parallel(words: ValueFiller, strategy: Strategy) -> None:
-    held = words.resolved.merged.data.get("parallel")
+def _check_parallel(filler: ValueFiller, strategy: Strategy) -> None:
+    held = filler.resolved.merged.data.get("parallel")
     if strategy.name == "megatron":
-        if words.resolved.job.parallel is None:
+        if filler.resolved.job.parallel is None:
             message = "`megatron` has to know how the model is laid over the processes"
-            words.fault("HL672", message, ("strategy", "name"), "add `parallel: {tp: 2, pp: 1}` or other sizes")
+            filler.fault("HL672", message, ("strategy", "name"), "add `parallel: {tp: 2, pp: 1}` or other sizes")
         return
     given = {key for key, value in held.items() if value is not None} if isinstance(held, dict) else set()
     for key in sorted(given - _SIZES):
         message = f"`{key}` says nothing to the strategy `{strategy.name}`"
         hint = "say it in `strategy:`" if key in _BATCH else "use `strategy: megatron`, or take it out"
-        words.fault("HL670", message, ("parallel", key), hint)
+        filler.fault("HL670", message, ("parallel", key), hint)
 
 
-def _check_precision(words: ValueFiller, strategy: Strategy) -> None:
-    if words.resolved.job.precision != "fp8" or strategy.name in {"ddp", "none"}:
+def _check_precision(filler: ValueFiller, strategy: Strategy) -> None:
+    if filler.resolved.job.precision != "fp8" or strategy.name in {"ddp", "none"}:
         return
     if strategy.name == "fsdp" and strategy.reader != "trainer":
         return  # Accelerate knows the word, and a training of one's own may
     message = f"fp8 is nothing that the configuration of `{strategy.name}` could say"
     hint = "use `precision: bf16`, and ask for fp8 by the training's own arguments"
-    words.fault("HL676", message, ("precision",), hint)
+    filler.fault("HL676", message, ("precision",), hint)
 
 
-def _check_elastic(words: ValueFiller, strategy: Strategy) -> None:
-    job = words.resolved.job
+def _check_elastic(filler: ValueFiller, strategy: Strategy) -> None:
+    job = filler.resolved.job
     if not job.elastic:
         return
     if strategy.zero_stage or strategy.name == "megatron":
         message = f"`{strategy.name}` saves a part for each process and cannot go on with fewer of them"
-        words.fault("HL675", message, ("nodes",), "give one number of nodes, or use another strategy")
+        filler.fault("HL675", message, ("nodes",), "give one number of nodes, or use another strategy")
     elif strategy.global_batch is not None:
         message = "the global batch cannot stay the same with fewer nodes"
-        words.fault("HL675", message, ("strategy", "global_batch"), "say `micro_batch`, or one number of nodes")
+        filler.fault("HL675", message, ("strategy", "global_batch"), "say `micro_batch`, or one number of nodes")

@@ -8,7 +8,7 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.sites.resolved import Resolved
 
 
-def not_text(resolved: Resolved) -> Iterator[Finding]:
+def undecodable_names(resolved: Resolved) -> Iterator[Finding]:
     """HL007 for a name with bytes that are not UTF-8: no script, record or log could hold it."""
     place = resolved.merged.places.get(())
     if _torn(resolved.job_folder):

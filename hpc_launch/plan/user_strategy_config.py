@@ -23,7 +23,7 @@ _FSDP_MARKS = frozenset(
 )
 
 
-class OwnConfig(Struct, frozen=True):
+class UserStrategyConfig(Struct, frozen=True):
     """The file that `strategy.file` names, as it was read when the job was prepared."""
 
     text: str
@@ -45,29 +45,29 @@ class OwnConfig(Struct, frozen=True):
         return json.dumps(self.located.data, indent=2) + "\n"
 
 
-def check_own(words: ValueFiller, own: OwnConfig, world_size: int) -> None:
+def check_user_config(filler: ValueFiller, user_config: UserStrategyConfig, world_size: int) -> None:
     """Add every finding of the file, and of the file against the job."""
-    job, file = words.resolved.job, own.located
+    job, file = filler.resolved.job, user_config.located
     strategy = job.strategy
     other = _of_another_kind(file, strategy)
     if other is not None:
-        words.findings.append(other)
+        filler.findings.append(other)
     elif strategy.zero_stage is not None:
         replicas = world_size // (job.parallel.model_parallel if job.parallel else 1)
         hugging_face = strategy.reader in {"trainer", "accelerate"}
-        words.findings.extend(deepspeed_check.check(file, replicas=max(replicas, 1), hugging_face=hugging_face))
-        words.findings.extend(_stage(file, strategy.zero_stage))
-        words.findings.extend(_formats(file, job.precision))
+        filler.findings.extend(deepspeed_check.check(file, replicas=max(replicas, 1), hugging_face=hugging_face))
+        filler.findings.extend(_stage(file, strategy.zero_stage))
+        filler.findings.extend(_formats(file, job.precision))
     elif strategy.reader in {"trainer", "accelerate"}:
         reader: Any = strategy.reader
-        words.findings.extend(fsdp_check.check(file, reader=reader))
+        filler.findings.extend(fsdp_check.check(file, reader=reader))
         if reader == "accelerate":
-            words.findings.extend(_accelerate(file, job.precision, world_size, job.most_nodes))
+            filler.findings.extend(_accelerate(file, job.precision, world_size, job.most_nodes))
 
 
-def own_entries(own: OwnConfig) -> tuple[Entry, ...]:
+def user_config_entries(user_config: UserStrategyConfig) -> tuple[Entry, ...]:
     """Each value of the file with its line."""
-    file = own.located
+    file = user_config.located
     return tuple(
         Entry(key, shown(value), Origin("file", file.place(*key.split(".")))) for key, value in leaves(file.data)
     )

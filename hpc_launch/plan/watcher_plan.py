@@ -17,7 +17,7 @@ def watch(job: JobSpec) -> WatchPlan | None:
     return WatchPlan(job.hang.after or 0, job.hang.busy_after or 0, job.hang.sample_every)
 
 
-def tell_tale_variables(gpus: bool) -> list[Variable]:
+def debug_variables(gpus: bool) -> list[Variable]:
     """Variables that cost nothing until something goes wrong.
 
     Python prints the stacks of all threads at a fatal signal (faulthandler); PyTorch keeps the last collectives of NCCL

@@ -10,7 +10,7 @@ from msgspec import structs
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.files import read_json
 from hpc_launch.drive.attempts import next_attempt
-from hpc_launch.plan.retry_plan import RecoveryPlan
+from hpc_launch.plan.retry_plan import RetryPlan
 from hpc_launch.recover.diagnosis import Action, Diagnosis, Verdict
 from hpc_launch.recover.retry_changes import BatchState, ChangeFacts
 from hpc_launch.recover.retry_policy import AttemptProgress, PastAttempt, Policy, decide
@@ -37,7 +37,7 @@ class RetryContext:
     run: RunFolder
     case: AttemptView
     status: RunStatus
-    plan: RecoveryPlan
+    plan: RetryPlan
     scheduler: Scheduler
     slurm: bool
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.plan.retry_plan import RecoveryPlan
+from hpc_launch.plan.retry_plan import RetryPlan
 from hpc_launch.retry import recover_run
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.node_health_store import NodeHealthStore
@@ -32,7 +32,7 @@ AFTER_SBATCH = STEPS[STEPS.index("submitted") :]
 
 def failed(runs: Path, scheduler: FakeScheduler, *, ended: bool = True, **plan: Any) -> RunFolder:
     """A run whose first attempt failed; with `ended` by its own record too."""
-    recovery_plan = RecoveryPlan(**{"nodes": 2, "least_nodes": 2, "partition": "gpu", **plan})
+    recovery_plan = RetryPlan(**{"nodes": 2, "least_nodes": 2, "partition": "gpu", **plan})
     data = {"scheduler": "slurm", "recovery": recovery_plan.as_json(), "excluded": []}
     run, _, job_id = submit_new(prepared(runs, plan=data, secrets={}), scheduler)
     fail(run, scheduler, job_id, ended=ended)
@@ -242,7 +242,7 @@ def test_after_a_person_s_resubmission_the_counting_begins_anew(runs: Path, sche
 def test_a_job_that_can_never_start_is_taken_out(runs: Path, scheduler: FakeScheduler) -> None:
     clock = Clock()
     scheduler.clock = clock
-    plan = {"scheduler": "slurm", "recovery": RecoveryPlan().as_json(), "excluded": []}
+    plan = {"scheduler": "slurm", "recovery": RetryPlan().as_json(), "excluded": []}
     run, _, job_id = submit_new(prepared(runs, plan=plan, secrets={}), scheduler)
     scheduler.set(job_id, reason="PartitionNodeLimit")
 
@@ -260,7 +260,7 @@ def test_a_job_that_can_never_start_is_taken_out(runs: Path, scheduler: FakeSche
 def test_what_a_person_holds_is_left_to_that_person(runs: Path, scheduler: FakeScheduler, reason: str) -> None:
     clock = Clock()
     scheduler.clock = clock
-    plan = {"scheduler": "slurm", "recovery": RecoveryPlan().as_json(), "excluded": []}
+    plan = {"scheduler": "slurm", "recovery": RetryPlan().as_json(), "excluded": []}
     run, _, job_id = submit_new(prepared(runs, plan=plan, secrets={}), scheduler)
     scheduler.set(job_id, reason=reason)
 
