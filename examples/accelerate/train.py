@@ -1,7 +1,7 @@
-"""A small classifier in the way that codes for `accelerate launch` are written; compare its nlp_example.py.
+"""A small classifier, written like code for `accelerate launch`; compare Accelerate's nlp_example.py.
 
-`Accelerator()` reads everything from its environment: the ranks that torchrun sets, and what `accelerate launch` would
-have set from its file (ACCELERATE_*, FSDP_*). The data are made up, so nothing is downloaded.
+`Accelerator()` reads everything from the environment: the ranks, set by torchrun, and the variables that `accelerate
+launch` would set from its file (ACCELERATE_*, FSDP_*). The data is synthetic, so nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WORDS = 8
 
 
 def compile_nothing_on_cpus() -> None:
-    """Keep DeepSpeed from compiling an operator for CPUs, which takes a minute and a compiler; GPUs do without it."""
+    """Prevent DeepSpeed from compiling a CPU operator, which takes a minute and a compiler. GPUs do not need it."""
     if not torch.cuda.is_available() and importlib.util.find_spec("deepspeed"):
         from deepspeed import ops
 
@@ -29,14 +29,16 @@ def compile_nothing_on_cpus() -> None:
 def main() -> None:
     """Train on rows of words whose class follows from the first two."""
     parser = argparse.ArgumentParser(description="Simple example of training script.")
-    parser.add_argument("--mixed_precision", choices=["no", "fp16", "bf16", "fp8"], help="as the environment says")
+    parser.add_argument(
+        "--mixed_precision", choices=["no", "fp16", "bf16", "fp8"], help="default: ACCELERATE_MIXED_PRECISION"
+    )
     parser.add_argument("--cpu", action="store_true", help="train on the CPU")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--output_dir", help="where the model goes; nowhere if left out")
+    parser.add_argument("--output_dir", help="where to save the model; not saved by default")
     options = parser.parse_args()
 
     compile_nothing_on_cpus()
-    if options.cpu:  # said here and not to Accelerator(), which would then leave DeepSpeed out
+    if options.cpu:  # not passed to Accelerator(), which would then not use DeepSpeed
         PartialState(cpu=True)
     accelerator = Accelerator(mixed_precision=options.mixed_precision)
     set_seed(42)
@@ -60,7 +62,7 @@ def main() -> None:
             accelerator.backward(loss)
             optimizer.step()
         mean = accelerator.reduce(loss.detach(), "mean")
-        if accelerator.is_main_process:  # accelerator.print() is heard from each node
+        if accelerator.is_main_process:  # accelerator.print() would print on each node
             print(f"epoch {epoch}/{options.epochs}: loss {mean.item():.4f}", flush=True)
     if options.output_dir:
         accelerator.wait_for_everyone()

@@ -1,7 +1,7 @@
 """A causal language model, fine-tuned with the Transformers Trainer on a text file.
 
-The Trainer takes its ranks from torchrun's variables and the strategy from its own arguments, `--deepspeed FILE` or
-`--fsdp_config FILE`, so nothing here knows of nodes.
+The Trainer reads its ranks from torchrun's variables and the strategy from its own arguments, `--deepspeed FILE` or
+`--fsdp_config FILE`, so this code contains nothing about nodes.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, 
 
 @dataclass
 class Task:
-    """What is trained, on what."""
+    """The model and the data."""
 
-    model_name_or_path: str = field(metadata={"help": "A model of the hub, or a folder."})
-    train_file: str = field(metadata={"help": "A text file, one sample after the other."})
-    block_size: int = field(default=512, metadata={"help": "Tokens in a sample."})
+    model_name_or_path: str = field(metadata={"help": "A model on the Hub, or a folder."})
+    train_file: str = field(metadata={"help": "A text file."})
+    block_size: int = field(default=512, metadata={"help": "Tokens per sample."})
 
 
 class Blocks(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """A text, cut into samples of the same length."""
+    """A text, split into samples of the same length."""
 
     def __init__(self, tokens: torch.Tensor, block_size: int) -> None:
         self.blocks = tokens[: len(tokens) // block_size * block_size].view(-1, block_size)
@@ -37,7 +37,7 @@ class Blocks(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 
 def compile_nothing_on_cpus() -> None:
-    """Keep DeepSpeed from compiling an operator for CPUs, which takes a minute and a compiler; GPUs do without it."""
+    """Prevent DeepSpeed from compiling a CPU operator, which takes a minute and a compiler. GPUs do not need it."""
     if not torch.cuda.is_available() and importlib.util.find_spec("deepspeed"):
         from deepspeed import ops
 
@@ -45,7 +45,7 @@ def compile_nothing_on_cpus() -> None:
 
 
 def main() -> None:
-    """Train, go on from the newest checkpoint where there is one, and save the model."""
+    """Train, starting from the newest checkpoint if there is one, and save the model."""
     compile_nothing_on_cpus()
     task, arguments = HfArgumentParser((Task, TrainingArguments)).parse_args_into_dataclasses()
     tokenizer = AutoTokenizer.from_pretrained(task.model_name_or_path)

@@ -1,7 +1,7 @@
-"""A small language model in plain DDP, started and configured as nanoGPT is.
+"""A small language model with plain DDP, started and configured like nanoGPT.
 
-Its options are the variables at the top: a Python file of assignments, then `--name=value`, both refused where the name
-or the type is not known. RANK, LOCAL_RANK and WORLD_SIZE say who a process is; without them it trains alone.
+Its options are the variables at the top, set by a Python file of assignments, then by `--name=value`. An unknown name
+or a wrong type is an error. RANK, LOCAL_RANK and WORLD_SIZE identify a process; without them, it trains alone.
 """
 
 import ast
@@ -16,8 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 out_dir = "out"
 log_interval = 1
-dataset = "counting"  # data/NAME/train.bin holds 16-bit tokens; `counting` is made up on the spot
-gradient_accumulation_steps = 8  # over all processes together
+dataset = "counting"  # data/NAME/train.bin holds 16-bit tokens; `counting` is generated
+gradient_accumulation_steps = 8  # in total, over all processes
 batch_size = 4  # sequences in a micro batch
 block_size = 32
 n_layer = 2
@@ -55,12 +55,12 @@ def configure(arguments: list[str]) -> None:
 
 
 def statements_of(text: str) -> list[ast.stmt]:
-    """The statements of a file, less the texts that explain it."""
+    """Return the statements of a file, without its docstrings."""
     return [each for each in ast.parse(text).body if not isinstance(each, ast.Expr)]
 
 
 def assign(name: str, value: object) -> None:
-    """Set one option, of the type that it has."""
+    """Set one option, keeping its type."""
     if name not in OPTIONS:
         sys.exit(f"unknown option {name}")
     if type(value) is not type(globals()[name]):
@@ -72,7 +72,7 @@ OPTIONS = {name for name, value in globals().items() if name.islower() and type(
 
 
 class Model(nn.Module):
-    """A transformer that sees only what came before."""
+    """A causal transformer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Model(nn.Module):
         self.head = nn.Linear(n_embd, TOKENS)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The scores of each next token."""
+        """Return the scores for each next token."""
         length = tokens.shape[1]
         hidden = self.tokens(tokens) + self.places(torch.arange(length, device=tokens.device))
         mask = nn.Transformer.generate_square_subsequent_mask(length, device=tokens.device)
@@ -91,7 +91,7 @@ class Model(nn.Module):
 
 
 def corpus() -> torch.Tensor:
-    """All tokens, read where they lie."""
+    """Return all tokens, mapped from the file."""
     if dataset == "counting":
         return torch.arange(100 * TOKENS) % TOKENS
     path = os.path.join("data", dataset, "train.bin")
@@ -99,7 +99,7 @@ def corpus() -> torch.Tensor:
 
 
 def main() -> None:
-    """Train, and save at the end."""
+    """Train, and save the model at the end."""
     configure(sys.argv[1:])
     ddp = int(os.environ.get("RANK", "-1")) != -1
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
@@ -123,7 +123,7 @@ def main() -> None:
     for step in range(1, max_iters + 1):
         began = time.monotonic()
         for micro_step in range(micro_steps):
-            if ddp:  # gradients are added up here and shared with the last micro batch only
+            if ddp:  # accumulate gradients, and synchronise them only at the last micro batch
                 model.require_backward_grad_sync = micro_step == micro_steps - 1
             starts = torch.randint(len(tokens) - block_size - 1, (batch_size,))
             batch = torch.stack([tokens[start : start + block_size + 1] for start in starts]).to(place)

@@ -1,8 +1,8 @@
-"""Checkpoints on disk: one folder a step, put in place whole, the newest whole one found again.
+"""Checkpoints on disk: one folder per step, saved atomically; finds the newest complete one.
 
-A job can be killed at any moment, in the middle of a save too. So a checkpoint is written under a
-temporary name and renamed when it is complete, the one before it is kept, and reading starts with the
-newest and falls back when that one turns out to be damaged.
+A job can be killed at any moment, even during a save. A checkpoint is therefore written under a temporary
+name and renamed when it is complete, and the previous one is kept. Loading starts with the newest and falls
+back to the previous one if the newest is damaged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KEEP = 2
 
 
 def save(folder: Path, step: int, write: Callable[[Path], None]) -> None:
-    """Let every rank `write` into a temporary folder, then put it in place. Every rank calls this."""
+    """Let every rank `write` into a temporary folder, then rename the folder. All ranks must call this."""
     target = _path(folder, step)
     temporary = target.with_name(target.name + ".tmp")
     if dist.get_rank() == 0:
@@ -39,7 +39,7 @@ def save(folder: Path, step: int, write: Callable[[Path], None]) -> None:
 
 
 def newest_whole(folder: Path, device: torch.device) -> Path | None:
-    """The newest undamaged checkpoint, or None: looked up by rank 0, so that all ranks agree on it."""
+    """Return the newest undamaged checkpoint, or None. Rank 0 finds it, so that all ranks agree."""
     step = _newest_whole_step(folder) if dist.get_rank() == 0 else -1
     agreed = torch.tensor(step, device=device)
     dist.broadcast(agreed, 0)
@@ -64,7 +64,7 @@ def _newest_first(folder: Path) -> list[Path]:
 
 
 def _damaged_file(checkpoint: Path) -> str | None:
-    """Name the first file that is not whole. torch.save writes zip files, and those carry checksums."""
+    """Name the first damaged file. torch.save writes zip files, which have checksums."""
     files = sorted(checkpoint.rglob("*.pt"))
     for path in files:
         try:
@@ -77,7 +77,7 @@ def _damaged_file(checkpoint: Path) -> str | None:
 
 
 def _to_disk(folder: Path) -> None:
-    # Without this the rename can reach the disk before the data does, and a power cut leaves a torn file.
+    # Without this, the rename can reach the disk before the data, and a power failure leaves an incomplete file.
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:

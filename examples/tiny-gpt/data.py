@@ -1,7 +1,7 @@
 """The training text: the source code of the Python standard library, read as bytes.
 
-Every machine that can run this example has that text already, so nothing is downloaded and no compute
-node needs a network. A byte is a token, so there are 256 of them and no tokenizer.
+Every machine that can run this example already has that text, so nothing is downloaded and compute nodes
+need no internet access. Each byte is a token: there are 256 tokens and no tokenizer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ VOCABULARY = 256
 
 
 def read_corpus(limit: int = 1_500_000) -> torch.Tensor:
-    """Join the library's top-level modules in name order, up to `limit` bytes: the same on every rank."""
+    """Join the library's top-level modules in name order, up to `limit` bytes. The result is the same on every rank."""
     text = bytearray()
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         text += path.read_bytes()
@@ -25,10 +25,10 @@ def read_corpus(limit: int = 1_500_000) -> torch.Tensor:
 
 
 class Batches:
-    """Random windows of the text, chosen by (seed, step, rank) and by nothing else.
+    """Random windows of the text, which depend only on (seed, step, rank).
 
-    There is no iterator whose position would have to be saved: whoever knows the step number can draw the
-    batch, which is what makes a resumed run see exactly the batches that an undisturbed one would have seen.
+    There is no iterator position to save: the step number determines the batch. A resumed run therefore sees
+    exactly the batches that an uninterrupted run would see.
     """
 
     def __init__(self, corpus: torch.Tensor, *, batch_size: int, context: int, seed: int) -> None:
@@ -40,7 +40,7 @@ class Batches:
         self.seed = seed
 
     def at(self, step: int, rank: int, world_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs and targets (the inputs, one byte on) of one rank at one step."""
+        """Return the inputs and targets (the inputs shifted by one byte) of one rank at one step."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step * world_size + rank)
         last = len(self.corpus) - self.context - 1
         starts = torch.randint(last, (self.batch_size, 1), generator=generator)

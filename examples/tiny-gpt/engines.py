@@ -1,7 +1,7 @@
-"""The two ways this example trains on many processes: PyTorch's DDP, and DeepSpeed's ZeRO.
+"""The two ways to train on many processes: PyTorch's DDP and DeepSpeed's ZeRO.
 
-Both do the same three things: `train_step` does one optimizer step and returns this rank's loss, `save`
-writes this rank's part of a checkpoint, `load` reads it back and returns what was saved beside it.
+Both have the same interface: `train_step` does one optimizer step and returns this rank's loss, `save` writes
+this rank's part of a checkpoint, and `load` reads it back and returns the extra values saved with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CLIP = 1.0
 
 
 class Engine(Protocol):
-    """What the training loop needs of an engine."""
+    """The interface that the training loop uses."""
 
     def train_step(self, inputs: torch.Tensor, targets: torch.Tensor, lr: float) -> torch.Tensor: ...
     def save(self, folder: Path, extra: dict[str, Any]) -> None: ...
@@ -27,7 +27,7 @@ class Engine(Protocol):
 
 
 class Ddp:
-    """Every rank holds the whole model; gradients are averaged over all ranks after each backward."""
+    """Every rank holds the whole model; gradients are averaged over all ranks after each backward pass."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
         self.model = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
@@ -36,10 +36,10 @@ class Ddp:
         self._settle_buckets()
 
     def _settle_buckets(self) -> None:
-        # DDP sends gradients in buckets, and after its first backward it lays the buckets out anew, in the
-        # order in which gradients turned up. Another layout adds the ranks' numbers up in another order, which
-        # changes last bits: a resumed run's first step would differ from that step of an undisturbed run. One
-        # backward that trains nothing brings every run to the final layout before its first step.
+        # DDP sends gradients in buckets and rebuilds the buckets after its first backward pass, in the order in
+        # which the gradients arrived. A different layout sums the gradients in a different order, which changes
+        # the last bits: the first step of a resumed run would differ from that step of an uninterrupted run.
+        # One backward pass without an optimizer step gives every run the final layout before its first step.
         token = torch.zeros((1, 1), dtype=torch.long, device=self.device)
         self.model(token, token).backward()
         self.optimizer.zero_grad()
@@ -54,7 +54,7 @@ class Ddp:
         return loss.detach()
 
     def save(self, folder: Path, extra: dict[str, Any]) -> None:
-        if dist.get_rank() == 0:  # all ranks hold the same: one copy is enough
+        if dist.get_rank() == 0:  # all ranks hold the same state: one copy is enough
             state = {"model": self.model.module.state_dict(), "optimizer": self.optimizer.state_dict()}
             torch.save({**state, "extra": extra}, folder / "state.pt")
 
@@ -67,18 +67,18 @@ class Ddp:
 
 
 class DeepSpeed:
-    """ZeRO as the JSON file sets it: at stage 1 each rank keeps only its share of the optimizer's state."""
+    """ZeRO, configured by a JSON file: at stage 1, each rank keeps only its share of the optimizer state."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, batch_size: int, config_file: Path) -> None:
-        # Imported here: whoever trains with DDP needs no DeepSpeed.
+        # Imported here because training with DDP does not need DeepSpeed.
         import deepspeed
         from deepspeed import ops
 
-        # On a CPU DeepSpeed would compile a shared-memory all-reduce at its first start, on every node, with
-        # that node's C++ compiler. Gloo does the same work here, so no compute node needs a compiler.
+        # On a CPU, DeepSpeed would compile a shared-memory all-reduce at its first start on every node, with that
+        # node's C++ compiler. Gloo is used instead, so compute nodes need no compiler.
         ops.__compatible_ops__["deepspeed_shm_comm"] = False
         config = json.loads(config_file.read_text(encoding="utf-8"))
-        config["train_micro_batch_size_per_gpu"] = batch_size  # --batch-size decides, as it does with DDP
+        config["train_micro_batch_size_per_gpu"] = batch_size  # set by --batch-size, as with DDP
         self.engine, self.optimizer, _, _ = deepspeed.initialize(
             model=model, optimizer=optimizer, config=config, dist_init_required=False
         )

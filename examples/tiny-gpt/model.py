@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 class Block(nn.Module):
-    """Causal self-attention, then a two-layer perceptron, each added to what came in."""
+    """Causal self-attention, then a two-layer perceptron, both with residual connections."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Block(nn.Module):
 
 
 class TinyGPT(nn.Module):
-    """Takes token ids of shape (batch, length), gives the mean loss of predicting `targets` from them."""
+    """Takes token ids of shape (batch, length) and returns the mean loss of predicting `targets`."""
 
     def __init__(self, *, vocabulary: int, context: int, width: int, layers: int, heads: int) -> None:
         super().__init__()
@@ -51,6 +51,6 @@ class TinyGPT(nn.Module):
 
 
 def _initialise(module: nn.Module) -> None:
-    # Small weights: an untrained model then finds all 256 bytes alike, and its loss starts at ln 256 = 5.5.
+    # Small weights: an untrained model predicts all 256 bytes about equally, so its loss starts at ln 256 = 5.5.
     if isinstance(module, (nn.Linear, nn.Embedding)):
         nn.init.normal_(module.weight, std=0.02)

@@ -1,11 +1,11 @@
 """Train a small GPT on the Python standard library's source code, on any number of nodes and processes.
 
     torchrun --nproc-per-node 2 train.py --steps 200          two processes on this machine
-    hpc-launch submit job.yaml                                two nodes, as job.yaml says
+    hpc-launch submit job.yaml                                two nodes, as set in job.yaml
 
-It knows nothing of hpc-launch or Slurm. It reads RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT,
-which every launcher sets, and one more variable that is optional: HPC_LAUNCH_STOP_FILE names a file whose
-appearing asks for a checkpoint and a clean end, shortly before a time limit or a preemption.
+It depends neither on hpc-launch nor on Slurm. It reads RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and
+MASTER_PORT, which every launcher sets, and one optional variable, HPC_LAUNCH_STOP_FILE: when the file that it
+names appears, shortly before a time limit or a preemption, the training saves a checkpoint and exits.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ HERE = Path(__file__).resolve().parent
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Read the command line; `--help` shows it in groups."""
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     training = parser.add_argument_group("training")
-    training.add_argument("--steps", type=int, default=200, help="optimizer steps in all (default 200)")
+    training.add_argument("--steps", type=int, default=200, help="total number of optimizer steps (default 200)")
     training.add_argument("--lr", type=float, default=3e-3, help="highest learning rate (default 3e-3)")
-    training.add_argument("--batch-size", type=int, default=8, help="sequences a step and rank (default 8)")
-    training.add_argument("--seed", type=int, default=1, help="decides weights and data order (default 1)")
+    training.add_argument("--batch-size", type=int, default=8, help="sequences per step and rank (default 8)")
+    training.add_argument("--seed", type=int, default=1, help="determines the weights and the data order (default 1)")
     training.add_argument("--log-every", type=int, default=10, help="steps between progress lines (default 10)")
     model = parser.add_argument_group("model")
-    model.add_argument("--context", type=int, default=128, help="bytes the model sees at once (default 128)")
-    model.add_argument("--width", type=int, default=128, help="size of each vector in it (default 128)")
+    model.add_argument("--context", type=int, default=128, help="context length in bytes (default 128)")
+    model.add_argument("--width", type=int, default=128, help="size of each vector (default 128)")
     model.add_argument("--layers", type=int, default=4, help="attention blocks (default 4)")
-    model.add_argument("--heads", type=int, default=4, help="attention heads a block (default 4)")
+    model.add_argument("--heads", type=int, default=4, help="attention heads per block (default 4)")
     saving = parser.add_argument_group("checkpoints")
     saving.add_argument("--checkpoint-dir", type=Path, help="where to save; without it nothing is saved")
     saving.add_argument("--checkpoint-every", type=int, default=50, help="steps between saves (default 50)")
@@ -52,13 +52,13 @@ def parse_arguments() -> argparse.Namespace:
         "--resume",
         choices=("auto", "never"),
         default="never",
-        help="auto: go on from the newest checkpoint in --checkpoint-dir, if there is one (default never)",
+        help="auto: resume from the newest checkpoint in --checkpoint-dir, if there is one (default never)",
     )
     training.add_argument(
         "--collective-timeout",
         type=float,
         default=600,
-        help="seconds until a rank that waits for a lost one gives up (default 600)",
+        help="timeout of collectives in seconds (default 600)",
     )
     engine = parser.add_argument_group("engine")
     engine.add_argument("--engine", choices=("ddp", "deepspeed"), default="ddp", help="default ddp")
@@ -66,23 +66,23 @@ def parse_arguments() -> argparse.Namespace:
     engine.add_argument(
         "--deepspeed_config", "--deepspeed-config", type=Path, default=HERE / "ds_zero1.json", help="JSON file"
     )
-    # The deepspeed launcher adds this one; it sets LOCAL_RANK to the same number, and that is what we read.
+    # The deepspeed launcher adds this option. It is ignored: LOCAL_RANK has the same value.
     engine.add_argument("--local_rank", "--local-rank", type=int, help=argparse.SUPPRESS)
-    trying = parser.add_argument_group("for trying out what a launcher does")
+    trying = parser.add_argument_group("for testing a launcher")
     trying.add_argument("--sleep-per-step", type=float, default=0.0, help="seconds to wait after each step")
-    trying.add_argument("--fail-at-step", type=int, help="raise instead of this step, unless the run resumed")
+    trying.add_argument("--fail-at-step", type=int, help="raise an exception at this step, unless the run resumed")
     trying.add_argument("--fail-rank", type=int, default=0, help="the rank that raises (default 0)")
     return parser.parse_args()
 
 
 def connect(patience: timedelta) -> torch.device:
-    """Join the other processes, and say on which device this one computes."""
-    # A process started by hand, without a launcher, is a world of its own.
+    """Join the process group and return the device of this process."""
+    # A process that was started by hand, without a launcher, forms a group of one.
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     if "RANK" not in os.environ:
         os.environ.update(alone)
     local_rank = int(os.environ["LOCAL_RANK"])
-    # Processes of one node that all took every core would only get in each other's way.
+    # If each process of a node used every core, they would slow each other down.
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if torch.cuda.is_available():
         device = torch.device("cuda", local_rank)
@@ -97,7 +97,7 @@ def connect(patience: timedelta) -> torch.device:
 
 
 def build_engine(args: argparse.Namespace, device: torch.device) -> Engine:
-    """Make the model, the same on every rank, and wrap it in the engine that was asked for."""
+    """Create the model, the same on every rank, and wrap it in the chosen engine."""
     torch.manual_seed(args.seed)
     model = TinyGPT(
         vocabulary=VOCABULARY, context=args.context, width=args.width, layers=args.layers, heads=args.heads
@@ -109,7 +109,7 @@ def build_engine(args: argparse.Namespace, device: torch.device) -> Engine:
 
 
 def learning_rate(args: argparse.Namespace, step: int) -> float:
-    """Rise over the first tenth of the steps, then fall along a cosine to a tenth of the highest rate."""
+    """Linear warm-up over the first tenth of the steps, then cosine decay to a tenth of the highest rate."""
     warmup = max(1, args.steps // 10)
     if step <= warmup:
         return float(args.lr * step / warmup)
@@ -118,13 +118,13 @@ def learning_rate(args: argparse.Namespace, step: int) -> float:
 
 
 def settings(args: argparse.Namespace) -> dict[str, int | float]:
-    """What has to be the same for a resumed run to be the run that was stopped."""
+    """Settings that must be equal for a resumed run to reproduce the interrupted one."""
     names = ("steps", "lr", "batch_size", "seed", "context", "width", "layers", "heads")
     return {name: getattr(args, name) for name in names} | {"world_size": dist.get_world_size()}
 
 
 def resume(args: argparse.Namespace, engine: Engine, device: torch.device) -> tuple[int, float]:
-    """Load the newest whole checkpoint; return its step and loss, or step 0 when there is none."""
+    """Load the newest complete checkpoint and return its step and loss, or step 0 if there is none."""
     found = checkpoints.newest_whole(args.checkpoint_dir, device)
     if found is None:
         say(f"no checkpoint in {args.checkpoint_dir}: starting from the beginning")
@@ -139,7 +139,7 @@ def resume(args: argparse.Namespace, engine: Engine, device: torch.device) -> tu
 
 
 def train(args: argparse.Namespace, engine: Engine, device: torch.device) -> None:
-    """Run the steps that are left, saving on the way, and say how it ended."""
+    """Run the remaining steps, save checkpoints, and print how the training ended."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     batches = Batches(read_corpus(), batch_size=args.batch_size, context=args.context, seed=args.seed)
     first, loss = 0, math.nan
@@ -166,7 +166,7 @@ def train(args: argparse.Namespace, engine: Engine, device: torch.device) -> Non
             say(f"step {step}/{args.steps} loss {loss:.4f} lr {lr:.1e} tokens/s {tokens / (now - logged_at):.0f}")
             logged, logged_at = step, now
         if save:
-            # No random state is saved: weights aside, all that is random here follows from seed and step.
+            # No random state is saved: apart from the weights, everything random follows from seed and step.
             extra = {"step": step, "loss": loss, "settings": settings(args)}
             checkpoints.save(args.checkpoint_dir, step, partial(engine.save, extra=extra))
         if stop:
@@ -177,7 +177,7 @@ def train(args: argparse.Namespace, engine: Engine, device: torch.device) -> Non
 
 
 def stop_requested(device: torch.device) -> bool:
-    """Whether the stop file is there: rank 0 looks, all ranks hear it, so that they stop at the same step."""
+    """Whether the stop file exists. Rank 0 checks and broadcasts, so that all ranks stop at the same step."""
     name = os.environ.get("HPC_LAUNCH_STOP_FILE", "")
     found = dist.get_rank() == 0 and name != "" and Path(name).exists()
     flag = torch.tensor(int(found), device=device)
@@ -186,29 +186,29 @@ def stop_requested(device: torch.device) -> bool:
 
 
 def mean_over_ranks(value: torch.Tensor) -> float:
-    """The average of a number that each rank has its own of."""
+    """Return the mean of a value over all ranks."""
     total = value.clone()
     dist.all_reduce(total)
     return total.item() / dist.get_world_size()
 
 
 def say(line: str) -> None:
-    """Print once, not once a rank."""
+    """Print on rank 0 only."""
     if dist.get_rank() == 0:
         write_line(line)
 
 
 def write_line(line: str) -> None:
-    """Print at once, so that whoever follows the log sees it, and whole: `print` may write the line and its
-    end apart, and the ranks of a node, which share one output, would then get into each other's lines.
+    """Print a line in one write and flush it. `print` may write the line and its end separately, and then the
+    output of the ranks of a node, which share one stream, would be interleaved.
     """
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
-@record  # an exception on any rank then reaches torchrun's report with its traceback
+@record  # adds the traceback of a failing rank to torchrun's report
 def main() -> None:
-    """Connect, build, train, part."""
+    """Connect, build the engine, train, and leave the process group."""
     args = parse_arguments()
     device = connect(timedelta(seconds=args.collective_timeout))
     engine = build_engine(args, device)

@@ -1,4 +1,4 @@
-"""A model for a minute on CPUs; nanoGPT's own config/train_gpt2.py is of the same kind."""
+"""A model that trains in a minute on CPUs, in the format of nanoGPT's config/train_gpt2.py."""
 
 batch_size = 4
 block_size = 32
