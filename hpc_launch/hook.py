@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     folder = Path(arguments[0]).absolute()
     run, inside = RunFolder(folder.parents[1]), "--outside" not in arguments
     if inside:
-        # Slurm sends it to all of a job that is being put back, before the job is changed and let go.
+        # Slurm may signal the whole job again while the hook runs, for instance when a preemption's grace period ends.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         info = read_info(run)

@@ -62,8 +62,6 @@ class RetryPlan(Struct, frozen=True):
     """The job file's own."""
     ledger: str | None = None
     """The site's folder for notes on bad nodes; None: the user's own."""
-    in_place: bool = False
-    """Whether the next attempt may be the same job, put back into the queue."""
     sentinel: tuple[str, ...] | None = None
     """sbatch options of the small job that looks after this one; None where the site wants none."""
 
@@ -94,17 +92,8 @@ def retry_plan(draft: PlanDraft, size: JobSize) -> RetryPlan:
         partition=size.queue.partition,
         exclude=tuple(job.exclude),
         ledger=resolved.names.get("paths.ledger"),
-        in_place=_in_place(draft, size),
         sentinel=_sentinel(draft),
     )
-
-
-def _in_place(draft: PlanDraft, size: JobSize) -> bool:
-    """Slurm keeps the number of nodes of a job that is put back, so that an elastic run needs a new one."""
-    job, scheduler = draft.resolved.job, draft.resolved.site.scheduler
-    requeue = size.queue.requeue or scheduler.requeue
-    allowed = scheduler.in_place and scheduler.type == "slurm" and requeue == "never"
-    return allowed and job.retry.in_place == "auto" and not job.elastic and job.retry.max_attempts > 1
 
 
 def _last(nodes: str) -> int:

@@ -19,7 +19,6 @@ from hpc_launch.retry.blame import named, note
 from hpc_launch.retry.decision import RetryContext, make_decision, once_more
 from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
 from hpc_launch.retry.ends import of_preemption, of_time_limit, of_void, of_warned
-from hpc_launch.retry.in_place import again_for
 from hpc_launch.retry.lost import lost
 from hpc_launch.retry.readmit import readmitting
 from hpc_launch.retry.withdraw import withdraw
@@ -191,14 +190,9 @@ def _follow(found: RetryContext, verdict: VerdictRecord, index: RunIndex | None)
     try:
         prepared = following_attempt(run, verdict, case.now, after=case.job_id if ending else None)
         number = found.attempt.number
-        again = again_for(found, verdict, prepared)
-        _, attempt, job_id = submit_next(
-            run, prepared, scheduler, index=index, ending=ending, number=number, again=again
-        )
+        _, attempt, job_id = submit_next(run, prepared, scheduler, index=index, ending=ending, number=number)
     except UserError as error:
         return DriverOutcome("waiting", f"the next attempt is due: {error}")
-    if job_id == case.job_id:
-        return DriverOutcome("submitted", f"attempt {attempt.number} is job {job_id} again, put back: {verdict.reason}")
     return DriverOutcome("submitted", f"attempt {attempt.number} is job {job_id}: {verdict.reason}")
 
 

@@ -40,19 +40,6 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class HeldJobChange:
-    """What differs when a job goes back into the queue under its own id. None leaves as it is."""
-
-    exclude: tuple[str, ...] | None = None
-    memory: int | None = None
-    """MiB on each node."""
-    time_s: int | None = None
-    partition: str | None = None
-    delay_s: float = 0.0
-    """How long it has to wait at least."""
-
-
-@dataclass(frozen=True)
 class JobRecord:
     """What one source said of one job. Times are seconds since the epoch; None is 'not known'."""
 
@@ -106,16 +93,6 @@ class Scheduler(Protocol):
 
     def cancel(self, job_id: str) -> None:
         """End a job. One that is over already is no error. Raises Unreachable."""
-
-    def put_back(self, job_id: str, change: HeldJobChange) -> int | str:
-        """Put a job that is over, or at its end, back into the queue: held, and with the changes.
-
-        Returns how often it was put back by now. Or why that cannot be, in words; then it certainly does not start
-        again by itself. Raises Unreachable where neither is certain.
-        """
-
-    def release(self, job_id: str) -> None:
-        """Let a job start that was put back. Raises Unreachable."""
 
     def preempted(self, job_id: str) -> bool:
         """Whether the scheduler is ending the job for the sake of another; false where it cannot tell."""

@@ -37,13 +37,6 @@ class SchedulerProperties(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "says `--no-requeue`), or the `scheduler` itself."
         ),
     ] = "never"
-    in_place: Annotated[
-        bool,
-        Meta(
-            description="Whether users may put a job of theirs back into the queue (`scontrol requeuehold`), so that "
-            "the next attempt keeps its id and its place. Has no effect with `requeue: scheduler`."
-        ),
-    ] = False
     sentinel: Annotated[
         str | None,
         Meta(

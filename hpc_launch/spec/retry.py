@@ -117,13 +117,6 @@ class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = {}
     batch: Annotated[BatchKeys | None, Meta(description="Which arguments hold the batch.")] = None
-    in_place: Annotated[
-        Literal["auto", "never"],
-        Meta(
-            description="Whether the next attempt may be the same job put back into the queue, which keeps its id and "
-            "its place: where the site allows that (`auto`), or `never`."
-        ),
-    ] = "auto"
     lost_after: Annotated[
         Duration,
         Meta(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hpc_launch.base.errors import SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.files import create_once, write_json
 from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.schedulers.scheduler import HeldJobChange, JobRecord, Submission
+from hpc_launch.schedulers.scheduler import JobRecord, Submission
 
 
 @dataclass
@@ -60,22 +60,6 @@ class FakeScheduler:
         if not self.record(job_id).ended_for_good:
             self.set(job_id, state="CANCELLED", ended=self.clock())
 
-    def put_back(self, job_id: str, change: HeldJobChange) -> int | str:
-        self._ask("put-back")
-        job = self.job(job_id)
-        if not job.get("may_go_back"):
-            return "Requested operation is presently disabled"
-        restarts = int(job.get("restarts") or 0) + 1
-        self.set(job_id, state="PENDING", reason="JobHeldUser", restarts=restarts, ended=None, exit_code=None)
-        write_json(self.folder / f"change-{job_id}", asdict(change))
-        return restarts
-
-    def release(self, job_id: str) -> None:
-        self._ask("release")
-        if self.record(job_id).ended_for_good:
-            raise Unreachable("Job has already finished")
-        self.set(job_id, reason=None)
-
     def preempted(self, job_id: str) -> bool:
         return bool(self.job(job_id).get("preempted"))
 
@@ -121,7 +105,7 @@ class FakeScheduler:
 
     def record(self, job_id: str) -> JobRecord:
         job = self.job(job_id)
-        for other in ("folder", "may_go_back", "preempted"):
+        for other in ("folder", "preempted"):
             job.pop(other, None)
         return JobRecord(job_id=job_id, source=self.source, as_of=self.clock(), **job)
 

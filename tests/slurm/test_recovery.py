@@ -16,7 +16,6 @@ import pytest
 from hpc_launch.retry import recover_run
 from hpc_launch.run.submitting import submit_attempt
 from hpc_launch.run.submitting.fault_points import KILL_AFTER
-from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.slurm.user import PROFILES, User
 
@@ -242,59 +241,6 @@ def unhooked_but_kept(user: User, run: dict[str, Any]) -> None:
 def said(folder: Path) -> str:
     """What the hooks of a run said."""
     return "".join(path.read_text() for path in sorted(folder.glob("attempts/*/*.log")))
-
-
-def in_place(user: User) -> tuple[str, str]:
-    """A site whose users may put their jobs back, as options of `submit`."""
-    text = (PROFILES / "testcluster.yaml").read_text().replace("name: testcluster", "name: back")
-    user.job(text.replace("scheduler: slurm", "scheduler: {type: slurm, in_place: true}"), "sites/back.yaml")
-    return "--site", "back"
-
-
-def test_the_same_job_goes_back_with_what_a_failure_changes(user: User) -> None:
-    goes_back(user)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cluster_newer", [pytest.param("trixie", marks=pytest.mark.prove), "sid"], indirect=True)
-def test_the_same_job_goes_back_in_newer_releases(cluster_newer: Cluster, user_dir: Path) -> None:
-    goes_back(User(cluster_newer, user_dir))
-
-
-def goes_back(user: User) -> None:
-    oom = "srun: error: n1: task 0: Out Of Memory"
-    body = f'echo "mem $SLURM_MEM_PER_NODE restart $${{SLURM_RESTART_COUNT:-0}}"; {fails_once(oom)}'
-    text = job(user, body, memory="200M", retry="{on: {host_oom: [{memory: x1.5, time: x2}]}}")
-    run = user.submit(text, *in_place(user))
-    folder = Path(run["folder"])
-
-    wait_until(lambda: ended(folder, 2) is not None, 60, lambda: said(folder))
-
-    status = user.until(run["run"], "COMPLETED", "FAILED")
-    first, second = status["attempts"]
-    assert (first["class"], first["verdict"], second["class"]) == ("host_oom", "RETRY_CHANGED", "success")
-    assert first["job_id"] == second["job_id"] == run["job_id"]
-    assert user.trainings(marker(user)) == [run["job_id"]] * 2
-    assert "mem 300 restart 1" in (folder / "attempts/002/logs/node-0.rank-0.log").read_text()
-    assert (ended(folder, 2) or {})["restart"] == 1
-
-
-def test_a_job_that_is_over_goes_back_too(user: User) -> None:
-    text = f"while [ ! -e $HPC_LAUNCH_RUN_DIR/go ]; do sleep 0.2; done; {fails_once()}"
-    run = user.submit(job(user, text), *in_place(user))
-    unhooked_but_marked(user, run)
-    user.cluster.run(["touch", f"{run['folder']}/go"], check=True)
-
-    status = user.until(run["run"], "COMPLETED", "FAILED", seconds=90)
-
-    assert [one["job_id"] for one in status["attempts"]] == [run["job_id"]] * 2, (status, said(Path(run["folder"])))
-    assert status["state"] == "COMPLETED"
-    assert len(user.trainings(marker(user))) == 2
-
-
-def unhooked_but_marked(user: User, run: dict[str, Any]) -> None:
-    """The end hook runs, and cannot do anything: the job is put back from outside, when it is over."""
-    user.cluster.write(Path(run["folder"]) / "after.sh", "exit 1\n")
 
 
 def test_a_preempted_job_sees_to_its_next_attempt_itself(user: User) -> None:

@@ -19,7 +19,7 @@ from hpc_launch.run.records.process_identity import this_process
 
 Event = Literal[
     "run created", "attempt claimed", "intent", "submitted", "adopted", "voided", "state", "cancel asked",
-    "driver came", "driver gone", "verdict", "withdrawn", "sentinel", "put back", "not put back",
+    "driver came", "driver gone", "verdict", "withdrawn", "sentinel",
 ]  # fmt: skip
 
 

@@ -23,7 +23,6 @@ from hpc_launch.run.records.attempt_files import AttemptFiles, Claim, Reader
 from hpc_launch.run.records.journal import Journal, read_journals
 from hpc_launch.run.records.process_identity import Process, certainly_gone, process_of
 from hpc_launch.run.records.run_store import give_up
-from hpc_launch.run.submitting.in_place import named_job, take_out, went_back
 from hpc_launch.schedulers.scheduler import JobRecord, Scheduler
 
 GRACE_S = 20.0
@@ -65,14 +64,7 @@ def reconcile(
     notes = journal or Journal(run)
     owner, since = _owner(run, files)
     age = clock() - since
-    same = named_job(files)
-    record = None
-    if same is not None:
-        try:
-            record = scheduler.query([same], fresh=True).get(same)
-        except SchedulerError as error:
-            return SubmissionOutcome("waiting", reason=f"{_who(owner, age)}; the scheduler cannot be asked: {error}")
-    elif files.intent is not None:
+    if files.intent is not None:
         name = values.text(files.intent.get("job_name")) or ""
         try:
             jobs = real_jobs(scheduler.find(name))
@@ -86,14 +78,6 @@ def reconcile(
     )
     if not over and age < give_up_s:
         return SubmissionOutcome("waiting", reason=_who(owner, age))
-    if same is not None:
-        if record is not None and went_back(record, files):
-            return SubmissionOutcome("job", adopt(attempt, same, since, notes, record.restarts or 0))
-        # First, so that it is not left there held for ever: the driver may have been killed before it let it go.
-        try:
-            take_out(same, record, scheduler)
-        except SchedulerError as error:
-            return SubmissionOutcome("waiting", reason=f"{_who(owner, age)}; job {same} cannot be cancelled: {error}")
     return _void(attempt, notes, _who(owner, age))
 
 
@@ -122,20 +106,18 @@ def look_up(scheduler: Scheduler, job_name: str, lookup_s: float) -> str | None:
         pause = min(pause * 2, 5.0)
 
 
-def adopt(attempt: AttemptFolder, job_id: str, submitted: float, journal: Journal, restart: int = 0) -> str:
+def adopt(attempt: AttemptFolder, job_id: str, submitted: float, journal: Journal) -> str:
     """Write down the job that was found. Returns the attempt's job: another process may have been first."""
     with suppress(OSError):
         # A full disk changes nothing: whoever comes next finds the job in the same way.
-        if write_job(attempt, job_id, submitted, restart):
+        if write_job(attempt, job_id, submitted):
             journal.note("adopted", attempt=attempt.number, job_id=job_id)
     return Reader().read(attempt).job_id or job_id
 
 
-def write_job(
-    attempt: AttemptFolder, job_id: str, submitted: float, restart: int = 0, cluster: str | None = None
-) -> bool:
+def write_job(attempt: AttemptFolder, job_id: str, submitted: float, cluster: str | None = None) -> bool:
     """Create job.json; true for the one who did. Raises OSError."""
-    data: dict[str, object] = {"job_id": job_id, "submitted": submitted, "restart": restart}
+    data: dict[str, object] = {"job_id": job_id, "submitted": submitted, "restart": 0}
     data.update({"cluster": cluster} if cluster is not None else {})
     return create_once(attempt.job, json.dumps(data) + "\n")
 

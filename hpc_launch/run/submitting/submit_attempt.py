@@ -35,7 +35,6 @@ from hpc_launch.run.records.run_store import (
 from hpc_launch.run.status.run_status import Prepared
 from hpc_launch.run.status.still_alive import still_alive
 from hpc_launch.run.submitting.fault_points import checkpoint
-from hpc_launch.run.submitting.in_place import Again, put_back
 from hpc_launch.run.submitting.reconcile import adopt, look_up, write_job
 from hpc_launch.run.submitting.sentinel import post_sentinel
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
@@ -66,7 +65,6 @@ class _Task:
     scheduler: Scheduler
     journal: Journal
     lookup_s: float
-    again: Again | None = None
 
 
 def submit_new(
@@ -104,13 +102,11 @@ def submit_next(
     lookup_s: float = LOOKUP_S,
     ending: bool = False,
     number: int | None = None,
-    again: Again | None = None,
 ) -> Submitted:
     """Submit the next attempt of a run whose last one is over for good, or void. Raises as `submit_new`.
 
     `ending`: the last job may still be cleaning up (`still_alive`). `number`: the attempt that this one follows; where
-    there is a later one, somebody was first. `again`: the job to put back into the queue, where
-    that can be; else a new one is made.
+    there is a later one, somebody was first.
 
     Raises:
         UsageError: The last attempt is still alive (the message says what is), or another driver was first.
@@ -126,7 +122,7 @@ def submit_next(
     # The number after the one that was looked at: where somebody claimed it meanwhile, this fails.
     last = number if number is not None else attempts[-1].number if attempts else 0
     attempt = claim_number(run, last + 1)
-    return run, attempt, _submit(_Task(run, attempt, prepared, scheduler, Journal(run), lookup_s, again), index)
+    return run, attempt, _submit(_Task(run, attempt, prepared, scheduler, Journal(run), lookup_s), index)
 
 
 def _submit(task: _Task, index: RunIndex | None) -> str:
@@ -142,15 +138,11 @@ def _submit(task: _Task, index: RunIndex | None) -> str:
             discard(run, attempt)
         raise
     submitted = time.time()
-    restart = _put_back(task)
-    if restart is None and task.again is not None:
-        with refusing(run.path):
-            submission = _intend(task, anew=True)
-    job_id = task.again.job_id if task.again and restart is not None else _hand_over(task, submission)
+    job_id = _hand_over(task, submission)
     checkpoint("submitted")
     with suppress(OSError):
         # The job is there: a full disk now must not make it look as if it were not. Its token finds it again.
-        write_job(attempt, job_id, submitted, restart or 0, task.scheduler.cluster())
+        write_job(attempt, job_id, submitted, task.scheduler.cluster())
     task.journal.note("submitted", attempt=attempt.number, job_id=job_id)
     checkpoint("job")
     _check_wanted(task, job_id)
@@ -170,19 +162,11 @@ def _prepare(task: _Task) -> Submission:
     if _tries_again(prepared):
         write_after(task.run)
     checkpoint("script")
-    return _intend(task)
-
-
-def _intend(task: _Task, *, anew: bool = False) -> Submission:
-    """Put down what is about to be done. Raises OSError. `anew`: a new job after all."""
-    attempt, prepared = task.attempt, task.prepared
-    again = None if anew else task.again
     token = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(8))
-    name = again.job_name if again else f"{prepared.name}.{token}.{attempt.number}"
+    name = f"{prepared.name}.{token}.{attempt.number}"
     intent = {"token": token, "job_name": name, "time": time.time(), "options": list(prepared.options)}
-    intent.update(again.as_json() if again else {})
     write_json(attempt.intent, {**intent, "overrides": dict(prepared.overrides), **this_process().as_json()})
-    task.journal.write("intent", attempt=attempt.number, job_name=name)
+    journal.write("intent", attempt=attempt.number, job_name=name)
     checkpoint("intent")
     return Submission(
         script=prepared.script,
@@ -197,13 +181,6 @@ def _tries_again(prepared: Prepared) -> bool:
     """Whether the job file lets another attempt follow, so that the job has to call somebody at its end."""
     retry = (prepared.plan.get("recovery") or {}).get("retry") or {}
     return values.whole(retry.get("max_attempts")) != 1
-
-
-def _put_back(task: _Task) -> int | None:
-    """Put the last job back into the queue where that is wanted; None where a new one has to be submitted."""
-    if task.again is None:
-        return None
-    return put_back(task.attempt, task.again, task.scheduler, task.journal, lambda: _check_ours(task))
 
 
 def _hand_over(task: _Task, submission: Submission) -> str:

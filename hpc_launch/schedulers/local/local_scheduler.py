@@ -17,7 +17,7 @@ from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unr
 from hpc_launch.base.files import read_json, write_atomic, write_json
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.processes import IN_ALLOCATION, JOB_ID, MARK, SUPERVISOR, marked, send, start_of
-from hpc_launch.schedulers.scheduler import ENDED_STATES, HeldJobChange, JobRecord, Submission
+from hpc_launch.schedulers.scheduler import ENDED_STATES, JobRecord, Submission
 from hpc_launch.schedulers.slurm.command_environment import submission_environment
 
 START_TIMEOUT_S = 60.0
@@ -106,13 +106,6 @@ class LocalScheduler:
         if _supervised(value):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(value["pid"]), signal.SIGTERM)
-
-    def put_back(self, job_id: str, change: HeldJobChange) -> int | str:
-        del job_id, change
-        return "this machine has no queue"
-
-    def release(self, job_id: str) -> None:
-        del job_id  # nothing is ever held
 
     def preempted(self, job_id: str) -> bool:
         del job_id

@@ -6,10 +6,11 @@ import re
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from hpc_launch.base.errors import Unreachable
-from hpc_launch.schedulers.scheduler import HeldJobChange, JobRecord, Submission
+from hpc_launch.schedulers.scheduler import JobRecord, Submission
 from hpc_launch.schedulers.slurm import parse_cluster, query_jobs, run_command
 from hpc_launch.schedulers.slurm.shared_query import shared_answer
 
@@ -68,20 +69,19 @@ class SlurmScheduler:
         if answer.code != 0 and not _OVER.search(answer.last_line):
             raise Unreachable(f"scancel: {answer.last_line}")
 
-    def put_back(self, job_id: str, change: HeldJobChange) -> int | str:
-        from hpc_launch.schedulers.slurm.requeue import put_back
-
-        return put_back(job_id, change)
-
-    def release(self, job_id: str) -> None:
-        from hpc_launch.schedulers.slurm.requeue import release
-
-        release(job_id)
-
     def preempted(self, job_id: str) -> bool:
-        from hpc_launch.schedulers.slurm.requeue import preempted
-
-        return preempted(job_id)
+        # `squeue` and `scontrol` say COMPLETING while a job is ending; sacct already says PREEMPTED.
+        with suppress(Unreachable):
+            query = ["sacct", "--noheader", "--allocations", "--parsable2", "--format=State", f"--jobs={job_id}"]
+            states = [line.split()[0] for line in run_command.ask(query).splitlines() if line.strip()]
+            if states and states[-1] not in ("RUNNING", "COMPLETING", "PENDING"):
+                return states[-1] == "PREEMPTED"
+        with suppress(Unreachable):
+            row = run_command.ask(["scontrol", "--oneliner", "show", "job", job_id])
+            shown = next(parse_cluster.records(row), None)
+            # PreemptTime is not set for a cancelled job or for one at its time limit.
+            return shown is not None and shown.get("PreemptTime", "None") not in ("None", "Unknown", "N/A")
+        return False
 
     def cluster(self) -> str | None:
         try:
