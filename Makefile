@@ -12,13 +12,13 @@ export PYTHON VENV PYTEST_ARGS SYSTEM_PACKAGES
 ASKED_FOR := pyproject.toml constraints.txt .ci/venv.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart test lint format golden docs bench prove clean
+.PHONY: help venv quickstart test lint format golden key-tables docs bench prove clean
 .DELETE_ON_ERROR:
 
 help: ## list what there is to make
 	@echo "make TARGET [PYTHON=python3.12] [VENV=folder]"
 	@echo
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 15
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 15
 
 $(VENV)/quickstart.stamp: $(ASKED_FOR)
 	@.ci/venv.sh quickstart
@@ -52,6 +52,9 @@ format: $(VENV)/test.stamp ## put the code into its one format, and mend what ca
 golden: $(VENV)/test.stamp ## write the expected files of the tests anew; look at the difference
 	@$(BIN)/pytest -q tests/golden tests/sites/test_shipped_scripts.py --update-golden
 	@git --no-pager diff --stat -- tests/golden
+
+key-tables: $(VENV)/test.stamp ## regenerate the key tables of DeepSpeed, Accelerate and Transformers from the installed libraries
+	@$(BIN)/python -m hpc_launch.plan.strategies.regenerate_key_tables
 
 docs: $(VENV)/test.stamp ## write the generated pages and schemas of docs/ anew
 	@$(BIN)/python docs/generate.py

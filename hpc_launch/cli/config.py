@@ -41,16 +41,21 @@ EXAMPLES = {
 }
 
 
+_REQUESTS = {
+    "deepspeed": ("deepspeed", "DeepSpeed"),
+    "fsdp": ("fsdp", "Fsdp"),
+    "megatron": ("megatron", None),
+    "hostfile": ("hostfile", "Hostfile"),
+    "launcher": ("node_script", "NodeScript"),
+    "slurm": ("sbatch_script", "SbatchScript"),
+}
+"""The module and the request type of each form; None: several types together."""
+
+
 def _form(name: str) -> click.Command:
-    module = importlib.import_module(f"hpc_launch.plan.strategies.{'by_hand' if name == 'launcher' else name}")
-    requests = {
-        "deepspeed": "DeepSpeed",
-        "fsdp": "Fsdp",
-        "hostfile": "Hostfile",
-        "launcher": "Start",
-        "slurm": "Slurm",
-    }
-    parts = module.PARTS if name == "megatron" else (getattr(module, requests[name]),)
+    file, request = _REQUESTS[name]
+    module = importlib.import_module(f"hpc_launch.plan.strategies.{file}")
+    parts = (getattr(module, request),) if request else module.PARTS
     params = [param for part in parts for param in params_of(part)]
     output = click.Path(path_type=Path)
     params.append(click.Option(["-o", "--output"], type=output, metavar="FILE", help="Write to FILE."))
@@ -113,7 +118,7 @@ def _with_library(name: str, module: Any, build: Callable[..., Any], given: dict
     if checked is None:
         text, findings = module.make(asked)
     else:
-        text, findings = _checked(name, checked, asked, reader)
+        text, findings = _checked(name, checked, asked, reader, ask=ask, python=python)
     if ask and text is not None and not errors(findings):
         findings = [*findings, *_library_says(name, text, asked, python, checked)]
     if checked is None:
@@ -123,32 +128,39 @@ def _with_library(name: str, module: Any, build: Callable[..., Any], given: dict
     return report(findings, "text", f"{checked}: no fault")
 
 
-def _checked(name: str, path: Path, asked: Any, reader: Any) -> _Made:
-    from hpc_launch.plan.strategies import text as files
+def _checked(name: str, path: Path, asked: Any, reader: Any, *, ask: bool, python: str | None) -> _Made:
+    """Check a file against the keys of the installed library, or of the tables that ship with hpc-launch."""
+    from hpc_launch.plan.strategies import config_file
+    from hpc_launch.plan.strategies.library_query import installed_keys
 
-    text, findings = files.read(path)
+    text, findings = config_file.read(path)
     if text is None:
         return None, findings
     is_yaml = path.suffix in {".yaml", ".yml"}
-    located, findings = (files.parse_yaml if is_yaml else files.parse_json)(text, str(path))
+    located, findings = (config_file.parse_yaml if is_yaml else config_file.parse_json)(text, str(path))
     if located is None:
         return text, findings
     if name == "fsdp":
         from hpc_launch.plan.strategies import fsdp_check
+        from hpc_launch.plan.strategies.fsdp_keys import library_of
 
-        return text, fsdp_check.check(located, reader=reader)
+        reader = reader or fsdp_check.reader_of(located)
+        keys = installed_keys(library_of(reader), python=python) if ask else None
+        return text, fsdp_check.check(located, reader=reader, keys=keys)
     from hpc_launch.plan.strategies import deepspeed_check
 
-    return text, deepspeed_check.check(located, replicas=_replicas(asked), hugging_face=True if asked.auto else None)
+    keys = installed_keys("deepspeed", python=python) if ask else None
+    hugging_face = True if asked.auto else None
+    return text, deepspeed_check.check(located, replicas=_replicas(asked), hugging_face=hugging_face, keys=keys)
 
 
 def _library_says(name: str, text: str, asked: Any, python: str | None, checked: Path | None) -> Sequence[Finding]:
-    from hpc_launch.plan.strategies import library
+    from hpc_launch.plan.strategies.library_query import check_with_accelerate, check_with_deepspeed
 
     if name == "deepspeed":
-        return library.ask_deepspeed(text, replicas=_replicas(asked), python=python)
+        return check_with_deepspeed(text, replicas=_replicas(asked), python=python)
     is_accelerate = checked.suffix in {".yaml", ".yml"} if checked else asked.reader == "accelerate"
-    return library.ask_accelerate(text, python=python) if is_accelerate else []
+    return check_with_accelerate(text, python=python) if is_accelerate else []
 
 
 def _replicas(asked: Any) -> int | None:

@@ -18,7 +18,7 @@ def read_own(resolved: Resolved) -> tuple[UserStrategyConfig | None, list[Findin
     strategy, path = resolved.job.strategy, ("strategy", "file")
     if strategy.file is None:
         return None, []
-    from hpc_launch.plan.strategies import text as files
+    from hpc_launch.plan.strategies import config_file
     from hpc_launch.plan.user_strategy_config import UserStrategyConfig
 
     filler = ValueFiller(resolved, [])
@@ -30,10 +30,10 @@ def read_own(resolved: Resolved) -> tuple[UserStrategyConfig | None, list[Findin
         return None, [Finding("HL201", f"the configuration {name} is not there", resolved.place(*path), hint)]
     shown = os.path.relpath(name)  # as a person would name it from here, where that is shorter
     name = name if shown.startswith("..") else shown
-    text, findings = files.read(name)
+    text, findings = config_file.read(name)
     if text is None:
         return None, findings
     # What the library itself reads: DeepSpeed and the Trainer JSON, Accelerate YAML for FSDP.
     is_yaml = strategy.zero_stage is None and strategy.reader == "accelerate"
-    located, findings = (files.parse_yaml if is_yaml else files.parse_json)(text, name)
+    located, findings = (config_file.parse_yaml if is_yaml else config_file.parse_json)(text, name)
     return (None if located is None else UserStrategyConfig(text, located)), findings

@@ -9,7 +9,7 @@ from hpc_launch.base.findings import Place, errors
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import Entry
 from hpc_launch.plan.strategies.megatron import flags
-from hpc_launch.plan.strategies.parallel import Layout, ModelShape
+from hpc_launch.plan.strategies.parallel_layout import ModelShape, ParallelLayout
 from hpc_launch.plan.strategies.parallel_rules import check
 from hpc_launch.plan.strategy_files import EXPLICIT
 from hpc_launch.spec.merge import Path as KeyPath
@@ -41,7 +41,7 @@ _KEYS = {
 """The key of `parallel:` behind each flag."""
 
 
-def check_layout(filler: ValueFiller, layouts: Sequence[Layout], gpus_per_node: int) -> None:
+def check_layout(filler: ValueFiller, layouts: Sequence[ParallelLayout], gpus_per_node: int) -> None:
     """Add a finding for each rule that the first of the layouts breaks, if any does.
 
     With Megatron the job's arguments say the sizes of the model; else only the processes can be checked.
@@ -61,7 +61,7 @@ def check_layout(filler: ValueFiller, layouts: Sequence[Layout], gpus_per_node: 
             return
 
 
-def megatron_flags(filler: ValueFiller, layout: Layout) -> tuple[Entry, ...]:
+def megatron_flags(filler: ValueFiller, layout: ParallelLayout) -> tuple[Entry, ...]:
     """The flags that go before the job's own arguments, which may not say any of them again."""
     given = dict(_arguments(filler))
     asked = filler.resolved.job.precision

@@ -11,7 +11,7 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import Entry
 from hpc_launch.plan.strategies import deepspeed, fsdp
-from hpc_launch.plan.strategies.accelerate import precision
+from hpc_launch.plan.strategies.accelerate_env import precision
 from hpc_launch.spec.merge import Path as KeyPath
 from hpc_launch.spec.origin import Origin, rule
 from hpc_launch.spec.shell_text import Text, Var, joined

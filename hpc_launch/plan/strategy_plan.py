@@ -9,10 +9,10 @@ from hpc_launch.plan.fill_values import CONFIG, ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import StrategyPlan, Variable
 from hpc_launch.plan.megatron_args import check_layout, megatron_flags
-from hpc_launch.plan.strategies import accelerate
+from hpc_launch.plan.strategies import accelerate_env
 from hpc_launch.plan.strategies.batch import Batch, BatchPlaces, settle
 from hpc_launch.plan.strategies.fsdp import accelerate_data, make
-from hpc_launch.plan.strategies.parallel import Layout
+from hpc_launch.plan.strategies.parallel_layout import ParallelLayout
 from hpc_launch.plan.strategies.parallel_rules import check_connections, needs_one_connection
 from hpc_launch.plan.strategy_files import entries, origin_of, sharded, zero
 from hpc_launch.plan.strategy_on_demand import StrategyResult, strategy_keys
@@ -31,7 +31,7 @@ def strategy_result(filler: ValueFiller, size: JobSize, user_config: UserStrateg
     job = filler.resolved.job
     world_size = job.most_nodes * size.processes_per_node
     check_combinations(filler)
-    layout = Layout(job.parallel or Parallel(), world_size)
+    layout = ParallelLayout(job.parallel or Parallel(), world_size)
     if job.parallel is not None:
         check_layout(filler, _sizes(filler, size), size.gpus_per_node)
     variables = _connections(filler, size, layout)
@@ -52,11 +52,11 @@ def strategy_result(filler: ValueFiller, size: JobSize, user_config: UserStrateg
     return StrategyResult(None, variables + _for_accelerate(filler, None), names)
 
 
-def _sizes(filler: ValueFiller, size: JobSize) -> list[Layout]:
+def _sizes(filler: ValueFiller, size: JobSize) -> list[ParallelLayout]:
     """The layout on all nodes; of an elastic run, on each number of them that it may go on with."""
     job = filler.resolved.job
     nodes = range(job.most_nodes, job.fewest_nodes - 1, -1)
-    return [Layout(job.parallel or Parallel(), count * size.processes_per_node) for count in nodes]
+    return [ParallelLayout(job.parallel or Parallel(), count * size.processes_per_node) for count in nodes]
 
 
 def _origin(filler: ValueFiller) -> Origin:
@@ -85,9 +85,10 @@ def _sharded(
             else {"fsdp_config": {}}
         )
         places = {
-            key: Origin("file", user_config.located.place(*accelerate.key_of(key))) for key in accelerate.for_fsdp(data)
+            key: Origin("file", user_config.located.place(*accelerate_env.key_of(key)))
+            for key in accelerate_env.for_fsdp(data)
         }
-        return None, _environment(accelerate.for_fsdp(data), places)
+        return None, _environment(accelerate_env.for_fsdp(data), places)
     request = sharded(filler, filler.resolved.job.most_nodes, world_size)
     if request is None:
         return None, ()
@@ -97,7 +98,7 @@ def _sharded(
             origin = origin_of(filler, "sharding_strategy")
             variables = (Variable("FSDP_SHARDING_STRATEGY", (request.sharding_strategy,), origin),)
         return _file(filler, (make(request)[0] or "",), None), variables
-    values = accelerate.for_fsdp(accelerate_data(request))
+    values = accelerate_env.for_fsdp(accelerate_data(request))
     return None, _environment(values, {key: _of_key(filler, key) for key in values})
 
 
@@ -108,7 +109,7 @@ def _environment(values: dict[str, str], origins: dict[str, Origin]) -> tuple[Va
 def _of_key(filler: ValueFiller, variable: str) -> Origin:
     if variable == "ACCELERATE_USE_FSDP":
         return _origin(filler)
-    return origin_of(filler, ".".join(accelerate.key_of(variable)))
+    return origin_of(filler, ".".join(accelerate_env.key_of(variable)))
 
 
 def _for_accelerate(filler: ValueFiller, user_config: UserStrategyConfig | None) -> tuple[Variable, ...]:
@@ -116,7 +117,7 @@ def _for_accelerate(filler: ValueFiller, user_config: UserStrategyConfig | None)
     job = filler.resolved.job
     if job.strategy.reader != "accelerate":
         return ()
-    word, origin = accelerate.precision(job.precision), _precision(filler)
+    word, origin = accelerate_env.precision(job.precision), _precision(filler)
     if user_config is not None and user_config.format is not None:
         word, origin = user_config.format, Origin("file", user_config.located.place(user_config.format))
     mixed = Variable("ACCELERATE_MIXED_PRECISION", (word,), origin)
@@ -131,7 +132,7 @@ def _precision(filler: ValueFiller) -> Origin:
     return filler.resolved.origin("precision") if filler.resolved.job.precision else rule("no `precision` is asked for")
 
 
-def _connections(filler: ValueFiller, size: JobSize, layout: Layout) -> tuple[Variable, ...]:
+def _connections(filler: ValueFiller, size: JobSize, layout: ParallelLayout) -> tuple[Variable, ...]:
     """CUDA_DEVICE_MAX_CONNECTIONS where Megatron wants it; what the job itself sets goes before."""
     job = filler.resolved.job
     nvidia = size.gpus_per_node > 0 and size.node_class.gpu_vendor in (None, "nvidia")
@@ -145,7 +146,7 @@ def _connections(filler: ValueFiller, size: JobSize, layout: Layout) -> tuple[Va
     return ()
 
 
-def _names(filler: ValueFiller, layout: Layout) -> dict[str, str]:
+def _names(filler: ValueFiller, layout: ParallelLayout) -> dict[str, str]:
     job, parallel = filler.resolved.job, layout.parallel
     names = {}
     if job.parallel is not None:

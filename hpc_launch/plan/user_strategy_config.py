@@ -11,8 +11,8 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import Entry
 from hpc_launch.plan.strategies import deepspeed_check, fsdp_check
-from hpc_launch.plan.strategies.accelerate import precision
-from hpc_launch.plan.strategies.text import Located
+from hpc_launch.plan.strategies.accelerate_env import precision
+from hpc_launch.plan.strategies.config_file import ConfigFile
 from hpc_launch.plan.strategy_files import leaves, shown
 from hpc_launch.spec.origin import Origin
 from hpc_launch.spec.strategy import Strategy
@@ -27,7 +27,7 @@ class UserStrategyConfig(Struct, frozen=True):
     """The file that `strategy.file` names, as it was read when the job was prepared."""
 
     text: str
-    located: Located
+    located: ConfigFile
 
     @property
     def format(self) -> str | None:
@@ -73,7 +73,7 @@ def user_config_entries(user_config: UserStrategyConfig) -> tuple[Entry, ...]:
     )
 
 
-def _of_another_kind(file: Located, strategy: Strategy) -> Finding | None:
+def _of_another_kind(file: ConfigFile, strategy: Strategy) -> Finding | None:
     """A finding for DeepSpeed's file where FSDP's is wanted, or the other way round."""
     is_zero = strategy.zero_stage is not None
     marks = sorted(file.data.keys() & (_FSDP_MARKS if is_zero else _ZERO_MARKS))
@@ -84,7 +84,7 @@ def _of_another_kind(file: Located, strategy: Strategy) -> Finding | None:
     return Finding("HL673", f"{message}, and the job's strategy is `{strategy.name}`", file.place(marks[0]), hint)
 
 
-def _stage(file: Located, stage: int) -> list[Finding]:
+def _stage(file: ConfigFile, stage: int) -> list[Finding]:
     zero = file.data.get("zero_optimization")
     written = zero.get("stage", 0) if isinstance(zero, dict) else 0
     if written == stage:
@@ -94,7 +94,7 @@ def _stage(file: Located, stage: int) -> list[Finding]:
     return [Finding("HL673", message, place, f"write `stage: {stage}` under `zero_optimization`, or change the job")]
 
 
-def _formats(file: Located, asked: str | None) -> list[Finding]:
+def _formats(file: ConfigFile, asked: str | None) -> list[Finding]:
     """The number formats, where the job asks for one: DeepSpeed trains in what its file says."""
     found = []
     for name in ("bf16", "fp16") if asked is not None else ():
@@ -107,7 +107,7 @@ def _formats(file: Located, asked: str | None) -> list[Finding]:
     return found
 
 
-def _accelerate(file: Located, asked: str | None, world_size: int, nodes: int) -> list[Finding]:
+def _accelerate(file: ConfigFile, asked: str | None, world_size: int, nodes: int) -> list[Finding]:
     found = []
     written = precision(file.data.get("mixed_precision"))
     if asked is not None and written != precision(asked):

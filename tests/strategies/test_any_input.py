@@ -9,17 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.plan.strategies import deepspeed_check, fsdp_check, fsdp_keys, text
-from hpc_launch.plan.strategies import deepspeed_keys as tables
+from hpc_launch.plan.strategies import config_file, deepspeed_check, fsdp_check
+from hpc_launch.plan.strategies.deepspeed_keys import key_tables
+from hpc_launch.plan.strategies.fsdp_keys import Reader, fsdp_keys
+from hpc_launch.plan.strategies.key_tables import read_notes, shipped_keys
 from tests.strategies.conftest import Config
 
 KNOWN = [
     *(
         key
-        for table in (tables.TOP, *tables.NESTED.values())
+        for table in key_tables(shipped_keys("deepspeed")).values()
         for key in (*table.keys, *table.removed, *table.deprecated)
     ),
-    *(*fsdp_keys.ACCELERATE, *fsdp_keys.TRAINER, *fsdp_keys.DROPPED, "fsdp_config", "distributed_type", "params"),
+    *(*fsdp_keys("accelerate"), *fsdp_keys("trainer"), *read_notes("fsdp")["unread"]),
+    *("fsdp_config", "distributed_type", "params"),
 ]
 SCALARS = (
     st.none()
@@ -37,12 +40,12 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(KEYS, VALUES, max_size=8))
 def test_any_mapping(data: dict[str, Any]) -> None:
-    located, findings = text.parse_json(json.dumps(data), "f")
+    located, findings = config_file.parse_json(json.dumps(data), "f")
     if located is None:
         assert findings
         return
     everything = deepspeed_check.check(located, replicas=4)
-    readers: tuple[fsdp_check.Reader, ...] = ("accelerate", "trainer")
+    readers: tuple[Reader, ...] = ("accelerate", "trainer")
     for reader in readers:
         everything += fsdp_check.check(located, reader=reader)
     assert all(found.code.startswith("HL6") and found.place and len(found.message) < 2000 for found in everything)
@@ -56,10 +59,10 @@ def test_odd_values_in_places_that_are_looked_at(odd: Any) -> None:
     for data in (
         {"zero_optimization": zero, "bf16": {"enabled": odd}, "fp16": odd, **sizes},
         {"zero_optimization": {"stage": odd}, "scheduler": {"params": {"warmup_num_steps": odd}}},
-        {"distributed_type": odd, "mixed_precision": odd, "fsdp_config": dict.fromkeys(fsdp_keys.ACCELERATE, odd)},
-        dict.fromkeys(fsdp_keys.TRAINER, odd),
+        {"distributed_type": odd, "mixed_precision": odd, "fsdp_config": dict.fromkeys(fsdp_keys("accelerate"), odd)},
+        dict.fromkeys(fsdp_keys("trainer"), odd),
     ):
-        located, findings = text.parse_json(json.dumps(data), "f")
+        located, findings = config_file.parse_json(json.dumps(data), "f")
         assert located is not None, findings
         assert deepspeed_check.check(located, replicas=4)
         assert fsdp_check.check(located)
@@ -67,7 +70,7 @@ def test_odd_values_in_places_that_are_looked_at(odd: Any) -> None:
 
 @given(st.text(max_size=60))
 def test_any_text(content: str) -> None:
-    for parse in (text.parse_json, text.parse_yaml):
+    for parse in (config_file.parse_json, config_file.parse_yaml):
         located, findings = parse(content, "f")
         assert (located is None) == bool(findings)
 

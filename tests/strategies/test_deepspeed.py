@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.base.findings import Place
-from hpc_launch.plan.strategies import deepspeed_keys as tables
 from hpc_launch.plan.strategies.batch import Batch, BatchPlaces, settle
+from hpc_launch.plan.strategies.config_file import parse_json
 from hpc_launch.plan.strategies.deepspeed import DeepSpeed, make
 from hpc_launch.plan.strategies.deepspeed_check import check
-from hpc_launch.plan.strategies.text import parse_json
-from tests.strategies.conftest import Config, ask
+from hpc_launch.plan.strategies.key_tables import shipped_keys
+from tests.strategies.conftest import Config
 
 PLACES = BatchPlaces(Place("train"), Place("micro"), Place("steps"))
 NUMBERS = st.integers(1, 10_000)
@@ -66,14 +66,18 @@ GOOD = {"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 1.0}
         ("--zero-stage 3 --offload-param nvme", "HL613", "add --nvme-path FOLDER"),
         ("--nvme-path /local", "HL613", "--offload-optimizer nvme"),
         ("--zero-stage 0 --offload-optimizer", "HL614", "use --zero-stage 1, 2 or 3"),
-        ("--zero-stage 2 --offload-optimizer nvme --nvme-path /local", "HL614", "use --zero-stage 3, or cpu"),
+        (
+            "--zero-stage 2 --offload-optimizer nvme --nvme-path /local",
+            "HL614",
+            "use --zero-stage 3, or offload to cpu",
+        ),
         ("--scheduler WarmupDecayLR", "HL615", "add --total-steps N"),
-        ("--gradient-accumulation 4", "HL610", "say the micro batch or the global batch"),
+        ("--gradient-accumulation 4", "HL610", "set the micro batch or the global batch"),
         ("--train-batch 100 --micro-batch 3 --world-size 8", "HL610", "use 96 or 120"),
         ("--train-batch 4 --world-size 8", "HL610", "use 8"),
         ("--train-batch 64 --micro-batch 2 --gradient-accumulation 2 --world-size 8", "HL610", "set it to 32"),
         ("--train-batch 10 --micro-batch 4", "HL610", "use 8 or 12"),
-        ("--world-size 9 --model-parallel 2", "HL610", "mind --model-parallel"),
+        ("--world-size 9 --model-parallel 2", "HL610", "change one of the two"),
     ],
 )
 def test_a_request_that_does_not_hold_together_is_refused(config: Config, options: str, code: str, hint: str) -> None:
@@ -152,7 +156,7 @@ def test_the_nearest_right_name_is_told(tmp_path: Path, config: Config) -> None:
         ({"bf16": {"enabled": True}}, "HL616"),
         ({"train_batch_size": 3, "train_micro_batch_size_per_gpu": 2}, "HL610"),
         ({"train_micro_batch_size_per_gpu": 0}, "HL610"),
-        *(({key: {}}, "HL602") for key in tables.TOP.removed),
+        *(({key: {}}, "HL602") for key in shipped_keys("deepspeed").removed["top_level"]),
     ],
 )
 def test_each_rule_of_the_check(data: dict[str, Any], code: str) -> None:
@@ -239,55 +243,6 @@ def test_whatever_is_written_passes_our_own_check(asked: DeepSpeed) -> None:
     assert (text is None) == any(finding.severity == "error" for finding in findings)
     if text is not None:
         assert found(text, hugging_face=asked.auto, replicas=asked.world_size) == []
-
-
-LIBRARY = """
-import collections, json, sys
-from deepspeed.runtime import config as module
-from deepspeed.runtime.activation_checkpointing import config as activation
-from deepspeed.runtime.precision_config import DeepSpeedBF16Config, DeepSpeedFP16Config
-from deepspeed.runtime.zero import config as zero, offload_config as offload
-
-class Asked(dict):
-    seen = set()
-    def get(self, key, default=None):
-        self.seen.add(key)
-        return super().get(key, default)
-    def __contains__(self, key):
-        self.seen.add(key)
-        return super().__contains__(key)
-    def keys(self):
-        return self
-    def __copy__(self):
-        return self
-
-module.DeepSpeedConfig(Asked(train_batch_size=1))
-models = {
-    "ZERO": zero.DeepSpeedZeroConfig, "OFFLOAD_PARAM": offload.DeepSpeedZeroOffloadParamConfig,
-    "OFFLOAD_OPTIMIZER": offload.DeepSpeedZeroOffloadOptimizerConfig,
-    "BF16": DeepSpeedBF16Config, "FP16": DeepSpeedFP16Config,
-}
-result = {name: sorted(field.alias or key for key, field in model.model_fields.items())
-          for name, model in models.items()}
-result["TOP"] = sorted(Asked.seen)
-result["ACTIVATION_CHECKPOINTING"] = sorted(
-    value for name, value in vars(activation).items()
-    if name.startswith("ACT_CHKPT_") and isinstance(value, str) and not name.endswith("DEFAULT")
-)
-result["removed"] = sorted(module._REMOVED_TOP_LEVEL_CONFIG_KEYS), sorted(module._REMOVED_ZERO_CONFIG_KEYS)
-print(json.dumps(result))
-"""
-
-
-def test_our_tables_are_those_of_the_installed_deepspeed() -> None:
-    library = ask(LIBRARY, None, "deepspeed")
-    removed = library.pop("removed")
-    assert [sorted(tables.TOP.removed), sorted(tables.ZERO.removed)] == removed
-    for name, keys in library.items():
-        table = getattr(tables, name)
-        ours = {*table.keys, *table.deprecated, *table.removed}
-        # Read elsewhere: by the launcher's engine for sequence parallelism, before the configuration is made.
-        assert ours - {"sequence_parallel_size"} - set(table.removed) == set(keys) - set(table.removed), name
 
 
 def test_the_library_has_the_last_word(tmp_path: Path, config: Config) -> None:

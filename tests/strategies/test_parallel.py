@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hpc_launch.base.findings import Place, errors
 from hpc_launch.plan.strategies.megatron import block, flags
-from hpc_launch.plan.strategies.parallel import Layout, ModelShape
+from hpc_launch.plan.strategies.parallel_layout import ModelShape, ParallelLayout
 from hpc_launch.plan.strategies.parallel_rules import check, check_connections
 from hpc_launch.spec.merge import Layer
 from hpc_launch.spec.parallel import Parallel
@@ -23,7 +23,7 @@ MODEL = ModelShape(num_layers=32, hidden_size=4096, heads=32, query_groups=8, se
 
 def broken(parallel: Parallel, world: int = 64, model: ModelShape = MODEL, **more: Any) -> dict[str, str]:
     """Each code with the field that it names."""
-    findings = check(Layout(parallel, world), model, Place, **more)
+    findings = check(ParallelLayout(parallel, world), model, Place, **more)
     return {found.code: found.place.file for found in findings if found.place}
 
 
@@ -80,7 +80,7 @@ def test_connections_of_a_device(
     parallel: dict[str, Any], strategy: Any, value: str | None, expected: list[str]
 ) -> None:
     environment = {} if value is None else {"CUDA_DEVICE_MAX_CONNECTIONS": value}
-    layout = Layout(Parallel(**parallel), 64)
+    layout = ParallelLayout(Parallel(**parallel), 64)
     assert [found.code for found in check_connections(layout, environment, None, strategy=strategy)] == expected
     if strategy == "megatron":
         assert not check_connections(layout, environment, None, blackwell=True)
@@ -116,7 +116,7 @@ def test_what_passes_can_be_laid_out(
     world = parallel.tp * parallel.pp * parallel.cp * replicas + odd
     batch = parallel.micro_batch * replicas * parallel.pp * steps + odd
     parallel = msgspec.structs.replace(parallel, global_batch=batch)
-    layout = Layout(parallel, world)
+    layout = ParallelLayout(parallel, world)
     findings = check(layout, model, Place)
     assert all(found.code.startswith("HL6") and found.hint and found.place for found in findings)
     if errors(findings):
@@ -140,12 +140,12 @@ def test_a_world_made_of_replicas_is_never_refused_for_its_size(tp: int, pp: int
 
 
 def test_flags_follow_the_layout() -> None:
-    layout = Layout(Parallel(tp=4, pp=2, sequence_parallel=True, distributed_optimizer=True, overlap=True), 64)
+    layout = ParallelLayout(Parallel(tp=4, pp=2, sequence_parallel=True, distributed_optimizer=True, overlap=True), 64)
     written = {line[0]: line[1:] for line in flags(layout, MODEL)}
     assert written["--tensor-model-parallel-size"] == ("4",)
     assert written["--global-batch-size"] == ("8",)
     assert {"--sequence-parallel", "--use-distributed-optimizer", "--overlap-param-gather", "--bf16"} <= written.keys()
-    alone = {line[0]: line[1:] for line in flags(Layout(Parallel(overlap=True), 1), ModelShape())}
+    alone = {line[0]: line[1:] for line in flags(ParallelLayout(Parallel(overlap=True), 1), ModelShape())}
     assert "--overlap-grad-reduce" not in alone  # one replica has nobody to reduce with
 
 

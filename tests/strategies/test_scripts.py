@@ -24,10 +24,10 @@ with open(f"seen-{os.environ['RANK']}", "w") as note:
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        ([], "inside a job"),
-        (["--hosts", "n[1-"], "as Slurm does"),
-        (["--hosts", "n1,n2,n1"], "name each node once"),
-        (["--hosts", "n1", "--suffix", " x"], "such as"),
+        ([], "inside a Slurm job"),
+        (["--hosts", "n[1-"], "Slurm's syntax"),
+        (["--hosts", "n1,n2,n1"], "list each node once"),
+        (["--hosts", "n1", "--suffix", " x"], "use letters"),
     ],
 )
 def test_a_host_list_that_is_none(config: Config, options: list[str], hint: str) -> None:

@@ -1,5 +1,5 @@
-"""The files and flags of a strategy, from what was asked for: DeepSpeed, FSDP, Megatron, hostfiles, scripts by hand.
+"""The files and flags of a strategy: DeepSpeed, FSDP, Megatron, hostfiles, node scripts, sbatch scripts.
 
-Each `make` is pure: it takes one typed request and hands back the text of the file, or None, with all findings
-(codes HL6xx). `library` alone starts a program: the training's own Python, to ask DeepSpeed or Accelerate itself.
+Each `make` is pure: it takes one typed request and returns the file's text, or None, with all findings (HL6xx). Only
+`library_query` starts a program: the training's Python, to ask DeepSpeed or Accelerate.
 """

@@ -1,4 +1,4 @@
-"""The arithmetic of batches: global batch = micro batch × accumulation steps × data-parallel size."""
+"""Batch sizes: global batch = micro batch × accumulation steps × data-parallel size."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hpc_launch.base.findings import Finding, Place
 
 
 class Batch(Struct, frozen=True):
-    """Samples a step in all, samples a GPU at once, and how often gradients are added up before a step.
+    """Samples per step over all GPUs, samples per GPU and micro step, and micro steps per step.
 
-    None: not known here; the program derives it when it knows how many processes it has.
+    None: unknown here; the program derives it once it knows its number of processes.
     """
 
     train: int | None
@@ -19,7 +19,7 @@ class Batch(Struct, frozen=True):
 
 
 class BatchPlaces(Struct, frozen=True):
-    """Where the three numbers were asked for."""
+    """The places of the three numbers."""
 
     train: Place
     micro: Place
@@ -27,19 +27,19 @@ class BatchPlaces(Struct, frozen=True):
 
 
 def settle(asked: Batch, replicas: int | None, places: BatchPlaces) -> tuple[Batch | None, list[Finding]]:
-    """The three numbers from those that were asked for, as DeepSpeed derives them, but never rounded.
+    """Derive the missing numbers as DeepSpeed does, but never round.
 
-    `replicas` is the data-parallel size; where it is None, only what can be checked without it is. With the global
-    batch alone the accumulation is 1; with the micro batch alone too. (deepspeed 0.19.8, runtime/config.py,
-    _set_batch_related_parameters: that one divides downwards and then asserts.)
+    `replicas` is the data-parallel size; if None, only what does not depend on it is checked. If only the global or
+    only the micro batch is given, the accumulation is 1. (deepspeed 0.19.8, runtime/config.py,
+    _set_batch_related_parameters, rounds down and then asserts.)
     """
     train, micro, steps = asked.train, asked.micro, asked.accumulation
     if train is None and micro is None:
         if steps is None:
             micro = steps = 1
         else:
-            message = "the accumulation alone does not say how large a batch is"
-            return None, [Finding("HL610", message, places.accumulation, "say the micro batch or the global batch")]
+            message = "gradient accumulation alone does not determine the batch size"
+            return None, [Finding("HL610", message, places.accumulation, "set the micro batch or the global batch")]
     if train is None:
         steps = 1 if steps is None else steps
         return Batch(None if replicas is None else (micro or 1) * steps * replicas, micro, steps), []
@@ -55,7 +55,7 @@ def _without_replicas(
 ) -> tuple[Batch | None, list[Finding]]:
     known = (micro or 1) * (steps or 1)
     if train % known:
-        return None, [_uneven(train, f"micro batch × accumulation, {known}", train // known * known, known, places)]
+        return None, [_uneven(train, f"micro batch × accumulation = {known}", train // known * known, known, places)]
     return Batch(train, micro, steps), []
 
 
@@ -66,17 +66,17 @@ def _divided(
     if micro is not None and steps is not None:
         if train == known:
             return Batch(train, micro, steps), []
-        message = f"the global batch is {train}, but {micro} × {steps} × {replicas} replicas are {known}"
-        return None, [Finding("HL610", message, places.train, f"set it to {known}, or leave one of the three out")]
+        message = f"the global batch is {train}, but {micro} × {steps} × {replicas} replicas = {known}"
+        return None, [Finding("HL610", message, places.train, f"set it to {known}, or remove one of the three")]
     if train % known or train < known:
         factors = [f"micro batch {micro}" if micro else "", f"accumulation {steps}" if steps and steps > 1 else ""]
         product = " × ".join([factor for factor in factors if factor] + [f"{replicas} replicas"])
-        return None, [_uneven(train, f"{product}, {known}", train // known * known, known, places)]
+        return None, [_uneven(train, f"{product} = {known}", train // known * known, known, places)]
     rest = train // known
     return Batch(train, micro or rest, steps or rest), []
 
 
 def _uneven(train: int, by: str, below: int, known: int, places: BatchPlaces) -> Finding:
     near = [str(number) for number in (below, below + known) if number > 0]
-    message = f"the global batch {train} cannot be divided by {by}"
+    message = f"the global batch {train} is not divisible by {by}"
     return Finding("HL610", message, places.train, f"use {' or '.join(near)}")

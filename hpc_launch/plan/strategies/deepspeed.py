@@ -1,6 +1,6 @@
-"""A DeepSpeed configuration with every key written down, so that no release's defaults decide for the user.
+"""A DeepSpeed configuration with every key set explicitly, so that it means the same in every release.
 
-Written for DeepSpeed 0.19.8; older releases from 0.17 on read the same keys.
+Written for DeepSpeed 0.19.8; releases from 0.17 on read the same keys.
 """
 
 from __future__ import annotations
@@ -12,76 +12,78 @@ from msgspec import Meta, Struct
 
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.plan.strategies.batch import Batch, BatchPlaces, settle
+from hpc_launch.plan.strategies.config_file import ConfigFile
 from hpc_launch.plan.strategies.deepspeed_check import check_values
-from hpc_launch.plan.strategies.keys import flag
-from hpc_launch.plan.strategies.text import Located
+from hpc_launch.plan.strategies.key_check import flag
 
 AUTO = "auto"
 Device = Literal["none", "cpu", "nvme"]
 
 
 class DeepSpeed(Struct, frozen=True, kw_only=True):
-    """What a DeepSpeed configuration shall say. Sizes of buckets are elements, not bytes."""
+    """A request for a DeepSpeed configuration. Bucket sizes are in elements, not bytes."""
 
     zero_stage: Annotated[
         Literal[0, 1, 2, 3],
-        Meta(description="What ZeRO shards: 0 nothing, 1 optimizer states, 2 gradients too, 3 parameters too."),
+        Meta(description="What ZeRO shards: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters."),
     ] = 2
     offload_optimizer: Annotated[
         Device,
         Meta(
-            description="Where optimizer states live: in CPU memory or, at stage 3, on NVMe. Bare: cpu.",
+            description="Where to keep optimizer states: in CPU memory or, at stage 3, on NVMe. Without a value: cpu.",
             extra={"bare": "cpu"},
         ),
     ] = "none"
     offload_param: Annotated[
         Device,
-        Meta(description="Where parameters live when not in use; stage 3 only. Bare: cpu.", extra={"bare": "cpu"}),
+        Meta(description="Where to keep unused parameters; stage 3 only. Without a value: cpu.", extra={"bare": "cpu"}),
     ] = "none"
-    nvme_path: Annotated[str | None, Meta(description="A folder on each node's own NVMe disk, for offloading.")] = None
+    nvme_path: Annotated[str | None, Meta(description="A folder on each node's local NVMe disk, for offloading.")] = (
+        None
+    )
     bf16: Annotated[bool, Meta(description="Train in bfloat16.")] = False
     fp16: Annotated[bool, Meta(description="Train in float16 with dynamic loss scaling.")] = False
     gradient_clipping: Annotated[
-        float | None, Meta(description="The largest norm of the gradients; 0 turns clipping off. Default 1.0.", ge=0)
+        float | None, Meta(description="Maximum gradient norm; 0 disables clipping. Default: 1.0.", ge=0)
     ] = None
-    micro_batch: Annotated[int | None, Meta(description="Samples a GPU takes at once.", ge=1)] = None
-    gradient_accumulation: Annotated[
-        int | None, Meta(description="Micro batches that are added up before a step.", ge=1)
-    ] = None
-    train_batch: Annotated[int | None, Meta(description="Samples a step over all GPUs.", ge=1)] = None
+    micro_batch: Annotated[int | None, Meta(description="Samples per GPU and micro step.", ge=1)] = None
+    gradient_accumulation: Annotated[int | None, Meta(description="Micro steps per optimizer step.", ge=1)] = None
+    train_batch: Annotated[int | None, Meta(description="Samples per optimizer step over all GPUs.", ge=1)] = None
     world_size: Annotated[
-        int | None, Meta(description="Processes in all; needed to check that the batch adds up.", ge=1)
+        int | None, Meta(description="Total number of processes; needed to check the batch sizes.", ge=1)
     ] = None
     model_parallel: Annotated[
-        int, Meta(description="Processes that share one copy of the model (tensor × pipeline × sequence).", ge=1)
+        int, Meta(description="Processes that share one replica of the model (tensor × pipeline × sequence).", ge=1)
     ] = 1
     buckets: Annotated[
         int,
         Meta(
-            description="Elements in a bucket of reduced or gathered gradients. Overlapping needs about 18 bytes an "
-            "element of GPU memory: 9 GB at 5e8; take 5e7 to 2e8 on GPUs of 24 to 40 GB.",
+            description="Elements per communication bucket. Overlapping takes about 18 bytes of GPU memory each: "
+            "9 GB at 5e8; use 5e7 to 2e8 on GPUs with 24 to 40 GB.",
             ge=1,
         ),
     ] = 500_000_000
-    overlap: Annotated[bool, Meta(description="Reduce gradients while the backward pass still runs.")] = True
+    overlap: Annotated[bool, Meta(description="Reduce gradients during the backward pass.")] = True
     optimizer: Annotated[
         Literal["none", "AdamW", "Adam", "Lion", "Adagrad", "Lamb"],
-        Meta(description="Let DeepSpeed build the optimizer; none: the training hands its own over."),
+        Meta(description="Let DeepSpeed create the optimizer; none: the training creates it."),
     ] = "none"
     learning_rate: Annotated[float, Meta(description="The learning rate, with --optimizer or --scheduler.", gt=0)] = (
         1e-4
     )
     scheduler: Annotated[
         Literal["none", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"],
-        Meta(description="Let DeepSpeed build the schedule of the learning rate."),
+        Meta(description="Let DeepSpeed create the learning rate schedule."),
     ] = "none"
-    warmup_steps: Annotated[int, Meta(description="Steps of warm-up; since 0.19.6 at least one.", ge=1)] = 100
-    total_steps: Annotated[int | None, Meta(description="Steps in all, for a schedule that decays.", ge=1)] = None
+    warmup_steps: Annotated[int, Meta(description="Warmup steps; at least 1 since DeepSpeed 0.19.6.", ge=1)] = 100
+    total_steps: Annotated[int | None, Meta(description="Total number of steps, for a schedule that decays.", ge=1)] = (
+        None
+    )
     auto: Annotated[
         bool,
         Meta(
             description="Write `auto` where the Transformers Trainer fills in its own arguments. Only Hugging Face "
-            "understands these."
+            "supports `auto`."
         ),
     ] = False
 
@@ -90,44 +92,46 @@ _BATCH = BatchPlaces(flag("--train-batch"), flag("--micro-batch"), flag("--gradi
 
 
 def make(asked: DeepSpeed) -> tuple[str | None, list[Finding]]:
-    """The file as JSON; None with findings where the request does not hold together."""
+    """The file as JSON; None with findings if the request is inconsistent."""
     findings = _check(asked)
     batch = _batch(asked, findings)
     if batch is None or errors(findings):
         return None, findings
     data = _configuration(asked, batch)
-    # What we write must stand up to what we check in other people's files.
-    findings += check_values(Located("the file made", data, {}))
+    # A file that we write must pass the checks for users' files.
+    findings += check_values(ConfigFile("the generated file", data, {}))
     return json.dumps(data, indent=2) + "\n", findings
 
 
 def _check(asked: DeepSpeed) -> list[Finding]:
     findings = []
     if asked.world_size is not None and asked.world_size % asked.model_parallel:
-        message = f"{asked.world_size} processes cannot be divided by {asked.model_parallel}"
-        findings.append(Finding("HL610", message, flag("--world-size"), "mind --model-parallel"))
+        message = f"{asked.world_size} processes are not divisible by --model-parallel {asked.model_parallel}"
+        findings.append(Finding("HL610", message, flag("--world-size"), "change one of the two"))
     if asked.bf16 and asked.fp16:
-        message = "bf16 and fp16 are both asked for"
+        message = "bf16 and fp16 are mutually exclusive"
         findings.append(Finding("HL611", message, flag("--fp16"), "keep one of them"))
     if asked.offload_param != "none" and asked.zero_stage < 3:
-        message = f"stage {asked.zero_stage} leaves parameters whole, so that they cannot be offloaded"
+        message = f"stage {asked.zero_stage} does not shard parameters, so they cannot be offloaded"
         findings.append(Finding("HL612", message, flag("--offload-param"), "use --zero-stage 3"))
     for name, device in (("optimizer", asked.offload_optimizer), ("param", asked.offload_param)):
         if device == "nvme" and asked.nvme_path is None:
-            message = "nothing says where the NVMe disk is"
+            message = "no NVMe path given"
             findings.append(Finding("HL613", message, flag(f"--offload-{name}"), "add --nvme-path FOLDER"))
     if asked.nvme_path is not None and "nvme" not in {asked.offload_optimizer, asked.offload_param}:
         hint = "add --offload-optimizer nvme or --offload-param nvme"
         findings.append(Finding("HL613", "nothing is offloaded to NVMe", flag("--nvme-path"), hint))
     if asked.offload_optimizer != "none" and asked.zero_stage == 0:
-        message = "stage 0 leaves optimizer states whole, so that they cannot be offloaded"
+        message = "stage 0 does not shard optimizer states, so they cannot be offloaded"
         findings.append(Finding("HL614", message, flag("--offload-optimizer"), "use --zero-stage 1, 2 or 3"))
     elif asked.offload_optimizer == "nvme" and asked.zero_stage < 3:
-        message = f"stage {asked.zero_stage} keeps offloaded optimizer states in CPU memory, whatever the device"
-        findings.append(Finding("HL614", message, flag("--offload-optimizer"), "use --zero-stage 3, or cpu"))
+        message = f"stage {asked.zero_stage} offloads optimizer states to CPU memory only"
+        findings.append(Finding("HL614", message, flag("--offload-optimizer"), "use --zero-stage 3, or offload to cpu"))
     if asked.scheduler in {"WarmupDecayLR", "WarmupCosineLR"} and asked.total_steps is None and not asked.auto:
         hint = "add --total-steps N"
-        findings.append(Finding("HL615", f"{asked.scheduler} has to know its end", flag("--scheduler"), hint))
+        findings.append(
+            Finding("HL615", f"{asked.scheduler} needs the total number of steps", flag("--scheduler"), hint)
+        )
     return findings
 
 
@@ -137,7 +141,7 @@ def _batch(asked: DeepSpeed, findings: list[Finding]) -> Batch | None:
         return given
     replicas = None if asked.world_size is None else asked.world_size // asked.model_parallel
     if asked.auto and asked.train_batch is None and asked.micro_batch is None:
-        return given  # the Trainer knows the rest
+        return given  # the Trainer fills in the rest
     batch, faults = settle(given, replicas, _BATCH)
     findings += faults
     return batch
@@ -157,10 +161,10 @@ def _configuration(asked: DeepSpeed, batch: Batch) -> dict[str, Any]:
     data["wall_clock_breakdown"] = False
     offloaded = asked.offload_optimizer != "none"
     if asked.zero_stage:
-        # An optimizer of the training's own is not one that DeepSpeed has tested with ZeRO.
+        # Without this, DeepSpeed refuses an optimizer that the training creates.
         data["zero_allow_untested_optimizer"] = True
     if offloaded:
-        # True refuses any optimizer but DeepSpeed's own on the CPU; a training that brings one is slow, not wrong.
+        # True refuses all optimizers but DeepSpeed's CPU optimizer; the training's own is slow, but correct.
         data["zero_force_ds_cpu_optimizer"] = asked.optimizer != "none"
     data["bf16"] = _bf16(asked)
     data["fp16"] = _fp16(asked)
@@ -170,7 +174,7 @@ def _configuration(asked: DeepSpeed, batch: Batch) -> dict[str, Any]:
 
 
 def _switch(asked: DeepSpeed, name: str) -> bool | str:
-    """A number format: on, off, or as the Trainer's arguments say."""
+    """Whether a precision is enabled, or `auto` to take it from the Trainer's arguments."""
     if asked.auto and not asked.bf16 and not asked.fp16:
         return AUTO
     return bool(getattr(asked, name))

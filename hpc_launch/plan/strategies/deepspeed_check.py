@@ -1,4 +1,4 @@
-"""What is wrong with a DeepSpeed configuration that somebody wrote: what DeepSpeed refuses, and what it lets pass."""
+"""Check a user's DeepSpeed configuration: what DeepSpeed refuses, and what it ignores silently."""
 
 from __future__ import annotations
 
@@ -7,21 +7,29 @@ from typing import Any
 
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.strategies.batch import Batch, BatchPlaces, settle
-from hpc_launch.plan.strategies.deepspeed_keys import CHANGED_DEFAULTS, NESTED, TOP
-from hpc_launch.plan.strategies.keys import check_keys
-from hpc_launch.plan.strategies.text import Located
+from hpc_launch.plan.strategies.config_file import ConfigFile
+from hpc_launch.plan.strategies.deepspeed_keys import changed_defaults, key_tables
+from hpc_launch.plan.strategies.key_check import check_keys
+from hpc_launch.plan.strategies.key_tables import LibraryKeys, shipped_keys
 
 _ZERO = "zero_optimization"
 _SIZES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 
 
-def check(file: Located, *, replicas: int | None = None, hugging_face: bool | None = None) -> list[Finding]:
-    """All findings of a file, in its order. `replicas` is the data-parallel size where it is known.
+def check(
+    file: ConfigFile,
+    *,
+    replicas: int | None = None,
+    hugging_face: bool | None = None,
+    keys: LibraryKeys | None = None,
+) -> list[Finding]:
+    """All findings of a file, in its order. `replicas` is the data-parallel size if known.
 
-    `hugging_face`: whether the Trainer or Accelerate fills `auto` in; None: not known, so that `auto` is a warning.
+    `hugging_face`: whether the Trainer or Accelerate fills in `auto`; None: unknown, so `auto` is a warning.
+    `keys`: what the installed release reads; by default, what the release reads whose table ships with hpc-launch.
     """
-    findings = check_keys(file, (), TOP)
-    for path, table in NESTED.items():
+    findings = []
+    for path, table in key_tables(keys or shipped_keys("deepspeed")).items():
         findings += check_keys(file, path, table)
     findings += check_values(file)
     findings += _auto(file, hugging_face)
@@ -30,52 +38,54 @@ def check(file: Located, *, replicas: int | None = None, hugging_face: bool | No
     return sorted(findings, key=lambda found: (found.place and found.place.line) or 0)
 
 
-def check_values(file: Located) -> list[Finding]:
-    """What the values say together: rules that DeepSpeed's own classes check late or not at all."""
+def check_values(file: ConfigFile) -> list[Finding]:
+    """Rules between values that DeepSpeed's own classes check late or not at all."""
     data = file.data
     findings = []
     zero = _mapping(data, _ZERO)
     stage = zero.get("stage", 0)
     if not isinstance(stage, int) or isinstance(stage, bool) or not 0 <= stage <= 3:
-        return [Finding("HL604", f"there is no ZeRO stage {stage}", file.place(_ZERO, "stage"), "0, 1, 2 or 3")]
+        return [Finding("HL604", f"invalid ZeRO stage {stage}", file.place(_ZERO, "stage"), "use 0, 1, 2 or 3")]
     if _mapping(data, "fp16").get("enabled") is True and _mapping(data, "bf16").get("enabled") is True:
-        findings.append(Finding("HL611", "fp16 and bf16 are both on", file.place("bf16", "enabled"), "keep one"))
+        findings.append(
+            Finding("HL611", "fp16 and bf16 are both enabled", file.place("bf16", "enabled"), "disable one")
+        )
     for key in ("offload_optimizer", "offload_param"):
         findings += _offload(file, key, _mapping(zero, key), stage)
     scheduler = _mapping(data, "scheduler")
     warmup = _mapping(scheduler, "params").get("warmup_num_steps")
     if isinstance(warmup, int) and warmup <= 0:
         place = file.place("scheduler", "params", "warmup_num_steps")
-        message = "`warmup_num_steps` has to be 1 or more since DeepSpeed 0.19.6"
-        findings.append(Finding("HL615", message, place, "write 1 for next to no warm-up"))
+        message = "`warmup_num_steps` must be at least 1 since DeepSpeed 0.19.6"
+        findings.append(Finding("HL615", message, place, "use 1 for almost no warmup"))
     return findings
 
 
-def _offload(file: Located, key: str, offload: Mapping[str, Any], stage: int) -> list[Finding]:
+def _offload(file: ConfigFile, key: str, offload: Mapping[str, Any], stage: int) -> list[Finding]:
     device = offload.get("device", "none")
     place = file.place(_ZERO, key, "device") if offload else file.place(_ZERO, key)
     findings = []
     if device not in ("none", "cpu", "nvme", None):
-        findings.append(Finding("HL604", f"there is no device {device!r}", place, "none, cpu or nvme"))
+        findings.append(Finding("HL604", f"invalid device {device!r}", place, "use none, cpu or nvme"))
     elif device in ("none", None):
         return []
     elif key == "offload_param" and stage < 3:
-        message = f"`offload_param` does nothing at stage {stage}, and DeepSpeed does not say so"
-        findings.append(Finding("HL612", message, place, "use stage 3, or leave it out"))
+        message = f"DeepSpeed silently ignores `offload_param` at stage {stage}"
+        findings.append(Finding("HL612", message, place, "use stage 3, or remove it"))
     elif key == "offload_optimizer" and (stage == 0 or (device == "nvme" and stage < 3)):
         what = "does nothing" if stage == 0 else "uses CPU memory, not NVMe,"
         findings.append(Finding("HL614", f"`offload_optimizer` {what} at stage {stage}", place, "use a higher stage"))
     if device == "nvme" and not offload.get("nvme_path"):
-        message = f"`{key}` has to say where the NVMe disk is; DeepSpeed fails only when it writes to it"
+        message = f"`{key}` has no NVMe path; DeepSpeed would fail at its first write"
         findings.append(Finding("HL613", message, place, "add `nvme_path`"))
     return findings
 
 
-def _auto(file: Located, hugging_face: bool | None) -> list[Finding]:
+def _auto(file: ConfigFile, hugging_face: bool | None) -> list[Finding]:
     if hugging_face:
         return []
-    message = "`auto` is filled in by Hugging Face alone"
-    hint = "use it with the Trainer or Accelerate, or write a number"
+    message = "only Hugging Face fills in `auto`"
+    hint = "use it with the Trainer or Accelerate, or write the value"
     severity = "error" if hugging_face is False else "warning"
     return [
         Finding("HL605", f"`{key}`: {message}", file.place(key), hint, severity)  # type: ignore[arg-type]
@@ -84,36 +94,36 @@ def _auto(file: Located, hugging_face: bool | None) -> list[Finding]:
     ]
 
 
-def _batch(file: Located, replicas: int | None) -> list[Finding]:
+def _batch(file: ConfigFile, replicas: int | None) -> list[Finding]:
     values = [file.data.get(key) for key in _SIZES]
     if "auto" in values:
         return []
     if not any(isinstance(value, int) for value in values):
-        message = "neither the global batch nor the micro batch is there"
+        message = "neither the global batch size nor the micro batch size is set"
         hint = "add `train_micro_batch_size_per_gpu`"
         return [Finding("HL610", message, file.place(), hint)]
     findings = []
     for key, value in zip(_SIZES, values, strict=True):
         if isinstance(value, int) and value < 1:
-            findings.append(Finding("HL610", f"`{key}` is {value}", file.place(key), "it has to be 1 or more"))
+            findings.append(Finding("HL610", f"`{key}` is {value}", file.place(key), "use 1 or more"))
     if findings or not all(value is None or isinstance(value, int) for value in values):
         return findings
     return settle(Batch(*values), replicas, BatchPlaces(*(file.place(key) for key in _SIZES)))[1]
 
 
-def _defaults(file: Located) -> list[Finding]:
-    """Warnings for what is left to a default that changed, where it matters here."""
+def _defaults(file: ConfigFile) -> list[Finding]:
+    """Warn where the file relies on a default that changed between releases."""
     findings = []
-    for path, what in CHANGED_DEFAULTS.items():
+    for path, change in changed_defaults().items():
         holder: Any = file.data
         for key in path[:-1]:
-            holder = _mapping(holder, key)
+            holder = _mapping(holder, str(key))
         inside = len(path) > 1
         off = inside and (holder.get("enabled", True) is False or holder.get("device", "cpu") == "none")
         if (inside and not holder) or off or path[-1] in holder:
             continue
-        message = f"`{'.'.join(path)}` is left out: {what}"
-        findings.append(Finding("HL616", message, file.place(*path), "write the value that you mean", "warning"))
+        message = f"`{'.'.join(map(str, path))}` is not set, and its default changed: {change}"
+        findings.append(Finding("HL616", message, file.place(*path), "set it explicitly", "warning"))
     return findings
 
 

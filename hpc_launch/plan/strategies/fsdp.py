@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from hpc_launch.base.findings import Finding, errors
-from hpc_launch.plan.strategies.fsdp_keys import RESHARD
-from hpc_launch.plan.strategies.keys import flag
+from hpc_launch.plan.strategies.key_check import flag
 from hpc_launch.spec.strategy import FullySharded
 
 _PRECISIONS = {
@@ -24,12 +23,22 @@ _PRECISIONS = {
 }
 
 
+_RESHARD = {
+    "FULL_SHARD": True,
+    "HYBRID_SHARD": True,
+    "SHARD_GRAD_OP": False,
+    "NO_SHARD": False,
+    "HYBRID_SHARD_ZERO2": False,
+}
+"""FSDP 2's `reshard_after_forward` for each strategy of FSDP 1 (accelerate 1.15.0, commands/to_fsdp2.py)."""
+
+
 class Fsdp(FullySharded, frozen=True, kw_only=True):
-    """What an FSDP configuration shall say."""
+    """A request for an FSDP configuration."""
 
     mixed_precision: Annotated[
         Literal["bf16", "fp16", "no"],
-        Meta(description="The number format of the computation.", extra={"also": _PRECISIONS}),
+        Meta(description="Mixed precision of the computation.", extra={"also": _PRECISIONS}),
     ] = "bf16"
     reader: Annotated[
         Literal["accelerate", "trainer"],
@@ -40,12 +49,12 @@ class Fsdp(FullySharded, frozen=True, kw_only=True):
     ] = "accelerate"
     num_machines: Annotated[int, Meta(description="Nodes, for Accelerate.", ge=1)] = 1
     num_processes: Annotated[
-        int | None, Meta(description="Processes over all nodes, for Accelerate; its launcher has to know.", ge=1)
+        int | None, Meta(description="Processes over all nodes, for Accelerate; its launcher needs the number.", ge=1)
     ] = None
 
 
 def make(asked: Fsdp) -> tuple[str | None, list[Finding]]:
-    """The file; None with findings where the request does not hold together."""
+    """The file; None with findings if the request is inconsistent."""
     findings = _check(asked)
     if errors(findings):
         return None, findings
@@ -58,36 +67,36 @@ def _check(asked: Fsdp) -> list[Finding]:
     findings = []
     strategy, place = asked.sharding_strategy, flag("--sharding-strategy")
     if asked.version == 2 and strategy not in {"FULL_SHARD", "SHARD_GRAD_OP"}:
-        hint = "with FSDP 2 the training's device mesh decides that; use FULL_SHARD or SHARD_GRAD_OP, or --version 1"
-        findings.append(Finding("HL627", f"FSDP 2 has no {strategy}", place, hint))
+        hint = "use FULL_SHARD or SHARD_GRAD_OP, or --version 1; FSDP 2 takes hybrid sharding from the device mesh"
+        findings.append(Finding("HL627", f"FSDP 2 does not support {strategy}", place, hint))
     if asked.version == 1 and asked.reader == "trainer" and strategy != "FULL_SHARD":
-        message = f"the Trainer's file cannot ask for {strategy}: Accelerate prefers its own default, FULL_SHARD"
-        hint = f"set FSDP_SHARDING_STRATEGY={strategy} in the job's environment as well, or use --version 2"
+        message = f"the Trainer's file cannot select {strategy}: Accelerate's default, FULL_SHARD, takes precedence"
+        hint = f"set FSDP_SHARDING_STRATEGY={strategy} in the job's environment, or use --version 2"
         findings.append(Finding("HL628", message, place, hint, "warning"))
     if asked.version == 2 and asked.state_dict == "LOCAL_STATE_DICT":
-        message = "FSDP 2 has no LOCAL_STATE_DICT"
+        message = "FSDP 2 does not support LOCAL_STATE_DICT"
         findings.append(Finding("HL625", message, flag("--state-dict"), "use SHARDED_STATE_DICT"))
     if asked.wrap_class and asked.wrap_policy != "TRANSFORMER_BASED_WRAP":
-        message = f"{asked.wrap_policy} does not look at layer classes"
+        message = f"{asked.wrap_policy} does not use layer classes"
         findings.append(Finding("HL623", message, flag("--wrap-class"), "use --wrap-policy TRANSFORMER_BASED_WRAP"))
     if any(not name.isidentifier() for name in asked.wrap_class):
-        hint = "the name of the class alone, such as LlamaDecoderLayer; repeat the option for another"
-        findings.append(Finding("HL623", "a layer class has to be a name", flag("--wrap-class"), hint))
+        hint = "give the class name only, such as LlamaDecoderLayer; repeat the option for another class"
+        findings.append(Finding("HL623", "invalid class name", flag("--wrap-class"), hint))
     if asked.min_params is not None and asked.wrap_policy != "SIZE_BASED_WRAP":
-        message = f"{asked.wrap_policy} does not count parameters"
+        message = f"{asked.wrap_policy} does not use a minimum number of parameters"
         findings.append(Finding("HL623", message, flag("--min-params"), "use --wrap-policy SIZE_BASED_WRAP"))
     if asked.num_processes is not None and asked.num_processes % asked.num_machines:
-        message = f"{asked.num_processes} processes do not spread evenly over {asked.num_machines} nodes"
-        hint = "it is the number over all nodes"
+        message = f"{asked.num_processes} processes cannot be divided evenly over {asked.num_machines} nodes"
+        hint = "--num-processes is the total over all nodes"
         findings.append(Finding("HL610", message, flag("--num-processes"), hint))
     return findings
 
 
 def accelerate_data(asked: Fsdp) -> dict[str, Any]:
-    """What the YAML for `accelerate launch` holds."""
+    """The data of the YAML for `accelerate launch`."""
     fsdp: dict[str, Any] = {"fsdp_version": asked.version}
     if asked.version == 2:
-        fsdp["fsdp_reshard_after_forward"] = RESHARD[asked.sharding_strategy]
+        fsdp["fsdp_reshard_after_forward"] = _RESHARD[asked.sharding_strategy]
     else:
         fsdp["fsdp_sharding_strategy"] = asked.sharding_strategy
     fsdp["fsdp_auto_wrap_policy"] = asked.wrap_policy
@@ -103,7 +112,7 @@ def accelerate_data(asked: Fsdp) -> dict[str, Any]:
     }
     if asked.version == 1:
         fsdp |= {
-            "fsdp_sync_module_states": True,  # efficient loading needs it
+            "fsdp_sync_module_states": True,  # required by efficient loading
             "fsdp_use_orig_params": True,
             "fsdp_backward_prefetch": "BACKWARD_PRE",
             "fsdp_forward_prefetch": False,
@@ -132,7 +141,7 @@ def _trainer(asked: Fsdp) -> dict[str, Any]:
     strategy = asked.sharding_strategy
     data: dict[str, Any] = {
         "version": asked.version,
-        "reshard_after_forward": RESHARD[strategy] if asked.version == 2 else strategy.lower(),
+        "reshard_after_forward": _RESHARD[strategy] if asked.version == 2 else strategy.lower(),
         "auto_wrap_policy": asked.wrap_policy,
     }
     if asked.wrap_class:
@@ -157,7 +166,7 @@ def _trainer(asked: Fsdp) -> dict[str, Any]:
 
 
 def _yaml(data: dict[str, Any]) -> str:
-    """YAML that every reader takes alike: words that YAML 1.1 would take for a truth value are quoted."""
+    """YAML that all readers parse alike: words that YAML 1.1 reads as booleans are quoted."""
     lines = []
     for key, value in data.items():
         if isinstance(value, dict):

@@ -1,78 +1,68 @@
-"""What is wrong with an FSDP configuration that somebody wrote, for Accelerate or for the Transformers Trainer."""
+"""Check a user's FSDP configuration, for Accelerate or for the Transformers Trainer."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from hpc_launch.base.findings import Finding
-from hpc_launch.plan.strategies.fsdp_keys import (
-    ACCELERATE,
-    ACCELERATE_FILE,
-    DROPPED,
-    GENERATION,
-    STRATEGIES,
-    TRAINER,
-    Key,
-)
-from hpc_launch.plan.strategies.keys import check_keys, fits
-from hpc_launch.plan.strategies.text import Located
+from hpc_launch.plan.strategies.config_file import ConfigFile
+from hpc_launch.plan.strategies.fsdp_keys import FsdpKey, Reader, accelerate_file, fsdp_keys, library_of
+from hpc_launch.plan.strategies.key_check import check_keys, fits
+from hpc_launch.plan.strategies.key_tables import LibraryKeys, read_notes, shipped_keys
 from hpc_launch.spec.merge import Path
 from hpc_launch.spec.reader_messages import nearest
 
-Reader = Literal["accelerate", "trainer"]
 
-
-def reader_of(file: Located) -> Reader:
-    """Who a file is for: Accelerate's has the FSDP keys in a mapping of their own."""
+def reader_of(file: ConfigFile) -> Reader:
+    """Who reads a file: Accelerate's holds the FSDP keys in the mapping `fsdp_config`."""
     return "accelerate" if {"fsdp_config", "distributed_type", "compute_environment"} & file.data.keys() else "trainer"
 
 
-def check(file: Located, *, reader: Reader | None = None) -> list[Finding]:
-    """All findings of a file, in its order."""
+def check(file: ConfigFile, *, reader: Reader | None = None, keys: LibraryKeys | None = None) -> list[Finding]:
+    """All findings of a file, in its order. `keys`: what the reader's installed release reads."""
     reader = reader or reader_of(file)
+    keys = keys or shipped_keys(library_of(reader))
     findings = []
     path: Path = ()
     if reader == "accelerate":
         path = ("fsdp_config",)
-        findings += check_keys(file, (), ACCELERATE_FILE)
+        findings += check_keys(file, (), accelerate_file(keys))
         if "distributed_type" not in file.data:
-            message = "Accelerate refuses a file without `distributed_type`"
+            message = "`distributed_type` is missing; Accelerate refuses the file"
             findings.append(Finding("HL604", message, file.place(), "add `distributed_type: FSDP`"))
         if not isinstance(file.data.get("fsdp_config"), dict):
-            message = "there is no mapping `fsdp_config`"
-            findings.append(Finding("HL604", message, file.place("fsdp_config"), "put the FSDP keys there"))
+            message = "the mapping `fsdp_config` is missing"
+            findings.append(Finding("HL604", message, file.place("fsdp_config"), "put the FSDP keys under it"))
             return findings
         precision = file.data.get("mixed_precision")
         if precision not in (None, "no", "fp16", "bf16", "fp8", False):
-            message, hint = f"there is no mixed precision `{precision}`", "bf16, fp16, fp8 or 'no'"
+            message, hint = f"invalid mixed precision `{precision}`", "use bf16, fp16, fp8 or 'no'"
             findings.append(Finding("HL604", message, file.place("mixed_precision"), hint))
-    findings += _Fsdp(file, path, reader).findings
+    findings += _FsdpMapping(file, path, reader, keys).findings
     return sorted(findings, key=lambda found: (found.place and found.place.line) or 0)
 
 
-class _Fsdp:
+class _FsdpMapping:
     """The findings of one mapping of FSDP keys."""
 
-    def __init__(self, file: Located, path: Path, reader: Reader) -> None:
+    def __init__(self, file: ConfigFile, path: Path, reader: Reader, keys: LibraryKeys) -> None:
         self.file, self.path, self.reader = file, path, reader
         mapping: Any = file.data
         for key in path:
             mapping = mapping[key]
-        self.known = ACCELERATE if reader == "accelerate" else TRAINER
+        self.known = fsdp_keys(reader, keys)
+        self.notes = read_notes("fsdp")
         self.values = {self._plain(str(key)): value for key, value in mapping.items()}
         self.written = {self._plain(str(key)): str(key) for key in mapping}
         self.findings: list[Finding] = []
         self.version = self._version()
         for name, value in self.values.items():
             self._key(name, value)
-        self._together()
+        self._combinations()
 
     def _plain(self, key: str) -> str:
-        """A key without its prefix: both readers take it with and without (the Trainer strips, Accelerate adds)."""
+        """A key without its prefix: both readers accept both forms (the Trainer strips it, Accelerate adds it)."""
         return key.removeprefix("fsdp_")
-
-    def _table(self, name: str) -> Key | None:
-        return self.known.get(f"fsdp_{name}" if self.reader == "accelerate" else name)
 
     def _note(self, code: str, message: str, name: str, hint: str | None, *, warning: bool = False) -> None:
         place = self.file.place(*self.path, self.written.get(name, name))
@@ -83,21 +73,19 @@ class _Fsdp:
         value = self.values.get("version", default)
         if str(value) in {"1", "2"}:
             return int(value)
-        self._note("HL604", f"there is no FSDP version {value!r}", "version", "1 or 2")
+        self._note("HL604", f"invalid FSDP version {value!r}", "version", "use 1 or 2")
         return default
 
     def _key(self, name: str, value: Any) -> None:
-        key, written = self._table(name), self.written[name]
+        key, written = self.known.get(name), self.written[name]
         who = "Accelerate" if self.reader == "accelerate" else "the Trainer"
         if key is None:
-            near = nearest(name, [known.removeprefix("fsdp_") for known in self.known])
-            hint = DROPPED.get(name) or (f"did you mean `{near}`?" if near else "leave it out")
-            self._note("HL620", f"`{written}` is dropped in silence: {who} knows no such key", name, hint)
+            near = nearest(name, [*self.known])
+            hint = self.notes["unread"].get(name) or (f"did you mean `{near}`?" if near else "remove it")
+            self._note("HL620", f"{who} silently ignores the unknown key `{written}`", name, hint)
         elif self.version not in key.versions:
-            other = key.versions[0]
-            self._note(
-                "HL621", f"`{written}` is of FSDP {other}, and this is FSDP {self.version}", name, GENERATION[name]
-            )
+            message = f"`{written}` is for FSDP {key.versions[0]}, and this file is for FSDP {self.version}"
+            self._note("HL621", message, name, self.notes["versions"][name]["hint"])
         elif name == "reshard_after_forward":
             self._reshard(value)
         elif name == "transformer_layer_cls_to_wrap":
@@ -105,63 +93,67 @@ class _Fsdp:
         elif name != "version":
             self._value(name, value, key)
 
-    def _value(self, name: str, value: Any, key: Key) -> None:
+    def _value(self, name: str, value: Any, key: FsdpKey) -> None:
         words = key.words
         if key.kind == "bool" and isinstance(value, str) and value.lower() in {"true", "false"}:
-            return  # both readers take the word for the value
+            return  # both readers accept the word
         if key.kind == "int" and not isinstance(value, int | None):
-            hint = "write the number in digits: 100000000"
-            self._note("HL604", f"`{self.written[name]}` has to be a whole number, not {value!r}", name, hint)
+            hint = "write all digits: 100000000"
+            self._note("HL604", f"`{self.written[name]}` must be a whole number, not {value!r}", name, hint)
         elif not fits(value, key.kind):
-            what = "true or false" if key.kind == "bool" else "a text" if key.kind == "text" else "a mapping"
-            self._note("HL604", f"`{self.written[name]}` has to be {what}, not {value!r}", name, None)
+            what = "true or false" if key.kind == "bool" else "a string" if key.kind == "text" else "a mapping"
+            self._note("HL604", f"`{self.written[name]}` must be {what}, not {value!r}", name, None)
         elif words and value is not None and str(value).upper() not in words:
-            self._note("HL604", f"`{self.written[name]}` cannot be {value!r}", name, f"one of {', '.join(words)}")
+            self._note(
+                "HL604", f"invalid value {value!r} of `{self.written[name]}`", name, f"use one of {', '.join(words)}"
+            )
 
     def _reshard(self, value: Any) -> None:
         written = self.written["reshard_after_forward"]
-        word = str(value).lower()
+        word, strategies = str(value).lower(), shipped_keys("accelerate").choices["sharding_strategy"]
         if self.version == 2 and word not in {"true", "false"}:
-            message = f"`{written}` has to be true or false with FSDP 2, not {value!r}"
-            self._note("HL621", message, "reshard_after_forward", "FULL_SHARD is true, SHARD_GRAD_OP is false")
-        elif self.version == 1 and word.upper() not in STRATEGIES:
-            message = f"`{written}` has to name a strategy with FSDP 1, not {value!r}"
-            self._note("HL621", message, "reshard_after_forward", f"one of {', '.join(STRATEGIES)}")
+            message = f"`{written}` must be true or false with FSDP 2, not {value!r}"
+            self._note("HL621", message, "reshard_after_forward", "use true for FULL_SHARD, false for SHARD_GRAD_OP")
+        elif self.version == 1 and word.upper() not in strategies:
+            message = f"`{written}` must name a sharding strategy with FSDP 1, not {value!r}"
+            self._note("HL621", message, "reshard_after_forward", f"use one of {', '.join(strategies)}")
         elif self.version == 1 and word != "full_shard":
-            message = f"`{written}: {value}` has no effect: with FSDP 1 Accelerate prefers the sharding strategy"
-            by_file = self.reader == "accelerate"
-            hint = (
-                "use `fsdp_sharding_strategy`" if by_file else f"set FSDP_SHARDING_STRATEGY={word.upper()} in the job"
-            )
+            message = f"`{written}: {value}` has no effect: with FSDP 1, `sharding_strategy` takes precedence"
+            variable = f"set FSDP_SHARDING_STRATEGY={word.upper()} in the job's environment"
+            hint = "use `fsdp_sharding_strategy`" if self.reader == "accelerate" else variable
             self._note("HL628", message, "reshard_after_forward", hint, warning=True)
 
     def _classes(self, value: Any) -> None:
         name = "transformer_layer_cls_to_wrap"
         items = value if isinstance(value, list) else str(value).split(",")
         if self.reader == "accelerate" and isinstance(value, list):
-            message = f"`{self.written[name]}` has to be a text for Accelerate: a list becomes its own spelling"
+            message = f"`{self.written[name]}` must be a string for Accelerate, not a list"
             self._note("HL604", message, name, f"write {','.join(map(str, value))}")
         elif not all(isinstance(item, str) and item.strip().isidentifier() for item in items):
-            self._note(
-                "HL604", f"`{self.written[name]}` has to hold names of classes", name, "such as LlamaDecoderLayer"
-            )
+            message = f"`{self.written[name]}` must hold class names"
+            self._note("HL604", message, name, "use names such as LlamaDecoderLayer")
         elif len(items) > 1:
-            message = f"training ends with an error unless the model has each of {', '.join(items)}"
-            hint = "name the classes of your model alone; without any, the model's own _no_split_modules count"
+            message = f"the training fails unless the model has all of {', '.join(items)}"
+            hint = "name only classes of your model, or none: the default is the model's _no_split_modules"
             self._note("HL623", message, name, hint, warning=True)
 
-    def _together(self) -> None:
+    def _combinations(self) -> None:
         values = self.values
         if self.version == 2 and str(values.get("state_dict_type")).upper() == "LOCAL_STATE_DICT":
-            self._note("HL625", "FSDP 2 has no LOCAL_STATE_DICT", "state_dict_type", "use SHARDED_STATE_DICT")
+            self._note("HL625", "FSDP 2 does not support LOCAL_STATE_DICT", "state_dict_type", "use SHARDED_STATE_DICT")
         loading, sync = (_truth(values.get(key)) for key in ("cpu_ram_efficient_loading", "sync_module_states"))
         if self.version == 1 and loading and sync is False:
-            message = "`cpu_ram_efficient_loading` needs `sync_module_states`"
-            self._note("HL624", message, "sync_module_states", "set it to true, or the other to false")
+            message = "`cpu_ram_efficient_loading` requires `sync_module_states`"
+            self._note(
+                "HL624",
+                message,
+                "sync_module_states",
+                "set `sync_module_states` to true, or `cpu_ram_efficient_loading` to false",
+            )
         if _truth(values.get("activation_checkpointing_offload")) and not _truth(
             values.get("activation_checkpointing")
         ):
-            message = "`activation_checkpointing_offload` needs `activation_checkpointing`"
+            message = "`activation_checkpointing_offload` requires `activation_checkpointing`"
             self._note("HL626", message, "activation_checkpointing_offload", "set both to true")
 
 

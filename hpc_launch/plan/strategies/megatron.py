@@ -8,23 +8,23 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.plan.strategies.keys import flag
-from hpc_launch.plan.strategies.parallel import Layout, ModelShape
+from hpc_launch.plan.strategies.key_check import flag
+from hpc_launch.plan.strategies.parallel_layout import ModelShape, ParallelLayout
 from hpc_launch.plan.strategies.parallel_rules import check, check_connections
 from hpc_launch.spec.parallel import Parallel
 
 
 class _Job(Struct, frozen=True, kw_only=True):
-    """What the command line says beyond the layout and the model."""
+    """Options beyond the layout and the model."""
 
-    world_size: Annotated[int, Meta(description="Processes in all.", ge=1)]
-    gpus_per_node: Annotated[int | None, Meta(description="GPUs of a node, to see whether TP stays inside.", ge=1)] = (
-        None
-    )
-    precision: Annotated[Literal["bf16", "fp16", "fp32"], Meta(description="The number format.")] = "bf16"
+    world_size: Annotated[int, Meta(description="Total number of processes.", ge=1)]
+    gpus_per_node: Annotated[
+        int | None, Meta(description="GPUs per node, to check that TP stays within one.", ge=1)
+    ] = None
+    precision: Annotated[Literal["bf16", "fp16", "fp32"], Meta(description="The precision of the training.")] = "bf16"
     format: Annotated[
         Literal["lines", "args"],
-        Meta(description="A flag a line, or an `args:` block for a job file."),
+        Meta(description="One flag per line, or an `args:` block for a job file."),
     ] = "lines"
 
 
@@ -33,7 +33,7 @@ PARTS: tuple[type[Struct], ...] = (_Job, Parallel, ModelShape)
 
 
 class Megatron(Struct, frozen=True, kw_only=True):
-    """A layout, a model and the job around them, as `config megatron` takes them."""
+    """A request for Megatron flags: the layout, the model and the job."""
 
     job: _Job
     parallel: Parallel = Parallel()
@@ -41,20 +41,20 @@ class Megatron(Struct, frozen=True, kw_only=True):
 
 
 def from_options(**options: object) -> Megatron:
-    """A request from one flat set of options. Raises TypeError for one that is none of ours."""
+    """A request from one flat set of options. Raises TypeError for an unknown option."""
     parts = []
     for part in PARTS:
         names = part.__struct_fields__
         parts.append(part(**{name: options.pop(name) for name in names if name in options}))
     if options:
-        raise TypeError(f"unknown: {', '.join(options)}")
+        raise TypeError(f"unknown options: {', '.join(options)}")
     job, parallel, model = parts
     return Megatron(job=job, parallel=parallel, model=model)  # type: ignore[arg-type]
 
 
 def make(asked: Megatron) -> tuple[str | None, list[Finding]]:
-    """The flags as text; None with findings where the layout does not fit."""
-    layout = Layout(asked.parallel, asked.job.world_size)
+    """The flags as text; None with findings if the layout is invalid."""
+    layout = ParallelLayout(asked.parallel, asked.job.world_size)
     findings = check(layout, asked.model, _place, gpus_per_node=asked.job.gpus_per_node)
     if errors(findings):
         return None, findings
@@ -64,7 +64,7 @@ def make(asked: Megatron) -> tuple[str | None, list[Finding]]:
 
 
 def flags(
-    layout: Layout, model: ModelShape, *, precision: Literal["bf16", "fp16", "fp32"] = "bf16"
+    layout: ParallelLayout, model: ModelShape, *, precision: Literal["bf16", "fp16", "fp32"] = "bf16"
 ) -> list[tuple[str, ...]]:
     """Each flag with its value, for the arguments of a Megatron training."""
     parallel = layout.parallel
@@ -99,7 +99,7 @@ def flags(
     return result + [(name,) for name in _switches(layout)]
 
 
-def _switches(layout: Layout) -> list[str]:
+def _switches(layout: ParallelLayout) -> list[str]:
     parallel = layout.parallel
     result = []
     if parallel.sequence_parallel:
@@ -109,7 +109,7 @@ def _switches(layout: Layout) -> list[str]:
     if parallel.overlap:
         if layout.dp > 1:
             result.append("--overlap-grad-reduce")
-            if parallel.distributed_optimizer:  # Megatron refuses the one without the other
+            if parallel.distributed_optimizer:  # Megatron refuses one without the other
                 result.append("--overlap-param-gather")
     elif parallel.vpp:
         result.append("--no-overlap-p2p-communication")
@@ -131,6 +131,6 @@ def _as_args(lines: list[tuple[str, ...]]) -> str:
 
 
 def block(parallel: Parallel) -> dict[str, object]:
-    """A `parallel:` block as plain data, defaults left out."""
+    """A `parallel:` block as plain data, without defaults."""
     default = asdict(Parallel())
     return {name: value for name, value in asdict(parallel).items() if value != default[name]}

@@ -148,7 +148,7 @@ def _deepspeed(model: nn.Module, options: argparse.Namespace) -> Train:
 
 def _accelerate(model: nn.Module, options: argparse.Namespace) -> Train:
     """As a code for `accelerate launch` has it: all that is said of the strategy is in the environment."""
-    from accelerate import Accelerator  # type: ignore[import-untyped]
+    from accelerate import Accelerator
 
     _without_compiler()
     accelerator = Accelerator()

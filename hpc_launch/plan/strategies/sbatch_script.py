@@ -1,6 +1,6 @@
-"""A Slurm script without a job file or a site profile: the same plan and templates as `render`, from a few options.
+"""An sbatch script from a few options, without a job file or a site profile: same plan and templates as `render`.
 
-Nothing is known of the cluster but what the options say, so nothing can be checked against it.
+Nothing is checked against the cluster, because only the options describe it.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ from hpc_launch.spec.reader import check, read
 from hpc_launch.spec.short_forms import long_form
 
 
-class Slurm(Struct, frozen=True, kw_only=True):
-    """A job for Slurm in a few words."""
+class SbatchScript(Struct, frozen=True, kw_only=True):
+    """A request for an sbatch script."""
 
-    script: Annotated[str, Meta(description="The training's Python file; a relative one starts at this folder.")]
-    name: Annotated[str, Meta(description="What the job is called.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "train"
-    nodes: Annotated[int, Meta(description="Nodes.", ge=1, extra={"names": ["--num-nodes"]})] = 1
+    script: Annotated[str, Meta(description="The training's Python file, absolute or relative to this folder.")]
+    name: Annotated[str, Meta(description="The job's name.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "train"
+    nodes: Annotated[int, Meta(description="Number of nodes.", ge=1, extra={"names": ["--num-nodes"]})] = 1
     gpus_per_node: Annotated[
-        int, Meta(description="GPUs of each node: its processes.", ge=1, extra={"names": ["--num-gpus-per-node"]})
+        int, Meta(description="GPUs per node: one process each.", ge=1, extra={"names": ["--num-gpus-per-node"]})
     ] = 1
-    cpus_per_node: Annotated[int | None, Meta(description="CPUs of each node. Default: 8 a GPU.", ge=1)] = None
+    cpus_per_node: Annotated[int | None, Meta(description="CPUs per node. Default: 8 per GPU.", ge=1)] = None
     memory: Annotated[
-        str | None, Meta(description="Memory of each node, such as 256G; 0 is all of it. Default: what Slurm gives.")
+        str | None, Meta(description="Memory per node, such as 256G; 0: all of it. Default: Slurm's.")
     ] = None
     time_limit: Annotated[
-        str, Meta(description="As Slurm reads it: 48:00:00; a bare number is minutes.", extra={"names": ["--time"]})
+        str,
+        Meta(description="Time limit as in Slurm: 48:00:00; a bare number is minutes.", extra={"names": ["--time"]}),
     ] = "01:00:00"
-    partition: Annotated[str | None, Meta(description="Slurm's partition; its default if left out.")] = None
+    partition: Annotated[str | None, Meta(description="The partition. Default: Slurm's.")] = None
     account: Annotated[str | None, Meta(description="The account to charge.")] = None
-    use_deepspeed: Annotated[bool, Meta(description="Start with DeepSpeed's launcher in place of torchrun.")] = False
-    module: Annotated[list[str], Meta(description="An environment module to load; may be repeated.")] = []
+    use_deepspeed: Annotated[bool, Meta(description="Start with DeepSpeed's launcher instead of torchrun.")] = False
+    module: Annotated[list[str], Meta(description="An environment module to load; can be repeated.")] = []
     conda: Annotated[str | None, Meta(description="A conda environment to activate.")] = None
-    venv: Annotated[str | None, Meta(description="A virtual environment to activate, by its folder.")] = None
+    venv: Annotated[str | None, Meta(description="The folder of a virtual environment to activate.")] = None
     arguments: Annotated[tuple[str, ...], Meta(description="The training's own arguments.", extra={"rest": True})] = ()
 
 
@@ -53,11 +54,11 @@ _OPTIONS = {
     "args": "--",
     "modules": "--module",
 }
-"""Keys of a job file that an option spells otherwise."""
+"""Keys of a job file whose option has another name."""
 
 
-def plan_of(asked: Slurm, folder: str, environment: dict[str, str]) -> tuple[LaunchPlan | None, list[Finding]]:
-    """The plan of such a job, started in `folder`; None with findings where it cannot be."""
+def plan_of(asked: SbatchScript, folder: str, environment: dict[str, str]) -> tuple[LaunchPlan | None, list[Finding]]:
+    """The plan of such a job, started in `folder`; None with findings if the request is invalid."""
     layer = _layer(_job(asked))
     findings = check(layer, JobSpec)
     if errors(findings):
@@ -67,7 +68,7 @@ def plan_of(asked: Slurm, folder: str, environment: dict[str, str]) -> tuple[Lau
     job, _ = read(merged, JobSpec)
     cluster = _layer(_site(asked))
     site, _ = read(cluster, SiteProfile)
-    if job is None or site is None:  # what was checked above can be read
+    if job is None or site is None:  # checked above
         raise AssertionError(asked)
     return build(Resolved(job, site, merged, merge([cluster]), names(environment), folder))
 
@@ -79,7 +80,7 @@ def _layer(values: dict[str, Any]) -> Layer:
 
 
 def _note(value: Any, path: Path, places: dict[Path, Place]) -> None:
-    """The option that each value comes from."""
+    """Record the option that each value comes from."""
     if path:
         name = next((part for part in reversed(path) if isinstance(part, str)), "")
         places[path] = Place(_OPTIONS.get(name, "--" + name.replace("_", "-")))
@@ -88,8 +89,8 @@ def _note(value: Any, path: Path, places: dict[Path, Place]) -> None:
         _note(child, (*path, key), places)
 
 
-def _job(asked: Slurm) -> dict[str, Any]:
-    """The job file that says the same."""
+def _job(asked: SbatchScript) -> dict[str, Any]:
+    """The equivalent job file."""
     environment: dict[str, Any] = {"modules": [_literal(name) for name in asked.module]}
     environment |= {"conda": asked.conda and _literal(asked.conda), "venv": asked.venv and _literal(asked.venv)}
     values = {
@@ -109,16 +110,16 @@ def _job(asked: Slurm) -> dict[str, Any]:
 
 
 def _literal(text: str) -> str:
-    """What a job file would write for this text: `${` is nothing special on a command line."""
+    """The text as a job file would write it: `${` is not special on a command line."""
     return text.replace("${", "$${")
 
 
-def _cpus(asked: Slurm) -> int:
+def _cpus(asked: SbatchScript) -> int:
     return asked.cpus_per_node or CPUS_PER_GPU * asked.gpus_per_node
 
 
-def _site(asked: Slurm) -> dict[str, Any]:
-    """A cluster that has exactly what is asked for."""
+def _site(asked: SbatchScript) -> dict[str, Any]:
+    """A cluster that has exactly what the options request."""
     queue = {"node_class": "node", "partition": asked.partition, "memory": "omit"}
     return {
         "name": "any",

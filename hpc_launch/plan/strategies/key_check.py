@@ -1,42 +1,39 @@
-"""Tables of the keys that another program knows, and the check of a file against them."""
+"""Check the keys of a configuration file against a table of the keys that its program reads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.plan.strategies.text import Located
+from hpc_launch.plan.strategies.config_file import ConfigFile
+from hpc_launch.plan.strategies.key_tables import Kind
 from hpc_launch.spec.merge import Path
 from hpc_launch.spec.reader_messages import nearest
-
-Kind = Literal["bool", "int", "number", "text", "object", "list", "any"]
-"""What a value has to be. `int` takes 5e8 as well, for DeepSpeed does."""
 
 _WORDS = {
     "bool": "true or false",
     "int": "a whole number",
     "number": "a number",
-    "text": "a text",
+    "text": "a string",
     "object": "a mapping",
-    "list": "a list",
 }
 
 
-class Table(Struct, frozen=True):
+class KeyTable(Struct, frozen=True):
     """The keys of one mapping. `unknown` says what the program does with a key that it does not know."""
 
-    what: str
+    title: str
     keys: Mapping[str, Kind]
     unknown: str
     removed: Mapping[str, str] = {}
-    """Keys that are refused today, with what to do in their place."""
+    """Keys that the program refuses now, with what to do instead."""
     deprecated: Mapping[str, str] = {}
-    """Keys that still count, with the name that replaced each."""
+    """Keys that still work, with the name that replaced each."""
     auto: bool = False
-    """Whether the word `auto` may stand in place of any value."""
+    """Whether the word `auto` is accepted in place of any value."""
 
 
 def flag(name: str) -> Place:
@@ -44,33 +41,33 @@ def flag(name: str) -> Place:
     return Place(name)
 
 
-def check_keys(file: Located, path: Path, table: Table) -> list[Finding]:
-    """All keys of the mapping at `path` that are unknown, removed or deprecated, and values of the wrong type."""
+def check_keys(file: ConfigFile, path: Path, table: KeyTable) -> list[Finding]:
+    """Report unknown, removed and deprecated keys of the mapping at `path`, and values of the wrong type."""
     mapping: Any = file.data
     for key in path:
         mapping = mapping.get(key) if isinstance(mapping, dict) else None
-    return list(_faults(file, path, table, mapping)) if isinstance(mapping, dict) else []
+    return list(_findings(file, path, table, mapping)) if isinstance(mapping, dict) else []
 
 
-def _faults(file: Located, path: Path, table: Table, mapping: dict[Any, Any]) -> Iterator[Finding]:
+def _findings(file: ConfigFile, path: Path, table: KeyTable, mapping: dict[Any, Any]) -> Iterator[Finding]:
     for key, value in mapping.items():
         place = file.place(*path, key)
         if key in table.removed:
-            yield Finding("HL602", f"`{key}` was removed from {table.what}", place, table.removed[key])
+            yield Finding("HL602", f"`{key}` was removed from {table.title}", place, table.removed[key])
         elif key in table.deprecated:
-            message, hint = f"`{key}` is an old name in {table.what}", f"use `{table.deprecated[key]}`"
+            message, hint = f"`{key}` is deprecated in {table.title}", f"use `{table.deprecated[key]}`"
             yield Finding("HL603", message, place, hint, "warning")
         elif key not in table.keys:
             near = nearest(str(key), [*table.keys])
-            hint = f"did you mean `{near}`?" if near else f"known here: {', '.join(table.keys)}"
-            yield Finding("HL601", f"unknown key `{key}` in {table.what}: {table.unknown}", place, hint)
+            hint = f"did you mean `{near}`?" if near else f"known keys: {', '.join(table.keys)}"
+            yield Finding("HL601", f"unknown key `{key}` in {table.title}: {table.unknown}", place, hint)
         elif not fits(value, table.keys[key], auto=table.auto):
-            message = f"`{key}` has to be {_WORDS[table.keys[key]]}, not {_shown(value)}"
-            yield Finding("HL604", message, place, _mending(value, table.keys[key]))
+            message = f"`{key}` must be {_WORDS[table.keys[key]]}, not {_shown(value)}"
+            yield Finding("HL604", message, place, _fix(value, table.keys[key]))
 
 
 def fits(value: Any, kind: Kind, *, auto: bool = False) -> bool:
-    """Whether a value is of a kind. null is taken everywhere: it means the default."""
+    """Whether a value is of a kind. null always fits: it means the default."""
     if value is None or kind == "any" or (auto and value == "auto"):
         return True
     if kind == "bool":
@@ -78,10 +75,10 @@ def fits(value: Any, kind: Kind, *, auto: bool = False) -> bool:
     if kind in {"int", "number"}:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         return number and (kind == "number" or value == value // 1)
-    return isinstance(value, {"text": str, "object": dict, "list": list}[kind])
+    return isinstance(value, str if kind == "text" else dict)
 
 
-def _mending(value: Any, kind: Kind) -> str | None:
+def _fix(value: Any, kind: Kind) -> str | None:
     if isinstance(value, str) and kind in {"bool", "int", "number"}:
         return "write it without quotes"
     return None

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from hpc_launch.plan.strategies import fsdp
-from hpc_launch.plan.strategies.accelerate import for_fsdp, key_of
-from hpc_launch.plan.strategies.fsdp_keys import ACCELERATE
+from hpc_launch.plan.strategies.accelerate_env import for_fsdp, key_of
+from hpc_launch.plan.strategies.fsdp_keys import fsdp_keys
 
 pytest.importorskip("accelerate")
 
@@ -71,6 +71,7 @@ def test_accelerates_own_reader_takes_it_as_it_was_meant() -> None:
 
 
 def test_every_variable_leads_back_to_its_key() -> None:
-    data = {"fsdp_config": dict.fromkeys(ACCELERATE, 1), "mixed_precision": "bf16"}
+    known = [f"fsdp_{name}" for name in fsdp_keys("accelerate")]
+    data = {"fsdp_config": dict.fromkeys(known, 1), "mixed_precision": "bf16"}
     keys = {key_of(name) for name in for_fsdp(data)}
-    assert keys == {(), ("mixed_precision",), *(("fsdp_config", key) for key in ACCELERATE)}
+    assert keys == {(), ("mixed_precision",), *(("fsdp_config", key) for key in known)}
