@@ -12,6 +12,9 @@ from typing import Any
 
 from hpc_launch.plan.strategies.key_tables import shipped_keys
 
+_FIRST = ("fsdp_version", "fsdp_sharding_strategy", "fsdp_reshard_after_forward")
+"""The keys that readers of the script look for come first."""
+
 _NAMES = {"fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP"}
 
 
@@ -20,10 +23,10 @@ def for_fsdp(data: Mapping[str, Any]) -> dict[str, str]:
 
     A key that the file lacks has the default of `accelerate launch`; the FSDP plugin's own defaults differ.
     """
+    defaults = shipped_keys("accelerate").defaults
+    values = {key: defaults[key] for key in _FIRST} | {**defaults}
     fsdp = {_prefixed(str(key)): value for key, value in data["fsdp_config"].items()}
-    values = {**shipped_keys("accelerate").defaults} | {
-        key: _spell(value) for key, value in fsdp.items() if value is not None
-    }
+    values |= {key: _spell(value) for key, value in fsdp.items() if value is not None}
     result = {"ACCELERATE_USE_FSDP": "true", "ACCELERATE_MIXED_PRECISION": precision(data.get("mixed_precision"))}
     return result | {_NAMES.get(key, key.upper()): value for key, value in values.items()}
 

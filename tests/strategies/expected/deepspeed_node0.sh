@@ -1,13 +1,13 @@
 #!/bin/bash
 # shellcheck disable=SC2016
-# Node 0 of 4 nodes x 8 GPUs, started by hand with DeepSpeed, told its rank: no ssh between nodes.
-# Written by hpc-launch config launcher. Start each node's script within a few minutes of the others.
+# Node 0 of 4 nodes x 8 GPUs, started by hand: DeepSpeed's launcher, static ranks, no ssh.
+# Written by hpc-launch config launcher. Start the scripts of all nodes within a few minutes.
 set -euo pipefail
 
 export MASTER_ADDR=192.168.1.100 MASTER_PORT=29500
 export PYTHONUNBUFFERED=1
 
-# The launcher counts the lines; without ssh it uses no name in them.
+# The launcher counts the lines; without ssh it does not use the names.
 hostfile=$(mktemp "${TMPDIR:-/tmp}/hostfile.XXXXXX")
 trap 'rm -f "$hostfile"' EXIT
 for ((node = 0; node < 4; node++)); do

@@ -1,7 +1,7 @@
 #!/bin/bash
 # shellcheck disable=SC2016
-# Node 1 of 4 nodes x 8 GPUs, started by hand with torchrun, static ranks.
-# Written by hpc-launch config launcher. Start each node's script within a few minutes of the others.
+# Node 1 of 4 nodes x 8 GPUs, started by hand: torchrun, static ranks.
+# Written by hpc-launch config launcher. Start the scripts of all nodes within a few minutes.
 set -euo pipefail
 
 export MASTER_ADDR=192.168.1.100 MASTER_PORT=29500
