@@ -79,16 +79,11 @@ def _sharded(
     if user_config is not None and asked.reader == "trainer":
         return _file(filler, (user_config.script_text,), user_config), ()
     if user_config is not None:
-        data = (
-            user_config.located.data
-            if isinstance(user_config.located.data.get("fsdp_config"), dict)
-            else {"fsdp_config": {}}
-        )
-        places = {
-            key: Origin("file", user_config.located.place(*accelerate_env.key_of(key)))
-            for key in accelerate_env.for_fsdp(data)
-        }
-        return None, _environment(accelerate_env.for_fsdp(data), places)
+        file = user_config.located
+        data = file.data if isinstance(file.data.get("fsdp_config"), dict) else {"fsdp_config": {}}
+        values = accelerate_env.for_fsdp(data)
+        places = {key: Origin("file", file.place(*accelerate_env.key_of(key))) for key in values}
+        return None, _environment(values, places)
     request = sharded(filler, filler.resolved.job.most_nodes, world_size)
     if request is None:
         return None, ()
