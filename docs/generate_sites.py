@@ -1,4 +1,4 @@
-"""Writes docs/sites: a page for each shipped profile, and a table of all. `make docs`; a test holds them in step."""
+"""Generate docs/sites, a page per shipped profile and an overview (`make docs`). A test fails if they are outdated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent / "sites"
 
 
 def shipped_profiles() -> list[Shipped]:
-    """All that a job can name, by name. Raises ValueError for one that cannot be read."""
+    """Return all profiles that a job can name, sorted by name. Raise ValueError for an invalid profile."""
     found = []
     for path in sorted(shipped("site_configs").glob("*.yaml")):
         findings: list[Finding] = []
@@ -33,10 +33,10 @@ def shipped_profiles() -> list[Shipped]:
     return found
 
 
-def overview(all_of_them: list[Shipped]) -> str:
-    """The page with a row for each profile."""
+def overview(profiles: list[Shipped]) -> str:
+    """Return the overview page, with a row per profile."""
     rows = []
-    for site in (one.profile for one in all_of_them):
+    for site in (one.profile for one in profiles):
         queue = site.queues[site.default_queue or next(iter(site.queues))]
         node = site.node_classes[queue.node_class]
         stack = site.stacks.get(queue.stack or node.stack or "")
@@ -47,41 +47,53 @@ def overview(all_of_them: list[Shipped]) -> str:
                 f"[{site.name}]({site.name}.md)",
                 site.grade or "",
                 request(node),
-                f"`{launcher}`" if launcher == step else f"`{launcher}` by `{step}`",
+                f"`{launcher}`" if launcher == step else f"`{launcher}` with `{step}`",
                 f"`{site.containers.runtime}`",
-                f"`{modules}`" if modules else "the job's own",
+                f"`{modules}`" if modules else "set by the job",
                 node.arch or "",
                 site.fabric.kind or "not known",
                 {None: "not known", "none": "no"}.get(site.internet.compute) or str(site.internet.compute),
             )
         )
-    head = ("site", "grade", "GPUs of a node", "launcher", "images", "modules", "processor", "network", "internet")
+    head = (
+        "site",
+        "grade",
+        "GPU request (whole node)",
+        "launcher",
+        "containers",
+        "modules",
+        "CPU",
+        "network",
+        "internet",
+    )
     return "\n".join([*README.strip().splitlines(), "", *table(head, rows)]) + "\n"
 
 
 README = f"""
-# The shipped sites
+# Shipped site profiles
 
 {MADE.format(file="*.yaml")}
 
-One [job file](../../tests/golden/shipped/job.yaml), unchanged, is rendered for each of these sites by the tests: no
-queue, no number of GPUs and no launcher stand in it. The table shows what comes of it in each site's default queue. A
-page says where each fact is from, how good the source is, what is not known, and where the script differs from the
-site's own example. No profile was tried on its system unless its page says so: read the script before the first job,
-and tell what is wrong.
+To use a profile, set `site: NAME` in the job file or `--site NAME`. Put your account and other personal settings into
+`user.yaml`.
 
-The account, and whatever else is personal, stands in the user's `user.yaml`.
+The tests render the same [job file](../../tests/golden/shipped/job.yaml) for each of these sites. It names no queue, no
+number of GPUs and no launcher. The table shows the result in each site's default queue. The page of a site gives the
+source of each fact and its grade, what is not known, and how the script differs from the site's own example.
+
+Unless its page says otherwise, a profile has not been tried on its system: read the script before your first job, and
+report errors.
 """
 
 
 def pages() -> dict[Path, str]:
-    """Every generated file with its text."""
+    """Return every generated file with its content."""
     found = shipped_profiles()
     return {HERE / "README.md": overview(found), **{HERE / f"{one.profile.name}.md": page(one) for one in found}}
 
 
 def main() -> None:
-    """Write what is out of step and remove pages of profiles that are gone."""
+    """Write the outdated pages and delete the pages of removed profiles."""
     made = pages()
     HERE.mkdir(exist_ok=True)
     for path in set(HERE.glob("*.md")) - set(made):

@@ -1,4 +1,4 @@
-"""The pages of the shipped profiles: each is there, in step, and tells what a reader of the script must know."""
+"""The pages of the shipped profiles: each exists, is current, and has what a reader of the script must know."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def test_pages_are_in_step() -> None:
 def test_a_page_tells_sources_and_differences(site: str) -> None:
     text = PAGES[HERE / f"{site}.md"]
     assert "## Sources" in text
-    assert "## Not known, and left out" in text
-    held = text.partition("## Held against the site's own example\n")[2].partition("\n## ")[0]
-    assert "Against: " in held
+    assert "## Not known" in text
+    held = text.partition("## Compared with the site's own example\n")[2].partition("\n## ")[0]
+    assert "Example: " in held
     assert "\n- " in held
 
 
