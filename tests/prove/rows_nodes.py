@@ -95,7 +95,7 @@ def two_runs_of_a_bad_node(scene: Scene) -> list[str]:
 ROWS = (
     Row(
         "node-first",
-        "the first of two nodes loses its power",
+        "the first of two nodes loses power",
         LOST,
         ELSEWHERE,
         act=kill_first,
@@ -104,7 +104,7 @@ ROWS = (
     ),
     Row(
         "node-other",
-        "the second of two nodes loses its power",
+        "the second of two nodes loses power",
         LOST,
         ELSEWHERE,
         act=kill_other,
@@ -113,7 +113,7 @@ ROWS = (
     ),
     Row(
         "node-batch",
-        "the only node, which runs the batch script, loses its power",
+        "the only node, which runs the batch script, loses power",
         LOST,
         ELSEWHERE,
         job={"nodes": 1, "processes_per_node": 2},
@@ -133,18 +133,18 @@ ROWS = (
     ),
     Row(
         "cable-20s",
-        "the cable of a node is out for 20 s",
+        "the network cable of a node is unplugged for 20 s",
         ("success",),
         ("NONE",),
         attempts=1,
         act=cut_for_20_s,
         cluster={"nodes": 2},
         args=LONG,
-        note="no failure: the job lives through it",
+        note="no failure: the job continues",
     ),
     Row(
         "cable",
-        "the cable of a node is cut for good",
+        "the network cable of a node is cut permanently",
         LOST,
         ELSEWHERE,
         act=cut_for_good,
@@ -159,11 +159,11 @@ ROWS = (
         attempts=1,
         act=drain,
         cluster={"nodes": 2},
-        note="no failure: Slurm lets the job end",
+        note="no failure: Slurm lets the job finish",
     ),
     Row(
         "bad-node",
-        "a GPU of a node fails for two runs, one after the other",
+        "a GPU of a node fails in two consecutive runs",
         ("gpu_hardware",),
         ELSEWHERE,
         node=0,
@@ -173,6 +173,6 @@ ROWS = (
         act=bad_for_two,
         at=0,
         after=two_runs_of_a_bad_node,
-        note="both go on elsewhere, and a third run keeps off the node from the start, by the ledger",
+        note="both continue on other nodes; a third run excludes the node from the start, as a known bad node",
     ),
 )

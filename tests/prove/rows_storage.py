@@ -98,7 +98,7 @@ def resumed_from_the_one_before(scene: Scene) -> list[str]:
 ROWS = (
     Row(
         "torn",
-        "killed in the middle of a save: the newest checkpoint is torn",
+        "killed during a save: the newest checkpoint is incomplete",
         ("segfault_or_abort", "unknown"),
         ("RETRY",),
         args={"fault": "torn"},
@@ -107,7 +107,7 @@ ROWS = (
     ),
     Row(
         "full-checkpoints",
-        "the disk is full while a checkpoint is saved",
+        "the disk is full when a checkpoint is saved",
         FULL,
         ("STOP",),
         before=small_job,
@@ -124,16 +124,16 @@ ROWS = (
         act=fill_small,
         args={"fault": "log-flood", "fault-step": 8},
         cluster=SMALL,
-        note="no verdict can be kept there; `why` and `watch` say it",
+        note="the verdict cannot be stored there; `why` and `watch` report this",
         **ONCE,
     ),
     Row(
         "quota",
-        "a quota is used up while a checkpoint is saved",
+        "the quota is exceeded when a checkpoint is saved",
         FULL,
         ("STOP",),
         args={"fault": "quota"},
-        note="the error is made by the training",
+        note="the training raises the error itself",
         **ONCE,
     ),
     Row(
@@ -147,11 +147,11 @@ ROWS = (
         attempts=3,
         state="FAILED",
         loss=None,
-        note="tried again as it may pass; ended after two attempts that got no further",
+        note="retried because the error may be temporary; stopped after two attempts without progress",
     ),
     Row(
         "image",
-        "the image is removed while the job waits",
+        "the image is deleted while the job is pending",
         ("container_error",),
         ("STOP",),
         before=build_image,
@@ -165,11 +165,11 @@ ROWS = (
     ),
     Row(
         "module",
-        "a module of the job file is gone",
+        "a module of the job file does not exist",
         ("module_not_found",),
         ("STOP",),
         before=gone_module,
-        note="a stand-in for Lmod, with its words",
+        note="a stand-in for Lmod, with its messages",
         **ONCE,
     ),
 )
