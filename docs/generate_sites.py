@@ -62,7 +62,7 @@ def overview(profiles: list[Shipped]) -> str:
         "launcher",
         "containers",
         "modules",
-        "CPU",
+        "architecture",
         "network",
         "internet",
     )

@@ -1,9 +1,9 @@
-"""Makes docs/images/run.svg: trains the example for real and keeps what `submit --wait` shows of it.
+"""Generate docs/images/run.svg: train the example and record what `submit --wait` shows.
 
     .venv/bin/python docs/picture.py
 
-The frame in the middle is drawn by the live view's own code from the run's real state, the end by its summary.
-Only the temporary home is replaced by `~`.
+The live view's code draws the middle frame from the run's real state; the end is its summary. Only the temporary home
+is replaced by `~`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COMMAND = "hpc-launch submit examples/tiny-gpt/job.yaml --site local --wait"
 
 
 def main() -> None:
-    """Submit the example, wait for its middle and for its end, and draw both."""
+    """Submit the example, and draw its state in the middle of the training and at the end."""
     os.chdir(REPOSITORY)
     os.environ["COLUMNS"] = str(WIDTH)
     with tempfile.TemporaryDirectory(prefix="hpc-launch-picture-") as home:
@@ -59,13 +59,13 @@ def main() -> None:
         for line in _one(middle, last_lines(middle, LOG_LINES), WIDTH, 30):
             console.print(line)
         console.print()
-        console.print(Text("# … and when it has ended, in the place of the lines above:", "dim"))
+        console.print(Text("# … after the end, instead of the lines above:", "dim"))
         end = _poll(tracker, run, until=lambda status: status.final)
         for text in summary(end, colour=True):
             console.print(Text.from_ansi(text.replace(home, "~")))
         svg = console.export_svg(title="hpc-launch", theme=MONOKAI, unique_id="run")
     IMAGE.parent.mkdir(exist_ok=True)
-    # rich names a font on the web; the reader's own monospaced one will do.
+    # rich refers to a web font; use the reader's own monospaced font instead.
     svg = re.sub(r"\s*@font-face \{[^}]*\}", "", svg).replace("Fira Code, monospace", "monospace")
     IMAGE.write_text("\n".join(line.rstrip() for line in svg.splitlines()) + "\n", "utf-8")
 

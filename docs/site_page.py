@@ -102,7 +102,8 @@ def _nodes(site: SiteProfile) -> list[str]:
             )
         )
     return table(
-        ("class", "description", "CPU", "CPUs", "memory", "GPUs", "GPU request", "feature, account suffix"), rows
+        ("class", "description", "architecture", "CPUs", "memory", "GPUs", "GPU request", "feature, account suffix"),
+        rows,
     )
 
 
