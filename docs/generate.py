@@ -49,7 +49,7 @@ def _table(path: str, kind: type[Struct]) -> list[str]:
         value = field.default if field.default_factory is NODEFAULT else field.default_factory()
         inner = next(_structs(hint), None)
         takes = f"[{_type(hint)}](#{_anchor(_join(path, key, inner[1]))})" if inner else _type(hint)
-        adds = any(meta.extra and meta.extra.get("merge") == "behind" for meta in _metas(hint))
+        adds = any(meta.extra and meta.extra.get("merge") == "append" for meta in _metas(hint))
         note = " Each layer appends to the list of the layers below it." if adds else ""
         about = _cell(_description(hint) + note + _examples(key, hint))
         rows.append(f"| `{key}` | {_cell(takes)} | {_default(value)} | {about} |")

@@ -12,8 +12,8 @@ from hpc_launch.sites.prelude import ACTIONS, PreludeStep, Setting
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.provenance import provenance
 from hpc_launch.sites.queues import LimitRow, Queue
+from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.merge import Merged
-from hpc_launch.spec.merge import Path as KeyPath
 from hpc_launch.spec.units import format_memory, format_time
 
 SCRIPTS = "../../tests/golden/shipped"

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from hpc_launch.drive.prepare import Ready
 from hpc_launch.plan.launch_plan import SiteSettings, SiteStep, Variable
-from hpc_launch.spec.merge import Merged, Path
+from hpc_launch.spec.document import KeyPath
+from hpc_launch.spec.merge import Merged
 from hpc_launch.spec.origin import Origin
 from hpc_launch.spec.shell_text import Text, Var, visible
 
@@ -76,7 +77,7 @@ def explain_site(ready: Ready) -> list[Explained]:
     ]
 
 
-def values(kind: str, merged: Merged) -> list[tuple[Path, Explained]]:
+def values(kind: str, merged: Merged) -> list[tuple[KeyPath, Explained]]:
     """The values that hold no others, each with its path."""
     return [
         (path, Explained(kind, ".".join(map(str, path)), str(_at(merged, path)), merged.origins[path]))
@@ -84,12 +85,12 @@ def values(kind: str, merged: Merged) -> list[tuple[Path, Explained]]:
     ]
 
 
-def _paths(merged: Merged) -> list[Path]:
+def _paths(merged: Merged) -> list[KeyPath]:
     """The values that hold no others."""
     return [path for path in merged.origins if not isinstance(value := _at(merged, path), dict | list) or not value]
 
 
-def _at(merged: Merged, path: Path) -> Any:
+def _at(merged: Merged, path: KeyPath) -> Any:
     value: Any = merged.data
     for key in path:
         value = value[key]

@@ -13,7 +13,7 @@ from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import job_size
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.spec.container import Container
-from hpc_launch.spec.merge import Path as KeyPath
+from hpc_launch.spec.document import KeyPath
 
 Missing = Callable[[KeyPath, str, str, str], None]
 

@@ -10,7 +10,7 @@ from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Prelude, Variable
 from hpc_launch.plan.tracker_environment import tracker_variables
 from hpc_launch.plan.watcher_plan import debug_variables
-from hpc_launch.spec.merge import Path as KeyPath
+from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.origin import rule
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")

@@ -7,7 +7,7 @@ from typing import Any
 
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.sites.resolved import Resolved
-from hpc_launch.spec.merge import Path as KeyPath
+from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.shell_text import CHECKPOINT, RUNTIME, Text, UnknownName, Var, interpolate, plain
 from hpc_launch.spec.strategy import Strategy
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from hpc_launch.plan.environment_steps import check_variable_name
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import Prelude, SiteStep, Variable
-from hpc_launch.spec.container import ACTIONS, InnerStep
-from hpc_launch.spec.merge import Path as KeyPath
+from hpc_launch.spec.container import ACTIONS, ContainerStep
+from hpc_launch.spec.document import KeyPath
 
 
 def runtime_modules(filler: ValueFiller) -> tuple[Prelude, ...]:
@@ -58,7 +58,7 @@ def inner_steps(filler: ValueFiller, variables: Sequence[Variable]) -> tuple[Sit
     return tuple(steps)
 
 
-def _step(filler: ValueFiller, step: InnerStep, path: KeyPath) -> Iterator[SiteStep]:
+def _step(filler: ValueFiller, step: ContainerStep, path: KeyPath) -> Iterator[SiteStep]:
     resolved = filler.resolved
     if step.source is not None:
         here = (*path, "source")

@@ -84,10 +84,10 @@ def _gpus(draft: PlanDraft, node: NodeClass, queue: Queue) -> tuple[int, Origin]
     if job.gpus is not None:
         if job.gpus_per_node is not None:
             draft.fault("HL208", "`gpus` and `gpus_per_node` both stand here", ("gpus",), "keep one of them")
-        if job.gpus % job.most_nodes:
-            message = f"{job.gpus} GPUs do not spread evenly over {job.most_nodes} nodes"
+        if job.gpus % job.max_nodes:
+            message = f"{job.gpus} GPUs do not spread evenly over {job.max_nodes} nodes"
             draft.fault("HL208", message, ("gpus",), "say `gpus_per_node`")
-        return job.gpus // job.most_nodes, resolved.origin("gpus")
+        return job.gpus // job.max_nodes, resolved.origin("gpus")
     if job.gpus_per_node is not None:
         return job.gpus_per_node, resolved.origin("gpus_per_node")
     return node.gpus, resolved.site_origin("node_classes", queue.node_class, "gpus")

@@ -37,7 +37,7 @@ def step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> St
             draft.fault("HL485", message, ("launcher", "multinode"), "take it out on this site")
         return StepPlan("local")
     over_ssh = (job.launcher.multinode or site.launch.multinode) == "pdsh"
-    if job.launcher.name == "deepspeed" and job.most_nodes > 1 and over_ssh:
+    if job.launcher.name == "deepspeed" and job.max_nodes > 1 and over_ssh:
         _check_pdsh(draft, size, container)
         return StepPlan("pdsh")
     launch = site.launch
@@ -80,10 +80,10 @@ def _check_once(draft: PlanDraft, container: ContainerPlan | None) -> None:
     if job.launcher.options:
         hint = "take them out; what the program shall hand to its own launcher goes into `args`"
         draft.fault("HL425", "`launcher: none` has no options", ("launcher", "options"), hint)
-    if container is not None and (job.most_nodes > 1 or container.runtime in STARTED_BY_SRUN):
+    if container is not None and (job.max_nodes > 1 or container.runtime in STARTED_BY_SRUN):
         message = "with `launcher: none` the program starts its processes, and cannot from inside a container"
         draft.fault("HL426", message, ("launcher",), "use `environment:`, or a launcher that is started once a node")
-    if local and job.most_nodes > 1:
+    if local and job.max_nodes > 1:
         message = "this machine is one node for a program that starts its processes itself"
         draft.fault("HL426", message, ("nodes",), "set `nodes` to 1 on this site")
 

@@ -12,7 +12,7 @@ from hpc_launch.plan.strategies.megatron import flags
 from hpc_launch.plan.strategies.parallel_layout import ModelShape, ParallelLayout
 from hpc_launch.plan.strategies.parallel_rules import check
 from hpc_launch.plan.strategy_files import EXPLICIT
-from hpc_launch.spec.merge import Path as KeyPath
+from hpc_launch.spec.document import KeyPath
 
 _SIZES = {
     "--num-layers": "num_layers",

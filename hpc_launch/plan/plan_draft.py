@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from hpc_launch.base.findings import Finding, Place, Severity
 from hpc_launch.sites.resolved import Resolved
-from hpc_launch.spec.merge import Path as KeyPath
+from hpc_launch.spec.document import KeyPath
 
 
 class PlanDraft(Struct, frozen=True):

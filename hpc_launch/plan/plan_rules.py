@@ -9,7 +9,7 @@ from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.sbatch_options import charged_account
 from hpc_launch.plan.site_rules import check_site
 from hpc_launch.sites.conditions import count_holds
-from hpc_launch.spec.regex_safety import ENDLESS, may_explode
+from hpc_launch.spec.regex_safety import BACKTRACKING_MESSAGE, may_backtrack_forever
 from hpc_launch.spec.units import format_time
 
 MOST_LOCAL_PROCESSES = 256
@@ -57,14 +57,14 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
     rows, queue = size.queue.limits, f"queue `{size.queue_name}`"
     if not rows:
         return
-    gpus = size.gpus_per_node * job.most_nodes
-    row = next((row for row in rows if count_holds(row.nodes, job.most_nodes) and count_holds(row.gpus, gpus)), None)
+    gpus = size.gpus_per_node * job.max_nodes
+    row = next((row for row in rows if count_holds(row.nodes, job.max_nodes) and count_holds(row.gpus, gpus)), None)
     if row is None:
         ranges = ", ".join(f"{row.nodes} ({row.gpus} GPUs)" if row.gpus else row.nodes for row in rows)
-        draft.fault("HL407", f"{queue} has no place for {job.most_nodes} nodes", ("nodes",), f"it takes {ranges} nodes")
+        draft.fault("HL407", f"{queue} has no place for {job.max_nodes} nodes", ("nodes",), f"it takes {ranges} nodes")
     elif row.time is not None and time_s > row.time:
         asked, limit = format_time(time_s), format_time(row.time)
-        message = f"time {asked} is over the limit of {queue} for {job.most_nodes} nodes, {limit}"
+        message = f"time {asked} is over the limit of {queue} for {job.max_nodes} nodes, {limit}"
         hint = f"set `time` to {limit} or less, or choose another queue"
         draft.fault_at("HL402", message, size.time_origin.place, hint)
 
@@ -80,7 +80,7 @@ def _check_account(draft: PlanDraft, size: JobSize) -> None:
             hint = f"{hint}; to find it out: {find}" if find else hint
             draft.fault("HL303", f"site {site.name} wants an account", ("name",), hint)
     elif fault is not None:
-        what = "cannot be used" if fault == ENDLESS else "is no regular expression"
+        what = "cannot be used" if fault == BACKTRACKING_MESSAGE else "is no regular expression"
         message = f"`{pattern}` {what}: {fault}"
         draft.site_fault("HL306", message, ("account", "pattern"), "mend it, or take it out")
     elif pattern is not None and not re.fullmatch(pattern, account):
@@ -92,7 +92,7 @@ def _check_site(draft: PlanDraft, size: JobSize) -> None:
     site = draft.resolved.site
     if site.scheduler.type == "local" and draft.resolved.job.launcher.name == "srun":
         draft.fault("HL420", "the launcher `srun` needs Slurm", ("launcher",), "use `torchrun` on this site")
-    processes = draft.resolved.job.most_nodes * size.processes_per_node
+    processes = draft.resolved.job.max_nodes * size.processes_per_node
     if site.scheduler.type == "local" and processes > MOST_LOCAL_PROCESSES:
         message = f"{processes} processes are more than this machine should be asked for"
         draft.fault("HL408", message, ("nodes",), f"up to {MOST_LOCAL_PROCESSES} run locally")
@@ -118,4 +118,4 @@ def _fault_of(pattern: str) -> str | None:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         return str(error)
-    return ENDLESS if may_explode(pattern) else None
+    return BACKTRACKING_MESSAGE if may_backtrack_forever(pattern) else None

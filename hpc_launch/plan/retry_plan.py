@@ -12,10 +12,9 @@ from msgspec import Struct, to_builtins
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_draft import PlanDraft
-from hpc_launch.spec.failure_classes import FAILURE_CLASSES
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.reader import check
-from hpc_launch.spec.retry import Retry
+from hpc_launch.spec.retry import FAILURE_CLASSES, Retry
 from hpc_launch.spec.set_options import override_layer
 from hpc_launch.spec.units import format_time
 
@@ -55,7 +54,7 @@ class RetryPlan(Struct, frozen=True):
     """None for an elastic run."""
     least_nodes: int = 1
     """What the job cannot do without."""
-    most_nodes: int | None = None
+    max_nodes: int | None = None
     queue: str | None = None
     partition: str | None = None
     exclude: tuple[str, ...] = ()
@@ -85,9 +84,9 @@ def retry_plan(draft: PlanDraft, size: JobSize) -> RetryPlan:
         node_memory=size.node_class.memory,
         time_s=size.time_s,
         most_time_s=max((row.time for row in rows if row.time is not None), default=None),
-        nodes=None if job.elastic else job.most_nodes,
-        least_nodes=job.fewest_nodes,
-        most_nodes=max((_last(row.nodes) for row in size.queue.limits), default=None),
+        nodes=None if job.elastic else job.max_nodes,
+        least_nodes=job.min_nodes,
+        max_nodes=max((_last(row.nodes) for row in size.queue.limits), default=None),
         queue=size.queue_name,
         partition=size.queue.partition,
         exclude=tuple(job.exclude),

@@ -10,8 +10,8 @@ from hpc_launch.plan.launch_plan import Directive, Variable
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.site_context import selected_options
 from hpc_launch.plan.site_sbatch_options import apply_site_rules
+from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.field_types import Scalar
-from hpc_launch.spec.merge import Path as KeyPath
 from hpc_launch.spec.origin import Origin, rule
 from hpc_launch.spec.units import format_memory, format_time
 
@@ -59,7 +59,7 @@ def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = 
     add("qos", size.queue.qos, resolved.site_origin(*queue_path, "qos"))
     account, account_origin = charged_account(draft, size)
     add("account", account, account_origin)
-    nodes = f"{job.fewest_nodes}-{job.most_nodes}" if job.elastic else job.most_nodes
+    nodes = f"{job.min_nodes}-{job.max_nodes}" if job.elastic else job.max_nodes
     add("nodes", nodes, resolved.origin("nodes"))
     if job.elastic:
         add("no-kill", True, rule("the job outlives a lost node"))
@@ -72,7 +72,7 @@ def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = 
         share = size.cpus_per_node // tasks
         origin = size.cpus_origin if tasks == 1 else rule(f"{size.cpus_per_node} CPUs for {tasks} tasks")
         add("cpus-per-task", max(share, 1), origin)
-    lines += _gpu_request(size, job.most_nodes, tasks)
+    lines += _gpu_request(size, job.max_nodes, tasks)
     lines += _constraint(draft, size)
     if size.memory is not None:
         add("mem", format_memory(size.memory), size.memory_origin)

@@ -6,7 +6,7 @@ from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.sites.conditions import ConditionFacts
 from hpc_launch.sites.software_stacks import SiteOption
-from hpc_launch.spec.merge import Path as KeyPath
+from hpc_launch.spec.document import KeyPath
 
 
 def condition_facts(draft: PlanDraft, size: JobSize) -> ConditionFacts:
@@ -21,7 +21,7 @@ def condition_facts(draft: PlanDraft, size: JobSize) -> ConditionFacts:
         versions["torch"] = ".".join(map(str, resolved.torch))
     versions.update(job.environment.versions)
     return ConditionFacts(
-        nodes=job.most_nodes,
+        nodes=job.max_nodes,
         gpus_per_node=size.gpus_per_node,
         processes_per_node=size.processes_per_node,
         queue=size.queue_name,

@@ -17,7 +17,7 @@ from hpc_launch.sites.fabric import over
 from hpc_launch.sites.folders import VARIABLES, Cache
 from hpc_launch.sites.prelude import PreludeStep, Setting
 from hpc_launch.sites.provenance import third_party
-from hpc_launch.spec.merge import Path as KeyPath
+from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.origin import Origin
 from hpc_launch.spec.shell_text import Text
 from hpc_launch.spec.units import format_time

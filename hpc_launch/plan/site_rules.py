@@ -36,7 +36,7 @@ def _check_lifecycle(draft: PlanDraft) -> None:
 
 
 def _check_budget(draft: PlanDraft, size: JobSize) -> None:
-    budget, nodes, time_s = size.queue.node_minutes, draft.resolved.job.most_nodes, size.time_s
+    budget, nodes, time_s = size.queue.node_minutes, draft.resolved.job.max_nodes, size.time_s
     if budget is None or time_s is None or nodes * time_s <= budget * 60:
         return
     most = format_time(max(budget * 60 // nodes, 1))
@@ -54,7 +54,7 @@ def _check_counts(draft: PlanDraft, size: JobSize) -> None:
         words = " or ".join(map(str, allowed))
         message = f"{size.gpus_per_node} GPUs of a node: queue `{size.queue_name}` gives {words}"
         draft.fault("HL545", message, (key,), f"ask for {words} on each node")
-    total = size.gpus_per_node * job.most_nodes
+    total = size.gpus_per_node * job.max_nodes
     if queue.gpus is not None and not count_holds(queue.gpus, total):
         message = f"{total} GPUs in all: queue `{size.queue_name}` takes {queue.gpus}"
         draft.fault("HL545", message, (key,), "ask for another number, or choose another queue")

@@ -12,9 +12,9 @@ from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import Entry
 from hpc_launch.plan.strategies import deepspeed, fsdp
 from hpc_launch.plan.strategies.accelerate_env import precision
-from hpc_launch.spec.merge import Path as KeyPath
+from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.origin import Origin, rule
-from hpc_launch.spec.shell_text import Text, Var, joined
+from hpc_launch.spec.shell_text import Text, Var, join_parts
 
 EXPLICIT = rule("written out, so that no release's default decides")
 DERIVED = rule("global batch = micro batch × accumulation × replicas")
@@ -162,7 +162,7 @@ def _unmarked(text: str, marks: dict[str, Var]) -> Text:
     if not marks:
         return (text,)
     pattern = "|".join(re.escape(mark) for mark in sorted(marks, key=len, reverse=True))
-    return joined([marks.get(part, part) for part in re.split(f"({pattern})", text)])
+    return join_parts([marks.get(part, part) for part in re.split(f"({pattern})", text)])
 
 
 def _without_width(text: str, request: deepspeed.DeepSpeed) -> str:

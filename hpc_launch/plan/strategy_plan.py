@@ -29,7 +29,7 @@ _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 def strategy_result(filler: ValueFiller, size: JobSize, user_config: UserStrategyConfig | None) -> StrategyResult:
     """The strategy on this many processes; with a finding for all that does not hold together."""
     job = filler.resolved.job
-    world_size = job.most_nodes * size.processes_per_node
+    world_size = job.max_nodes * size.processes_per_node
     check_combinations(filler)
     layout = ParallelLayout(job.parallel or Parallel(), world_size)
     if job.parallel is not None:
@@ -55,7 +55,7 @@ def strategy_result(filler: ValueFiller, size: JobSize, user_config: UserStrateg
 def _sizes(filler: ValueFiller, size: JobSize) -> list[ParallelLayout]:
     """The layout on all nodes; of an elastic run, on each number of them that it may go on with."""
     job = filler.resolved.job
-    nodes = range(job.most_nodes, job.fewest_nodes - 1, -1)
+    nodes = range(job.max_nodes, job.min_nodes - 1, -1)
     return [ParallelLayout(job.parallel or Parallel(), count * size.processes_per_node) for count in nodes]
 
 
@@ -84,7 +84,7 @@ def _sharded(
         values = accelerate_env.for_fsdp(data)
         places = {key: Origin("file", file.place(*accelerate_env.key_of(key))) for key in values}
         return None, _environment(values, places)
-    request = sharded(filler, filler.resolved.job.most_nodes, world_size)
+    request = sharded(filler, filler.resolved.job.max_nodes, world_size)
     if request is None:
         return None, ()
     if asked.reader == "trainer":

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from hpc_launch.plan.launch_plan import Variable
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.sites.internet import Internet
-from hpc_launch.spec.merge import Path as KeyPath
+from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.origin import Origin, rule
 from hpc_launch.spec.shell_text import RUNTIME
 from hpc_launch.spec.trackers import Tracker

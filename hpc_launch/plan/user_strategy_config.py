@@ -62,7 +62,7 @@ def check_user_config(filler: ValueFiller, user_config: UserStrategyConfig, worl
         reader: Any = strategy.reader
         filler.findings.extend(fsdp_check.check(file, reader=reader))
         if reader == "accelerate":
-            filler.findings.extend(_accelerate(file, job.precision, world_size, job.most_nodes))
+            filler.findings.extend(_accelerate(file, job.precision, world_size, job.max_nodes))
 
 
 def user_config_entries(user_config: UserStrategyConfig) -> tuple[Entry, ...]:

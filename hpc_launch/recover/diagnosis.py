@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hpc_launch.spec.failure_classes import FAILURE_CLASSES as FAILURE_CLASSES  # noqa: PLC0414 - exported
+from hpc_launch.spec.retry import FAILURE_CLASSES as FAILURE_CLASSES  # noqa: PLC0414 - exported
 
 Action = Literal["RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE", "STOP", "NONE"]
 Confidence = Literal["high", "medium", "low"]

@@ -43,7 +43,7 @@ class ChangeFacts(Struct, frozen=True):
     most_time_s: int | None = None
     nodes: int | None = None
     """None for an elastic run."""
-    most_nodes: int | None = None
+    max_nodes: int | None = None
     spare_nodes: int | None = None
     """How many nodes of the queue the job can do without; None where the queue's size is not known."""
     queue: str | None = None
@@ -80,7 +80,7 @@ def _changes(step: RetryStep, facts: ChangeFacts) -> Iterator[tuple[str, str]]:
         if longer != facts.time_s:
             yield "time", format_time(longer)
     if step.nodes is not None and facts.nodes is not None:
-        nodes = max(_capped(facts.nodes * _factor(step.nodes), facts.most_nodes), 1)
+        nodes = max(_capped(facts.nodes * _factor(step.nodes), facts.max_nodes), 1)
         if nodes != facts.nodes:
             yield "nodes", str(nodes)
     if step.queue is not None and step.queue != facts.queue:

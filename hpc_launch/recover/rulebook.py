@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from hpc_launch.recover.diagnosis import FAILURE_CLASSES, Action
 from hpc_launch.recover.regex_literals import needed_words, smallest
-from hpc_launch.spec.regex_safety import ENDLESS, may_explode
+from hpc_launch.spec.regex_safety import BACKTRACKING_MESSAGE, may_backtrack_forever
 from hpc_launch.spec.yaml_source import parse_list
 
 FOLDER = Path(__file__).resolve().parent / "rules"
@@ -190,8 +190,8 @@ def _fault(rule: FailureRule, causes: Mapping[str, Cause]) -> str | None:
     for pattern in [*rule.patterns, *([rule.unless] if rule.unless else [])]:
         if len(pattern) > LONGEST_PATTERN:
             return "a pattern is too long"
-        if may_explode(pattern):
-            return f"{ENDLESS}: {pattern}"
+        if may_backtrack_forever(pattern):
+            return f"{BACKTRACKING_MESSAGE}: {pattern}"
         for group in _RANK.findall(pattern):
             if not _NUMBER.fullmatch(group):
                 return rf"the group rank takes a number, as in (?P<rank>\d+), not {group}"

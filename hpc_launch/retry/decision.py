@@ -129,7 +129,7 @@ def _facts(found: RetryContext, excluded: tuple[str, ...], told: Diagnosis) -> C
         time_s=plan.time_s,
         most_time_s=plan.most_time_s,
         nodes=plan.nodes,
-        most_nodes=plan.most_nodes,
+        max_nodes=plan.max_nodes,
         spare_nodes=None if size is None else max(size - plan.least_nodes - len(plan.exclude), 0),
         queue=plan.queue,
         excluded=excluded,

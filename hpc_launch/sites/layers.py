@@ -14,11 +14,10 @@ from hpc_launch.base.findings import Finding, Place
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.search_path import ENDING, search_path
 from hpc_launch.sites.team_profiles import pinned_below
-from hpc_launch.spec.document import Document
-from hpc_launch.spec.document import Path as KeyPath
+from hpc_launch.spec.document import Document, KeyPath
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.merge import Layer, Merged, merge
-from hpc_launch.spec.merge_operators import without_marks
+from hpc_launch.spec.merge_operators import parse_operators
 from hpc_launch.spec.reader import check
 from hpc_launch.spec.short_forms import long_form
 from hpc_launch.spec.yaml_source import read_document
@@ -162,20 +161,20 @@ def _as_layer(layer: SiteLayer, *, own: bool, findings: list[Finding]) -> Layer:
     if own:
         return part
     data = {key: value for key, value in part.data.items() if key not in OWN}
-    return Layer(part.name, data, part.places, part.key_places, part.written, part.marks)
+    return Layer(part.name, data, part.places, part.key_places, part.written, part.operators)
 
 
 def _marked(name: str, document: Document, findings: list[Finding]) -> Layer:
-    """A file as a layer: marks taken off, short forms written out, each value checked."""
+    """A file as a layer: operators taken off, short forms written out, each value checked."""
     types = job_keys(document.data)
-    marked, faults = without_marks(document, {(): SiteProfile, **types})
+    parsed, faults = parse_operators(document, {(): SiteProfile, **types})
     findings += faults
-    open_ = {marked.places.get(path) for path, text in marked.written.items() if "${param." in text}
-    findings += [fault for fault in check(marked, SiteProfile) if fault.place not in open_]
-    long = long_form(marked, SiteProfile)
+    open_ = {parsed.places.get(path) for path, text in parsed.written.items() if "${param." in text}
+    findings += [fault for fault in check(parsed, SiteProfile) if fault.place not in open_]
+    long = long_form(parsed, SiteProfile)
     for path in types:
         long = long_form(long, JobSpec, path=path)
-    return Layer(name, long.data, long.places, long.key_places, long.written, marked.marks)
+    return Layer(name, long.data, long.places, long.key_places, long.written, parsed.operators)
 
 
 def job_keys(data: Mapping[str, Any]) -> dict[KeyPath, type[JobSpec]]:

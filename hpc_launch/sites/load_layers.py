@@ -22,7 +22,7 @@ from hpc_launch.sites.search_path import find_profile, is_file_name, search_path
 from hpc_launch.spec.document import Document, Source
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.merge import Layer, Merged, merge
-from hpc_launch.spec.merge_operators import without_marks
+from hpc_launch.spec.merge_operators import parse_operators
 from hpc_launch.spec.reader import check, read
 from hpc_launch.spec.set_options import override_layer
 from hpc_launch.spec.shell_text import Text, UnknownName, interpolate, plain
@@ -80,7 +80,7 @@ def load(
     if job is None:
         raise Refused(findings)
     if profile.scheduler.type == "local":
-        profile = this_machine.counted(profile, job.most_nodes)
+        profile = this_machine.counted(profile, job.max_nodes)
     profile = _in_queue(profile, job)
     late: dict[str, Text] = {}
     names = _names(found, job, late, findings)
@@ -116,15 +116,15 @@ def _document(path: Path, findings: list[Finding]) -> Document | None:
 
 def _layer(name: str, source: Source, findings: list[Finding]) -> Layer:
     """A file, or a part of one, as a layer of the job."""
-    marked, faults = without_marks(source, {(): JobSpec})
+    parsed, faults = parse_operators(source, {(): JobSpec})
     findings += faults
     origins = source.origins if isinstance(source, Layer) else {}
-    return Layer(name, marked.data, marked.places, marked.key_places, marked.written, marked.marks, origins)
+    return Layer(name, parsed.data, parsed.places, parsed.key_places, parsed.written, parsed.operators, origins)
 
 
 def _long(layer: Layer) -> Layer:
     long = long_form(layer, JobSpec)
-    return Layer(layer.name, long.data, long.places, long.key_places, long.written, layer.marks, layer.origins)
+    return Layer(layer.name, long.data, long.places, long.key_places, long.written, layer.operators, layer.origins)
 
 
 def _project(job_file: Path) -> Path:
@@ -185,7 +185,7 @@ def _part(name: str, source: Source, *path: str) -> Layer:
     if not isinstance(source, Merged):
         return Layer(name, data, inside(source.places), inside(source.key_places), inside(source.written))
     places, key_places, written = inside(source.places), inside(source.key_places), inside(source.written)
-    return Layer(name, data, places, key_places, written, inside(source.marks), inside(source.origins))
+    return Layer(name, data, places, key_places, written, inside(source.operators), inside(source.origins))
 
 
 def _of_site(site: Site, above: Sequence[Layer]) -> list[Layer]:
@@ -211,7 +211,7 @@ def _of_site(site: Site, above: Sequence[Layer]) -> list[Layer]:
     if isinstance(stack, str) and chosen is not None and (chosen.in_container or asked("container") is None):
         part = _part(name, site.merged, "stacks", stack)
         data = {key: value for key, value in part.data.items() if key in ("environment", "env")}
-        layers.append(Layer(name, data, part.places, part.key_places, part.written, part.marks, part.origins))
+        layers.append(Layer(name, data, part.places, part.key_places, part.written, part.operators, part.origins))
     layers.append(defaults)
     if queue is not None:
         layers.append(_part(name, site.merged, "node_classes", queue.node_class, "defaults"))

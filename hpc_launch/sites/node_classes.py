@@ -63,10 +63,10 @@ class NodeClass(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     srun_options: Annotated[list[str], Meta(description="More options for srun on these nodes.")] = []
     fabric: Annotated[Fabric, Meta(description="What is otherwise here than in the site's `fabric:`.")] = Fabric()
     env: Annotated[
-        list[Setting], Meta(description="Variables on these nodes, over those of the site.", extra={"merge": "behind"})
+        list[Setting], Meta(description="Variables on these nodes, over those of the site.", extra={"merge": "append"})
     ] = []
     prelude: Annotated[
-        list[PreludeStep], Meta(description="Steps on these nodes, after those of the site.", extra={"merge": "behind"})
+        list[PreludeStep], Meta(description="Steps on these nodes, after those of the site.", extra={"merge": "append"})
     ] = []
     stack: Annotated[str | None, Meta(description="The entry of `stacks:` for these nodes.")] = None
     versions: Annotated[dict[str, str], Meta(description="Software on these nodes, for conditions.")] = {}

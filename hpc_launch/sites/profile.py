@@ -22,7 +22,7 @@ from hpc_launch.spec.field_types import NAME_PATTERN
 
 Job = Meta(extra={"holds": "job"})
 """Marks a mapping with keys of a job file."""
-Adds = Meta(extra={"merge": "behind"})
+Adds = Meta(extra={"merge": "append"})
 """Marks a list to which a layer adds instead of replacing it."""
 
 

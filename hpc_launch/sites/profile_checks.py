@@ -10,8 +10,7 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.sites.prelude import ACTIONS, PLACES, PreludeStep, Setting
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.queues import LimitRow
-from hpc_launch.spec.document import Document
-from hpc_launch.spec.document import Path as KeyPath
+from hpc_launch.spec.document import Document, KeyPath
 from hpc_launch.spec.merge import Merged
 
 T = TypeVar("T")

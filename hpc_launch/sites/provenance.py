@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.sites.fact_sources import Fact
-from hpc_launch.spec.document import Document
-from hpc_launch.spec.document import Path as KeyPath
+from hpc_launch.spec.document import Document, KeyPath
 
 
 class Provenance(Struct, frozen=True):

@@ -81,7 +81,7 @@ class Queue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     srun_options: Annotated[list[str], Meta(description="More options for srun in this queue.")] = []
     env: Annotated[
         list[Setting],
-        Meta(description="Variables in this queue, over those of the node class.", extra={"merge": "behind"}),
+        Meta(description="Variables in this queue, over those of the node class.", extra={"merge": "append"}),
     ] = []
     stack: Annotated[str | None, Meta(description="The entry of `stacks:`; goes before that of the node class.")] = None
     defaults: Annotated[

@@ -15,11 +15,10 @@ from hpc_launch.sites.layers import SiteLayer, chain, put_together
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.profile_checks import check_profile, tokens
 from hpc_launch.sites.provenance import Provenance, provenance, unknown_groups
-from hpc_launch.spec.document import Document
-from hpc_launch.spec.document import Path as KeyPath
+from hpc_launch.spec.document import Document, KeyPath
 from hpc_launch.spec.merge import Merged
 from hpc_launch.spec.reader import read
-from hpc_launch.spec.regex_safety import ENDLESS, may_explode
+from hpc_launch.spec.regex_safety import BACKTRACKING_MESSAGE, may_backtrack_forever
 from hpc_launch.spec.type_hints import fields_of
 
 _PARAMETER = re.compile(r"\$\$\{|\$\{param\.([^}]*)\}")
@@ -132,8 +131,8 @@ class _Parameters:
             return
         text = self.merged.written.get(("values", name), str(value))
         pattern = parameter.get("pattern")
-        if isinstance(pattern, str) and may_explode(pattern):
-            message = f"{ENDLESS}: `{pattern}`"
+        if isinstance(pattern, str) and may_backtrack_forever(pattern):
+            message = f"{BACKTRACKING_MESSAGE}: `{pattern}`"
             self.fault(message, ("parameters", name, "pattern"), "write the pattern without one inside the other")
         elif isinstance(pattern, str) and not _matches(pattern, text):
             message = f"the value `{text}` of parameter `{name}` does not match `{pattern}`"

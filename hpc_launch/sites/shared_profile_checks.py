@@ -9,8 +9,7 @@ from typing import Any
 from hpc_launch.base.findings import Finding
 from hpc_launch.sites.search_path import ENDING
 from hpc_launch.sites.trust import raw_lines
-from hpc_launch.spec.document import Document
-from hpc_launch.spec.document import Path as KeyPath
+from hpc_launch.spec.document import Document, KeyPath
 
 PERSONAL = frozenset({"account", "wckey", "mail-user"})
 """Options of sbatch, and a key of a job, that stand for one person or project."""

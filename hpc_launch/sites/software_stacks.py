@@ -8,8 +8,8 @@ from msgspec import Meta, Struct
 
 from hpc_launch.sites.fact_sources import Fact
 from hpc_launch.sites.prelude import PreludeStep, Setting
+from hpc_launch.spec.environment import Environment
 from hpc_launch.spec.field_types import Scalar
-from hpc_launch.spec.software import Environment
 
 
 class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

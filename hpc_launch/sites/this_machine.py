@@ -16,8 +16,8 @@ from hpc_launch.sites.container_settings import Image
 from hpc_launch.sites.detection_rules import Unusable
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.resolved import Logins, Submitter
+from hpc_launch.spec.environment import Environment
 from hpc_launch.spec.shell_text import UnknownName, interpolate, plain
-from hpc_launch.spec.software import Environment
 
 
 def counted(site: SiteProfile, nodes: int) -> SiteProfile:

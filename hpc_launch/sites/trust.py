@@ -9,8 +9,7 @@ from typing import Any
 
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.user_dirs import config_folder
-from hpc_launch.spec.document import Document
-from hpc_launch.spec.document import Path as KeyPath
+from hpc_launch.spec.document import Document, KeyPath
 
 
 def store() -> Path:

@@ -1,1 +1,1 @@
-"""The job file: YAML with positions, units, the typed job, the merge of layers with the origin of each value."""
+"""The job file: YAML with positions, units, the typed job and the merge of layers."""

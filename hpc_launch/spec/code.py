@@ -1,4 +1,4 @@
-"""`code:` of a job file: whether the run keeps a copy of the training's code."""
+"""`code:` of a job file: the snapshot of the training's code."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from hpc_launch.spec.field_types import Mebibytes
 
 
 class Code(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The copy of the code that all attempts of a run use, so that an edit in between changes none of them."""
+    """Snapshot of the code. All attempts of a run use it, so later edits do not affect them."""
 
     snapshot: Annotated[
         Literal["auto", "off"],
         Meta(
-            description="`auto`: the folder of a `script:` is copied into the run folder at submission, and the script "
-            "runs from there; the work folder stays. `off`: the script runs from where it lies."
+            description="`auto` copies the folder that contains `script` into the run folder at submission and "
+            "runs the script from there. The working directory does not change. `off` runs the script "
+            "from its original location."
         ),
     ] = "auto"
     exclude: Annotated[
         list[str],
         Meta(
-            description="Names of files and folders, with `*`, that are linked instead of copied.",
+            description="Names of files and folders to link instead of copying. `*` matches any text.",
             examples=[["data", "*.bin"]],
         ),
     ] = []
     limit: Annotated[
-        Mebibytes, Meta(description="Nothing is copied where it comes to more than this. Larger files are linked.")
+        Mebibytes,
+        Meta(description="Maximum size of the snapshot. A larger folder is not copied; a larger file is linked."),
     ] = 100
 
     @classmethod

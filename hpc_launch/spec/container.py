@@ -1,4 +1,4 @@
-"""`container:` of a job file."""
+"""`container:` of a job file: the image and how to run it."""
 
 from __future__ import annotations
 
@@ -11,59 +11,62 @@ from hpc_launch.spec.field_types import Scalar
 VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 ACTIONS = ("source", "venv", "set", "unset", "prepend")
-"""The keys of a step, of which exactly one says what it does."""
+"""Actions of a prelude step. Each step has exactly one."""
 
 
-class InnerStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One step inside the image, before the launcher. Exactly one key says what it does. Paths are those inside."""
+class ContainerStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One step inside the image, before the launcher starts. Exactly one key defines the action. Paths refer to the
+    file system inside the image."""
 
-    source: Annotated[str | None, Meta(description="A file that the shell sources.")] = None
-    venv: Annotated[str | None, Meta(description="The folder of a virtual environment to activate.")] = None
-    set: Annotated[dict[VariableName, Scalar] | None, Meta(description="Variables to set; null takes one away.")] = None
-    unset: Annotated[list[VariableName] | None, Meta(description="Variables to take away.")] = None
+    source: Annotated[str | None, Meta(description="File to source in the shell.")] = None
+    venv: Annotated[str | None, Meta(description="Virtual environment to activate.")] = None
+    set: Annotated[dict[VariableName, Scalar] | None, Meta(description="Variables to set. null unsets a variable.")] = (
+        None
+    )
+    unset: Annotated[list[VariableName] | None, Meta(description="Variables to unset.")] = None
     prepend: Annotated[
         dict[VariableName, str] | None,
-        Meta(description="Texts to put before what a variable such as PATH holds inside, with a colon."),
+        Meta(description="Values to prepend, with a colon, to path variables such as PATH."),
     ] = None
 
 
 class Container(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The image that the training runs in: one container a node, with the launcher inside it."""
+    """The image to run the training in: one container per node, with the launcher inside."""
 
     image: Annotated[
-        str, Meta(description="A name of the site's `images`, a file, or what the runtime calls an image.")
+        str,
+        Meta(description="A name from the site's `images`, a file, or an image reference that the runtime accepts."),
     ]
     runtime: Annotated[
         Literal["apptainer", "singularity", "pyxis", "edf", "podman-hpc", "shifter", "charliecloud"] | None,
-        Meta(description="What runs the image; the site's own runtime if left out. `edf` is CSCS's Container Engine."),
+        Meta(description="Container runtime. Default: the site's. `edf` is CSCS's Container Engine."),
     ] = None
     binds: Annotated[
         list[str],
         Meta(
-            description="Folders to see inside, as `PATH` or `PATH:INSIDE`. The run folder, the job file's folder and "
-            "the work folder are always seen.",
+            description="Folders to mount, as `PATH` or `PATH:PATH_IN_CONTAINER`. The run folder, the job file's "
+            "folder and the working directory are always mounted.",
             examples=[["/scratch/corpus:/data"]],
         ),
     ] = []
-    home: Annotated[
-        bool | None, Meta(description="Whether the home folder is seen inside; the site's rule if left out.")
-    ] = None
+    home: Annotated[bool | None, Meta(description="Mount the home folder. Default: the site's setting.")] = None
     writable: Annotated[
-        bool | None, Meta(description="Whether the image's own files may be written to, in memory, and forgotten.")
+        bool | None,
+        Meta(description="Allow writes to the image's own files. They are kept in memory and discarded at the end."),
     ] = None
-    options: Annotated[list[str], Meta(description="More options for the runtime itself, each a list item.")] = []
+    options: Annotated[list[str], Meta(description="Extra options for the runtime, one list item each.")] = []
     modules: Annotated[
         list[str],
         Meta(
-            description="Environment modules that the runtime itself needs; loaded outside, before it starts and after "
-            "those of `environment` and of the site's `containers`.",
+            description="Environment modules that the runtime needs. They are loaded outside the image before the "
+            "runtime starts, after those of `environment` and of the site's `containers`.",
             examples=[["apptainer"]],
         ),
     ] = []
     prelude: Annotated[
-        list[InnerStep],
+        list[ContainerStep],
         Meta(
-            description="Steps inside the image, before the launcher and after those of the site.",
+            description="Steps to run inside the image before the launcher, after those of the site.",
             examples=[[{"source": "/opt/setup.sh"}, {"venv": "/opt/venv"}]],
         ),
     ] = []

@@ -1,4 +1,4 @@
-"""The data of a file, and beside it where each value stands in the file and how it is written there."""
+"""A parsed file: its data, and the position and original text of each value."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from msgspec import Struct
 
 from hpc_launch.base.findings import Place
 
-Path = tuple[str | int, ...]
-"""Where a value stands in the data: the keys and list positions that lead to it."""
+KeyPath = tuple[str | int, ...]
+"""Keys and list indices that lead to a value."""
 
 
 class Source(Protocol):
-    """Data with its tables: `Document`, `merge.Layer` and `merge.Merged` are such."""
+    """Data with its position tables. Implemented by `Document`, `merge.Layer` and `merge.Merged`."""
 
     @property
     def data(self) -> Mapping[str, Any]: ...
     @property
-    def places(self) -> Mapping[Path, Place]: ...
+    def places(self) -> Mapping[KeyPath, Place]: ...
     @property
-    def key_places(self) -> Mapping[Path, Place]: ...
+    def key_places(self) -> Mapping[KeyPath, Place]: ...
     @property
-    def written(self) -> Mapping[Path, str]: ...
+    def written(self) -> Mapping[KeyPath, str]: ...
 
 
 class Document(Struct, frozen=True):
-    """The data of a file (dict, list, str, int, float, bool, None), with tables by the path of each value.
+    """The data of a file (dict, list, str, int, float, bool, None), with tables keyed by the path of each value.
 
-    `places` has every value, () the whole; `key_places` the key of each value in a mapping, by the value's path;
-    `written` the text of each scalar as the file has it, so `1.10` and not 1.1 (a quoted text without its quotes).
-    What an alias stands for has the places of its anchor, save that the value itself is placed at the alias.
+    `places` has every value, () the whole file; `key_places` has the key of each mapping entry; `written` has the
+    original text of each scalar, so `1.10` and not 1.1 (quoted text without its quotes). Values below an alias have the
+    positions of the anchor; the aliased value itself has that of the alias.
     """
 
     data: dict[str, Any]
-    places: dict[Path, Place] = {}
-    key_places: dict[Path, Place] = {}
-    written: dict[Path, str] = {}
+    places: dict[KeyPath, Place] = {}
+    key_places: dict[KeyPath, Place] = {}
+    written: dict[KeyPath, str] = {}
     text: str = ""
-    """The file as it was read."""
+    """The file's text."""

@@ -1,4 +1,4 @@
-"""The small types that the classes of the job file and the site profile share: a unit is read by `spec.units`."""
+"""Field types shared by the job file and the site profile. `spec.units` parses the ones with a unit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hang:` of a job file."""
+"""`hang:` of a job file: the watcher and its hang detection."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from hpc_launch.spec.field_types import Duration
 
 
 class Hang(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The watcher on each node: it notes who died first, samples the node, and ends a training that hangs."""
+    """The watcher on each node: it records which process died first, samples the node and stops a hanging training."""
 
-    watch: Annotated[
-        bool, Meta(description="Whether there is a watcher at all. It needs a `python3` on the nodes, and no more.")
-    ] = True
+    watch: Annotated[bool, Meta(description="Run a watcher on each node. It only needs `python3` on the nodes.")] = True
     after: Annotated[
         Duration | None,
         Meta(
-            description="No line in the log of any node, and no process at work on one, for so long: the training "
-            "hangs. Every rank's stack is written down, and the job ends. null: never.",
+            description="Stop the job as hanging after this long without a log line from any node and without an "
+            "active process. The watcher writes a stack trace for every rank first. null disables this "
+            "check.",
             examples=["30m"],
         ),
     ] = 1800
     busy_after: Annotated[
         Duration | None,
         Meta(
-            description="The same where processes are at work: a rank that waits inside NCCL keeps its core and its "
-            "GPU busy. Longer than the longest silence of the training. null: never.",
+            description="The same limit while processes are active: a rank waiting in NCCL keeps its core and GPU "
+            "busy. Choose a value longer than the training's longest silence. null disables this check.",
         ),
     ] = 7200
     sample_every: Annotated[
-        Duration, Meta(description="Time between two samples of memory, GPUs and network.", ge=1)
+        Duration, Meta(description="Interval between samples of memory, GPUs and network.", ge=1)
     ] = 30
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`hang: 20m`; `hang: false` is no watcher."""
+        """`hang: 20m`; `hang: false` disables the watcher."""
         if isinstance(value, bool):
             return {"watch": value}
         return {"after": value} if isinstance(value, str | int) else None

@@ -1,4 +1,4 @@
-"""Slurm's host lists: `n[1-4,07-09],login1` and the names behind it, without asking scontrol."""
+"""Expand and compress Slurm host lists such as `n[1-4,07-09],login1`, without calling scontrol."""
 
 from __future__ import annotations
 
@@ -8,49 +8,49 @@ from collections.abc import Iterable
 
 MAX_HOSTS = 100_000
 
-_TEXT = re.compile(r"[A-Za-z0-9._-]*")
+_HOST_TEXT = re.compile(r"[A-Za-z0-9._-]*")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _ITEM = re.compile(r"(?:[^\s,\[\]]|\[[^\[\]]*\])+")
 _SEPARATORS = re.compile(r"[\s,]*")
-# Slurm counts in the digits at the end of a name alone, and not in arbitrarily many of them.
-_NUMBERED = re.compile(r"(.*?)([0-9]{1,9})", re.DOTALL)
+# Slurm forms ranges only of the digits at the end of a name, up to a limited number of digits.
+_TRAILING_NUMBER = re.compile(r"(.*?)([0-9]{1,9})", re.DOTALL)
 
 HostKey = tuple[tuple[str | tuple[int, int], ...], str, int, int]
 
 
 def expand(text: str) -> list[str]:
-    """The names that a host list stands for, in its order and with its repetitions, as `scontrol show hostnames`.
+    """Expand a host list into its names, in order and with repetitions, like `scontrol show hostnames`.
 
-    Several brackets in a name, numbers of fixed width (`[08-11]`), and spaces or empty places between names are
-    read as scontrol reads them. Raises ValueError for what is malformed, or for more than MAX_HOSTS names.
+    Several brackets in a name, zero-padded numbers (`[08-11]`), and extra spaces or commas between names are read as
+    scontrol reads them. Raises ValueError for an invalid list, or for more than MAX_HOSTS names.
     """
     hosts: list[str] = []
-    at = _end_of(_SEPARATORS, text, 0)
+    at = _match_end(_SEPARATORS, text, 0)
     while at < len(text):
-        end = _end_of(_ITEM, text, at)
+        end = _match_end(_ITEM, text, at)
         if end == at or (end < len(text) and text[end] not in ", \t\r\n"):
-            raise ValueError(f"the brackets of the host list {_shown(text)} do not match")
-        hosts.extend(_names(text[at:end], MAX_HOSTS - len(hosts)))
-        at = _end_of(_SEPARATORS, text, end)
+            raise ValueError(f"unbalanced brackets in the host list {_quoted(text)}")
+        hosts.extend(_expand_item(text[at:end], MAX_HOSTS - len(hosts)))
+        at = _match_end(_SEPARATORS, text, end)
     return hosts
 
 
 def compress(hosts: Iterable[str]) -> str:
-    """The usual short form of names, each once: sorted as `host_key` says, numbers at the end put together.
+    """Compress host names into a sorted host list without duplicates, with ranges for trailing numbers.
 
-    `n01` and `n1` stay apart. Raises ValueError for a name that is none.
+    `n01` and `n1` stay separate. Raises ValueError for an invalid host name.
     """
     groups: dict[str, list[str]] = {}
     for host in sorted(set(hosts), key=host_key):
-        if not host or not _TEXT.fullmatch(host):
-            raise ValueError(f"{_shown(host)} is no host name")
+        if not host or not _HOST_TEXT.fullmatch(host):
+            raise ValueError(f"{_quoted(host)} is not a valid host name")
         prefix, digits = _split(host)
         groups.setdefault(prefix, []).append(digits)
-    return ",".join(_folded(prefix, numbers) for prefix, numbers in groups.items())
+    return ",".join(_bracketed(prefix, numbers) for prefix, numbers in groups.items())
 
 
 def host_key(host: str) -> HostKey:
-    """A key that sorts host names by their numbers: n2 before n10, and n1 before n01."""
+    """Sort key that orders host names by their numbers: n2 before n10, and n1 before n01."""
     prefix, digits = _split(host)
     parts = tuple(
         (int(part), len(part)) if at % 2 else part for at, part in enumerate(re.split(r"([0-9]{1,18})", prefix))
@@ -58,49 +58,51 @@ def host_key(host: str) -> HostKey:
     return parts, prefix, int(digits or -1), len(digits)
 
 
-def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
+def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
     match = pattern.match(text, at)
     return match.end() if match else at
 
 
 def _split(host: str) -> tuple[str, str]:
-    match = _NUMBERED.fullmatch(host)
+    match = _TRAILING_NUMBER.fullmatch(host)
     return (match.group(1), match.group(2)) if match else (host, "")
 
 
-def _names(item: str, room: int) -> list[str]:
-    """The names of one item such as `rack[1-2]n[01-03]`, at most `room`."""
+def _expand_item(item: str, limit: int) -> list[str]:
+    """Expand one item such as `rack[1-2]n[01-03]` into at most `limit` names."""
     choices: list[list[str]] = []
     total = 1
     for at, part in enumerate(re.split(r"\[([^\]]*)\]", item)):
-        numbers = _numbers(part, item) if at % 2 else [part]
-        if at % 2 == 0 and not _TEXT.fullmatch(part):
-            raise ValueError(f"{_shown(item)} in the host list holds what no host name can")
+        numbers = _expand_ranges(part, item) if at % 2 else [part]
+        if at % 2 == 0 and not _HOST_TEXT.fullmatch(part):
+            raise ValueError(
+                f"{_quoted(item)} in the host list contains a character that is not allowed in a host name"
+            )
         total *= len(numbers)
-        if total > room:
-            raise ValueError(f"the host list stands for more than {MAX_HOSTS:,} names")
+        if total > limit:
+            raise ValueError(f"the host list expands to more than {MAX_HOSTS:,} names")
         choices.append(numbers)
     return ["".join(parts) for parts in itertools.product(*choices)]
 
 
-def _numbers(ranges: str, item: str) -> list[str]:
-    """The numbers of `1-4,07-09` in writing; a range has the width of its first number."""
+def _expand_ranges(ranges: str, item: str) -> list[str]:
+    """Expand `1-4,07-09`. All numbers of a range are padded to the width of the first one."""
     numbers: list[str] = []
     for part in ranges.split(","):
         match = _RANGE.fullmatch(part)
         if match is None:
-            raise ValueError(f"{part!r} in {_shown(item)} is no number and no range of numbers")
+            raise ValueError(f"{part!r} in {_quoted(item)} is not a number or a range of numbers")
         first, last = match.group(1), match.group(2) or match.group(1)
         if int(last) < int(first):
-            raise ValueError(f"the range {part!r} in {_shown(item)} runs backwards")
+            raise ValueError(f"the range {part!r} in {_quoted(item)} ends before it starts")
         if len(numbers) + int(last) - int(first) >= MAX_HOSTS:
-            raise ValueError(f"the host list stands for more than {MAX_HOSTS:,} names")
+            raise ValueError(f"the host list expands to more than {MAX_HOSTS:,} names")
         numbers.extend(str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
     return numbers
 
 
-def _folded(prefix: str, numbers: list[str]) -> str:
-    """One item for all sorted numbers behind a prefix."""
+def _bracketed(prefix: str, numbers: list[str]) -> str:
+    """One item for all sorted numbers that follow a prefix."""
     runs: list[tuple[str, str]] = []
     for digits in numbers:
         if runs and digits and runs[-1][0]:
@@ -118,5 +120,5 @@ def _folded(prefix: str, numbers: list[str]) -> str:
     return ",".join(plain)
 
 
-def _shown(text: str) -> str:
+def _quoted(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -1,6 +1,7 @@
-"""The job file, typed: one field a key, each with what it is for. The docs and the JSON schema are made from here.
+"""The job file's keys: one typed, documented field per key. The reference page and the JSON schema are generated from
+it.
 
-Every key may also come from the site's `defaults:`, the user's overlay or `--set`; `spec.merge` puts them together.
+Each key may also be set by the site's `defaults:`, the user's overlay or `--set`; `spec.merge` combines these layers.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from msgspec import Meta, Struct
 from hpc_launch.spec.checkpoint import Checkpoint, Drill
 from hpc_launch.spec.code import Code
 from hpc_launch.spec.container import Container
+from hpc_launch.spec.environment import Environment
 from hpc_launch.spec.field_types import NAME_PATTERN, Mebibytes, Scalar, Seconds
 from hpc_launch.spec.hang import Hang
 from hpc_launch.spec.launcher import Launcher
 from hpc_launch.spec.parallel import Parallel
 from hpc_launch.spec.retry import Retry
-from hpc_launch.spec.software import Environment
 from hpc_launch.spec.strategy import Strategy
 from hpc_launch.spec.trackers import Tracker
 
 
 class ProgressPatterns(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to read the progress from the log of the first node: regular expressions, searched in each line."""
+    """How to read the progress from the first node's log: regular expressions that are searched for in each line."""
 
     step: Annotated[
         str | None,
         Meta(
-            description="Group 1 is the step, group 2 (optional) the last step.",
+            description="Group 1 is the step; the optional group 2 is the last step.",
             examples=[r"step (\d+)/(\d+)"],
         ),
     ] = None
@@ -41,7 +42,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[
         str,
         Meta(
-            description="What the run and the job are called: letters, digits, `.`, `_` and `-`.",
+            description="Name of the run and of its Slurm jobs: letters, digits, `.`, `_` and `-`.",
             pattern=NAME_PATTERN,
             max_length=64,
             examples=["tiny-gpt"],
@@ -49,139 +50,163 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ]
     site: Annotated[
         str | None,
-        Meta(description="The site profile, by name or file; `--site` goes before. Detected if nobody names one."),
+        Meta(description="Site profile, by name or file. `--site` overrides it. Default: detected."),
     ] = None
-    queue: Annotated[str | None, Meta(description="A queue of the site profile; the site's default if left out.")] = (
-        None
-    )
-    account: Annotated[str | None, Meta(description="The account to charge. Usually in the user's overlay.")] = None
+    queue: Annotated[
+        str | None, Meta(description="A queue of the site profile. Default: the site's default queue.")
+    ] = None
+    account: Annotated[str | None, Meta(description="Account to charge. Usually set in the user's overlay.")] = None
     options: Annotated[
-        list[str], Meta(description="Entries of the site's `options:`, such as a local disk.", examples=[["nvme"]])
+        list[str],
+        Meta(description="Entries of the site's `options:` to enable, such as a local disk.", examples=[["nvme"]]),
     ] = []
     constraint: Annotated[
-        str | None, Meta(description="Features that the nodes must have; the site's own must hold too.")
+        str | None, Meta(description="Node features to require, in addition to the site's own constraint.")
     ] = None
     nodes: Annotated[
         Annotated[int, Meta(ge=1)]
         | Annotated[str, Meta(title="a range such as 2..4", pattern=r"^[1-9]\d{0,5}\.\.[1-9]\d{0,5}$")],
         Meta(
-            description="How many nodes. `2..4` is an elastic run: it starts with four if it can get them and goes on "
-            "while at least two are left (torchrun only).",
+            description="Number of nodes. `2..4` makes the run elastic: it starts on up to four nodes and "
+            "continues while at least two are left (torchrun only).",
             examples=[4],
         ),
     ] = 1
-    gpus_per_node: Annotated[int | None, Meta(description="GPUs on each node; all of a node if left out.", ge=0)] = None
+    gpus_per_node: Annotated[int | None, Meta(description="GPUs per node. Default: all of a node's GPUs.", ge=0)] = None
     gpus: Annotated[
         int | None,
-        Meta(description="GPUs in all, in place of `gpus_per_node`: spread evenly over the nodes.", ge=1),
+        Meta(
+            description="Total number of GPUs, distributed evenly over the nodes. An alternative to `gpus_per_node`.",
+            ge=1,
+        ),
     ] = None
     processes_per_node: Annotated[
-        int | None, Meta(description="Processes on each node; one a GPU if left out, one on a CPU node.", ge=1)
+        int | None, Meta(description="Processes per node. Default: one per GPU, or one on a CPU node.", ge=1)
     ] = None
     cpus_per_node: Annotated[
         int | None,
-        Meta(description="CPUs on each node; if left out all of a node, or the share of the GPUs asked for.", ge=1),
+        Meta(
+            description="CPUs per node. Default: all of a node's CPUs, or the share that belongs to the requested "
+            "GPUs.",
+            ge=1,
+        ),
     ] = None
     memory: Annotated[
         Mebibytes | None,
-        Meta(description="Memory on each node, such as `64G`; 0 is all of it. If left out the queue's rule holds."),
+        Meta(description="Memory per node, such as `64G`. 0 requests all of it. Default: the queue's rule."),
     ] = None
     time: Annotated[
         Seconds | None,
         Meta(
-            description="Time limit, as Slurm reads it: `24:00:00` is 24 hours, a plain number is minutes; `90m` and "
-            "`1d12h` also go. The queue's default if left out.",
+            description="Time limit in Slurm's formats: `24:00:00` is 24 hours, a plain number is minutes. `90m` "
+            "and `1d12h` are also accepted. Default: the queue's.",
             examples=["02:00:00"],
         ),
     ] = None
-    launcher: Annotated[Launcher, Meta(description="How the processes are started.")] = Launcher(name="torchrun")
+    launcher: Annotated[Launcher, Meta(description="Launcher that starts the processes.")] = Launcher(name="torchrun")
     strategy: Annotated[
-        Strategy, Meta(description="How the training is spread, and the configuration of the library that does it.")
+        Strategy,
+        Meta(description="How the training is distributed, and the configuration of the library that does it."),
     ] = Strategy(name="none")
     parallel: Annotated[
-        Parallel | None, Meta(description="How the model is laid over the processes; checked, and Megatron's flags.")
+        Parallel | None, Meta(description="Model parallelism. hpc-launch checks it and passes it to Megatron as flags.")
     ] = None
     precision: Annotated[
         Literal["fp32", "tf32", "fp16", "bf16", "fp8"] | None,
-        Meta(description="The number format; the training finds it in HPC_LAUNCH_PRECISION."),
+        Meta(description="Numeric precision, passed to the training in HPC_LAUNCH_PRECISION."),
     ] = None
     script: Annotated[
         str | None, Meta(description="The training's Python file, relative to the job file.", examples=["train.py"])
     ] = None
-    module: Annotated[str | None, Meta(description="A Python module in place of `script`, as after `python -m`.")] = (
-        None
-    )
+    module: Annotated[
+        str | None, Meta(description="Python module to run instead of `script`, as with `python -m`.")
+    ] = None
     command: Annotated[
         str | list[str] | None,
         Meta(
-            description="A command in place of `script`: a list of words, or a text split into words as a shell "
-            "splits them; no shell runs it."
+            description="Command to run instead of `script`: a list of words, or a string that is split like a "
+            "shell command line. It is not run by a shell."
         ),
     ] = None
     args: Annotated[
         dict[str, Any] | list[Scalar],
         Meta(
-            description="Arguments. `KEY: VALUE` gives `--KEY VALUE`; true a bare flag; false and null leave it out; "
-            "a list repeats the values. A list of words is handed on as it is.",
+            description="Arguments of the training. `KEY: VALUE` becomes `--KEY VALUE`; true adds the flag without "
+            "a value; false and null omit it; a list repeats the values. A list of words is passed "
+            "unchanged.",
             examples=[{"lr": 3e-4, "resume": "auto"}],
         ),
     ] = {}
-    env: Annotated[dict[str, Scalar], Meta(description="Environment variables of the training; null unsets one.")] = {}
-    environment: Annotated[Environment, Meta(description="Modules, virtual environment, interpreter.")] = Environment()
+    env: Annotated[
+        dict[str, Scalar], Meta(description="Environment variables of the training. null unsets a variable.")
+    ] = {}
+    environment: Annotated[Environment, Meta(description="Modules, virtual environment and interpreter.")] = (
+        Environment()
+    )
     secrets: Annotated[
         list[str],
         Meta(
-            description="Names of variables that reach the training and stand in no file of the run. Their values "
-            "come from the submitting shell, or from `secrets.env` in the configuration folder (mode 0600)."
+            description="Variables to pass to the training without writing their values to any file of the run. "
+            "The values come from the submitting shell or from `secrets.env` in the configuration "
+            "folder (mode 0600)."
         ),
     ] = []
     trackers: Annotated[
         list[Tracker],
-        Meta(description="Where the training's metrics go, by name: `wandb`, `tensorboard`.", examples=[["wandb"]]),
+        Meta(
+            description="Experiment trackers that the training logs to: `wandb`, `tensorboard`.", examples=[["wandb"]]
+        ),
     ] = []
-    container: Annotated[Container | None, Meta(description="The image that the training runs in.")] = None
+    container: Annotated[Container | None, Meta(description="Container image to run the training in.")] = None
     workdir: Annotated[
-        str | None, Meta(description="The folder that the training starts in; the job file's own if left out.")
+        str | None, Meta(description="Working directory of the training. Default: the job file's folder.")
     ] = None
     run_dir: Annotated[
         str | None,
         Meta(
-            description="Where run folders go: storage that login and compute nodes share. Default: the site's, else "
-            "$HPC_LAUNCH_HOME, else `~/hpc-launch/runs`."
+            description="Parent of the run folders, on storage that login and compute nodes share. Default: the "
+            "site's, then $HPC_LAUNCH_HOME, then `~/hpc-launch/runs`."
         ),
     ] = None
-    code: Annotated[Code, Meta(description="Whether the run keeps a copy of the training's code.")] = Code()
-    retry: Annotated[Retry, Meta(description="What is tried again by itself when the run fails, and how often.")] = (
+    code: Annotated[Code, Meta(description="Whether the run keeps a snapshot of the training's code.")] = Code()
+    retry: Annotated[Retry, Meta(description="What to retry automatically when the run fails, and how often.")] = (
         Retry()
     )
     checkpoint: Annotated[
-        Checkpoint, Meta(description="How the training is warned before its end, what it saves, and how it goes on.")
+        Checkpoint,
+        Meta(
+            description="How to warn the training before its end, where its checkpoints are and how to resume from "
+            "them."
+        ),
     ] = Checkpoint()
     hang: Annotated[
-        Hang, Meta(description="The watcher on each node, and when a training that says nothing counts as hanging.")
+        Hang, Meta(description="The watcher on each node, and when to treat a silent training as hanging.")
     ] = Hang()
-    drill: Annotated[Drill, Meta(description="What differs from this job in `hpc-launch drill`.")] = Drill()
-    progress: Annotated[ProgressPatterns, Meta(description="How to read progress from the log.")] = ProgressPatterns()
-    exclude: Annotated[list[str], Meta(description="Nodes to keep off, as Slurm host lists.")] = []
+    drill: Annotated[Drill, Meta(description="Overrides for `hpc-launch drill`.")] = Drill()
+    progress: Annotated[ProgressPatterns, Meta(description="How to read the progress from the log.")] = (
+        ProgressPatterns()
+    )
+    exclude: Annotated[list[str], Meta(description="Nodes to exclude, as Slurm host lists.")] = []
     sbatch: Annotated[
         dict[str, Scalar],
         Meta(
-            description="More sbatch options by their long names; true is a bare flag, null takes one away.",
+            description="Additional sbatch options by long name. true adds a flag without a value; null removes an "
+            "option.",
             examples=[{"reservation": "tutorial", "mail-type": "END"}],
         ),
     ] = {}
 
     @property
-    def most_nodes(self) -> int:
-        """The nodes asked for."""
+    def max_nodes(self) -> int:
+        """Number of requested nodes; the maximum of an elastic run."""
         return self.nodes if isinstance(self.nodes, int) else int(self.nodes.partition("..")[2])
 
     @property
-    def fewest_nodes(self) -> int:
-        """The nodes that an elastic run can do with; else as many as asked for."""
+    def min_nodes(self) -> int:
+        """Minimum number of nodes of an elastic run; otherwise the number of requested nodes."""
         return self.nodes if isinstance(self.nodes, int) else int(self.nodes.partition("..")[0])
 
     @property
     def elastic(self) -> bool:
-        """Whether the run goes on with fewer nodes."""
-        return self.fewest_nodes < self.most_nodes
+        """Whether the run continues on fewer nodes."""
+        return self.min_nodes < self.max_nodes

@@ -1,7 +1,7 @@
-"""The JSON Schema of a file's Struct type, for editors: what `spec.reader` takes, in draft 2020-12.
+"""JSON Schema (draft 2020-12) of a Struct type, for editors: it describes what `spec.reader` accepts.
 
-Made from the same view of the types as the reader's, because msgspec's own generator knows neither short forms nor
-units, and refuses limits on a field that may be null.
+We use the reader's view of the types because msgspec's own generator does not know short forms or units, and rejects
+limits on a nullable field.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Schema = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 _TYPES: dict[Any, Schema] = {
-    # The reader keeps what stands in a field of text as it was written, also what YAML takes for a number.
+    # The reader keeps a text field as written, even if YAML would parse it as a number.
     str: {"type": ["string", "number", "boolean"]},
     int: {"type": "integer"},
     float: {"type": "number"},
@@ -35,15 +35,15 @@ _LIMITS = (
     ("lt", "exclusiveMaximum"),
     ("multiple_of", "multipleOf"),
 )
-_PROBES = {"string": "text", "integer": 7, "number": 7.5, "boolean": True, "array": ["text"]}
-"""One value of each JSON type that a short form may have."""
+_SAMPLE_VALUES = {"string": "text", "integer": 7, "number": 7.5, "boolean": True, "array": ["text"]}
+"""A value of each JSON type that a short form may have."""
 
 
 def json_schema(type_: type[Struct], *, title: str | None = None) -> Schema:
-    """The schema of a file that holds one `type_`. No `$id`: it is used from a path or a URL alike.
+    """The schema of a file that contains one `type_`. It has no `$id`, so that it works from a path or a URL.
 
-    A short form is found by asking `__short_forms__` about a value of each JSON type; where it hands the value
-    through to a key, the schema of that key holds for the short form too.
+    Short forms are found by calling `__short_forms__` with a value of each JSON type. If it passes the value through to
+    a key, that key's schema also applies to the short form.
     """
     definitions: dict[str, Schema] = {}
     root = _struct(type_, definitions)
@@ -52,28 +52,29 @@ def json_schema(type_: type[Struct], *, title: str | None = None) -> Schema:
 
 
 def _struct(type_: type[Struct], definitions: dict[str, Schema]) -> Schema:
-    """The mapping of a Struct, without its short forms."""
+    """Schema of a Struct's mapping, without its short forms."""
     fields = fields_of(type_)
     schema: Schema = {"type": "object", "additionalProperties": False}
     if type_.__doc__:
         schema["description"] = " ".join(type_.__doc__.split())
     schema["properties"] = {key: _field(info, definitions) for key, info in fields.items()}
-    schema.update(_marked(fields))
+    schema.update(_merge_operator_keys(fields))
     required = [key for key, info in fields.items() if info.required]
     return {**schema, **({"required": required} if required else {})}
 
 
-def _marked(fields: Mapping[str, FieldInfo]) -> Schema:
-    """The keys with a mark (`spec.merge_operators`), by which a layer changes a list or mapping of those below it."""
+def _merge_operator_keys(fields: Mapping[str, FieldInfo]) -> Schema:
+    """Patterns for keys with a merge operator (`spec.merge_operators`), which change a list or mapping of lower
+    layers."""
     kinds = {key: {member.kind for member in members(info.type)} for key, info in fields.items()}
     lists = "|".join(key for key, kind in kinds.items() if list in kind)
-    either = "|".join(key for key, kind in kinds.items() if kind & {list, dict})
+    containers = "|".join(key for key, kind in kinds.items() if kind & {list, dict})
     patterns: Schema = {}
     if lists:
         patterns[rf"^(\+({lists})|({lists})\+)$"] = {"type": "array"}
-    if either:
-        patterns[f"^({either})-$"] = {"type": "array"}
-        patterns[f"^({either})=$"] = {"type": ["array", "object"]}
+    if containers:
+        patterns[f"^({containers})-$"] = {"type": "array"}
+        patterns[f"^({containers})=$"] = {"type": ["array", "object"]}
     return {"patternProperties": patterns} if patterns else {}
 
 
@@ -82,9 +83,9 @@ def _field(info: FieldInfo, definitions: dict[str, Schema]) -> Schema:
     metas = [meta for member in alternatives for meta in member.metas]
     schema = _any_of(alternatives, definitions, null=not info.required)
     for name in ("description", "title", "examples"):
-        told = [getattr(meta, name) for meta in metas if getattr(meta, name)]
-        if told:
-            schema[name] = told[-1]
+        values = [getattr(meta, name) for meta in metas if getattr(meta, name)]
+        if values:
+            schema[name] = values[-1]
     default = _default(info, alternatives)
     if default is not None:
         schema["default"] = default
@@ -94,7 +95,7 @@ def _field(info: FieldInfo, definitions: dict[str, Schema]) -> Schema:
 
 
 def _default(info: FieldInfo, alternatives: tuple[Member, ...]) -> Any:
-    """The default as the file would say it; None for none, null, and whole mappings of further keys."""
+    """The default as written in a file. None if there is no default, or it is null or a mapping."""
     value = info.default_factory() if info.default_factory is not NODEFAULT else info.default
     if value is NODEFAULT or value is None or isinstance(value, (Struct, dict)):
         return None
@@ -103,7 +104,7 @@ def _default(info: FieldInfo, alternatives: tuple[Member, ...]) -> Any:
 
 
 def _any_of(alternatives: tuple[Member, ...], definitions: dict[str, Schema], *, null: bool = False) -> Schema:
-    """The schema for any one of the alternatives, as flat as it can be said; `null` lets null stand too."""
+    """Schema for any of the alternatives, as flat as possible. `null` also allows null."""
     schemas = [schema for member in alternatives for schema in _member(member, definitions)]
     if {} in schemas:
         return {}
@@ -113,13 +114,13 @@ def _any_of(alternatives: tuple[Member, ...], definitions: dict[str, Schema], *,
     if len(unique) == 1:
         return dict(unique[0])
     if all(set(schema) == {"type"} for schema in unique):
-        names = dict.fromkeys(name for schema in unique for name in _listed(schema["type"]))
+        names = dict.fromkeys(name for schema in unique for name in _as_list(schema["type"]))
         return {"type": [name for name in names if name != "integer" or "number" not in names]}
     return {"anyOf": unique}
 
 
 def _member(member: Member, definitions: dict[str, Schema]) -> list[Schema]:
-    """The schemas of one alternative: one, and one for each short form of a Struct."""
+    """Schemas of one alternative: its own, and one for each short form of a Struct."""
     kind, args, metas = member
     if member.is_struct:
         return _reference(kind, definitions)
@@ -162,12 +163,16 @@ def _limits(kind: Any, meta: Any) -> Schema:
         names = (("min_length", "minProperties"), ("max_length", "maxProperties"))
     elif kind in (list, tuple):
         names = (("min_length", "minItems"), ("max_length", "maxItems"))
-    return {there: getattr(meta, here) for here, there in names if getattr(meta, here) is not None}
+    return {
+        schema_name: getattr(meta, meta_name)
+        for meta_name, schema_name in names
+        if getattr(meta, meta_name) is not None
+    }
 
 
 def _reference(type_: type[Struct], definitions: dict[str, Schema]) -> list[Schema]:
     if type_.__name__ not in definitions:
-        # Entered before it is made, so that a type may hold itself.
+        # Entered before it is built, so that a type may contain itself.
         definitions[type_.__name__] = {}
         definitions[type_.__name__] = _struct(type_, definitions)
     return [{"$ref": f"#/$defs/{type_.__name__}"}, *_short_forms(type_, definitions)]
@@ -177,25 +182,25 @@ def _short_forms(type_: type[Struct], definitions: dict[str, Schema]) -> list[Sc
     shorthand = getattr(type_, "__short_forms__", None)
     fields = fields_of(type_)
     schemas: list[Schema] = []
-    for name, probe in _PROBES.items():
-        mapping = shorthand(probe) if shorthand is not None else None
+    for name, sample in _SAMPLE_VALUES.items():
+        mapping = shorthand(sample) if shorthand is not None else None
         if not isinstance(mapping, Mapping):
             continue
-        key = next((key for key, value in mapping.items() if value is probe and key in fields), None)
+        key = next((key for key, value in mapping.items() if value is sample and key in fields), None)
         parts = _any_of(members(fields[key].type), definitions) if key is not None else {}
-        allowed = [part for part in parts.get("anyOf", [parts]) if _may_be(part, name)]
+        allowed = [part for part in parts.get("anyOf", [parts]) if _allows_type(part, name)]
         schemas.extend(
             {**part, "type": name} if "$ref" not in part and "enum" not in part else part for part in allowed
         )
     return schemas
 
 
-def _may_be(schema: Schema, name: str) -> bool:
-    """Whether a value of the JSON type `name` may fit `schema`."""
+def _allows_type(schema: Schema, name: str) -> bool:
+    """Whether a value of the JSON type `name` may match `schema`."""
     if "enum" in schema:
         return name == "string"
-    return name in _listed(schema.get("type", name))
+    return name in _as_list(schema.get("type", name))
 
 
-def _listed(names: Any) -> list[str]:
+def _as_list(names: Any) -> list[str]:
     return [names] if isinstance(names, str) else list(names)

@@ -1,7 +1,7 @@
-"""The merge of layers: later ones win, mappings are merged key by key, all else is replaced, null takes away.
+"""Merge layers: later layers win. Mappings are merged by key, everything else is replaced, null removes a value.
 
-Merge operators (`spec.merge_operators`) add to a list, remove from it or replace a whole mapping. Every value keeps the
-place and layer that set it, so that a finding and `explain` can name it.
+Merge operators (`spec.merge_operators`) extend a list, remove items from it or replace a whole mapping. Every value
+keeps the layer and position that set it, so that findings and `explain` can name them.
 """
 
 from __future__ import annotations
@@ -12,39 +12,38 @@ from typing import Any
 from msgspec import Struct
 
 from hpc_launch.base.findings import Place
-from hpc_launch.spec.merge_operators import Mark
+from hpc_launch.spec.document import KeyPath
+from hpc_launch.spec.merge_operators import MergeOperator
 from hpc_launch.spec.origin import Origin
-
-Path = tuple[str | int, ...]
 
 
 class Layer(Struct, frozen=True):
-    """Data of one source, with the places of its values and keys."""
+    """Data of one source, with the positions of its values and keys."""
 
     name: str
     data: Mapping[str, Any]
-    places: Mapping[Path, Place]
-    key_places: Mapping[Path, Place] = {}
-    written: Mapping[Path, str] = {}
-    """The text of each scalar as the file has it."""
-    marks: Mapping[Path, tuple[Mark, ...]] = {}
-    origins: Mapping[Path, Origin] = {}
-    """Of a layer that was itself put together: where each of its values is from."""
+    places: Mapping[KeyPath, Place]
+    key_places: Mapping[KeyPath, Place] = {}
+    written: Mapping[KeyPath, str] = {}
+    """Original text of each scalar in the file."""
+    operators: Mapping[KeyPath, tuple[MergeOperator, ...]] = {}
+    origins: Mapping[KeyPath, Origin] = {}
+    """Origins of the values, if this layer is itself the result of a merge."""
 
 
 class Merged(Struct, frozen=True):
-    """The values of all layers together. `origins` and `places` have the same paths as `data`."""
+    """The merged values of all layers. `origins` and `places` have the same paths as `data`."""
 
     data: dict[str, Any]
-    origins: dict[Path, Origin]
-    places: dict[Path, Place]
-    key_places: dict[Path, Place]
-    written: dict[Path, str]
-    marks: dict[Path, tuple[Mark, ...]] = {}
-    """Marks that had nothing below them: they count again where this is a layer itself."""
+    origins: dict[KeyPath, Origin]
+    places: dict[KeyPath, Place]
+    key_places: dict[KeyPath, Place]
+    written: dict[KeyPath, str]
+    operators: dict[KeyPath, tuple[MergeOperator, ...]] = {}
+    """Operators that had nothing to apply to. They take effect if this result becomes a layer itself."""
 
     def origin(self, *path: str | int) -> Origin:
-        """The origin of a value, else of what holds it, else `default`."""
+        """The origin of a value, or of the closest parent that has one, or `default`."""
         for end in range(len(path), 0, -1):
             if path[:end] in self.origins:
                 return self.origins[path[:end]]
@@ -52,85 +51,92 @@ class Merged(Struct, frozen=True):
 
 
 def merge(layers: Sequence[Layer]) -> Merged:
-    """Put layers together, the lowest first."""
+    """Merge layers, lowest first."""
     merged = Merged({}, {}, {}, {}, {}, {})
     for layer in layers:
         if () in layer.places:
             merged.places[()] = layer.places[()]
-        left = _left_marks(merged, layer)
-        _take_away(merged, layer)
+        unapplied = _unapplied_operators(merged, layer)
+        _remove_items(merged, layer)
         _merge_mapping(merged, layer, merged.data, layer.data, ())
-        merged.marks.update(left)
+        merged.operators.update(unapplied)
     return merged
 
 
-def _merge_mapping(merged: Merged, layer: Layer, into: dict[str, Any], data: Mapping[str, Any], path: Path) -> None:
+def _merge_mapping(merged: Merged, layer: Layer, into: dict[str, Any], data: Mapping[str, Any], path: KeyPath) -> None:
     for key, value in data.items():
-        here = (*path, key)
-        how = {mark.how for mark in layer.marks.get(here, ())}
-        if isinstance(value, Mapping) and isinstance(into.get(key), dict) and "whole" not in how:
-            _merge_mapping(merged, layer, into[key], value, here)
+        key_path = (*path, key)
+        kinds = {operator.kind for operator in layer.operators.get(key_path, ())}
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict) and "replace" not in kinds:
+            _merge_mapping(merged, layer, into[key], value, key_path)
             continue
-        below = into.get(key)
-        if isinstance(value, list) and isinstance(below, list) and how & {"behind", "before"} and "whole" not in how:
-            _join(merged, layer, below, value, here, behind="behind" in how)
+        current = into.get(key)
+        if (
+            isinstance(value, list)
+            and isinstance(current, list)
+            and kinds & {"append", "prepend"}
+            and "replace" not in kinds
+        ):
+            _extend_list(merged, layer, current, value, key_path, append="append" in kinds)
             continue
         if key in into:
-            _forget(merged, here)
-        for known in [known for known in merged.marks if known[: len(here)] == here]:
-            del merged.marks[known]
+            _drop_path(merged, key_path)
+        for entry in [entry for entry in merged.operators if entry[: len(key_path)] == key_path]:
+            del merged.operators[entry]
         into[key] = _copy(value)
-        _remember(merged, layer, value, here, here)
+        _record_origins(merged, layer, value, key_path, key_path)
 
 
-def _join(merged: Merged, layer: Layer, below: list[Any], value: list[Any], path: Path, *, behind: bool) -> None:
-    """Put the items of `value` behind those of `below`, or before them."""
-    first = len(below) if behind else 0
-    if not behind:
-        _move(merged, path, {at: at + len(value) for at in range(len(below))})
-    below[first:first] = _copy(value)
+def _extend_list(
+    merged: Merged, layer: Layer, current: list[Any], value: list[Any], path: KeyPath, *, append: bool
+) -> None:
+    """Add the items of `value` after those of `current`, or before them."""
+    first = len(current) if append else 0
+    if not append:
+        _move(merged, path, {at: at + len(value) for at in range(len(current))})
+    current[first:first] = _copy(value)
     for at, child in enumerate(value):
-        _remember(merged, layer, child, (*path, at), (*path, first + at))
+        _record_origins(merged, layer, child, (*path, at), (*path, first + at))
 
 
-def _left_marks(merged: Merged, layer: Layer) -> dict[Path, tuple[Mark, ...]]:
-    """The layer's marks for what no layer below it has said by itself."""
-    left = {}
-    for path, marks in layer.marks.items():
-        held: Any = merged.data
+def _unapplied_operators(merged: Merged, layer: Layer) -> dict[KeyPath, tuple[MergeOperator, ...]]:
+    """The layer's operators whose value no lower layer has set."""
+    unapplied = {}
+    for path, operators in layer.operators.items():
+        current: Any = merged.data
         for key in path:
-            held = held.get(key) if isinstance(held, dict) else None
-        if held is None or path in merged.marks:
-            left[path] = (*merged.marks.get(path, ()), *marks)
-    return left
+            current = current.get(key) if isinstance(current, dict) else None
+        if current is None or path in merged.operators:
+            unapplied[path] = (*merged.operators.get(path, ()), *operators)
+    return unapplied
 
 
-def _take_away(merged: Merged, layer: Layer) -> None:
-    """What the layer takes from the lists and mappings below it."""
-    for path, marks in layer.marks.items():
-        gone = [item for mark in marks for item in mark.gone]
-        held: Any = merged.data
+def _remove_items(merged: Merged, layer: Layer) -> None:
+    """Apply the layer's removals to the lists and mappings below it."""
+    for path, operators in layer.operators.items():
+        removed = [item for operator in operators for item in operator.removed]
+        current: Any = merged.data
         for key in path:
-            held = held.get(key) if isinstance(held, dict) else None
-        if isinstance(held, dict):
-            for key in [key for key in gone if key in held]:
-                del held[key]
-                _forget(merged, (*path, key))
-        elif isinstance(held, list) and gone:
-            kept = [at for at, item in enumerate(held) if item not in gone]
+            current = current.get(key) if isinstance(current, dict) else None
+        if isinstance(current, dict):
+            for key in [key for key in removed if key in current]:
+                del current[key]
+                _drop_path(merged, (*path, key))
+        elif isinstance(current, list) and removed:
+            kept = [at for at, item in enumerate(current) if item not in removed]
             _move(merged, path, {at: new for new, at in enumerate(kept)})
-            held[:] = [held[at] for at in kept]
+            current[:] = [current[at] for at in kept]
 
 
-def _move(merged: Merged, path: Path, places: Mapping[int, int]) -> None:
-    """Give the items of a list their new positions in all tables; one without a new position is forgotten."""
+def _move(merged: Merged, path: KeyPath, places: Mapping[int, int]) -> None:
+    """Move list items to their new indices in all tables, and drop those without one."""
     length = len(path)
     for table in _tables(merged):
-        inside = {known: table.pop(known) for known in list(table) if known[:length] == path and len(known) > length}
-        for known, value in inside.items():
-            at = known[length]
+        children = {entry: table.pop(entry) for entry in list(table) if entry[:length] == path and len(entry) > length}
+        for entry, value in children.items():
+            at = entry[length]
             if isinstance(at, int) and at in places:
-                table[(*path, places[at], *known[length + 1 :])] = value
+                table[(*path, places[at], *entry[length + 1 :])] = value
 
 
 def _copy(value: Any) -> Any:
@@ -141,19 +147,19 @@ def _copy(value: Any) -> Any:
     return value
 
 
-def _tables(merged: Merged) -> tuple[dict[Path, Any], ...]:
+def _tables(merged: Merged) -> tuple[dict[KeyPath, Any], ...]:
     return merged.origins, merged.places, merged.key_places, merged.written
 
 
-def _forget(merged: Merged, path: Path) -> None:
+def _drop_path(merged: Merged, path: KeyPath) -> None:
     length = len(path)
     for table in _tables(merged):
-        for known in [known for known in table if known[:length] == path]:
-            del table[known]
+        for entry in [entry for entry in table if entry[:length] == path]:
+            del table[entry]
 
 
-def _remember(merged: Merged, layer: Layer, value: Any, old: Path, new: Path) -> None:
-    """Enter a value that stands at `old` in the layer, and all that is in it, at `new`."""
+def _record_origins(merged: Merged, layer: Layer, value: Any, old: KeyPath, new: KeyPath) -> None:
+    """Record the origin and positions of a value at `old` in the layer, with its children, as those of `new`."""
     place = layer.places.get(old)
     merged.origins[new] = layer.origins.get(old) or Origin(layer.name, place)
     if place is not None:
@@ -164,4 +170,4 @@ def _remember(merged: Merged, layer: Layer, value: Any, old: Path, new: Path) ->
         merged.written[new] = layer.written[old]
     children = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for key, child in children:
-        _remember(merged, layer, child, (*old, key), (*new, key))
+        _record_origins(merged, layer, child, (*old, key), (*new, key))

@@ -1,8 +1,8 @@
-"""How a layer changes a list or mapping of the layers below it: by a mark at the key.
+"""Merge operators: key prefixes and suffixes with which a layer changes a list or mapping of the layers below.
 
-A layer replaces a list and merges a mapping key by key. A mark says otherwise: `modules+` puts items behind those of
-the layers below, `+modules` before them, `modules-` takes items (or keys of a mapping) away, and `env=` replaces a
-whole mapping. Only keys that a type knows carry marks; names of the user's own choice, such as variables, never do.
+By default a layer replaces a list and merges a mapping by key. `modules+` appends items to those of the layers below,
+`+modules` prepends them, `modules-` removes items (or keys of a mapping), and `env=` replaces a whole mapping. Only
+keys that a type defines take operators; user-chosen names, such as variables, do not.
 """
 
 from __future__ import annotations
@@ -13,59 +13,62 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.spec.document import Path, Source
+from hpc_launch.spec.document import KeyPath, Source
 from hpc_launch.spec.type_hints import fields_of, members
 
-How = Literal["behind", "before", "without", "whole"]
-ENDINGS: Mapping[str, How] = {"+": "behind", "-": "without", "=": "whole"}
+OperatorKind = Literal["append", "prepend", "remove", "replace"]
+SUFFIXES: Mapping[str, OperatorKind] = {"+": "append", "-": "remove", "=": "replace"}
 
 
-class Mark(NamedTuple):
-    """One marked key: how it changes what is below it, and for `without` the items or keys to take away."""
+class MergeOperator(NamedTuple):
+    """One key with an operator: its kind, and for `remove` the items or keys to remove."""
 
-    how: How
+    kind: OperatorKind
     place: Place | None
-    gone: tuple[Any, ...] = ()
+    removed: tuple[Any, ...] = ()
 
 
-class Marked(Struct, frozen=True):
-    """Data without its marks, and the marks by the path of the bare key."""
+class ParsedOperators(Struct, frozen=True):
+    """Data with plain keys, and the operators by key path."""
 
     data: dict[str, Any]
-    places: dict[Path, Place]
-    key_places: dict[Path, Place]
-    written: dict[Path, str]
-    marks: dict[Path, tuple[Mark, ...]]
+    places: dict[KeyPath, Place]
+    key_places: dict[KeyPath, Place]
+    written: dict[KeyPath, str]
+    operators: dict[KeyPath, tuple[MergeOperator, ...]]
 
 
-def without_marks(source: Source, types: Mapping[Path, type[Struct]]) -> tuple[Marked, list[Finding]]:
-    """`source` with every marked key under its bare name. `types`: which class stands where, `()` for the whole.
+def parse_operators(source: Source, types: Mapping[KeyPath, type[Struct]]) -> tuple[ParsedOperators, list[Finding]]:
+    """Replace every key that has an operator with its plain name.
 
-    HL021 where a mark is put at what is neither list nor mapping, or a key stands there twice.
+    `types` maps a path to its class, with `()` for the root. HL021 if the operator's value has the wrong type, or a key
+    is given twice.
     """
-    walk = _OperatorWalk(source, types)
-    data = walk.mapping(source.data, _struct(types.get(())), (), ())
-    if not walk.marks:
-        kept = Marked(data, dict(source.places), dict(source.key_places), dict(source.written), {})
+    parser = _OperatorParser(source, types)
+    data = parser.mapping(source.data, _struct(types.get(())), (), ())
+    if not parser.operators:
+        parsed = ParsedOperators(data, dict(source.places), dict(source.key_places), dict(source.written), {})
     else:
-        kept = Marked(data, walk.places, walk.key_places, walk.written, {at: tuple(m) for at, m in walk.marks.items()})
-    return kept, walk.findings
+        parsed = ParsedOperators(
+            data, parser.places, parser.key_places, parser.written, {at: tuple(m) for at, m in parser.operators.items()}
+        )
+    return parsed, parser.findings
 
 
-def bare(key: str, known: Iterable[str]) -> tuple[str, How] | None:
-    """The key and the mark of `key`, or None where it is no marked key of `known`."""
+def parse_key(key: str, known: Iterable[str]) -> tuple[str, OperatorKind] | None:
+    """Split `key` into the plain key and its operator, or return None if it is not one of `known` with an operator."""
     if key in known:
         return None
     if key.startswith("+") and key[1:] in known:
-        return key[1:], "before"
-    if key[-1:] in ENDINGS and key[:-1] in known:
-        return key[:-1], ENDINGS[key[-1]]
+        return key[1:], "prepend"
+    if key[-1:] in SUFFIXES and key[:-1] in known:
+        return key[:-1], SUFFIXES[key[-1]]
     return None
 
 
-def _adds(type_: Any) -> bool:
-    """Whether a list of this field adds to those of the layers below even without a mark."""
-    return any(meta.extra and meta.extra.get("merge") == "behind" for one in members(type_) for meta in one.metas)
+def _extends_by_default(type_: Any) -> bool:
+    """Whether a list of this field extends those of the layers below, even without an operator."""
+    return any(meta.extra and meta.extra.get("merge") == "append" for one in members(type_) for meta in one.metas)
 
 
 def _struct(type_: Any) -> type[Struct] | None:
@@ -74,18 +77,18 @@ def _struct(type_: Any) -> type[Struct] | None:
     return next((member.kind for member in members(type_) if member.is_struct), None)
 
 
-class _OperatorWalk:
-    def __init__(self, source: Source, types: Mapping[Path, type[Struct]]) -> None:
+class _OperatorParser:
+    def __init__(self, source: Source, types: Mapping[KeyPath, type[Struct]]) -> None:
         self.source = source
         self.types = types
-        self.places: dict[Path, Place] = {}
-        self.key_places: dict[Path, Place] = {}
-        self.written: dict[Path, str] = {}
-        self.marks: dict[Path, list[Mark]] = {}
+        self.places: dict[KeyPath, Place] = {}
+        self.key_places: dict[KeyPath, Place] = {}
+        self.written: dict[KeyPath, str] = {}
+        self.operators: dict[KeyPath, list[MergeOperator]] = {}
         self.findings: list[Finding] = []
         self._enter((), ())
 
-    def _enter(self, old: Path, new: Path) -> None:
+    def _enter(self, old: KeyPath, new: KeyPath) -> None:
         source = self.source
         if old in source.places:
             self.places[new] = source.places[old]
@@ -94,26 +97,32 @@ class _OperatorWalk:
         if old in source.written:
             self.written[new] = source.written[old]
 
-    def mapping(self, data: Mapping[str, Any], type_: type[Struct] | None, old: Path, new: Path) -> dict[str, Any]:
+    def mapping(
+        self, data: Mapping[str, Any], type_: type[Struct] | None, old: KeyPath, new: KeyPath
+    ) -> dict[str, Any]:
         fields = fields_of(type_) if type_ is not None else {}
         result: dict[str, Any] = {}
         for key, child in data.items():
-            marked = bare(key, fields) if fields else None
-            name = marked[0] if marked else key
-            here, there = (*old, key), (*new, name)
-            if marked is not None:
-                if not self.mark(marked[1], child, here, there) or marked[1] == "without":
+            operator_key = parse_key(key, fields) if fields else None
+            name = operator_key[0] if operator_key else key
+            old_path, new_path = (*old, key), (*new, name)
+            if operator_key is not None:
+                if not self.add_operator(operator_key[1], child, old_path, new_path) or operator_key[1] == "remove":
                     continue
                 if name in data or name in result:
-                    self.fault(here, f"`{name}` is set here and changed by `{key}`", "keep one of the two")
+                    self.report(
+                        old_path, f"`{name}` is set here and also changed by `{key}`", "remove one of the two keys"
+                    )
                     continue
             inner = fields[name].type if name in fields else None
-            if marked is None and isinstance(child, list) and inner is not None and _adds(inner):
-                self.marks.setdefault(there, []).append(Mark("behind", self.source.key_places.get(here)))
-            result[name] = self.value(child, inner, here, there)
+            if operator_key is None and isinstance(child, list) and inner is not None and _extends_by_default(inner):
+                self.operators.setdefault(new_path, []).append(
+                    MergeOperator("append", self.source.key_places.get(old_path))
+                )
+            result[name] = self.value(child, inner, old_path, new_path)
         return result
 
-    def value(self, value: Any, type_: Any, old: Path, new: Path) -> Any:
+    def value(self, value: Any, type_: Any, old: KeyPath, new: KeyPath) -> Any:
         self._enter(old, new)
         if new in self.types:
             type_ = self.types[new]
@@ -130,20 +139,20 @@ class _OperatorWalk:
             return [self.value(child, inner, (*old, at), (*new, at)) for at, child in enumerate(value)]
         return value
 
-    def mark(self, how: How, value: Any, old: Path, new: Path) -> bool:
-        """Note a mark; whether its value is of a kind that it can be put at."""
+    def add_operator(self, kind: OperatorKind, value: Any, old: KeyPath, new: KeyPath) -> bool:
+        """Record an operator. Returns whether its value has a suitable type."""
         key = str(old[-1])
-        if how == "whole" and not isinstance(value, list | Mapping):
-            self.fault(old, f"`{key}` takes a list or a mapping", f"`{new[-1]}:` alone sets a value")
+        if kind == "replace" and not isinstance(value, list | Mapping):
+            self.report(old, f"`{key}` requires a list or a mapping", f"use `{new[-1]}:` to set a single value")
             return False
-        if how != "whole" and not isinstance(value, list):
-            self.fault(old, f"`{key}` takes a list", "write `[ITEM, …]`, even for one item")
+        if kind != "replace" and not isinstance(value, list):
+            self.report(old, f"`{key}` requires a list", "write `[ITEM, …]`, even for a single item")
             return False
         place = self.source.key_places.get(old)
-        gone = tuple(value) if how == "without" else ()
-        self.marks.setdefault(new, []).append(Mark(how, place, gone))
+        removed = tuple(value) if kind == "remove" else ()
+        self.operators.setdefault(new, []).append(MergeOperator(kind, place, removed))
         return True
 
-    def fault(self, path: Path, message: str, hint: str) -> None:
+    def report(self, path: KeyPath, message: str, hint: str) -> None:
         place = self.source.key_places.get(path) or self.source.places.get(path)
         self.findings.append(Finding("HL021", message, place, hint))

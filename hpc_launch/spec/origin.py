@@ -1,4 +1,4 @@
-"""Where a value comes from: the layer that set it, and the place in its file, or the rule that made it."""
+"""Origin of a value: the layer that set it and the position in its file, or the rule that produced it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hpc_launch.base.findings import Place
 class Origin(Struct, frozen=True):
     """`layer` is `default`, `site NAME`, `base NAME`, `user`, `job`, `--set` or `rule`.
 
-    A rule says its reason in `note`. `fact` is what to know about the source of a fact of the site; `why` the reason
-    that the site gives.
+    `note` is the reason of a rule, `fact` describes the source of a site fact, and `why` is the reason that the site
+    gives.
     """
 
     layer: str
@@ -21,7 +21,7 @@ class Origin(Struct, frozen=True):
     why: str = ""
 
     def short(self) -> str:
-        """For a comment in the script: the file's base name and line, or the rule's reason."""
+        """Short form for a comment in the script: file name and line, or the rule's reason."""
         return "; ".join(part for part in (self._where(), self.fact, self.why) if part)
 
     def _where(self) -> str:
@@ -39,5 +39,5 @@ class Origin(Struct, frozen=True):
 
 
 def rule(note: str) -> Origin:
-    """The origin of what no file says: a rule of the tool, with its reason in a few words."""
+    """Origin of a value that no file sets: a rule of hpc-launch, with a short reason."""
     return Origin("rule", note=note)

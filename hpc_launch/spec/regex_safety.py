@@ -1,8 +1,8 @@
-"""Regular expressions of other people: which of them may search for ever in a text that does not match.
+"""Detect regular expressions from users that may take exponential time on text that does not match.
 
-Python's `re` goes back and tries again, without a limit of time. What multiplies the ways is a repetition in which a
-text can be split in more than one way: another repetition inside, alternatives that begin alike, or several wide
-repetitions side by side. Told from the parsed expression, so that grouping and spelling do not matter.
+Python's `re` backtracks without a time limit. The number of ways grows exponentially when repeated text can be matched
+in more than one way: a repetition inside a repetition, alternatives with a common prefix, or several wide repetitions
+next to each other. We analyse the parsed expression, so grouping and spelling do not matter.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
-ENDLESS = "a repetition inside a repetition may take for ever"
-"""What is said of a pattern of which `may_explode` is true."""
-MANY = 12
-"""A repetition of up to so many times multiplies too little to matter."""
-SIDE_BY_SIDE = 3
-"""So many repetitions of the same with nothing fixed between them are too many."""
-ANY = "any"
+BACKTRACKING_MESSAGE = "a repetition inside a repetition may never finish"
+"""Message for a pattern for which `may_backtrack_forever` is true."""
+MAX_SAFE_REPEATS = 12
+"""Up to this many iterations, a repetition multiplies too little to matter."""
+MAX_ADJACENT = 3
+"""This many similar repetitions with nothing fixed between them are rejected."""
+WIDE = "any"
 
 _PARSER: Any = import_module("re._parser" if hasattr(re, "_parser") else "sre_parse")
 _CATEGORIES = {
@@ -29,101 +29,113 @@ _CATEGORIES = {
 _REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT"})
 
 
-def may_explode(pattern: str) -> bool:
-    """Whether a search for `pattern` may take for ever. False for what is no regular expression."""
+def may_backtrack_forever(pattern: str) -> bool:
+    """Whether a search for `pattern` may take exponential time. False for an invalid regular expression."""
     try:
-        return _sequence(_PARSER.parse(pattern))
+        return _is_unsafe(_PARSER.parse(pattern))
     except RecursionError:
         return True
     except (re.error, OverflowError):
         return False
 
 
-def _sequence(items: Iterable[tuple[Any, Any]]) -> bool:
-    alike: list[str] = []
+def _is_unsafe(items: Iterable[tuple[Any, Any]]) -> bool:
+    adjacent: list[str] = []
     for code, value in items:
         name = str(code)
-        if name in _REPEATS and value[1] > MANY:
-            kind = _kind(value[2])
-            alike = [*alike, kind] if alike and (kind == alike[-1] or ANY in {kind, alike[-1]}) else [kind]
-            if _splits(value[2]) or (len(alike) >= SIDE_BY_SIDE and value[0] != value[1]):
+        if name in _REPEATS and value[1] > MAX_SAFE_REPEATS:
+            matched = _matched_set(value[2])
+            adjacent = (
+                [*adjacent, matched]
+                if adjacent and (matched == adjacent[-1] or WIDE in {matched, adjacent[-1]})
+                else [matched]
+            )
+            if _is_ambiguous(value[2]) or (len(adjacent) >= MAX_ADJACENT and value[0] != value[1]):
                 return True
         elif name not in {"AT", "ASSERT", "ASSERT_NOT"} and not (name in _REPEATS and value[0] == 0):
-            alike = []
-        if any(_sequence(part) for part in _parts(name, value)):
+            adjacent = []
+        if any(_is_unsafe(part) for part in _subpatterns(name, value)):
             return True
     return False
 
 
-def _kind(body: Any) -> str:
-    """What a repetition takes; all that takes nearly everything is of one kind."""
+def _matched_set(body: Any) -> str:
+    """Key of the characters that a repetition matches; everything that matches nearly any character has the same
+    key."""
     if len(body) != 1:
         return str(body)
     code, value = body[0]
-    wide = str(code) in {"ANY", "NOT_LITERAL"} or (str(code) == "IN" and str(value[0][0]) == "NEGATE")
-    return ANY if wide else str(body)
+    is_wide = str(code) in {"ANY", "NOT_LITERAL"} or (str(code) == "IN" and str(value[0][0]) == "NEGATE")
+    return WIDE if is_wide else str(body)
 
 
-def _splits(items: Iterable[tuple[Any, Any]]) -> bool:
-    """Whether what is repeated can take one text in more than one way."""
-    loose: list[tuple[Any, set[str]]] = []  # the repetitions in it, each with the letters up to the next one
+def _is_ambiguous(items: Iterable[tuple[Any, Any]]) -> bool:
+    """Whether the repeated expression can match one text in more than one way."""
+    repeats: list[tuple[Any, set[str]]] = []  # each repetition, with the literals up to the next one
     first: set[str] = set()
     for code, value in items:
         name = str(code)
         if name == "LITERAL":
-            if not chr(value).isalpha():  # letters may stand for their other case
-                (loose[-1][1] if loose else first).add(chr(value))
+            if not chr(value).isalpha():  # a letter may also match its other case
+                (repeats[-1][1] if repeats else first).add(chr(value))
         elif name in _REPEATS and value[0] != value[1]:
-            loose.append((value[2], set()))
-        elif (name == "BRANCH" and not _begin_apart(value[1])) or any(map(_splits, _parts(name, value))):
+            repeats.append((value[2], set()))
+        elif (name == "BRANCH" and not _have_distinct_prefixes(value[1])) or any(
+            map(_is_ambiguous, _subpatterns(name, value))
+        ):
             return True
-    if loose:
-        loose[-1][1].update(first)  # what ends a turn and what begins the next one stand side by side
-    # `(?:\d+\.)*`: behind the digits stands a dot, which they cannot take, so that their end is no choice; read
-    # backwards, before them stands one.
-    bodies = [body for body, _ in loose]
-    gaps = [marks for _, marks in loose]
-    ends = all(any(not _may_take(body, mark) for mark in marks) for body, marks in zip(bodies, gaps, strict=True))
+    if repeats:
+        repeats[-1][1].update(first)  # the end of one iteration is adjacent to the start of the next
+    # `(?:\d+\.)*`: the digits are followed by a dot, which they cannot match, so there is only one way to end them.
+    # The same holds for a dot before the digits, read backwards.
+    bodies = [body for body, _ in repeats]
+    gaps = [characters for _, characters in repeats]
+    ends = all(
+        any(not _may_match(body, character) for character in characters)
+        for body, characters in zip(bodies, gaps, strict=True)
+    )
     after = zip([*bodies[1:], *bodies[:1]], gaps, strict=True)
-    return not ends and not all(any(not _may_take(body, mark) for mark in marks) for body, marks in after)
+    return not ends and not all(
+        any(not _may_match(body, character) for character in characters) for body, characters in after
+    )
 
 
-def _may_take(body: Any, mark: str) -> bool:
-    """Whether what is repeated may take this character; true where it is not one plain set of characters."""
+def _may_match(body: Any, character: str) -> bool:
+    """Whether the repeated expression may match this character. True unless it is a single set of characters."""
     if len(body) != 1:
         return True
     code, value = str(body[0][0]), body[0][1]
     if code in {"LITERAL", "NOT_LITERAL"}:
-        return (chr(value) == mark) == (code == "LITERAL")
+        return (chr(value) == character) == (code == "LITERAL")
     if code != "IN":
         return True
-    inside = any(_in_set(str(kind), what, mark) for kind, what in value)
+    inside = any(_in_set(str(kind), operand, character) for kind, operand in value)
     return bool(inside != (str(value[0][0]) == "NEGATE"))
 
 
-def _in_set(kind: str, what: Any, mark: str) -> bool:
+def _in_set(kind: str, operand: Any, character: str) -> bool:
     if kind == "LITERAL":
-        return chr(what) == mark
+        return chr(operand) == character
     if kind == "RANGE":
-        return int(what[0]) <= ord(mark) <= int(what[1])
-    return kind == "CATEGORY" and re.match(_CATEGORIES.get(str(what), "(?s:.)"), mark) is not None
+        return int(operand[0]) <= ord(character) <= int(operand[1])
+    return kind == "CATEGORY" and re.match(_CATEGORIES.get(str(operand), "(?s:.)"), character) is not None
 
 
-def _begin_apart(branches: Iterable[Any]) -> bool:
-    """Whether fixed letters at its beginning tell which alternative a text is."""
-    starts = sorted("".join(_letters(branch)) for branch in branches)
+def _have_distinct_prefixes(branches: Iterable[Any]) -> bool:
+    """Whether literal prefixes decide which alternative matches."""
+    starts = sorted("".join(_literal_prefix(branch)) for branch in branches)
     return all(not after.startswith(before) for before, after in pairwise(starts))
 
 
-def _letters(branch: Iterable[tuple[Any, Any]]) -> Iterator[str]:
+def _literal_prefix(branch: Iterable[tuple[Any, Any]]) -> Iterator[str]:
     for code, value in branch:
         if str(code) != "LITERAL":
             return
         yield chr(value).lower()
 
 
-def _parts(name: str, value: Any) -> list[Any]:
-    """The sequences inside one part of an expression; an atomic group never goes back into what it took."""
+def _subpatterns(name: str, value: Any) -> list[Any]:
+    """Sequences inside one element of an expression. Atomic groups have none, because they never backtrack."""
     if name == "SUBPATTERN":
         return [value[-1]]
     if name in _REPEATS:

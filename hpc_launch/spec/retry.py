@@ -1,4 +1,4 @@
-"""`retry:` of a job file: what is tried again by itself, how often, after which pause, and with which changes."""
+"""`retry:` of a job file: what to retry automatically, how often, after which delay and with which changes."""
 
 from __future__ import annotations
 
@@ -8,52 +8,65 @@ from msgspec import Meta, Struct
 
 from hpc_launch.spec.field_types import Duration
 
+FAILURE_CLASSES = (
+    "cuda_oom", "host_oom", "nccl_timeout", "nccl_system_error", "rendezvous_failure", "port_in_use", "gpu_hardware",
+    "gpu_driver", "cuda_assert_or_illegal_access", "node_failure", "preempted", "time_limit", "cancelled_by_user",
+    "disk_full_or_quota", "filesystem_error", "shm_exhausted", "module_not_found", "container_error", "import_error",
+    "user_code_error", "config_error", "checkpoint_error", "data_error", "network_download_error", "permission_denied",
+    "submit_rejected", "loss_nan", "segfault_or_abort", "hang_no_progress", "success", "unknown",
+)  # fmt: skip
+"""Names of the failure classes, shared with the diagnosis."""
+
 FACTOR = r"^x[0-9]{1,3}(\.[0-9]{1,3})?$"
 Factor = Annotated[str, Meta(pattern=FACTOR, examples=["x1.5"])]
 
 
 class RetryStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A change for the next attempt. Several keys change together."""
+    """A change for the next attempt. All keys of a step change together."""
 
     change: Annotated[
         Literal["half_batch"] | None,
         Meta(
-            description="A change by its name. `half_batch` halves the micro batch and doubles the accumulation, so "
-            "that the global batch stays: `strategy.micro_batch`, `parallel.micro_batch`, or the arguments named by "
-            "`retry.batch`."
+            description="A predefined change. `half_batch` halves the micro batch and doubles the gradient "
+            "accumulation, so that the global batch stays the same: `strategy.micro_batch`, "
+            "`parallel.micro_batch`, or the arguments named by `retry.batch`."
         ),
     ] = None
-    memory: Annotated[Factor | None, Meta(description="The memory on each node, times this; a node's at most.")] = None
-    time: Annotated[Factor | None, Meta(description="The time limit, times this; the queue's at most.")] = None
+    memory: Annotated[Factor | None, Meta(description="Factor for the memory per node, up to the node's memory.")] = (
+        None
+    )
+    time: Annotated[Factor | None, Meta(description="Factor for the time limit, up to the queue's limit.")] = None
     nodes: Annotated[
-        Factor | None, Meta(description="The number of nodes, times this, rounded down; one at least.", examples=["x2"])
+        Factor | None, Meta(description="Factor for the number of nodes, rounded down, at least one.", examples=["x2"])
     ] = None
     queue: Annotated[str | None, Meta(description="Another queue of the site.")] = None
     set: Annotated[
         dict[str, Any],
         Meta(
-            description="Values of the job file by their dotted keys, as `--set` takes them. Only here can a change "
-            "stand that changes the training.",
+            description="Values to override, by dotted key, as in `--set`. Only these changes may alter the "
+            "training itself.",
             examples=[{"strategy.fsdp.activation_checkpointing": True}],
         ),
     ] = {}
-    times: Annotated[int, Meta(description="How often the change may be made before the next one's turn.", ge=1)] = 1
+    times: Annotated[
+        int, Meta(description="How often to apply this change before moving on to the next step.", ge=1)
+    ] = 1
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`half_batch`: a change by its name."""
+        """`half_batch`: a change by name."""
         return {"change": value} if isinstance(value, str) else None
 
 
 class Reaction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is done about one class of failures."""
+    """Response to one class of failures."""
 
     verdict: Annotated[
         Literal["RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE", "STOP"] | None,
-        Meta(description="In place of the verdict by class; RETRY_CHANGED where `steps` stand."),
+        Meta(description="Verdict that replaces the class's default. With `steps`, it is RETRY_CHANGED."),
     ] = None
     steps: Annotated[
-        list[RetryStep], Meta(description="Changes, one after another; after the last one the run stops.")
+        list[RetryStep], Meta(description="Changes to apply one after another. After the last one, the run stops.")
     ] = []
 
     @classmethod
@@ -65,74 +78,80 @@ class Reaction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Backoff(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The pause before an attempt that changes nothing."""
+    """Delay before an attempt without changes."""
 
-    first: Annotated[Duration, Meta(description="The first pause.")] = 30
-    factor: Annotated[float, Meta(description="What each further pause is longer by, while nothing gets on.", ge=1)] = 2
-    most: Annotated[Duration, Meta(description="The longest pause.")] = 600
+    first: Annotated[Duration, Meta(description="First delay.")] = 30
+    factor: Annotated[
+        float, Meta(description="Factor by which the delay grows while the run makes no progress.", ge=1)
+    ] = 2
+    most: Annotated[Duration, Meta(description="Maximum delay.")] = 600
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`backoff: 60s`: the first pause."""
+        """`backoff: 60s`: the first delay."""
         return {"first": value} if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
 class BatchKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which arguments hold the batch, for `half_batch`."""
+    """Arguments that hold the batch size, for `half_batch`."""
 
-    micro: Annotated[str, Meta(description="The micro batch, by its dotted key.", examples=["args.batch-size"])]
+    micro: Annotated[str, Meta(description="Dotted key of the micro batch size.", examples=["args.batch-size"])]
     accumulation: Annotated[
-        str | None, Meta(description="The gradient accumulation; left out where the training derives it.")
+        str | None, Meta(description="Dotted key of the gradient accumulation. Omit it if the training derives it.")
     ] = None
 
 
 class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is tried again by itself, and how often. The page [recovery](recovery.md) has the verdicts by class."""
+    """What to retry automatically, and how often. The page [recovery](recovery.md) lists the verdict for each class."""
 
     max_attempts: Annotated[
         int,
         Meta(
-            description="Attempts of a run in all, the first one counted; those that end by the time limit or by "
-            "preemption after getting further do not count. 1 tries nothing again.",
+            description="Maximum number of attempts, including the first. Attempts that made progress and ended by "
+            "the time limit or by preemption do not count. 1 disables retries.",
             ge=1,
         ),
     ] = 20
     no_progress: Annotated[
         int,
-        Meta(description="So many attempts in a row without getting further, and nothing changed, end the run.", ge=1),
+        Meta(
+            description="Stop the run after this many consecutive attempts without progress and without changes.", ge=1
+        ),
     ] = 2
     budgets: Annotated[
         dict[str, int],
         Meta(
-            description="How often a class of failures is tried again while the run does not get further.",
+            description="How often to retry a class of failures while the run makes no progress.",
             examples=[{"nccl_timeout": 3}],
         ),
     ] = {}
-    backoff: Annotated[Backoff, Meta(description="The pause before the same is tried again.")] = Backoff()
+    backoff: Annotated[Backoff, Meta(description="Delay before retrying without changes.")] = Backoff()
     on: Annotated[
         dict[str, Reaction],
         Meta(
-            description="What is done about a class of failures, in place of the default.",
+            description="Responses to classes of failures, replacing the defaults.",
             examples=[{"cuda_oom": ["half_batch"], "user_code_error": "RETRY"}],
         ),
     ] = {}
-    batch: Annotated[BatchKeys | None, Meta(description="Which arguments hold the batch.")] = None
+    batch: Annotated[BatchKeys | None, Meta(description="Arguments that hold the batch size.")] = None
     lost_after: Annotated[
         Duration,
         Meta(
-            description="How long the logs of a job have to be silent that Slurm has forgotten, and that left no word "
-            "of its end, before its node counts as failed."
+            description="If Slurm no longer knows the job and it left no end record, treat its node as failed "
+            "after its logs have been silent for this long."
         ),
     ] = 900
     most_excluded: Annotated[
-        int, Meta(description="How many nodes a run may be kept off because they failed in it.", ge=0)
+        int, Meta(description="Maximum number of nodes to exclude because they failed in this run.", ge=0)
     ] = 8
     stuck_after: Annotated[
         Duration,
-        Meta(description="How long a job that can never start is left in the queue, for somebody to mend it."),
+        Meta(
+            description="How long to keep a job in the queue that can never start, so that someone can fix the cause."
+        ),
     ] = 300
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`retry: 5`: the attempts in all; `retry: 1` tries nothing again."""
+        """`retry: 5`: the maximum number of attempts; `retry: 1` disables retries."""
         return {"max_attempts": value} if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,4 +1,4 @@
-"""What an unquoted YAML scalar stands for: YAML 1.2's core schema, less octal and hexadecimal numbers, inf and NaN."""
+"""Meaning of an unquoted YAML scalar: YAML 1.2's core schema, without octal and hexadecimal numbers, inf and NaN."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 
 NULL = frozenset(("", "~", "null", "Null", "NULL"))
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-# At most 1000 digits: int() refuses texts of 4300, and nothing that long is a number to anybody.
+# At most 1000 digits: int() rejects text of more than 4300, and nothing that long is meant as a number.
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,999})")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 
 
 def scalar(text: str) -> str | int | float | bool | None:
-    """What an unquoted YAML scalar stands for; the same reading for `--set KEY=VALUE`."""
+    """Convert an unquoted YAML scalar. `--set KEY=VALUE` uses the same rules."""
     if text in NULL:
         return None
     if text in _BOOL:
@@ -22,6 +22,6 @@ def scalar(text: str) -> str | int | float | bool | None:
         return int(text)
     if _FLOAT.fullmatch(text):
         number = float(text)
-        # A commit's abbreviation such as 12e4567 is in the form of a number beyond all bounds: it stays text.
+        # An abbreviated commit hash such as 12e4567 looks like a huge number; keep it as text.
         return number if math.isfinite(number) else text
     return text

@@ -1,4 +1,4 @@
-"""`--set KEY=VALUE`: the topmost layer. VALUE is read as YAML: numbers, lists and null mean what they mean there."""
+"""`--set KEY=VALUE`: the topmost layer. VALUE is parsed as YAML, so numbers, lists and null mean the same."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.merge import Layer
-from hpc_launch.spec.merge import Path as KeyPath
 from hpc_launch.spec.yaml_source import parse_document
 
 _OPEN_MAPPINGS = frozenset({"args", "env", "sbatch"})
-"""Keys whose children have names of the user's choice: a dot in them is part of the name."""
+"""Keys whose children have user-chosen names: a dot is part of the name."""
 
 
 def override_layer(sets: Sequence[str], findings: list[Finding]) -> Layer:
-    """The layer of all `--set` options, a later one winning over an earlier one."""
+    """Build the layer of all `--set` options. Later options override earlier ones."""
     data: dict[str, Any] = {}
     places: dict[KeyPath, Place] = {}
     written: dict[KeyPath, str] = {}
@@ -23,12 +23,16 @@ def override_layer(sets: Sequence[str], findings: list[Finding]) -> Layer:
         key, equals, value = text.partition("=")
         place = Place(f"--set {text}")
         if not equals or not key.strip("."):
-            findings.append(Finding("HL020", f"`--set {text}` has no KEY=VALUE", place, "as in `--set args.lr=0.001`"))
+            findings.append(
+                Finding(
+                    "HL020", f"`--set {text}` is not of the form KEY=VALUE", place, "for example `--set args.lr=0.001`"
+                )
+            )
             continue
         path = _split(key)
         document, faults = parse_document(f"value: {value}", str(place))
         if document is None:
-            # What is no YAML, such as a bare `:` or `{`, is meant as text.
+            # Treat invalid YAML, such as a bare `:` or `{`, as text.
             document, faults = parse_document(f"value: {_quoted(value)}", str(place))
         if document is None:
             findings += faults
@@ -36,10 +40,10 @@ def override_layer(sets: Sequence[str], findings: list[Finding]) -> Layer:
         _put(data, path, document.data["value"])
         for end in range(1, len(path)):
             places[path[:end]] = place
-        for inner, spelling in document.written.items():
-            written[(*path, *inner[1:])] = spelling
-        for inner in document.places:
-            places[(*path, *inner[1:])] = place
+        for value_path, original in document.written.items():
+            written[(*path, *value_path[1:])] = original
+        for value_path in document.places:
+            places[(*path, *value_path[1:])] = place
     return Layer("--set", data, places, places, written)
 
 

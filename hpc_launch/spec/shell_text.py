@@ -1,7 +1,8 @@
-"""Text with holes that only the job can fill, and its quoting for bash: hostile until quoted, whatever it holds.
+"""Text with placeholders that only the job can fill, and its quoting for bash.
 
-A value of the job file is either plain, or has parts such as `${run.dir}` that are known on the node alone. Those stay
-variables of the script; everything else is written so that bash hands it on byte for byte.
+Any value is hostile until quoted. A value of the job file is either plain text, or contains placeholders such as
+`${run.dir}` that are only known on the node. Those become variables of the script; everything else is quoted so that
+bash passes it on byte for byte.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import NamedTuple
 
 
 class Var(NamedTuple):
-    """A variable of the script, expanded in the job."""
+    """A shell variable of the script, expanded in the job."""
 
     name: str
 
 
 Part = str | Var
 Text = tuple[Part, ...]
-"""Parts side by side: `("out/", Var("HPC_LAUNCH_RUN_DIR"))`."""
+"""Adjacent parts: `("out/", Var("HPC_LAUNCH_RUN_DIR"))`."""
 
 RUNTIME = {
     "run.dir": Var("HPC_LAUNCH_RUN_DIR"),
@@ -29,22 +30,22 @@ RUNTIME = {
     "stop.file": Var("HPC_LAUNCH_STOP_FILE"),
     "strategy.config": Var("HPC_LAUNCH_STRATEGY_CONFIG"),
 }
-"""What `${…}` may name that only the job knows."""
+"""Placeholders that only the job can fill."""
 
 CHECKPOINT = {
     "checkpoint.path": Var("HPC_LAUNCH_RESUME_FROM"),
     "checkpoint.name": Var("HPC_LAUNCH_RESUME_NAME"),
     "checkpoint.step": Var("HPC_LAUNCH_RESUME_STEP"),
 }
-"""The same for the checkpoint that an attempt goes on from; under `checkpoint.resume` alone."""
+"""Placeholders for the checkpoint that an attempt resumes from; only valid in `checkpoint.resume`."""
 
-_SHELL = re.compile(r"shell\.([A-Za-z_][A-Za-z0-9_]*)\Z")
-_HOLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
-_SAFE = re.compile(r"(?!=)[A-Za-z0-9_@%+=:,./-]+\Z")
+_SHELL_NAME = re.compile(r"shell\.([A-Za-z_][A-Za-z0-9_]*)\Z")
+_PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^}]*)\}")
+_SAFE_WORD = re.compile(r"(?!=)[A-Za-z0-9_@%+=:,./-]+\Z")
 
 
 class UnknownName(ValueError):
-    """`${NAME}` with a name that is not known; `name` is that name."""
+    """`${NAME}` with an unknown name, which is in `name`."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -57,15 +58,15 @@ def interpolate(
     runtime: Mapping[str, Var] = RUNTIME,
     late: Mapping[str, Text] = {},
 ) -> Text:
-    """`value` with each `${NAME}` filled from `names` or, one of `runtime`, kept for the job; `$${` is a literal `${`.
+    """Replace each `${NAME}` with its value from `names`, or with a variable if it is in `runtime`. `$${` is a literal
+    `${`.
 
-    `${shell.NAME}` is a variable of the job's own shell, one of `late` a text with such parts.
-
-    Raises UnknownName. Nothing else is special: `$HOME` and backticks are text like any other.
+    `${shell.NAME}` is a variable of the job's own shell; names in `late` are replaced with text that may contain
+    variables. Raises UnknownName. Nothing else is special: `$HOME` and backticks are plain text.
     """
     parts: list[Part] = []
     at = 0
-    for match in _HOLE.finditer(value):
+    for match in _PLACEHOLDER.finditer(value):
         parts.append(value[at : match.start()])
         at = match.end()
         name = match.group(1)
@@ -77,16 +78,16 @@ def interpolate(
             parts.append(names[name])
         elif name in late:
             parts.extend(late[name])
-        elif shell := _SHELL.match(name):
+        elif shell := _SHELL_NAME.match(name):
             parts.append(Var(shell[1]))
         else:
             raise UnknownName(name)
     parts.append(value[at:])
-    return joined(parts)
+    return join_parts(parts)
 
 
-def joined(parts: list[Part]) -> Text:
-    """The parts with neighbouring plain ones put together and empty ones dropped."""
+def join_parts(parts: list[Part]) -> Text:
+    """Merge adjacent plain parts and drop empty ones."""
     result: list[Part] = []
     for part in parts:
         if isinstance(part, Var):
@@ -99,17 +100,17 @@ def joined(parts: list[Part]) -> Text:
 
 
 def plain(text: Text) -> str | None:
-    """The text itself where it has no variable part, else None."""
+    """The text if it contains no variables, else None."""
     if any(isinstance(part, Var) for part in text):
         return None
     return "".join(part for part in text if isinstance(part, str))
 
 
 def quote(value: Text | str) -> str:
-    """One bash word that stands for `value` whatever it holds.
+    """Quote `value` as one bash word, whatever it contains.
 
-    Plain words stay bare, the rest goes into single quotes; where a character could not be seen by a reader (controls,
-    bidirectional marks) or would be refused by sbatch (a carriage return), the form is `$'…'` with its UTF-8 bytes.
+    Simple words stay unquoted, the rest is in single quotes. If a character is invisible (controls, bidirectional
+    marks) or rejected by sbatch (a carriage return), the result is `$'…'` with its UTF-8 bytes.
     """
     parts = (value,) if isinstance(value, str) else value
     words = [f'"${part.name}"' if isinstance(part, Var) else _quote_plain(part) for part in parts]
@@ -117,10 +118,11 @@ def quote(value: Text | str) -> str:
 
 
 def here_document(text: Text) -> str:
-    """The lines of a here-document after `<<`: its word, quoted unless a variable has to be expanded, to its end.
+    """Everything after `<<` of a here-document: the delimiter, quoted unless a variable must be expanded, the text and
+    END.
 
-    `text` ends with a newline, and none of its lines is END. In an unquoted one, backslash, `$` and backtick are
-    special (bash(1), Here Documents).
+    `text` ends with a newline, and none of its lines is END. In an unquoted here-document, backslash, `$` and backtick
+    are special (bash(1), Here Documents).
     """
     if plain(text) is not None:
         return f"'END'\n{plain(text)}END"
@@ -131,7 +133,7 @@ def here_document(text: Text) -> str:
 def _quote_plain(text: str) -> str:
     if not text:
         return "''"
-    if _SAFE.match(text):
+    if _SAFE_WORD.match(text):
         return text
     if text.isprintable() and not text.endswith("\\"):
         return "'" + text.replace("'", "'\\''") + "'"
@@ -147,10 +149,10 @@ def _escape(character: str) -> str:
         return "\\t"
     if character.isprintable():
         return character
-    # Three octal digits for each byte: a fixed width, so that no digit after it is taken along.
+    # Always three octal digits per byte, so that a following digit is not read as part of the escape.
     return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8"))
 
 
 def visible(text: str) -> str:
-    """`text` fit for a comment or a message: one line, with nothing that moves a terminal's cursor."""
+    """Make `text` safe for a comment or a message: one line without control characters."""
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in unicodedata.normalize("NFC", text))

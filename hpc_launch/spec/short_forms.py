@@ -1,4 +1,4 @@
-"""Short forms written out: `launcher: torchrun` becomes `launcher: {name: torchrun}`, each value keeping its place."""
+"""Expand short forms: `launcher: torchrun` becomes `launcher: {name: torchrun}`. Each value keeps its position."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from hpc_launch.spec.document import Document, Path, Source
+from hpc_launch.spec.document import Document, KeyPath, Source
 from hpc_launch.spec.type_hints import Member, fields_of, members
 
 T = TypeVar("T")
 
 
-def long_form(source: Source, type_: type[Struct], *, path: Path = ()) -> Document:
-    """A copy of `source` with all short forms at and below `path` written out, and the tables to match.
+def long_form(source: Source, type_: type[Struct], *, path: KeyPath = ()) -> Document:
+    """A copy of `source` with all short forms at and below `path` expanded, and matching tables.
 
-    To be applied to each layer before layers are merged: else `launcher: torchrun` in one and
-    `launcher: {options: […]}` in another would replace each other. Nothing is checked; what fits no form stays.
+    Apply it to each layer before merging; otherwise `launcher: torchrun` in one layer and `launcher: {options: […]}` in
+    another would replace each other. Nothing is validated; values that match no short form stay.
     """
     tables = Document({}, dict(source.places), dict(source.key_places), dict(source.written))
-    lengthening = _Lengthening(source, tables)
-    tables.data.update(_replaced(source.data, path, lambda held: lengthening.value(type_, held, path, path)))
+    expander = _ShortFormExpander(source, tables)
+    tables.data.update(_replace_at(source.data, path, lambda value: expander.value(type_, value, path, path)))
     return tables
 
 
-def takes(member: Member, value: Any) -> bool:
-    """Whether a value of this YAML type goes into `member`, short forms and limits left aside."""
+def accepts(member: Member, value: Any) -> bool:
+    """Whether `member` accepts a value of this YAML type, regardless of short forms and limits."""
     kind = member.kind
     if kind is Any:
         return True
@@ -45,21 +45,21 @@ def takes(member: Member, value: Any) -> bool:
     return kind is str or kind is type(value) or (kind is float and isinstance(value, int))
 
 
-def _replaced(data: Any, path: Path, change: Callable[[Any], Any]) -> Any:
-    """A copy of `data` with `change` applied to what stands at `path`, an empty mapping where nothing does."""
+def _replace_at(data: Any, path: KeyPath, change: Callable[[Any], Any]) -> Any:
+    """A copy of `data` with `change` applied to the value at `path`, or to an empty mapping if there is none."""
     if not path:
         return change(data)
-    return {**data, path[0]: _replaced(data.get(path[0], {}), path[1:], change)}
+    return {**data, path[0]: _replace_at(data.get(path[0], {}), path[1:], change)}
 
 
-class _Lengthening(NamedTuple):
-    """Writes short forms out: data of `source`, and what moves or is new entered into `tables`."""
+class _ShortFormExpander(NamedTuple):
+    """Expands short forms in the data of `source`, and records moved and new positions in `tables`."""
 
     source: Source
     tables: Document
 
-    def value(self, annotation: Any, value: Any, old: Path, new: Path) -> Any:
-        """The long form of `value`, which stands at `old` in the source and will stand at `new`."""
+    def value(self, annotation: Any, value: Any, old: KeyPath, new: KeyPath) -> Any:
+        """The long form of `value`, whose path is `old` in the source and `new` in the result."""
         if new != old:
             _move(self.tables.places, old, new)
             _move(self.tables.key_places, old, new)
@@ -68,29 +68,29 @@ class _Lengthening(NamedTuple):
         struct = next((member.kind for member in alternatives if member.is_struct), None)
         types: dict[str, Any] = {key: info.type for key, info in fields_of(struct).items()} if struct else {}
         if isinstance(value, Mapping):
-            of_values = next((member.args[1] for member in alternatives if member.kind is dict and member.args), Any)
+            value_type = next((member.args[1] for member in alternatives if member.kind is dict and member.args), Any)
             return {
-                key: self.value(types.get(key, of_values), child, (*old, key), (*new, key))
+                key: self.value(types.get(key, value_type), child, (*old, key), (*new, key))
                 for key, child in value.items()
             }
         shorthand = getattr(struct, "__short_forms__", None)
-        if value is not None and shorthand is not None and not any(takes(member, value) for member in alternatives):
+        if value is not None and shorthand is not None and not any(accepts(member, value) for member in alternatives):
             mapping = shorthand(value)
             if mapping is not None:
                 result = {}
                 for key, child in mapping.items():
-                    here = (*new, key)
+                    key_path = (*new, key)
                     if old in self.source.places:
-                        self.tables.places.setdefault(here, self.source.places[old])
-                    origin = old if child is value else here
-                    result[key] = self.value(types.get(key, Any), child, origin, here)
+                        self.tables.places.setdefault(key_path, self.source.places[old])
+                    origin = old if child is value else key_path
+                    result[key] = self.value(types.get(key, Any), child, origin, key_path)
                 return result
         if isinstance(value, list):
-            of_items = next((member.args[0] for member in alternatives if member.kind is list and member.args), Any)
-            return [self.value(of_items, child, (*old, at), (*new, at)) for at, child in enumerate(value)]
+            item_type = next((member.args[0] for member in alternatives if member.kind is list and member.args), Any)
+            return [self.value(item_type, child, (*old, at), (*new, at)) for at, child in enumerate(value)]
         return value
 
 
-def _move(table: dict[Path, T], old: Path, new: Path) -> None:
+def _move(table: dict[KeyPath, T], old: KeyPath, new: KeyPath) -> None:
     if old in table:
         table[new] = table[old]

@@ -1,4 +1,4 @@
-"""`strategy:` of a job file: how the training is spread, and what its configuration shall say."""
+"""`strategy:` of a job file: how the training is distributed, and the library's configuration."""
 
 from __future__ import annotations
 
@@ -7,97 +7,95 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 Device = Literal["none", "cpu", "nvme"]
-Reader = Literal["deepspeed", "trainer", "accelerate"]
+ConfigReader = Literal["deepspeed", "trainer", "accelerate"]
 
 
 class FullySharded(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an FSDP configuration says of the model."""
+    """FSDP configuration."""
 
-    version: Annotated[Literal[1, 2], Meta(description="FSDP 1 or 2.")] = 2
+    version: Annotated[Literal[1, 2], Meta(description="FSDP version.")] = 2
     sharding_strategy: Annotated[
         Literal["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"],
         Meta(
-            description="What is sharded: FULL_SHARD everything (as ZeRO 3), SHARD_GRAD_OP gradients and optimizer "
-            "states (as ZeRO 2), NO_SHARD nothing; HYBRID_SHARD everything within a node. With version 2 it becomes "
-            "reshard_after_forward."
+            description="What is sharded: FULL_SHARD everything (like ZeRO 3), SHARD_GRAD_OP gradients and "
+            "optimizer states (like ZeRO 2), NO_SHARD nothing, HYBRID_SHARD everything within a node. "
+            "In version 2 this sets reshard_after_forward."
         ),
     ] = "FULL_SHARD"
     wrap_policy: Annotated[
         Literal["TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"],
-        Meta(description="What makes a unit: a layer class, a number of parameters, or only the whole model."),
+        Meta(description="What forms an FSDP unit: a layer class, a number of parameters, or the whole model."),
     ] = "TRANSFORMER_BASED_WRAP"
     wrap_class: Annotated[
         list[str],
         Meta(
-            description="Layer classes such as LlamaDecoderLayer; each has to be in the model. Without one the "
-            "model's own _no_split_modules count."
+            description="Layer classes to wrap, such as LlamaDecoderLayer. Each must exist in the model. Default: "
+            "the model's _no_split_modules."
         ),
     ] = []
     min_params: Annotated[
-        int | None, Meta(description="Parameters that make a unit, with SIZE_BASED_WRAP. Default 1e8.", ge=1)
+        int | None, Meta(description="Minimum number of parameters per unit for SIZE_BASED_WRAP. Default: 1e8.", ge=1)
     ] = None
     state_dict: Annotated[
         Literal["FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT"],
-        Meta(description="The form of checkpoints: one file, or one a process."),
+        Meta(description="Checkpoint format: one file, or one file per process."),
     ] = "SHARDED_STATE_DICT"
-    offload: Annotated[bool, Meta(description="Keep parameters in CPU memory when they are not in use.")] = False
-    activation_checkpointing: Annotated[bool, Meta(description="Compute activations again to save memory.")] = False
+    offload: Annotated[bool, Meta(description="Keep unused parameters in CPU memory.")] = False
+    activation_checkpointing: Annotated[bool, Meta(description="Recompute activations to save memory.")] = False
 
 
 class Strategy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the training is spread. The library's file is written by the job, and `${strategy.config}` is its name.
+    """How the training is distributed. The job writes the library's configuration file; `${strategy.config}` is its
+    path.
 
-    With ZeRO it is written where anything beyond the name is said here, or where the job names it; with FSDP for the
-    Trainer alone.
+    For ZeRO, the file is written if any key besides `name` is set or the job refers to it; for FSDP, only for the
+    Trainer.
     """
 
     name: Annotated[
         Literal["ddp", "fsdp", "zero0", "zero1", "zero2", "zero3", "megatron", "none"],
-        Meta(description="The strategy; the training finds it in HPC_LAUNCH_STRATEGY."),
+        Meta(description="The strategy, passed to the training in HPC_LAUNCH_STRATEGY."),
     ]
     reader: Annotated[
-        Reader | None,
+        ConfigReader | None,
         Meta(
-            description="Who reads the configuration: `deepspeed` a training that calls `deepspeed.initialize` itself "
-            "(the default with ZeRO), `trainer` the Transformers Trainer, `accelerate` a training with an "
-            "`Accelerator()`, which gets it by its environment."
+            description="Who reads the configuration: `deepspeed` for a training that calls `deepspeed.initialize` "
+            "itself (the default for ZeRO), `trainer` for the Transformers Trainer, `accelerate` for a "
+            "training with an `Accelerator()`, which is configured through environment variables."
         ),
     ] = field(default=None, name="for")
     file: Annotated[
         str | None,
         Meta(
-            description="A configuration of your own in place of a made one, relative to the job file: it is checked, "
-            "and handed on as it is.",
+            description="Your own configuration file, relative to the job file, instead of a generated one. It is "
+            "checked and passed on unchanged.",
             examples=["ds_config.json"],
         ),
     ] = None
-    micro_batch: Annotated[int | None, Meta(description="Samples that a process takes at once.", ge=1)] = None
-    global_batch: Annotated[int | None, Meta(description="Samples a step over all processes.", ge=1)] = None
-    gradient_accumulation: Annotated[
-        int | None, Meta(description="Micro batches that are added up before a step.", ge=1)
-    ] = None
+    micro_batch: Annotated[int | None, Meta(description="Samples per process and micro batch.", ge=1)] = None
+    global_batch: Annotated[int | None, Meta(description="Samples per step over all processes.", ge=1)] = None
+    gradient_accumulation: Annotated[int | None, Meta(description="Micro batches per optimizer step.", ge=1)] = None
     gradient_clipping: Annotated[
-        float | None, Meta(description="ZeRO: the largest norm of the gradients; 0 turns clipping off.", ge=0)
+        float | None, Meta(description="ZeRO: maximum gradient norm. 0 disables clipping.", ge=0)
     ] = None
     offload_optimizer: Annotated[
-        Device, Meta(description="ZeRO: where optimizer states live: on the GPU, in CPU memory, at stage 3 on NVMe.")
+        Device,
+        Meta(description="ZeRO: location of the optimizer states: GPU (`none`), CPU memory, or NVMe (stage 3 only)."),
     ] = "none"
-    offload_param: Annotated[Device, Meta(description="ZeRO: where parameters live when not in use; stage 3 only.")] = (
-        "none"
-    )
+    offload_param: Annotated[Device, Meta(description="ZeRO: location of unused parameters. Stage 3 only.")] = "none"
     nvme_path: Annotated[
-        str | None, Meta(description="ZeRO: a folder on each node's own NVMe disk, for offloading.")
+        str | None, Meta(description="ZeRO: folder on each node's local NVMe disk, for offloading.")
     ] = None
     buckets: Annotated[
         int,
         Meta(
-            description="ZeRO: elements in a bucket of gradients. About 18 bytes of GPU memory each: take 50000000 to "
-            "200000000 on GPUs of 24 to 40 GB.",
+            description="ZeRO: elements per gradient bucket, about 18 bytes of GPU memory each. Use 50000000 to "
+            "200000000 on GPUs with 24 to 40 GB.",
             ge=1,
         ),
     ] = 500_000_000
-    overlap: Annotated[bool, Meta(description="ZeRO: reduce gradients while the backward pass still runs.")] = True
-    fsdp: Annotated[FullySharded, Meta(description="FSDP: what is sharded, wrapped and kept.")] = FullySharded()
+    overlap: Annotated[bool, Meta(description="ZeRO: reduce gradients during the backward pass.")] = True
+    fsdp: Annotated[FullySharded, Meta(description="FSDP configuration.")] = FullySharded()
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
@@ -106,12 +104,12 @@ class Strategy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def zero_stage(self) -> int | None:
-        """The stage of ZeRO; None for what is not DeepSpeed's."""
+        """The ZeRO stage, or None for other strategies."""
         return int(self.name[4:]) if self.name.startswith("zero") else None
 
     @property
     def config(self) -> str | None:
-        """The file that the job writes for the library, by its name in the attempt's folder; None for none."""
+        """Name of the configuration file in the attempt's folder, or None if there is none."""
         if self.zero_stage is not None:
             return "deepspeed.json"
         return "fsdp.json" if self.name == "fsdp" and self.reader == "trainer" else None

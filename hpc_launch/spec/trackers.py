@@ -1,4 +1,4 @@
-"""`trackers:` of a job file: where a training's metrics go."""
+"""`trackers:` of a job file: experiment trackers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from msgspec import Meta, Struct
 
 
 class Tracker(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tracker that the training itself writes to; what it needs on the site is set for it."""
+    """An experiment tracker that the training writes to. hpc-launch sets the variables that it needs on the site."""
 
     name: Annotated[
         Literal["wandb", "tensorboard"],
-        Meta(description="`wandb` is Weights & Biases; `tensorboard` writes files into the run folder."),
+        Meta(description="`wandb` is Weights & Biases; `tensorboard` writes files to the run folder."),
     ]
     mode: Annotated[
         Literal["online", "offline"] | None,
         Meta(
-            description="wandb: `online` sends while the job runs, `offline` writes into the run folder, for a later "
-            "`wandb sync`. If left out, as the site's `internet` allows."
+            description="wandb: `online` sends data while the job runs; `offline` writes to the run folder for a "
+            "later `wandb sync`. Default: as the site's `internet` allows."
         ),
     ] = None
 

@@ -1,4 +1,4 @@
-"""Faults of a YAML text before it has a meaning: what the parser says in words for people, and forbidden characters."""
+"""YAML syntax errors: the parser's messages with hints, and forbidden characters."""
 
 from __future__ import annotations
 
@@ -9,30 +9,33 @@ import yaml
 
 from hpc_launch.base.findings import Finding, Place
 
-# Beside what YAML forbids: NEL, LS and PS, which YAML 1.1 takes for line breaks, 1.2 and every editor do not.
-# In two, for the second takes 4 ms to compile and most files are plain ASCII.
+# What YAML forbids, and NEL, LS and PS: line breaks in YAML 1.1, but not in 1.2 or in editors.
+# Two patterns, because the second takes 4 ms to compile and most files are plain ASCII.
 _FORBIDDEN_ASCII = "[^\t\n\r\x20-\x7e]"
 _FORBIDDEN = "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-_FORBIDDEN_SHOWN = 20
+_MAX_FORBIDDEN = 20
 _HINTS = (
-    # What libyaml or PyYAML's own parser says, in part, and what has most often led to it.
-    ("mapping values are not allowed", "quote a text that holds `: `, and give the keys of one mapping one indent"),
-    ("escape", "in double quotes a backslash begins an escape; single quotes take everything as it stands"),
-    ("unexpected end of stream", "a quote is not closed"),
-    ("cannot start any token", "a text that begins with one of % @ ` needs quotes"),
-    ("could not find expected ':'", "a key needs `: ` behind it, and a text of several lines the same indent"),
-    ("did not find expected key", "keys of one mapping need one indent; quote a text that goes on behind a quote"),
-    ("expected <block end>", "keys of one mapping need one indent; quote a text that goes on behind a quote"),
-    ("expected ',' or", "a bracket or brace is not closed, or a comma is missing"),
-    ("expected node content", "a bracket or brace is not closed, or a value is missing"),
-    ("flow", "a bracket or brace is not closed, or a comma is missing"),
-    ("alphabetic or numeric", "a text that begins with * or & needs quotes"),
+    # Part of a message of libyaml or PyYAML, and its most common cause.
+    ("mapping values are not allowed", "quote text that contains `: `, and indent all keys of a mapping equally"),
+    ("escape", "in double quotes, a backslash starts an escape; use single quotes for literal text"),
+    ("unexpected end of stream", "close the quote"),
+    ("cannot start any token", "quote text that starts with %, @ or `"),
+    ("could not find expected ':'", "write `: ` after each key, and indent all lines of a multi-line text equally"),
+    (
+        "did not find expected key",
+        "indent all keys of a mapping equally, and quote the whole text if it contains quotes",
+    ),
+    ("expected <block end>", "indent all keys of a mapping equally, and quote the whole text if it contains quotes"),
+    ("expected ',' or", "close the bracket or brace, or add the missing comma"),
+    ("expected node content", "close the bracket or brace, or add the missing value"),
+    ("flow", "close the bracket or brace, or add the missing comma"),
+    ("alphabetic or numeric", "quote text that starts with * or &"),
 )
-_OTHERWISE = "write `key: value` lines with one indent for the keys of one mapping, and quote what is not plain text"
+_DEFAULT_HINT = "write `key: value` lines, indent all keys of a mapping equally, and quote special text"
 
 
-class SourceFault(Exception):
-    """A fault after which there is no telling what the file means; `finding` says it."""
+class SourceError(Exception):
+    """An error after which the file's meaning is unknown; `finding` describes it."""
 
     def __init__(self, code: str, message: str, place: Place, hint: str) -> None:
         super().__init__(message)
@@ -40,56 +43,56 @@ class SourceFault(Exception):
 
 
 def place_of(mark: Any, name: str) -> Place:
-    """The place of a mark of the parser's."""
+    """Place of a parser mark."""
     return Place(name, mark.line + 1, mark.column + 1)
 
 
-def place_behind(before: str, name: str) -> Place:
-    """The place of the character that follows the text `before`."""
+def place_after(before: str, name: str) -> Place:
+    """Place of the character that follows `before`."""
     return Place(name, before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
 def forbidden_characters(text: str, name: str) -> list[Finding]:
-    """HL007 for characters that cannot stand in a YAML file: one a line, and only the first lines."""
+    """HL007 for characters that YAML does not allow: one per line, and only for the first lines."""
     findings: dict[int | None, Finding] = {}
     for match in re.finditer(_FORBIDDEN_ASCII if text.isascii() else _FORBIDDEN, text):
-        place = place_behind(text[: match.start()], name)
-        message = f"the character U+{ord(match.group()):04X} cannot stand in a YAML file"
-        hint = 'write it as an escape in double quotes, such as "\\u2028"'
+        place = place_after(text[: match.start()], name)
+        message = f"the character U+{ord(match.group()):04X} is not allowed in a YAML file"
+        hint = 'write it as an escape sequence in double quotes, such as "\\u2028"'
         findings.setdefault(place.line, Finding("HL007", message, place, hint))
-        if len(findings) == _FORBIDDEN_SHOWN:
+        if len(findings) == _MAX_FORBIDDEN:
             break
     return list(findings.values())
 
 
-def syntax_fault(error: yaml.YAMLError, text: str, name: str) -> Finding:
-    """One finding for what the parser says: with the place where it can be mended, and a hint for usual causes."""
+def syntax_finding(error: yaml.YAMLError, text: str, name: str) -> Finding:
+    """Finding for a parser error, with its position and a hint for common causes."""
     context = getattr(error, "context_mark", None)
     mark = getattr(error, "problem_mark", None) or context
     if mark is None:
-        return Finding("HL002", f"this is not YAML: {error}", Place(name), _OTHERWISE)
+        return Finding("HL002", f"invalid YAML: {error}", Place(name), _DEFAULT_HINT)
     place = place_of(mark, name)
-    tab = _tab(mark, text.split("\n"), name)
-    if tab is not None:
-        return tab
+    tab_finding = _tab_finding(mark, text.split("\n"), name)
+    if tab_finding is not None:
+        return tab_finding
     problem = " ".join(part for part in (getattr(error, "problem", ""), getattr(error, "context", "")) if part)
     if "invalid Unicode character escape" in problem:
-        hint = "write the character itself, or its whole number as in \\U0001F600"
-        return Finding("HL007", "half a character: an escape between \\uD800 and \\uDFFF", place, hint)
-    usual = next((hint for part, hint in _HINTS if part in problem), _OTHERWISE)
+        hint = "write the character itself, or its full code point, as in \\U0001F600"
+        return Finding("HL007", "incomplete character: an escape between \\uD800 and \\uDFFF", place, hint)
+    hint = next((hint for part, hint in _HINTS if part in problem), _DEFAULT_HINT)
     if context is not None and context.line != mark.line and "block" not in problem:
-        problem += f" that began in line {context.line + 1}"
-    return Finding("HL002", f"this is not YAML: {problem}", place, usual)
+        problem += f" that started in line {context.line + 1}"
+    return Finding("HL002", f"invalid YAML: {problem}", place, hint)
 
 
-def _tab(mark: Any, lines: list[str], name: str) -> Finding | None:
+def _tab_finding(mark: Any, lines: list[str], name: str) -> Finding | None:
     """The finding where a tab is what the parser stumbled over."""
     line = lines[mark.line] if mark.line < len(lines) else ""
     indent = line[: len(line) - len(line.lstrip())]
     if "\t" in indent and mark.column <= len(indent):
         others = sum(1 for other in lines if other.startswith("\t")) - line.startswith("\t")
-        hint = "use spaces" + (f"; {others} other lines begin with a tab as well" if others else "")
+        hint = "use spaces" + (f"; {others} other lines also start with a tab" if others else "")
         return Finding("HL004", "tab in the indentation", Place(name, mark.line + 1, indent.index("\t") + 1), hint)
     if line[mark.column : mark.column + 1] == "\t":
-        return Finding("HL004", "tab where only a space may stand", place_of(mark, name), "use spaces")
+        return Finding("HL004", "tab where only a space is allowed", place_of(mark, name), "use spaces")
     return None

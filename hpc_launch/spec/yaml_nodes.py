@@ -1,6 +1,6 @@
-"""YAML text as a tree of nodes with their places, aliases tied to what they stand for, within bounds.
+"""Parse YAML text into a tree of nodes with positions and resolved aliases, within size limits.
 
-Made from the parser's events, for `yaml.compose` recurses in C and dies of 100,000 brackets.
+It is built from the parser's events, because `yaml.compose` recurses in C and crashes on 100,000 brackets.
 """
 
 from __future__ import annotations
@@ -12,71 +12,71 @@ from msgspec import Struct
 
 from hpc_launch.base.findings import Place
 from hpc_launch.spec.shell_text import visible
-from hpc_launch.spec.yaml_errors import SourceFault, place_of
+from hpc_launch.spec.yaml_errors import SourceError, place_of
 
 MAX_NODES = 100_000
-"""Values in a file once its aliases are written out: a few lines of nested aliases can stand for billions."""
+"""Maximum number of values once aliases are expanded: a few lines of nested aliases can expand to billions."""
 MAX_DEPTH = 64
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class YamlNode(Struct):
-    """A value or key as the file has it."""
+    """A value or key of the file."""
 
     event: Any
-    """The parser's event that begins it."""
+    """The parser event that starts it."""
     place: Place
     children: list[YamlNode] = []
-    """The items of a list; of a mapping a key and its value, and so on."""
+    """Items of a list; keys and values of a mapping, alternating."""
     target: YamlNode | None = None
-    """What an alias stands for."""
+    """The node that an alias refers to."""
 
     @property
-    def meant(self) -> YamlNode:
-        """The node itself, or what it stands for."""
+    def resolved(self) -> YamlNode:
+        """The node itself, or the target of an alias."""
         return self.target or self
 
 
 def root_node(text: str, name: str) -> YamlNode | None:
-    """The root of the one document, None where there is none.
+    """Root of the single document, or None if there is none.
 
-    Raises SourceFault before the nodes are more or deeper than they may be, and YAMLError.
+    Raises SourceError as soon as the file exceeds the limits, and YAMLError.
     """
     documents: list[YamlNode] = []
     anchors: dict[str, YamlNode] = {}
-    holders: list[YamlNode] = []
+    open_nodes: list[YamlNode] = []
     for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
         place = place_of(event.start_mark, name)
         if isinstance(event, yaml.DocumentStartEvent) and documents:
-            raise SourceFault("HL005", "a second document begins here", place, "take the line `---` out")
+            raise SourceError("HL005", "a second document starts here", place, "remove the line `---`")
         if isinstance(event, yaml.CollectionEndEvent):
-            holders.pop()
+            open_nodes.pop()
         elif isinstance(event, yaml.NodeEvent):
             node = YamlNode(event, place)
             if isinstance(event, yaml.AliasEvent):
-                node.target = _target(str(event.anchor), anchors, holders, place)
+                node.target = _target(str(event.anchor), anchors, open_nodes, place)
             elif event.anchor is not None:
                 anchors[event.anchor] = node
-            (holders[-1].children if holders else documents).append(node)
+            (open_nodes[-1].children if open_nodes else documents).append(node)
             if isinstance(event, yaml.CollectionStartEvent):
-                holders.append(node)
-        if len(holders) > MAX_DEPTH or count > 2 * MAX_NODES:
+                open_nodes.append(node)
+        if len(open_nodes) > MAX_DEPTH or count > 2 * MAX_NODES:
             raise too_large(place)
     return documents[0] if documents else None
 
 
-def _target(anchor: str, anchors: dict[str, YamlNode], holders: list[YamlNode], place: Place) -> YamlNode:
+def _target(anchor: str, anchors: dict[str, YamlNode], open_nodes: list[YamlNode], place: Place) -> YamlNode:
     target = anchors.get(anchor)
     if target is None:
-        message = f"no anchor `&{visible(anchor)}` before this alias"
-        raise SourceFault("HL002", message, place, "quote a text with *")
-    if any(target is holder for holder in holders):
-        raise SourceFault("HL006", f"the alias `*{visible(anchor)}` holds itself", place, "write the value out")
+        message = f"no anchor `&{visible(anchor)}` is defined before this alias"
+        raise SourceError("HL002", message, place, "quote text that starts with *")
+    if any(target is holder for holder in open_nodes):
+        raise SourceError("HL006", f"the alias `*{visible(anchor)}` contains itself", place, "write out the value")
     return target
 
 
-def too_large(place: Place) -> SourceFault:
-    """The fault of a file that holds too much."""
-    message = f"more than {MAX_NODES:,} values or {MAX_DEPTH} levels, aliases written out"
-    return SourceFault("HL006", message, place, "write fewer aliases, or several files")
+def too_large(place: Place) -> SourceError:
+    """The error for a file that exceeds the limits."""
+    message = f"more than {MAX_NODES:,} values or {MAX_DEPTH} levels, with aliases expanded"
+    return SourceError("HL006", message, place, "use fewer aliases, or several files")

@@ -1,7 +1,7 @@
-"""YAML with the place of every value, and without YAML's traps: a value is what a reader of the file takes it for.
+"""Read YAML with the position of every value and without YAML's surprises: a value means what it looks like.
 
-`yaml.safe_load` takes `24:00:00` for 86400, `0123` for 83 and `no` for false, and drops the first of two equal keys
-without a word. What a spelling means here is in `scalars`.
+`yaml.safe_load` reads `24:00:00` as 86400, `0123` as 83 and `no` as false, and silently drops the first of two equal
+keys. `scalars` defines the meaning of each spelling.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 import yaml
 
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.spec.document import Document, Path
+from hpc_launch.spec.document import Document, KeyPath
 from hpc_launch.spec.scalars import NULL, scalar
 from hpc_launch.spec.shell_text import visible
-from hpc_launch.spec.yaml_errors import SourceFault, forbidden_characters, place_behind, syntax_fault
+from hpc_launch.spec.yaml_errors import SourceError, forbidden_characters, place_after, syntax_finding
 from hpc_launch.spec.yaml_nodes import MAX_DEPTH, MAX_NODES, YamlNode, root_node, too_large
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -31,36 +31,40 @@ _PLAIN_TAGS = {
 
 
 def read_document(path: str | os.PathLike[str]) -> tuple[Document | None, list[Finding]]:
-    """Read a YAML file. See `parse_document`; HL001 when the file cannot be read, HL007 when it is not UTF-8."""
+    """Read a YAML file like `parse_document`. HL001 if the file cannot be read, HL007 if it is not UTF-8."""
     name = os.fspath(path)
     try:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            # A pipe that nobody writes to would be waited for, for ever.
-            return None, [Finding("HL001", "this is not a regular file", Place(name), "save it as a file first")]
+            # Reading a pipe without a writer would block forever.
+            return None, [Finding("HL001", "not a regular file", Place(name), "save the content to a file first")]
         with open(path, "rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        return None, [Finding("HL001", f"cannot read the file: {reason}", Place(name), "check its path and rights")]
+        return None, [
+            Finding("HL001", f"cannot read the file: {reason}", Place(name), "check its path and permissions")
+        ]
     if len(content) > MAX_BYTES:
         limit = MAX_BYTES // 1024 // 1024
-        return None, [Finding("HL001", f"the file is larger than {limit} MiB", Place(name), "name a YAML file")]
+        return None, [
+            Finding("HL001", f"the file is larger than {limit} MiB", Place(name), "check that this is a YAML file")
+        ]
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8", "replace")
-        message = f"the byte 0x{content[error.start]:02x} is not UTF-8"
-        return None, [Finding("HL007", message, place_behind(before, name), "save the file in the encoding UTF-8")]
+        message = f"the byte 0x{content[error.start]:02x} is not valid UTF-8"
+        return None, [Finding("HL007", message, place_after(before, name), "save the file as UTF-8")]
     return parse_document(text, name)
 
 
 def parse_document(text: str, name: str) -> tuple[Document | None, list[Finding]]:
-    """Parse YAML text; `name` is the file of all places.
+    """Parse YAML text; `name` is the file of all positions.
 
-    The document is None where there is no telling what was meant (HL002 syntax, HL004 tab, HL005 not one mapping,
-    HL006 alias or size, HL007 control character). With HL003 (doubled key; the first counts), HL006 for a tag or
-    HL007 inside a quoted text it is there, so that the caller can look for more faults, yet must not be used.
+    The document is None if its meaning is unclear (HL002 syntax, HL004 tab, HL005 not a single mapping, HL006 alias or
+    size, HL007 control character). With HL003 (duplicate key; the first one counts), HL006 for a tag or HL007 inside
+    quotes, the document is returned so that the caller can look for more errors, but must not be used.
     """
     findings = forbidden_characters(text, name)
     if findings:
@@ -69,15 +73,15 @@ def parse_document(text: str, name: str) -> tuple[Document | None, list[Finding]
         root = _mapping_root(root_node(text, name), name)
         builder = _Builder(text)
         builder.result.data.update(builder.value(root, ()))
-    except SourceFault as fault:
-        return None, [fault.finding]
+    except SourceError as error:
+        return None, [error.finding]
     except yaml.YAMLError as error:
-        return None, [syntax_fault(error, text, name)]
+        return None, [syntax_finding(error, text, name)]
     return builder.result, builder.findings
 
 
 def parse_list(text: str, name: str) -> tuple[list[Any], list[Finding]]:
-    """Parse YAML text that holds a list, under the same limits; nothing of it, with findings, where it has a fault."""
+    """Parse YAML text that contains a list, within the same limits. The list is empty if there are findings."""
     findings = forbidden_characters(text, name)
     if findings:
         return [], findings
@@ -85,36 +89,38 @@ def parse_list(text: str, name: str) -> tuple[list[Any], list[Finding]]:
     try:
         root = root_node(text, name)
         items = None if root is None else builder.value(root, ())
-    except SourceFault as fault:
-        return [], [fault.finding]
+    except SourceError as error:
+        return [], [error.finding]
     except yaml.YAMLError as error:
-        return [], [syntax_fault(error, text, name)]
+        return [], [syntax_finding(error, text, name)]
     if items is not None and not isinstance(items, list):
-        return [], [Finding("HL005", "the file holds no list", Place(name, 1, 1), "begin each entry with `- `")]
+        return [], [
+            Finding("HL005", "the file does not contain a list", Place(name, 1, 1), "start each entry with `- `")
+        ]
     return ([] if builder.findings else items or []), builder.findings
 
 
 def _mapping_root(root: YamlNode | None, name: str) -> YamlNode:
     event = root.event if root else None
     if root is None or (isinstance(event, yaml.ScalarEvent) and event.implicit[0] and event.value in NULL):
-        raise SourceFault("HL005", "the file is empty", Place(name, 1, 1), "write `key: value` lines")
+        raise SourceError("HL005", "the file is empty", Place(name, 1, 1), "write `key: value` lines")
     if not isinstance(event, yaml.MappingStartEvent):
-        kind = "a list" if isinstance(event, yaml.SequenceStartEvent) else "a text"
-        hint = "write `key: value` lines, with a space behind the colon"
-        raise SourceFault("HL005", f"the file holds {kind} where keys belong", root.place, hint)
+        kind = "a list" if isinstance(event, yaml.SequenceStartEvent) else "text"
+        hint = "write `key: value` lines, with a space after the colon"
+        raise SourceError("HL005", f"the file contains {kind} instead of keys", root.place, hint)
     return root
 
 
 class _Builder:
-    """Data and tables from nodes, and the faults that leave a document to look at."""
+    """Builds data and tables from nodes, and collects errors that leave the document readable."""
 
     def __init__(self, text: str) -> None:
         self.result = Document({}, text=text)
         self.findings: list[Finding] = []
         self.nodes = 0
 
-    def value(self, node: YamlNode, path: Path) -> Any:
-        """The value of `node`, entered into the tables under `path`."""
+    def value(self, node: YamlNode, path: KeyPath) -> Any:
+        """The value of `node`, recorded in the tables under `path`."""
         self.count(node.place)
         if len(path) > MAX_DEPTH:
             raise too_large(node.place)
@@ -125,72 +131,72 @@ class _Builder:
         event = node.event
         if event.tag is not None and event.tag not in _PLAIN_TAGS[type(event)]:
             message = f"the tag `{visible(event.tag)}` is not allowed"
-            self.fault("HL006", message, node, "take it out; quotes make a text")
+            self.report("HL006", message, node, "remove it; quote the value to make it text")
         self.result.places[path] = node.place
         if isinstance(event, yaml.ScalarEvent):
-            text = self.checked(node)
+            text = self.scalar_text(node)
             self.result.written[path] = text
             return scalar(text) if event.implicit[0] and event.tag is None else text
         if isinstance(event, yaml.SequenceStartEvent):
             return [self.value(child, (*path, at)) for at, child in enumerate(node.children)]
         return self.mapping(node, path)
 
-    def mapping(self, node: YamlNode, path: Path) -> dict[str, Any]:
-        """Of equal keys the first counts; `<<: *anchor` and `<<: [*one, *two]` give what is missing.
+    def mapping(self, node: YamlNode, path: KeyPath) -> dict[str, Any]:
+        """Build a mapping. Of equal keys the first one counts; `<<: *anchor` and `<<: [*one, *two]` add missing keys.
 
-        A stack, not a recursion: a file may chain thousands of merges.
+        Uses a stack instead of recursion, because a file may chain thousands of merges.
         """
         into: dict[str, Any] = {}
         merges = self.pairs(node, path, into, merging=False)[::-1]
         while merges:
             source = merges.pop()
             self.count(source.place)
-            if isinstance(source.meant.event, yaml.MappingStartEvent):
-                merges += self.pairs(source.meant, path, into, merging=True)[::-1]
-            elif isinstance(source.meant.event, yaml.SequenceStartEvent):
-                merges += source.meant.children[::-1]
+            if isinstance(source.resolved.event, yaml.MappingStartEvent):
+                merges += self.pairs(source.resolved, path, into, merging=True)[::-1]
+            elif isinstance(source.resolved.event, yaml.SequenceStartEvent):
+                merges += source.resolved.children[::-1]
             else:
-                self.fault("HL006", "`<<` takes the alias of a mapping", source, "write `<<: *NAME`")
+                self.report("HL006", "`<<` requires the alias of a mapping", source, "write `<<: *NAME`")
         return into
 
-    def pairs(self, node: YamlNode, path: Path, into: dict[str, Any], *, merging: bool) -> list[YamlNode]:
-        """Enter the keys and values of a mapping `into` the data. Returns the values of `<<`."""
+    def pairs(self, node: YamlNode, path: KeyPath, into: dict[str, Any], *, merging: bool) -> list[YamlNode]:
+        """Add the keys and values of a mapping to `into`. Returns the values of `<<`."""
         merges: list[YamlNode] = []
         for key_node, child in zip(node.children[::2], node.children[1::2], strict=True):
-            event = key_node.meant.event
+            event = key_node.resolved.event
             if not isinstance(event, yaml.ScalarEvent):
                 self.count(key_node.place)
-                self.fault("HL002", "a key must be a plain text", key_node, "quote a text that begins with [ or {")
+                self.report("HL002", "a key must be plain text", key_node, "quote text that starts with [ or {")
                 continue
-            key = self.checked(key_node)
-            here = (*path, key)
+            key = self.scalar_text(key_node)
+            key_path = (*path, key)
             if key == "<<" and event.implicit[0]:
                 merges.append(child)
             elif key not in into:
-                self.result.key_places[here] = key_node.place
-                into[key] = self.value(child, here)
+                self.result.key_places[key_path] = key_node.place
+                into[key] = self.value(child, key_path)
             else:
                 self.count(key_node.place)
                 if not merging:
-                    first = self.result.key_places[here].line
-                    message = f"the key `{visible(key)}` is there twice, first in line {first}"
-                    self.fault("HL003", message, key_node, "keep one of the two")
+                    first = self.result.key_places[key_path].line
+                    message = f"duplicate key `{visible(key)}`, first used in line {first}"
+                    self.report("HL003", message, key_node, "remove one of the two")
         return merges
 
     def count(self, place: Place) -> None:
-        """One more value was built or skipped: the work that a file can cause has an end."""
+        """Count a value that was built or skipped, which limits the work that a file can cause."""
         self.nodes += 1
         if self.nodes > MAX_NODES:
             raise too_large(place)
 
-    def checked(self, node: YamlNode) -> str:
-        """The text of a scalar, with a finding where it holds what no argument, variable or file name can hold."""
-        text: str = node.meant.event.value
+    def scalar_text(self, node: YamlNode) -> str:
+        """The text of a scalar. Reports characters that no argument, variable or file name can contain."""
+        text: str = node.resolved.event.value
         match = None if text.isprintable() else re.search(_UNUSABLE, text)
         if match:
-            message = f"a text with U+{ord(match.group()):04X} in it, which cannot be handed to a program"
-            self.fault("HL007", message, node, "take the character out")
+            message = f"the text contains U+{ord(match.group()):04X}, which cannot be passed to a program"
+            self.report("HL007", message, node, "remove the character")
         return text
 
-    def fault(self, code: str, message: str, node: YamlNode, hint: str) -> None:
+    def report(self, code: str, message: str, node: YamlNode, hint: str) -> None:
         self.findings.append(Finding(code, message, node.place, hint))

@@ -9,7 +9,7 @@ import pytest
 
 from hpc_launch.sites.layers import job_keys
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.spec.merge_operators import without_marks
+from hpc_launch.spec.merge_operators import parse_operators
 from hpc_launch.spec.reader import check
 from hpc_launch.spec.yaml_source import parse_document
 from tests.sites.conftest import Plan, Write
@@ -23,7 +23,7 @@ PIECES = [*WHOLE, *re.findall(r"^```text\n(.*?)^```$", TEXT, re.DOTALL | re.MULT
 def test_each_piece_holds_keys_of_a_profile(text: str) -> None:
     document, faults = parse_document(text, "page")
     assert document is not None, faults
-    marked, found = without_marks(document, {(): SiteProfile, **job_keys(document.data)})
+    marked, found = parse_operators(document, {(): SiteProfile, **job_keys(document.data)})
     assert [*faults, *found, *check(marked, SiteProfile)] == []
 
 

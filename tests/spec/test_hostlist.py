@@ -92,7 +92,7 @@ def test_compress(hosts: list[str], text: str) -> None:
 
 @pytest.mark.parametrize("host", ["", "a b", "n[1]", "a,b", "n;rm", "né"])
 def test_what_is_no_name_is_not_written(host: str) -> None:
-    with pytest.raises(ValueError, match="no host name"):
+    with pytest.raises(ValueError, match="not a valid host name"):
         compress([host])
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.base.findings import Place
-from hpc_launch.spec.merge import Layer, Path, merge
+from hpc_launch.spec.document import KeyPath
+from hpc_launch.spec.merge import Layer, merge
 
 KEYS = st.sampled_from("abcd")
 VALUES = st.recursive(
@@ -23,7 +24,7 @@ def layer(name: str, data: dict[str, Any]) -> Layer:
     return Layer(name, data, {path: Place(name, 1, 1) for path in paths(data)})
 
 
-def paths(value: Any, path: Path = ()) -> list[Path]:
+def paths(value: Any, path: KeyPath = ()) -> list[KeyPath]:
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(inner for key, child in children for inner in paths(child, (*path, key)))]
 

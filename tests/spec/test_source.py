@@ -167,7 +167,7 @@ def test_data_of_two_aliases_is_not_shared() -> None:
         ("# only a comment\n", "HL005", "1:1", "empty"),
         ("---\n...\n", "HL005", "1:1", "empty"),
         ("- a\n- b\n", "HL005", "1:1", "a list"),
-        ("name:tiny\n", "HL005", "1:1", "a text"),
+        ("name:tiny\n", "HL005", "1:1", "text instead"),
         ("a: 1\n---\nb: 2\n", "HL005", "2:1", "second document"),
         ("a: !!python/object/apply:os.system [x]\n", "HL006", "1:4", "python/object"),
         ("a: !mine x\n", "HL006", "1:4", "!mine"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hpc_launch.spec.shell_text import Text, UnknownName, Var, interpolate, joined, plain, quote, visible
+from hpc_launch.spec.shell_text import Text, UnknownName, Var, interpolate, join_parts, plain, quote, visible
 
 WORDS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=40)
 """All that a program's argument can hold: any character but NUL and lone surrogates."""
@@ -56,7 +56,7 @@ def test_a_quoted_word_is_one_visible_line_unless_it_says_so(word: str) -> None:
 @settings(max_examples=40, deadline=None)
 @given(WORDS, WORDS)
 def test_variable_parts_are_expanded_and_nothing_else(before: str, after: str) -> None:
-    text: Text = joined([before, Var("X"), after])
+    text: Text = join_parts([before, Var("X"), after])
     value = 'hostile "$(id)" \n*'
     (word,) = through_bash([quote(text)], {"X": value, "PATH": "/usr/bin:/bin"})
     assert word == before + value + after

@@ -74,13 +74,13 @@ def test_no_times(text: str | int) -> None:
 
 @pytest.mark.parametrize("text", ["0", 0, "00:00:00", "0-0", "0m"])
 def test_zero_would_be_no_limit(text: str | int) -> None:
-    with pytest.raises(ValueError, match="no limit at all"):
+    with pytest.raises(ValueError, match="no limit"):
         parse_time(text)
 
 
 @pytest.mark.parametrize("text", ["infinite", "UNLIMITED", "Infinite", "-1"])
 def test_no_end_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no end"):
+    with pytest.raises(ValueError, match="no limit"):
         parse_time(text)
 
 
@@ -93,7 +93,7 @@ def test_durations(text: str | int, seconds: int) -> None:
 
 @pytest.mark.parametrize("text", [300, "300", "infinite", "5 minutes", -1])
 def test_no_durations(text: str | int) -> None:
-    with pytest.raises(ValueError, match=r"unit|span"):
+    with pytest.raises(ValueError, match=r"unit|duration"):
         parse_duration(text)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpc_launch.images.wrapped import FROM_THE_JOB, Line, Wrapped
 from hpc_launch.plan.launch_plan import ContainerPlan
-from hpc_launch.spec.shell_text import Text, joined
+from hpc_launch.spec.shell_text import Text, join_parts
 
 GPU: dict[str | None, tuple[str, ...]] = {
     "nvidia": ("--gpu",),
@@ -30,4 +30,4 @@ def wrap(plan: ContainerPlan) -> Wrapped:
 def both_sides(bind: Text) -> Text:
     """A bind with its place inside said, for runtimes that do not assume the same path."""
     inside = any(isinstance(part, str) and ":" in part for part in bind)
-    return bind if inside else joined([*bind, ":", *bind])
+    return bind if inside else join_parts([*bind, ":", *bind])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hpc_launch.images.runtimes.podman import both_sides
 from hpc_launch.images.wrapped import Wrapped
 from hpc_launch.plan.launch_plan import ContainerPlan
-from hpc_launch.spec.shell_text import Part, Text, joined
+from hpc_launch.spec.shell_text import Part, Text, join_parts
 
 
 def wrap(plan: ContainerPlan) -> Wrapped:
@@ -15,7 +15,7 @@ def wrap(plan: ContainerPlan) -> Wrapped:
         mounts += [*([","] if mounts else []), *both_sides(bind)]
     step: list[Text] = [
         (f"--container-image={plan.image}",),
-        joined(["--container-mounts=", *mounts]),
+        join_parts(["--container-mounts=", *mounts]),
         (f"--container-workdir={plan.workdir}",),
         ("--container-mount-home" if plan.home else "--no-container-mount-home",),
     ]

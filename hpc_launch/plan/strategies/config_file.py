@@ -12,7 +12,7 @@ import yaml
 from msgspec import Struct
 
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.spec.merge import Path
+from hpc_launch.spec.document import KeyPath
 
 MAX_BYTES = 256 * 1024
 _DEEPEST = 100
@@ -24,7 +24,7 @@ class ConfigFile(Struct, frozen=True):
 
     name: str
     data: dict[str, Any]
-    places: Mapping[Path, Place]
+    places: Mapping[KeyPath, Place]
 
     def place(self, *path: str | int) -> Place:
         """The place of a key, else of the mapping around it, else the file."""
@@ -110,7 +110,7 @@ def _with_places(data: Any, text: str, name: str) -> tuple[ConfigFile | None, li
     if not isinstance(data, dict):
         kind = "is empty" if data is None else "holds a list" if isinstance(data, list) else "holds a single value"
         return None, [Finding("HL600", f"the file {kind}", Place(name), "write a mapping of keys to values")]
-    places: dict[Path, Place] = {}
+    places: dict[KeyPath, Place] = {}
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         if root is not None:
@@ -120,7 +120,7 @@ def _with_places(data: Any, text: str, name: str) -> tuple[ConfigFile | None, li
     return ConfigFile(name, data, places), []
 
 
-def _note_places(node: yaml.Node, path: Path, name: str, places: dict[Path, Place]) -> None:
+def _note_places(node: yaml.Node, path: KeyPath, name: str, places: dict[KeyPath, Place]) -> None:
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             here = (*path, key.value)

@@ -6,15 +6,15 @@ from typing import Any
 
 from hpc_launch.plan.strategies.key_check import KeyTable
 from hpc_launch.plan.strategies.key_tables import TOP_LEVEL, LibraryKeys, read_notes
-from hpc_launch.spec.merge import Path
+from hpc_launch.spec.document import KeyPath
 
 
-def path_of(mapping: str) -> Path:
+def path_of(mapping: str) -> KeyPath:
     """The path of a mapping by its dotted name."""
     return () if mapping == TOP_LEVEL else tuple(mapping.split("."))
 
 
-def key_tables(keys: LibraryKeys) -> dict[Path, KeyTable]:
+def key_tables(keys: LibraryKeys) -> dict[KeyPath, KeyTable]:
     """A table for each mapping, by its path. A key that this release still reads does not count as removed."""
     notes: dict[str, dict[str, Any]] = read_notes("deepspeed")["mappings"]
     result = {}
@@ -33,6 +33,6 @@ def key_tables(keys: LibraryKeys) -> dict[Path, KeyTable]:
     return result
 
 
-def changed_defaults() -> dict[Path, str]:
+def changed_defaults() -> dict[KeyPath, str]:
     """Each key whose default changed between releases, by its path, with the change."""
     return {path_of(name): change for name, change in read_notes("deepspeed")["changed_defaults"].items()}

@@ -9,7 +9,7 @@ from hpc_launch.plan.strategies.config_file import ConfigFile
 from hpc_launch.plan.strategies.fsdp_keys import FsdpKey, Reader, accelerate_file, fsdp_keys, library_of
 from hpc_launch.plan.strategies.key_check import check_keys, fits
 from hpc_launch.plan.strategies.key_tables import LibraryKeys, read_notes, shipped_keys
-from hpc_launch.spec.merge import Path
+from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.reader_messages import nearest
 
 
@@ -23,7 +23,7 @@ def check(file: ConfigFile, *, reader: Reader | None = None, keys: LibraryKeys |
     reader = reader or reader_of(file)
     keys = keys or shipped_keys(library_of(reader))
     findings = []
-    path: Path = ()
+    path: KeyPath = ()
     if reader == "accelerate":
         path = ("fsdp_config",)
         findings += check_keys(file, (), accelerate_file(keys))
@@ -45,7 +45,7 @@ def check(file: ConfigFile, *, reader: Reader | None = None, keys: LibraryKeys |
 class _FsdpMapping:
     """The findings of one mapping of FSDP keys."""
 
-    def __init__(self, file: ConfigFile, path: Path, reader: Reader, keys: LibraryKeys) -> None:
+    def __init__(self, file: ConfigFile, path: KeyPath, reader: Reader, keys: LibraryKeys) -> None:
         self.file, self.path, self.reader = file, path, reader
         mapping: Any = file.data
         for key in path:

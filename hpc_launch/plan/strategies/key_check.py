@@ -10,7 +10,7 @@ from msgspec import Struct
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.plan.strategies.config_file import ConfigFile
 from hpc_launch.plan.strategies.key_tables import Kind
-from hpc_launch.spec.merge import Path
+from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.reader_messages import nearest
 
 _WORDS = {
@@ -41,7 +41,7 @@ def flag(name: str) -> Place:
     return Place(name)
 
 
-def check_keys(file: ConfigFile, path: Path, table: KeyTable) -> list[Finding]:
+def check_keys(file: ConfigFile, path: KeyPath, table: KeyTable) -> list[Finding]:
     """Report unknown, removed and deprecated keys of the mapping at `path`, and values of the wrong type."""
     mapping: Any = file.data
     for key in path:
@@ -49,7 +49,7 @@ def check_keys(file: ConfigFile, path: Path, table: KeyTable) -> list[Finding]:
     return list(_findings(file, path, table, mapping)) if isinstance(mapping, dict) else []
 
 
-def _findings(file: ConfigFile, path: Path, table: KeyTable, mapping: dict[Any, Any]) -> Iterator[Finding]:
+def _findings(file: ConfigFile, path: KeyPath, table: KeyTable, mapping: dict[Any, Any]) -> Iterator[Finding]:
     for key, value in mapping.items():
         place = file.place(*path, key)
         if key in table.removed:

@@ -15,8 +15,9 @@ from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.sites.this_machine import names
+from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.job import JobSpec
-from hpc_launch.spec.merge import Layer, Path, merge
+from hpc_launch.spec.merge import Layer, merge
 from hpc_launch.spec.reader import check, read
 from hpc_launch.spec.short_forms import long_form
 
@@ -74,12 +75,12 @@ def plan_of(asked: SbatchScript, folder: str, environment: dict[str, str]) -> tu
 
 
 def _layer(values: dict[str, Any]) -> Layer:
-    places: dict[Path, Place] = {(): Place("config slurm")}
+    places: dict[KeyPath, Place] = {(): Place("config slurm")}
     _note(values, (), places)
     return Layer("options", values, places, places)
 
 
-def _note(value: Any, path: Path, places: dict[Path, Place]) -> None:
+def _note(value: Any, path: KeyPath, places: dict[KeyPath, Place]) -> None:
     """Record the option that each value comes from."""
     if path:
         name = next((part for part in reversed(path) if isinstance(part, str)), "")

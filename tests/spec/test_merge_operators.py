@@ -10,16 +10,16 @@ import pytest
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.json_schema import json_schema
 from hpc_launch.spec.merge import Layer, Merged, merge
-from hpc_launch.spec.merge_operators import without_marks
+from hpc_launch.spec.merge_operators import parse_operators
 from hpc_launch.spec.yaml_source import parse_document
 
 
 def layer(name: str, text: str) -> Layer:
     document, faults = parse_document(text, name)
     assert document is not None, faults
-    marked, found = without_marks(document, {(): JobSpec})
+    parsed, found = parse_operators(document, {(): JobSpec})
     assert not found
-    return Layer(name, marked.data, marked.places, marked.key_places, marked.written, marked.marks)
+    return Layer(name, parsed.data, parsed.places, parsed.key_places, parsed.written, parsed.operators)
 
 
 def merged(*texts: str) -> Merged:
@@ -63,13 +63,13 @@ def test_a_mark_with_nothing_below_it_counts_again_over_another_layer() -> None:
     """As the site's defaults do over a stack: they are put together first, and laid over it later."""
     upper = merged("environment: {modules+: [b]}", "environment: {modules+: [c]}")
     lower = layer("stack", "environment: {modules: [a]}")
-    both = merge([lower, Layer("upper", upper.data, upper.places, marks=upper.marks)])
+    both = merge([lower, Layer("upper", upper.data, upper.places, operators=upper.operators)])
     assert both.data["environment"]["modules"] == ["a", "b", "c"]
 
 
 def test_a_plain_value_ends_such_a_mark() -> None:
     upper = merged("environment: {modules+: [b]}", "environment: {modules: [c]}")
-    assert not upper.marks
+    assert not upper.operators
 
 
 def test_names_of_the_users_own_choice_carry_no_marks() -> None:
@@ -89,7 +89,7 @@ def test_names_of_the_users_own_choice_carry_no_marks() -> None:
 def test_a_mark_where_it_cannot_be_is_a_finding(text: str, place: str) -> None:
     document, _ = parse_document(text, "job.yaml")
     assert document is not None
-    _, found = without_marks(document, {(): JobSpec})
+    _, found = parse_operators(document, {(): JobSpec})
     assert [(finding.code, str(finding.place)) for finding in found] == [("HL021", place)]
 
 
