@@ -22,6 +22,7 @@ from msgspec.structs import fields
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.files import write_json
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.cli.main import VERBS, group
 from hpc_launch.drive.prepare import all_findings
@@ -191,9 +192,9 @@ def _check_command(line: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_make_targets_exist(page: str) -> None:
     text = text_of(page)
-    named = re.findall(r"`make ([a-z]+)", prose(text))
-    named += [match for block in blocks(text, "sh") for match in re.findall(r"^make ([a-z]+)", block, re.MULTILINE)]
-    targets = set(re.findall(r"^([a-z]+):", text_of("Makefile"), re.MULTILINE))
+    named = re.findall(r"`make ([a-z-]+)", prose(text))
+    named += [match for block in blocks(text, "sh") for match in re.findall(r"^make ([a-z-]+)", block, re.MULTILINE)]
+    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
     assert set(named) <= targets
 
 
@@ -667,14 +668,16 @@ def _sections() -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def _codes() -> set[str]:
-    """All codes that a verb can come to."""
-    sources = set((REPOSITORY / "hpc_launch").glob("**/*.py"))
-    return {code for source in sources for code in re.findall(r"\bHL\d{3}\b", source.read_text(encoding="utf-8"))}
+def test_every_code_has_a_section_that_begins_with_its_title() -> None:
+    titles = {code: re.findall(r"\A\s*\*\*(.+?)\.\*\*", text) for code, text in _sections().items()}
+    assert titles == {code.value: [code.heading] for code in FindingCode}
 
 
-def test_every_code_has_a_section_and_every_section_a_code() -> None:
-    assert set(_sections()) == _codes()
+def test_every_code_of_the_registry_is_used_and_no_code_is_written_as_text() -> None:
+    sources = [path for path in (REPOSITORY / "hpc_launch").glob("**/*.py") if path.name != "finding_codes.py"]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    assert set(re.findall(r"\bFindingCode\.([A-Z_0-9]+)\b", code)) == set(FindingCode.__members__)
+    assert not re.findall(r"""["']HL\d{3}["']""", code)
 
 
 def test_sections_are_in_order() -> None:
@@ -690,4 +693,6 @@ def test_the_example_of_a_finding_is_what_is_printed(code: str, home: Path) -> N
         printed = set(_printed_by(CONFIG[code]))
     else:
         printed = {line for finding in _provoked(code, home) for line in (str(finding), f"  hint: {finding.hint}")}
+    severities = {"warning" if f"{code} warning: " in line else "error" for line in printed if f"{code} " in line}
+    assert {known.value: known for known in FindingCode}[code].severity in {"either", *severities}
     assert set(shown) <= {line.replace(str(home), "/home/alice") for line in printed}

@@ -1,18 +1,17 @@
-"""A fault or a doubt in what the user wrote, with its place: the one type that every check hands back."""
+"""Findings: errors and warnings about what the user wrote, each with its place. Every check returns them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
-Severity = Literal["error", "warning"]
+from hpc_launch.base.finding_codes import FindingCode, Severity
 
 
 class Place(Struct, frozen=True):
-    """Where a value was written: a file, and line and column counted from 1. A flag has only a file-like name."""
+    """Where a value was written: file, and line and column from 1. For an option, `file` is its name."""
 
     file: str
     line: int | None = None
@@ -23,9 +22,9 @@ class Place(Struct, frozen=True):
 
 
 class Finding(Struct, frozen=True):
-    """One fault (nothing is submitted) or warning. `code` is stable and has a section in docs/findings.md."""
+    """One error (nothing is submitted) or warning. `code` has a section in docs/findings.md."""
 
-    code: str
+    code: FindingCode
     message: str
     place: Place | None = None
     hint: str | None = None
@@ -37,13 +36,13 @@ class Finding(Struct, frozen=True):
         return f"{where}{self.code} {kind}{self.message}"
 
     def as_json(self) -> dict[str, object]:
-        """The object of `validate --format json`: flat, with null for what is not known."""
+        """The object of `validate --format json`: flat, with null for unknown values."""
         place = asdict(self.place) if self.place else {"file": None, "line": None, "column": None}
-        return {"code": self.code, "severity": self.severity, "message": self.message, **place, "hint": self.hint}
+        return {"code": self.code.value, "severity": self.severity, "message": self.message, **place, "hint": self.hint}
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings as they stand in their files, and the files in the order in which they are first named."""
+    """The findings in the order of their places; files in the order of their first finding."""
     files: dict[str, int] = {}
 
     def key(finding: Finding) -> tuple[int, int, int]:
@@ -54,5 +53,5 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def errors(findings: Iterable[Finding]) -> list[Finding]:
-    """Those findings that forbid submission."""
+    """The findings that prevent submission."""
     return [finding for finding in findings if finding.severity == "error"]

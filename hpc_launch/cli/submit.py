@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.cli.shared_options import job_argument, json_option, set_option, site_option
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _dry_run(ready: Ready, as_json: bool) -> int:
         write_atomic(path, ready.script, mode=0o777)
     except OSError as error:
         message = f"cannot write {path}: {error.strerror or error}"
-        raise Refused([Finding("HL501", message, hint="name another folder with run_dir:")]) from error
+        raise Refused([Finding(FindingCode.CANNOT_WRITE, message, hint="name another folder with run_dir:")]) from error
     if as_json:
         import json
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.container_plan import FILES, check_architecture, runtime_and_image
 from hpc_launch.plan.fill_values import ValueFiller
@@ -24,7 +25,7 @@ def check_files(resolved: Resolved, findings: list[Finding]) -> None:
     filler = ValueFiller(resolved, [])  # its faults were noted when the plan was built
 
     def missing(path: KeyPath, what: str, name: str, hint: str) -> None:
-        findings.append(Finding("HL201", f"{what} {name} {_why(name)}", resolved.place(*path), hint))
+        findings.append(Finding(FindingCode.FILE_NOT_FOUND, f"{what} {name} {_why(name)}", resolved.place(*path), hint))
 
     if job.script is not None:
         script = filler.file(job.script, ("script",))
@@ -65,7 +66,11 @@ def _check_architecture(filler: ValueFiller, container: Container) -> None:
     """HL470 by the image's own header, unless what the site declares of it was wrong already."""
     known = ValueFiller(filler.resolved, [])
     form, (runtime, image) = job_size(known), runtime_and_image(known, container)
-    if form is None or runtime not in FILES or any(finding.code == "HL470" for finding in filler.findings):
+    if (
+        form is None
+        or runtime not in FILES
+        or any(finding.code == FindingCode.WRONG_IMAGE_ARCHITECTURE for finding in filler.findings)
+    ):
         return
     from hpc_launch.images.architecture import architecture
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.files import without_waiting
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.user_dirs import config_folder
 
@@ -27,7 +28,7 @@ def find_secrets(names: Sequence[str], environment: Mapping[str, str]) -> dict[s
             found[name] = value
         else:
             hint = f"export {name} in this shell, or write {name}=… into {path} (mode 0600)"
-            findings.append(Finding("HL210", f"the secret {name} is not set", hint=hint))
+            findings.append(Finding(FindingCode.SECRET_NOT_SET, f"the secret {name} is not set", hint=hint))
     if findings:
         raise Refused(findings)
     return found
@@ -39,14 +40,21 @@ def _read(path: Path, findings: list[Finding]) -> dict[str, str]:
         with open(path, encoding="utf-8", opener=without_waiting) as stream:
             mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
             if mode & 0o077:
-                findings.append(Finding("HL214", f"others can read {path} (mode {mode:04o})", Place(str(path)),
-                                        f"chmod 600 {path}"))  # fmt: skip
+                message, hint = f"others can read {path} (mode {mode:04o})", f"chmod 600 {path}"
+                findings.append(Finding(FindingCode.INSECURE_SECRETS_FILE, message, Place(str(path)), hint))
                 return {}
             lines = stream.read().splitlines()
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        findings.append(Finding("HL214", f"cannot read {path}: {error}", Place(str(path)), "write NAME=VALUE lines"))
+        findings.append(
+            Finding(
+                FindingCode.INSECURE_SECRETS_FILE,
+                f"cannot read {path}: {error}",
+                Place(str(path)),
+                "write NAME=VALUE lines",
+            )
+        )
         return {}
     pairs = (line.partition("=") for line in lines if "=" in line and not line.lstrip().startswith("#"))
     return {name.strip().removeprefix("export ").strip(): value.strip() for name, _, value in pairs}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.sites.resolved import Resolved
@@ -27,7 +28,9 @@ def read_own(resolved: Resolved) -> tuple[UserStrategyConfig | None, list[Findin
         return None, filler.findings
     if not os.path.exists(name):
         hint = f"a relative path starts at {resolved.job_folder}"
-        return None, [Finding("HL201", f"the configuration {name} is not there", resolved.place(*path), hint)]
+        return None, [
+            Finding(FindingCode.FILE_NOT_FOUND, f"the configuration {name} is not there", resolved.place(*path), hint)
+        ]
     shown = os.path.relpath(name)  # as a person would name it from here, where that is shorter
     name = name if shown.startswith("..") else shown
     text, findings = config_file.read(name)

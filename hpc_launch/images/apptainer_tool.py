@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hpc_launch.base.errors import Refused, UserError
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 
 PROGRAMS = ("apptainer", "singularity")
@@ -48,7 +49,9 @@ def find_tool(wanted: str | None = None, purpose: str = "build images") -> Tool:
             if said:
                 return Tool(path, said[1], said[2])
     hint = "load its module first, such as `module load apptainer`; some sites have it on compute nodes alone"
-    raise Refused([Finding("HL472", f"neither apptainer nor singularity is here to {purpose}", hint=hint)])
+    raise Refused(
+        [Finding(FindingCode.NO_APPTAINER, f"neither apptainer nor singularity is here to {purpose}", hint=hint)]
+    )
 
 
 def run(words: Sequence[str]) -> None:

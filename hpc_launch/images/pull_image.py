@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hpc_launch.base.errors import Refused, UsageError, UserError
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.images.apptainer_tool import Tool, find_tool, run
 from hpc_launch.images.architecture import SIF_ARCH_AT, architecture, cut_short, is_sif
@@ -133,7 +134,7 @@ def _finish(uri: str, draft: Path, image: Path, wanted: str | None, tool: Tool |
 
 
 def _other(image: Path, message: str, hint: str) -> Refused:
-    return Refused([Finding("HL471", message, Place(str(image)), hint)])
+    return Refused([Finding(FindingCode.WRONG_IMAGE_DIGEST, message, Place(str(image)), hint)])
 
 
 def _forget(part: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os.path
 from typing import TYPE_CHECKING
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.code_folder import code
 from hpc_launch.plan.container_plan import container
@@ -105,9 +106,9 @@ def _runs_folder(filler: ValueFiller) -> str:
     folder = filler.file(asked, ("run_dir",)) if asked else filler.resolved.names["runs"]
     if not folder.isprintable():
         message = f"run folders cannot lie in {folder!r}: it holds characters that cannot be seen"
-        filler.fault("HL213", message, ("run_dir",), "choose another folder")
+        filler.fault(FindingCode.INVALID_RUN_DIR, message, ("run_dir",), "choose another folder")
     elif any(character in folder for character in "%\\"):
         # sbatch(1), filename pattern.
         message = f"run folders cannot lie in {folder}: `%` and `\\` mean something to Slurm in file names"
-        filler.fault("HL213", message, ("run_dir",), "choose another folder")
+        filler.fault(FindingCode.INVALID_RUN_DIR, message, ("run_dir",), "choose another folder")
     return os.path.normpath(folder)

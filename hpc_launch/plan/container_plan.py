@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import ContainerPlan, Variable
@@ -28,15 +29,22 @@ def container(filler: ValueFiller, size: JobSize, workdir: str, variables: Seque
         return None
     runtime, image = runtime_and_image(filler, asked)
     if runtime == "none":
-        filler.fault("HL430", f"site {site.name} runs no containers", ("container",), "use `environment:`")
+        filler.fault(
+            FindingCode.NO_CONTAINERS, f"site {site.name} runs no containers", ("container",), "use `environment:`"
+        )
         return None
     if runtime in STEPS and site.scheduler.type == "local":
-        filler.fault("HL430", f"{runtime} is a part of Slurm's srun", ("container", "runtime"), "use `apptainer` here")
+        filler.fault(
+            FindingCode.NO_CONTAINERS,
+            f"{runtime} is a part of Slurm's srun",
+            ("container", "runtime"),
+            "use `apptainer` here",
+        )
     if "://" in image and runtime in FILES and not site.containers.pull_on_nodes:
         message = f"{image} would be fetched by every node at once"
         once = f"`hpc-launch containers pull {image}` once; name its file"
         hint = "`ch-image pull` and `ch-convert` once; name what they make" if runtime == "charliecloud" else once
-        filler.fault("HL431", message, ("container", "image"), hint)
+        filler.fault(FindingCode.IMAGE_PULLED_BY_ALL_NODES, message, ("container", "image"), hint)
     declared = site.containers.images.get(asked.image)
     if declared is not None and declared.arch is not None:
         check_architecture(filler, size, declared.arch)
@@ -61,7 +69,12 @@ def check_architecture(filler: ValueFiller, size: JobSize, arch: str) -> None:
     nodes = size.node_class.arch
     if nodes is not None and nodes != arch:
         message = f"the image is for {arch}, and the nodes of queue `{size.queue_name}` are {nodes}"
-        filler.fault("HL470", message, ("container", "image"), f"build or pull it on a machine that is {nodes}")
+        filler.fault(
+            FindingCode.WRONG_IMAGE_ARCHITECTURE,
+            message,
+            ("container", "image"),
+            f"build or pull it on a machine that is {nodes}",
+        )
 
 
 def runtime_and_image(filler: ValueFiller, asked: Container) -> tuple[Runtime, str]:
@@ -82,7 +95,12 @@ def _binds(filler: ValueFiller, workdir: str) -> tuple[Text, ...]:
         path: tuple[str | int, ...] = ("container", "binds", index)
         source, colon, inside = filler.static(bind, path).partition(":")
         if "," in bind or inside.startswith(":") or (colon and not inside.startswith("/")):
-            filler.fault("HL432", f"`{bind}` is no bind", path, "write PATH or PATH:INSIDE, with INSIDE from the root")
+            filler.fault(
+                FindingCode.INVALID_BIND,
+                f"`{bind}` is no bind",
+                path,
+                "write PATH or PATH:INSIDE, with INSIDE from the root",
+            )
         theirs.append(filler.absolute(source) + colon + inside)
     login = login_bind(filler)
     if asked is not None and login is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.environment_steps import check_variable_name
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import CheckpointPlan, Continuation, Variable
@@ -53,11 +54,21 @@ def _checkpoint(filler: ValueFiller) -> CheckpointPlan | None:
     if asked.dir is None:
         if asked.pattern or known or asked.complete or asked.latest or asked.resume.args or asked.resume.env:
             message = "the job does not say where its checkpoints are"
-            filler.fault("HL510", message, ("checkpoint",), "add `dir: ${run.dir}/checkpoints`, or where they are")
+            filler.fault(
+                FindingCode.CHECKPOINTS_NOT_LOCATED,
+                message,
+                ("checkpoint",),
+                "add `dir: ${run.dir}/checkpoints`, or where they are",
+            )
         return None
     if pattern is None:
         message = "the job does not say what its checkpoints are called"
-        filler.fault("HL510", message, ("checkpoint", "dir"), r"add `pattern: 'step-(\d+)'`, or a `format`")
+        filler.fault(
+            FindingCode.CHECKPOINTS_NOT_LOCATED,
+            message,
+            ("checkpoint", "dir"),
+            r"add `pattern: 'step-(\d+)'`, or a `format`",
+        )
         return None
     folder = _folder(filler, asked.dir)
     bash = _bash_pattern(filler, pattern)
@@ -66,7 +77,12 @@ def _checkpoint(filler: ValueFiller) -> CheckpointPlan | None:
     for name, path in [*((name, ("checkpoint", "complete")) for name in complete), (latest, ("checkpoint", "latest"))]:
         if name is not None and (not name or name.startswith("/") or ".." in name.split("/")):
             message = f"`{name}` is no name of a file in {'a checkpoint' if path[1] == 'complete' else 'the folder'}"
-            filler.fault("HL512", message, path, "name it from there, such as `trainer_state.json`")
+            filler.fault(
+                FindingCode.INVALID_CHECKPOINT_PATTERN,
+                message,
+                path,
+                "name it from there, such as `trainer_state.json`",
+            )
     if folder is None or bash is None:
         return None
     return CheckpointPlan(
@@ -98,7 +114,7 @@ def _folder(filler: ValueFiller, asked: str) -> Text | None:
     if foreign:
         inside = next(f"${{{name}}}" for name, var in {**RUNTIME, **CHECKPOINT}.items() if var.name == foreign[0])
         message = f"{inside} differs from attempt to attempt, so the next one would not find the checkpoints"
-        filler.fault("HL511", message, path, "use ${run.dir}")
+        filler.fault(FindingCode.CHECKPOINTS_PER_ATTEMPT, message, path, "use ${run.dir}")
         return None
     if text and isinstance(text[0], str):
         return (filler.absolute(text[0]), *text[1:])
@@ -111,15 +127,24 @@ def _bash_pattern(filler: ValueFiller, pattern: str) -> str | None:
     try:
         groups = re.compile(pattern).groups
     except (re.error, RecursionError, OverflowError) as error:
-        filler.fault("HL512", f"`{pattern}` is no regular expression: {error}", path, hint)
+        filler.fault(
+            FindingCode.INVALID_CHECKPOINT_PATTERN, f"`{pattern}` is no regular expression: {error}", path, hint
+        )
         return None
     if groups > 1:
-        filler.fault("HL512", f"`{pattern}` has {groups} groups; one is for the step", path, hint)
+        filler.fault(
+            FindingCode.INVALID_CHECKPOINT_PATTERN, f"`{pattern}` has {groups} groups; one is for the step", path, hint
+        )
         return None
     odd = _OUTSIDE_ERE.search(pattern)
     if odd or "/" in pattern:
         found = odd[0] if odd else "/"
         message = f"`{found}` in `{pattern}` cannot be read by bash, which looks for the checkpoint in the job"
-        filler.fault("HL512", message, path, f"use letters, `.`, `*`, `+`, `[…]` and `\\d`, {hint}")
+        filler.fault(
+            FindingCode.INVALID_CHECKPOINT_PATTERN,
+            message,
+            path,
+            f"use letters, `.`, `*`, `+`, `[…]` and `\\d`, {hint}",
+        )
         return None
     return pattern.replace(r"\d", "[0-9]")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Prelude, Variable
@@ -32,7 +33,9 @@ def prelude(filler: ValueFiller) -> tuple[Prelude, ...]:
     for index, name in enumerate(env.modules):
         path = ("environment", "modules", index)
         if name.startswith("-"):
-            filler.fault("HL209", f"`{name}` is no module", path, "list the modules to load, by name")
+            filler.fault(
+                FindingCode.INVALID_MODULE, f"`{name}` is no module", path, "list the modules to load, by name"
+            )
         steps.append(Prelude("module", (filler.static(name, path),), resolved.origin(*path)))
     if env.conda is not None:
         path = ("environment", "conda")
@@ -83,7 +86,9 @@ def variables(
             continue
         if _SECRET.search(name) and isinstance(value, str) and value:
             message = f"`{name}` looks like a secret and would stand in the script"
-            filler.fault("HL211", message, path, f"list it: `secrets: [{name}]`, and set it in your shell")
+            filler.fault(
+                FindingCode.SECRET_IN_ENV, message, path, f"list it: `secrets: [{name}]`, and set it in your shell"
+            )
             continue
         result = [variable for variable in result if variable.name != name]
         text = None if value is None else filler.text(value, path)
@@ -94,10 +99,14 @@ def variables(
 def check_variable_name(filler: ValueFiller, name: str, path: KeyPath) -> bool:
     """Whether a job may set the variable `name`; a finding where it may not."""
     if not _NAME.match(name):
-        filler.fault("HL204", f"`{name}` cannot be the name of a variable", path, "letters, digits and `_`")
+        filler.fault(
+            FindingCode.RESERVED_VARIABLE, f"`{name}` cannot be the name of a variable", path, "letters, digits and `_`"
+        )
         return False
     if name in _SET_BY_LAUNCHERS or name.startswith(("SLURM_", "SBATCH_", "HPC_LAUNCH_")):
-        filler.fault("HL204", f"`{name}` is set by the launcher or the scheduler", path, "leave it out")
+        filler.fault(
+            FindingCode.RESERVED_VARIABLE, f"`{name}` is set by the launcher or the scheduler", path, "leave it out"
+        )
         return False
     return True
 

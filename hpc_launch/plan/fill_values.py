@@ -5,6 +5,7 @@ from __future__ import annotations
 import os.path
 from typing import Any
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.spec.document import KeyPath
@@ -26,18 +27,23 @@ class ValueFiller(PlanDraft, frozen=True):
         written = value if isinstance(value, str) else self.resolved.merged.written.get(path, _spell(value))
         if len(written.encode("utf-8", "replace")) > LONGEST_WORD:
             message = f"a value of more than {LONGEST_WORD} bytes cannot be handed to a program"
-            self.fault("HL205", message, path, "put it into a file and hand over the file's name")
+            self.fault(FindingCode.VALUE_TOO_LONG, message, path, "put it into a file and hand over the file's name")
             return ("",)
         try:
             text = interpolate(written, self.resolved.names, _runtime(path), self.resolved.late)
         except UnknownName as unknown:
             hint = _known_names(unknown.name, self.resolved)
-            self.fault("HL206", f"`${{{unknown.name}}}` is not known here", path, hint)
+            self.fault(FindingCode.UNKNOWN_NAME, f"`${{{unknown.name}}}` is not known here", path, hint)
             return ("",)
         strategy = self.resolved.job.strategy
         if CONFIG in text and strategy.config is None:
             message = f"no configuration is written for the strategy `{strategy.name}`"
-            self.fault("HL671", f"{message}: `${{strategy.config}}` names nothing", path, _configured(strategy))
+            self.fault(
+                FindingCode.NO_STRATEGY_CONFIG,
+                f"{message}: `${{strategy.config}}` names nothing",
+                path,
+                _configured(strategy),
+            )
         return text
 
     def site_text(self, value: Any, path: KeyPath) -> Text:
@@ -47,7 +53,7 @@ class ValueFiller(PlanDraft, frozen=True):
             return interpolate(written, self.resolved.names, RUNTIME, self.resolved.late)
         except UnknownName as unknown:
             hint = _known_names(unknown.name, self.resolved)
-            self.site_fault("HL206", f"`${{{unknown.name}}}` is not known here", path, hint)
+            self.site_fault(FindingCode.UNKNOWN_NAME, f"`${{{unknown.name}}}` is not known here", path, hint)
             return ("",)
 
     def can_fill(self, value: str) -> bool:
@@ -67,7 +73,12 @@ class ValueFiller(PlanDraft, frozen=True):
             parts = (part for part in text if isinstance(part, Var))
             holes = ", ".join(f"${{{named.get(part, f'shell.{part.name}')}}}" for part in parts)
             message = f"{holes} is known only inside the job and cannot stand here"
-            self.fault("HL207", message, path, "name a folder or file that is there before the job starts")
+            self.fault(
+                FindingCode.NAME_KNOWN_ONLY_IN_JOB,
+                message,
+                path,
+                "name a folder or file that is there before the job starts",
+            )
         return known or ""
 
     def file(self, value: str, path: KeyPath) -> str:

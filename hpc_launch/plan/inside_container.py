@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.environment_steps import check_variable_name
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import Prelude, SiteStep, Variable
@@ -28,7 +29,9 @@ def runtime_modules(filler: ValueFiller) -> tuple[Prelude, ...]:
     for at, name in enumerate(container.modules):
         path = ("container", "modules", at)
         if name.startswith("-"):
-            filler.fault("HL209", f"`{name}` is no module", path, "list the modules to load, by name")
+            filler.fault(
+                FindingCode.INVALID_MODULE, f"`{name}` is no module", path, "list the modules to load, by name"
+            )
         steps.append(Prelude("module", (filler.static(name, path),), resolved.origin(*path)))
     return tuple(steps)
 
@@ -49,7 +52,12 @@ def inner_steps(filler: ValueFiller, variables: Sequence[Variable]) -> tuple[Sit
         actions = [action for action in ACTIONS if getattr(step, action) is not None]
         if len(actions) != 1:
             has = " and ".join(f"`{one}`" for one in actions) or "nothing to do"
-            filler.fault("HL473", f"a step does one thing; this one has {has}", path, f"one of {', '.join(ACTIONS)}")
+            filler.fault(
+                FindingCode.INVALID_CONTAINER_STEP,
+                f"a step does one thing; this one has {has}",
+                path,
+                f"one of {', '.join(ACTIONS)}",
+            )
         steps += _step(filler, step, path)
     if any(step.kind == "source" for step in steps):
         own = {step.variable.name for step in steps if step.variable is not None}
@@ -88,4 +96,4 @@ def _check_environment(filler: ValueFiller) -> None:
         if getattr(environment, key) is not None and resolved.origin("environment", key).layer != "default":
             message = f"`environment.{key}` is activated outside the image, which has a PATH of its own"
             hint = "for one inside: `container: {prelude: [{venv: FOLDER}]}`; otherwise take it out"
-            filler.fault("HL474", message, ("environment", key), hint, "warning")
+            filler.fault(FindingCode.ENVIRONMENT_OUTSIDE_CONTAINER, message, ("environment", key), hint, "warning")

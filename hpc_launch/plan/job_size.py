@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.sites.node_classes import NodeClass
 from hpc_launch.sites.queues import Queue
@@ -40,7 +41,9 @@ def job_size(draft: PlanDraft) -> JobSize | None:
     if node_class is None:
         message = f"queue `{queue_name}` has no node class `{queue.node_class}`"
         known = ", ".join(resolved.site.node_classes)
-        draft.site_fault("HL304", message, ("queues", queue_name, "node_class"), f"node_classes has {known}")
+        draft.site_fault(
+            FindingCode.UNKNOWN_NODE_CLASS, message, ("queues", queue_name, "node_class"), f"node_classes has {known}"
+        )
         return None
     gpus, gpus_origin = _gpus(draft, node_class, queue)
     cpus, cpus_origin = _cpus(resolved, node_class, queue, gpus)
@@ -73,9 +76,9 @@ def _queue(draft: PlanDraft) -> tuple[str, Queue] | None:
     message = f"site {site.name} has no queue `{name}`"
     hint = f"site {site.name} has {', '.join(site.queues)}" if site.queues else "the site profile lists no queue"
     if job.queue is not None:
-        draft.fault("HL302", message, ("queue",), hint)
+        draft.fault(FindingCode.UNKNOWN_QUEUE, message, ("queue",), hint)
     else:
-        draft.site_fault("HL302", message, ("default_queue",), hint)
+        draft.site_fault(FindingCode.UNKNOWN_QUEUE, message, ("default_queue",), hint)
     return None
 
 
@@ -83,10 +86,12 @@ def _gpus(draft: PlanDraft, node: NodeClass, queue: Queue) -> tuple[int, Origin]
     resolved, job = draft.resolved, draft.resolved.job
     if job.gpus is not None:
         if job.gpus_per_node is not None:
-            draft.fault("HL208", "`gpus` and `gpus_per_node` both stand here", ("gpus",), "keep one of them")
+            draft.fault(
+                FindingCode.UNEVEN_GPUS, "`gpus` and `gpus_per_node` both stand here", ("gpus",), "keep one of them"
+            )
         if job.gpus % job.max_nodes:
             message = f"{job.gpus} GPUs do not spread evenly over {job.max_nodes} nodes"
-            draft.fault("HL208", message, ("gpus",), "say `gpus_per_node`")
+            draft.fault(FindingCode.UNEVEN_GPUS, message, ("gpus",), "say `gpus_per_node`")
         return job.gpus // job.max_nodes, resolved.origin("gpus")
     if job.gpus_per_node is not None:
         return job.gpus_per_node, resolved.origin("gpus_per_node")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import ContainerPlan, StepPlan
 from hpc_launch.plan.plan_draft import PlanDraft
@@ -34,7 +35,7 @@ def step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> St
     if site.scheduler.type == "local":
         if job.launcher.multinode == "pdsh":
             message = "there are no other nodes to reach over ssh"
-            draft.fault("HL485", message, ("launcher", "multinode"), "take it out on this site")
+            draft.fault(FindingCode.PDSH_NOT_POSSIBLE, message, ("launcher", "multinode"), "take it out on this site")
         return StepPlan("local")
     over_ssh = (job.launcher.multinode or site.launch.multinode) == "pdsh"
     if job.launcher.name == "deepspeed" and job.max_nodes > 1 and over_ssh:
@@ -56,7 +57,12 @@ def master(draft: PlanDraft) -> Master:
     rule = draft.resolved.site.network.master
     if rule.interface is not None and (rule.suffix or rule.resolve != "name"):
         message = "`interface` asks the node for its address, so there is no name to add to or to look up"
-        draft.site_fault("HL487", message, ("network", "master"), "keep `interface`, or the other two")
+        draft.site_fault(
+            FindingCode.CONFLICTING_RENDEZVOUS_RULES,
+            message,
+            ("network", "master"),
+            "keep `interface`, or the other two",
+        )
     return rule
 
 
@@ -64,28 +70,45 @@ def _check_pdsh(draft: PlanDraft, size: JobSize, container: ContainerPlan | None
     path = ("launcher", "multinode")
     if container is not None:
         message = "DeepSpeed's ssh arrives outside the container, and an image has no pdsh"
-        draft.fault("HL485", message, path, "use `multinode: no_ssh`: one container a node, with the launcher inside")
+        draft.fault(
+            FindingCode.PDSH_NOT_POSSIBLE,
+            message,
+            path,
+            "use `multinode: no_ssh`: one container a node, with the launcher inside",
+        )
     node, count = size.node_class, size.gpus_per_node
     if 0 < count < node.gpus and not size.queue.whole_nodes:
         message = f"what comes over ssh sees all {node.gpus} GPUs of a node, and {count} are asked for"
-        draft.fault("HL486", message, path, "ask for whole nodes, or use `multinode: no_ssh`")
+        draft.fault(
+            FindingCode.SSH_IGNORES_GPU_REQUEST, message, path, "ask for whole nodes, or use `multinode: no_ssh`"
+        )
     for index, option in enumerate(draft.resolved.job.launcher.options):
         if option.partition("=")[0] in LOST_BY_PDSH:
             message = f"DeepSpeed does not hand `{option}` on over pdsh"
-            draft.fault("HL488", message, ("launcher", "options", index), "take it out, or use `multinode: no_ssh`")
+            draft.fault(
+                FindingCode.OPTION_LOST_OVER_PDSH,
+                message,
+                ("launcher", "options", index),
+                "take it out, or use `multinode: no_ssh`",
+            )
 
 
 def _check_once(draft: PlanDraft, container: ContainerPlan | None) -> None:
     job, local = draft.resolved.job, draft.resolved.site.scheduler.type == "local"
     if job.launcher.options:
         hint = "take them out; what the program shall hand to its own launcher goes into `args`"
-        draft.fault("HL425", "`launcher: none` has no options", ("launcher", "options"), hint)
+        draft.fault(FindingCode.NO_LAUNCHER_OPTIONS, "`launcher: none` has no options", ("launcher", "options"), hint)
     if container is not None and (job.max_nodes > 1 or container.runtime in STARTED_BY_SRUN):
         message = "with `launcher: none` the program starts its processes, and cannot from inside a container"
-        draft.fault("HL426", message, ("launcher",), "use `environment:`, or a launcher that is started once a node")
+        draft.fault(
+            FindingCode.PROGRAM_CANNOT_REACH_NODES,
+            message,
+            ("launcher",),
+            "use `environment:`, or a launcher that is started once a node",
+        )
     if local and job.max_nodes > 1:
         message = "this machine is one node for a program that starts its processes itself"
-        draft.fault("HL426", message, ("nodes",), "set `nodes` to 1 on this site")
+        draft.fault(FindingCode.PROGRAM_CANNOT_REACH_NODES, message, ("nodes",), "set `nodes` to 1 on this site")
 
 
 def _check_without_srun(draft: PlanDraft, container: ContainerPlan | None) -> None:
@@ -93,16 +116,16 @@ def _check_without_srun(draft: PlanDraft, container: ContainerPlan | None) -> No
     kind = site.launch.step
     if job.elastic:
         message = f"site {site.name} starts nodes with {kind}, which ends them all when one is lost"
-        draft.fault("HL480", message, ("nodes",), "give one number of nodes")
+        draft.fault(FindingCode.STEP_NOT_ELASTIC, message, ("nodes",), "give one number of nodes")
     if container is not None and container.runtime in STARTED_BY_SRUN:
         message = f"{container.runtime} is a part of srun, and site {site.name} starts nodes with {kind}"
-        draft.fault("HL481", message, ("container",), "use another runtime, such as `apptainer`")
+        draft.fault(FindingCode.RUNTIME_NEEDS_SRUN, message, ("container",), "use another runtime, such as `apptainer`")
     for key in ("cpu_bind", "mem_bind", "gpu_bind", "gpus_per_task", "gpu_sharing", "srun_options"):
         value = getattr(site.launch, key)
         if value not in (Binding(), False, []):
             message = f"`{key}` is for srun, and `step` is {kind}"
             hint = "take it out" if kind == "ibrun" else "take it out, or say it in `mpirun_options`"
-            draft.site_fault("HL484", message, ("launch", key), hint)
+            draft.site_fault(FindingCode.SRUN_OPTION_WITHOUT_SRUN, message, ("launch", key), hint)
 
 
 def _bindings(draft: PlanDraft, size: JobSize) -> list[str]:
@@ -121,7 +144,7 @@ def _bindings(draft: PlanDraft, size: JobSize) -> list[str]:
     if launch.gpus_per_task:
         if size.gpus_per_node % size.processes_per_node:
             message = f"{size.gpus_per_node} GPUs are not a number for each of {size.processes_per_node} processes"
-            draft.fault("HL489", message, ("processes_per_node",), "use one process a GPU")
+            draft.fault(FindingCode.GPUS_PER_TASK_UNEVEN, message, ("processes_per_node",), "use one process a GPU")
         options.append(f"--gpus-per-task={max(size.gpus_per_node // size.processes_per_node, 1)}")
     if launch.gpu_sharing:
         options.append("--gres-flags=allow-task-sharing")
@@ -144,10 +167,10 @@ def _check_binding(draft: PlanDraft, size: JobSize, key: str, value: str, whole_
     kind, _, first = (words[0] if words else "").partition(":")
     if whole_node and kind in TO_ONE[key]:
         message = f"`{value}` leaves a part of the node to the one task that starts all of its processes"
-        draft.site_fault("HL482", message, path, "say `none`, or keep it for `process`")
+        draft.site_fault(FindingCode.BINDING_HIDES_RESOURCES, message, path, "say `none`, or keep it for `process`")
         return
     entries = len([first, *words[1:]]) if kind in LISTS and "*" not in value else None
     wanted = 1 if whole_node else size.processes_per_node
     if entries is not None and (entries < wanted or (entries > wanted and not size.queue.whole_nodes)):
         message = f"`{kind}` has {entries} entries for {wanted} tasks of a node"
-        draft.site_fault("HL483", message, path, "give one for each")
+        draft.site_fault(FindingCode.WRONG_BINDING_LENGTH, message, path, "give one for each")

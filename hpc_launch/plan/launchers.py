@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.plan_draft import PlanDraft
 
 ELASTIC_RESTARTS = 3
@@ -32,13 +33,23 @@ def launcher(draft: PlanDraft) -> LauncherPlan:
             _belongs(draft, key, "torchrun")
         if job.elastic:
             message = f"{asked.name} cannot go on with fewer nodes"
-            draft.fault("HL422", message, ("nodes",), "give one number of nodes, or use `launcher: torchrun`")
+            draft.fault(
+                FindingCode.LAUNCHER_NOT_ELASTIC,
+                message,
+                ("nodes",),
+                "give one number of nodes, or use `launcher: torchrun`",
+            )
         return LauncherPlan("static", 0, tuple(asked.options))
     again = job.elastic or bool(asked.max_restarts)
     if again and asked.rendezvous == "static":
         # Measured with torch 2.13: agents of a static rendezvous do not coordinate a restart; one side hangs.
         message = "a static rendezvous can neither start processes again nor go on with fewer nodes"
-        draft.fault("HL423", message, ("launcher", "rendezvous"), "use `rendezvous: c10d`, or leave it out")
+        draft.fault(
+            FindingCode.STATIC_RENDEZVOUS,
+            message,
+            ("launcher", "rendezvous"),
+            "use `rendezvous: c10d`, or leave it out",
+        )
     restarts = asked.max_restarts if asked.max_restarts is not None else ELASTIC_RESTARTS if job.elastic else 0
     return LauncherPlan(
         rendezvous=asked.rendezvous or ("c10d" if again else "static"),
@@ -51,7 +62,9 @@ def _belongs(draft: PlanDraft, key: str, owner: str) -> None:
     asked = draft.resolved.job.launcher
     if getattr(asked, key) is not None:
         message = f"`{key}` is an option of {owner}, not of {asked.name}"
-        draft.fault("HL421", message, ("launcher", key), f"take it out, or use `name: {owner}`")
+        draft.fault(
+            FindingCode.OPTION_OF_OTHER_LAUNCHER, message, ("launcher", key), f"take it out, or use `name: {owner}`"
+        )
 
 
 def _numa(draft: PlanDraft) -> tuple[str, ...]:
@@ -60,10 +73,19 @@ def _numa(draft: PlanDraft) -> tuple[str, ...]:
         return ()
     if torch is not None and torch < NUMA_BINDING:
         message = f"torchrun {torch[0]}.{torch[1]} has no --numa-binding; it came with 2.9"
-        draft.fault("HL424", message, ("launcher", "numa_binding"), "take it out, or use a newer PyTorch")
+        draft.fault(
+            FindingCode.NUMA_BINDING_UNSUPPORTED,
+            message,
+            ("launcher", "numa_binding"),
+            "take it out, or use a newer PyTorch",
+        )
     if torch is None:
         message = "`numa_binding` needs PyTorch 2.9, and which one the job will use is not known"
         draft.fault(
-            "HL424", message, ("launcher", "numa_binding"), "declare it: `environment: {torch: '2.13'}`", "warning"
+            FindingCode.NUMA_BINDING_UNSUPPORTED,
+            message,
+            ("launcher", "numa_binding"),
+            "declare it: `environment: {torch: '2.13'}`",
+            "warning",
         )
     return (f"--numa-binding={binding}",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place, errors
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import Entry
@@ -56,7 +57,7 @@ def check_layout(filler: ValueFiller, layouts: Sequence[ParallelLayout], gpus_pe
     for layout in layouts:
         found = check(layout, _shape(given), place, gpus_per_node=gpus_per_node or None)
         # Elsewhere the batch is the strategy's, and whether it fills the stages cannot be known.
-        filler.findings.extend(finding for finding in found if model or finding.code != "HL653")
+        filler.findings.extend(finding for finding in found if model or finding.code != FindingCode.IDLE_STAGES)
         if errors(found):
             return
 
@@ -74,7 +75,12 @@ def megatron_flags(filler: ValueFiller, layout: ParallelLayout) -> tuple[Entry, 
         if name in given:
             written = ".".join(map(str, path))
             message = f"`{name}` comes from `{written}` already"
-            filler.fault("HL674", message, given[name][1], f"take it out here, and say it by `{written}`")
+            filler.fault(
+                FindingCode.DUPLICATE_MEGATRON_FLAG,
+                message,
+                given[name][1],
+                f"take it out here, and say it by `{written}`",
+            )
         origin = filler.resolved.origin(*path) if path in filler.resolved.merged.origins else EXPLICIT
         result.append(Entry(name, value[0] if value else None, origin))
     return tuple(result)

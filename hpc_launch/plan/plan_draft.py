@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from hpc_launch.base.findings import Finding, Place, Severity
+from hpc_launch.base.finding_codes import FindingCode, Severity
+from hpc_launch.base.findings import Finding, Place
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.spec.document import KeyPath
 
@@ -16,17 +17,17 @@ class PlanDraft(Struct, frozen=True):
     findings: list[Finding]
 
     def fault(
-        self, code: str, message: str, path: KeyPath, hint: str | None = None, severity: Severity = "error"
+        self, code: FindingCode, message: str, path: KeyPath, hint: str | None = None, severity: Severity = "error"
     ) -> None:
         """Note a fault of a value of the job."""
         self.fault_at(code, message, self.resolved.place(*path), hint, severity)
 
-    def site_fault(self, code: str, message: str, path: KeyPath, hint: str) -> None:
+    def site_fault(self, code: FindingCode, message: str, path: KeyPath, hint: str) -> None:
         """Note a fault of a value of the site profile."""
         self.fault_at(code, message, self.resolved.site_origin(*path).place, hint)
 
     def fault_at(
-        self, code: str, message: str, place: Place | None, hint: str | None, severity: Severity = "error"
+        self, code: FindingCode, message: str, place: Place | None, hint: str | None, severity: Severity = "error"
     ) -> None:
         """Note a fault at a place."""
         self.findings.append(Finding(code, message, place, hint, severity))

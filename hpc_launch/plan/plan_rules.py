@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.sbatch_options import charged_account
@@ -32,16 +33,16 @@ def _check_hardware(draft: PlanDraft, size: JobSize) -> None:
     if gpus > node.gpus:
         key = "gpus" if draft.resolved.job.gpus is not None else "gpus_per_node"
         hint = "ask for more nodes with fewer GPUs on each"
-        draft.fault("HL401", f"{gpus} GPUs {a_node} {node.gpus}", (key,), hint)
+        draft.fault(FindingCode.TOO_MANY_GPUS, f"{gpus} GPUs {a_node} {node.gpus}", (key,), hint)
     if size.cpus_per_node is not None and size.cpus_per_node > node.cpus and not local:
         message = f"{size.cpus_per_node} CPUs {a_node} {node.cpus}"
-        draft.fault("HL404", message, ("cpus_per_node",), "ask for less")
+        draft.fault(FindingCode.TOO_MANY_CPUS, message, ("cpus_per_node",), "ask for less")
     if node.memory is not None and size.memory is not None and size.memory > node.memory and not local:
         message = f"{size.memory} MiB {a_node} {node.memory}"
-        draft.fault("HL405", message, ("memory",), "ask for less, or for all of it: `memory: 0`")
+        draft.fault(FindingCode.TOO_MUCH_MEMORY, message, ("memory",), "ask for less, or for all of it: `memory: 0`")
     if gpus and processes % gpus and gpus % processes:
         message = f"{processes} processes do not fit {gpus} GPUs evenly"
-        draft.fault("HL406", message, ("processes_per_node",), "use one process a GPU", "warning")
+        draft.fault(FindingCode.UNEVEN_PROCESSES, message, ("processes_per_node",), "use one process a GPU", "warning")
 
 
 def _check_time(draft: PlanDraft, size: JobSize) -> None:
@@ -49,11 +50,13 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
     if time_s is None:
         return
     if time_s <= 0:
-        draft.fault("HL403", "the time limit is 0", ("time",), "say how long it may take")
+        draft.fault(FindingCode.WARNING_TOO_EARLY, "the time limit is 0", ("time",), "say how long it may take")
     lead = job.checkpoint.signal_before
     if lead is not None and lead >= time_s > 0:
         message = "the warning would come before the start of the job"
-        draft.fault("HL403", message, ("checkpoint", "signal_before"), "make it shorter than `time`")
+        draft.fault(
+            FindingCode.WARNING_TOO_EARLY, message, ("checkpoint", "signal_before"), "make it shorter than `time`"
+        )
     rows, queue = size.queue.limits, f"queue `{size.queue_name}`"
     if not rows:
         return
@@ -61,12 +64,17 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
     row = next((row for row in rows if count_holds(row.nodes, job.max_nodes) and count_holds(row.gpus, gpus)), None)
     if row is None:
         ranges = ", ".join(f"{row.nodes} ({row.gpus} GPUs)" if row.gpus else row.nodes for row in rows)
-        draft.fault("HL407", f"{queue} has no place for {job.max_nodes} nodes", ("nodes",), f"it takes {ranges} nodes")
+        draft.fault(
+            FindingCode.NODES_OUT_OF_LIMITS,
+            f"{queue} has no place for {job.max_nodes} nodes",
+            ("nodes",),
+            f"it takes {ranges} nodes",
+        )
     elif row.time is not None and time_s > row.time:
         asked, limit = format_time(time_s), format_time(row.time)
         message = f"time {asked} is over the limit of {queue} for {job.max_nodes} nodes, {limit}"
         hint = f"set `time` to {limit} or less, or choose another queue"
-        draft.fault_at("HL402", message, size.time_origin.place, hint)
+        draft.fault_at(FindingCode.TIME_OVER_LIMIT, message, size.time_origin.place, hint)
 
 
 def _check_account(draft: PlanDraft, size: JobSize) -> None:
@@ -78,28 +86,42 @@ def _check_account(draft: PlanDraft, size: JobSize) -> None:
         if site.account.required:
             hint = "add `account:`, best in your user.yaml"
             hint = f"{hint}; to find it out: {find}" if find else hint
-            draft.fault("HL303", f"site {site.name} wants an account", ("name",), hint)
+            draft.fault(FindingCode.INVALID_ACCOUNT, f"site {site.name} wants an account", ("name",), hint)
     elif fault is not None:
         what = "cannot be used" if fault == BACKTRACKING_MESSAGE else "is no regular expression"
         message = f"`{pattern}` {what}: {fault}"
-        draft.site_fault("HL306", message, ("account", "pattern"), "mend it, or take it out")
+        draft.site_fault(
+            FindingCode.INVALID_ACCOUNT_PATTERN, message, ("account", "pattern"), "mend it, or take it out"
+        )
     elif pattern is not None and not re.fullmatch(pattern, account):
         message = f"account `{account}` does not look like one of site {site.name}"
-        draft.fault("HL303", message, ("account",), f"it has to match {pattern}")
+        draft.fault(FindingCode.INVALID_ACCOUNT, message, ("account",), f"it has to match {pattern}")
 
 
 def _check_site(draft: PlanDraft, size: JobSize) -> None:
     site = draft.resolved.site
     if site.scheduler.type == "local" and draft.resolved.job.launcher.name == "srun":
-        draft.fault("HL420", "the launcher `srun` needs Slurm", ("launcher",), "use `torchrun` on this site")
+        draft.fault(
+            FindingCode.LAUNCHER_NEEDS_SLURM,
+            "the launcher `srun` needs Slurm",
+            ("launcher",),
+            "use `torchrun` on this site",
+        )
     processes = draft.resolved.job.max_nodes * size.processes_per_node
     if site.scheduler.type == "local" and processes > MOST_LOCAL_PROCESSES:
         message = f"{processes} processes are more than this machine should be asked for"
-        draft.fault("HL408", message, ("nodes",), f"up to {MOST_LOCAL_PROCESSES} run locally")
+        draft.fault(
+            FindingCode.TOO_MANY_LOCAL_PROCESSES, message, ("nodes",), f"up to {MOST_LOCAL_PROCESSES} run locally"
+        )
     first, last = site.network.ports
     if not 1024 <= first <= last < 32768:
         message = f"ports {first} to {last} do not lie in 1024 to 32767"
-        draft.site_fault("HL305", message, ("network", "ports"), "from 32768 on, outgoing connections take them")
+        draft.site_fault(
+            FindingCode.INVALID_PORT_RANGE,
+            message,
+            ("network", "ports"),
+            "from 32768 on, outgoing connections take them",
+        )
 
 
 def _check_patterns(draft: PlanDraft) -> None:
@@ -110,7 +132,12 @@ def _check_patterns(draft: PlanDraft) -> None:
             fault = "it has no group"
         if fault is not None:
             message = f"`{pattern}` cannot read the {key} out of a line: {fault}"
-            draft.fault("HL215", message, ("progress", key), r"such as 'step (\d+)/(\d+)' or 'loss ([\d.]+)'")
+            draft.fault(
+                FindingCode.INVALID_PROGRESS_PATTERN,
+                message,
+                ("progress", key),
+                r"such as 'step (\d+)/(\d+)' or 'loss ([\d.]+)'",
+            )
 
 
 def _fault_of(pattern: str) -> str | None:

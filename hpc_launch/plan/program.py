@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.code_folder import code, script_word
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import Entry, Line, Program
@@ -20,10 +21,15 @@ def program(filler: ValueFiller, flags: Sequence[Entry] = ()) -> Program | None:
     named = [key for key in ("script", "module", "command") if getattr(job, key) is not None]
     if len(named) != 1:
         if not named:
-            filler.fault("HL202", "the job names nothing to run", (), "add `script: train.py`, or `module:`/`command:`")
+            filler.fault(
+                FindingCode.NOT_ONE_PROGRAM,
+                "the job names nothing to run",
+                (),
+                "add `script: train.py`, or `module:`/`command:`",
+            )
         else:
             both = " and ".join(f"`{key}`" for key in named)
-            filler.fault("HL202", f"{both} both say what to run", (named[1],), "keep one of them")
+            filler.fault(FindingCode.NOT_ONE_PROGRAM, f"{both} both say what to run", (named[1],), "keep one of them")
         return None
     kind = named[0]
     before = (((flag.key,),) if flag.value is None else ((flag.key,), (flag.value,)) for flag in flags)
@@ -49,13 +55,18 @@ def _command(filler: ValueFiller) -> tuple[Text, ...]:
         try:
             split = shlex.split(command)
         except ValueError as error:
-            filler.fault("HL203", f"`command` cannot be split into filler: {error}", ("command",), "close the quote")
+            filler.fault(
+                FindingCode.INVALID_COMMAND,
+                f"`command` cannot be split into words: {error}",
+                ("command",),
+                "close the quote",
+            )
             split = []
         parts = tuple(filler.text(word, ("command",)) for word in split)
     else:
         parts = tuple(filler.text(word, ("command", index)) for index, word in enumerate(command or ()))
     if not parts:
-        filler.fault("HL203", "`command` holds no word", ("command",))
+        filler.fault(FindingCode.INVALID_COMMAND, "`command` holds no word", ("command",))
     return parts
 
 
@@ -78,6 +89,11 @@ def argument_lines(filler: ValueFiller, args: dict[str, Any] | list[Scalar], whe
 
 def _value(filler: ValueFiller, value: Any, path: KeyPath) -> Text:
     if isinstance(value, dict | list):
-        filler.fault("HL212", "an argument's value is a word or a list of words", path, "for JSON write it in quotes")
+        filler.fault(
+            FindingCode.INVALID_ARGUMENT,
+            "an argument's value is a word or a list of words",
+            path,
+            "for JSON write it in quotes",
+        )
         return ("",)
     return filler.text(value, path)

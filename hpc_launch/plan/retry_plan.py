@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, to_builtins
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_draft import PlanDraft
@@ -110,7 +111,7 @@ def _sentinel(draft: PlanDraft) -> tuple[str, ...] | None:
     if queue is None:
         known = ", ".join(site.queues)
         message = f"site {site.name} has no queue `{site.scheduler.sentinel}` for sentinels"
-        draft.site_fault("HL534", message, ("scheduler", "sentinel"), f"it has {known}")
+        draft.site_fault(FindingCode.UNKNOWN_SENTINEL_QUEUE, message, ("scheduler", "sentinel"), f"it has {known}")
         return None
     limit = min((row.time for row in queue.limits if row.time is not None), default=SENTINEL_S)
     time = format_time(min(limit, SENTINEL_S))
@@ -141,7 +142,7 @@ def _batch(draft: PlanDraft) -> BatchPlan | None:
             if wanted is not None and value is None:
                 message = f"`{wanted}` is no whole number of this job"
                 hint = "name a key that stands in the job file, such as args.batch-size"
-                draft.fault("HL533", message, ("retry", "batch", key), hint)
+                draft.fault(FindingCode.INVALID_RETRY_BATCH, message, ("retry", "batch", key), hint)
         return BatchPlan(asked.micro, micro, asked.accumulation, steps or 1) if micro is not None else None
     for micro_key, steps_key, derived in _candidates(draft):
         micro, steps = numbers.of(micro_key), numbers.of(steps_key)
@@ -178,7 +179,12 @@ def _check_classes(draft: PlanDraft) -> None:
             if name not in FAILURE_CLASSES:
                 near = get_close_matches(name, FAILURE_CLASSES, 1)
                 hint = f"did you mean `{near[0]}`?" if near else "docs/recovery.md has all classes"
-                draft.fault("HL531", f"there is no class of failures `{name}`", ("retry", key, name), hint)
+                draft.fault(
+                    FindingCode.UNKNOWN_FAILURE_CLASS,
+                    f"there is no class of failures `{name}`",
+                    ("retry", key, name),
+                    hint,
+                )
 
 
 def _check_steps(draft: PlanDraft) -> None:
@@ -188,12 +194,21 @@ def _check_steps(draft: PlanDraft) -> None:
             path, site = ("retry", "on", name, "steps", at), draft.resolved.site
             if step.queue is not None and step.queue not in site.queues:
                 hint = f"it has {', '.join(site.queues)}"
-                draft.fault("HL532", f"site {site.name} has no queue `{step.queue}`", path, hint)
+                draft.fault(
+                    FindingCode.RETRY_STEP_IMPOSSIBLE, f"site {site.name} has no queue `{step.queue}`", path, hint
+                )
             if step.change == "half_batch" and _batch(draft) is None:
                 hint = "say which arguments hold it: `retry.batch: {micro: args.NAME, accumulation: args.NAME}`"
-                draft.fault("HL532", "`half_batch`, but the job's batch is not known", path, hint)
+                draft.fault(
+                    FindingCode.RETRY_STEP_IMPOSSIBLE, "`half_batch`, but the job's batch is not known", path, hint
+                )
             for key, value in step.set.items():
                 faults: list[Finding] = []
                 layer = override_layer([f"{key}={json.dumps(value)}"], faults)
                 for fault in [*faults, *check(layer, JobSpec)]:
-                    draft.fault("HL532", f"the step cannot set `{key}`: {fault.message}", path, fault.hint)
+                    draft.fault(
+                        FindingCode.RETRY_STEP_IMPOSSIBLE,
+                        f"the step cannot set `{key}`: {fault.message}",
+                        path,
+                        fault.hint,
+                    )

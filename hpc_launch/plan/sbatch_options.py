@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Directive, Variable
 from hpc_launch.plan.plan_draft import PlanDraft
@@ -161,11 +162,18 @@ def _constraint(draft: PlanDraft, size: JobSize) -> list[Directive]:
 def _extra(draft: PlanDraft, lines: list[Directive], option: str, value: Scalar, origin: Origin) -> list[Directive]:
     if not _OPTION.match(option):
         hint = "write it as after `--`: `mail-type`, `reservation`"
-        draft.fault_at("HL410", f"`{option}` is not the long name of an sbatch option", origin.place, hint)
+        draft.fault_at(
+            FindingCode.INVALID_SBATCH_OPTION,
+            f"`{option}` is not the long name of an sbatch option",
+            origin.place,
+            hint,
+        )
         return lines
     if option in RESERVED_OPTIONS:
         use = f"use the key `{RESERVED_OPTIONS[option]}`" if RESERVED_OPTIONS[option] else "leave it out"
-        draft.fault_at("HL411", f"`--{option}` is set by hpc-launch itself", origin.place, use)
+        draft.fault_at(
+            FindingCode.RESERVED_SBATCH_OPTION, f"`--{option}` is set by hpc-launch itself", origin.place, use
+        )
         return lines
     kept = [line for line in lines if line.option != option]
     if value is None or value is False:
@@ -179,4 +187,4 @@ def _check_values(draft: PlanDraft, lines: list[Directive]) -> None:
         if line.value is not None and _REFUSED_IN_VALUE.search(line.value):
             message = f"the value of `--{line.option}` cannot stand in an #SBATCH line"
             hint = "leave out quotes, backslashes, `#` and control characters"
-            draft.fault_at("HL412", message, line.origin.place, hint)
+            draft.fault_at(FindingCode.INVALID_SBATCH_VALUE, message, line.origin.place, hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.sites.conditions import ConditionFacts
@@ -65,11 +66,15 @@ def check_names(draft: PlanDraft, size: JobSize) -> None:
     for at, name in enumerate(job.options):
         if name not in site.options:
             hint = f"site {site.name} has {', '.join(site.options) or 'none'}"
-            draft.fault("HL319", f"site {site.name} has no option `{name}`", ("options", at), hint)
+            draft.fault(
+                FindingCode.UNKNOWN_SITE_OPTION, f"site {site.name} has no option `{name}`", ("options", at), hint
+            )
     stack = job.environment.stack
     if stack is not None and stack not in site.stacks:
         hint = f"site {site.name} has {', '.join(site.stacks) or 'none'}"
-        draft.fault("HL319", f"site {site.name} has no stack `{stack}`", ("environment", "stack"), hint)
+        draft.fault(
+            FindingCode.UNKNOWN_SITE_OPTION, f"site {site.name} has no stack `{stack}`", ("environment", "stack"), hint
+        )
     theirs: dict[KeyPath, str | None] = {
         ("queues", size.queue_name): size.queue.stack,
         ("node_classes", size.queue.node_class): size.node_class.stack,
@@ -77,11 +82,18 @@ def check_names(draft: PlanDraft, size: JobSize) -> None:
     for path, wanted in theirs.items():
         if wanted is not None and wanted not in site.stacks:
             hint = f"`stacks:` has {', '.join(site.stacks) or 'none'}"
-            draft.site_fault("HL316", f"the profile has no stack `{wanted}`", (*path, "stack"), hint)
+            draft.site_fault(
+                FindingCode.UNKNOWN_PROFILE_NAME, f"the profile has no stack `{wanted}`", (*path, "stack"), hint
+            )
     for key, folder in site.paths.items():
         if folder.option is not None and folder.option not in site.options:
             hint = f"`options:` has {', '.join(site.options) or 'none'}"
-            draft.site_fault("HL316", f"the profile has no option `{folder.option}`", ("paths", key, "option"), hint)
+            draft.site_fault(
+                FindingCode.UNKNOWN_PROFILE_NAME,
+                f"the profile has no option `{folder.option}`",
+                ("paths", key, "option"),
+                hint,
+            )
 
 
 def srun_options(draft: PlanDraft, size: JobSize) -> tuple[str, ...]:

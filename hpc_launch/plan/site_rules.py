@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.site_context import check_names
@@ -32,7 +33,7 @@ def _check_lifecycle(draft: PlanDraft) -> None:
     message = f"site {site.name} {'was retired' if state == 'retired' else 'is to be retired'}{when}"
     hint = f"its successor is `{after}`" if after else "its own pages say what comes after it"
     place = draft.resolved.place("site") if draft.resolved.job.site else draft.resolved.site_origin("lifecycle").place
-    draft.fault_at("HL318", message, place, hint, "error" if state == "retired" else "warning")
+    draft.fault_at(FindingCode.SYSTEM_RETIRED, message, place, hint, "error" if state == "retired" else "warning")
 
 
 def _check_budget(draft: PlanDraft, size: JobSize) -> None:
@@ -43,7 +44,12 @@ def _check_budget(draft: PlanDraft, size: JobSize) -> None:
     message = (
         f"{nodes} nodes for {format_time(time_s)} are more than the {budget} node-minutes of queue `{size.queue_name}`"
     )
-    draft.fault_at("HL544", message, size.time_origin.place, f"with {nodes} nodes it takes up to {most}")
+    draft.fault_at(
+        FindingCode.NODE_MINUTES_OVER_LIMIT,
+        message,
+        size.time_origin.place,
+        f"with {nodes} nodes it takes up to {most}",
+    )
 
 
 def _check_counts(draft: PlanDraft, size: JobSize) -> None:
@@ -53,21 +59,27 @@ def _check_counts(draft: PlanDraft, size: JobSize) -> None:
     if allowed is not None and size.gpus_per_node and size.gpus_per_node not in allowed:
         words = " or ".join(map(str, allowed))
         message = f"{size.gpus_per_node} GPUs of a node: queue `{size.queue_name}` gives {words}"
-        draft.fault("HL545", message, (key,), f"ask for {words} on each node")
+        draft.fault(FindingCode.GPU_COUNT_NOT_OFFERED, message, (key,), f"ask for {words} on each node")
     total = size.gpus_per_node * job.max_nodes
     if queue.gpus is not None and not count_holds(queue.gpus, total):
         message = f"{total} GPUs in all: queue `{size.queue_name}` takes {queue.gpus}"
-        draft.fault("HL545", message, (key,), "ask for another number, or choose another queue")
+        draft.fault(
+            FindingCode.GPU_COUNT_NOT_OFFERED, message, (key,), "ask for another number, or choose another queue"
+        )
 
 
 def _check_requests(draft: PlanDraft, size: JobSize) -> None:
     job, site, queue = draft.resolved.job, draft.resolved.site, size.queue
     if queue.memory == "forbidden" and job.memory is not None:
         message = f"queue `{size.queue_name}` of site {site.name} takes no request for memory"
-        draft.fault("HL547", message, ("memory",), "leave `memory` out: it follows from the rest")
+        draft.fault(
+            FindingCode.MEMORY_NOT_ACCEPTED, message, ("memory",), "leave `memory` out: it follows from the rest"
+        )
     if queue.exclusive == "forbidden" and job.sbatch.get("exclusive") not in (None, False):
         message = f"queue `{size.queue_name}` of site {site.name} gives no whole nodes by `--exclusive`"
-        draft.fault("HL548", message, ("sbatch", "exclusive"), "take it out, or choose another queue")
+        draft.fault(
+            FindingCode.EXCLUSIVE_NOT_ACCEPTED, message, ("sbatch", "exclusive"), "take it out, or choose another queue"
+        )
 
 
 def _check_launcher(draft: PlanDraft) -> None:
@@ -79,7 +91,13 @@ def _check_launcher(draft: PlanDraft) -> None:
     message = f"site {site.name} {'refuses' if advice.use == 'forbidden' else 'advises against'} the launcher `{name}`"
     hint = f"use `launcher: {better[0]}`" if better else "use another launcher"
     because = f"{message}: {advice.why}" if advice.why else message
-    draft.fault("HL549", because, ("launcher",), hint, "error" if advice.use == "forbidden" else "warning")
+    draft.fault(
+        FindingCode.LAUNCHER_DISCOURAGED,
+        because,
+        ("launcher",),
+        hint,
+        "error" if advice.use == "forbidden" else "warning",
+    )
 
 
 def _check_submitter(draft: PlanDraft) -> None:
@@ -94,11 +112,11 @@ def _check_submitter(draft: PlanDraft) -> None:
         message = (
             f"site {draft.resolved.site.name} takes jobs from {' and '.join(folders)} alone, and this is {by.folder}"
         )
-        draft.fault("HL320", message, (), "submit it from there", "warning")
+        draft.fault(FindingCode.WRONG_SUBMIT_PLACE, message, (), "submit it from there", "warning")
     hosts = scheduler.submit_hosts
     if hosts and by.host and not any(fnmatch.fnmatchcase(by.host, pattern) for pattern in hosts):
         message = f"site {draft.resolved.site.name} takes such jobs from {' and '.join(hosts)}, and this is {by.host}"
-        draft.fault("HL320", message, (), "submit it from there", "warning")
+        draft.fault(FindingCode.WRONG_SUBMIT_PLACE, message, (), "submit it from there", "warning")
 
 
 def _below(folder: str, pattern: str) -> bool:

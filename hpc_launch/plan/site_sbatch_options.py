@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Directive, Variable
@@ -36,7 +37,10 @@ def apply_site_rules(
         if all(line.option != option for line in kept):
             message = f"site {draft.resolved.site.name} wants `--{option}`{_because(why)}"
             draft.fault(
-                "HL541", message, ("sbatch",), f"say it in the job file: its own key, or `sbatch: {{{option}: …}}`"
+                FindingCode.OPTION_REQUIRED_BY_SITE,
+                message,
+                ("sbatch",),
+                f"say it in the job file: its own key, or `sbatch: {{{option}: …}}`",
             )
     return kept
 
@@ -54,13 +58,16 @@ def check_srun(draft: PlanDraft, options: Iterable[str]) -> None:
         if name not in names:
             message = f"srun needs `--{name}` on site {site.name}{_because(why)}"
             draft.site_fault(
-                "HL541", message, ("srun", "require", name), "add it under `srun: {add: …}` of the profile"
+                FindingCode.OPTION_REQUIRED_BY_SITE,
+                message,
+                ("srun", "require", name),
+                "add it under `srun: {add: …}` of the profile",
             )
 
 
 def _refuse(draft: PlanDraft, command: str, option: str, why: str, place: Place | None) -> None:
     message = f"site {draft.resolved.site.name} refuses `--{option}` of {command}{_because(why)}"
-    draft.fault_at("HL540", message, place, "take it out")
+    draft.fault_at(FindingCode.OPTION_REFUSED_BY_SITE, message, place, "take it out")
 
 
 def _because(why: str) -> str:
@@ -78,7 +85,7 @@ def _check_release(draft: PlanDraft, line: Directive, options: Options, known: s
     message = (
         f"`--{line.option}` came with Slurm {since.lstrip('>= ')}, and site {draft.resolved.site.name} has {known}"
     )
-    draft.fault_at("HL546", message, line.origin.place, "take it out here")
+    draft.fault_at(FindingCode.OPTION_TOO_NEW, message, line.origin.place, "take it out here")
 
 
 def _linked(
@@ -99,15 +106,29 @@ def _linked(
     for name, value in one.excludes.env.items():
         if name in set_ and value in ("*", set_[name]):
             place = set_places.get(name)
-            draft.fault_at("HL543", f"`{name}={set_[name]}` does not go with {given}{why}", place, mend, severity)
+            draft.fault_at(
+                FindingCode.CONFLICTING_SETTINGS,
+                f"`{name}={set_[name]}` does not go with {given}{why}",
+                place,
+                mend,
+                severity,
+            )
     for name, value in one.excludes.sbatch.items():
         if name in asked and value in ("*", asked[name]):
             place = next((line.origin.place for line in lines if line.option == name), None)
-            draft.fault_at("HL543", f"`--{name}` does not go with {given}{why}", place, mend, severity)
+            draft.fault_at(
+                FindingCode.CONFLICTING_SETTINGS, f"`--{name}` does not go with {given}{why}", place, mend, severity
+            )
     for name, value in one.needs.env.items():
         if name not in set_ or value not in ("*", set_[name]):
             hint = f"set it: `env: {{{name}: {value}}}`"
-            draft.fault_at("HL542", f"{given} needs the variable `{name}={value}`{why}", cause, hint, severity)
+            draft.fault_at(
+                FindingCode.MISSING_COMPANION,
+                f"{given} needs the variable `{name}={value}`{why}",
+                cause,
+                hint,
+                severity,
+            )
     for name, value in one.needs.sbatch.items():
         if name in asked and value in ("*", asked[name]):
             continue
@@ -116,7 +137,9 @@ def _linked(
             lines.append(Directive(name, None if value == "true" else value, _for(origin, given)))
         else:
             hint = f"add it: `sbatch: {{{name}: {value}}}`"
-            draft.fault_at("HL542", f"{given} needs `--{name}={value}`{why}", cause, hint, severity)
+            draft.fault_at(
+                FindingCode.MISSING_COMPANION, f"{given} needs `--{name}={value}`{why}", cause, hint, severity
+            )
     return lines
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import Entry
@@ -109,7 +110,9 @@ def sharded(filler: ValueFiller, form_nodes: int, world_size: int) -> fsdp.Fsdp 
     )
     text, findings = fsdp.make(request)
     # HL628: FSDP_SHARDING_STRATEGY is missing from the environment; the script sets it.
-    filler.findings.extend(_of_the_job(filler, found) for found in findings if found.code != "HL628")
+    filler.findings.extend(
+        _of_the_job(filler, found) for found in findings if found.code != FindingCode.STRATEGY_WITHOUT_EFFECT
+    )
     return None if text is None else request
 
 

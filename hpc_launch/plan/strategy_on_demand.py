@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.fill_values import CONFIG, ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Program, StrategyPlan, Variable
@@ -70,5 +71,5 @@ def without_unused_file(
         key = "deepspeed" if strategy_result.zero_stage is not None else "fsdp_config"
         message = "nothing hands the configuration over to the Trainer"
         hint = f"add it to the arguments: `{key}: ${{strategy.config}}`"
-        filler.fault("HL677", message, ("strategy", "for"), hint, "warning")
+        filler.fault(FindingCode.CONFIG_NOT_PASSED, message, ("strategy", "for"), hint, "warning")
     return plan if strategy_keys(filler) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.strategy_on_demand import strategy_keys
 from hpc_launch.spec.strategy import Strategy
@@ -18,15 +19,20 @@ def check_combinations(filler: ValueFiller) -> None:
     asked = strategy_keys(filler)
     for key in sorted(asked - _read_by(strategy)):
         message = f"`{key}` says nothing to the strategy `{strategy.name}`"
-        filler.fault("HL670", message, ("strategy", key), _instead(key, strategy))
+        filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, ("strategy", key), _instead(key, strategy))
     if "file" in asked:
         for key in sorted(asked & (_BATCH | _ZERO | {"fsdp"})):
             message = f"`file` and `{key}` both say what the configuration is"
-            filler.fault("HL670", message, ("strategy", key), "write it into the file, or leave the file out")
+            filler.fault(
+                FindingCode.CONFLICTING_STRATEGY_KEYS,
+                message,
+                ("strategy", key),
+                "write it into the file, or leave the file out",
+            )
     if strategy.name == "fsdp" and strategy.reader is None and asked & {"fsdp", "file"}:
         message = "nothing says who reads this configuration"
         path = ("strategy", "file" if "file" in asked else "fsdp")
-        filler.fault("HL670", message, path, "add `for: trainer` or `for: accelerate`")
+        filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, path, "add `for: trainer` or `for: accelerate`")
     _check_reader(filler, strategy)
     _check_switch(filler, strategy)
     _check_parallel(filler, strategy)
@@ -57,10 +63,17 @@ def _instead(key: str, strategy: Strategy) -> str:
 def _check_reader(filler: ValueFiller, strategy: Strategy) -> None:
     reader, path = strategy.reader, ("strategy", "for")
     if strategy.name == "fsdp" and reader == "deepspeed":
-        filler.fault("HL670", "DeepSpeed does not do FSDP", path, "use `name: zero3`, which shards as much")
+        filler.fault(
+            FindingCode.CONFLICTING_STRATEGY_KEYS,
+            "DeepSpeed does not do FSDP",
+            path,
+            "use `name: zero3`, which shards as much",
+        )
     elif strategy.name == "ddp" and reader in {"deepspeed", "trainer"}:
         hint = "take it out" if reader == "trainer" else "use `name: zero0` for DeepSpeed without ZeRO"
-        filler.fault("HL670", f"`{reader}` reads no configuration for plain DDP", path, hint)
+        filler.fault(
+            FindingCode.CONFLICTING_STRATEGY_KEYS, f"`{reader}` reads no configuration for plain DDP", path, hint
+        )
 
 
 def _check_switch(filler: ValueFiller, strategy: Strategy) -> None:
@@ -71,7 +84,9 @@ def _check_switch(filler: ValueFiller, strategy: Strategy) -> None:
     given = [key for key, value in args.items() if value] if isinstance(args, dict) else map(str, args)
     if "fsdp" not in {word.lstrip("-").partition("=")[0] for word in given}:
         message = "the Trainer reads its FSDP configuration only where its argument `fsdp` is on"
-        filler.fault("HL677", message, ("strategy", "for"), "add `fsdp: true` to the arguments", "warning")
+        filler.fault(
+            FindingCode.CONFIG_NOT_PASSED, message, ("strategy", "for"), "add `fsdp: true` to the arguments", "warning"
+        )
 
 
 def _check_parallel(filler: ValueFiller, strategy: Strategy) -> None:
@@ -79,13 +94,18 @@ def _check_parallel(filler: ValueFiller, strategy: Strategy) -> None:
     if strategy.name == "megatron":
         if filler.resolved.job.parallel is None:
             message = "`megatron` has to know how the model is laid over the processes"
-            filler.fault("HL672", message, ("strategy", "name"), "add `parallel: {tp: 2, pp: 1}` or other sizes")
+            filler.fault(
+                FindingCode.LAYOUT_MISSING,
+                message,
+                ("strategy", "name"),
+                "add `parallel: {tp: 2, pp: 1}` or other sizes",
+            )
         return
     given = {key for key, value in held.items() if value is not None} if isinstance(held, dict) else set()
     for key in sorted(given - _SIZES):
         message = f"`{key}` says nothing to the strategy `{strategy.name}`"
         hint = "say it in `strategy:`" if key in _BATCH else "use `strategy: megatron`, or take it out"
-        filler.fault("HL670", message, ("parallel", key), hint)
+        filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, ("parallel", key), hint)
 
 
 def _check_precision(filler: ValueFiller, strategy: Strategy) -> None:
@@ -95,7 +115,7 @@ def _check_precision(filler: ValueFiller, strategy: Strategy) -> None:
         return  # Accelerate knows the word, and a training of one's own may
     message = f"fp8 is nothing that the configuration of `{strategy.name}` could say"
     hint = "use `precision: bf16`, and ask for fp8 by the training's own arguments"
-    filler.fault("HL676", message, ("precision",), hint)
+    filler.fault(FindingCode.PRECISION_NOT_SUPPORTED, message, ("precision",), hint)
 
 
 def _check_elastic(filler: ValueFiller, strategy: Strategy) -> None:
@@ -104,7 +124,14 @@ def _check_elastic(filler: ValueFiller, strategy: Strategy) -> None:
         return
     if strategy.zero_stage or strategy.name == "megatron":
         message = f"`{strategy.name}` saves a part for each process and cannot go on with fewer of them"
-        filler.fault("HL675", message, ("nodes",), "give one number of nodes, or use another strategy")
+        filler.fault(
+            FindingCode.STRATEGY_NOT_ELASTIC, message, ("nodes",), "give one number of nodes, or use another strategy"
+        )
     elif strategy.global_batch is not None:
         message = "the global batch cannot stay the same with fewer nodes"
-        filler.fault("HL675", message, ("strategy", "global_batch"), "say `micro_batch`, or one number of nodes")
+        filler.fault(
+            FindingCode.STRATEGY_NOT_ELASTIC,
+            message,
+            ("strategy", "global_batch"),
+            "say `micro_batch`, or one number of nodes",
+        )

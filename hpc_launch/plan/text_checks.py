@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.sites.resolved import Resolved
 
@@ -13,11 +14,11 @@ def undecodable_names(resolved: Resolved) -> Iterator[Finding]:
     place = resolved.merged.places.get(())
     if _torn(resolved.job_folder):
         message = f"the folder of the job has a byte in its name that is not UTF-8: {resolved.job_folder}"
-        yield Finding("HL007", message, place, "rename it, or start from another folder")
+        yield Finding(FindingCode.INVALID_CHARACTER, message, place, "rename it, or start from another folder")
     for name, text in resolved.names.items():
         if _torn(text):
             message = f"`${{{name}}}` has a byte in it that is not UTF-8: {text}"
-            yield Finding("HL007", message, place, "set it to another value")
+            yield Finding(FindingCode.INVALID_CHARACTER, message, place, "set it to another value")
 
 
 def _torn(text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 from urllib.parse import urlsplit
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.launch_plan import Variable
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.sites.internet import Internet
@@ -59,7 +60,7 @@ def _internet(draft: PlanDraft, facts: Internet) -> list[Variable]:
         return []
     if facts.proxy is None:
         message = "`internet.compute` is `proxy`, and no proxy is named"
-        draft.site_fault("HL505", message, ("internet",), "add `proxy: http://HOST:PORT`")
+        draft.site_fault(FindingCode.PROXY_MISSING, message, ("internet",), "add `proxy: http://HOST:PORT`")
         return []
     # Both spellings: curl reads only `http_proxy`, others the capital one too.
     names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
@@ -76,13 +77,18 @@ def _wandb(draft: PlanDraft, tracker: Tracker, path: KeyPath) -> list[Variable]:
     facts = draft.resolved.site.internet
     if tracker.mode == "online" and facts.compute == "none":
         message = f"wandb cannot be online: compute nodes of site {draft.resolved.site.name} reach no internet"
-        draft.fault("HL502", message, (*path, "mode"), "leave `mode` out; `wandb sync` sends the files later")
+        draft.fault(
+            FindingCode.TRACKER_OFFLINE,
+            message,
+            (*path, "mode"),
+            "leave `mode` out; `wandb sync` sends the files later",
+        )
         return result
     if mode == "offline":
         if tracker.mode is None and facts.compute is None and facts.trackers is None:
             message = f"wandb runs offline: site {draft.resolved.site.name} does not say what its compute nodes reach"
             hint = "add `mode: online` or `offline` to the tracker, or `internet:` to the site profile"
-            draft.fault("HL503", message, path, hint, "warning")
+            draft.fault(FindingCode.INTERNET_UNKNOWN, message, path, hint, "warning")
         return [*result, Variable("WANDB_MODE", ("offline",), why)]
     result += _key(draft, path)
     return result
@@ -95,7 +101,7 @@ def _key(draft: PlanDraft, path: KeyPath) -> list[Variable]:
         return []
     if logins is None or host not in logins.hosts:
         hint = "run `wandb login` once on the login node, or add `secrets: [WANDB_API_KEY]`"
-        draft.fault("HL504", f"wandb is online here and has no key for {host}", path, hint)
+        draft.fault(FindingCode.TRACKER_KEY_MISSING, f"wandb is online here and has no key for {host}", path, hint)
         return []
     if job.container is None:
         return []
@@ -104,7 +110,7 @@ def _key(draft: PlanDraft, path: KeyPath) -> list[Variable]:
         return []
     if _runtime(draft) in NO_BINDS:
         message = f"wandb's key in {logins.file} is not seen inside the container"
-        draft.fault("HL504", message, path, "add `secrets: [WANDB_API_KEY]`")
+        draft.fault(FindingCode.TRACKER_KEY_MISSING, message, path, "add `secrets: [WANDB_API_KEY]`")
         return []
     return [Variable("NETRC", (logins.file,), rule("the login file, bound into the container to be read"))]
 

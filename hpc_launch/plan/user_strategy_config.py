@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import Entry
@@ -81,7 +82,12 @@ def _of_another_kind(file: ConfigFile, strategy: Strategy) -> Finding | None:
         return None
     message = f"this is a configuration of {'FSDP' if is_zero else 'DeepSpeed'}"
     hint = "name the file that belongs to it, or use the strategy that the file is for"
-    return Finding("HL673", f"{message}, and the job's strategy is `{strategy.name}`", file.place(marks[0]), hint)
+    return Finding(
+        FindingCode.CONFIG_CONTRADICTS_JOB,
+        f"{message}, and the job's strategy is `{strategy.name}`",
+        file.place(marks[0]),
+        hint,
+    )
 
 
 def _stage(file: ConfigFile, stage: int) -> list[Finding]:
@@ -91,7 +97,14 @@ def _stage(file: ConfigFile, stage: int) -> list[Finding]:
         return []
     message = f"this is ZeRO stage {written}, and the job's strategy is `zero{stage}`"
     place = file.place("zero_optimization", "stage")
-    return [Finding("HL673", message, place, f"write `stage: {stage}` under `zero_optimization`, or change the job")]
+    return [
+        Finding(
+            FindingCode.CONFIG_CONTRADICTS_JOB,
+            message,
+            place,
+            f"write `stage: {stage}` under `zero_optimization`, or change the job",
+        )
+    ]
 
 
 def _formats(file: ConfigFile, asked: str | None) -> list[Finding]:
@@ -103,7 +116,7 @@ def _formats(file: ConfigFile, asked: str | None) -> list[Finding]:
         if written != "auto" and bool(written) != (asked == name):
             message = f"`{name}` is {'on' if written else 'off'} here, and the job's precision is {asked}"
             hint = f"set `{name}: {{enabled: {str(asked == name).lower()}}}`, or change `precision`"
-            found.append(Finding("HL673", message, file.place(name, "enabled"), hint))
+            found.append(Finding(FindingCode.CONFIG_CONTRADICTS_JOB, message, file.place(name, "enabled"), hint))
     return found
 
 
@@ -112,14 +125,23 @@ def _accelerate(file: ConfigFile, asked: str | None, world_size: int, nodes: int
     written = precision(file.data.get("mixed_precision"))
     if asked is not None and written != precision(asked):
         message = f"`mixed_precision` is {written} here, and the job's precision is {asked}"
-        found.append(Finding("HL673", message, file.place("mixed_precision"), "make the two agree"))
+        found.append(
+            Finding(FindingCode.CONFIG_CONTRADICTS_JOB, message, file.place("mixed_precision"), "make the two agree")
+        )
     kind = file.data.get("distributed_type")
     if kind not in (None, "FSDP"):
         message = f"this file is for {kind}, and the job's strategy is `fsdp`"
-        found.append(Finding("HL673", message, file.place("distributed_type"), "write `distributed_type: FSDP`"))
+        found.append(
+            Finding(
+                FindingCode.CONFIG_CONTRADICTS_JOB,
+                message,
+                file.place("distributed_type"),
+                "write `distributed_type: FSDP`",
+            )
+        )
     for key, here in (("num_processes", world_size), ("num_machines", nodes)):
         if file.data.get(key, here) != here:
             message = f"`{key}: {file.data[key]}` does not count: the job has {here}"
             hint = "the job's own launcher starts the processes"
-            found.append(Finding("HL678", message, file.place(key), hint, "warning"))
+            found.append(Finding(FindingCode.PROCESS_COUNT_IGNORED, message, file.place(key), hint, "warning"))
     return found

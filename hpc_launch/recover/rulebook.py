@@ -12,6 +12,7 @@ import msgspec
 import yaml
 from msgspec import Struct
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.recover.diagnosis import FAILURE_CLASSES, Action
 from hpc_launch.recover.regex_literals import needed_words, smallest
 from hpc_launch.spec.regex_safety import BACKTRACKING_MESSAGE, may_backtrack_forever
@@ -165,7 +166,11 @@ def parse_rules(text: str, causes: Mapping[str, Cause]) -> tuple[list[FailureRul
     for finding in findings:
         line = finding.place.line if finding.place else 1
         what = finding.message.removeprefix("this is not YAML: ")
-        return [], ["it must be a list of rules" if finding.code == "HL005" else f"it is no YAML: line {line}: {what}"]
+        return [], [
+            "it must be a list of rules"
+            if finding.code == FindingCode.NOT_ONE_MAPPING
+            else f"it is no YAML: line {line}: {what}"
+        ]
     rules: list[FailureRule] = []
     faults: list[str] = []
     for number, item in enumerate(data, 1):

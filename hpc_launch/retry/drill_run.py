@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_launch.base.errors import Refused
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.drive.attempts import first_attempt, next_attempt
 from hpc_launch.drive.prepare import Ready, make_ready
@@ -197,4 +198,4 @@ def _newer(found: CheckpointFound, before: CheckpointFound | None) -> bool:
 
 
 def _finding(ready: Ready, message: str, hint: str, key: str) -> Finding:
-    return Finding("HL513", message, ready.loaded.resolved.place(key), hint)
+    return Finding(FindingCode.DRILL_CANNOT_MEASURE, message, ready.loaded.resolved.place(key), hint)

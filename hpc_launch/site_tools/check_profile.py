@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpc_launch.base.errors import Refused, UsageError
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.site_tools.golden_jobs import JOB, made_from
 from hpc_launch.site_tools.list_profiles import profile_file
@@ -20,7 +21,7 @@ from hpc_launch.spec.yaml_source import read_document
 
 GOLDEN = "golden"
 """The folder beside profiles: job files, `user.yaml` with accounts and parameters, and scripts by profile."""
-_NEEDS_VALUES = frozenset({"HL303", "HL311"})
+_NEEDS_VALUES = frozenset({FindingCode.INVALID_ACCOUNT, FindingCode.INVALID_PARAMETER})
 """An account, a parameter of a template."""
 
 
@@ -93,7 +94,11 @@ def _compared(golden: Path, script: str) -> list[Finding]:
     try:
         expected = golden.read_text("utf-8")
     except OSError:
-        return [Finding("HL322", "there is no golden script of this job", Place(str(golden)), hint)]
+        return [
+            Finding(
+                FindingCode.GOLDEN_SCRIPT_DIFFERS, "there is no golden script of this job", Place(str(golden)), hint
+            )
+        ]
     if expected == script:
         return []
     pairs = zip(expected.splitlines(), script.splitlines(), strict=False)
@@ -110,7 +115,7 @@ def _compared(golden: Path, script: str) -> list[Finding]:
         if changed
         else "other ends of lines"
     )
-    return [Finding("HL322", message, Place(str(golden), line, 1), hint)]
+    return [Finding(FindingCode.GOLDEN_SCRIPT_DIFFERS, message, Place(str(golden), line, 1), hint)]
 
 
 def check_all(what: Sequence[str], *, update_golden: bool) -> tuple[int, list[Finding]]:

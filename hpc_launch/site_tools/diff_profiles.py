@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from hpc_launch.base.errors import Refused, UsageError
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.site_tools import team_sources
@@ -131,7 +132,7 @@ def _side(path: Path, folders: list[Path], *, overlaid: bool = True, named: bool
 
 def _readable(findings: list[Finding]) -> list[Finding]:
     """Raw lines that are not trusted hinder nobody from comparing."""
-    return [finding for finding in findings if finding.code != "HL313"]
+    return [finding for finding in findings if finding.code != FindingCode.UNTRUSTED_SHELL]
 
 
 def _is_base(merged: Merged) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hpc_launch.base.errors import Refused
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.plan.build_plan import build
 from hpc_launch.sites.load_layers import load
@@ -25,7 +26,6 @@ TEAM_ACCOUNT = "abc123"
 """For a site that wants an account, of which nobody said one."""
 _KEPT = ("PATH", "LANG", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "TMPDIR")
 _SOMEBODY = {"HOME": "/home/alice", "USER": "alice", "HPC_LAUNCH_HOME": "/home/alice/runs"}
-_WANTS_ACCOUNT = "HL303"
 
 
 class GoldenScript(Struct, frozen=True):
@@ -76,7 +76,7 @@ def somebody(overlay: Path | None, folders: Sequence[Path]) -> Iterator[Path]:
 
 def _made(profile: Path, name: str, job: Path, sets: tuple[str, ...]) -> GoldenScript:
     found = _planned(profile, name, job, sets)
-    if found.script is None and any(one.code == _WANTS_ACCOUNT for one in found.findings):
+    if found.script is None and any(one.code == FindingCode.INVALID_ACCOUNT for one in found.findings):
         again = _planned(profile, name, job, (*sets, f"account={TEAM_ACCOUNT}"))
         return again if again.script is not None else found
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from hpc_launch.base.errors import Refused
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.run.node_health_store import NodeHealthStore
 from hpc_launch.sites import this_machine
@@ -23,5 +24,7 @@ def ledger_of(site: str) -> NodeHealthStore:
         path = plain(interpolate(folder.path, this_machine.names(os.environ)))
     except UnknownName as unknown:
         message = f"`paths.ledger` names `${{{unknown.name}}}`, which is not known outside a job"
-        raise Refused([Finding("HL535", message, place, "a ledger is one folder for the whole team")]) from unknown
+        raise Refused(
+            [Finding(FindingCode.INVALID_LEDGER_PATH, message, place, "a ledger is one folder for the whole team")]
+        ) from unknown
     return NodeHealthStore(profile.name, path)

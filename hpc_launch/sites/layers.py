@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.search_path import ENDING, search_path
@@ -81,7 +82,7 @@ class _Walk:
         if real in above:
             way = " → ".join(Path(one).stem for one in (*above[above.index(real) :], real))
             message = f"profiles extend each other in a circle: {way}"
-            self.findings.append(Finding("HL307", message, named_at, "take one out"))
+            self.findings.append(Finding(FindingCode.CIRCULAR_EXTENDS, message, named_at, "take one out"))
             return
         document, faults = read_document(path)
         self.findings += faults
@@ -102,12 +103,14 @@ class _Walk:
         if not isinstance(name, str) or not NAME.match(name):
             message = f"`{name}` is no name of a profile"
             hint = "write a name, or FOLDER/NAME below a folder of the search path"
-            self.findings.append(Finding("HL309", message, place, hint))
+            self.findings.append(Finding(FindingCode.INVALID_PARENT_NAME, message, place, hint))
             return None
         found = find_parent(name, child, self.folders)
         if found is None:
             hint = f"{name}{ENDING} and {BASES}/{name}{ENDING} are looked for in the folders of the search path"
-            self.findings.append(Finding("HL308", f"there is no profile `{name}` to extend", place, hint))
+            self.findings.append(
+                Finding(FindingCode.UNKNOWN_PARENT, f"there is no profile `{name}` to extend", place, hint)
+            )
         return found
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.detect_profile import Detection
@@ -156,7 +157,7 @@ def _site(  # noqa: PLR0917 - who may name it, and where it is looked for
         flag = "`--site NAME` (`--site local` for this machine)"
         hint = detected.hint if detected else f"use {flag}, `site:` in the job file, or set HPC_LAUNCH_SITE"
         message = detected.message if detected else "no site is named"
-        findings.append(Finding("HL300", message, job.places.get(()), hint))
+        findings.append(Finding(FindingCode.SITE_NOT_DETECTED, message, job.places.get(()), hint))
         return None
     folders = [folder for _, folder in search_path(project)]
     if named is None:
@@ -249,7 +250,7 @@ def _names(site: Site, job: JobSpec, late: dict[str, Text], findings: list[Findi
         except UnknownName as unknown:
             if _is_used(f"paths.{key}", job):
                 message, hint = f"`${{{unknown.name}}}` is not known here", "the job uses this path; set what it needs"
-                findings.append(Finding("HL206", message, place, hint))
+                findings.append(Finding(FindingCode.UNKNOWN_NAME, message, place, hint))
             continue
         path = plain(text)
         if path is not None:

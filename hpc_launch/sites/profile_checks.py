@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.sites.prelude import ACTIONS, PLACES, PreludeStep, Setting
 from hpc_launch.sites.profile import SiteProfile
@@ -28,7 +29,9 @@ def tokens(document: Document) -> Iterator[Finding]:
     for path, text in document.written.items():
         if _TOKEN.search(text):
             hint = "take it out, and make a new one: others may have seen it"
-            yield Finding("HL317", "this looks like an access token", document.places.get(path), hint)
+            yield Finding(
+                FindingCode.SECRET_IN_PROFILE, "this looks like an access token", document.places.get(path), hint
+            )
 
 
 def check_profile(profile: SiteProfile, merged: Merged) -> Iterator[Finding]:
@@ -45,7 +48,7 @@ def check_profile(profile: SiteProfile, merged: Merged) -> Iterator[Finding]:
         if node is not None and node.gpu_request.endswith("-type") and node.gpu_type is None:
             message = f"`gpu_request: {node.gpu_request}` needs the type"
             place = merged.origin("node_classes", queue.node_class, "gpu_request").place
-            yield Finding("HL316", message, place, "say `gpu_type`")
+            yield Finding(FindingCode.UNKNOWN_PROFILE_NAME, message, place, "say `gpu_type`")
 
 
 _ASKS_FOR_GPUS = frozenset({"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"})
@@ -64,7 +67,7 @@ def _check_gpu_requests(profile: SiteProfile, name: str, merged: Merged) -> Iter
             if option in _ASKS_FOR_GPUS or (option == "gres" and str(value).startswith("gpu")):
                 message = f"`{option}` asks for GPUs, and so does `gpu_request: {node.gpu_request}`"
                 hint = "keep one of them; `gpu_request: none` where the options say it all"
-                yield Finding("HL316", message, merged.origin(*path, option).place, hint)
+                yield Finding(FindingCode.UNKNOWN_PROFILE_NAME, message, merged.origin(*path, option).place, hint)
 
 
 def _steps(profile: SiteProfile) -> Iterator[tuple[KeyPath, PreludeStep]]:
@@ -96,12 +99,14 @@ def _check_step(step: PreludeStep, path: KeyPath, merged: Merged) -> Iterator[Fi
         message = (
             f"a step does one thing; this one has {' and '.join(f'`{one}`' for one in actions) or 'nothing to do'}"
         )
-        yield Finding("HL314", message, place, f"one of {', '.join(ACTIONS)}")
+        yield Finding(FindingCode.INVALID_PRELUDE_STEP, message, place, f"one of {', '.join(ACTIONS)}")
     elif step.where in PLACES and actions[0] not in PLACES[step.where]:
         message = f"`{actions[0]}` cannot be done with `where: {step.where}`"
-        yield Finding("HL314", message, place, f"there go {', '.join(sorted(PLACES[step.where]))}")
+        yield Finding(
+            FindingCode.INVALID_PRELUDE_STEP, message, place, f"there go {', '.join(sorted(PLACES[step.where]))}"
+        )
     if step.raw is not None and ("\n" in step.raw or not step.raw.isprintable()):
-        yield Finding("HL314", "`raw` is one line", place, "write a step for each line")
+        yield Finding(FindingCode.INVALID_PRELUDE_STEP, "`raw` is one line", place, "write a step for each line")
     yield from _check_secrets(step.set or {}, (*path, "set"), merged)
 
 
@@ -110,7 +115,7 @@ def _check_secrets(values: Mapping[str, object], path: KeyPath, merged: Merged) 
         if _SECRET.search(name) and isinstance(value, str) and value and not value.startswith("${"):
             message = f"`{name}` looks like a secret, and others read this file"
             hint = f"users list it: `secrets: [{name}]`"
-            yield Finding("HL317", message, merged.origin(*path, name).place, hint)
+            yield Finding(FindingCode.SECRET_IN_PROFILE, message, merged.origin(*path, name).place, hint)
 
 
 def _check_rows(rows: list[LimitRow], path: KeyPath, merged: Merged) -> Iterator[Finding]:
@@ -118,13 +123,15 @@ def _check_rows(rows: list[LimitRow], path: KeyPath, merged: Merged) -> Iterator
         first, last = _ends(row.nodes)
         place = merged.origin(*path, at, "nodes").place
         if first > last:
-            yield Finding("HL315", f"`{row.nodes}` goes backwards", place, "the smaller number comes first")
+            yield Finding(
+                FindingCode.OVERLAPPING_LIMITS, f"`{row.nodes}` goes backwards", place, "the smaller number comes first"
+            )
         for before in rows[:at]:
             if _meet(row.nodes, before.nodes) and (
                 row.gpus is None or before.gpus is None or _meet(row.gpus, before.gpus)
             ):
                 message = f"the row for {row.nodes} nodes overlaps the one for {before.nodes}"
-                yield Finding("HL315", message, place, "each count belongs to one row")
+                yield Finding(FindingCode.OVERLAPPING_LIMITS, message, place, "each count belongs to one row")
                 break
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.sites.fact_sources import Fact
 from hpc_launch.spec.document import Document, KeyPath
@@ -60,4 +61,9 @@ def unknown_groups(document: Document, known: frozenset[str]) -> Iterator[Findin
     for group in facts if isinstance(facts, dict) else ():
         if str(group).split(".")[0] not in known:
             place: Place | None = document.key_places.get(("facts", group))
-            yield Finding("HL312", f"`{group}` is no group of facts", place, "a key of the profile, with dots inside")
+            yield Finding(
+                FindingCode.UNSOURCED_FACTS,
+                f"`{group}` is no group of facts",
+                place,
+                "a key of the profile, with dots inside",
+            )

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.sites.layers import SiteLayer, chain, put_together
 from hpc_launch.sites.profile import SiteProfile
@@ -59,14 +60,14 @@ def read_site(
     last = layers[-1].document
     if last.data.get("kind") == "base":
         hint = "name a system; a base is what others extend"
-        findings.append(Finding("HL310", f"`{path.stem}` is a base, not a system", asked_at, hint))
+        findings.append(Finding(FindingCode.BASE_NOT_SYSTEM, f"`{path.stem}` is a base, not a system", asked_at, hint))
         return None
     user = None if last.data.get("recorded") is True else _users_own(overlay, last.data.get("name"))
     faults: list[Finding] = []
     merged = put_together(layers, user, faults)
     fill(merged, faults, examples=examples)
     profile, more = read(merged, SiteProfile)
-    if any(fault.code == "HL311" for fault in faults):
+    if any(fault.code == FindingCode.INVALID_PARAMETER for fault in faults):
         more = [fault for fault in more if "${param." not in fault.message]
     faults += [fault for fault in more if fault not in faults]
     for layer in layers:
@@ -167,7 +168,7 @@ class _Parameters:
 
     def fault(self, message: str, path: KeyPath, hint: str | None) -> None:
         """Note a fault at a value."""
-        self.findings.append(Finding("HL311", message, self.merged.places.get(path), hint))
+        self.findings.append(Finding(FindingCode.INVALID_PARAMETER, message, self.merged.places.get(path), hint))
 
 
 def fill(merged: Merged, findings: list[Finding], *, examples: bool = False) -> None:

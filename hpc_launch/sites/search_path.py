@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hpc_launch.base.errors import Refused
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.resources import shipped
 from hpc_launch.base.user_dirs import config_folder
@@ -62,7 +63,9 @@ def find_profile(name: str, asked_at: Place | None, project: Path | None = None)
         path = Path(os.path.expanduser(name))
         if os.path.isfile(path):
             return path
-        raise Refused([Finding("HL301", f"there is no site profile {name}", asked_at, "check the path")])
+        raise Refused(
+            [Finding(FindingCode.UNKNOWN_SITE, f"there is no site profile {name}", asked_at, "check the path")]
+        )
     for _, folder in search_path(project):
         path = folder / f"{name}{ENDING}"
         if os.path.isfile(path):  # Path.is_file raises where a folder may not be entered
@@ -76,7 +79,7 @@ def find_profile(name: str, asked_at: Place | None, project: Path | None = None)
     closed = [str(folder) for _, folder in search_path(project) if os.path.isdir(folder) and not _is_open(folder)]
     if closed:
         hint = f"you may not read {' and '.join(closed)}; {hint}"
-    raise Refused([Finding("HL301", f"there is no site `{name}`", asked_at, hint)])
+    raise Refused([Finding(FindingCode.UNKNOWN_SITE, f"there is no site `{name}`", asked_at, hint)])
 
 
 def _is_open(folder: Path) -> bool:

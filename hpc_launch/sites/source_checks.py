@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.sites.provenance import provenance
 from hpc_launch.spec.document import Document
@@ -36,7 +37,10 @@ def unsourced(document: Document) -> Iterator[Finding]:
     wanted += ["verified_on", "verified_by"] if document.data.get("status") == "verified" and not no_page else []
     for key in (key for key in wanted if not document.data.get(key)):
         yield Finding(
-            "HL312", f"a shared profile needs `{key}`", document.places.get(()), "see docs/writing-a-profile.md"
+            FindingCode.UNSOURCED_FACTS,
+            f"a shared profile needs `{key}`",
+            document.places.get(()),
+            "see docs/writing-a-profile.md",
         )
     for group in (key for key in document.data if key.rstrip("+-=").lstrip("+") in FACTUAL):
         fact = known.fact((group.rstrip("+-=").lstrip("+"),))
@@ -44,7 +48,10 @@ def unsourced(document: Document) -> Iterator[Finding]:
         if missing:
             message = f"`{group}` has no {', no '.join(missing)}"
             yield Finding(
-                "HL312", message, document.key_places.get((group,)), "say it for all, or for the group in `facts:`"
+                FindingCode.UNSOURCED_FACTS,
+                message,
+                document.key_places.get((group,)),
+                "say it for all, or for the group in `facts:`",
             )
 
 
@@ -58,7 +65,9 @@ def aged(document: Document, today: dt.date) -> Iterator[Finding]:
         if day is not None and (today - day).days > lasts:
             message = f"`{group}` is as of {as_of}; such facts last about {lasts} days"
             place = document.key_places.get((group,))
-            yield Finding("HL312", message, place, "look them up again, and say the new day", "warning")
+            yield Finding(
+                FindingCode.UNSOURCED_FACTS, message, place, "look them up again, and say the new day", "warning"
+            )
 
 
 def _day(text: str) -> dt.date | None:

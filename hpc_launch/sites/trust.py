@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.spec.document import Document, KeyPath
@@ -61,4 +62,4 @@ def refused(path: Path, document: Document) -> list[Finding]:
         return []
     message = "a raw line of shell in a shared profile does not count"
     hint = "read it, then `hpc-launch sites add … --trust REVISION`; or use the typed steps"
-    return [Finding("HL313", message, document.places.get(here), hint) for here in found]
+    return [Finding(FindingCode.UNTRUSTED_SHELL, message, document.places.get(here), hint) for here in found]

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.spec.document import KeyPath, Source
 from hpc_launch.spec.type_hints import fields_of, members
@@ -155,4 +156,4 @@ class _OperatorParser:
 
     def report(self, path: KeyPath, message: str, hint: str) -> None:
         place = self.source.key_places.get(path) or self.source.places.get(path)
-        self.findings.append(Finding("HL021", message, place, hint))
+        self.findings.append(Finding(FindingCode.INVALID_MERGE_OPERATOR, message, place, hint))

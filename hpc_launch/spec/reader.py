@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.spec.document import Document, KeyPath, Source
 from hpc_launch.spec.reader_messages import (
@@ -81,7 +82,9 @@ class _StructReader:
         self.partial = partial
         self.findings: list[Finding] = []
 
-    def report(self, code: str, message: str, path: KeyPath, hint: str | None = None, *, at_key: bool = False) -> Any:
+    def report(
+        self, code: FindingCode, message: str, path: KeyPath, hint: str | None = None, *, at_key: bool = False
+    ) -> Any:
         place = self.source.key_places.get(path) if at_key else None
         positions = (self.source.places.get(path[:end]) for end in range(len(path), -1, -1))
         place = place or next(filter(None, positions), None)
@@ -103,7 +106,11 @@ class _StructReader:
             if info.required and not self.partial and info.name not in values:
                 key_path = (*path, key)
                 self.report(
-                    "HL012", f"`{label(key_path)}` is missing", key_path, field_hint(info.type, key), at_key=True
+                    FindingCode.MISSING_KEY,
+                    f"`{label(key_path)}` is missing",
+                    key_path,
+                    field_hint(info.type, key),
+                    at_key=True,
                 )
                 values[info.name] = _INVALID
         return _INVALID if self.partial or any(child is _INVALID for child in values.values()) else type_(**values)
@@ -145,13 +152,13 @@ class _StructReader:
             try:
                 result = UNITS[member.unit].parse(value if isinstance(value, int) else str(self.written(value, path)))
             except ValueError as error:
-                return self.report("HL011", f"`{label(path)}`: {error}", path)
+                return self.report(FindingCode.WRONG_TYPE, f"`{label(path)}`: {error}", path)
         else:
             result = self.written(value, path) if kind is str else kind(value)
         violation = None if result is _INVALID else limit_error(member, result)
         if violation is not None:
             message = f"`{label(path)}` {violation}, not {describe(value)}"
-            return self.report("HL013", message, path, description_of(metas))
+            return self.report(FindingCode.INVALID_VALUE, message, path, description_of(metas))
         return result
 
     def mapping(self, args: tuple[Any, ...], value: Mapping[str, Any], path: KeyPath) -> Any:
@@ -160,7 +167,9 @@ class _StructReader:
         for key, child in value.items():
             key_path = (*path, key)
             for error in filter(None, (limit_error(member, key) for member in members(key_type))):
-                result[key] = self.report("HL013", f"the key `{label(key_path)}` {error}", key_path, at_key=True)
+                result[key] = self.report(
+                    FindingCode.INVALID_VALUE, f"the key `{label(key_path)}` {error}", key_path, at_key=True
+                )
             if child is not None or nullable(value_type):
                 item = self.value(value_type, child, key_path)
                 result[key] = _INVALID if result.get(key) is _INVALID else item
@@ -169,7 +178,9 @@ class _StructReader:
     def items(self, kind: Any, args: tuple[Any, ...], value: list[Any], path: KeyPath) -> Any:
         fixed = kind is tuple and args[-1] is not ...
         if fixed and len(value) != len(args):
-            return self.report("HL013", f"`{label(path)}` must have {len(args)} items, not {len(value)}", path)
+            return self.report(
+                FindingCode.INVALID_VALUE, f"`{label(path)}` must have {len(args)} items, not {len(value)}", path
+            )
         types = args if fixed else (args or (Any,))[:1] * len(value)
         result = [self.value(types[at], child, (*path, at)) for at, child in enumerate(value)]
         return _INVALID if any(child is _INVALID for child in result) else kind(result)
@@ -185,7 +196,7 @@ class _StructReader:
     def report_unknown_key(self, key: str, type_: type[Struct], path: KeyPath) -> None:
         inside = f" in `{label(path[:-1])}`" if len(path) > 1 else ""
         hint = unknown_key_hint(key, type_, self.root)
-        self.report("HL010", f"unknown key `{visible(key)}`{inside}", path, hint, at_key=True)
+        self.report(FindingCode.UNKNOWN_KEY, f"unknown key `{visible(key)}`{inside}", path, hint, at_key=True)
 
     def report_type(self, alternatives: tuple[Member, ...], value: Any, path: KeyPath) -> Any:
         subject = f"`{label(path)}`" if path else "the file"
@@ -194,5 +205,9 @@ class _StructReader:
         choices = [str(choice) for member in alternatives if member.kind is Literal for choice in member.args]
         if choices and isinstance(value, (str, int, float)):
             closest = nearest(str(value), choices)
-            return self.report("HL013", message, path, f"did you mean `{closest}`?" if closest else None)
-        return self.report("HL011", message, path, correction_hint({member.kind for member in alternatives}, value))
+            return self.report(
+                FindingCode.INVALID_VALUE, message, path, f"did you mean `{closest}`?" if closest else None
+            )
+        return self.report(
+            FindingCode.WRONG_TYPE, message, path, correction_hint({member.kind for member in alternatives}, value)
+        )

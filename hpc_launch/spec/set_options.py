@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.merge import Layer
@@ -25,7 +26,10 @@ def override_layer(sets: Sequence[str], findings: list[Finding]) -> Layer:
         if not equals or not key.strip("."):
             findings.append(
                 Finding(
-                    "HL020", f"`--set {text}` is not of the form KEY=VALUE", place, "for example `--set args.lr=0.001`"
+                    FindingCode.INVALID_SET_OPTION,
+                    f"`--set {text}` is not of the form KEY=VALUE",
+                    place,
+                    "for example `--set args.lr=0.001`",
                 )
             )
             continue

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 
 # What YAML forbids, and NEL, LS and PS: line breaks in YAML 1.1, but not in 1.2 or in editors.
@@ -37,7 +38,7 @@ _DEFAULT_HINT = "write `key: value` lines, indent all keys of a mapping equally,
 class SourceError(Exception):
     """An error after which the file's meaning is unknown; `finding` describes it."""
 
-    def __init__(self, code: str, message: str, place: Place, hint: str) -> None:
+    def __init__(self, code: FindingCode, message: str, place: Place, hint: str) -> None:
         super().__init__(message)
         self.finding = Finding(code, message, place, hint)
 
@@ -59,7 +60,7 @@ def forbidden_characters(text: str, name: str) -> list[Finding]:
         place = place_after(text[: match.start()], name)
         message = f"the character U+{ord(match.group()):04X} is not allowed in a YAML file"
         hint = 'write it as an escape sequence in double quotes, such as "\\u2028"'
-        findings.setdefault(place.line, Finding("HL007", message, place, hint))
+        findings.setdefault(place.line, Finding(FindingCode.INVALID_CHARACTER, message, place, hint))
         if len(findings) == _MAX_FORBIDDEN:
             break
     return list(findings.values())
@@ -70,7 +71,7 @@ def syntax_finding(error: yaml.YAMLError, text: str, name: str) -> Finding:
     context = getattr(error, "context_mark", None)
     mark = getattr(error, "problem_mark", None) or context
     if mark is None:
-        return Finding("HL002", f"invalid YAML: {error}", Place(name), _DEFAULT_HINT)
+        return Finding(FindingCode.INVALID_YAML, f"invalid YAML: {error}", Place(name), _DEFAULT_HINT)
     place = place_of(mark, name)
     tab_finding = _tab_finding(mark, text.split("\n"), name)
     if tab_finding is not None:
@@ -78,11 +79,13 @@ def syntax_finding(error: yaml.YAMLError, text: str, name: str) -> Finding:
     problem = " ".join(part for part in (getattr(error, "problem", ""), getattr(error, "context", "")) if part)
     if "invalid Unicode character escape" in problem:
         hint = "write the character itself, or its full code point, as in \\U0001F600"
-        return Finding("HL007", "incomplete character: an escape between \\uD800 and \\uDFFF", place, hint)
+        return Finding(
+            FindingCode.INVALID_CHARACTER, "incomplete character: an escape between \\uD800 and \\uDFFF", place, hint
+        )
     hint = next((hint for part, hint in _HINTS if part in problem), _DEFAULT_HINT)
     if context is not None and context.line != mark.line and "block" not in problem:
         problem += f" that started in line {context.line + 1}"
-    return Finding("HL002", f"invalid YAML: {problem}", place, hint)
+    return Finding(FindingCode.INVALID_YAML, f"invalid YAML: {problem}", place, hint)
 
 
 def _tab_finding(mark: Any, lines: list[str], name: str) -> Finding | None:
@@ -92,7 +95,9 @@ def _tab_finding(mark: Any, lines: list[str], name: str) -> Finding | None:
     if "\t" in indent and mark.column <= len(indent):
         others = sum(1 for other in lines if other.startswith("\t")) - line.startswith("\t")
         hint = "use spaces" + (f"; {others} other lines also start with a tab" if others else "")
-        return Finding("HL004", "tab in the indentation", Place(name, mark.line + 1, indent.index("\t") + 1), hint)
+        return Finding(
+            FindingCode.TAB, "tab in the indentation", Place(name, mark.line + 1, indent.index("\t") + 1), hint
+        )
     if line[mark.column : mark.column + 1] == "\t":
-        return Finding("HL004", "tab where only a space is allowed", place_of(mark, name), "use spaces")
+        return Finding(FindingCode.TAB, "tab where only a space is allowed", place_of(mark, name), "use spaces")
     return None

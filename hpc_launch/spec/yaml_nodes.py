@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place
 from hpc_launch.spec.shell_text import visible
 from hpc_launch.spec.yaml_errors import SourceError, place_of
@@ -49,7 +50,9 @@ def root_node(text: str, name: str) -> YamlNode | None:
     for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
         place = place_of(event.start_mark, name)
         if isinstance(event, yaml.DocumentStartEvent) and documents:
-            raise SourceError("HL005", "a second document starts here", place, "remove the line `---`")
+            raise SourceError(
+                FindingCode.NOT_ONE_MAPPING, "a second document starts here", place, "remove the line `---`"
+            )
         if isinstance(event, yaml.CollectionEndEvent):
             open_nodes.pop()
         elif isinstance(event, yaml.NodeEvent):
@@ -70,13 +73,15 @@ def _target(anchor: str, anchors: dict[str, YamlNode], open_nodes: list[YamlNode
     target = anchors.get(anchor)
     if target is None:
         message = f"no anchor `&{visible(anchor)}` is defined before this alias"
-        raise SourceError("HL002", message, place, "quote text that starts with *")
+        raise SourceError(FindingCode.INVALID_YAML, message, place, "quote text that starts with *")
     if any(target is holder for holder in open_nodes):
-        raise SourceError("HL006", f"the alias `*{visible(anchor)}` contains itself", place, "write out the value")
+        raise SourceError(
+            FindingCode.UNSAFE_YAML, f"the alias `*{visible(anchor)}` contains itself", place, "write out the value"
+        )
     return target
 
 
 def too_large(place: Place) -> SourceError:
     """The error for a file that exceeds the limits."""
     message = f"more than {MAX_NODES:,} values or {MAX_DEPTH} levels, with aliases expanded"
-    return SourceError("HL006", message, place, "use fewer aliases, or several files")
+    return SourceError(FindingCode.UNSAFE_YAML, message, place, "use fewer aliases, or several files")

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.spec.document import Document, KeyPath
 from hpc_launch.spec.scalars import NULL, scalar
@@ -37,25 +38,41 @@ def read_document(path: str | os.PathLike[str]) -> tuple[Document | None, list[F
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             # Reading a pipe without a writer would block forever.
-            return None, [Finding("HL001", "not a regular file", Place(name), "save the content to a file first")]
+            return None, [
+                Finding(
+                    FindingCode.UNREADABLE_FILE, "not a regular file", Place(name), "save the content to a file first"
+                )
+            ]
         with open(path, "rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         return None, [
-            Finding("HL001", f"cannot read the file: {reason}", Place(name), "check its path and permissions")
+            Finding(
+                FindingCode.UNREADABLE_FILE,
+                f"cannot read the file: {reason}",
+                Place(name),
+                "check its path and permissions",
+            )
         ]
     if len(content) > MAX_BYTES:
         limit = MAX_BYTES // 1024 // 1024
         return None, [
-            Finding("HL001", f"the file is larger than {limit} MiB", Place(name), "check that this is a YAML file")
+            Finding(
+                FindingCode.UNREADABLE_FILE,
+                f"the file is larger than {limit} MiB",
+                Place(name),
+                "check that this is a YAML file",
+            )
         ]
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8", "replace")
         message = f"the byte 0x{content[error.start]:02x} is not valid UTF-8"
-        return None, [Finding("HL007", message, place_after(before, name), "save the file as UTF-8")]
+        return None, [
+            Finding(FindingCode.INVALID_CHARACTER, message, place_after(before, name), "save the file as UTF-8")
+        ]
     return parse_document(text, name)
 
 
@@ -95,7 +112,12 @@ def parse_list(text: str, name: str) -> tuple[list[Any], list[Finding]]:
         return [], [syntax_finding(error, text, name)]
     if items is not None and not isinstance(items, list):
         return [], [
-            Finding("HL005", "the file does not contain a list", Place(name, 1, 1), "start each entry with `- `")
+            Finding(
+                FindingCode.NOT_ONE_MAPPING,
+                "the file does not contain a list",
+                Place(name, 1, 1),
+                "start each entry with `- `",
+            )
         ]
     return ([] if builder.findings else items or []), builder.findings
 
@@ -103,11 +125,13 @@ def parse_list(text: str, name: str) -> tuple[list[Any], list[Finding]]:
 def _mapping_root(root: YamlNode | None, name: str) -> YamlNode:
     event = root.event if root else None
     if root is None or (isinstance(event, yaml.ScalarEvent) and event.implicit[0] and event.value in NULL):
-        raise SourceError("HL005", "the file is empty", Place(name, 1, 1), "write `key: value` lines")
+        raise SourceError(
+            FindingCode.NOT_ONE_MAPPING, "the file is empty", Place(name, 1, 1), "write `key: value` lines"
+        )
     if not isinstance(event, yaml.MappingStartEvent):
         kind = "a list" if isinstance(event, yaml.SequenceStartEvent) else "text"
         hint = "write `key: value` lines, with a space after the colon"
-        raise SourceError("HL005", f"the file contains {kind} instead of keys", root.place, hint)
+        raise SourceError(FindingCode.NOT_ONE_MAPPING, f"the file contains {kind} instead of keys", root.place, hint)
     return root
 
 
@@ -131,7 +155,7 @@ class _Builder:
         event = node.event
         if event.tag is not None and event.tag not in _PLAIN_TAGS[type(event)]:
             message = f"the tag `{visible(event.tag)}` is not allowed"
-            self.report("HL006", message, node, "remove it; quote the value to make it text")
+            self.report(FindingCode.UNSAFE_YAML, message, node, "remove it; quote the value to make it text")
         self.result.places[path] = node.place
         if isinstance(event, yaml.ScalarEvent):
             text = self.scalar_text(node)
@@ -156,7 +180,9 @@ class _Builder:
             elif isinstance(source.resolved.event, yaml.SequenceStartEvent):
                 merges += source.resolved.children[::-1]
             else:
-                self.report("HL006", "`<<` requires the alias of a mapping", source, "write `<<: *NAME`")
+                self.report(
+                    FindingCode.UNSAFE_YAML, "`<<` requires the alias of a mapping", source, "write `<<: *NAME`"
+                )
         return into
 
     def pairs(self, node: YamlNode, path: KeyPath, into: dict[str, Any], *, merging: bool) -> list[YamlNode]:
@@ -166,7 +192,9 @@ class _Builder:
             event = key_node.resolved.event
             if not isinstance(event, yaml.ScalarEvent):
                 self.count(key_node.place)
-                self.report("HL002", "a key must be plain text", key_node, "quote text that starts with [ or {")
+                self.report(
+                    FindingCode.INVALID_YAML, "a key must be plain text", key_node, "quote text that starts with [ or {"
+                )
                 continue
             key = self.scalar_text(key_node)
             key_path = (*path, key)
@@ -180,7 +208,7 @@ class _Builder:
                 if not merging:
                     first = self.result.key_places[key_path].line
                     message = f"duplicate key `{visible(key)}`, first used in line {first}"
-                    self.report("HL003", message, key_node, "remove one of the two")
+                    self.report(FindingCode.DUPLICATE_KEY, message, key_node, "remove one of the two")
         return merges
 
     def count(self, place: Place) -> None:
@@ -195,8 +223,8 @@ class _Builder:
         match = None if text.isprintable() else re.search(_UNUSABLE, text)
         if match:
             message = f"the text contains U+{ord(match.group()):04X}, which cannot be passed to a program"
-            self.report("HL007", message, node, "remove the character")
+            self.report(FindingCode.INVALID_CHARACTER, message, node, "remove the character")
         return text
 
-    def report(self, code: str, message: str, node: YamlNode, hint: str) -> None:
+    def report(self, code: FindingCode, message: str, node: YamlNode, hint: str) -> None:
         self.findings.append(Finding(code, message, node.place, hint))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 
 
@@ -39,7 +40,14 @@ def settle(asked: Batch, replicas: int | None, places: BatchPlaces) -> tuple[Bat
             micro = steps = 1
         else:
             message = "gradient accumulation alone does not determine the batch size"
-            return None, [Finding("HL610", message, places.accumulation, "set the micro batch or the global batch")]
+            return None, [
+                Finding(
+                    FindingCode.INCONSISTENT_BATCH,
+                    message,
+                    places.accumulation,
+                    "set the micro batch or the global batch",
+                )
+            ]
     if train is None:
         steps = 1 if steps is None else steps
         return Batch(None if replicas is None else (micro or 1) * steps * replicas, micro, steps), []
@@ -67,7 +75,11 @@ def _divided(
         if train == known:
             return Batch(train, micro, steps), []
         message = f"the global batch is {train}, but {micro} × {steps} × {replicas} replicas = {known}"
-        return None, [Finding("HL610", message, places.train, f"set it to {known}, or remove one of the three")]
+        return None, [
+            Finding(
+                FindingCode.INCONSISTENT_BATCH, message, places.train, f"set it to {known}, or remove one of the three"
+            )
+        ]
     if train % known or train < known:
         factors = [f"micro batch {micro}" if micro else "", f"accumulation {steps}" if steps and steps > 1 else ""]
         product = " × ".join([factor for factor in factors if factor] + [f"{replicas} replicas"])
@@ -79,4 +91,4 @@ def _divided(
 def _uneven(train: int, by: str, below: int, known: int, places: BatchPlaces) -> Finding:
     near = [str(number) for number in (below, below + known) if number > 0]
     message = f"the global batch {train} is not divisible by {by}"
-    return Finding("HL610", message, places.train, f"use {' or '.join(near)}")
+    return Finding(FindingCode.INCONSISTENT_BATCH, message, places.train, f"use {' or '.join(near)}")

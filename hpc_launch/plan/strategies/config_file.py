@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.spec.document import KeyPath
 
@@ -44,17 +45,28 @@ def read(path: str | os.PathLike[str]) -> tuple[str | None, list[Finding]]:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             # Opening a pipe without a writer blocks forever.
-            return None, [Finding("HL600", "not a regular file", Place(name), "name the file itself")]
+            return None, [
+                Finding(FindingCode.UNREADABLE_CONFIG, "not a regular file", Place(name), "name the file itself")
+            ]
         with open(path, "rb") as stream:
             content = stream.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            return None, [Finding("HL600", "the file is larger than 256 KiB", Place(name), "name a configuration file")]
+            return None, [
+                Finding(
+                    FindingCode.UNREADABLE_CONFIG,
+                    "the file is larger than 256 KiB",
+                    Place(name),
+                    "name a configuration file",
+                )
+            ]
         return content.decode("utf-8-sig"), []
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        return None, [Finding("HL600", f"cannot read the file: {reason}", Place(name), _CHECK_PATH)]
+        return None, [
+            Finding(FindingCode.UNREADABLE_CONFIG, f"cannot read the file: {reason}", Place(name), _CHECK_PATH)
+        ]
     except UnicodeDecodeError:
-        return None, [Finding("HL600", "the file is not UTF-8", Place(name), "save it as UTF-8")]
+        return None, [Finding(FindingCode.UNREADABLE_CONFIG, "the file is not UTF-8", Place(name), "save it as UTF-8")]
 
 
 def parse_json(text: str, name: str) -> tuple[ConfigFile | None, list[Finding]]:
@@ -62,13 +74,19 @@ def parse_json(text: str, name: str) -> tuple[ConfigFile | None, list[Finding]]:
     try:
         data = json.loads(text, object_pairs_hook=_once)
     except _DuplicateKey as error:
-        return None, [Finding("HL600", f"duplicate key `{error}`", Place(name), "keep one of the two")]
+        return None, [
+            Finding(FindingCode.UNREADABLE_CONFIG, f"duplicate key `{error}`", Place(name), "keep one of the two")
+        ]
     except json.JSONDecodeError as error:
         place = Place(name, error.lineno, error.colno)
         hint = "JSON allows no comments and no comma after the last value; write true, false and null in lower case"
-        return None, [Finding("HL600", f"invalid JSON: {error.msg.lower()}", place, hint)]
+        return None, [Finding(FindingCode.UNREADABLE_CONFIG, f"invalid JSON: {error.msg.lower()}", place, hint)]
     except (RecursionError, ValueError):
-        return None, [Finding("HL600", "cannot parse the JSON", Place(name), "nest less; use shorter numbers")]
+        return None, [
+            Finding(
+                FindingCode.UNREADABLE_CONFIG, "cannot parse the JSON", Place(name), "nest less; use shorter numbers"
+            )
+        ]
     # JSON is YAML except for tabs; replacing each by one space keeps the columns.
     return _with_places(data, text.replace("\t", " "), name)
 
@@ -85,15 +103,27 @@ def parse_yaml(text: str, name: str) -> tuple[ConfigFile | None, list[Finding]]:
                 # A few lines of aliases can expand to more values than fit into memory.
                 mark = event.start_mark
                 place = Place(name, mark.line + 1, mark.column + 1) if mark else Place(name)
-                return None, [Finding("HL600", "aliases are not supported here", place, "write the value out")]
+                return None, [
+                    Finding(
+                        FindingCode.UNREADABLE_CONFIG, "aliases are not supported here", place, "write the value out"
+                    )
+                ]
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = Place(name, mark.line + 1, mark.column + 1) if mark else Place(name)
         problem = getattr(error, "problem", None) or "cannot parse it"
-        return None, [Finding("HL600", f"invalid YAML: {problem}", place, "check quotes, colons and indentation")]
+        return None, [
+            Finding(
+                FindingCode.UNREADABLE_CONFIG, f"invalid YAML: {problem}", place, "check quotes, colons and indentation"
+            )
+        ]
     except (RecursionError, ValueError):
-        return None, [Finding("HL600", "cannot parse the YAML", Place(name), "nest less; use shorter numbers")]
+        return None, [
+            Finding(
+                FindingCode.UNREADABLE_CONFIG, "cannot parse the YAML", Place(name), "nest less; use shorter numbers"
+            )
+        ]
     return _with_places(data, text, name)
 
 
@@ -109,7 +139,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _with_places(data: Any, text: str, name: str) -> tuple[ConfigFile | None, list[Finding]]:
     if not isinstance(data, dict):
         kind = "is empty" if data is None else "holds a list" if isinstance(data, list) else "holds a single value"
-        return None, [Finding("HL600", f"the file {kind}", Place(name), "write a mapping of keys to values")]
+        return None, [
+            Finding(FindingCode.UNREADABLE_CONFIG, f"the file {kind}", Place(name), "write a mapping of keys to values")
+        ]
     places: dict[KeyPath, Place] = {}
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)

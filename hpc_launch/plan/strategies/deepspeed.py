@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.plan.strategies.batch import Batch, BatchPlaces, settle
 from hpc_launch.plan.strategies.config_file import ConfigFile
@@ -107,30 +108,55 @@ def _check(asked: DeepSpeed) -> list[Finding]:
     findings = []
     if asked.world_size is not None and asked.world_size % asked.model_parallel:
         message = f"{asked.world_size} processes are not divisible by --model-parallel {asked.model_parallel}"
-        findings.append(Finding("HL610", message, flag("--world-size"), "change one of the two"))
+        findings.append(Finding(FindingCode.INCONSISTENT_BATCH, message, flag("--world-size"), "change one of the two"))
     if asked.bf16 and asked.fp16:
         message = "bf16 and fp16 are mutually exclusive"
-        findings.append(Finding("HL611", message, flag("--fp16"), "keep one of them"))
+        findings.append(Finding(FindingCode.TWO_PRECISIONS, message, flag("--fp16"), "keep one of them"))
     if asked.offload_param != "none" and asked.zero_stage < 3:
         message = f"stage {asked.zero_stage} does not shard parameters, so they cannot be offloaded"
-        findings.append(Finding("HL612", message, flag("--offload-param"), "use --zero-stage 3"))
+        findings.append(
+            Finding(FindingCode.PARAM_OFFLOAD_NEEDS_STAGE_3, message, flag("--offload-param"), "use --zero-stage 3")
+        )
     for name, device in (("optimizer", asked.offload_optimizer), ("param", asked.offload_param)):
         if device == "nvme" and asked.nvme_path is None:
             message = "no NVMe path given"
-            findings.append(Finding("HL613", message, flag(f"--offload-{name}"), "add --nvme-path FOLDER"))
+            findings.append(
+                Finding(FindingCode.NVME_PATH_MISMATCH, message, flag(f"--offload-{name}"), "add --nvme-path FOLDER")
+            )
     if asked.nvme_path is not None and "nvme" not in {asked.offload_optimizer, asked.offload_param}:
         hint = "add --offload-optimizer nvme or --offload-param nvme"
-        findings.append(Finding("HL613", "nothing is offloaded to NVMe", flag("--nvme-path"), hint))
+        findings.append(
+            Finding(FindingCode.NVME_PATH_MISMATCH, "nothing is offloaded to NVMe", flag("--nvme-path"), hint)
+        )
     if asked.offload_optimizer != "none" and asked.zero_stage == 0:
         message = "stage 0 does not shard optimizer states, so they cannot be offloaded"
-        findings.append(Finding("HL614", message, flag("--offload-optimizer"), "use --zero-stage 1, 2 or 3"))
+        findings.append(
+            Finding(
+                FindingCode.OPTIMIZER_OFFLOAD_NOT_POSSIBLE,
+                message,
+                flag("--offload-optimizer"),
+                "use --zero-stage 1, 2 or 3",
+            )
+        )
     elif asked.offload_optimizer == "nvme" and asked.zero_stage < 3:
         message = f"stage {asked.zero_stage} offloads optimizer states to CPU memory only"
-        findings.append(Finding("HL614", message, flag("--offload-optimizer"), "use --zero-stage 3, or offload to cpu"))
+        findings.append(
+            Finding(
+                FindingCode.OPTIMIZER_OFFLOAD_NOT_POSSIBLE,
+                message,
+                flag("--offload-optimizer"),
+                "use --zero-stage 3, or offload to cpu",
+            )
+        )
     if asked.scheduler in {"WarmupDecayLR", "WarmupCosineLR"} and asked.total_steps is None and not asked.auto:
         hint = "add --total-steps N"
         findings.append(
-            Finding("HL615", f"{asked.scheduler} needs the total number of steps", flag("--scheduler"), hint)
+            Finding(
+                FindingCode.INVALID_SCHEDULE,
+                f"{asked.scheduler} needs the total number of steps",
+                flag("--scheduler"),
+                hint,
+            )
         )
     return findings
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.strategies.batch import Batch, BatchPlaces, settle
 from hpc_launch.plan.strategies.config_file import ConfigFile
@@ -45,10 +46,22 @@ def check_values(file: ConfigFile) -> list[Finding]:
     zero = _mapping(data, _ZERO)
     stage = zero.get("stage", 0)
     if not isinstance(stage, int) or isinstance(stage, bool) or not 0 <= stage <= 3:
-        return [Finding("HL604", f"invalid ZeRO stage {stage}", file.place(_ZERO, "stage"), "use 0, 1, 2 or 3")]
+        return [
+            Finding(
+                FindingCode.INVALID_CONFIG_VALUE,
+                f"invalid ZeRO stage {stage}",
+                file.place(_ZERO, "stage"),
+                "use 0, 1, 2 or 3",
+            )
+        ]
     if _mapping(data, "fp16").get("enabled") is True and _mapping(data, "bf16").get("enabled") is True:
         findings.append(
-            Finding("HL611", "fp16 and bf16 are both enabled", file.place("bf16", "enabled"), "disable one")
+            Finding(
+                FindingCode.TWO_PRECISIONS,
+                "fp16 and bf16 are both enabled",
+                file.place("bf16", "enabled"),
+                "disable one",
+            )
         )
     for key in ("offload_optimizer", "offload_param"):
         findings += _offload(file, key, _mapping(zero, key), stage)
@@ -57,7 +70,7 @@ def check_values(file: ConfigFile) -> list[Finding]:
     if isinstance(warmup, int) and warmup <= 0:
         place = file.place("scheduler", "params", "warmup_num_steps")
         message = "`warmup_num_steps` must be at least 1 since DeepSpeed 0.19.6"
-        findings.append(Finding("HL615", message, place, "use 1 for almost no warmup"))
+        findings.append(Finding(FindingCode.INVALID_SCHEDULE, message, place, "use 1 for almost no warmup"))
     return findings
 
 
@@ -66,18 +79,27 @@ def _offload(file: ConfigFile, key: str, offload: Mapping[str, Any], stage: int)
     place = file.place(_ZERO, key, "device") if offload else file.place(_ZERO, key)
     findings = []
     if device not in ("none", "cpu", "nvme", None):
-        findings.append(Finding("HL604", f"invalid device {device!r}", place, "use none, cpu or nvme"))
+        findings.append(
+            Finding(FindingCode.INVALID_CONFIG_VALUE, f"invalid device {device!r}", place, "use none, cpu or nvme")
+        )
     elif device in ("none", None):
         return []
     elif key == "offload_param" and stage < 3:
         message = f"DeepSpeed silently ignores `offload_param` at stage {stage}"
-        findings.append(Finding("HL612", message, place, "use stage 3, or remove it"))
+        findings.append(Finding(FindingCode.PARAM_OFFLOAD_NEEDS_STAGE_3, message, place, "use stage 3, or remove it"))
     elif key == "offload_optimizer" and (stage == 0 or (device == "nvme" and stage < 3)):
         what = "does nothing" if stage == 0 else "uses CPU memory, not NVMe,"
-        findings.append(Finding("HL614", f"`offload_optimizer` {what} at stage {stage}", place, "use a higher stage"))
+        findings.append(
+            Finding(
+                FindingCode.OPTIMIZER_OFFLOAD_NOT_POSSIBLE,
+                f"`offload_optimizer` {what} at stage {stage}",
+                place,
+                "use a higher stage",
+            )
+        )
     if device == "nvme" and not offload.get("nvme_path"):
         message = f"`{key}` has no NVMe path; DeepSpeed would fail at its first write"
-        findings.append(Finding("HL613", message, place, "add `nvme_path`"))
+        findings.append(Finding(FindingCode.NVME_PATH_MISMATCH, message, place, "add `nvme_path`"))
     return findings
 
 
@@ -88,7 +110,7 @@ def _auto(file: ConfigFile, hugging_face: bool | None) -> list[Finding]:
     hint = "use it with the Trainer or Accelerate, or write the value"
     severity = "error" if hugging_face is False else "warning"
     return [
-        Finding("HL605", f"`{key}`: {message}", file.place(key), hint, severity)  # type: ignore[arg-type]
+        Finding(FindingCode.AUTO_NOT_FILLED_IN, f"`{key}`: {message}", file.place(key), hint, severity)  # type: ignore[arg-type]
         for key, value in file.data.items()
         if value == "auto"
     ]
@@ -101,11 +123,13 @@ def _batch(file: ConfigFile, replicas: int | None) -> list[Finding]:
     if not any(isinstance(value, int) for value in values):
         message = "neither the global batch size nor the micro batch size is set"
         hint = "add `train_micro_batch_size_per_gpu`"
-        return [Finding("HL610", message, file.place(), hint)]
+        return [Finding(FindingCode.INCONSISTENT_BATCH, message, file.place(), hint)]
     findings = []
     for key, value in zip(_SIZES, values, strict=True):
         if isinstance(value, int) and value < 1:
-            findings.append(Finding("HL610", f"`{key}` is {value}", file.place(key), "use 1 or more"))
+            findings.append(
+                Finding(FindingCode.INCONSISTENT_BATCH, f"`{key}` is {value}", file.place(key), "use 1 or more")
+            )
     if findings or not all(value is None or isinstance(value, int) for value in values):
         return findings
     return settle(Batch(*values), replicas, BatchPlaces(*(file.place(key) for key in _SIZES)))[1]
@@ -123,7 +147,9 @@ def _defaults(file: ConfigFile) -> list[Finding]:
         if (inside and not holder) or off or path[-1] in holder:
             continue
         message = f"`{'.'.join(map(str, path))}` is not set, and its default changed: {change}"
-        findings.append(Finding("HL616", message, file.place(*path), "set it explicitly", "warning"))
+        findings.append(
+            Finding(FindingCode.CHANGED_DEFAULT, message, file.place(*path), "set it explicitly", "warning")
+        )
     return findings
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.plan.strategies.key_check import flag
 from hpc_launch.spec.strategy import FullySharded
@@ -68,27 +69,40 @@ def _check(asked: Fsdp) -> list[Finding]:
     strategy, place = asked.sharding_strategy, flag("--sharding-strategy")
     if asked.version == 2 and strategy not in {"FULL_SHARD", "SHARD_GRAD_OP"}:
         hint = "use FULL_SHARD or SHARD_GRAD_OP, or --version 1; FSDP 2 takes hybrid sharding from the device mesh"
-        findings.append(Finding("HL627", f"FSDP 2 does not support {strategy}", place, hint))
+        findings.append(Finding(FindingCode.STRATEGY_UNSUPPORTED, f"FSDP 2 does not support {strategy}", place, hint))
     if asked.version == 1 and asked.reader == "trainer" and strategy != "FULL_SHARD":
         message = f"the Trainer's file cannot select {strategy}: Accelerate's default, FULL_SHARD, takes precedence"
         hint = f"set FSDP_SHARDING_STRATEGY={strategy} in the job's environment, or use --version 2"
-        findings.append(Finding("HL628", message, place, hint, "warning"))
+        findings.append(Finding(FindingCode.STRATEGY_WITHOUT_EFFECT, message, place, hint, "warning"))
     if asked.version == 2 and asked.state_dict == "LOCAL_STATE_DICT":
         message = "FSDP 2 does not support LOCAL_STATE_DICT"
-        findings.append(Finding("HL625", message, flag("--state-dict"), "use SHARDED_STATE_DICT"))
+        findings.append(
+            Finding(FindingCode.STATE_DICT_UNSUPPORTED, message, flag("--state-dict"), "use SHARDED_STATE_DICT")
+        )
     if asked.wrap_class and asked.wrap_policy != "TRANSFORMER_BASED_WRAP":
         message = f"{asked.wrap_policy} does not use layer classes"
-        findings.append(Finding("HL623", message, flag("--wrap-class"), "use --wrap-policy TRANSFORMER_BASED_WRAP"))
+        findings.append(
+            Finding(
+                FindingCode.WRAP_POLICY_MISMATCH,
+                message,
+                flag("--wrap-class"),
+                "use --wrap-policy TRANSFORMER_BASED_WRAP",
+            )
+        )
     if any(not name.isidentifier() for name in asked.wrap_class):
         hint = "give the class name only, such as LlamaDecoderLayer; repeat the option for another class"
-        findings.append(Finding("HL623", "invalid class name", flag("--wrap-class"), hint))
+        findings.append(Finding(FindingCode.WRAP_POLICY_MISMATCH, "invalid class name", flag("--wrap-class"), hint))
     if asked.min_params is not None and asked.wrap_policy != "SIZE_BASED_WRAP":
         message = f"{asked.wrap_policy} does not use a minimum number of parameters"
-        findings.append(Finding("HL623", message, flag("--min-params"), "use --wrap-policy SIZE_BASED_WRAP"))
+        findings.append(
+            Finding(
+                FindingCode.WRAP_POLICY_MISMATCH, message, flag("--min-params"), "use --wrap-policy SIZE_BASED_WRAP"
+            )
+        )
     if asked.num_processes is not None and asked.num_processes % asked.num_machines:
         message = f"{asked.num_processes} processes cannot be divided evenly over {asked.num_machines} nodes"
         hint = "--num-processes is the total over all nodes"
-        findings.append(Finding("HL610", message, flag("--num-processes"), hint))
+        findings.append(Finding(FindingCode.INCONSISTENT_BATCH, message, flag("--num-processes"), hint))
     return findings
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.strategies.config_file import ConfigFile
 from hpc_launch.plan.strategies.fsdp_keys import FsdpKey, Reader, accelerate_file, fsdp_keys, library_of
@@ -29,15 +30,21 @@ def check(file: ConfigFile, *, reader: Reader | None = None, keys: LibraryKeys |
         findings += check_keys(file, (), accelerate_file(keys))
         if "distributed_type" not in file.data:
             message = "`distributed_type` is missing; Accelerate refuses the file"
-            findings.append(Finding("HL604", message, file.place(), "add `distributed_type: FSDP`"))
+            findings.append(
+                Finding(FindingCode.INVALID_CONFIG_VALUE, message, file.place(), "add `distributed_type: FSDP`")
+            )
         if not isinstance(file.data.get("fsdp_config"), dict):
             message = "the mapping `fsdp_config` is missing"
-            findings.append(Finding("HL604", message, file.place("fsdp_config"), "put the FSDP keys under it"))
+            findings.append(
+                Finding(
+                    FindingCode.INVALID_CONFIG_VALUE, message, file.place("fsdp_config"), "put the FSDP keys under it"
+                )
+            )
             return findings
         precision = file.data.get("mixed_precision")
         if precision not in (None, "no", "fp16", "bf16", "fp8", False):
             message, hint = f"invalid mixed precision `{precision}`", "use bf16, fp16, fp8 or 'no'"
-            findings.append(Finding("HL604", message, file.place("mixed_precision"), hint))
+            findings.append(Finding(FindingCode.INVALID_CONFIG_VALUE, message, file.place("mixed_precision"), hint))
     findings += _FsdpMapping(file, path, reader, keys).findings
     return sorted(findings, key=lambda found: (found.place and found.place.line) or 0)
 
@@ -64,7 +71,7 @@ class _FsdpMapping:
         """A key without its prefix: both readers accept both forms (the Trainer strips it, Accelerate adds it)."""
         return key.removeprefix("fsdp_")
 
-    def _note(self, code: str, message: str, name: str, hint: str | None, *, warning: bool = False) -> None:
+    def _note(self, code: FindingCode, message: str, name: str, hint: str | None, *, warning: bool = False) -> None:
         place = self.file.place(*self.path, self.written.get(name, name))
         self.findings.append(Finding(code, message, place, hint, "warning" if warning else "error"))
 
@@ -73,7 +80,7 @@ class _FsdpMapping:
         value = self.values.get("version", default)
         if str(value) in {"1", "2"}:
             return int(value)
-        self._note("HL604", f"invalid FSDP version {value!r}", "version", "use 1 or 2")
+        self._note(FindingCode.INVALID_CONFIG_VALUE, f"invalid FSDP version {value!r}", "version", "use 1 or 2")
         return default
 
     def _key(self, name: str, value: Any) -> None:
@@ -82,10 +89,10 @@ class _FsdpMapping:
         if key is None:
             near = nearest(name, [*self.known])
             hint = self.notes["unread"].get(name) or (f"did you mean `{near}`?" if near else "remove it")
-            self._note("HL620", f"{who} silently ignores the unknown key `{written}`", name, hint)
+            self._note(FindingCode.UNREAD_FSDP_KEY, f"{who} silently ignores the unknown key `{written}`", name, hint)
         elif self.version not in key.versions:
             message = f"`{written}` is for FSDP {key.versions[0]}, and this file is for FSDP {self.version}"
-            self._note("HL621", message, name, self.notes["versions"][name]["hint"])
+            self._note(FindingCode.OTHER_FSDP_VERSION, message, name, self.notes["versions"][name]["hint"])
         elif name == "reshard_after_forward":
             self._reshard(value)
         elif name == "transformer_layer_cls_to_wrap":
@@ -99,13 +106,23 @@ class _FsdpMapping:
             return  # both readers accept the word
         if key.kind == "int" and not isinstance(value, int | None):
             hint = "write all digits: 100000000"
-            self._note("HL604", f"`{self.written[name]}` must be a whole number, not {value!r}", name, hint)
+            self._note(
+                FindingCode.INVALID_CONFIG_VALUE,
+                f"`{self.written[name]}` must be a whole number, not {value!r}",
+                name,
+                hint,
+            )
         elif not fits(value, key.kind):
             what = "true or false" if key.kind == "bool" else "a string" if key.kind == "text" else "a mapping"
-            self._note("HL604", f"`{self.written[name]}` must be {what}, not {value!r}", name, None)
+            self._note(
+                FindingCode.INVALID_CONFIG_VALUE, f"`{self.written[name]}` must be {what}, not {value!r}", name, None
+            )
         elif words and value is not None and str(value).upper() not in words:
             self._note(
-                "HL604", f"invalid value {value!r} of `{self.written[name]}`", name, f"use one of {', '.join(words)}"
+                FindingCode.INVALID_CONFIG_VALUE,
+                f"invalid value {value!r} of `{self.written[name]}`",
+                name,
+                f"use one of {', '.join(words)}",
             )
 
     def _reshard(self, value: Any) -> None:
@@ -113,39 +130,51 @@ class _FsdpMapping:
         word, strategies = str(value).lower(), shipped_keys("accelerate").choices["sharding_strategy"]
         if self.version == 2 and word not in {"true", "false"}:
             message = f"`{written}` must be true or false with FSDP 2, not {value!r}"
-            self._note("HL621", message, "reshard_after_forward", "use true for FULL_SHARD, false for SHARD_GRAD_OP")
+            self._note(
+                FindingCode.OTHER_FSDP_VERSION,
+                message,
+                "reshard_after_forward",
+                "use true for FULL_SHARD, false for SHARD_GRAD_OP",
+            )
         elif self.version == 1 and word.upper() not in strategies:
             message = f"`{written}` must name a sharding strategy with FSDP 1, not {value!r}"
-            self._note("HL621", message, "reshard_after_forward", f"use one of {', '.join(strategies)}")
+            self._note(
+                FindingCode.OTHER_FSDP_VERSION, message, "reshard_after_forward", f"use one of {', '.join(strategies)}"
+            )
         elif self.version == 1 and word != "full_shard":
             message = f"`{written}: {value}` has no effect: with FSDP 1, `sharding_strategy` takes precedence"
             variable = f"set FSDP_SHARDING_STRATEGY={word.upper()} in the job's environment"
             hint = "use `fsdp_sharding_strategy`" if self.reader == "accelerate" else variable
-            self._note("HL628", message, "reshard_after_forward", hint, warning=True)
+            self._note(FindingCode.STRATEGY_WITHOUT_EFFECT, message, "reshard_after_forward", hint, warning=True)
 
     def _classes(self, value: Any) -> None:
         name = "transformer_layer_cls_to_wrap"
         items = value if isinstance(value, list) else str(value).split(",")
         if self.reader == "accelerate" and isinstance(value, list):
             message = f"`{self.written[name]}` must be a string for Accelerate, not a list"
-            self._note("HL604", message, name, f"write {','.join(map(str, value))}")
+            self._note(FindingCode.INVALID_CONFIG_VALUE, message, name, f"write {','.join(map(str, value))}")
         elif not all(isinstance(item, str) and item.strip().isidentifier() for item in items):
             message = f"`{self.written[name]}` must hold class names"
-            self._note("HL604", message, name, "use names such as LlamaDecoderLayer")
+            self._note(FindingCode.INVALID_CONFIG_VALUE, message, name, "use names such as LlamaDecoderLayer")
         elif len(items) > 1:
             message = f"the training fails unless the model has all of {', '.join(items)}"
             hint = "name only classes of your model, or none: the default is the model's _no_split_modules"
-            self._note("HL623", message, name, hint, warning=True)
+            self._note(FindingCode.WRAP_POLICY_MISMATCH, message, name, hint, warning=True)
 
     def _combinations(self) -> None:
         values = self.values
         if self.version == 2 and str(values.get("state_dict_type")).upper() == "LOCAL_STATE_DICT":
-            self._note("HL625", "FSDP 2 does not support LOCAL_STATE_DICT", "state_dict_type", "use SHARDED_STATE_DICT")
+            self._note(
+                FindingCode.STATE_DICT_UNSUPPORTED,
+                "FSDP 2 does not support LOCAL_STATE_DICT",
+                "state_dict_type",
+                "use SHARDED_STATE_DICT",
+            )
         loading, sync = (_truth(values.get(key)) for key in ("cpu_ram_efficient_loading", "sync_module_states"))
         if self.version == 1 and loading and sync is False:
             message = "`cpu_ram_efficient_loading` requires `sync_module_states`"
             self._note(
-                "HL624",
+                FindingCode.LOADING_NEEDS_SYNC,
                 message,
                 "sync_module_states",
                 "set `sync_module_states` to true, or `cpu_ram_efficient_loading` to false",
@@ -154,7 +183,9 @@ class _FsdpMapping:
             values.get("activation_checkpointing")
         ):
             message = "`activation_checkpointing_offload` requires `activation_checkpointing`"
-            self._note("HL626", message, "activation_checkpointing_offload", "set both to true")
+            self._note(
+                FindingCode.OFFLOAD_NEEDS_CHECKPOINTING, message, "activation_checkpointing_offload", "set both to true"
+            )
 
 
 def _truth(value: Any) -> bool | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.plan.strategies.config_file import ConfigFile
 from hpc_launch.plan.strategies.key_tables import Kind
@@ -53,17 +54,21 @@ def _findings(file: ConfigFile, path: KeyPath, table: KeyTable, mapping: dict[An
     for key, value in mapping.items():
         place = file.place(*path, key)
         if key in table.removed:
-            yield Finding("HL602", f"`{key}` was removed from {table.title}", place, table.removed[key])
+            yield Finding(
+                FindingCode.REMOVED_CONFIG_KEY, f"`{key}` was removed from {table.title}", place, table.removed[key]
+            )
         elif key in table.deprecated:
             message, hint = f"`{key}` is deprecated in {table.title}", f"use `{table.deprecated[key]}`"
-            yield Finding("HL603", message, place, hint, "warning")
+            yield Finding(FindingCode.DEPRECATED_CONFIG_KEY, message, place, hint, "warning")
         elif key not in table.keys:
             near = nearest(str(key), [*table.keys])
             hint = f"did you mean `{near}`?" if near else f"known keys: {', '.join(table.keys)}"
-            yield Finding("HL601", f"unknown key `{key}` in {table.title}: {table.unknown}", place, hint)
+            yield Finding(
+                FindingCode.UNKNOWN_CONFIG_KEY, f"unknown key `{key}` in {table.title}: {table.unknown}", place, hint
+            )
         elif not fits(value, table.keys[key], auto=table.auto):
             message = f"`{key}` must be {_WORDS[table.keys[key]]}, not {_shown(value)}"
-            yield Finding("HL604", message, place, _fix(value, table.keys[key]))
+            yield Finding(FindingCode.INVALID_CONFIG_VALUE, message, place, _fix(value, table.keys[key]))
 
 
 def fits(value: Any, kind: Kind, *, auto: bool = False) -> bool:

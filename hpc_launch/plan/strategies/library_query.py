@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.plan.strategies.key_tables import Library, LibraryKeys, shipped_keys
 
@@ -30,12 +31,12 @@ def check_with_deepspeed(text: str, *, replicas: int | None = None, python: str 
         argument = json.dumps([json.loads(text), replicas])
     except ValueError:
         return []  # `parse_json` has reported it
-    return _check("deepspeed", argument, "HL619", python)
+    return _check("deepspeed", argument, FindingCode.DEEPSPEED_REFUSES, python)
 
 
 def check_with_accelerate(text: str, *, python: str | None = None) -> list[Finding]:
     """What `accelerate launch` says about its YAML file; nothing if Accelerate is not installed."""
-    return _check("accelerate", text, "HL629", python)
+    return _check("accelerate", text, FindingCode.ACCELERATE_REFUSES, python)
 
 
 def installed_keys(library: Library, *, python: str | None = None) -> LibraryKeys:
@@ -71,7 +72,7 @@ def list_keys(library: Library, *, python: str | None = None) -> LibraryKeys | N
         return None
 
 
-def _check(library: Library, argument: str, code: str, python: str | None) -> list[Finding]:
+def _check(library: Library, argument: str, code: FindingCode, python: str | None) -> list[Finding]:
     if python is None and installed_release(library) is None:
         return []
     place = Place(library)

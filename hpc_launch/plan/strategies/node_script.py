@@ -7,6 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.plan.strategies.key_check import flag
 from hpc_launch.spec.shell_text import quote
@@ -51,31 +52,43 @@ def make(asked: NodeScript) -> tuple[str | None, list[Finding]]:
 def _check(asked: NodeScript) -> list[Finding]:
     findings = []
 
-    def fault(code: str, message: str, place: Place, hint: str) -> None:
+    def fault(code: FindingCode, message: str, place: Place, hint: str) -> None:
         findings.append(Finding(code, message, place, hint))
 
     if asked.node_rank >= asked.num_nodes:
         message = f"invalid node rank {asked.node_rank} for {asked.num_nodes} nodes"
         hint = f"use 0 to {asked.num_nodes - 1}, a different rank on each node"
-        fault("HL661", message, flag("--node-rank"), hint)
+        fault(FindingCode.INVALID_NODE_RANK, message, flag("--node-rank"), hint)
     if asked.num_nodes > 1 and asked.master_addr is None:
         hint = "add --master-addr with the name or address of node 0, the same on every node"
-        fault("HL662", "no rendezvous address given", flag("--master-addr"), hint)
+        fault(FindingCode.INVALID_RENDEZVOUS, "no rendezvous address given", flag("--master-addr"), hint)
     elif asked.master_addr is not None and not _ADDRESS.match(asked.master_addr):
         fault(
-            "HL662",
+            FindingCode.INVALID_RENDEZVOUS,
             "not a valid host name or address",
             flag("--master-addr"),
             "use a name or address such as node1 or 192.168.1.100",
         )
     elif asked.num_nodes > 1 and (asked.master_addr or "").startswith(("127.", "localhost", "::1")):
         message = f"{asked.master_addr} refers to a different machine on each node"
-        fault("HL662", message, flag("--master-addr"), "use the name of node 0 as the other nodes reach it")
+        fault(
+            FindingCode.INVALID_RENDEZVOUS,
+            message,
+            flag("--master-addr"),
+            "use the name of node 0 as the other nodes reach it",
+        )
     if asked.master_port > 65535:
-        fault("HL662", f"invalid port {asked.master_port}", flag("--master-port"), "use 1024 to 32767")
+        fault(
+            FindingCode.INVALID_RENDEZVOUS,
+            f"invalid port {asked.master_port}",
+            flag("--master-port"),
+            "use 1024 to 32767",
+        )
     elif asked.master_port >= 32768:
         message = f"an outgoing connection may occupy port {asked.master_port} at any time"
-        findings.append(Finding("HL662", message, flag("--master-port"), "use 1024 to 32767", "warning"))
+        findings.append(
+            Finding(FindingCode.INVALID_RENDEZVOUS, message, flag("--master-port"), "use 1024 to 32767", "warning")
+        )
     return findings
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.plan.strategies.parallel_layout import ModelShape, ParallelLayout
 
@@ -22,10 +23,10 @@ class _Rules:
         self.place = place
         self.findings: list[Finding] = []
 
-    def fault(self, code: str, message: str, field: str, hint: str) -> None:
+    def fault(self, code: FindingCode, message: str, field: str, hint: str) -> None:
         self.findings.append(Finding(code, message, self.place(field), hint))
 
-    def warn(self, code: str, message: str, field: str, hint: str) -> None:
+    def warn(self, code: FindingCode, message: str, field: str, hint: str) -> None:
         self.findings.append(Finding(code, message, self.place(field), hint, "warning"))
 
 
@@ -49,10 +50,12 @@ def _world(rules: _Rules, layout: ParallelLayout) -> None:
         message = f"{world} processes are not divisible by TP × PP × CP = {size}"
         below = world // size * size
         near = " or ".join(str(number) for number in (below, below + size) if number)
-        rules.fault("HL640", message, "world_size", f"use {near} processes, or change the sizes")
+        rules.fault(
+            FindingCode.PROCESSES_NOT_DIVISIBLE, message, "world_size", f"use {near} processes, or change the sizes"
+        )
     elif layout.dp == 1 and layout.parallel.distributed_optimizer:
         message = "the distributed optimizer has no effect with a single replica"
-        rules.warn("HL656", message, "distributed_optimizer", "remove it, or use more processes")
+        rules.warn(FindingCode.SINGLE_REPLICA, message, "distributed_optimizer", "remove it, or use more processes")
 
 
 def _experts(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
@@ -61,46 +64,62 @@ def _experts(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
     if model.num_experts is None:
         if parallel.ep > 1:
             message = f"EP = {parallel.ep}, but the model has no experts"
-            rules.fault("HL642", message, "ep", "set num_experts, or remove ep")
+            rules.fault(FindingCode.EXPERTS_NOT_DIVISIBLE, message, "ep", "set num_experts, or remove ep")
         return
     if model.num_experts % parallel.ep:
         message = f"{model.num_experts} experts are not divisible by EP = {parallel.ep}"
-        rules.fault("HL642", message, "ep", f"use a divisor of {model.num_experts}")
+        rules.fault(FindingCode.EXPERTS_NOT_DIVISIBLE, message, "ep", f"use a divisor of {model.num_experts}")
     size = tensor * parallel.ep * parallel.pp
     if layout.world_size % size:
         message = f"{layout.world_size} processes are not divisible by ETP × EP × PP = {size}"
-        rules.fault("HL641", message, "ep", "change ep or etp: experts are distributed over the same processes")
+        rules.fault(
+            FindingCode.EXPERT_PROCESSES_NOT_DIVISIBLE,
+            message,
+            "ep",
+            "change ep or etp: experts are distributed over the same processes",
+        )
     if parallel.ep > 1 and parallel.tp > 1 and not parallel.sequence_parallel:
         message = "experts with tensor parallelism need sequence parallelism"
-        rules.warn("HL651", message, "sequence_parallel", "set sequence_parallel")
+        rules.warn(FindingCode.EXPERTS_NEED_SEQUENCE_PARALLEL, message, "sequence_parallel", "set sequence_parallel")
 
 
 def _tensor(rules: _Rules, layout: ParallelLayout, model: ModelShape, gpus_per_node: int | None) -> None:
     tp = layout.parallel.tp
     if model.heads is not None and model.heads % tp:
-        rules.fault("HL643", f"{model.heads} heads are not divisible by TP = {tp}", "tp", "use a divisor of the heads")
+        rules.fault(
+            FindingCode.HEADS_NOT_DIVISIBLE,
+            f"{model.heads} heads are not divisible by TP = {tp}",
+            "tp",
+            "use a divisor of the heads",
+        )
     groups = model.query_groups
     if groups is not None and model.heads is not None and model.heads % groups:
         message = f"{model.heads} heads are not divisible by {groups} query groups"
-        rules.fault("HL644", message, "query_groups", "use a divisor of the heads")
+        rules.fault(FindingCode.QUERY_GROUPS_NOT_DIVISIBLE, message, "query_groups", "use a divisor of the heads")
     if groups is not None and groups % tp:
         if tp % groups:
             message = f"{groups} query groups are not divisible by TP = {tp}, nor TP by the groups"
-            rules.fault("HL644", message, "tp", "use a TP that divides the groups")
+            rules.fault(FindingCode.QUERY_GROUPS_NOT_DIVISIBLE, message, "tp", "use a TP that divides the groups")
         else:
             message = f"TP = {tp} exceeds the {groups} query groups, which only newer Megatron releases support"
-            rules.warn("HL644", message, "tp", f"use TP of at most {groups} with older releases")
+            rules.warn(
+                FindingCode.QUERY_GROUPS_NOT_DIVISIBLE, message, "tp", f"use TP of at most {groups} with older releases"
+            )
     if model.hidden_size is not None:
         for count, what, field in ((model.heads, f"{model.heads} heads", "heads"), (tp, f"TP = {tp}", "tp")):
             if count is not None and model.hidden_size % count:
                 message = f"hidden size {model.hidden_size} is not divisible by {what}"
-                rules.fault("HL657", message, field, "use a divisor of the hidden size")
+                rules.fault(FindingCode.HIDDEN_SIZE_NOT_DIVISIBLE, message, field, "use a divisor of the hidden size")
     if layout.parallel.sequence_parallel and tp == 1:
         message = "sequence parallelism has no effect without tensor parallelism"
-        rules.fault("HL650", message, "sequence_parallel", "remove it, or use TP above 1")
+        rules.fault(
+            FindingCode.SEQUENCE_PARALLEL_WITHOUT_TP, message, "sequence_parallel", "remove it, or use TP above 1"
+        )
     if gpus_per_node and tp > gpus_per_node:
         message = f"TP = {tp} exceeds the {gpus_per_node} GPUs of a node, so each layer waits for the network"
-        rules.warn("HL654", message, "tp", f"use TP of at most {gpus_per_node}, and more pipeline stages")
+        rules.warn(
+            FindingCode.TP_OVER_NODES, message, "tp", f"use TP of at most {gpus_per_node}, and more pipeline stages"
+        )
 
 
 def _pipeline(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
@@ -108,15 +127,17 @@ def _pipeline(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
     if layers is not None and layers % parallel.pp:
         message = f"{layers} layers are not divisible by PP = {parallel.pp}"
         hint = "use a divisor, or set the layers of the first and last stage in the training's arguments"
-        rules.fault("HL645", message, "pp", hint)
+        rules.fault(FindingCode.LAYERS_NOT_DIVISIBLE, message, "pp", hint)
     elif layers is not None and parallel.vpp and (layers // parallel.pp) % parallel.vpp:
         message = f"{layers // parallel.pp} layers per stage are not divisible by VPP = {parallel.vpp}"
-        rules.fault("HL646", message, "vpp", "use a divisor of the layers per stage")
+        rules.fault(FindingCode.STAGE_LAYERS_NOT_DIVISIBLE, message, "vpp", "use a divisor of the layers per stage")
     if parallel.vpp is None:
         return
     if parallel.pp == 1 or (parallel.pp == 2 and not parallel.overlap):
         needed = "more than one pipeline stage" if parallel.pp == 1 else "more than two pipeline stages, or overlap"
-        rules.fault("HL647", f"virtual stages need {needed}", "vpp", "remove vpp, or add what it needs")
+        rules.fault(
+            FindingCode.TOO_FEW_STAGES, f"virtual stages need {needed}", "vpp", "remove vpp, or add what it needs"
+        )
     rest = layout.microbatches % parallel.pp
     if rest:
         # A group has PP micro batches by default (microbatch_group_size_per_vp_stage); Megatron refuses a smaller
@@ -124,7 +145,12 @@ def _pipeline(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
         message = (
             f"{layout.microbatches} micro batches are not divisible by PP = {parallel.pp}, as virtual stages require"
         )
-        rules.fault("HL648", message, "vpp", "use a global batch that results in a multiple of PP micro batches")
+        rules.fault(
+            FindingCode.MICRO_BATCHES_NOT_DIVISIBLE,
+            message,
+            "vpp",
+            "use a global batch that results in a multiple of PP micro batches",
+        )
 
 
 def _context(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
@@ -132,12 +158,20 @@ def _context(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
     if cp > 1 and model.seq_length is not None and model.seq_length % (2 * cp):
         message = f"sequence length {model.seq_length} is not divisible by 2 × CP = {2 * cp}"
         rules.fault(
-            "HL649", message, "seq_length", "use a multiple: each GPU takes two chunks to balance the causal mask"
+            FindingCode.SEQUENCE_NOT_DIVISIBLE,
+            message,
+            "seq_length",
+            "use a multiple: each GPU takes two chunks to balance the causal mask",
         )
     tp = layout.parallel.tp
     if layout.parallel.sequence_parallel and tp > 1 and model.seq_length is not None and model.seq_length % (tp * cp):
         message = f"sequence length {model.seq_length} is not divisible by TP × CP = {tp * cp}"
-        rules.fault("HL649", message, "seq_length", "use a multiple: sequence parallelism splits the sequence over TP")
+        rules.fault(
+            FindingCode.SEQUENCE_NOT_DIVISIBLE,
+            message,
+            "seq_length",
+            "use a multiple: sequence parallelism splits the sequence over TP",
+        )
 
 
 def _batch(rules: _Rules, layout: ParallelLayout) -> None:
@@ -149,11 +183,11 @@ def _batch(rules: _Rules, layout: ParallelLayout) -> None:
         below = layout.global_batch // unit * unit
         near = " or ".join(str(number) for number in (below, below + unit) if number)
         message = f"the global batch {layout.global_batch} is not divisible by micro batch × replicas = {unit}"
-        rules.fault("HL652", message, "global_batch", f"use {near}")
+        rules.fault(FindingCode.GLOBAL_BATCH_NOT_DIVISIBLE, message, "global_batch", f"use {near}")
     elif layout.microbatches < parallel.pp:
         message = f"{layout.microbatches} micro batches keep some of {parallel.pp} pipeline stages idle at all times"
         hint = f"use a global batch of at least {unit * parallel.pp}: the idle share is (PP - 1) / micro batches"
-        rules.warn("HL653", message, "global_batch", hint)
+        rules.warn(FindingCode.IDLE_STAGES, message, "global_batch", hint)
 
 
 def check_connections(
@@ -170,12 +204,12 @@ def check_connections(
     if strategy == "fsdp":
         if value == "1":
             message = "CUDA_DEVICE_MAX_CONNECTIONS=1 prevents FSDP from overlapping communication and computation"
-            return [Finding("HL655", message, place, "remove it")]
+            return [Finding(FindingCode.WRONG_MAX_CONNECTIONS, message, place, "remove it")]
         return []
     if needs_one_connection(layout) and value != "1" and not blackwell:
         split = "TP" if parallel.tp > 1 else "CP"
         message = f"Megatron with {split} requires CUDA_DEVICE_MAX_CONNECTIONS=1 on GPUs before Blackwell"
-        return [Finding("HL655", message, place, "set it in `env:`", "warning")]
+        return [Finding(FindingCode.WRONG_MAX_CONNECTIONS, message, place, "set it in `env:`", "warning")]
     return []
 
 

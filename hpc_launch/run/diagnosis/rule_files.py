@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hpc_launch.base.files import read_text
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.recover.rulebook import Rulebook, parse_rules, shipped
 from hpc_launch.sites.search_path import search_path
 from hpc_launch.spec.yaml_source import MAX_BYTES
-
-BAD_RULES = "HL690"
-"""The code of 'a rule that cannot be used'."""
 
 
 def rulebook(findings: list[Finding] | None = None) -> Rulebook:
@@ -50,4 +48,6 @@ def _files() -> Iterator[Path]:
 def _say(findings: list[Finding] | None, path: Path, fault: str) -> None:
     if findings is not None:
         hint = "correct or remove it; the other rules are used"
-        findings.append(Finding(BAD_RULES, f"a rule cannot be used: {fault}", Place(str(path)), hint, "warning"))
+        findings.append(
+            Finding(FindingCode.INVALID_RULE, f"a rule cannot be used: {fault}", Place(str(path)), hint, "warning")
+        )

@@ -15,6 +15,7 @@ from pathlib import Path
 from hpc_launch import __version__
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import create_once, read_json, write_atomic, write_json
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.run.layout import AttemptFolder, RunFolder
 from hpc_launch.run.records import values
@@ -23,10 +24,6 @@ from hpc_launch.run.records.process_identity import Process, process_of, this_pr
 from hpc_launch.run.status.run_status import Prepared
 from hpc_launch.run.submitting.code_snapshot import take_snapshot
 from hpc_launch.spec.shell_text import quote
-
-CANNOT_WRITE = "HL501"
-"""The code of 'cannot write the run folder'."""
-
 
 HOOKS = Path(__file__).parents[2] / "agent" / "hpc_launch_hooks.py"
 WATCHER = HOOKS.with_name("hpc_launch_watch.py")
@@ -162,7 +159,7 @@ def cannot_write(folder: Path, why: str, where: str | None = None) -> Refused:
     """The error for a run folder that cannot be written."""
     hint = "free some space, or name another folder with run_dir: or $HPC_LAUNCH_HOME"
     hint += f" (failed at {where})" if where else ""
-    return Refused([Finding(CANNOT_WRITE, f"cannot write the run folder {folder}: {why}", hint=hint)])
+    return Refused([Finding(FindingCode.CANNOT_WRITE, f"cannot write the run folder {folder}: {why}", hint=hint)])
 
 
 def _new_folder(prepared: Prepared, created: float) -> RunFolder:
