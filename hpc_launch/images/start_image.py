@@ -29,7 +29,7 @@ def look_as_the_job(
         binds = tuple((text,) for bind in container.binds if (text := _filled(bind, known)) is not None)
         form = wrapped(replace(container, binds=binds, variables=tuple(environment)))
         before = [word for line in form.before for text in line if (word := _filled(text, known)) is not None]
-        environment |= {name: environment[source] for name, source in form.exports if source in environment}
+        environment |= {form.prefix + name: environment[name] for name in form.exports if name in environment}
         more = {**asked, "writable": [folder, *asked["writable"]]}
         said = look(before, python, more, environment, "".join(_lines(inside, known)))
         return {**said, "run_folder": folder}

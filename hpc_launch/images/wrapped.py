@@ -30,10 +30,11 @@ class Wrapped(Struct, frozen=True):
     """How a command gets into the container.
 
     `before` are the words in front of the command, as they stand on the lines of the script; `step` options of srun,
-    where srun itself starts the container; `exports` variables that carry the job's own values in, by a name of the
-    runtime's, each with the variable whose value it takes.
+    where srun itself starts the container; `exports` variables whose values have to be exported under a second name
+    too, which is `prefix` and their own.
     """
 
     before: tuple[Line, ...] = ()
     step: tuple[Text, ...] = ()
-    exports: tuple[tuple[str, str], ...] = ()
+    exports: tuple[str, ...] = ()
+    prefix: str = ""

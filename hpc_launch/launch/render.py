@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 
@@ -15,12 +16,14 @@ from hpc_launch.base.resources import shipped
 from hpc_launch.base.user_dirs import cache_folder, make_private
 from hpc_launch.images.runtimes.registry import wrapped
 from hpc_launch.images.wrapped import Wrapped
-from hpc_launch.launch.steps import step_of
+from hpc_launch.launch.parts import MARKER, static_part
+from hpc_launch.launch.steps import BY_NOTES, Step, step_of
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.spec.origin import Origin
 from hpc_launch.spec.shell_text import Text, Var, here_document, quote, visible
 
 _COMMENT_COLUMN = 60
+_WIDTH = 116
 
 
 def render(plan: LaunchPlan) -> str:
@@ -28,7 +31,8 @@ def render(plan: LaunchPlan) -> str:
     local = plan.scheduler == "local"
     container = wrapped(plan.container)
     step = step_of(plan)
-    return (
+    late = plan.continuation.resume_names
+    job = (
         _environment()
         .get_template("job.sh.j2")
         .render(
@@ -37,18 +41,23 @@ def render(plan: LaunchPlan) -> str:
             by_hand="bash FILE" if local else "sbatch FILE",
             node_rank=step.node_rank,
             node_address=step.node_address,
-            node_functions=step.functions,
-            notes=step.notes,
-            grace=step.grace,
-            cpus_per_task=max(plan.cpus_per_node // step.tasks_per_node, 1) if plan.cpus_per_node else None,
+            marker=MARKER,
+            each_process=plan.launcher == "srun",
+            has_start=plan.step.kind not in ("local", "once"),
+            local_hosts=_local_hosts(plan),
+            numbers=_wrapped_lines(_numbers(plan, step)),
+            image_variables=_wrapped_lines([name for name in container.exports if name not in late]),
+            resume_exports=[name for name in container.exports if name in late],
+            cpus_per_task=_cpus_per_task(plan, step),
             tasks_per_node=step.tasks_per_node,
             local_gpus=_local_gpus(plan),
             container=container,
             inside_ranks=plan.around.rank_variables if plan.launcher == "srun" else (),
-            torchrun_ranks=plan.around.rank_variables if plan.launcher == "torchrun" else (),
+            each_rank=plan.around.rank_variables if plan.launcher == "torchrun" else (),
             into_container="".join(f"{words} \\\n        " for words in _before(plan, container)),
         )
     )
+    return job + static_part(plan)
 
 
 @cache
@@ -131,3 +140,65 @@ def _local_gpus(plan: LaunchPlan) -> str:
     """Each "node" of a local run gets its own share of this machine's GPUs, as Slurm would give it."""
     devices = ",".join(f"$((node * {plan.gpus_per_node} + {gpu}))" for gpu in range(plan.gpus_per_node))
     return f"export CUDA_VISIBLE_DEVICES={devices}"
+
+
+def _local_hosts(plan: LaunchPlan) -> str:
+    """The names for a host file of a local run; empty where the launcher reads none."""
+    if plan.launcher == "deepspeed":
+        return " ".join(f"node{node}" for node in range(plan.nodes))
+    return "localhost" if plan.launcher == "none" else ""
+
+
+_GPU_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "ZE_AFFINITY_MASK",
+    "GPU_DEVICE_ORDINAL",
+)
+"""Each node has its own value of these, unless the job sets one."""
+
+
+def _numbers(plan: LaunchPlan, step: Step) -> Iterator[str]:
+    """Assignments that the static part reads, as words of a line."""
+    yield f"job_nodes={plan.nodes}"
+    if plan.elastic:
+        yield f"job_fewest_nodes={plan.fewest_nodes}"
+    if plan.launcher in ("deepspeed", "none"):
+        yield f"job_processes_per_node={plan.processes_per_node}"
+    if plan.step.kind == "srun" and (cpus := _cpus_per_task(plan, step)):
+        yield f"job_cpus_per_task={cpus}"
+    if plan.time_limit_s:
+        yield f"job_time_limit={plan.time_limit_s}"
+    if plan.continuation.guarded:
+        yield f"job_warn='{plan.continuation.warn}'"
+    if plan.watch is not None:
+        yield f"job_node_rank={step.node_rank.removeprefix('$')}"
+        told = plan.watch
+        times = (
+            f"--hang-after={told.hang_after_s} --busy-after={told.busy_after_s} --sample-every={told.sample_every_s}"
+        )
+        yield f"job_watch=({times})"
+    if plan.step.kind in BY_NOTES:
+        yield f"job_step={plan.step.kind}"
+        if plan.step.kind != "pdsh":
+            yield f"job_tasks_per_node={step.tasks_per_node}"
+            yield "job_each_process=" + ("yes" if plan.launcher == "srun" else "''")
+        names = {variable.name for variable in plan.variables}
+        if own := [name for name in _GPU_VARIABLES if name in names]:
+            yield f"job_gpu_variables={','.join(own)}"
+
+
+def _cpus_per_task(plan: LaunchPlan, step: Step) -> int | None:
+    return max(plan.cpus_per_node // step.tasks_per_node, 1) if plan.cpus_per_node else None
+
+
+def _wrapped_lines(words: Iterable[str]) -> list[str]:
+    """Lines of words, filled up to the usual width."""
+    lines: list[str] = []
+    for word in words:
+        if lines and len(lines[-1]) + len(word) < _WIDTH:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines

@@ -28,7 +28,7 @@ def wrap(plan: ContainerPlan) -> Wrapped:
     lines += [(("--bind",), bind) for bind in plan.binds]
     lines += [((option,),) for option in plan.options]
     lines.append(((plan.image,),))
-    return Wrapped(before=tuple(lines), exports=tuple((prefix + name, name) for name in plan.variables))
+    return Wrapped(before=tuple(lines), exports=plan.variables, prefix=prefix)
 
 
 def _handing_on(prefix: str) -> Line:

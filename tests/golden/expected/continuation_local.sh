@@ -1,28 +1,81 @@
 #!/bin/bash
 # shellcheck disable=SC2016,SC2329
 # continued_local on site local: 1 node x 2 processes, started by torchrun.
-# Written by hpc-launch 0.1.0. Plain bash: read it, change it, run it by hand (`bash FILE`).
-# A comment at the end of a line tells where its setting comes from.
+# Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`bash FILE`).
+# A comment at the end of a line gives the source of its setting.
 
-# --- 2. This attempt: its folder, and the right to run it ---
+# === Environment ===
+job_environment() {
+    export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
+    export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
+    export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DUMP_ON_TIMEOUT=1                      # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DEBUG_INFO_TEMP_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-rank- # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
+    export OMP_NUM_THREADS=8                                 # cores of a node / processes on it
+    export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
+}
+
+# === Rendezvous ===
+job_rendezvous() {
+    MASTER_ADDR=127.0.0.1
+    choose_port 10000 29999 # sets MASTER_PORT
+}
+
+# === What runs on each node ===
+# default. Static rendezvous: ranks follow the order of the nodes.
+on_each_node() {
+    local node=$HPC_LAUNCH_NODE logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
+    export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json
+    export CUDA_VISIBLE_DEVICES=$((node * 4 + 0)),$((node * 4 + 1)),$((node * 4 + 2)),$((node * 4 + 3))
+    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/guard.sh" \
+        bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
+        python3 -m torch.distributed.run \
+        --nnodes=1 --nproc-per-node=2 --node-rank="$node" \
+        --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
+        --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
+        --no-python \
+        ./train
+}
+
+# === Values for the part below ===
+job_by_hand=/home/alice/runs/continued_local-by-hand # run folder if started by hand
+job_workdir=/home/alice/project
+job_nodes=1 job_warn='TERM' job_node_rank=HPC_LAUNCH_NODE job_watch=(--hang-after=1800 --busy-after=7200
+--sample-every=30)
+job_checkpoints() { checkpoints=/home/alice/out; }
+job_checkpoint_names='^(last\.pt)$'
+job_checkpoint_latest=latest
+
+# ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
+
+# --- Messages ---
 set -o pipefail
 now() { printf '%(%s)T' -1; }
 say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
 die() { say "$*" >&2; exit 1; }
+
+# --- The job on this machine ---
 job_id=${HPC_LAUNCH_JOB_ID:-by-hand-$$}
 nodes=$(uname -n)
+place="this machine"
 restart=0
+end_time=''
+call_after() { :; } # the supervisor does it
+
+# --- Attempt folder ---
 attempt_dir=${1:-}
 if [ -z "$attempt_dir" ]; then # started by hand, not by `hpc-launch submit`
-    attempt_dir=/home/alice/runs/continued_local-by-hand-$job_id/attempts/001
+    attempt_dir=$job_by_hand-$job_id/attempts/001
     mkdir -p "$attempt_dir"
 fi
 run_dir=${attempt_dir%/attempts/*}
 
-# Only one job may run an attempt: whoever creates `claim` first. Without this, a submission that was given up and
+# --- Claim ---
+# Only one job may run an attempt: the one that creates `claim`. Without this, a submission that was abandoned and
 # repeated could train twice.
 if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/null; then
-    owner=$(cat "$attempt_dir/claim" 2>/dev/null) || owner="nobody: $attempt_dir cannot be written"
+    owner=$(cat "$attempt_dir/claim" 2>/dev/null) || owner="nobody: cannot write to $attempt_dir"
     if [ "$owner" != "$job_id" ]; then
         say "this attempt is not for job $job_id but for: $owner. Nothing was started."
         exit 75
@@ -30,12 +83,13 @@ if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/nu
 fi
 mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
 
-# The end record tells the outcome without asking Slurm. It is written whatever ends this script, SIGKILL apart.
+# --- Start and end records ---
+# The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
 phase=environment ended_by='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
 record() { # FILE EXIT_CODE
-    local finished=null # true where the training itself says that nothing is left to do
+    local finished=null # true if the training itself says that no step is left
     [ ! -e "$attempt_dir/done" ] || finished=true
-    if [ "$warned" = null ] && [ -e "$attempt_dir/stop" ]; then # by the guard of a node, or by hand
+    if [ "$warned" = null ] && [ -e "$attempt_dir/stop" ]; then # created by the guard of a node, or by hand
         warned=$(stat -c %Y "$attempt_dir/stop")
         read -r warned_by <"$attempt_dir/stop"
     fi
@@ -44,19 +98,21 @@ record() { # FILE EXIT_CODE
         mv -f "$attempt_dir/.$1.$job_id" "$attempt_dir/$1"
 }
 at_exit() { # EXIT_CODE
-    record end.json "$1" # at once: what comes after may take a while
-    [ "$phase" = environment ] || { find_checkpoint >/dev/null; saved=${checkpoint_step:-null}; record end.json "$1"; }
+    record end.json "$1" # at once: what follows may take a while
+    [ "$phase" = environment ] || saved_checkpoint "$1"
+    call_after "$1"
 }
 trap 'at_exit $?' EXIT
 record start.json 0
 
+# --- Signals ---
 step=() # the processes that this shell waits for
 on_warning() { # Slurm's warning before the time limit, or a preemption
     warned=$(now) warned_by=USR1
     say "warned: the end is near; asking the training to save ($HPC_LAUNCH_STOP_FILE)"
     : >"$HPC_LAUNCH_STOP_FILE"
 }
-on_end() { # SIGNAL EXIT_CODE: time limit or cancel; little time is left, so the record comes first
+on_end() { # SIGNAL EXIT_CODE: time limit or cancel; little time is left, so write the record first
     ended_by=$1
     say "ended by SIG$1"
     : >"$attempt_dir/ending"
@@ -69,25 +125,43 @@ trap 'interrupted=1; on_end TERM 143' TERM
 trap 'interrupted=1; on_end INT 130' INT
 trap 'interrupted=1; on_end HUP 129' HUP
 
+# --- Variables for the training ---
 export HPC_LAUNCH_RUN_DIR=$run_dir HPC_LAUNCH_ATTEMPT_DIR=$attempt_dir HPC_LAUNCH_JOB_ID=$job_id
-export HPC_LAUNCH_STOP_FILE=$attempt_dir/stop # appears when the training shall save and end
-export HPC_LAUNCH_DONE_FILE=$attempt_dir/done # the training may make it when no step is left
+if [ -n "${job_code:-}" ]; then
+    HPC_LAUNCH_CODE=$run_dir/code # as it was at submission; as it is now if started by hand
+    [ -d "$HPC_LAUNCH_CODE" ] || HPC_LAUNCH_CODE=$job_code
+    export HPC_LAUNCH_CODE
+fi
+export HPC_LAUNCH_STOP_FILE=$attempt_dir/stop # appears when the training has to save and exit
+export HPC_LAUNCH_DONE_FILE=$attempt_dir/done # the training may create it when no step is left
 export HPC_LAUNCH_ATTEMPT=$((10#0${attempt_dir//*[!0-9]/}))
-export HPC_LAUNCH_END_TIME=''
-say "job $job_id on this machine, attempt in $attempt_dir; the training's output is in logs/node-*.log there"
+export HPC_LAUNCH_END_TIME=${end_time:-${job_time_limit:+$((started + job_time_limit))}} # time limit, in seconds since 1970
+say "job $job_id on $place, attempt in $attempt_dir; the training's output is in logs/node-*.log there"
 
-# The checkpoint to go on from: the newest whole one. One that a killed job left torn is passed over.
-checkpoints=/home/alice/out
-checkpoint_names='^(last\.pt)$'
+# --- The checkpoint to resume from: the newest complete one ---
+# A checkpoint that a killed job left incomplete is skipped.
+job_checkpoints # sets `checkpoints`
+declare -F job_checkpoint_has_files >/dev/null || job_checkpoint_has_files() { :; }
+has_content() { # FILE...: one of them exists and is not empty
+    local file
+    for file; do
+        [ ! -f "$file" ] || [ ! -s "$file" ] || return 0
+    done
+    return 1
+}
 is_whole() { # CHECKPOINT
-    local file head end found
-    local newest=''
-    read -r newest 2>/dev/null <"$checkpoints"/latest
-    if [ "${1##*/}" != "$newest" ]; then # as newest it stands for all before it as well
-        return 1
+    local file head end found newest=''
+    if [ -n "${job_checkpoint_latest:-}" ]; then
+        read -r newest 2>/dev/null <"$checkpoints/$job_checkpoint_latest"
+        if [ "${1##*/}" != "$newest" ]; then # the file names the newest; those before it are complete too
+            [ -n "${job_checkpoint_steps:-}" ] && [[ $newest =~ $job_checkpoint_names ]] && [ "${#BASH_REMATCH[2]}" -lt 18 ] || return 1
+            found=$((10#${BASH_REMATCH[2]}))
+            [[ ${1##*/} =~ $job_checkpoint_names ]] && [ "$((10#${BASH_REMATCH[2]}))" -lt "$found" ] || return 1
+        fi
     fi
+    job_checkpoint_has_files "$1" || return 1
     found=''
-    while IFS= read -r -d '' file; do # torch.save writes zip files: a torn one begins as such and does not end so
+    while IFS= read -r -d '' file; do # torch.save writes zip files: an incomplete one starts as such and lacks the end
         found=1 head='' end=''
         IFS= LC_ALL=C read -r -N 4 head <"$file" || :
         [ "$head" = $'PK\003\004' ] || continue
@@ -96,66 +170,77 @@ is_whole() { # CHECKPOINT
     done < <(find -H "$1" -xtype f -print0)
     [ -n "$found" ]
 }
-find_checkpoint() { # sets checkpoint and checkpoint_step, both empty where there is none
+find_checkpoint() { # sets checkpoint and checkpoint_step, both empty if there is none
     local LC_ALL=C path at=0 found=() steps=()
     checkpoint='' checkpoint_step=''
     for path in "$checkpoints"/*; do
-        [ -e "$path" ] && [[ ${path##*/} =~ $checkpoint_names ]] || continue
-        at=$(stat -L -c %Y "$path") && found[at]=$path
+        [ -e "$path" ] && [[ ${path##*/} =~ $job_checkpoint_names ]] || continue
+        if [ -n "${job_checkpoint_steps:-}" ]; then
+            at=${BASH_REMATCH[2]}
+            [ -n "$at" ] && [ "${#at}" -lt 18 ] || continue
+            found[10#$at]=$path
+        else
+            at=$(stat -L -c %Y "$path") && found[at]=$path
+        fi
     done
-    steps=("${!found[@]}") # in rising order
+    steps=("${!found[@]}") # in ascending order
     for ((at = ${#steps[@]} - 1; at >= 0; at--)); do
         if is_whole "${found[steps[at]]}"; then
             checkpoint=${found[steps[at]]}
+            [ -z "${job_checkpoint_steps:-}" ] || checkpoint_step=${steps[at]}
             return
         fi
-        say "passed over $(printf %q "${found[steps[at]]##*/}"): this checkpoint is not whole"
+        say "skipped $(printf %q "${found[steps[at]]##*/}"): this checkpoint is incomplete"
     done
+}
+saved_checkpoint() { # EXIT_CODE: add the newest checkpoint to the end record
+    find_checkpoint >/dev/null
+    saved=${checkpoint_step:-null}
+    record end.json "$1"
 }
 find_checkpoint
 resumed=${checkpoint_step:-null}
 export HPC_LAUNCH_RESUME_FROM=$checkpoint HPC_LAUNCH_RESUME_NAME=${checkpoint##*/} HPC_LAUNCH_RESUME_STEP=$checkpoint_step
-[ -z "$checkpoint" ] || say "going on from $(printf %q "$checkpoint")"
+[ -z "$checkpoint" ] || say "resuming from $(printf %q "$checkpoint")"
 
-# --- 3. The software and the environment ---
-export PYTHONUNBUFFERED=1                                    # a line of the log appears when it is printed
-export PYTHONFAULTHANDLER=1                                  # stacks of all threads at a fatal signal
-export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                     # NCCL's last collectives, at a timeout
-export TORCH_NCCL_DUMP_ON_TIMEOUT=1                          # NCCL's last collectives, at a timeout
-export TORCH_NCCL_DEBUG_INFO_TEMP_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-rank- # NCCL's last collectives, at a timeout
-export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
-export OMP_NUM_THREADS=8                                     # cores of a node / processes on it
-export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
+# --- Set up the environment ---
+# Evaluated here and not called as a function, in which a `declare` of a sourced file would set a local variable.
+job_body=$(declare -f job_environment)
+job_body=${job_body#*\{}
+eval "${job_body%\}}"
 export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
-cd /home/alice/project || die 'no folder /home/alice/project'
+cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
+node_functions=(on_each_node) # what the script of a node consists of
 
-# --- 4. Where the processes meet ---
-export MASTER_ADDR=127.0.0.1
-# From the job id, so that jobs on one node do not meet; below 32768, where ports for outgoing connections begin.
-number=${job_id//[!0-9]/}
-MASTER_PORT=$((10000 + (10#0$number + 7919 * restart) % 20000))
-for _ in {1..20}; do # this shell is on the first node: pass over a port that somebody listens on
-    (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null || break
-    MASTER_PORT=$((10000 + (MASTER_PORT - 10000 + 1) % 20000))
-done
-export MASTER_PORT
+# --- Rendezvous ---
+choose_port() { # FIRST LAST: sets MASTER_PORT
+    # From the job id, so that two jobs on a node differ; skip a port in use, for this shell is on the first node.
+    local number=${job_id//[!0-9]/} size=$(($2 - $1 + 1))
+    MASTER_PORT=$(($1 + (10#0$number + 7919 * restart) % size))
+    for _ in {1..20}; do
+        (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null || break
+        MASTER_PORT=$(($1 + (MASTER_PORT - $1 + 1) % size))
+    done
+}
+job_rendezvous
+export MASTER_ADDR MASTER_PORT
 say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
 
-# --- 5. What runs on each node ---
-# Stands before the launcher on each node. When the stop file appears, the training's own processes get a signal if
-# the job file asks for one; the launcher never does, for it would end them. A SIGTERM that comes while the job is not
-# ending is that of a preemption: it makes the stop file, and goes no further.
+# --- Guard: runs before the launcher on each node ---
+# When the stop file appears, it sends the training's own processes a signal if the job file asks for one; never the
+# launcher, which would end them. A SIGTERM while the job is not ending means preemption: it creates the stop file and
+# goes no further.
 guard() { # COMMAND...
     local child code helpers=() HPC_LAUNCH_GUARD=$$-$RANDOM$RANDOM asked=''
     export HPC_LAUNCH_GUARD
-    appeared() { # NAME; listing the folder makes a file server's client look anew
+    appeared() { # NAME; listing the folder makes the client of a file server look again
         local file
         for file in "$HPC_LAUNCH_ATTEMPT_DIR"/*; do
             [ "${file##*/}" != "$1" ] || return 0
         done
         return 1
     }
-    ranks() { # sets `pids`: the topmost process of each rank that is no shell and no helper of a container
+    ranks() { # sets `pids`: the topmost process of each rank that is neither a shell nor a helper of a container
         local folder word stat exe pid parent
         local -A above=() rank=()
         pids=()
@@ -169,7 +254,7 @@ guard() { # COMMAND...
                 esac
             done 2>/dev/null <"$folder/environ"
             [ -n "$own" ] && [ -n "$of" ] || continue
-            while IFS= read -r -d '' word; do # the watcher of the node is no training
+            while IFS= read -r -d '' word; do # the node's watcher is not part of the training
                 [ "$word" != "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py" ] || continue 2
             done 2>/dev/null <"$folder/cmdline"
             read -r stat 2>/dev/null <"$folder/stat" || continue
@@ -199,11 +284,11 @@ guard() { # COMMAND...
             kill -0 "$child" 2>/dev/null || return
             read -r -t 1 -u "$clock" || :
         done
-        until ranks && [ "${#pids[@]}" -gt 0 ] && kill -s TERM "${pids[@]}"; do
+        until ranks && [ "${#pids[@]}" -gt 0 ] && kill -s "$job_warn" "${pids[@]}"; do
             kill -0 "$child" 2>/dev/null || return
             read -r -t 1 -u "$clock" || :
         done
-        printf '[hpc-launch %(%F %T)T] sent SIGTERM to the training: processes %s\n' -1 "${pids[*]}" >&2
+        printf '[hpc-launch %(%F %T)T] sent SIG%s to the training: processes %s\n' -1 "$job_warn" "${pids[*]}" >&2
     }
     absorb() {
         trap '' TERM
@@ -215,8 +300,10 @@ guard() { # COMMAND...
     trap 'asked=1' TERM
     "$@" &
     child=$!
-    watch </dev/null >/dev/null &
-    helpers+=($!)
+    if [ "$job_warn" != file ]; then
+        watch </dev/null >/dev/null &
+        helpers+=($!)
+    fi
     while :; do # a trapped signal ends `wait` early
         wait "$child"
         code=$?
@@ -227,49 +314,35 @@ guard() { # COMMAND...
         helpers+=($!)
     done
     [ "${#helpers[@]}" -eq 0 ] || kill -s KILL "${helpers[@]}" 2>/dev/null
-    # The other nodes' guards will get a SIGTERM now, which is no preemption's.
+    # The guards of other nodes will now get a SIGTERM that does not mean preemption.
     [ "$code" -eq 0 ] || : >"$HPC_LAUNCH_ATTEMPT_DIR/ending"
     exit "$code"
 }
-{ printf '#!/bin/bash\n'; declare -f guard; printf 'guard "$@"\n'; } >"$attempt_dir/guard.sh" || die "cannot write $attempt_dir/guard.sh"
+{ printf '#!/bin/bash\n'; declare -p job_warn; declare -f guard; printf 'guard "$@"\n'; } >"$attempt_dir/guard.sh" || die "cannot write $attempt_dir/guard.sh"
 
-# Stands before the launcher on each node and starts the watcher of the node beside it: who died first, does it hang,
-# how much memory is left. Without a python3 the training runs all the same.
+# --- Watcher: started before the launcher on each node ---
+# It notes which process died first, whether the training hangs and how much memory is left. Without a python3 the
+# training runs without it.
 watched() { # COMMAND...
     local python agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py from=()
-    [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once a process: the first one of the node does it
+    [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once per process: the first one of the node does it
     if [ "${LOCAL_RANK:-0}" -eq 0 ] && [ -f "$agent" ] && python=$(command -v python3); then
-        # shellcheck disable=SC2153 # comes from what starts the nodes
-        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "$HPC_LAUNCH_NODE" "$$" "${from[@]}" \
-            --hang-after=1800 --busy-after=7200 --sample-every=30 </dev/null >/dev/null 2>&1 &
+        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" </dev/null >/dev/null 2>&1 &
     fi
     exec "$@"
 }
-{ printf '#!/bin/bash\n'; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
+{ printf '#!/bin/bash\n'; declare -p job_node_rank job_watch; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
 
-# default. The node's rank is taken on the node itself. Static rendezvous: ranks follow the order of the nodes.
-on_each_node() {
-    local node=$HPC_LAUNCH_NODE logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
-    export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json
-    export CUDA_VISIBLE_DEVICES=$((node * 4 + 0)),$((node * 4 + 1)),$((node * 4 + 2)),$((node * 4 + 3))
-    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/guard.sh" \
-        bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
-        python3 -m torch.distributed.run \
-        --nnodes=1 --nproc-per-node=2 --node-rank="$node" \
-        --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
-        --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        --no-python \
-        ./train
-}
+# --- The script of a node ---
+{ declare -f "${node_functions[@]}"; echo on_each_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 
-# --- 6. Start it, pass warnings on, wait for its end ---
-{ declare -f on_each_node; echo on_each_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+# --- Start the nodes on this machine, and wait for their end ---
 phase=training
-for ((node = 0; node < 1; node++)); do
+for ((node = 0; node < job_nodes; node++)); do
     HPC_LAUNCH_NODE=$node bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-$node.log" 2>&1 </dev/null &
     step+=($!)
 done
-# As srun would: when one node fails the others are ended too, and the first failure is the result.
+# As with srun: when one node fails the others are ended too, and the first failure is the result.
 code=0
 while [ "${#step[@]}" -gt 0 ]; do
     sleep 0.2
@@ -288,5 +361,7 @@ while [ "${#step[@]}" -gt 0 ]; do
 done
 phase=ended
 say "the step ended with exit code $code"
+
+# --- Exit code ---
 [ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
 exit "$code"

@@ -1,10 +1,10 @@
 #!/bin/bash
 # shellcheck disable=SC2016,SC2329
 # pdsh on site bound: 2 nodes x 4 processes, started by deepspeed.
-# Written by hpc-launch 0.1.0. Plain bash: read it, change it, run it by hand (`sbatch FILE`).
-# A comment at the end of a line tells where its setting comes from.
+# Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
+# A comment at the end of a line gives the source of its setting.
 
-# --- 1. What is asked of Slurm ---
+# === Slurm options ===
 #SBATCH --job-name=pdsh                                      # deepspeed_pdsh.yaml:2
 #SBATCH --partition=gpu                                      # bound.yaml:5
 #SBATCH --nodes=2                                            # deepspeed_pdsh.yaml:3
@@ -15,26 +15,105 @@
 #SBATCH --open-mode=append                                   # a requeue must not empty the log
 #SBATCH --output=pdsh-%j.out                                 # for a start by hand; `submit` names a file in the run folder
 
-# --- 2. This attempt: its folder, and the right to run it ---
+# === Environment ===
+job_environment() {
+    export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
+    export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
+    export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DUMP_ON_TIMEOUT=1                      # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DEBUG_INFO_TEMP_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-rank- # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
+    export OMP_NUM_THREADS=16                                # cores of a node / processes on it
+}
+
+# === Rendezvous ===
+job_rendezvous() {
+    MASTER_ADDR=$(address_of_first_node hsn0) || die "hsn0 of ${hosts[0]} has no address"
+    choose_port 10000 29999 # sets MASTER_PORT
+}
+
+# === What runs on each node ===
+# deepspeed_pdsh.yaml:6. One DeepSpeed launcher on the first node, which starts the others over ssh, by pdsh.
+before_each_node() {
+    :
+}
+on_each_rank() { # started by DeepSpeed's launcher
+    cd /home/alice/project || exit
+    export PYTHONPATH=${HPC_LAUNCH_PYTHONPATH#=}
+    [ -n "$HPC_LAUNCH_PYTHONPATH" ] || unset PYTHONPATH
+    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
+        python3 "$HPC_LAUNCH_CODE"/train.py "$@" \
+        --deepspeed_config ds.json \
+        --text 'a b'
+}
+
+# === How the nodes are started ===
+start_nodes() { # --venv_script is read first on each node; pdsh puts the node's rank in the place of %n
+    exec python3 -m deepspeed.launcher.runner \
+        --hostfile="$attempt_dir/hostfile" --launcher=pdsh --launcher_args="-f 2" --no_ssh_check \
+        --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" \
+        --venv_script="$enter %n" \
+        --ssh_port=2222 \
+        --no_python "$rank"
+}
+
+# === Values for the part below ===
+job_by_hand=/home/alice/runs/pdsh-by-hand # run folder if started by hand
+job_workdir=/home/alice/project job_code=$job_workdir
+job_nodes=2 job_processes_per_node=4 job_node_rank=HPC_LAUNCH_NODE job_watch=(--hang-after=1800 --busy-after=7200
+--sample-every=30) job_step=pdsh job_tasks_per_node=1 job_each_process= job_gpu_variables=
+job_secrets=(WANDB_API_KEY)
+
+# ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
+
+# --- Messages ---
 set -o pipefail
 now() { printf '%(%s)T' -1; }
 say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
 die() { say "$*" >&2; exit 1; }
+
+# --- The job, by Slurm's variables ---
 job_id=$SLURM_JOB_ID
 [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || job_id=$HPC_LAUNCH_JOB_ID # `hpc-launch run`: one of several in this allocation
 nodes=$SLURM_JOB_NODELIST
+place=$nodes
 restart=${SLURM_RESTART_COUNT:-0}
+end_time=${SLURM_JOB_END_TIME:-}
+call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: every later hpc-launch command does the same
+    local limit=5
+    if [ ! -f "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi
+    trap '' USR1 TERM INT HUP # the end record is written
+    if [ -n "${job_in_place:-}" ]; then
+        limit=25
+        timeout 10 scontrol update JobId="$job_id" Requeue=1 >/dev/null 2>&1 # else a finished job cannot be requeued
+    fi
+    timeout -k "$limit" 60 bash "$run_dir/after.sh" "$attempt_dir" >>"$attempt_dir/hook.log" 2>&1 </dev/null ||
+        say "the end hook cannot run here (see $attempt_dir/hook.log); the next hpc-launch command continues the run"
+}
+
+# --- Attempt folder ---
 attempt_dir=${1:-}
 if [ -z "$attempt_dir" ]; then # started by hand, not by `hpc-launch submit`
-    attempt_dir=/home/alice/runs/pdsh-by-hand-$job_id/attempts/001
+    attempt_dir=$job_by_hand-$job_id/attempts/001
     mkdir -p "$attempt_dir"
 fi
 run_dir=${attempt_dir%/attempts/*}
-if [ "$restart" -gt 0 ]; then # Slurm started the same job again: an attempt with records of its own
+
+# --- Requeue: Slurm started the same job again, which is an attempt with its own records ---
+if [ "$restart" -gt 0 ]; then
     until mkdir "$attempt_dir" 2>/dev/null; do
-        [ -d "$attempt_dir" ] || die "cannot make $attempt_dir"
+        [ -d "$attempt_dir" ] || die "cannot create $attempt_dir"
+        if [ -n "${job_in_place:-}" ] && grep -qs "\"in_place\": \"$job_id\"" "$attempt_dir/intent.json"; then # requeued for this attempt
+            if grep -qsx "void .*" "$attempt_dir/claim"; then
+                say "job $job_id was requeued for $attempt_dir, which has been abandoned. Nothing was started."
+                exit 75
+            fi
+            changed=$(sed -n 's/.*"time_limit": \([0-9]*\).*/\1/p' "$attempt_dir/intent.json")
+            job_time_limit=${changed:-$job_time_limit}
+            [ -e "$attempt_dir/claim" ] || break # else that was an earlier start of it
+        fi
         if ! grep -qs "\"job_id\": \"$job_id\"" "$attempt_dir/job.json" && ! grep -qsxe "$job_id" -e "void .*" "$attempt_dir/claim"; then
-            say "the run went on without job $job_id, in $attempt_dir. Nothing was started."
+            say "the run continued without job $job_id, in $attempt_dir. Nothing was started."
             exit 75
         fi
         printf -v attempt_dir '%s/attempts/%03d' "$run_dir" "$((10#${attempt_dir##*/} + 1))"
@@ -43,10 +122,11 @@ if [ "$restart" -gt 0 ]; then # Slurm started the same job again: an attempt wit
     exec >>"$attempt_dir/batch.log" 2>&1
 fi
 
-# Only one job may run an attempt: whoever creates `claim` first. Without this, a submission that was given up and
+# --- Claim ---
+# Only one job may run an attempt: the one that creates `claim`. Without this, a submission that was abandoned and
 # repeated could train twice.
 if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/null; then
-    owner=$(cat "$attempt_dir/claim" 2>/dev/null) || owner="nobody: $attempt_dir cannot be written"
+    owner=$(cat "$attempt_dir/claim" 2>/dev/null) || owner="nobody: cannot write to $attempt_dir"
     if [ "$owner" != "$job_id" ]; then
         say "this attempt is not for job $job_id but for: $owner. Nothing was started."
         exit 75
@@ -54,12 +134,13 @@ if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/nu
 fi
 mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
 
-# The end record tells the outcome without asking Slurm. It is written whatever ends this script, SIGKILL apart.
+# --- Start and end records ---
+# The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
 phase=environment ended_by='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
 record() { # FILE EXIT_CODE
-    local finished=null # true where the training itself says that nothing is left to do
+    local finished=null # true if the training itself says that no step is left
     [ ! -e "$attempt_dir/done" ] || finished=true
-    if [ "$warned" = null ] && [ -e "$attempt_dir/stop" ]; then # by the guard of a node, or by hand
+    if [ "$warned" = null ] && [ -e "$attempt_dir/stop" ]; then # created by the guard of a node, or by hand
         warned=$(stat -c %Y "$attempt_dir/stop")
         read -r warned_by <"$attempt_dir/stop"
     fi
@@ -67,26 +148,22 @@ record() { # FILE EXIT_CODE
         "$job_id" "$restart" "$2" "$ended_by" "$phase" "$started" "$(now)" "$warned" "${warned_by//[!A-Z0-9]/}" "$lost_nodes" "$resumed" "$saved" "$finished" "$nodes" >"$attempt_dir/.$1.$job_id" &&
         mv -f "$attempt_dir/.$1.$job_id" "$attempt_dir/$1"
 }
-call_after() { # EXIT_CODE: is another attempt to follow? Every later hpc-launch command asks the same, so this may fail
-    if [ ! -f "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi
-    trap '' USR1 TERM INT HUP # the end is on record
-    timeout -k 5 60 bash "$run_dir/after.sh" "$attempt_dir" >>"$attempt_dir/hook.log" 2>&1 </dev/null ||
-        say "the end hook cannot run here ($attempt_dir/hook.log): the next hpc-launch command looks after the run"
-}
 at_exit() { # EXIT_CODE
-    record end.json "$1" # at once: what comes after may take a while
+    record end.json "$1" # at once: what follows may take a while
+    [ "$phase" = environment ] || saved_checkpoint "$1"
     call_after "$1"
 }
 trap 'at_exit $?' EXIT
 record start.json 0
 
+# --- Signals ---
 step=() # the processes that this shell waits for
 on_warning() { # Slurm's warning before the time limit, or a preemption
     warned=$(now) warned_by=USR1
     say "warned: the end is near; asking the training to save ($HPC_LAUNCH_STOP_FILE)"
     : >"$HPC_LAUNCH_STOP_FILE"
 }
-on_end() { # SIGNAL EXIT_CODE: time limit or cancel; little time is left, so the record comes first
+on_end() { # SIGNAL EXIT_CODE: time limit or cancel; little time is left, so write the record first
     ended_by=$1
     say "ended by SIG$1"
     : >"$attempt_dir/ending"
@@ -99,97 +176,120 @@ trap 'interrupted=1; on_end TERM 143' TERM
 trap 'interrupted=1; on_end INT 130' INT
 trap 'interrupted=1; on_end HUP 129' HUP
 
+# --- Variables for the training ---
 export HPC_LAUNCH_RUN_DIR=$run_dir HPC_LAUNCH_ATTEMPT_DIR=$attempt_dir HPC_LAUNCH_JOB_ID=$job_id
-HPC_LAUNCH_CODE=$run_dir/code # as it was at submission; started by hand, as it is now
-[ -d "$HPC_LAUNCH_CODE" ] || HPC_LAUNCH_CODE=/home/alice/project
-export HPC_LAUNCH_CODE
-export HPC_LAUNCH_STOP_FILE=$attempt_dir/stop # appears when the training shall save and end
-export HPC_LAUNCH_DONE_FILE=$attempt_dir/done # the training may make it when no step is left
+if [ -n "${job_code:-}" ]; then
+    HPC_LAUNCH_CODE=$run_dir/code # as it was at submission; as it is now if started by hand
+    [ -d "$HPC_LAUNCH_CODE" ] || HPC_LAUNCH_CODE=$job_code
+    export HPC_LAUNCH_CODE
+fi
+export HPC_LAUNCH_STOP_FILE=$attempt_dir/stop # appears when the training has to save and exit
+export HPC_LAUNCH_DONE_FILE=$attempt_dir/done # the training may create it when no step is left
 export HPC_LAUNCH_ATTEMPT=$((10#0${attempt_dir//*[!0-9]/}))
-export HPC_LAUNCH_END_TIME=${SLURM_JOB_END_TIME:-} # of the time limit, in seconds since 1970
-say "job $job_id on $nodes, attempt in $attempt_dir; the training's output is in logs/node-*.log there"
+export HPC_LAUNCH_END_TIME=${end_time:-${job_time_limit:+$((started + job_time_limit))}} # time limit, in seconds since 1970
+say "job $job_id on $place, attempt in $attempt_dir; the training's output is in logs/node-*.log there"
+
+# --- No checkpoints ---
 export HPC_LAUNCH_RESUME_FROM='' HPC_LAUNCH_RESUME_NAME='' HPC_LAUNCH_RESUME_STEP=''
+saved_checkpoint() { :; }
 
-# --- 3. The software and the environment ---
-export PYTHONUNBUFFERED=1                                    # a line of the log appears when it is printed
-export PYTHONFAULTHANDLER=1                                  # stacks of all threads at a fatal signal
-export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                     # NCCL's last collectives, at a timeout
-export TORCH_NCCL_DUMP_ON_TIMEOUT=1                          # NCCL's last collectives, at a timeout
-export TORCH_NCCL_DEBUG_INFO_TEMP_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-rank- # NCCL's last collectives, at a timeout
-export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
-export OMP_NUM_THREADS=16                                    # cores of a node / processes on it
-[ -n "${WANDB_API_KEY+set}" ] || die 'the secret WANDB_API_KEY did not reach the job'
+# --- Set up the environment ---
+# Evaluated here and not called as a function, in which a `declare` of a sourced file would set a local variable.
+job_body=$(declare -f job_environment)
+job_body=${job_body#*\{}
+eval "${job_body%\}}"
 export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
-cd /home/alice/project || die 'no folder /home/alice/project'
+cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
+node_functions=(on_each_node) # what the script of a node consists of
 
-# --- 4. Where the processes meet ---
+# --- Secrets, which come with the environment of the submission ---
+for job_variable in "${job_secrets[@]}"; do
+    [ -n "${!job_variable+set}" ] || die "the secret $job_variable did not reach the job"
+done
+
+# --- Host names of the nodes ---
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-[ "${#hosts[@]}" -eq 2 ] || die "expected 2 nodes, got ${#hosts[@]}: $SLURM_JOB_NODELIST"
-own_address() { # of this node, on the interface that the site names: IPv4 if there is one
+fewest=${job_fewest_nodes:-$job_nodes} # of an elastic run, or else all
+[ "${#hosts[@]}" -eq "$fewest" ] || { [ "$fewest" -lt "$job_nodes" ] && [ "${#hosts[@]}" -gt "$fewest" ]; } ||
+    die "expected $fewest nodes, got ${#hosts[@]}: $SLURM_JOB_NODELIST"
+
+# --- The address of a network interface ---
+own_address() { # INTERFACE: its address on this node, IPv4 if it has one
     local family address
     for family in -4 -6; do
-        read -r _ _ _ address _ < <(PATH=$PATH:/usr/sbin:/sbin ip -o "$family" address show dev hsn0 scope global)
+        read -r _ _ _ address _ < <(PATH=$PATH:/usr/sbin:/sbin ip -o "$family" address show dev "$1" scope global)
         [ -z "$address" ] || break
     done
     [ -n "$address" ] && printf '%s\n' "${address%%/*}"
 }
-if [ "${SLURMD_NODENAME:-}" = "${hosts[0]}" ]; then
-    MASTER_ADDR=$(own_address)
-else # this shell is not on a node: `hpc-launch run`
-    MASTER_ADDR=$(srun --overlap --nodes=1 --ntasks=1 --nodelist="${hosts[0]}" bash -c "$(declare -f own_address); own_address")
-fi
-[ -n "$MASTER_ADDR" ] || die "hsn0 of ${hosts[0]} has no address"
-export MASTER_ADDR
-# From the job id, so that jobs on one node do not meet; below 32768, where ports for outgoing connections begin.
-number=${job_id//[!0-9]/}
-MASTER_PORT=$((10000 + (10#0$number + 7919 * restart) % 20000))
-for _ in {1..20}; do # this shell is on the first node: pass over a port that somebody listens on
-    (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null || break
-    MASTER_PORT=$((10000 + (MASTER_PORT - 10000 + 1) % 20000))
-done
-export MASTER_PORT
+address_of_first_node() { # INTERFACE
+    local address
+    if [ "${SLURMD_NODENAME:-}" = "${hosts[0]}" ]; then
+        address=$(own_address "$1")
+    else # this shell is not on a node: `hpc-launch run`
+        address=$(srun --overlap --nodes=1 --ntasks=1 --nodelist="${hosts[0]}" bash -c "$(declare -f own_address); own_address $1")
+    fi
+    [ -n "$address" ] && printf '%s\n' "$address"
+}
+node_functions+=(own_address)
+
+# --- Rendezvous ---
+choose_port() { # FIRST LAST: sets MASTER_PORT
+    # From the job id, so that two jobs on a node differ; skip a port in use, for this shell is on the first node.
+    local number=${job_id//[!0-9]/} size=$(($2 - $1 + 1))
+    MASTER_PORT=$(($1 + (10#0$number + 7919 * restart) % size))
+    for _ in {1..20}; do
+        (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null || break
+        MASTER_PORT=$(($1 + (MASTER_PORT - $1 + 1) % size))
+    done
+}
+job_rendezvous
+export MASTER_ADDR MASTER_PORT
 say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
 
-# --- 5. What runs on each node ---
-# Stands before the launcher on each node and starts the watcher of the node beside it: who died first, does it hang,
-# how much memory is left. Without a python3 the training runs all the same.
+# --- Watcher: started before the launcher on each node ---
+# It notes which process died first, whether the training hangs and how much memory is left. Without a python3 the
+# training runs without it.
 watched() { # COMMAND...
     local python agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py from=()
-    [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once a process: the first one of the node does it
+    [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once per process: the first one of the node does it
     if [ "${LOCAL_RANK:-0}" -eq 0 ] && [ -f "$agent" ] && python=$(command -v python3); then
-        # shellcheck disable=SC2153 # comes from what starts the nodes
-        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "$HPC_LAUNCH_NODE" "$$" "${from[@]}" \
-            --hang-after=1800 --busy-after=7200 --sample-every=30 </dev/null >/dev/null 2>&1 &
+        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" </dev/null >/dev/null 2>&1 &
     fi
     exec "$@"
 }
-{ printf '#!/bin/bash\n'; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
+{ printf '#!/bin/bash\n'; declare -p job_node_rank job_watch; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
 
-# deepspeed_pdsh.yaml:6. One DeepSpeed launcher on the first node, which starts the others over ssh, by pdsh.
+# --- Host file ---
 for host in "${hosts[@]}"; do
-    printf '%s slots=%d\n' "$host" 4
+    printf '%s slots=%d\n' "$host" "$job_processes_per_node"
 done >"$attempt_dir/hostfile" || die "cannot write $attempt_dir/hostfile"
 
-# DeepSpeed's launcher ends with 0 when it is itself killed by a signal, so each rank notes how it ended.
-on_each_rank() {
+# --- Exit codes of DeepSpeed's processes ---
+# DeepSpeed's launcher ends with 0 when a signal kills it, so each rank notes how it ended.
+run_rank() {
     local note=$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-${RANK:?}.exit code
-    cd /home/alice/project || exit
-    export PYTHONPATH=${HPC_LAUNCH_PYTHONPATH#=}
-    [ -n "$HPC_LAUNCH_PYTHONPATH" ] || unset PYTHONPATH
-    bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
-        python3 "$HPC_LAUNCH_CODE"/train.py "$@" \
-        --deepspeed_config ds.json \
-        --text 'a b' 2>&1 | sed -u "s/^/[rank$RANK]: /"
+    on_each_rank "$@" 2>&1 | sed -u "s/^/[rank$RANK]: /"
     code=${PIPESTATUS[0]}
     printf '%d\n' "$code" >"$note"
     exit "$code"
 }
-{ printf '#!/bin/bash\n'; declare -f on_each_rank; printf 'on_each_rank "$@"\n'; } >"$attempt_dir/rank.sh"
+await_ranks() { # PROCESS NODE PROCESSES_PER_NODE
+    local rank
+    await_child "$1"
+    for ((rank = $2 * $3; code == 0 && rank < ($2 + 1) * $3; rank++)); do
+        read -r code <"$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-$rank.exit" || code=1
+    done
+    [ "$code" -eq 0 ] || : >"$HPC_LAUNCH_ATTEMPT_DIR/ending"
+    exit "$code"
+}
+node_functions+=(await_ranks)
+{ printf '#!/bin/bash\n'; declare -f on_each_rank run_rank; printf 'run_rank "$@"\n'; } >"$attempt_dir/rank.sh"
 chmod +x "$attempt_dir/rank.sh" || die "cannot write $attempt_dir/rank.sh"
 
-# --- 6. Start it, pass warnings on, wait for its end ---
-# The environment goes to the nodes in a file that nobody else can read, and that is gone once all have read it:
-# pdsh hands on little of it, and that on command lines.
+# --- Hand the environment to the nodes ---
+# In a file that nobody else can read and that is removed once all nodes have read it: pdsh passes on little of the
+# environment, on command lines; what an MPI passes on differs.
 environment=$attempt_dir/environment
 trap 'code=$?; rm -f "$environment"; at_exit "$code"' EXIT
 (
@@ -198,80 +298,19 @@ trap 'code=$?; rm -f "$environment"; at_exit "$code"' EXIT
     printf 'cd %q || exit\n' "$PWD"
     for name in $(compgen -e); do
         case $name in # what each node, or what starts its processes, knows better
-            SLURM_PROCID | SLURM_LOCALID | SLURM_NODEID | SLURM_GTIDS | SLURM_TASK_PID | SLURM_STEP* | SLURMD_NODENAME) ;;
-            SLURM_CPU_BIND* | HOSTNAME | PWD | OLDPWD | SHLVL | _ | SSH_* | XDG_SESSION_* | XDG_RUNTIME_DIR) ;;
-            OMPI_COMM_* | PMI_* | PMIX_* | MV2_COMM_* | MPI_LOCAL*) ;;
-            CUDA_VISIBLE_DEVICES | HIP_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES | ZE_AFFINITY_MASK | GPU_DEVICE_ORDINAL) ;;
-            *) printf 'export %s=%q\n' "$name" "${!name}" ;;
+            SLURM_PROCID | SLURM_LOCALID | SLURM_NODEID | SLURM_GTIDS | SLURM_TASK_PID | SLURM_STEP* | SLURMD_NODENAME) continue ;;
+            SLURM_CPU_BIND* | HOSTNAME | PWD | OLDPWD | SHLVL | _ | SSH_* | XDG_SESSION_* | XDG_RUNTIME_DIR) continue ;;
+            OMPI_COMM_* | PMI_* | PMIX_* | MV2_COMM_* | MPI_LOCAL*) continue ;;
+            CUDA_VISIBLE_DEVICES | HIP_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES | ZE_AFFINITY_MASK | GPU_DEVICE_ORDINAL)
+                [[ ",${job_gpu_variables:-}," = *",$name,"* ]] || continue ;; # unless the job sets it
         esac
+        printf 'export %s=%q\n' "$name" "${!name}"
     done
 ) || die "cannot write $environment"
 
-# Sourced on each node by the shell that comes over ssh, before DeepSpeed's own launcher.
-enter() { # NODE
-    HPC_LAUNCH_NODE=$1
-    # shellcheck source=/dev/null
-    . "$environment" || exit
-    export HPC_LAUNCH_NODE HPC_LAUNCH_PYTHONPATH=${PYTHONPATH+=$PYTHONPATH} # DeepSpeed changes PYTHONPATH next
-    uname -n >"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$1.began" || exit
-    exec >>"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$1.log" 2>&1 </dev/null
-    trap 'printf "%d\n" "$?" >"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$HPC_LAUNCH_NODE.exit"' EXIT
-    setsid bash "$HPC_LAUNCH_ATTEMPT_DIR/end_with.sh" "$$" "$PPID" "$1" &
-}
-# What ssh starts is none of Slurm's and gets no signal when the connection ends, so each node sees to its own end.
-end_with() { # SHELL CONNECTION NODE
-    local line mark=$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$3
-    while read -r line 2>/dev/null <"/proc/$1/stat" && line=${line##*) } && line=${line#* } && [ "${line%% *}" = "$2" ] &&
-        [ ! -e "$HPC_LAUNCH_ATTEMPT_DIR/ending" ]; do
-        sleep 1
-    done
-    [ -s "$mark.exit" ] || echo 137 >"$mark.exit" # the shell itself was killed, or cut off
-    pkill -TERM -s "$1"
-    for _ in {1..20}; do
-        pgrep -s "$1" >/dev/null || break
-        sleep 0.5
-    done
-    pkill -KILL -s "$1"
-    : >"$mark.over"
-}
-{ declare -p environment; declare -f enter; printf 'enter "$1"\n'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
-{ declare -f end_with; printf 'end_with "$@"\n'; } >"$attempt_dir/end_with.sh" || die "cannot write $attempt_dir/end_with.sh"
-phase=training
-(
-    for name in $(compgen -e); do # DeepSpeed would hand these on, on a command line that everybody can read
-        case $name in
-            PYTHONPATH | PYTHONHOME) ;;
-            MLFLOW* | PYTHON* | MV2* | UCX* | NCCL*) unset "$name" ;;
-        esac
-    done
-    export DS_ENV_FILE=/dev/null # the same goes for what a `.deepspeed_env` of the user holds
-    export PDSH_SSH_ARGS_APPEND="-o BatchMode=yes -o ConnectTimeout=20 ${PDSH_SSH_ARGS_APPEND:-}"
-    cd / || exit # DeepSpeed repeats the folder's name unquoted
-    printf -v enter '%q' "$attempt_dir/node.sh"
-    printf -v rank '%q' "$attempt_dir/rank.sh"
-    # --venv_script is read first on each node; pdsh puts the node's rank in the place of %n.
-    exec python3 -m deepspeed.launcher.runner \
-        --hostfile="$attempt_dir/hostfile" --launcher=pdsh --launcher_args="-f 2" --no_ssh_check \
-        --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" \
-        --venv_script="$enter %n" \
-        --ssh_port=2222 \
-        --no_python "$rank"
-) </dev/null &
-starter=$!
-step=() # a TERM would have DeepSpeed look for processes to kill by their names
-with_all_below() { # PROCESS; pdsh gives each ssh a session of its own
-    local below
-    for below in $(pgrep -P "$1"); do
-        with_all_below "$below"
-    done
-    printf '%s\n' "$1"
-}
-stop_all() { # the connections end, and the nodes with the connections
-    : >"$attempt_dir/ending"
-    # shellcheck disable=SC2046
-    kill -s KILL $(with_all_below "$starter") 2>/dev/null
-}
-# Each node leaves a note when it begins and one with its exit code when it ends: pdsh need not tell.
+# --- Wait for the nodes by their notes ---
+# Each command leaves a note when it begins and one with its exit code when it ends, as the starter's own exit code is
+# not reliable.
 ended_badly=''
 look_at_notes() { # sets `began` and, by the oldest note of a failure, `ended_badly`
     local note code first=''
@@ -287,41 +326,106 @@ look_at_notes() { # sets `began` and, by the oldest note of a failure, `ended_ba
     [ -z "$first" ] || say "$(basename "$first" .exit) was the first to fail, with exit code $ended_badly"
     [ -z "$first" ] || : >"$attempt_dir/ending"
 }
-waited=0 bad_for=0
-while kill -0 "$starter" 2>/dev/null; do
-    sleep 1
-    look_at_notes
-    if [ "$began" -ge 2 ]; then
-        rm -f "$environment"
-    elif [ "$((++waited))" -eq 300 ]; then
-        ended_badly=1
-        say "after 5 minutes $began of 2 have begun"
-    fi
-    if [ -n "$ended_by" ] || { [ -n "$ended_badly" ] && [ "$((++bad_for))" -gt 2 ]; }; then
-        stop_all
-    fi
-done
-wait "$starter"
-code=$?
-phase=ended
-say "pdsh ended with exit code $code"
-for _ in {1..60}; do # a file server may show other nodes' files late
-    look_at_notes
-    ended=0
-    for note in "$attempt_dir"/logs/rank-*.exit; do
-        [ ! -s "$note" ] || ended=$((ended + 1))
+await_notes() { # BEGINNINGS node|rank ENDS GRACE: sets `code`; after a failure the others have GRACE seconds to end
+    local ended note waited=0 bad_for=0
+    while kill -0 "$starter" 2>/dev/null; do
+        sleep 1
+        look_at_notes
+        if [ "$began" -ge "$1" ]; then
+            rm -f "$environment"
+        elif [ "$((++waited))" -eq 300 ]; then
+            ended_badly=1
+            say "after 5 minutes only $began of $1 have started"
+        fi
+        if [ -n "$ended_by" ] || { [ -n "$ended_badly" ] && [ "$((++bad_for))" -gt "$4" ]; }; then
+            stop_all
+        fi
     done
-    [ "$code" -eq 0 ] && [ -z "$ended_badly" ] && [ "$ended" -lt 8 ] || break
-    sleep 1
-done
-if [ "$code" -eq 0 ] && [ "$ended" -lt 8 ]; then
-    say "only $ended of 8 have left word of their end"
-    code=1
-fi
-[ -z "$ended_badly" ] || [ -n "$ended_by" ] || code=$ended_badly
-[ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
+    wait "$starter"
+    code=$?
+    phase=ended
+    say "$job_step ended with exit code $code"
+    for _ in {1..60}; do # a file server may show other nodes' files late
+        look_at_notes
+        ended=0
+        for note in "$attempt_dir/logs/$2"-*.exit; do
+            [ ! -s "$note" ] || ended=$((ended + 1))
+        done
+        [ "$code" -eq 0 ] && [ -z "$ended_badly" ] && [ "$ended" -lt "$3" ] || break
+        sleep 1
+    done
+    if [ "$code" -eq 0 ] && [ "$ended" -lt "$3" ]; then
+        say "only $ended of $3 left an exit code"
+        code=1
+    fi
+    [ -z "$ended_badly" ] || [ -n "$ended_by" ] || code=$ended_badly
+    [ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
+}
+
+# --- Start the nodes by DeepSpeed over pdsh and ssh, and wait for their end ---
+# Sourced on each node by the shell that comes over ssh, before DeepSpeed's own launcher.
+enter() { # NODE
+    HPC_LAUNCH_NODE=$1
+    # shellcheck source=/dev/null
+    . "$environment" || exit
+    export HPC_LAUNCH_NODE HPC_LAUNCH_PYTHONPATH=${PYTHONPATH+=$PYTHONPATH} # DeepSpeed changes PYTHONPATH next
+    before_each_node
+    uname -n >"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$1.began" || exit
+    exec >>"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$1.log" 2>&1 </dev/null
+    trap 'printf "%d\n" "$?" >"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$HPC_LAUNCH_NODE.exit"' EXIT
+    setsid bash "$HPC_LAUNCH_ATTEMPT_DIR/end_with.sh" "$$" "$PPID" "$1" &
+}
+# Slurm does not know what ssh starts, and no signal comes when the connection ends, so each node ends itself.
+end_with() { # SHELL CONNECTION NODE
+    local line mark=$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$3
+    while read -r line 2>/dev/null <"/proc/$1/stat" && line=${line##*) } && line=${line#* } && [ "${line%% *}" = "$2" ] &&
+        [ ! -e "$HPC_LAUNCH_ATTEMPT_DIR/ending" ]; do
+        sleep 1
+    done
+    [ -s "$mark.exit" ] || echo 137 >"$mark.exit" # the shell itself was killed, or cut off
+    pkill -TERM -s "$1"
+    for _ in {1..20}; do
+        pgrep -s "$1" >/dev/null || break
+        sleep 0.5
+    done
+    pkill -KILL -s "$1"
+    : >"$mark.over"
+}
+{ declare -p environment; declare -f before_each_node enter; printf 'enter "$1"\n'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+{ declare -f end_with; printf 'end_with "$@"\n'; } >"$attempt_dir/end_with.sh" || die "cannot write $attempt_dir/end_with.sh"
+phase=training
+start_over_ssh() {
+    for name in $(compgen -e); do # DeepSpeed would pass these on, on a command line that everybody can read
+        case $name in
+            PYTHONPATH | PYTHONHOME) ;;
+            MLFLOW* | PYTHON* | MV2* | UCX* | NCCL*) unset "$name" ;;
+        esac
+    done
+    export DS_ENV_FILE=/dev/null # the same holds for a `.deepspeed_env` of the user
+    export PDSH_SSH_ARGS_APPEND="-o BatchMode=yes -o ConnectTimeout=20 ${PDSH_SSH_ARGS_APPEND:-}"
+    cd / || exit # DeepSpeed repeats the folder's name unquoted
+    printf -v enter '%q' "$attempt_dir/node.sh"
+    printf -v rank '%q' "$attempt_dir/rank.sh"
+    start_nodes
+}
+start_over_ssh </dev/null &
+starter=$!
+step=() # on TERM, DeepSpeed would look for processes to kill by their names
+with_all_below() { # PROCESS; pdsh gives each ssh a session of its own
+    local below
+    for below in $(pgrep -P "$1"); do
+        with_all_below "$below"
+    done
+    printf '%s\n' "$1"
+}
+stop_all() { # the connections end, and the nodes with the connections
+    : >"$attempt_dir/ending"
+    # shellcheck disable=SC2046
+    kill -s KILL $(with_all_below "$starter") 2>/dev/null
+}
+await_notes "$job_nodes" rank "$((job_nodes * job_processes_per_node))" 2
 [ "$code" -eq 0 ] || : >"$attempt_dir/ending"
-for _ in {1..25}; do # until each node has seen to its own end
+for _ in {1..25}; do # until each node has ended
     left=0
     for note in "$attempt_dir"/logs/node-*.began; do
         [ ! -e "$note" ] || [ -e "${note%.began}.over" ] || left=1
@@ -329,4 +433,7 @@ for _ in {1..25}; do # until each node has seen to its own end
     [ "$left" -ne 0 ] || break
     sleep 1
 done
+
+# --- Exit code ---
+[ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
 exit "$code"

@@ -1,28 +1,76 @@
 #!/bin/bash
 # shellcheck disable=SC2016,SC2329
 # local_c10d on site local: 2 nodes x 1 process, started by torchrun.
-# Written by hpc-launch 0.1.0. Plain bash: read it, change it, run it by hand (`bash FILE`).
-# A comment at the end of a line tells where its setting comes from.
+# Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`bash FILE`).
+# A comment at the end of a line gives the source of its setting.
 
-# --- 2. This attempt: its folder, and the right to run it ---
+# === Environment ===
+job_environment() {
+    export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
+    export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
+    export OMP_NUM_THREADS=8                                 # cores of a node / processes on it
+    export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
+}
+
+# === Rendezvous ===
+job_rendezvous() {
+    MASTER_ADDR=127.0.0.1
+    choose_port 10000 29999 # sets MASTER_PORT
+}
+
+# === What runs on each node ===
+# local_c10d.yaml:6. c10d rendezvous: it can restart the processes. The first node hosts the store, and each
+# is told its own address: torchrun's guess fails on hosts with several names.
+on_each_node() {
+    local node=$HPC_LAUNCH_NODE logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
+    export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json
+    local is_host=0 address endpoint=$MASTER_ADDR:$MASTER_PORT
+    address=127.0.0.1
+    [ "$node" -ne 0 ] || is_host=1
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # else a restart finds the keys of the last start (pytorch#135712)
+    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
+        python3 -m torch.distributed.run \
+        --nnodes=2 --nproc-per-node=1 --max-restarts=0 \
+        --rdzv-backend=c10d --rdzv-endpoint="$endpoint" --rdzv-id="$HPC_LAUNCH_JOB_ID" \
+        --rdzv-conf="is_host=$is_host,read_timeout=300" --local-addr="$address" \
+        --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
+        "$HPC_LAUNCH_CODE"/train.py
+}
+
+# === Values for the part below ===
+job_by_hand=/home/alice/runs/local_c10d-by-hand # run folder if started by hand
+job_workdir=/home/alice/project job_code=$job_workdir
+job_nodes=2 job_node_rank=HPC_LAUNCH_NODE job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30)
+
+# ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
+
+# --- Messages ---
 set -o pipefail
 now() { printf '%(%s)T' -1; }
 say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
 die() { say "$*" >&2; exit 1; }
+
+# --- The job on this machine ---
 job_id=${HPC_LAUNCH_JOB_ID:-by-hand-$$}
 nodes=$(uname -n)
+place="this machine"
 restart=0
+end_time=''
+call_after() { :; } # the supervisor does it
+
+# --- Attempt folder ---
 attempt_dir=${1:-}
 if [ -z "$attempt_dir" ]; then # started by hand, not by `hpc-launch submit`
-    attempt_dir=/home/alice/runs/local_c10d-by-hand-$job_id/attempts/001
+    attempt_dir=$job_by_hand-$job_id/attempts/001
     mkdir -p "$attempt_dir"
 fi
 run_dir=${attempt_dir%/attempts/*}
 
-# Only one job may run an attempt: whoever creates `claim` first. Without this, a submission that was given up and
+# --- Claim ---
+# Only one job may run an attempt: the one that creates `claim`. Without this, a submission that was abandoned and
 # repeated could train twice.
 if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/null; then
-    owner=$(cat "$attempt_dir/claim" 2>/dev/null) || owner="nobody: $attempt_dir cannot be written"
+    owner=$(cat "$attempt_dir/claim" 2>/dev/null) || owner="nobody: cannot write to $attempt_dir"
     if [ "$owner" != "$job_id" ]; then
         say "this attempt is not for job $job_id but for: $owner. Nothing was started."
         exit 75
@@ -30,12 +78,13 @@ if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/nu
 fi
 mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
 
-# The end record tells the outcome without asking Slurm. It is written whatever ends this script, SIGKILL apart.
+# --- Start and end records ---
+# The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
 phase=environment ended_by='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
 record() { # FILE EXIT_CODE
-    local finished=null # true where the training itself says that nothing is left to do
+    local finished=null # true if the training itself says that no step is left
     [ ! -e "$attempt_dir/done" ] || finished=true
-    if [ "$warned" = null ] && [ -e "$attempt_dir/stop" ]; then # by the guard of a node, or by hand
+    if [ "$warned" = null ] && [ -e "$attempt_dir/stop" ]; then # created by the guard of a node, or by hand
         warned=$(stat -c %Y "$attempt_dir/stop")
         read -r warned_by <"$attempt_dir/stop"
     fi
@@ -44,18 +93,21 @@ record() { # FILE EXIT_CODE
         mv -f "$attempt_dir/.$1.$job_id" "$attempt_dir/$1"
 }
 at_exit() { # EXIT_CODE
-    record end.json "$1" # at once: what comes after may take a while
+    record end.json "$1" # at once: what follows may take a while
+    [ "$phase" = environment ] || saved_checkpoint "$1"
+    call_after "$1"
 }
 trap 'at_exit $?' EXIT
 record start.json 0
 
+# --- Signals ---
 step=() # the processes that this shell waits for
 on_warning() { # Slurm's warning before the time limit, or a preemption
     warned=$(now) warned_by=USR1
     say "warned: the end is near; asking the training to save ($HPC_LAUNCH_STOP_FILE)"
     : >"$HPC_LAUNCH_STOP_FILE"
 }
-on_end() { # SIGNAL EXIT_CODE: time limit or cancel; little time is left, so the record comes first
+on_end() { # SIGNAL EXIT_CODE: time limit or cancel; little time is left, so write the record first
     ended_by=$1
     say "ended by SIG$1"
     : >"$attempt_dir/ending"
@@ -68,78 +120,69 @@ trap 'interrupted=1; on_end TERM 143' TERM
 trap 'interrupted=1; on_end INT 130' INT
 trap 'interrupted=1; on_end HUP 129' HUP
 
+# --- Variables for the training ---
 export HPC_LAUNCH_RUN_DIR=$run_dir HPC_LAUNCH_ATTEMPT_DIR=$attempt_dir HPC_LAUNCH_JOB_ID=$job_id
-HPC_LAUNCH_CODE=$run_dir/code # as it was at submission; started by hand, as it is now
-[ -d "$HPC_LAUNCH_CODE" ] || HPC_LAUNCH_CODE=/home/alice/project
-export HPC_LAUNCH_CODE
-export HPC_LAUNCH_STOP_FILE=$attempt_dir/stop # appears when the training shall save and end
-export HPC_LAUNCH_DONE_FILE=$attempt_dir/done # the training may make it when no step is left
+if [ -n "${job_code:-}" ]; then
+    HPC_LAUNCH_CODE=$run_dir/code # as it was at submission; as it is now if started by hand
+    [ -d "$HPC_LAUNCH_CODE" ] || HPC_LAUNCH_CODE=$job_code
+    export HPC_LAUNCH_CODE
+fi
+export HPC_LAUNCH_STOP_FILE=$attempt_dir/stop # appears when the training has to save and exit
+export HPC_LAUNCH_DONE_FILE=$attempt_dir/done # the training may create it when no step is left
 export HPC_LAUNCH_ATTEMPT=$((10#0${attempt_dir//*[!0-9]/}))
-export HPC_LAUNCH_END_TIME=''
-say "job $job_id on this machine, attempt in $attempt_dir; the training's output is in logs/node-*.log there"
+export HPC_LAUNCH_END_TIME=${end_time:-${job_time_limit:+$((started + job_time_limit))}} # time limit, in seconds since 1970
+say "job $job_id on $place, attempt in $attempt_dir; the training's output is in logs/node-*.log there"
+
+# --- No checkpoints ---
 export HPC_LAUNCH_RESUME_FROM='' HPC_LAUNCH_RESUME_NAME='' HPC_LAUNCH_RESUME_STEP=''
+saved_checkpoint() { :; }
 
-# --- 3. The software and the environment ---
-export PYTHONUNBUFFERED=1                                    # a line of the log appears when it is printed
-export PYTHONFAULTHANDLER=1                                  # stacks of all threads at a fatal signal
-export OMP_NUM_THREADS=8                                     # cores of a node / processes on it
-export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
+# --- Set up the environment ---
+# Evaluated here and not called as a function, in which a `declare` of a sourced file would set a local variable.
+job_body=$(declare -f job_environment)
+job_body=${job_body#*\{}
+eval "${job_body%\}}"
 export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
-cd /home/alice/project || die 'no folder /home/alice/project'
+cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
+node_functions=(on_each_node) # what the script of a node consists of
 
-# --- 4. Where the processes meet ---
-export MASTER_ADDR=127.0.0.1
-# From the job id, so that jobs on one node do not meet; below 32768, where ports for outgoing connections begin.
-number=${job_id//[!0-9]/}
-MASTER_PORT=$((10000 + (10#0$number + 7919 * restart) % 20000))
-for _ in {1..20}; do # this shell is on the first node: pass over a port that somebody listens on
-    (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null || break
-    MASTER_PORT=$((10000 + (MASTER_PORT - 10000 + 1) % 20000))
-done
-export MASTER_PORT
+# --- Rendezvous ---
+choose_port() { # FIRST LAST: sets MASTER_PORT
+    # From the job id, so that two jobs on a node differ; skip a port in use, for this shell is on the first node.
+    local number=${job_id//[!0-9]/} size=$(($2 - $1 + 1))
+    MASTER_PORT=$(($1 + (10#0$number + 7919 * restart) % size))
+    for _ in {1..20}; do
+        (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null || break
+        MASTER_PORT=$(($1 + (MASTER_PORT - $1 + 1) % size))
+    done
+}
+job_rendezvous
+export MASTER_ADDR MASTER_PORT
 say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
 
-# --- 5. What runs on each node ---
-# Stands before the launcher on each node and starts the watcher of the node beside it: who died first, does it hang,
-# how much memory is left. Without a python3 the training runs all the same.
+# --- Watcher: started before the launcher on each node ---
+# It notes which process died first, whether the training hangs and how much memory is left. Without a python3 the
+# training runs without it.
 watched() { # COMMAND...
     local python agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py from=()
-    [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once a process: the first one of the node does it
+    [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once per process: the first one of the node does it
     if [ "${LOCAL_RANK:-0}" -eq 0 ] && [ -f "$agent" ] && python=$(command -v python3); then
-        # shellcheck disable=SC2153 # comes from what starts the nodes
-        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "$HPC_LAUNCH_NODE" "$$" "${from[@]}" \
-            --hang-after=1800 --busy-after=7200 --sample-every=30 </dev/null >/dev/null 2>&1 &
+        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" </dev/null >/dev/null 2>&1 &
     fi
     exec "$@"
 }
-{ printf '#!/bin/bash\n'; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
+{ printf '#!/bin/bash\n'; declare -p job_node_rank job_watch; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
 
-# local_c10d.yaml:6. c10d rendezvous: it can start the processes again. The first node is told that it is
-# the host of the store, and each its own address: torchrun's guess fails where a host has several names.
-on_each_node() {
-    local node=$HPC_LAUNCH_NODE logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
-    export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json
-    local is_host=0 address endpoint=$MASTER_ADDR:$MASTER_PORT
-    address=127.0.0.1
-    [ "$node" -ne 0 ] || is_host=1
-    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # else a restart meets the keys of the last start (pytorch#135712)
-    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
-        python3 -m torch.distributed.run \
-        --nnodes=2 --nproc-per-node=1 --max-restarts=0 \
-        --rdzv-backend=c10d --rdzv-endpoint="$endpoint" --rdzv-id="$HPC_LAUNCH_JOB_ID" \
-        --rdzv-conf="is_host=$is_host,read_timeout=300" --local-addr="$address" \
-        --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
-        "$HPC_LAUNCH_CODE"/train.py
-}
+# --- The script of a node ---
+{ declare -f "${node_functions[@]}"; echo on_each_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 
-# --- 6. Start it, pass warnings on, wait for its end ---
-{ declare -f on_each_node; echo on_each_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+# --- Start the nodes on this machine, and wait for their end ---
 phase=training
-for ((node = 0; node < 2; node++)); do
+for ((node = 0; node < job_nodes; node++)); do
     HPC_LAUNCH_NODE=$node bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-$node.log" 2>&1 </dev/null &
     step+=($!)
 done
-# As srun would: when one node fails the others are ended too, and the first failure is the result.
+# As with srun: when one node fails the others are ended too, and the first failure is the result.
 code=0
 while [ "${#step[@]}" -gt 0 ]; do
     sleep 0.2
@@ -158,5 +201,7 @@ while [ "${#step[@]}" -gt 0 ]; do
 done
 phase=ended
 say "the step ended with exit code $code"
+
+# --- Exit code ---
 [ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
 exit "$code"

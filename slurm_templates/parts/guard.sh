@@ -1,18 +1,19 @@
-# Stands before the launcher on each node. When the stop file appears, the training's own processes get a signal if
-# the job file asks for one; the launcher never does, for it would end them. A SIGTERM that comes while the job is not
-# ending is that of a preemption: it makes the stop file, and goes no further.
+
+# --- Guard: runs before the launcher on each node ---
+# When the stop file appears, it sends the training's own processes a signal if the job file asks for one; never the
+# launcher, which would end them. A SIGTERM while the job is not ending means preemption: it creates the stop file and
+# goes no further.
 guard() { # COMMAND...
     local child code helpers=() HPC_LAUNCH_GUARD=$$-$RANDOM$RANDOM asked=''
     export HPC_LAUNCH_GUARD
-    appeared() { # NAME; listing the folder makes a file server's client look anew
+    appeared() { # NAME; listing the folder makes the client of a file server look again
         local file
         for file in "$HPC_LAUNCH_ATTEMPT_DIR"/*; do
             [ "${file##*/}" != "$1" ] || return 0
         done
         return 1
     }
-{% if plan.continuation.warn != "file" %}
-    ranks() { # sets `pids`: the topmost process of each rank that is no shell and no helper of a container
+    ranks() { # sets `pids`: the topmost process of each rank that is neither a shell nor a helper of a container
         local folder word stat exe pid parent
         local -A above=() rank=()
         pids=()
@@ -26,7 +27,7 @@ guard() { # COMMAND...
                 esac
             done 2>/dev/null <"$folder/environ"
             [ -n "$own" ] && [ -n "$of" ] || continue
-            while IFS= read -r -d '' word; do # the watcher of the node is no training
+            while IFS= read -r -d '' word; do # the node's watcher is not part of the training
                 [ "$word" != "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py" ] || continue 2
             done 2>/dev/null <"$folder/cmdline"
             read -r stat 2>/dev/null <"$folder/stat" || continue
@@ -56,13 +57,12 @@ guard() { # COMMAND...
             kill -0 "$child" 2>/dev/null || return
             read -r -t 1 -u "$clock" || :
         done
-        until ranks && [ "${#pids[@]}" -gt 0 ] && kill -s {{ plan.continuation.warn }} "${pids[@]}"; do
+        until ranks && [ "${#pids[@]}" -gt 0 ] && kill -s "$job_warn" "${pids[@]}"; do
             kill -0 "$child" 2>/dev/null || return
             read -r -t 1 -u "$clock" || :
         done
-        printf '[hpc-launch %(%F %T)T] sent SIG{{ plan.continuation.warn }} to the training: processes %s\n' -1 "${pids[*]}" >&2
+        printf '[hpc-launch %(%F %T)T] sent SIG%s to the training: processes %s\n' -1 "$job_warn" "${pids[*]}" >&2
     }
-{% endif %}
     absorb() {
         trap '' TERM
         until appeared ending; do
@@ -73,10 +73,10 @@ guard() { # COMMAND...
     trap 'asked=1' TERM
     "$@" &
     child=$!
-{% if plan.continuation.warn != "file" %}
-    watch </dev/null >/dev/null &
-    helpers+=($!)
-{% endif %}
+    if [ "$job_warn" != file ]; then
+        watch </dev/null >/dev/null &
+        helpers+=($!)
+    fi
     while :; do # a trapped signal ends `wait` early
         wait "$child"
         code=$?
@@ -87,9 +87,8 @@ guard() { # COMMAND...
         helpers+=($!)
     done
     [ "${#helpers[@]}" -eq 0 ] || kill -s KILL "${helpers[@]}" 2>/dev/null
-    # The other nodes' guards will get a SIGTERM now, which is no preemption's.
+    # The guards of other nodes will now get a SIGTERM that does not mean preemption.
     [ "$code" -eq 0 ] || : >"$HPC_LAUNCH_ATTEMPT_DIR/ending"
     exit "$code"
 }
-{ printf '#!/bin/bash\n'; declare -f guard; printf 'guard "$@"\n'; } >"$attempt_dir/guard.sh" || die "cannot write $attempt_dir/guard.sh"
-
+{ printf '#!/bin/bash\n'; declare -p job_warn; declare -f guard; printf 'guard "$@"\n'; } >"$attempt_dir/guard.sh" || die "cannot write $attempt_dir/guard.sh"

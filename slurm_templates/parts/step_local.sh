@@ -1,10 +1,11 @@
-{ declare -f on_each_node; echo on_each_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+
+# --- Start the nodes on this machine, and wait for their end ---
 phase=training
-for ((node = 0; node < {{ plan.nodes }}; node++)); do
+for ((node = 0; node < job_nodes; node++)); do
     HPC_LAUNCH_NODE=$node bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-$node.log" 2>&1 </dev/null &
     step+=($!)
 done
-# As srun would: when one node fails the others are ended too, and the first failure is the result.
+# As with srun: when one node fails the others are ended too, and the first failure is the result.
 code=0
 while [ "${#step[@]}" -gt 0 ]; do
     sleep 0.2
@@ -23,5 +24,3 @@ while [ "${#step[@]}" -gt 0 ]; do
 done
 phase=ended
 say "the step ended with exit code $code"
-[ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
-exit "$code"

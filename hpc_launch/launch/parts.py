@@ -1,0 +1,85 @@
+"""The static part of a script: which files of `slurm_templates/parts/` it consists of, and their text, verbatim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from hpc_launch.base.resources import shipped
+from hpc_launch.images.runtimes.registry import wrapped
+from hpc_launch.plan.launch_plan import LaunchPlan
+
+MARKER = "# ===== Below: the same in every job. Static shell, from slurm_templates/parts/ ====="
+"""The line between the job's own part and the static part."""
+
+
+def static_part(plan: LaunchPlan) -> str:
+    """The text below the marker."""
+    return "".join(map(part, part_names(plan)))
+
+
+@cache
+def part(name: str) -> str:
+    """The text of one part."""
+    return (shipped("slurm_templates") / "parts" / f"{name}.sh").read_text("utf-8")
+
+
+def part_names(plan: LaunchPlan) -> tuple[str, ...]:
+    """The parts of a plan's script, in their order."""
+    return tuple(_part_names(plan))
+
+
+def _part_names(plan: LaunchPlan) -> Iterator[str]:
+    slurm = plan.scheduler == "slurm"
+    yield from ("messages", "job_slurm" if slurm else "job_local", "attempt")
+    yield from ("requeue",) if slurm else ()
+    yield from ("claim", "records", "signals", "variables", "resume" if plan.continuation.checkpoint else "fresh")
+    yield "environment"
+    yield from ("secrets",) if plan.secrets else ()
+    yield from ("image_variables",) if plan.container is not None and wrapped(plan.container).exports else ()
+    yield from ("strategy",) if plan.strategy is not None and plan.strategy.file else ()
+    yield from _rendezvous(plan)
+    yield from ("guard",) if plan.continuation.guarded else ()
+    yield from ("watch",) if plan.watch is not None else ()
+    yield from _on_nodes(plan)
+    yield from ("prepare_slurm" if slurm else "prepare_local",) if plan.around.on_nodes else ()
+    yield from _step(plan)
+    yield "exit"
+
+
+def _rendezvous(plan: LaunchPlan) -> Iterator[str]:
+    if plan.scheduler == "slurm":
+        yield "rendezvous_slurm"
+        if plan.master.interface is not None:
+            yield "address_of_interface"
+        elif plan.master.resolve != "name":
+            yield f"address_by_{plan.master.resolve}"
+    yield "rendezvous"
+
+
+def _on_nodes(plan: LaunchPlan) -> Iterator[str]:
+    ranks = plan.around.rank_variables
+    if plan.around.inside or (ranks and plan.launcher == "srun"):
+        yield "within"
+    if ranks and plan.launcher == "torchrun":
+        yield "each_rank"
+    if plan.launcher in ("deepspeed", "none"):
+        yield "hostfile"
+    if (plan.launcher == "deepspeed" and plan.step.kind != "pdsh") or plan.elastic:
+        yield "await_child"
+    if plan.launcher == "deepspeed":
+        yield "deepspeed"
+
+
+def _step(plan: LaunchPlan) -> tuple[str, ...]:
+    match plan.step.kind:
+        case "srun":
+            return "node", "step_srun", "end_elastic" if plan.elastic else "end_srun"
+        case "local":
+            return "node", "step_local"
+        case "once":
+            return ("step_once",)
+        case "pdsh":
+            return "hand_over", "await_notes", "step_pdsh"
+        case _:
+            return "hand_over", "await_notes", "step_mpi"

@@ -1,0 +1,22 @@
+
+# --- Exit codes of DeepSpeed's processes ---
+# DeepSpeed's launcher ends with 0 when a signal kills it, so each rank notes how it ended.
+run_rank() {
+    local note=$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-${RANK:?}.exit code
+    on_each_rank "$@" 2>&1 | sed -u "s/^/[rank$RANK]: /"
+    code=${PIPESTATUS[0]}
+    printf '%d\n' "$code" >"$note"
+    exit "$code"
+}
+await_ranks() { # PROCESS NODE PROCESSES_PER_NODE
+    local rank
+    await_child "$1"
+    for ((rank = $2 * $3; code == 0 && rank < ($2 + 1) * $3; rank++)); do
+        read -r code <"$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-$rank.exit" || code=1
+    done
+    [ "$code" -eq 0 ] || : >"$HPC_LAUNCH_ATTEMPT_DIR/ending"
+    exit "$code"
+}
+node_functions+=(await_ranks)
+{ printf '#!/bin/bash\n'; declare -f on_each_rank run_rank; printf 'run_rank "$@"\n'; } >"$attempt_dir/rank.sh"
+chmod +x "$attempt_dir/rank.sh" || die "cannot write $attempt_dir/rank.sh"

@@ -1,0 +1,13 @@
+
+# --- The exit code of the task that failed first ---
+if [ "$code" -ne 0 ] && [ -f "$messages" ]; then
+    # srun's own code is the highest, including tasks that it killed itself; its messages report each task in order.
+    first=$(tail -c "+$((skip + 1))" "$messages" | grep -m 1 -oE '^srun: error: [^ ]+: tasks? [0-9,-]+: .*')
+    case $first in
+        *': Exited with exit code '*) code=${first##* } ;;
+        *': Killed') code=137 ;;
+        *': Aborted'*) code=134 ;;
+        *': Segmentation fault'*) code=139 ;;
+    esac
+fi
+say "the step ended with exit code $code"

@@ -1,0 +1,8 @@
+
+# --- The job on this machine ---
+job_id=${HPC_LAUNCH_JOB_ID:-by-hand-$$}
+nodes=$(uname -n)
+place="this machine"
+restart=0
+end_time=''
+call_after() { :; } # the supervisor does it

@@ -1,0 +1,3 @@
+
+# --- Prepare the node ---
+(on_nodes_first) || die "cannot prepare the node"

@@ -1,0 +1,67 @@
+
+# --- Start the nodes, or each process, by MPI, and wait for their end ---
+rank_here() { # as Open MPI, PMIx, MVAPICH, Hydra and Intel MPI, or Slurm name it
+    local rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${MV2_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-}}}}}
+    [ -n "$rank" ] && printf '%d\n' "$rank"
+}
+node_here() { # this node's place among those of the job: by its name, or else by its rank
+    local at name found=()
+    name=$(uname -n)
+    for at in "${!hosts[@]}"; do
+        [ "${hosts[at]%%.*}" != "${name%%.*}" ] || found+=("$at")
+    done
+    if [ "${#found[@]}" -ne 1 ]; then
+        found=("$(rank_here)") && [ -n "${found[0]}" ] || return
+        found=("$((found[0] / job_tasks_per_node))")
+    fi
+    printf '%d\n' "${found[0]}"
+}
+enter() { # started once per node, or once per process
+    local mark child code asked=''
+    # shellcheck source=/dev/null
+    . "$environment" || exit
+    HPC_LAUNCH_NODE=$(node_here) || { echo "$(uname -n) is not one of the job's nodes: ${hosts[*]}" >&2; exit 1; }
+    export HPC_LAUNCH_NODE
+    mark=$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$HPC_LAUNCH_NODE
+    if [ -n "$job_each_process" ]; then
+        HPC_LAUNCH_RANK=$(rank_here) || { echo "$job_step does not set the rank of this process" >&2; exit 1; }
+        export HPC_LAUNCH_RANK
+        export HPC_LAUNCH_LOCAL_RANK=${OMPI_COMM_WORLD_LOCAL_RANK:-${MV2_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-$((HPC_LAUNCH_RANK % job_tasks_per_node))}}}
+        if [ "$((HPC_LAUNCH_RANK / job_tasks_per_node))" -ne "$HPC_LAUNCH_NODE" ]; then
+            echo "$job_step put rank $HPC_LAUNCH_RANK on node $HPC_LAUNCH_NODE ($(uname -n)): ranks do not follow the order of the nodes" >&2
+            exit 1
+        fi
+        mark=$mark.rank-$HPC_LAUNCH_RANK
+    fi
+    if ! (set -o noclobber; uname -n >"$mark.began") 2>/dev/null; then
+        echo "$job_step started ${mark##*/} twice, or cannot write $mark.began" >&2
+        exit 1
+    fi
+    exec >>"$mark.log" 2>&1 </dev/null
+    trap 'asked=1; kill -s TERM "$child" 2>/dev/null' TERM INT HUP
+    on_each_node &
+    child=$!
+    while :; do # a trapped signal ends `wait` early
+        wait "$child"
+        code=$?
+        [ -n "$asked" ] || break
+        asked=''
+    done
+    printf '%d\n' "$code" >"$mark.exit"
+    exit "$code"
+}
+{
+    declare -p hosts environment job_step job_each_process job_tasks_per_node
+    declare -f "${node_functions[@]}" rank_here node_here enter
+    echo enter
+} >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+stop_all() {
+    : >"$attempt_dir/ending"
+    kill -s TERM "$starter" 2>/dev/null
+}
+phase=training
+start_nodes &
+starter=$!
+step=("$starter")
+notes=$((job_nodes * job_tasks_per_node))
+await_notes "$notes" node "$notes" 10

@@ -1,0 +1,15 @@
+
+# --- Start the program on the first node, and wait for its end ---
+{ declare -f on_first_node; echo on_first_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+phase=training
+setsid bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-0.log" 2>&1 </dev/null &
+program=$!
+step=("-$program") # and all that it started: a launcher need not forward a signal
+while :; do # a trapped signal ends `wait` early, with a code that is not the program's
+    interrupted=
+    wait "$program"
+    code=$?
+    [ -n "$interrupted" ] || break
+done
+phase=ended
+say "the program ended with exit code $code"

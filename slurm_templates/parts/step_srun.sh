@@ -1,0 +1,16 @@
+
+# --- Start the nodes by srun, and wait for their end ---
+phase=training
+cpus=${SLURM_CPUS_PER_TASK:-${job_cpus_per_task:-}}
+[ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || cpus=${job_cpus_per_task:-} # the allocation may have another shape
+messages=/proc/$$/fd/2 skip=0 # what srun will write to the job's output, if that is a file
+[ ! -f "$messages" ] || skip=$(stat -Lc %s "$messages")
+start_nodes &
+step=($!)
+while :; do # a trapped signal ends `wait` early, with a code that is not srun's
+    interrupted=
+    wait "${step[0]}"
+    code=$?
+    [ -n "$interrupted" ] || break
+done
+phase=ended
