@@ -46,7 +46,7 @@ def of_warned(found: RetryContext) -> Diagnosis:
     if done is True or (done is None and not progress_of(found)[1].further):
         return Diagnosis("success", confidence="high", default_verdict="NONE")
     text = "ended with 0 after the warning before its end" + ("" if done is None else ", before its last step")
-    # A TERM that came before the warning is a preemption's (slurm_templates/guard.sh.j2).
+    # A TERM that came before the warning is a preemption's (slurm_templates/parts/guard.sh).
     kind = "preempted" if (found.case.end or {}).get("warned_by") == "TERM" else "time_limit"
     quote = Quote("end.json", 1, text)
     return Diagnosis(kind, confidence="high", evidence=(quote,), default_verdict="CONTINUE")

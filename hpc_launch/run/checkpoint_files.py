@@ -1,7 +1,6 @@
 """The newest whole checkpoint of a run, by the rule of its job file: what an attempt would go on from.
 
-The same rule in bash, which the job itself uses, is in `slurm_templates/resume.sh.j2`; a test holds the two to the same
-answers.
+`slurm_templates/parts/resume.sh` has the same rule in bash, for the job itself; a test checks that both agree.
 """
 
 from __future__ import annotations

@@ -7,13 +7,8 @@ place=$nodes
 restart=${SLURM_RESTART_COUNT:-0}
 end_time=${SLURM_JOB_END_TIME:-}
 call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: every later hpc-launch command does the same
-    local limit=5
     if [ ! -f "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi
     trap '' USR1 TERM INT HUP # the end record is written
-    if [ -n "${job_in_place:-}" ]; then
-        limit=25
-        timeout 10 scontrol update JobId="$job_id" Requeue=1 >/dev/null 2>&1 # else a finished job cannot be requeued
-    fi
-    timeout -k "$limit" 60 bash "$run_dir/after.sh" "$attempt_dir" >>"$attempt_dir/hook.log" 2>&1 </dev/null ||
+    timeout -k 5 60 bash "$run_dir/after.sh" "$attempt_dir" >>"$attempt_dir/hook.log" 2>&1 </dev/null ||
         say "the end hook cannot run here (see $attempt_dir/hook.log); the next hpc-launch command continues the run"
 }

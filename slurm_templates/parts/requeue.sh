@@ -3,15 +3,6 @@
 if [ "$restart" -gt 0 ]; then
     until mkdir "$attempt_dir" 2>/dev/null; do
         [ -d "$attempt_dir" ] || die "cannot create $attempt_dir"
-        if [ -n "${job_in_place:-}" ] && grep -qs "\"in_place\": \"$job_id\"" "$attempt_dir/intent.json"; then # requeued for this attempt
-            if grep -qsx "void .*" "$attempt_dir/claim"; then
-                say "job $job_id was requeued for $attempt_dir, which has been abandoned. Nothing was started."
-                exit 75
-            fi
-            changed=$(sed -n 's/.*"time_limit": \([0-9]*\).*/\1/p' "$attempt_dir/intent.json")
-            job_time_limit=${changed:-$job_time_limit}
-            [ -e "$attempt_dir/claim" ] || break # else that was an earlier start of it
-        fi
         if ! grep -qs "\"job_id\": \"$job_id\"" "$attempt_dir/job.json" && ! grep -qsxe "$job_id" -e "void .*" "$attempt_dir/claim"; then
             say "the run continued without job $job_id, in $attempt_dir. Nothing was started."
             exit 75

@@ -68,7 +68,7 @@ def test_sbatch_knows_every_directive(script: Path, slurm_conf: Path) -> None:
     assert set(directives) <= known_to("sbatch", slurm_conf)
 
 
-BY_SRUN = [path for path in EXPECTED if re.search(r"^srun [^#]*?node\.sh", path.read_text(), re.MULTILINE)]
+BY_SRUN = [path for path in EXPECTED if re.search(r"^ *exec srun [^#]*?node\.sh", path.read_text(), re.MULTILINE)]
 
 
 @pytest.mark.parametrize("script", BY_SRUN, ids=lambda path: path.stem)

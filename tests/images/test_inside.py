@@ -58,7 +58,7 @@ def test_a_value_of_a_step_arrives_as_it_was_written(folder: Path) -> None:
     hostile = "a $(id) `id` \\ \" ; '"
     quoted = hostile.replace("'", "''")
     script = ready(folder, f"container: {{image: image.sif, prelude: [{{set: {{A: '{quoted}'}}}}]}}\n").script
-    within = script[script.index("within() {") : script.index("\n{ declare -f within")]
+    within = script[script.index("within() {") : script.index("\n}\n", script.index("within() {")) + 3]
     code = f"{within}\nwithin printenv A\n"
     assert subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout == f"{hostile}\n"
 

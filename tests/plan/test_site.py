@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hpc_launch.base.findings import Finding
+from hpc_launch.launch.parts import MARKER
 from tests.sites.conftest import Plan, Write
 
 Refusing = Callable[..., list[Finding]]
@@ -318,8 +319,10 @@ env: [{set: {A: 1}}, {set: {B: 1}, fact: {grade: C, as_of: 2024-05-06}, why: it 
     assert any(
         line.startswith("#SBATCH --partition=gpu") and line.endswith("third party, 2025-01-02") for line in lines
     )
-    assert any(line.startswith("export A=1") and line.endswith("here.yaml:9") for line in lines)
-    assert any(line.startswith("export B=1") and line.endswith("third party, 2024-05-06; it hangs") for line in lines)
+    assert any(line.startswith("    export A=1") and line.endswith("here.yaml:9") for line in lines)
+    assert any(
+        line.startswith("    export B=1") and line.endswith("third party, 2024-05-06; it hangs") for line in lines
+    )
     assert "# here.yaml: queues: third party, 2025-01-02; a forum" in lines
 
 
@@ -334,8 +337,9 @@ def test_hostile_texts_of_a_profile_stay_text(write: Write, plan: Plan, tmp_path
     script = plan().script
     checked = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
     assert checked.returncode == 0, checked.stderr
-    before = script[script.index("# --- 3.") : script.index("cd ")]
-    shell = f'die() {{ :; }}; cd {tmp_path}\n{before}\nprintf \'%s|%s\' "$A" "$B"\n'
+    shell = (
+        f'die() {{ :; }}; cd {tmp_path}\n{script.partition(MARKER)[0]}\njob_environment\nprintf \'%s|%s\' "$A" "$B"\n'
+    )
     ran = subprocess.run(["bash", "-c", shell], text=True, capture_output=True, check=False)
     assert ran.stdout == f"{evil}|{evil}"
     assert not mark.exists()
@@ -345,7 +349,7 @@ def test_the_head_of_the_script_tells_what_a_user_should_know(write: Write, plan
     queue = "access: ask first, preemption: {grace: 5m, signal: SIGTERM, exempt: 10m, requeued: true}"
     paths = "paths: {scratch: {path: /s, purge_days: 30}, other: {path: /o, purge_days: 9}}"
     write(here=profile(queue=queue, top=paths))
-    head = plan(job="args: {data: '${paths.scratch}/d'}\n").script.partition("# --- 1.")[0].splitlines()
+    head = plan(job="args: {data: '${paths.scratch}/d'}\n").script.partition("# === ")[0].splitlines()
     assert "# Queue gpu: ask first" in head
     stopped = "00:05:00 after SIGTERM; not in its first 00:10:00; Slurm queues it again"
     assert f"# Queue gpu may stop this job for others: {stopped}." in head

@@ -11,6 +11,7 @@ import pytest
 
 from hpc_launch.drive.explain import explain
 from hpc_launch.drive.prepare import Ready, all_findings, make_ready
+from hpc_launch.launch.parts import MARKER, part
 
 SITE = """\
 name: here
@@ -208,11 +209,9 @@ def test_an_own_file_is_handed_on_as_it_is(folder: Path) -> None:
 
 def by_bash(made: Ready, folder: Path) -> str:
     """The file as bash writes it from the script."""
-    lines = made.script.splitlines()
-    name = next(line for line in lines if line.startswith("export HPC_LAUNCH_STRATEGY_CONFIG"))
-    begin = next(at for at, line in enumerate(lines) if line.startswith('cat >"$HPC_LAUNCH_STRATEGY_CONFIG"'))
-    section = [f"attempt_dir={folder} HPC_LAUNCH_JOB_ID=17", name, *lines[begin : lines.index("END", begin) + 1], ""]
-    subprocess.run(["bash", "-euc", "\n".join(section)], check=True)
+    before = f"attempt_dir={folder} HPC_LAUNCH_JOB_ID=17 HPC_LAUNCH_ATTEMPT_DIR={folder}"
+    after = f"job_environment\n{part('strategy')}"
+    subprocess.run(["bash", "-euc", "\n".join((before, made.script.partition(MARKER)[0], after))], check=True)
     return (folder / "deepspeed.json").read_text()
 
 

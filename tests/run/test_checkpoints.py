@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hpc_launch.drive.prepare import make_ready
+from hpc_launch.launch.parts import MARKER, part
 from hpc_launch.run.checkpoint_files import near_miss, newest_checkpoint
 from hpc_launch.run.layout import RunFolder
 
@@ -125,8 +126,14 @@ def planned(folder: Path, checkpoint: dict[str, Any]) -> tuple[str, dict[str, An
 
 def bash(script: str, run: Path) -> tuple[str, str]:
     """What the script's own lines choose."""
-    lines = script.partition("# The checkpoint to go on from")[2].partition("\n# --- ")[0]
-    text = f'say() {{ :; }}\n#{lines}\nprintf "%s\\0%s" "$HPC_LAUNCH_RESUME_FROM" "$HPC_LAUNCH_RESUME_STEP"'
+    text = "\n".join(
+        (
+            "say() { :; }",
+            script.partition(MARKER)[0],
+            part("resume"),
+            'printf "%s\\0%s" "$HPC_LAUNCH_RESUME_FROM" "$HPC_LAUNCH_RESUME_STEP"',
+        )
+    )
     done = subprocess.run(
         ["bash", "-c", text],
         env={"PATH": os.environ["PATH"], "HPC_LAUNCH_RUN_DIR": str(run)},

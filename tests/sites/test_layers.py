@@ -188,7 +188,7 @@ def test_a_raw_line_counts_only_from_a_users_own_file_or_a_trusted_content(
     assert codes(refused()) == [("HL313", "here.yaml:2")]
     trust([RAW])
     script = plan().script
-    assert '# A raw line, from here.yaml:2:\nexport X="$(date)"\n' in script
+    assert '    # A raw line, from here.yaml:2:\n    export X="$(date)"\n' in script
     write(here=RAW.replace("date", "id"))
     assert codes(refused()) == [("HL313", "here.yaml:2")]
     own = tmp_path / "config" / "hpc-launch" / "sites" / "mine.yaml"

@@ -69,7 +69,7 @@ def test_the_site_says_what_is_wrong(site: str, sets: list[str], code: str, word
         ("clariden", ["environment.versions.nccl=2.27.3"], ["export NCCL_PROTO='^LL128'"]),
         ("clariden", ["options=[if-it-hangs]"], ["export FI_CXI_RDZV_THRESHOLD=0"]),
         ("narval", [], ["export HF_HUB_OFFLINE=1", "#SBATCH --gpus-per-node=a100:4"]),
-        ("juwels-booster", [], ["export HF_HUB_OFFLINE=1", "export MASTER_ADDR=${hosts[0]}i"]),
+        ("juwels-booster", [], ["export HF_HUB_OFFLINE=1", "    MASTER_ADDR=${hosts[0]}i"]),
         ("mila", ["launcher=srun"], ["--gres-flags=allow-task-sharing"]),
         (
             "lumi-g",

@@ -87,7 +87,7 @@ def test_options_left_out_of_help_are_known(name: str, known: bool, slurm_conf: 
 def _steps(text: str) -> Iterator[set[str]]:
     """The long options of each srun in a script, up to what it starts."""
     for line in text.replace("\\\n", " ").splitlines():
-        if line.startswith("srun "):
+        if re.match(r" *(exec )?srun ", line):
             yield set(re.findall(r" --([a-z][a-z0-9-]*)", re.split(r" bash | python", line)[0]))
 
 

@@ -114,7 +114,7 @@ def test_a_torn_checkpoint_falls_back_to_the_one_before(user: User) -> None:
     assert "step 6/12" in log
     assert "step 5/12" not in log
     batch = (run / "attempts" / "002" / "batch.log").read_text()
-    assert "passed over step-10: this checkpoint is not whole" in batch
+    assert "skipped step-10: this checkpoint is incomplete" in batch
     assert json.loads((run / "attempts" / "002" / "end.json").read_text())["resumed_step"] == 5
 
 

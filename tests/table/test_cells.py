@@ -106,13 +106,13 @@ def test_a_cell_is_what_the_table_says(cell: Cell, folder: Path) -> None:
 
 
 def _has_its_strategy(cell: Cell, text: str) -> None:
-    named = re.findall(r"^export HPC_LAUNCH_STRATEGY=(\S+)", text, re.MULTILINE)
+    named = re.findall(r"^ *export HPC_LAUNCH_STRATEGY=(\S+)", text, re.MULTILINE)
     assert named == ([cell.strategy] if cell.strategy != "none" else [])
     stages = re.findall(r'^    "stage": (\d),?$', text, re.MULTILINE)
     assert stages == ([cell.strategy[4:]] if cell.strategy.startswith("zero") else [])
     handed = re.findall(r'--deepspeed_config "\$HPC_LAUNCH_STRATEGY_CONFIG"', text)
     assert len(handed) == len(stages)
-    assert ('cat >"$HPC_LAUNCH_STRATEGY_CONFIG" <<' in text) == bool(stages)
+    assert ("job_strategy_config() {" in text) == bool(stages)
     assert ("export ACCELERATE_USE_FSDP=true" in text) == (cell.strategy == "fsdp")
     assert ("--tensor-model-parallel-size 2" in text) == (cell.strategy == "megatron")
     # Megatron wants it of CUDA alone.
@@ -129,9 +129,11 @@ def _is_inside(cell: Cell, text: str, folder: Path) -> None:
     names = ["HCA", *(["HPC_LAUNCH_STRATEGY"] if cell.strategy != "none" else [])]
     names += ["ACCELERATE_USE_FSDP"] if cell.strategy == "fsdp" else []
     for name in names:
-        assert re.search(rf"^export {name}=", text, re.MULTILINE)
+        assert re.search(rf"^ *export {name}=", text, re.MULTILINE)
         if cell.runtime in ("apptainer", "singularity"):
-            assert f'export {cell.runtime.upper()}ENV_{name}="${name}"' in text
+            assert f"job_image_prefix={cell.runtime.upper()}ENV_\n" in text
+            (names_inside,) = re.findall(r"^job_image_variables=\(([^)]*)\)", text, re.MULTILINE)
+            assert name in names_inside.split()
         elif cell.runtime == "pyxis":
             (handed,) = (word for word in words if word.startswith("--container-env="))
             assert name in handed.partition("=")[2].split(",")
@@ -150,7 +152,7 @@ def _words_of_the_runtime(cell: Cell, text: str, folder: Path) -> list[str]:
     form = wrapped(plan.container)
     joined = text.replace("\\\n", " ")
     if form.step:
-        line = next(line for line in joined.splitlines() if line.startswith("srun --nodes"))
+        line = next(line for line in joined.splitlines() if line.startswith("    exec srun --nodes"))
         words = shlex.split(line)
         return [word for word in words if re.match(r"--(no-)?container-|--environment", word)]
     program = "".join(map(str, form.before[0][0]))

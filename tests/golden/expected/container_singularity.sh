@@ -1,5 +1,5 @@
 #!/bin/bash
-# shellcheck disable=SC2016,SC2329
+# shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # container_singularity on site booster: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
@@ -80,8 +80,8 @@ start_nodes() {
 # === Values for the part below ===
 job_by_hand=/p/scratch/proj12/runs/container_singularity-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
-job_nodes=2 job_cpus_per_task=96 job_time_limit=7200 job_node_rank=SLURM_NODEID job_watch=(--hang-after=1800
---busy-after=7200 --sample-every=30)
+job_nodes=2 job_cpus_per_task=96 job_time_limit=7200 job_node_rank=SLURM_NODEID
+job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30)
 job_secrets=(HF_TOKEN)
 job_image_prefix=SINGULARITYENV_
 job_image_variables=(
@@ -106,14 +106,9 @@ place=$nodes
 restart=${SLURM_RESTART_COUNT:-0}
 end_time=${SLURM_JOB_END_TIME:-}
 call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: every later hpc-launch command does the same
-    local limit=5
     if [ ! -f "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi
     trap '' USR1 TERM INT HUP # the end record is written
-    if [ -n "${job_in_place:-}" ]; then
-        limit=25
-        timeout 10 scontrol update JobId="$job_id" Requeue=1 >/dev/null 2>&1 # else a finished job cannot be requeued
-    fi
-    timeout -k "$limit" 60 bash "$run_dir/after.sh" "$attempt_dir" >>"$attempt_dir/hook.log" 2>&1 </dev/null ||
+    timeout -k 5 60 bash "$run_dir/after.sh" "$attempt_dir" >>"$attempt_dir/hook.log" 2>&1 </dev/null ||
         say "the end hook cannot run here (see $attempt_dir/hook.log); the next hpc-launch command continues the run"
 }
 
@@ -129,15 +124,6 @@ run_dir=${attempt_dir%/attempts/*}
 if [ "$restart" -gt 0 ]; then
     until mkdir "$attempt_dir" 2>/dev/null; do
         [ -d "$attempt_dir" ] || die "cannot create $attempt_dir"
-        if [ -n "${job_in_place:-}" ] && grep -qs "\"in_place\": \"$job_id\"" "$attempt_dir/intent.json"; then # requeued for this attempt
-            if grep -qsx "void .*" "$attempt_dir/claim"; then
-                say "job $job_id was requeued for $attempt_dir, which has been abandoned. Nothing was started."
-                exit 75
-            fi
-            changed=$(sed -n 's/.*"time_limit": \([0-9]*\).*/\1/p' "$attempt_dir/intent.json")
-            job_time_limit=${changed:-$job_time_limit}
-            [ -e "$attempt_dir/claim" ] || break # else that was an earlier start of it
-        fi
         if ! grep -qs "\"job_id\": \"$job_id\"" "$attempt_dir/job.json" && ! grep -qsxe "$job_id" -e "void .*" "$attempt_dir/claim"; then
             say "the run continued without job $job_id, in $attempt_dir. Nothing was started."
             exit 75

@@ -1,5 +1,5 @@
 #!/bin/bash
-# shellcheck disable=SC2016,SC2329
+# shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # continued_local on site local: 1 node x 2 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`bash FILE`).
 # A comment at the end of a line gives the source of its setting.
@@ -41,8 +41,8 @@ on_each_node() {
 # === Values for the part below ===
 job_by_hand=/home/alice/runs/continued_local-by-hand # run folder if started by hand
 job_workdir=/home/alice/project
-job_nodes=1 job_warn='TERM' job_node_rank=HPC_LAUNCH_NODE job_watch=(--hang-after=1800 --busy-after=7200
---sample-every=30)
+job_nodes=1 job_warn='TERM' job_node_rank=HPC_LAUNCH_NODE
+job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30)
 job_checkpoints() { checkpoints=/home/alice/out; }
 job_checkpoint_names='^(last\.pt)$'
 job_checkpoint_latest=latest

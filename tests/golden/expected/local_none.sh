@@ -1,5 +1,5 @@
 #!/bin/bash
-# shellcheck disable=SC2016,SC2329
+# shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # local-none on site local: 1 node x 2 processes, started by none.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`bash FILE`).
 # A comment at the end of a line gives the source of its setting.

@@ -1,0 +1,108 @@
+"""The job's own part comes first and is short; below it stands static shell, the same bytes in every script."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.base.resources import shipped
+from hpc_launch.drive.prepare import make_ready
+from hpc_launch.launch.parts import MARKER, part
+
+HERE = Path(__file__).parent
+SCRIPTS = sorted([*HERE.glob("expected/*.sh"), *HERE.glob("shipped/*/*.sh")])
+PARTS = sorted((shipped("slurm_templates") / "parts").glob("*.sh"))
+HEADER = re.compile(r"\n# --- [^\n]* ---\n")
+MOST_LINES = 90
+
+
+def split_parts(static: str) -> list[str]:
+    """The names of the parts of a script, by their headers. Raises AssertionError for what no file holds."""
+    known = {HEADER.findall(text)[0]: (path.stem, text) for path in PARTS for text in [path.read_text()]}
+    names = []
+    for header in HEADER.findall(static):
+        name, text = known[header]
+        assert static.startswith(text), name
+        static = static.removeprefix(text)
+        names.append(name)
+    assert not static
+    return names
+
+
+@pytest.fixture(scope="module")
+def used() -> dict[Path, list[str]]:
+    return {script: split_parts(script.read_text().partition(f"{MARKER}\n")[2]) for script in SCRIPTS}
+
+
+def test_below_the_marker_every_script_consists_of_whole_parts(used: dict[Path, list[str]]) -> None:
+    assert len(used) > 100
+    assert all(names[0] == "messages" and names[-1] == "exit" for names in used.values())
+
+
+def test_scripts_with_the_same_parts_have_the_same_static_bytes(used: dict[Path, list[str]]) -> None:
+    by_parts: dict[tuple[str, ...], set[str]] = {}
+    for script, names in used.items():
+        by_parts.setdefault(tuple(names), set()).add(script.read_text().partition(MARKER)[2])
+    assert {len(texts) for texts in by_parts.values()} == {1}
+    assert len(by_parts) < len(used) / 2
+
+
+def test_every_part_is_in_a_golden_script(used: dict[Path, list[str]]) -> None:
+    assert {name for names in used.values() for name in names} == {path.stem for path in PARTS}
+
+
+def test_shellcheck_finds_nothing_in_the_parts() -> None:
+    shellcheck = Path(sys.executable).with_name("shellcheck")
+    checked = subprocess.run([str(shellcheck), *PARTS], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_parts_need_no_rendering() -> None:
+    for path in PARTS:
+        text = path.read_text()
+        assert part(path.stem) == text
+        assert len(HEADER.findall(text)) == 1, path
+        assert "{{" not in text, path
+        assert "{% " not in text, path
+
+
+def test_the_own_part_of_the_example_on_lumi_is_short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    job = shipped("examples/tiny-gpt") / "job.yaml"
+    script = make_ready(job, site="lumi-g", sets=["account=project_465000001"]).script
+    own, _, _ = script.partition(MARKER)
+    assert own.count("\n") <= MOST_LINES
+    titles = ["Slurm options", "Environment", "Rendezvous", "What runs on each node", "How the nodes are started"]
+    assert re.findall(r"^# === (.*) ===$", own, re.MULTILINE) == [*titles, "Values for the part below"]
+
+
+@pytest.mark.parametrize("line", ["declare -x GIVEN=1", "declare -A GIVEN=([a]=1)", "typeset GIVEN=1"])
+def test_a_declare_of_a_sourced_file_reaches_the_job(line: str, tmp_path: Path) -> None:
+    """In a function, `declare` would set a local variable."""
+    (tmp_path / "setup.sh").write_text(f"{line}\n")
+    text = f"""die() {{ exit 1; }}
+job_environment() {{
+    . {tmp_path}/setup.sh || die
+}}
+job_workdir={tmp_path}
+{part("environment")}
+declare -p GIVEN >/dev/null
+"""
+    subprocess.run(["bash", "-c", text], check=True)
+
+
+def test_a_variable_of_the_job_may_have_any_name(tmp_path: Path) -> None:
+    names = ["name", "body", "host", "code"]
+    exports = "".join(f"    export {name}=given\n" for name in names)
+    text = f"""job_environment() {{
+{exports}}}
+job_workdir={tmp_path} job_secrets=(name body) job_image_prefix=IMAGE_ job_image_variables=(name host)
+{part("environment")}{part("secrets")}{part("image_variables")}
+printenv {" ".join(names)} IMAGE_name IMAGE_host
+"""
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["given"] * 6
