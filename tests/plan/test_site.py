@@ -353,5 +353,5 @@ def test_the_head_of_the_script_tells_what_a_user_should_know(write: Write, plan
     assert "# Queue gpu: ask first" in head
     stopped = "00:05:00 after SIGTERM; not in its first 00:10:00; Slurm queues it again"
     assert f"# Queue gpu may stop this job for others: {stopped}." in head
-    assert "# Files in /s go after 30 days." in head
+    assert "# Files in /s are purged after 30 days." in head
     assert not any("/o" in line for line in head)
