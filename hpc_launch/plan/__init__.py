@@ -1,1 +1,1 @@
-"""From merged values to a launch plan, and the rules that a plan must meet before anything is submitted. Pure."""
+"""Turn merged values into a launch plan, and check it before anything is submitted. Pure."""

@@ -1,8 +1,9 @@
-"""From resolved values to the launch plan. Pure: what a plan must meet beyond its own arithmetic is in `rules`."""
+"""Build the launch plan from the resolved values. Pure; the rules that a plan must meet are in `plan_rules`."""
 
 from __future__ import annotations
 
 import os.path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from hpc_launch.base.finding_codes import FindingCode
@@ -24,7 +25,6 @@ from hpc_launch.plan.sbatch_options import directives
 from hpc_launch.plan.site_environment import site_settings, site_variables
 from hpc_launch.plan.site_sbatch_options import check_srun, missing_variables
 from hpc_launch.plan.strategy_on_demand import plan_strategy, without_unused_file
-from hpc_launch.plan.text_checks import undecodable_names
 from hpc_launch.plan.watcher_plan import watch
 from hpc_launch.sites.fabric import over
 from hpc_launch.sites.resolved import Resolved
@@ -34,32 +34,32 @@ if TYPE_CHECKING:
 
 
 def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> tuple[LaunchPlan | None, list[Finding]]:
-    """The plan where it can be made, and every fault met on the way. `own`: the file that `strategy.file` names."""
-    findings = list(undecodable_names(resolved))
+    """The plan, or None if it cannot be built, and every finding. `user_config`: the file named by `strategy.file`."""
+    findings = list(_undecodable_names(resolved))
     if findings:
         return None, findings
     filler = ValueFiller(resolved, findings)
     job, site = resolved.job, resolved.site
     size = job_size(filler)
-    laid = plan_strategy(filler, size, user_config)
-    filler = laid.known_to(filler)
-    what = program(filler, laid.plan.flags if laid.plan is not None else ())
+    strategy = plan_strategy(filler, size, user_config)
+    filler = strategy.with_names(filler)
+    job_program = program(filler, strategy.plan.flags if strategy.plan is not None else ())
     steps = (*prelude(filler), *runtime_modules(filler))
     python = filler.text(job.environment.python or "python3", ("environment", "python"))
     workdir = filler.file(job.workdir or ".", ("workdir",))
     runs_folder = _runs_folder(filler)
-    if size is None or what is None:
+    if size is None or job_program is None:
         return None, findings
     check(filler, size)
     how = launcher(filler)
-    theirs = site_variables(filler, size)
-    settings = variables(filler, size, laid.variables, theirs.job)
+    site_values = site_variables(filler, size)
+    settings = variables(filler, size, strategy.variables, site_values.job)
     settings = (*settings, *missing_variables(filler, size, settings))
-    going_on = continuation(filler)
-    boxed = container(filler, size, workdir, (*settings, *going_on.resume_variables))
-    started = step(filler, size, boxed)
-    if started.kind == "srun":
-        check_srun(filler, started.options)
+    continuation_plan = continuation(filler)
+    container_plan = container(filler, size, workdir, (*settings, *continuation_plan.resume_variables))
+    launch_step = step(filler, size, container_plan)
+    if launch_step.kind == "srun":
+        check_srun(filler, launch_step.options)
     plan = LaunchPlan(
         name=job.name,
         site=site.name,
@@ -76,12 +76,12 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
         launcher_origin=resolved.origin("launcher"),
         rendezvous=how.rendezvous,
         max_restarts=how.max_restarts,
-        step=started,
+        step=launch_step,
         directives=directives(filler, size, settings) if site.scheduler.type == "slurm" else (),
         prelude=steps,
         variables=settings,
         python=python,
-        program=what,
+        program=job_program,
         workdir=workdir,
         runs_folder=runs_folder,
         master=master(filler),
@@ -89,14 +89,14 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
         requeue=(size.queue.requeue or site.scheduler.requeue) == "scheduler",
         progress={key: value for key in ("step", "loss") if (value := getattr(job.progress, key))},
         secrets=tuple(job.secrets),
-        container=boxed,
-        continuation=going_on,
+        container=container_plan,
+        continuation=continuation_plan,
         recovery=retry_plan(filler, size),
         code=code(filler),
         watch=watch(job),
         fabric=over(site.fabric, size.node_class.fabric)[0].kind,
-        strategy=without_unused_file(filler, laid.plan, what, settings),
-        around=site_settings(filler, size, theirs, settings, inner_steps(filler, settings)),
+        strategy=without_unused_file(filler, strategy.plan, job_program, settings),
+        around=site_settings(filler, size, site_values, settings, inner_steps(filler, settings)),
     )
     return plan, findings
 
@@ -105,10 +105,27 @@ def _runs_folder(filler: ValueFiller) -> str:
     asked = filler.resolved.job.run_dir
     folder = filler.file(asked, ("run_dir",)) if asked else filler.resolved.names["runs"]
     if not folder.isprintable():
-        message = f"run folders cannot lie in {folder!r}: it holds characters that cannot be seen"
+        message = f"the path of the run folders contains unprintable characters: {folder!r}"
         filler.fault(FindingCode.INVALID_RUN_DIR, message, ("run_dir",), "choose another folder")
     elif any(character in folder for character in "%\\"):
         # sbatch(1), filename pattern.
-        message = f"run folders cannot lie in {folder}: `%` and `\\` mean something to Slurm in file names"
+        message = f"the path of the run folders contains `%` or `\\`, which Slurm interprets in file names: {folder}"
         filler.fault(FindingCode.INVALID_RUN_DIR, message, ("run_dir",), "choose another folder")
     return os.path.normpath(folder)
+
+
+def _undecodable_names(resolved: Resolved) -> Iterator[Finding]:
+    """HL007 for a name that is not valid UTF-8: no script, record or log could hold it."""
+    place = resolved.merged.places.get(())
+    if _has_surrogates(resolved.job_folder):
+        message = f"the name of the job folder is not valid UTF-8: {resolved.job_folder}"
+        yield Finding(FindingCode.INVALID_CHARACTER, message, place, "rename the folder, or submit from another one")
+    for name, text in resolved.names.items():
+        if _has_surrogates(text):
+            message = f"the value of `${{{name}}}` is not valid UTF-8: {text}"
+            yield Finding(FindingCode.INVALID_CHARACTER, message, place, "set another value")
+
+
+def _has_surrogates(text: str) -> bool:
+    """Whether Python kept a byte of it as a lone surrogate (PEP 383)."""
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,4 +1,4 @@
-"""Which folder holds the training's code, and how the script names what lies in it."""
+"""The folder with the training's code, and how the script refers to files in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CODE = Var("HPC_LAUNCH_CODE")
 
 
 class CodePlan(Struct, frozen=True):
-    """The folder that is copied at submission, and what is left out of the copy."""
+    """The folder that is copied at submission, and the patterns excluded from the copy."""
 
     root: str
     exclude: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ class CodePlan(Struct, frozen=True):
 
 
 def code(filler: ValueFiller) -> CodePlan | None:
-    """The job's own folder, or the script's where that lies elsewhere; None where nothing is to be copied."""
+    """The folder of the job file, or of the script if that is elsewhere; None if nothing is copied."""
     job = filler.resolved.job
     if job.script is None or job.code.snapshot == "off":
         return None
@@ -34,11 +34,11 @@ def code(filler: ValueFiller) -> CodePlan | None:
     if not script.startswith(f"{root}/"):
         root = os.path.dirname(script)
     if root in ("/", filler.absolute(filler.resolved.names["home"])):
-        return None  # a script among everything else that a person has
+        return None  # a whole home directory is never copied
     return CodePlan(root, tuple(job.code.exclude), job.code.limit)
 
 
 def script_word(filler: ValueFiller, plan: CodePlan | None) -> Text:
-    """The path of `script:` as the job opens it."""
+    """The path of `script:` inside the job."""
     path = filler.file(filler.resolved.job.script or "", ("script",))
     return (path,) if plan is None else (CODE, path.removeprefix(plan.root))

@@ -1,4 +1,4 @@
-"""The container of a job: its image, and what is seen inside."""
+"""The container of a job: its runtime, image and bind mounts."""
 
 from __future__ import annotations
 
@@ -16,34 +16,37 @@ from hpc_launch.spec.shell_text import Text, Var
 Runtime = Literal["apptainer", "singularity", "pyxis", "edf", "podman-hpc", "shifter", "charliecloud", "none"]
 
 FILES = frozenset({"apptainer", "singularity", "charliecloud"})
-"""Runtimes whose images are files or folders; what the others call an image is looked up by them."""
+"""Runtimes whose images are files or folders; the others look image names up themselves."""
 
 STEPS = frozenset({"pyxis", "edf"})
-"""Runtimes that srun itself starts."""
+"""Runtimes that are options of srun."""
 
 
 def container(filler: ValueFiller, size: JobSize, workdir: str, variables: Sequence[Variable]) -> ContainerPlan | None:
-    """The container's plan; None where the job names no image, or with a finding where it cannot be run."""
+    """The container plan; None if the job names no image, or with a finding if it cannot be run."""
     asked, site = filler.resolved.job.container, filler.resolved.site
     if asked is None:
         return None
     runtime, image = runtime_and_image(filler, asked)
     if runtime == "none":
         filler.fault(
-            FindingCode.NO_CONTAINERS, f"site {site.name} runs no containers", ("container",), "use `environment:`"
+            FindingCode.NO_CONTAINERS,
+            f"site {site.name} has no container runtime",
+            ("container",),
+            "use `environment:` instead",
         )
         return None
     if runtime in STEPS and site.scheduler.type == "local":
         filler.fault(
             FindingCode.NO_CONTAINERS,
-            f"{runtime} is a part of Slurm's srun",
+            f"{runtime} needs srun, and this site does not use Slurm",
             ("container", "runtime"),
             "use `apptainer` here",
         )
     if "://" in image and runtime in FILES and not site.containers.pull_on_nodes:
-        message = f"{image} would be fetched by every node at once"
-        once = f"`hpc-launch containers pull {image}` once; name its file"
-        hint = "`ch-image pull` and `ch-convert` once; name what they make" if runtime == "charliecloud" else once
+        message = f"every node would download {image} at the same time"
+        once = f"run `hpc-launch containers pull {image}` once and name the file"
+        hint = "run `ch-image pull` and `ch-convert` once and name the result" if runtime == "charliecloud" else once
         filler.fault(FindingCode.IMAGE_PULLED_BY_ALL_NODES, message, ("container", "image"), hint)
     declared = site.containers.images.get(asked.image)
     if declared is not None and declared.arch is not None:
@@ -65,20 +68,20 @@ def container(filler: ValueFiller, size: JobSize, workdir: str, variables: Seque
 
 
 def check_architecture(filler: ValueFiller, size: JobSize, arch: str) -> None:
-    """HL470 where an image is for another processor than the queue's nodes have."""
+    """HL470 if the image is for another processor architecture than the queue's nodes."""
     nodes = size.node_class.arch
     if nodes is not None and nodes != arch:
-        message = f"the image is for {arch}, and the nodes of queue `{size.queue_name}` are {nodes}"
+        message = f"the image is for {arch}, but the nodes of queue `{size.queue_name}` are {nodes}"
         filler.fault(
             FindingCode.WRONG_IMAGE_ARCHITECTURE,
             message,
             ("container", "image"),
-            f"build or pull it on a machine that is {nodes}",
+            f"build or pull it on a {nodes} machine",
         )
 
 
 def runtime_and_image(filler: ValueFiller, asked: Container) -> tuple[Runtime, str]:
-    """The runtime, and the image that is meant: by the site's name for it, and in full where it is a file."""
+    """The runtime, and the image: looked up in the site profile, and absolute if it is a file."""
     site = filler.resolved.site.containers
     runtime = asked.runtime or site.runtime
     named = site.images.get(asked.image)
@@ -88,25 +91,25 @@ def runtime_and_image(filler: ValueFiller, asked: Container) -> tuple[Runtime, s
 
 def _binds(filler: ValueFiller, workdir: str) -> tuple[Text, ...]:
     asked, site = filler.resolved.job.container, filler.resolved.site
-    ours: list[Text] = [(Var("HPC_LAUNCH_RUN_DIR"),), (filler.resolved.job_folder,), (workdir,)]
-    ours += [filler.site_text(bind, ("containers", "binds", at)) for at, bind in enumerate(site.containers.binds)]
-    theirs = []
+    binds: list[Text] = [(Var("HPC_LAUNCH_RUN_DIR"),), (filler.resolved.job_folder,), (workdir,)]
+    binds += [filler.site_text(bind, ("containers", "binds", at)) for at, bind in enumerate(site.containers.binds)]
+    job_binds = []
     for index, bind in enumerate(asked.binds if asked else ()):
         path: tuple[str | int, ...] = ("container", "binds", index)
         source, colon, inside = filler.static(bind, path).partition(":")
         if "," in bind or inside.startswith(":") or (colon and not inside.startswith("/")):
             filler.fault(
                 FindingCode.INVALID_BIND,
-                f"`{bind}` is no bind",
+                f"`{bind}` is not a valid bind mount",
                 path,
-                "write PATH or PATH:INSIDE, with INSIDE from the root",
+                "write PATH or PATH:INSIDE, with an absolute INSIDE",
             )
-        theirs.append(filler.absolute(source) + colon + inside)
+        job_binds.append(filler.absolute(source) + colon + inside)
     login = login_bind(filler)
     if asked is not None and login is not None:
-        # ch-run(1) knows no read-only binds; there the file's own mode has to do.
-        theirs.append(f"{login}:{login}" + ("" if runtime_and_image(filler, asked)[0] == "charliecloud" else ":ro"))
-    return tuple(dict.fromkeys([*ours, *((bind,) for bind in theirs)]))
+        # ch-run(1) has no read-only binds; the file's own mode protects it there.
+        job_binds.append(f"{login}:{login}" + ("" if runtime_and_image(filler, asked)[0] == "charliecloud" else ":ro"))
+    return tuple(dict.fromkeys([*binds, *((bind,) for bind in job_binds)]))
 
 
 def _gpus(size: JobSize) -> Literal["nvidia", "amd"] | None:

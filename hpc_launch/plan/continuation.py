@@ -1,4 +1,4 @@
-"""How a run goes on: where its checkpoints are, how a whole one is told, and what is added where one is found."""
+"""How a run continues: where its checkpoints are, when one is complete, and what to add when one is found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RUN_DIR = RUNTIME["run.dir"]
 
 
 class Format(NamedTuple):
-    """What a library calls its checkpoints."""
+    """How a library names its checkpoints."""
 
     pattern: str
     complete: tuple[str, ...] = ()
@@ -25,18 +25,18 @@ class Format(NamedTuple):
 FORMATS = {
     # transformers/trainer.py, _save_checkpoint: the state is the last file that rank 0 writes.
     "huggingface": Format(r"checkpoint-(\d+)", ("trainer_state.json",)),
-    # lightning/pytorch/callbacks/model_checkpoint.py: `epoch=3-step=120.ckpt`, put in place whole.
+    # lightning/pytorch/callbacks/model_checkpoint.py: `epoch=3-step=120.ckpt`, put renamed into place when complete.
     "lightning": Format(r".*step=(\d+).*\.ckpt"),
     # deepspeed/runtime/engine.py, save_checkpoint: `latest` is written after rank 0 has written its part.
     "deepspeed": Format(r"global_step(\d+)", (), "latest"),
 }
 
 _OUTSIDE_ERE = re.compile(r"\(\?|[*+?}][?+]|\\[a-ce-zA-Z0-9]|[^\x20-\x7e]")
-"""What Python's regular expressions have and bash's (POSIX extended) have not; `\\d` is written out for it."""
+"""Syntax of Python's regular expressions that bash (POSIX extended) lacks; `\\d` is replaced for it."""
 
 
 def continuation(filler: ValueFiller) -> Continuation:
-    """How the job is warned and goes on, with a finding for what cannot be used."""
+    """How the job is warned and continues, with a finding for each setting that cannot be used."""
     asked = filler.resolved.job.checkpoint
     return Continuation(
         warn=asked.warn,
@@ -47,22 +47,22 @@ def continuation(filler: ValueFiller) -> Continuation:
 
 
 def _checkpoint(filler: ValueFiller) -> CheckpointPlan | None:
-    """Where checkpoints are; None where the job does not say, or with a finding where it cannot be used."""
+    """Where checkpoints are; None if the job does not say, or with a finding if the setting cannot be used."""
     asked = filler.resolved.job.checkpoint
     known = FORMATS[asked.format] if asked.format else None
     pattern = asked.pattern or (known.pattern if known else None)
     if asked.dir is None:
         if asked.pattern or known or asked.complete or asked.latest or asked.resume.args or asked.resume.env:
-            message = "the job does not say where its checkpoints are"
+            message = "the checkpoint folder is not set"
             filler.fault(
                 FindingCode.CHECKPOINTS_NOT_LOCATED,
                 message,
                 ("checkpoint",),
-                "add `dir: ${run.dir}/checkpoints`, or where they are",
+                "add `dir:`, for example `dir: ${run.dir}/checkpoints`",
             )
         return None
     if pattern is None:
-        message = "the job does not say what its checkpoints are called"
+        message = "the name pattern of checkpoints is not set"
         filler.fault(
             FindingCode.CHECKPOINTS_NOT_LOCATED,
             message,
@@ -76,12 +76,14 @@ def _checkpoint(filler: ValueFiller) -> CheckpointPlan | None:
     latest = filler.static(asked.latest, ("checkpoint", "latest")) if asked.latest else None
     for name, path in [*((name, ("checkpoint", "complete")) for name in complete), (latest, ("checkpoint", "latest"))]:
         if name is not None and (not name or name.startswith("/") or ".." in name.split("/")):
-            message = f"`{name}` is no name of a file in {'a checkpoint' if path[1] == 'complete' else 'the folder'}"
+            message = (
+                f"`{name}` is not a relative path inside {'a checkpoint' if path[1] == 'complete' else 'the folder'}"
+            )
             filler.fault(
                 FindingCode.INVALID_CHECKPOINT_PATTERN,
                 message,
                 path,
-                "name it from there, such as `trainer_state.json`",
+                "write a relative path such as `trainer_state.json`",
             )
     if folder is None or bash is None:
         return None
@@ -96,7 +98,7 @@ def _checkpoint(filler: ValueFiller) -> CheckpointPlan | None:
 
 
 def _resume_variables(filler: ValueFiller) -> tuple[Variable, ...]:
-    """The variables that are set where a checkpoint is found."""
+    """The variables that are set when a checkpoint is found."""
     result = []
     for name, value in filler.resolved.job.checkpoint.resume.env.items():
         path = ("checkpoint", "resume", "env", name)
@@ -113,7 +115,7 @@ def _folder(filler: ValueFiller, asked: str) -> Text | None:
     foreign = [part.name for part in text if isinstance(part, Var) and part != RUN_DIR]
     if foreign:
         inside = next(f"${{{name}}}" for name, var in {**RUNTIME, **CHECKPOINT}.items() if var.name == foreign[0])
-        message = f"{inside} differs from attempt to attempt, so the next one would not find the checkpoints"
+        message = f"{inside} differs between attempts, so the next attempt would not find the checkpoints"
         filler.fault(FindingCode.CHECKPOINTS_PER_ATTEMPT, message, path, "use ${run.dir}")
         return None
     if text and isinstance(text[0], str):
@@ -128,18 +130,24 @@ def _bash_pattern(filler: ValueFiller, pattern: str) -> str | None:
         groups = re.compile(pattern).groups
     except (re.error, RecursionError, OverflowError) as error:
         filler.fault(
-            FindingCode.INVALID_CHECKPOINT_PATTERN, f"`{pattern}` is no regular expression: {error}", path, hint
+            FindingCode.INVALID_CHECKPOINT_PATTERN,
+            f"`{pattern}` is not a valid regular expression: {error}",
+            path,
+            hint,
         )
         return None
     if groups > 1:
         filler.fault(
-            FindingCode.INVALID_CHECKPOINT_PATTERN, f"`{pattern}` has {groups} groups; one is for the step", path, hint
+            FindingCode.INVALID_CHECKPOINT_PATTERN,
+            f"`{pattern}` has {groups} groups; at most one, for the step, is allowed",
+            path,
+            hint,
         )
         return None
     odd = _OUTSIDE_ERE.search(pattern)
     if odd or "/" in pattern:
         found = odd[0] if odd else "/"
-        message = f"`{found}` in `{pattern}` cannot be read by bash, which looks for the checkpoint in the job"
+        message = f"bash, which searches for checkpoints inside the job, does not support `{found}` in `{pattern}`"
         filler.fault(
             FindingCode.INVALID_CHECKPOINT_PATTERN,
             message,

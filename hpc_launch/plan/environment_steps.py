@@ -1,4 +1,4 @@
-"""The environment of the training: steps that set software up, and variables in their order."""
+"""The environment of the training: the steps that set up software, and the variables in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECRET = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD)$")
 
 
 def prelude(filler: ValueFiller) -> tuple[Prelude, ...]:
-    """Files, modules, conda, venv: in this order, whatever the order in the file."""
+    """Source files, modules, conda, venv, always in this order."""
     env, resolved = filler.resolved.job.environment, filler.resolved
     steps: list[Prelude] = []
     path: KeyPath
@@ -34,7 +34,7 @@ def prelude(filler: ValueFiller) -> tuple[Prelude, ...]:
         path = ("environment", "modules", index)
         if name.startswith("-"):
             filler.fault(
-                FindingCode.INVALID_MODULE, f"`{name}` is no module", path, "list the modules to load, by name"
+                FindingCode.INVALID_MODULE, f"`{name}` is not a module name", path, "list the modules to load, by name"
             )
         steps.append(Prelude("module", (filler.static(name, path),), resolved.origin(*path)))
     if env.conda is not None:
@@ -49,10 +49,7 @@ def prelude(filler: ValueFiller) -> tuple[Prelude, ...]:
 def variables(
     filler: ValueFiller, size: JobSize, strategy: Sequence[Variable] = (), of_site: Sequence[Variable] = ()
 ) -> tuple[Variable, ...]:
-    """What the tool sets, what the strategy wants, what the site's profile says, then what the layers of the job set.
-
-    The later of two wins.
-    """
+    """Variables of hpc-launch, the strategy, the site profile and the job, in this order; later ones win."""
     job, resolved = filler.resolved.job, filler.resolved
     result = [Variable("PYTHONUNBUFFERED", ("1",), rule("a line of the log appears when it is printed"))]
     result += debug_variables(bool(size.gpus_per_node))

@@ -1,4 +1,4 @@
-"""Values of the job file as text for the script: numbers written out, `${…}` filled, `~` expanded, faults noted."""
+"""Convert values of the job file to text for the script: format numbers, fill `${…}`, expand `~`, report errors."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ from hpc_launch.spec.shell_text import CHECKPOINT, RUNTIME, Text, UnknownName, V
 from hpc_launch.spec.strategy import Strategy
 
 CONFIG = RUNTIME["strategy.config"]
-"""The configuration that the script writes for the strategy."""
+"""The configuration file that the script writes for the strategy."""
 
 LONGEST_WORD = 100_000
-"""Bytes of one argument or variable: Linux refuses more than 131072 (execve(2), MAX_ARG_STRLEN)."""
+"""Longest argument or variable in bytes. Linux refuses more than 131072 (execve(2), MAX_ARG_STRLEN)."""
 
 
 class ValueFiller(PlanDraft, frozen=True):
-    """Turns values into text; what cannot be turned is a finding in `findings`."""
+    """Converts values to text. Values that cannot be converted add a finding to `findings`."""
 
     def text(self, value: Any, path: KeyPath) -> Text:
-        """The value as the file has it, with `${…}` filled."""
+        """The value as written in the file, with `${…}` filled."""
         written = value if isinstance(value, str) else self.resolved.merged.written.get(path, _spell(value))
         if len(written.encode("utf-8", "replace")) > LONGEST_WORD:
-            message = f"a value of more than {LONGEST_WORD} bytes cannot be handed to a program"
-            self.fault(FindingCode.VALUE_TOO_LONG, message, path, "put it into a file and hand over the file's name")
+            message = f"the value exceeds {LONGEST_WORD} bytes, the most that a program can be passed"
+            self.fault(FindingCode.VALUE_TOO_LONG, message, path, "write it to a file and pass the name of the file")
             return ("",)
         try:
             text = interpolate(written, self.resolved.names, _runtime(path), self.resolved.late)
         except UnknownName as unknown:
             hint = _known_names(unknown.name, self.resolved)
-            self.fault(FindingCode.UNKNOWN_NAME, f"`${{{unknown.name}}}` is not known here", path, hint)
+            self.fault(FindingCode.UNKNOWN_NAME, f"unknown variable `${{{unknown.name}}}`", path, hint)
             return ("",)
         strategy = self.resolved.job.strategy
         if CONFIG in text and strategy.config is None:
-            message = f"no configuration is written for the strategy `{strategy.name}`"
+            message = f"the strategy `{strategy.name}` has no configuration file"
             self.fault(
                 FindingCode.NO_STRATEGY_CONFIG,
-                f"{message}: `${{strategy.config}}` names nothing",
+                f"{message}, so `${{strategy.config}}` is not defined",
                 path,
                 _configured(strategy),
             )
         return text
 
     def site_text(self, value: Any, path: KeyPath) -> Text:
-        """A value of the site profile as its file has it, with `${…}` filled."""
+        """A value of the site profile as written in its file, with `${…}` filled."""
         written = value if isinstance(value, str) else self.resolved.profile.written.get(path, _spell(value))
         try:
             return interpolate(written, self.resolved.names, RUNTIME, self.resolved.late)
         except UnknownName as unknown:
             hint = _known_names(unknown.name, self.resolved)
-            self.site_fault(FindingCode.UNKNOWN_NAME, f"`${{{unknown.name}}}` is not known here", path, hint)
+            self.site_fault(FindingCode.UNKNOWN_NAME, f"unknown variable `${{{unknown.name}}}`", path, hint)
             return ("",)
 
     def can_fill(self, value: str) -> bool:
-        """Whether each `${…}` of the text is known."""
+        """Whether every `${…}` in the text is known."""
         try:
             interpolate(value, self.resolved.names, RUNTIME, self.resolved.late)
         except UnknownName:
@@ -65,28 +65,28 @@ class ValueFiller(PlanDraft, frozen=True):
         return True
 
     def static(self, value: str, path: KeyPath) -> str:
-        """As `text`, for what must be known before the job starts."""
+        """Like `text`, for a value that must be known before the job starts."""
         text = self.text(value, path)
         known = plain(text)
         if known is None:
             named = {var: name for name, var in RUNTIME.items()}
             parts = (part for part in text if isinstance(part, Var))
             holes = ", ".join(f"${{{named.get(part, f'shell.{part.name}')}}}" for part in parts)
-            message = f"{holes} is known only inside the job and cannot stand here"
+            message = f"{holes} is known only inside the job and cannot be used here"
             self.fault(
                 FindingCode.NAME_KNOWN_ONLY_IN_JOB,
                 message,
                 path,
-                "name a folder or file that is there before the job starts",
+                "name a folder or file that exists before the job starts",
             )
         return known or ""
 
     def file(self, value: str, path: KeyPath) -> str:
-        """As `static`, for a file or folder: `~` is the home, a relative path starts at the job file's folder."""
+        """Like `static`, for a path: `~` is the home directory; relative paths start at the folder of the job file."""
         return self.absolute(self.static(value, path))
 
     def absolute(self, path: str) -> str:
-        """An absolute path, from the job file's folder."""
+        """The absolute path, relative to the folder of the job file."""
         home = self.resolved.names["home"]
         if path == "~" or path.startswith("~/"):
             path = home + path[1:]
@@ -94,12 +94,12 @@ class ValueFiller(PlanDraft, frozen=True):
 
 
 def _runtime(path: KeyPath) -> dict[str, Var]:
-    """What only the job knows; where it goes on from a checkpoint, that too."""
+    """Variables known only inside the job; for `checkpoint.resume`, also those of the checkpoint."""
     return {**RUNTIME, **CHECKPOINT} if path[:2] == ("checkpoint", "resume") else RUNTIME
 
 
 def _spell(value: Any) -> str:
-    """A value that no file spelt (a default) in YAML's spelling."""
+    """A default value in YAML's spelling."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
@@ -107,20 +107,22 @@ def _spell(value: Any) -> str:
 
 def _configured(strategy: Strategy) -> str:
     if strategy.name == "fsdp":
-        return "say `for: trainer`; with `for: accelerate` the environment says it all"
+        return "set `for: trainer`; with `for: accelerate` the configuration is passed in environment variables"
     return "use zero0 to zero3, or fsdp with `for: trainer`"
 
 
 def _known_names(name: str, resolved: Resolved) -> str:
     if name.startswith("env."):
-        return f"{name[4:]} is not set in this shell; set it, or write the value here"
+        return f"set {name[4:]} in this shell, or write the value here"
     if name.startswith("paths."):
         known = sorted(key for key in resolved.names if key.startswith("paths."))
         return f"site {resolved.site.name} has {', '.join(known) if known else 'no paths'}"
     if name.startswith(("strategy.", "parallel.")):
         known = sorted(key for key in resolved.names if key.startswith(("strategy.", "parallel.")))
-        hint = "known are strategy.config"
-        return ", ".join([hint, *known]) if known else f"{hint}, and sizes that `strategy:` or `parallel:` says"
+        hint = "available: strategy.config"
+        return ", ".join([hint, *known]) if known else f"{hint}, and the sizes set in `strategy:` or `parallel:`"
     if name in CHECKPOINT:
-        return "it stands under `checkpoint.resume`, which counts where there is a checkpoint"
-    return f"known are {', '.join(sorted(RUNTIME))}, paths.NAME, env.NAME, user, home; `$${{` is a literal `${{`"
+        return "use it under `checkpoint.resume`, which applies when a checkpoint exists"
+    return (
+        f"available: {', '.join(sorted(RUNTIME))}, paths.NAME, env.NAME, user, home; write `$${{` for a literal `${{`"
+    )

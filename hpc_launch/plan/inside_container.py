@@ -1,4 +1,4 @@
-"""What a job in an image sets up around and inside it: modules for the runtime, and typed steps before the launcher.
+"""Set-up for a job in a container: modules for the runtime, and typed steps inside it before the launcher.
 
 The order on a node: the site's prelude, `environment`, the site's `containers.modules`, `container.modules`, the
 variables; then, inside, the site's steps with `where: container`, `container.prelude`, the launcher.
@@ -17,7 +17,7 @@ from hpc_launch.spec.document import KeyPath
 
 
 def runtime_modules(filler: ValueFiller) -> tuple[Prelude, ...]:
-    """The modules that the container's runtime needs: the site's, then the job's."""
+    """The modules that the container runtime needs: the site's, then the job's."""
     container, resolved = filler.resolved.job.container, filler.resolved
     if container is None:
         return ()
@@ -30,14 +30,14 @@ def runtime_modules(filler: ValueFiller) -> tuple[Prelude, ...]:
         path = ("container", "modules", at)
         if name.startswith("-"):
             filler.fault(
-                FindingCode.INVALID_MODULE, f"`{name}` is no module", path, "list the modules to load, by name"
+                FindingCode.INVALID_MODULE, f"`{name}` is not a module name", path, "list the modules to load, by name"
             )
         steps.append(Prelude("module", (filler.static(name, path),), resolved.origin(*path)))
     return tuple(steps)
 
 
 def inner_steps(filler: ValueFiller, variables: Sequence[Variable]) -> tuple[SiteStep, ...]:
-    """`container.prelude`; a finding for a step of two minds, and for what cannot work in an image.
+    """`container.prelude` as steps, with a finding for each step that does not have exactly one action.
 
     `variables` are those of the job's shell: a file that is sourced inside may set what the job's `env` sets, whose
     word is the last, unless a step of the prelude itself sets it.
@@ -51,12 +51,12 @@ def inner_steps(filler: ValueFiller, variables: Sequence[Variable]) -> tuple[Sit
         path: KeyPath = ("container", "prelude", at)
         actions = [action for action in ACTIONS if getattr(step, action) is not None]
         if len(actions) != 1:
-            has = " and ".join(f"`{one}`" for one in actions) or "nothing to do"
+            has = " and ".join(f"`{one}`" for one in actions) or "none"
             filler.fault(
                 FindingCode.INVALID_CONTAINER_STEP,
-                f"a step does one thing; this one has {has}",
+                f"a step needs exactly one action; this one has {has}",
                 path,
-                f"one of {', '.join(ACTIONS)}",
+                f"use one of {', '.join(ACTIONS)}",
             )
         steps += _step(filler, step, path)
     if any(step.kind == "source" for step in steps):
@@ -90,10 +90,10 @@ def _step(filler: ValueFiller, step: ContainerStep, path: KeyPath) -> Iterator[S
 
 
 def _check_environment(filler: ValueFiller) -> None:
-    """HL474: an environment of the host is not the image's, and a job's own file can say which is meant."""
+    """HL474: an environment activated on the host has no effect on the PATH inside the image."""
     environment, resolved = filler.resolved.job.environment, filler.resolved
     for key in ("conda", "venv"):
         if getattr(environment, key) is not None and resolved.origin("environment", key).layer != "default":
-            message = f"`environment.{key}` is activated outside the image, which has a PATH of its own"
-            hint = "for one inside: `container: {prelude: [{venv: FOLDER}]}`; otherwise take it out"
+            message = f"`environment.{key}` is activated outside the image and has no effect inside it"
+            hint = "remove it, or activate one inside: `container: {prelude: [{venv: FOLDER}]}`"
             filler.fault(FindingCode.ENVIRONMENT_OUTSIDE_CONTAINER, message, ("environment", key), hint, "warning")

@@ -1,4 +1,4 @@
-"""How large the job is: GPUs, processes, CPUs, memory and time for each node, from the job and the node's hardware."""
+"""The size of the job: GPUs, processes, CPUs, memory and time per node, from the job and the node's hardware."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpc_launch.spec.units import format_memory
 
 
 class JobSize(Struct, frozen=True):
-    """The job's size. Memory is MiB a node; None is 'not asked for'. Each value has its origin beside it."""
+    """The size of the job. Memory is in MiB per node; None means not requested. Each value has its origin beside it."""
 
     queue_name: str
     queue: Queue
@@ -31,7 +31,7 @@ class JobSize(Struct, frozen=True):
 
 
 def job_size(draft: PlanDraft) -> JobSize | None:
-    """The size of the job; None where the queue is not known, with a finding."""
+    """The size of the job; None with a finding if the queue is unknown."""
     resolved = draft.resolved
     found = _queue(draft)
     if found is None:
@@ -42,7 +42,10 @@ def job_size(draft: PlanDraft) -> JobSize | None:
         message = f"queue `{queue_name}` has no node class `{queue.node_class}`"
         known = ", ".join(resolved.site.node_classes)
         draft.site_fault(
-            FindingCode.UNKNOWN_NODE_CLASS, message, ("queues", queue_name, "node_class"), f"node_classes has {known}"
+            FindingCode.UNKNOWN_NODE_CLASS,
+            message,
+            ("queues", queue_name, "node_class"),
+            f"use one of `node_classes`: {known}",
         )
         return None
     gpus, gpus_origin = _gpus(draft, node_class, queue)
@@ -74,7 +77,7 @@ def _queue(draft: PlanDraft) -> tuple[str, Queue] | None:
     if name in site.queues:
         return name, site.queues[name]
     message = f"site {site.name} has no queue `{name}`"
-    hint = f"site {site.name} has {', '.join(site.queues)}" if site.queues else "the site profile lists no queue"
+    hint = f"use one of: {', '.join(site.queues)}" if site.queues else "add `queues:` to the site profile"
     if job.queue is not None:
         draft.fault(FindingCode.UNKNOWN_QUEUE, message, ("queue",), hint)
     else:
@@ -87,11 +90,11 @@ def _gpus(draft: PlanDraft, node: NodeClass, queue: Queue) -> tuple[int, Origin]
     if job.gpus is not None:
         if job.gpus_per_node is not None:
             draft.fault(
-                FindingCode.UNEVEN_GPUS, "`gpus` and `gpus_per_node` both stand here", ("gpus",), "keep one of them"
+                FindingCode.UNEVEN_GPUS, "`gpus` and `gpus_per_node` are both set", ("gpus",), "keep one of them"
             )
         if job.gpus % job.max_nodes:
-            message = f"{job.gpus} GPUs do not spread evenly over {job.max_nodes} nodes"
-            draft.fault(FindingCode.UNEVEN_GPUS, message, ("gpus",), "say `gpus_per_node`")
+            message = f"{job.gpus} GPUs cannot be divided evenly over {job.max_nodes} nodes"
+            draft.fault(FindingCode.UNEVEN_GPUS, message, ("gpus",), "set `gpus_per_node` instead")
         return job.gpus // job.max_nodes, resolved.origin("gpus")
     if job.gpus_per_node is not None:
         return job.gpus_per_node, resolved.origin("gpus_per_node")

@@ -1,4 +1,4 @@
-"""The launch plan: all that the script will say, decided and with its origin, before a line of it is written."""
+"""The launch plan: everything that the script contains, with its origin, before any of it is rendered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpc_launch.spec.origin import Origin
 from hpc_launch.spec.shell_text import Text
 
 Line = tuple[Text, ...]
-"""Words that stand together on a line of the script."""
+"""Words that share one line of the script."""
 
 
 class Directive(Struct, frozen=True):
@@ -28,7 +28,7 @@ class Directive(Struct, frozen=True):
     def __str__(self) -> str:
         if self.value is None:
             return f"--{self.option}"
-        # sbatch takes quotes away itself; what would need more than quotes is refused (plan.directives).
+        # sbatch removes quotes itself; values that need more than quotes are refused (plan/sbatch_options.py).
         return f'--{self.option}="{self.value}"' if " " in self.value else f"--{self.option}={self.value}"
 
 
@@ -39,7 +39,7 @@ class Variable(Struct, frozen=True):
     value: Text | None
     origin: Origin
     before: bool = False
-    """Whether the value goes before what the variable holds already, with a colon."""
+    """Whether the value is prepended to the variable, separated by a colon."""
 
 
 class SiteStep(Struct, frozen=True):
@@ -53,24 +53,24 @@ class SiteStep(Struct, frozen=True):
 
 
 class SiteSettings(Struct, frozen=True):
-    """What the site does around the training, by where it happens."""
+    """The site's steps around the training, by where they run."""
 
     login_shell: bool = False
     steps: tuple[SiteStep, ...] = ()
-    """In the job's shell, first of all."""
+    """In the job's shell, before anything else."""
     on_nodes: tuple[SiteStep, ...] = ()
     """Once on each node, before the launcher."""
     inside: tuple[SiteStep, ...] = ()
     """Inside the image, before the training; with `launcher: srun` in each process."""
     node_steps: tuple[SiteStep, ...] = ()
-    """On each node, in the shell that starts the launcher: variables, and limits that Slurm may not hand on."""
+    """On each node, in the shell that starts the launcher: variables, and limits that Slurm may not propagate."""
     rank_variables: tuple[Variable, ...] = ()
     notes: tuple[str, ...] = ()
-    """What a reader of the script should know about the profile."""
+    """Remarks about the profile for readers of the script."""
 
 
 class Prelude(Struct, frozen=True):
-    """One step that sets the software up. `argument` is a file, a module, an environment's name or folder."""
+    """One step of the software set-up. `argument` is a file, a module, or the name or folder of an environment."""
 
     kind: Literal["source", "module", "conda", "venv"]
     argument: Text
@@ -83,13 +83,13 @@ class Program(Struct, frozen=True):
     kind: Literal["script", "module", "command"]
     words: tuple[Text, ...]
     argument_lines: tuple[Line, ...]
-    """The arguments as they stand on the lines of the script: an option with its values on one."""
+    """The arguments by line of the script: an option and its values share a line."""
     resume_lines: tuple[Line, ...] = ()
-    """Arguments that are added where a checkpoint is found."""
+    """Arguments that are added when a checkpoint is found."""
 
 
 class Entry(Struct, frozen=True):
-    """One value of a configuration, or one flag, that `strategy:` and `parallel:` came to."""
+    """One value of a configuration, or one flag, derived from `strategy:` and `parallel:`."""
 
     key: str
     value: str | None
@@ -98,16 +98,16 @@ class Entry(Struct, frozen=True):
 
 
 class StrategyPlan(Struct, frozen=True):
-    """What the script writes for the library that spreads the training, and what it adds to the arguments."""
+    """The configuration file that the script writes for the strategy, and the flags that it adds to the arguments."""
 
     file: str | None
-    """The name of the configuration in the attempt's folder."""
+    """The file name of the configuration in the attempt folder."""
     text: Text
     origin: Origin
     entries: tuple[Entry, ...] = ()
     """The values of the configuration, for `explain`."""
     flags: tuple[Entry, ...] = ()
-    """Arguments that go before those of the job file."""
+    """Arguments that precede those of the job file."""
 
     def explained(self) -> Iterator[tuple[str, Entry]]:
         """Each value with its kind for `explain`: `file` or `argument`."""
@@ -116,7 +116,7 @@ class StrategyPlan(Struct, frozen=True):
 
 
 class CheckpointPlan(Struct, frozen=True):
-    """Where checkpoints are and how a whole one is told; `spec.checkpoint` says what each is for."""
+    """Where checkpoints are and when one is complete; `spec.checkpoint` describes each field."""
 
     folder: Text
     pattern: str
@@ -128,33 +128,33 @@ class CheckpointPlan(Struct, frozen=True):
     latest: str | None
 
     def as_json(self) -> dict[str, object]:
-        """The rule for those who follow the run; a null in `dir` stands for the run folder."""
+        """For plan.json; a null in `dir` stands for the run folder."""
         folder = [part if isinstance(part, str) else None for part in self.folder]
         return {"dir": folder, "pattern": self.pattern, "complete": list(self.complete), "latest": self.latest}
 
 
 class Continuation(Struct, frozen=True):
-    """How the training is warned before its end, and how the next attempt goes on."""
+    """How the training is warned before its end, and how the next attempt continues."""
 
     warn: Literal["file", "USR1", "USR2", "TERM", "INT", "HUP"] = "file"
     guarded: bool = False
-    """Whether a shell stands before the launcher on each node: it sends the signal, and takes a preemption's SIGTERM
-    for a warning."""
+    """Whether a shell wraps the launcher on each node: it sends the signal, and treats the SIGTERM of a preemption
+    as a warning."""
     checkpoint: CheckpointPlan | None = None
     resume_variables: tuple[Variable, ...] = ()
 
     @property
     def resume_names(self) -> frozenset[str]:
-        """The variables that are set where a checkpoint is found."""
+        """The variables that are set when a checkpoint is found."""
         return frozenset(variable.name for variable in self.resume_variables)
 
     def as_json(self) -> dict[str, object] | None:
-        """The rule for finding checkpoints, for those who follow the run."""
+        """For plan.json: how to find checkpoints."""
         return self.checkpoint.as_json() if self.checkpoint else None
 
 
 class WatchPlan(Struct, frozen=True):
-    """What the watcher on each node is told, in seconds; 0 stands for never."""
+    """Settings of the watcher on each node, in seconds; 0 means never."""
 
     hang_after_s: int
     busy_after_s: int
@@ -162,7 +162,7 @@ class WatchPlan(Struct, frozen=True):
 
 
 class ContainerPlan(Struct, frozen=True):
-    """The image and how it is run."""
+    """The image and how to run it."""
 
     runtime: Literal["apptainer", "singularity", "pyxis", "edf", "podman-hpc", "shifter", "charliecloud"]
     image: str
@@ -174,26 +174,26 @@ class ContainerPlan(Struct, frozen=True):
     writable: bool
     options: tuple[str, ...]
     variables: tuple[str, ...]
-    """Names that must have the job's value inside, whatever the image says."""
+    """Variables that keep the job's value inside the container, whatever the image sets."""
 
 
 class StepPlan(Struct, frozen=True):
-    """What starts the commands of the nodes, and its own options."""
+    """The step that starts the command of each node, and its options."""
 
     kind: Literal["srun", "ibrun", "mpirun", "local", "pdsh", "once"]
     options: tuple[str, ...] = ()
     hydra: bool = False
-    """Whether mpirun is that of MPICH and its kin, not Open MPI's."""
+    """Whether mpirun is MPICH's (Hydra) and not Open MPI's."""
 
 
 class LaunchPlan(Struct, frozen=True):
-    """One job, ready to be written down. Times are seconds."""
+    """One job, ready to be rendered. Times are in seconds."""
 
     name: str
     site: str
     scheduler: Literal["slurm", "local"]
     nodes: int
-    """The most, for an elastic run."""
+    """The maximum, for an elastic run."""
     fewest_nodes: int
     processes_per_node: int
     gpus_per_node: int
@@ -225,21 +225,21 @@ class LaunchPlan(Struct, frozen=True):
     strategy: StrategyPlan | None = None
     watch: WatchPlan | None = None
     fabric: str | None = None
-    """The family of the fast network between the nodes."""
+    """The type of the high-speed network between the nodes."""
     around: SiteSettings = SiteSettings()
 
     @property
     def elastic(self) -> bool:
-        """Whether the run goes on with fewer nodes."""
+        """Whether the run can continue with fewer nodes."""
         return self.fewest_nodes < self.nodes
 
     @property
     def world_size(self) -> int:
-        """Processes in all; of an elastic run the most."""
+        """The total number of processes; the maximum for an elastic run."""
         return self.nodes * self.processes_per_node
 
     def as_json(self) -> dict[str, object]:
-        """What `plan.json` keeps of it for those who follow the run."""
+        """For plan.json."""
         return {
             "name": self.name,
             "site": self.site,

@@ -1,4 +1,4 @@
-"""`parallel:` for a Megatron training: its flags, and the sizes of the model as the job's own arguments say them."""
+"""`parallel:` for Megatron: its flags, and the model sizes given in the job's own arguments."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _KEYS = {
 
 
 def check_layout(filler: ValueFiller, layouts: Sequence[ParallelLayout], gpus_per_node: int) -> None:
-    """Add a finding for each rule that the first of the layouts breaks, if any does.
+    """Add the findings of the first layout that breaks a rule.
 
-    With Megatron the job's arguments say the sizes of the model; else only the processes can be checked.
+    With Megatron the job's arguments give the sizes of the model; otherwise only the processes can be checked.
     """
     model = filler.resolved.job.strategy.name == "megatron"
     given = dict(_arguments(filler)) if model else {}
@@ -63,7 +63,7 @@ def check_layout(filler: ValueFiller, layouts: Sequence[ParallelLayout], gpus_pe
 
 
 def megatron_flags(filler: ValueFiller, layout: ParallelLayout) -> tuple[Entry, ...]:
-    """The flags that go before the job's own arguments, which may not say any of them again."""
+    """The flags that precede the job's own arguments; those must not repeat any of them."""
     given = dict(_arguments(filler))
     asked = filler.resolved.job.precision
     precision: Literal["bf16", "fp16", "fp32"] = asked if asked in ("bf16", "fp16") else "fp32"
@@ -74,12 +74,9 @@ def megatron_flags(filler: ValueFiller, layout: ParallelLayout) -> tuple[Entry, 
         path: KeyPath = ("parallel", _KEYS[name]) if name in _KEYS else ("precision",)
         if name in given:
             written = ".".join(map(str, path))
-            message = f"`{name}` comes from `{written}` already"
+            message = f"`{name}` is already set by `{written}`"
             filler.fault(
-                FindingCode.DUPLICATE_MEGATRON_FLAG,
-                message,
-                given[name][1],
-                f"take it out here, and say it by `{written}`",
+                FindingCode.DUPLICATE_MEGATRON_FLAG, message, given[name][1], f"remove it here and set `{written}`"
             )
         origin = filler.resolved.origin(*path) if path in filler.resolved.merged.origins else EXPLICIT
         result.append(Entry(name, value[0] if value else None, origin))

@@ -1,4 +1,4 @@
-"""A plan in the making: the job on its site, and the faults met so far, each at the place where it can be mended."""
+"""The state while a plan is built: the resolved job, and the findings so far, each at the place to fix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpc_launch.spec.document import KeyPath
 
 
 class PlanDraft(Struct, frozen=True):
-    """What the steps of `build` read, and where each notes what is wrong."""
+    """What the steps of `build` read, and where they add findings."""
 
     resolved: Resolved
     findings: list[Finding]
@@ -19,15 +19,15 @@ class PlanDraft(Struct, frozen=True):
     def fault(
         self, code: FindingCode, message: str, path: KeyPath, hint: str | None = None, severity: Severity = "error"
     ) -> None:
-        """Note a fault of a value of the job."""
+        """Add a finding at a value of the job."""
         self.fault_at(code, message, self.resolved.place(*path), hint, severity)
 
     def site_fault(self, code: FindingCode, message: str, path: KeyPath, hint: str) -> None:
-        """Note a fault of a value of the site profile."""
+        """Add a finding at a value of the site profile."""
         self.fault_at(code, message, self.resolved.site_origin(*path).place, hint)
 
     def fault_at(
         self, code: FindingCode, message: str, place: Place | None, hint: str | None, severity: Severity = "error"
     ) -> None:
-        """Note a fault at a place."""
+        """Add a finding at a place."""
         self.findings.append(Finding(code, message, place, hint, severity))

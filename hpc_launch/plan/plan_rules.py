@@ -1,4 +1,4 @@
-"""What a plan must meet on its site before anything is submitted: hardware, limits, accounts. Each rule has a code."""
+"""Rules that a plan must meet before it is submitted: hardware, limits, accounts. Each rule has a code."""
 
 from __future__ import annotations
 
@@ -28,21 +28,23 @@ def check(draft: PlanDraft, size: JobSize) -> None:
 
 def _check_hardware(draft: PlanDraft, size: JobSize) -> None:
     node, local = size.node_class, draft.resolved.site.scheduler.type == "local"
-    a_node = f"on each node, but a node of queue `{size.queue_name}` has"
+    a_node = f"per node requested, but a node of queue `{size.queue_name}` has"
     gpus, processes = size.gpus_per_node, size.processes_per_node
     if gpus > node.gpus:
         key = "gpus" if draft.resolved.job.gpus is not None else "gpus_per_node"
-        hint = "ask for more nodes with fewer GPUs on each"
+        hint = "request more nodes with fewer GPUs each"
         draft.fault(FindingCode.TOO_MANY_GPUS, f"{gpus} GPUs {a_node} {node.gpus}", (key,), hint)
     if size.cpus_per_node is not None and size.cpus_per_node > node.cpus and not local:
         message = f"{size.cpus_per_node} CPUs {a_node} {node.cpus}"
-        draft.fault(FindingCode.TOO_MANY_CPUS, message, ("cpus_per_node",), "ask for less")
+        draft.fault(FindingCode.TOO_MANY_CPUS, message, ("cpus_per_node",), "request fewer CPUs")
     if node.memory is not None and size.memory is not None and size.memory > node.memory and not local:
         message = f"{size.memory} MiB {a_node} {node.memory}"
-        draft.fault(FindingCode.TOO_MUCH_MEMORY, message, ("memory",), "ask for less, or for all of it: `memory: 0`")
+        draft.fault(FindingCode.TOO_MUCH_MEMORY, message, ("memory",), "request less, or all of it with `memory: 0`")
     if gpus and processes % gpus and gpus % processes:
-        message = f"{processes} processes do not fit {gpus} GPUs evenly"
-        draft.fault(FindingCode.UNEVEN_PROCESSES, message, ("processes_per_node",), "use one process a GPU", "warning")
+        message = f"{processes} processes cannot share {gpus} GPUs evenly"
+        draft.fault(
+            FindingCode.UNEVEN_PROCESSES, message, ("processes_per_node",), "use one process per GPU", "warning"
+        )
 
 
 def _check_time(draft: PlanDraft, size: JobSize) -> None:
@@ -50,12 +52,12 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
     if time_s is None:
         return
     if time_s <= 0:
-        draft.fault(FindingCode.WARNING_TOO_EARLY, "the time limit is 0", ("time",), "say how long it may take")
+        draft.fault(FindingCode.WARNING_TOO_EARLY, "the time limit is 0", ("time",), "set the time that the job needs")
     lead = job.checkpoint.signal_before
     if lead is not None and lead >= time_s > 0:
-        message = "the warning would come before the start of the job"
+        message = "the warning would be sent before the job starts"
         draft.fault(
-            FindingCode.WARNING_TOO_EARLY, message, ("checkpoint", "signal_before"), "make it shorter than `time`"
+            FindingCode.WARNING_TOO_EARLY, message, ("checkpoint", "signal_before"), "set it shorter than `time`"
         )
     rows, queue = size.queue.limits, f"queue `{size.queue_name}`"
     if not rows:
@@ -66,13 +68,13 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
         ranges = ", ".join(f"{row.nodes} ({row.gpus} GPUs)" if row.gpus else row.nodes for row in rows)
         draft.fault(
             FindingCode.NODES_OUT_OF_LIMITS,
-            f"{queue} has no place for {job.max_nodes} nodes",
+            f"{queue} does not accept {job.max_nodes} nodes",
             ("nodes",),
-            f"it takes {ranges} nodes",
+            f"it accepts {ranges} nodes",
         )
     elif row.time is not None and time_s > row.time:
         asked, limit = format_time(time_s), format_time(row.time)
-        message = f"time {asked} is over the limit of {queue} for {job.max_nodes} nodes, {limit}"
+        message = f"time {asked} exceeds the limit of {queue} for {job.max_nodes} nodes, {limit}"
         hint = f"set `time` to {limit} or less, or choose another queue"
         draft.fault_at(FindingCode.TIME_OVER_LIMIT, message, size.time_origin.place, hint)
 
@@ -84,18 +86,16 @@ def _check_account(draft: PlanDraft, size: JobSize) -> None:
     fault = _fault_of(pattern) if pattern is not None else None
     if account is None:
         if site.account.required:
-            hint = "add `account:`, best in your user.yaml"
-            hint = f"{hint}; to find it out: {find}" if find else hint
-            draft.fault(FindingCode.INVALID_ACCOUNT, f"site {site.name} wants an account", ("name",), hint)
+            hint = "add `account:`, preferably in your user.yaml"
+            hint = f"{hint}; to find your account: {find}" if find else hint
+            draft.fault(FindingCode.INVALID_ACCOUNT, f"site {site.name} requires an account", ("name",), hint)
     elif fault is not None:
-        what = "cannot be used" if fault == BACKTRACKING_MESSAGE else "is no regular expression"
+        what = "cannot be used" if fault == BACKTRACKING_MESSAGE else "is not a valid regular expression"
         message = f"`{pattern}` {what}: {fault}"
-        draft.site_fault(
-            FindingCode.INVALID_ACCOUNT_PATTERN, message, ("account", "pattern"), "mend it, or take it out"
-        )
+        draft.site_fault(FindingCode.INVALID_ACCOUNT_PATTERN, message, ("account", "pattern"), "fix or remove it")
     elif pattern is not None and not re.fullmatch(pattern, account):
-        message = f"account `{account}` does not look like one of site {site.name}"
-        draft.fault(FindingCode.INVALID_ACCOUNT, message, ("account",), f"it has to match {pattern}")
+        message = f"account `{account}` does not match the accounts of site {site.name}"
+        draft.fault(FindingCode.INVALID_ACCOUNT, message, ("account",), f"use an account that matches {pattern}")
 
 
 def _check_site(draft: PlanDraft, size: JobSize) -> None:
@@ -103,24 +103,24 @@ def _check_site(draft: PlanDraft, size: JobSize) -> None:
     if site.scheduler.type == "local" and draft.resolved.job.launcher.name == "srun":
         draft.fault(
             FindingCode.LAUNCHER_NEEDS_SLURM,
-            "the launcher `srun` needs Slurm",
+            "the launcher `srun` requires Slurm",
             ("launcher",),
             "use `torchrun` on this site",
         )
     processes = draft.resolved.job.max_nodes * size.processes_per_node
     if site.scheduler.type == "local" and processes > MOST_LOCAL_PROCESSES:
-        message = f"{processes} processes are more than this machine should be asked for"
+        message = f"{processes} processes are too many for this machine"
         draft.fault(
-            FindingCode.TOO_MANY_LOCAL_PROCESSES, message, ("nodes",), f"up to {MOST_LOCAL_PROCESSES} run locally"
+            FindingCode.TOO_MANY_LOCAL_PROCESSES, message, ("nodes",), f"use at most {MOST_LOCAL_PROCESSES} processes"
         )
     first, last = site.network.ports
     if not 1024 <= first <= last < 32768:
-        message = f"ports {first} to {last} do not lie in 1024 to 32767"
+        message = f"ports {first} to {last} are not within 1024 to 32767"
         draft.site_fault(
             FindingCode.INVALID_PORT_RANGE,
             message,
             ("network", "ports"),
-            "from 32768 on, outgoing connections take them",
+            "use lower ports: outgoing connections use those from 32768 on",
         )
 
 
@@ -131,12 +131,12 @@ def _check_patterns(draft: PlanDraft) -> None:
         if fault is None and pattern is not None and re.compile(pattern).groups == 0:
             fault = "it has no group"
         if fault is not None:
-            message = f"`{pattern}` cannot read the {key} out of a line: {fault}"
+            message = f"`{pattern}` cannot extract the {key} from a line: {fault}"
             draft.fault(
                 FindingCode.INVALID_PROGRESS_PATTERN,
                 message,
                 ("progress", key),
-                r"such as 'step (\d+)/(\d+)' or 'loss ([\d.]+)'",
+                r"write a pattern such as 'step (\d+)/(\d+)' or 'loss ([\d.]+)'",
             )
 
 

@@ -1,4 +1,4 @@
-"""What a driver needs to decide on the next attempt, put down with the plan so that nothing is detected anew."""
+"""What a driver needs to decide about the next attempt, recorded with the plan so that nothing is detected again."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ NAMED = (
 is derived. The last row is Transformers' (TrainingArguments), where an accumulation that is left out is 1."""
 
 SENTINEL_S = 600
-"""The time limit of a sentinel, where its queue allows so much; it needs seconds."""
+"""Time limit of a sentinel job in seconds, if its queue allows it."""
 
 
 class BatchPlan(Struct, frozen=True):
-    """Where the job file has its batch, by dotted keys, and the values."""
+    """Where the job file sets its batch size: dotted keys and values."""
 
     micro_key: str
     micro: int
     accumulation_key: str | None = None
-    """None where the training derives it."""
+    """None if the training derives it."""
     accumulation: int = 1
 
 
 class RetryPlan(Struct, frozen=True):
-    """The policy of the job file, and what a change of the next attempt starts from."""
+    """The retry policy of the job file, and the values that a changed attempt starts from."""
 
     retry: Retry = Retry()
     batch: BatchPlan | None = None
@@ -54,16 +54,16 @@ class RetryPlan(Struct, frozen=True):
     nodes: int | None = None
     """None for an elastic run."""
     least_nodes: int = 1
-    """What the job cannot do without."""
+    """The fewest nodes that the job can run on."""
     max_nodes: int | None = None
     queue: str | None = None
     partition: str | None = None
     exclude: tuple[str, ...] = ()
-    """The job file's own."""
+    """Nodes excluded by the job file."""
     ledger: str | None = None
     """The site's folder for notes on bad nodes; None: the user's own."""
     sentinel: tuple[str, ...] | None = None
-    """sbatch options of the small job that looks after this one; None where the site wants none."""
+    """sbatch options of the sentinel job; None if the site does not use one."""
 
     def as_json(self) -> dict[str, Any]:
         """For plan.json."""
@@ -72,7 +72,7 @@ class RetryPlan(Struct, frozen=True):
 
 
 def retry_plan(draft: PlanDraft, size: JobSize) -> RetryPlan:
-    """The plan for what comes after a failure, with findings for what it names and is not there."""
+    """The retry plan, with a finding for each unknown name in it."""
     resolved = draft.resolved
     job = resolved.job
     _check_classes(draft)
@@ -97,21 +97,21 @@ def retry_plan(draft: PlanDraft, size: JobSize) -> RetryPlan:
 
 
 def _last(nodes: str) -> int:
-    """The upper end of `1-91`; of `92-` as many as one likes."""
+    """The upper end of a range such as `1-91`; unlimited for `92-`."""
     first, dash, last = nodes.partition("-")
     return int(last) if last else 10**6 if dash else int(first)
 
 
 def _sentinel(draft: PlanDraft) -> tuple[str, ...] | None:
-    """Options for the sentinel in the queue that the profile names for it."""
+    """Options for the sentinel job, in the queue named by the profile."""
     site, account = draft.resolved.site, draft.resolved.job.account
     if site.scheduler.sentinel is None or site.scheduler.type != "slurm":
         return None
     queue = site.queues.get(site.scheduler.sentinel)
     if queue is None:
         known = ", ".join(site.queues)
-        message = f"site {site.name} has no queue `{site.scheduler.sentinel}` for sentinels"
-        draft.site_fault(FindingCode.UNKNOWN_SENTINEL_QUEUE, message, ("scheduler", "sentinel"), f"it has {known}")
+        message = f"site {site.name} has no queue `{site.scheduler.sentinel}` for sentinel jobs"
+        draft.site_fault(FindingCode.UNKNOWN_SENTINEL_QUEUE, message, ("scheduler", "sentinel"), f"use one of: {known}")
         return None
     limit = min((row.time for row in queue.limits if row.time is not None), default=SENTINEL_S)
     time = format_time(min(limit, SENTINEL_S))
@@ -120,7 +120,7 @@ def _sentinel(draft: PlanDraft) -> tuple[str, ...] | None:
 
 
 class _Numbers(NamedTuple):
-    """The whole numbers of the job, by dotted keys."""
+    """The integers of the job file, by dotted key."""
 
     draft: PlanDraft
 
@@ -134,14 +134,14 @@ class _Numbers(NamedTuple):
 
 
 def _batch(draft: PlanDraft) -> BatchPlan | None:
-    """The batch as the job file has it: where `retry.batch` says, else under the names of this file."""
+    """The batch of the job file: at the keys in `retry.batch`, otherwise at the usual names."""
     numbers, asked = _Numbers(draft), draft.resolved.job.retry.batch
     if asked is not None:
         micro, steps = numbers.of(asked.micro), numbers.of(asked.accumulation)
         for key, value, wanted in (("micro", micro, asked.micro), ("accumulation", steps, asked.accumulation)):
             if wanted is not None and value is None:
-                message = f"`{wanted}` is no whole number of this job"
-                hint = "name a key that stands in the job file, such as args.batch-size"
+                message = f"the job has no integer `{wanted}`"
+                hint = "name a key of the job file, such as args.batch-size"
                 draft.fault(FindingCode.INVALID_RETRY_BATCH, message, ("retry", "batch", key), hint)
         return BatchPlan(asked.micro, micro, asked.accumulation, steps or 1) if micro is not None else None
     for micro_key, steps_key, derived in _candidates(draft):
@@ -156,7 +156,7 @@ def _batch(draft: PlanDraft) -> BatchPlan | None:
 
 
 def _candidates(draft: PlanDraft) -> Iterator[tuple[str, str | None, str | None]]:
-    """Keys of micro batch and accumulation, and of the global batch that takes the place of the second."""
+    """Candidate keys: micro batch, accumulation, and the global batch that replaces the accumulation."""
     job = draft.resolved.job
     if job.strategy.micro_batch is not None:
         derived = "strategy.global_batch" if job.strategy.global_batch is not None else None
@@ -178,29 +178,29 @@ def _check_classes(draft: PlanDraft) -> None:
         for name in names:
             if name not in FAILURE_CLASSES:
                 near = get_close_matches(name, FAILURE_CLASSES, 1)
-                hint = f"did you mean `{near[0]}`?" if near else "docs/recovery.md has all classes"
+                hint = f"did you mean `{near[0]}`?" if near else "docs/recovery.md lists all classes"
                 draft.fault(
-                    FindingCode.UNKNOWN_FAILURE_CLASS,
-                    f"there is no class of failures `{name}`",
-                    ("retry", key, name),
-                    hint,
+                    FindingCode.UNKNOWN_FAILURE_CLASS, f"unknown failure class `{name}`", ("retry", key, name), hint
                 )
 
 
 def _check_steps(draft: PlanDraft) -> None:
-    """A change that the job file could not have would be refused when nobody watches: it is refused now."""
+    """Refuse changes that the job file could not contain now, not in an unattended retry."""
     for name, reaction in draft.resolved.job.retry.on.items():
         for at, step in enumerate(reaction.steps):
             path, site = ("retry", "on", name, "steps", at), draft.resolved.site
             if step.queue is not None and step.queue not in site.queues:
-                hint = f"it has {', '.join(site.queues)}"
+                hint = f"use one of: {', '.join(site.queues)}"
                 draft.fault(
                     FindingCode.RETRY_STEP_IMPOSSIBLE, f"site {site.name} has no queue `{step.queue}`", path, hint
                 )
             if step.change == "half_batch" and _batch(draft) is None:
-                hint = "say which arguments hold it: `retry.batch: {micro: args.NAME, accumulation: args.NAME}`"
+                hint = "name the arguments that set it: `retry.batch: {micro: args.NAME, accumulation: args.NAME}`"
                 draft.fault(
-                    FindingCode.RETRY_STEP_IMPOSSIBLE, "`half_batch`, but the job's batch is not known", path, hint
+                    FindingCode.RETRY_STEP_IMPOSSIBLE,
+                    "`half_batch` needs the batch size of the job, which is unknown",
+                    path,
+                    hint,
                 )
             for key, value in step.set.items():
                 faults: list[Finding] = []

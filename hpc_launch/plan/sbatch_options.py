@@ -1,4 +1,4 @@
-"""What is asked of Slurm: the `#SBATCH` lines, in the dialect of the site."""
+"""Slurm options: the `#SBATCH` lines, as the site wants them written."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ RESERVED_OPTIONS = {
     "no-kill": "nodes",
     "export": "env",
 }
-"""sbatch options that follow from other keys; the key to use in their place."""
+"""sbatch options that are set from other keys, with the key to use instead."""
 
 
 def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = ()) -> tuple[Directive, ...]:
-    """All directives, a later layer's `sbatch:` key replacing what stands before it.
+    """All directives; `sbatch:` keys of later layers replace earlier ones.
 
-    The order of the layers: the site, its launcher, node class and queue, the options taken, the job. `variables` are
-    those of the training, to which the site's linked settings may refer.
+    The layers in order: the site, its launcher, node class and queue, the selected options, the job. `variables` are
+    those of the training; the site's rules may refer to them.
     """
     resolved = draft.resolved
     job, site = resolved.job, resolved.site
@@ -63,10 +63,10 @@ def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = 
     nodes = f"{job.min_nodes}-{job.max_nodes}" if job.elastic else job.max_nodes
     add("nodes", nodes, resolved.origin("nodes"))
     if job.elastic:
-        add("no-kill", True, rule("the job outlives a lost node"))
+        add("no-kill", True, rule("the job survives the loss of a node"))
     each_process = job.launcher.name in ("srun", "none")
     tasks = size.processes_per_node if each_process else 1
-    why = "one task a process" if each_process else f"one task a node: {job.launcher.name} starts the rest"
+    why = "one task per process" if each_process else f"one task per node: {job.launcher.name} starts the rest"
     if not job.elastic:  # with it Slurm gives the fewest nodes of a range and no more (seen with 22.05)
         add("ntasks-per-node", tasks, rule(why))
     if size.cpus_per_node is not None:
@@ -88,10 +88,12 @@ def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = 
     add("exclude", ",".join([*job.exclude, *bad]) or None, exclude_origin)
     requeue = (size.queue.requeue or site.scheduler.requeue) == "scheduler"
     requeue_path = (*queue_path, "requeue") if size.queue.requeue else ("scheduler", "requeue")
-    requeue_origin = resolved.site_origin(*requeue_path) if requeue else rule("who retries is decided once")
+    requeue_origin = (
+        resolved.site_origin(*requeue_path) if requeue else rule("hpc-launch resubmits; Slurm must not requeue")
+    )
     add("requeue" if requeue else "no-requeue", True, requeue_origin)
-    add("open-mode", "append", rule("a requeue must not empty the log"))
-    add("output", f"{job.name}-%j.out", rule("for a start by hand; `submit` names a file in the run folder"))
+    add("open-mode", "append", rule("keep the log across requeues"))
+    add("output", f"{job.name}-%j.out", rule("for manual starts; `submit` logs to the run folder"))
     advice = site.launchers.get(job.launcher.name)
     layers: list[tuple[KeyPath | None, Mapping[str, Scalar]]] = [
         (("sbatch", "add"), site.sbatch.add),
@@ -111,7 +113,7 @@ def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = 
 
 
 def charged_account(draft: PlanDraft, size: JobSize) -> tuple[str | None, Origin]:
-    """The account with the suffix that the queue or its nodes want, unless it has it."""
+    """The account, with the suffix that the queue or its nodes require."""
     resolved, account = draft.resolved, draft.resolved.job.account
     suffix, path = size.queue.account_suffix, ("queues", size.queue_name, "account_suffix")
     if suffix is None:
@@ -138,7 +140,7 @@ def _gpu_request(size: JobSize, nodes: int, tasks: int) -> list[Directive]:
 
 
 def _constraint(draft: PlanDraft, size: JobSize) -> list[Directive]:
-    """All features that are wanted, joined so that every one must be there."""
+    """All required features, combined with AND."""
     resolved = draft.resolved
     wanted = [
         (size.node_class.constraint, resolved.site_origin("node_classes", size.queue.node_class, "constraint")),
@@ -152,7 +154,7 @@ def _constraint(draft: PlanDraft, size: JobSize) -> list[Directive]:
     said = {text: origin for text, origin in wanted if text}
     if not said:
         return []
-    # sbatch(1): `&` binds no tighter than `|`, so an alternative among several goes into parentheses.
+    # sbatch(1): `&` does not bind tighter than `|`, so alternatives need parentheses.
     words = [f"({text})" if "|" in text and len(said) > 1 and text[0] != "(" else text for text in said]
     origins = list(said.values())
     origin = origins[0] if len(origins) == 1 else rule(" and ".join(origin.short() for origin in origins))
@@ -161,7 +163,7 @@ def _constraint(draft: PlanDraft, size: JobSize) -> list[Directive]:
 
 def _extra(draft: PlanDraft, lines: list[Directive], option: str, value: Scalar, origin: Origin) -> list[Directive]:
     if not _OPTION.match(option):
-        hint = "write it as after `--`: `mail-type`, `reservation`"
+        hint = "write the long name without `--`, such as `mail-type` or `reservation`"
         draft.fault_at(
             FindingCode.INVALID_SBATCH_OPTION,
             f"`{option}` is not the long name of an sbatch option",
@@ -170,7 +172,7 @@ def _extra(draft: PlanDraft, lines: list[Directive], option: str, value: Scalar,
         )
         return lines
     if option in RESERVED_OPTIONS:
-        use = f"use the key `{RESERVED_OPTIONS[option]}`" if RESERVED_OPTIONS[option] else "leave it out"
+        use = f"use the key `{RESERVED_OPTIONS[option]}`" if RESERVED_OPTIONS[option] else "remove it"
         draft.fault_at(
             FindingCode.RESERVED_SBATCH_OPTION, f"`--{option}` is set by hpc-launch itself", origin.place, use
         )
@@ -182,9 +184,9 @@ def _extra(draft: PlanDraft, lines: list[Directive], option: str, value: Scalar,
 
 
 def _check_values(draft: PlanDraft, lines: list[Directive]) -> None:
-    """sbatch reads directives with quoting rules of its own; what would need them is refused, not guessed."""
+    """sbatch has its own quoting rules for directives; values that would need them are refused."""
     for line in lines:
         if line.value is not None and _REFUSED_IN_VALUE.search(line.value):
-            message = f"the value of `--{line.option}` cannot stand in an #SBATCH line"
-            hint = "leave out quotes, backslashes, `#` and control characters"
+            message = f"the value of `--{line.option}` cannot be written in an #SBATCH line"
+            hint = "remove quotes, backslashes, `#` and control characters"
             draft.fault_at(FindingCode.INVALID_SBATCH_VALUE, message, line.origin.place, hint)

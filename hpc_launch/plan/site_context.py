@@ -1,4 +1,4 @@
-"""What of the site a job meets: the facts that its conditions ask about, and the options that the job takes."""
+"""The parts of a site profile that apply to a job: facts for its conditions, the software stack and options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpc_launch.spec.document import KeyPath
 
 
 def condition_facts(draft: PlanDraft, size: JobSize) -> ConditionFacts:
-    """What conditions are asked about."""
+    """The facts that conditions are evaluated against."""
     resolved, job = draft.resolved, draft.resolved.job
     node, site = size.node_class, resolved.site
     stack = site.stacks.get(stack_name(draft, size) or "")
@@ -36,7 +36,7 @@ def condition_facts(draft: PlanDraft, size: JobSize) -> ConditionFacts:
 
 
 def stack_name(draft: PlanDraft, size: JobSize) -> str | None:
-    """The stack that the job gets; None in an image, unless the stack is for images too."""
+    """The software stack of the job; None in a container, unless the stack applies there too."""
     job, site = draft.resolved.job, draft.resolved.site
     name = job.environment.stack or size.queue.stack or size.node_class.stack
     stack = site.stacks.get(name) if name else None
@@ -44,13 +44,13 @@ def stack_name(draft: PlanDraft, size: JobSize) -> str | None:
 
 
 def profile_parts(draft: PlanDraft, size: JobSize) -> tuple[KeyPath, ...]:
-    """Where the profile may say something for this job, the most general first."""
+    """The parts of the profile that apply to this job, the most general first."""
     taken = (("options", name) for name in selected_options(draft))
     return ((), ("node_classes", size.queue.node_class), ("queues", size.queue_name), *taken)
 
 
 def selected_options(draft: PlanDraft) -> dict[str, SiteOption]:
-    """The site's options that the job asks for, or that a folder needs which it names."""
+    """The site options that the job selects, or that a folder which it names requires."""
     job, site = draft.resolved.job, draft.resolved.site
     names = list(job.options)
     said = repr(job)
@@ -61,33 +61,33 @@ def selected_options(draft: PlanDraft) -> dict[str, SiteOption]:
 
 
 def check_names(draft: PlanDraft, size: JobSize) -> None:
-    """HL319 for an option or a stack that the site does not have."""
+    """HL319 for an unknown option or software stack."""
     job, site = draft.resolved.job, draft.resolved.site
     for at, name in enumerate(job.options):
         if name not in site.options:
-            hint = f"site {site.name} has {', '.join(site.options) or 'none'}"
+            hint = f"use one of: {', '.join(site.options) or 'none defined'}"
             draft.fault(
                 FindingCode.UNKNOWN_SITE_OPTION, f"site {site.name} has no option `{name}`", ("options", at), hint
             )
     stack = job.environment.stack
     if stack is not None and stack not in site.stacks:
-        hint = f"site {site.name} has {', '.join(site.stacks) or 'none'}"
+        hint = f"use one of: {', '.join(site.stacks) or 'none defined'}"
         draft.fault(
             FindingCode.UNKNOWN_SITE_OPTION, f"site {site.name} has no stack `{stack}`", ("environment", "stack"), hint
         )
-    theirs: dict[KeyPath, str | None] = {
+    named: dict[KeyPath, str | None] = {
         ("queues", size.queue_name): size.queue.stack,
         ("node_classes", size.queue.node_class): size.node_class.stack,
     }
-    for path, wanted in theirs.items():
+    for path, wanted in named.items():
         if wanted is not None and wanted not in site.stacks:
-            hint = f"`stacks:` has {', '.join(site.stacks) or 'none'}"
+            hint = f"use one of `stacks:`: {', '.join(site.stacks) or 'none defined'}"
             draft.site_fault(
                 FindingCode.UNKNOWN_PROFILE_NAME, f"the profile has no stack `{wanted}`", (*path, "stack"), hint
             )
     for key, folder in site.paths.items():
         if folder.option is not None and folder.option not in site.options:
-            hint = f"`options:` has {', '.join(site.options) or 'none'}"
+            hint = f"use one of `options:`: {', '.join(site.options) or 'none defined'}"
             draft.site_fault(
                 FindingCode.UNKNOWN_PROFILE_NAME,
                 f"the profile has no option `{folder.option}`",
@@ -97,7 +97,7 @@ def check_names(draft: PlanDraft, size: JobSize) -> None:
 
 
 def srun_options(draft: PlanDraft, size: JobSize) -> tuple[str, ...]:
-    """Options for srun of the launcher, the node class, the queue and the options taken; HL540 for a forbidden one."""
+    """srun options of the site, the launcher, the node class, the queue and the selected options."""
     job, site = draft.resolved.job, draft.resolved.site
     advice = site.launchers.get(job.launcher.name)
     options = [f"--{name}" if value is True else f"--{name}={value}" for name, value in site.srun.add.items()]

@@ -1,4 +1,4 @@
-"""The site's own steps and variables: which of them hold for this job, where, and in what order."""
+"""The site's set-up steps and variables that apply to a job, by scope and in order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
 
 
 class SiteVariables(NamedTuple):
-    """The variables of the site, by scope."""
+    """The variables of the site profile, by scope."""
 
     job: list[Variable]
     node: list[Variable]
@@ -40,7 +40,7 @@ class SiteVariables(NamedTuple):
 
 
 def site_variables(filler: ValueFiller, size: JobSize) -> SiteVariables:
-    """Those of the fabric and the caches, then every setting whose condition holds, the later of two winning."""
+    """Variables of the fabric and the caches, then of each setting whose condition holds; later ones win."""
     about = condition_facts(filler, size)
     result = SiteVariables([], [], [], [])
     for variable in (*_of_fabric(filler, size, about), *_of_caches(filler)):
@@ -68,34 +68,34 @@ def site_settings(
     job: Sequence[Variable],
     inner: Sequence[SiteStep] = (),
 ) -> SiteSettings:
-    """All that the site does around the training, and inside the image what the job does there after it (`inner`).
+    """All steps of the site around the training, and inside the container those of the job after them (`inner`).
 
-    `job`: the variables of the training in the job's shell.
+    `job` are the variables of the training in the job's shell.
     """
     about = condition_facts(filler, size)
-    around: dict[str, list[SiteStep]] = {"job": [], "nodes": [], "container": []}
+    steps: dict[str, list[SiteStep]] = {"job": [], "nodes": [], "container": []}
     for path, step in _steps(filler, size):
         if holds(step.when, about) and not (step.where == "container" and about.runtime is None):
-            around[step.where] += _step(filler, step, path)
-    around["nodes"] += _folders_of_caches(filler, "node")
-    around["job"] += _folders_of_caches(filler, "job")
-    inside = around["container"]
+            steps[step.where] += _step(filler, step, path)
+    steps["nodes"] += _folders_of_caches(filler, "node")
+    steps["job"] += _folders_of_caches(filler, "job")
+    inside = steps["container"]
     changed = any(step.kind in ("source", "raw") for step in inside)
     if about.runtime is not None:
-        # Not every runtime hands the host's variables in.
+        # Not every runtime passes the host's variables into the container.
         inside += [_as_step(variable) for variable in variables.node]
     inside += [_as_step(variable) for variable in variables.container]
     if changed:
-        # A file that is sourced inside may set what the job sets; the job's own word is the last.
+        # A file sourced inside may overwrite variables of the job; set them again.
         inside += [_as_step(one) for one in job if one.name in filler.resolved.job.env]
     return SiteSettings(
         login_shell=filler.resolved.site.login_shell,
-        steps=tuple(around["job"]),
-        on_nodes=tuple(around["nodes"]),
+        steps=tuple(steps["job"]),
+        on_nodes=tuple(steps["nodes"]),
         inside=(*inside, *inner),
         # PropagateResourceLimits of slurm.conf(5) may keep the limits of the job's shell from its steps.
         node_steps=(
-            *(replace(step, may_fail=True) for step in around["job"] if step.words[:1] == (("ulimit",),)),
+            *(replace(step, may_fail=True) for step in steps["job"] if step.words[:1] == (("ulimit",),)),
             *map(_as_step, variables.node),
         ),
         rank_variables=tuple(variables.rank),
@@ -104,12 +104,12 @@ def site_settings(
 
 
 def _notes(filler: ValueFiller, size: JobSize) -> Iterator[str]:
-    """Lines for the head of the script: facts that are not the centre's own, and what a user should know."""
+    """Lines for the head of the script: facts that are not from the centre, and what a user should know."""
     for file, known in filler.resolved.provenance.items():
         name = file.rsplit("/", 1)[-1]
         for group, fact in known.groups.items():
             if fact.grade == "C":
-                what = ".".join(map(str, group)) or "all that it does not say otherwise of"
+                what = ".".join(map(str, group)) or "all other facts"
                 about = "; ".join(filter(None, [third_party(fact), fact.source, fact.note]))
                 yield f"{name}: {what}: {about}"
     queue, preempted = size.queue, size.queue.preemption
@@ -118,10 +118,10 @@ def _notes(filler: ValueFiller, size: JobSize) -> Iterator[str]:
     if preempted is not None:
         how = [
             f"{format_time(preempted.grace)} after {preempted.signal or 'a signal'}" if preempted.grace else "",
-            f"not in its first {format_time(preempted.exempt)}" if preempted.exempt else "",
-            "Slurm queues it again" if preempted.requeued else "",
+            f"not within the first {format_time(preempted.exempt)}" if preempted.exempt else "",
+            "Slurm requeues it" if preempted.requeued else "",
         ]
-        yield f"Queue {size.queue_name} may stop this job for others: {'; '.join(filter(None, how)) or 'at any time'}."
+        yield f"Queue {size.queue_name} may preempt this job: {'; '.join(filter(None, how)) or 'at any time'}."
     said = repr(filler.resolved.job)
     for key, folder in filler.resolved.site.paths.items():
         if folder.purge_days is not None and f"${{paths.{key}}}" in said:
@@ -175,7 +175,7 @@ def _variables(filler: ValueFiller, setting: Setting | PreludeStep, path: KeyPat
 
 
 def _origin(filler: ValueFiller, said: Setting | PreludeStep, path: KeyPath) -> Origin:
-    """Where it stands, what its own source is worth, and the site's reason."""
+    """The place, the grade of its source, and the site's reason."""
     origin = filler.resolved.site_origin(*path)
     own = third_party(said.fact) if said.fact is not None and said.fact.grade == "C" else ""
     note = own or ("" if said.fact is not None and said.fact.grade else origin.fact)
@@ -256,5 +256,5 @@ def _folders_of_caches(filler: ValueFiller, per: str) -> Iterator[SiteStep]:
 
 
 def _known(filler: ValueFiller, cache: Cache) -> bool:
-    """Whether its folder can be told: one below a path that this user lacks the variables for is left out."""
+    """Whether every variable in its folder is known; a cache whose path needs an unset variable is left out."""
     return filler.can_fill(cache.path)

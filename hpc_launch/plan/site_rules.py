@@ -1,4 +1,4 @@
-"""What a site asks of a job beyond its hardware: budgets, counts, memory, whole nodes, launchers, its origin."""
+"""Rules of a site beyond its hardware: budgets, counts, memory, whole nodes, launchers, where to submit from."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def _check_lifecycle(draft: PlanDraft) -> None:
     if state not in ("retired", "retiring"):
         return
     when = f" on {site.lifecycle.retires_on}" if site.lifecycle.retires_on else ""
-    message = f"site {site.name} {'was retired' if state == 'retired' else 'is to be retired'}{when}"
-    hint = f"its successor is `{after}`" if after else "its own pages say what comes after it"
+    message = f"site {site.name} {'was retired' if state == 'retired' else 'will be retired'}{when}"
+    hint = f"use its successor, `{after}`" if after else "see the centre's pages for its successor"
     place = draft.resolved.place("site") if draft.resolved.job.site else draft.resolved.site_origin("lifecycle").place
     draft.fault_at(FindingCode.SYSTEM_RETIRED, message, place, hint, "error" if state == "retired" else "warning")
 
@@ -41,14 +41,12 @@ def _check_budget(draft: PlanDraft, size: JobSize) -> None:
     if budget is None or time_s is None or nodes * time_s <= budget * 60:
         return
     most = format_time(max(budget * 60 // nodes, 1))
-    message = (
-        f"{nodes} nodes for {format_time(time_s)} are more than the {budget} node-minutes of queue `{size.queue_name}`"
-    )
+    message = f"{nodes} nodes for {format_time(time_s)} exceed the {budget} node-minutes of queue `{size.queue_name}`"
     draft.fault_at(
         FindingCode.NODE_MINUTES_OVER_LIMIT,
         message,
         size.time_origin.place,
-        f"with {nodes} nodes it takes up to {most}",
+        f"request at most {most} with {nodes} nodes",
     )
 
 
@@ -58,27 +56,27 @@ def _check_counts(draft: PlanDraft, size: JobSize) -> None:
     allowed = node.gpus_allowed
     if allowed is not None and size.gpus_per_node and size.gpus_per_node not in allowed:
         words = " or ".join(map(str, allowed))
-        message = f"{size.gpus_per_node} GPUs of a node: queue `{size.queue_name}` gives {words}"
-        draft.fault(FindingCode.GPU_COUNT_NOT_OFFERED, message, (key,), f"ask for {words} on each node")
+        message = f"{size.gpus_per_node} GPUs per node requested; queue `{size.queue_name}` offers {words}"
+        draft.fault(FindingCode.GPU_COUNT_NOT_OFFERED, message, (key,), f"request {words} per node")
     total = size.gpus_per_node * job.max_nodes
     if queue.gpus is not None and not count_holds(queue.gpus, total):
-        message = f"{total} GPUs in all: queue `{size.queue_name}` takes {queue.gpus}"
+        message = f"{total} GPUs in total requested; queue `{size.queue_name}` accepts {queue.gpus}"
         draft.fault(
-            FindingCode.GPU_COUNT_NOT_OFFERED, message, (key,), "ask for another number, or choose another queue"
+            FindingCode.GPU_COUNT_NOT_OFFERED, message, (key,), "request another number, or choose another queue"
         )
 
 
 def _check_requests(draft: PlanDraft, size: JobSize) -> None:
     job, site, queue = draft.resolved.job, draft.resolved.site, size.queue
     if queue.memory == "forbidden" and job.memory is not None:
-        message = f"queue `{size.queue_name}` of site {site.name} takes no request for memory"
+        message = f"queue `{size.queue_name}` of site {site.name} does not accept memory requests"
         draft.fault(
-            FindingCode.MEMORY_NOT_ACCEPTED, message, ("memory",), "leave `memory` out: it follows from the rest"
+            FindingCode.MEMORY_NOT_ACCEPTED, message, ("memory",), "remove `memory`: it follows from the other requests"
         )
     if queue.exclusive == "forbidden" and job.sbatch.get("exclusive") not in (None, False):
-        message = f"queue `{size.queue_name}` of site {site.name} gives no whole nodes by `--exclusive`"
+        message = f"queue `{size.queue_name}` of site {site.name} does not accept `--exclusive`"
         draft.fault(
-            FindingCode.EXCLUSIVE_NOT_ACCEPTED, message, ("sbatch", "exclusive"), "take it out, or choose another queue"
+            FindingCode.EXCLUSIVE_NOT_ACCEPTED, message, ("sbatch", "exclusive"), "remove it, or choose another queue"
         )
 
 
@@ -88,7 +86,7 @@ def _check_launcher(draft: PlanDraft) -> None:
     if advice is None or advice.use not in ("discouraged", "forbidden"):
         return
     better = [other for other, said in site.launchers.items() if said.use == "recommended"]
-    message = f"site {site.name} {'refuses' if advice.use == 'forbidden' else 'advises against'} the launcher `{name}`"
+    message = f"site {site.name} {'forbids' if advice.use == 'forbidden' else 'advises against'} the launcher `{name}`"
     hint = f"use `launcher: {better[0]}`" if better else "use another launcher"
     because = f"{message}: {advice.why}" if advice.why else message
     draft.fault(
@@ -110,12 +108,15 @@ def _check_submitter(draft: PlanDraft) -> None:
             return
     if folders and by.folder and not any(_below(by.folder, folder) for folder in folders):
         message = (
-            f"site {draft.resolved.site.name} takes jobs from {' and '.join(folders)} alone, and this is {by.folder}"
+            f"site {draft.resolved.site.name} accepts jobs only from {' and '.join(folders)}, and the "
+            f"current folder is {by.folder}"
         )
         draft.fault(FindingCode.WRONG_SUBMIT_PLACE, message, (), "submit it from there", "warning")
     hosts = scheduler.submit_hosts
     if hosts and by.host and not any(fnmatch.fnmatchcase(by.host, pattern) for pattern in hosts):
-        message = f"site {draft.resolved.site.name} takes such jobs from {' and '.join(hosts)}, and this is {by.host}"
+        message = (
+            f"site {draft.resolved.site.name} accepts jobs only from {' and '.join(hosts)}, and this host is {by.host}"
+        )
         draft.fault(FindingCode.WRONG_SUBMIT_PLACE, message, (), "submit it from there", "warning")
 
 

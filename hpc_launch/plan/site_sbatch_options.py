@@ -1,4 +1,4 @@
-"""What the site does with the options of sbatch: drops and renames them, links, wants and refuses them."""
+"""Apply the site's rules for sbatch options: drop, rename, require, forbid, and combine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hpc_launch.spec.shell_text import Text, Var
 def apply_site_rules(
     draft: PlanDraft, size: JobSize, lines: Sequence[Directive], variables: Sequence[Variable]
 ) -> list[Directive]:
-    """The directives as the site wants them; a finding for each that it refuses or misses."""
+    """The directives after the site's rules, with a finding for each forbidden or missing one."""
     options = draft.resolved.site.sbatch
     asked = {line.option for line in lines if line.origin.layer in ("user", "job", "--set", "environment")}
     kept = [line for line in lines if line.option not in options.drop or line.option in asked]
@@ -35,18 +35,18 @@ def apply_site_rules(
         _check_release(draft, line, options, known)
     for option, why in options.require.items():
         if all(line.option != option for line in kept):
-            message = f"site {draft.resolved.site.name} wants `--{option}`{_because(why)}"
+            message = f"site {draft.resolved.site.name} requires `--{option}`{_because(why)}"
             draft.fault(
                 FindingCode.OPTION_REQUIRED_BY_SITE,
                 message,
                 ("sbatch",),
-                f"say it in the job file: its own key, or `sbatch: {{{option}: …}}`",
+                f"set it in the job file, by its own key or with `sbatch: {{{option}: …}}`",
             )
     return kept
 
 
 def check_srun(draft: PlanDraft, options: Iterable[str]) -> None:
-    """HL540 for an option of the step that the site refuses, HL541 for one that it misses."""
+    """HL540 for an srun option that the site forbids, HL541 for a missing one that it requires."""
     site = draft.resolved.site
     names = [option.removeprefix("--").partition("=")[0] for option in options]
     for name in names:
@@ -56,18 +56,18 @@ def check_srun(draft: PlanDraft, options: Iterable[str]) -> None:
             )
     for name, why in site.srun.require.items():
         if name not in names:
-            message = f"srun needs `--{name}` on site {site.name}{_because(why)}"
+            message = f"site {site.name} requires `--{name}` for srun{_because(why)}"
             draft.site_fault(
                 FindingCode.OPTION_REQUIRED_BY_SITE,
                 message,
                 ("srun", "require", name),
-                "add it under `srun: {add: …}` of the profile",
+                "add it under `srun: {add: …}` in the profile",
             )
 
 
 def _refuse(draft: PlanDraft, command: str, option: str, why: str, place: Place | None) -> None:
-    message = f"site {draft.resolved.site.name} refuses `--{option}` of {command}{_because(why)}"
-    draft.fault_at(FindingCode.OPTION_REFUSED_BY_SITE, message, place, "take it out")
+    message = f"site {draft.resolved.site.name} forbids `--{option}` for {command}{_because(why)}"
+    draft.fault_at(FindingCode.OPTION_REFUSED_BY_SITE, message, place, "remove it")
 
 
 def _because(why: str) -> str:
@@ -82,16 +82,14 @@ def _check_release(draft: PlanDraft, line: Directive, options: Options, known: s
     since = options.since.get(line.option)
     if since is None or known is None or version_holds(f">={since.lstrip('>= ')}", known):
         return
-    message = (
-        f"`--{line.option}` came with Slurm {since.lstrip('>= ')}, and site {draft.resolved.site.name} has {known}"
-    )
-    draft.fault_at(FindingCode.OPTION_TOO_NEW, message, line.origin.place, "take it out here")
+    message = f"`--{line.option}` needs Slurm {since.lstrip('>= ')}, but site {draft.resolved.site.name} has {known}"
+    draft.fault_at(FindingCode.OPTION_TOO_NEW, message, line.origin.place, "remove it for this site")
 
 
 def _linked(
     draft: PlanDraft, one: LinkedRule, at: int, lines: list[Directive], variables: Sequence[Variable]
 ) -> list[Directive]:
-    """One rule of the site: what is missing is added or a finding, what is too much is a finding."""
+    """Apply one rule of the site: add what is missing or report it, and report what it excludes."""
     set_ = {variable.name: _spelt(variable.value) for variable in variables if variable.value is not None}
     set_places = {variable.name: variable.origin.place for variable in variables}
     asked = {line.option: "true" if line.value is None else line.value for line in lines}
@@ -102,29 +100,29 @@ def _linked(
     holders = {**{line.option: line.origin.place for line in lines}, **set_places}
     cause = next((holders[name] for name in (*one.given.env, *one.given.sbatch) if name in holders), None)
     cause = cause or draft.resolved.place()
-    mend = "take one of the two out" if one.given != Linked() else "take it out"
+    fix = "remove one of the two" if one.given != Linked() else "remove it"
     for name, value in one.excludes.env.items():
         if name in set_ and value in ("*", set_[name]):
             place = set_places.get(name)
             draft.fault_at(
                 FindingCode.CONFLICTING_SETTINGS,
-                f"`{name}={set_[name]}` does not go with {given}{why}",
+                f"`{name}={set_[name]}` conflicts with {given}{why}",
                 place,
-                mend,
+                fix,
                 severity,
             )
     for name, value in one.excludes.sbatch.items():
         if name in asked and value in ("*", asked[name]):
             place = next((line.origin.place for line in lines if line.option == name), None)
             draft.fault_at(
-                FindingCode.CONFLICTING_SETTINGS, f"`--{name}` does not go with {given}{why}", place, mend, severity
+                FindingCode.CONFLICTING_SETTINGS, f"`--{name}` conflicts with {given}{why}", place, fix, severity
             )
     for name, value in one.needs.env.items():
         if name not in set_ or value not in ("*", set_[name]):
             hint = f"set it: `env: {{{name}: {value}}}`"
             draft.fault_at(
                 FindingCode.MISSING_COMPANION,
-                f"{given} needs the variable `{name}={value}`{why}",
+                f"{given} requires the variable `{name}={value}`{why}",
                 cause,
                 hint,
                 severity,
@@ -138,13 +136,13 @@ def _linked(
         else:
             hint = f"add it: `sbatch: {{{name}: {value}}}`"
             draft.fault_at(
-                FindingCode.MISSING_COMPANION, f"{given} needs `--{name}={value}`{why}", cause, hint, severity
+                FindingCode.MISSING_COMPANION, f"{given} requires `--{name}={value}`{why}", cause, hint, severity
             )
     return lines
 
 
 def missing_variables(draft: PlanDraft, size: JobSize, variables: Sequence[Variable]) -> list[Variable]:
-    """Variables that the site's rules add; those that depend on options of sbatch are left to `obey`."""
+    """Variables that the site's rules add. Rules that depend on sbatch options are applied by `obey`."""
     added: list[Variable] = []
     for at, one in enumerate(draft.resolved.site.rules):
         if not one.add or one.given.sbatch or not holds(one.when, condition_facts(draft, size)):

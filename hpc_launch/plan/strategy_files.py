@@ -67,7 +67,7 @@ _HINT = re.compile(r"--([a-z-]+)(?: ([A-Z_]+|nvme|\d))?")
 
 
 def zero(filler: ValueFiller, world_size: int) -> Text | None:
-    """DeepSpeed's file; None with findings where the request does not hold together."""
+    """The DeepSpeed configuration; None with findings if the request is invalid."""
     job = filler.resolved.job
     asked, stage = job.strategy, job.strategy.zero_stage
     nvme: Text = () if asked.nvme_path is None else filler.text(asked.nvme_path, ("strategy", "nvme_path"))
@@ -96,8 +96,8 @@ def zero(filler: ValueFiller, world_size: int) -> Text | None:
     return None if text is None else _unmarked(text, marks)
 
 
-def sharded(filler: ValueFiller, form_nodes: int, world_size: int) -> fsdp.Fsdp | None:
-    """The request for FSDP's configuration; None with findings where it does not hold together."""
+def sharded(filler: ValueFiller, nodes: int, world_size: int) -> fsdp.Fsdp | None:
+    """The request for an FSDP configuration; None with findings if it is invalid."""
     job = filler.resolved.job
     asked = job.strategy
     sizes = {name: getattr(asked.fsdp, name) for name in asked.fsdp.__struct_fields__}
@@ -105,7 +105,7 @@ def sharded(filler: ValueFiller, form_nodes: int, world_size: int) -> fsdp.Fsdp 
         **sizes,
         mixed_precision=precision(job.precision),  # type: ignore[arg-type]
         reader="trainer" if asked.reader == "trainer" else "accelerate",
-        num_machines=form_nodes,
+        num_machines=nodes,
         num_processes=world_size,
     )
     text, findings = fsdp.make(request)
@@ -117,13 +117,13 @@ def sharded(filler: ValueFiller, form_nodes: int, world_size: int) -> fsdp.Fsdp 
 
 
 def entries(filler: ValueFiller, written: Text) -> tuple[Entry, ...]:
-    """Each value of a made file, with the key of the job file that it follows."""
+    """Each value of a generated file, with the key of the job file that it comes from."""
     text = "".join(f"${part.name}" if isinstance(part, Var) else part for part in written)
     return tuple(Entry(key, shown(value), origin_of(filler, key)) for key, value in leaves(json.loads(text)))
 
 
 def leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Each value that holds no others, by its dotted path."""
+    """Each leaf value, by its dotted path."""
     for key, value in data.items():
         if isinstance(value, dict) and value:
             yield from leaves(value, f"{prefix}{key}.")
@@ -132,12 +132,12 @@ def leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def shown(value: Any) -> str:
-    """A value as the file spells it."""
+    """A value as written in the file."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def origin_of(filler: ValueFiller, key: str) -> Origin:
-    """Where a value of a made configuration comes from, by its dotted path or Accelerate's name for it."""
+    """The origin of a value in a generated configuration, by its dotted path or Accelerate's name."""
     bare = key.removeprefix("fsdp_config.").removeprefix("fsdp_")
     path = _ZERO_KEYS.get(key) or (("strategy", "fsdp", _FSDP_KEYS[bare]) if bare in _FSDP_KEYS else None)
     if key == "mixed_precision":
@@ -148,7 +148,7 @@ def origin_of(filler: ValueFiller, key: str) -> Origin:
 
 
 def _marked(text: Text) -> tuple[str, dict[str, Var]]:
-    """The text with a mark in place of each variable, which JSON leaves alone and which stands nowhere else in it."""
+    """The text with a unique placeholder, unchanged by JSON, in place of each variable."""
     plain = "".join(part for part in text if isinstance(part, str))
     marks = {}
     for part in text:
@@ -169,7 +169,7 @@ def _unmarked(text: str, marks: dict[str, Var]) -> Text:
 
 
 def _without_width(text: str, request: deepspeed.DeepSpeed) -> str:
-    """Accelerate fills sizes in by `model.config.hidden_size`, and fails where a model has no such thing."""
+    """Accelerate derives sizes from `model.config.hidden_size` and fails for models without it."""
     data = json.loads(text)
     plain = {
         "reduce_bucket_size": request.buckets,
@@ -181,7 +181,7 @@ def _without_width(text: str, request: deepspeed.DeepSpeed) -> str:
 
 
 def _of_the_job(filler: ValueFiller, found: Finding) -> Finding:
-    """A finding about an option of `config`, said about the key of the job file."""
+    """A finding about an option of `config`, reported at the key of the job file."""
     name = found.place.file if found.place else ""
     hint = found.hint and _HINT.sub(_key, found.hint)
     place = filler.resolved.place(*_OPTIONS.get(name, ("strategy",)))

@@ -1,17 +1,15 @@
-"""What a strategy comes to, and the way to it: most jobs ask for none, and pay for none of its modules."""
+"""Plan a strategy, importing its modules only for jobs that use one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-from msgspec.structs import replace
-
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.fill_values import CONFIG, ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Program, StrategyPlan, Variable
+from hpc_launch.plan.strategy_result import StrategyResult, strategy_keys
 from hpc_launch.spec.shell_text import Text
 
 if TYPE_CHECKING:
@@ -22,23 +20,11 @@ _UNKNOWN = {
     **dict.fromkeys(("strategy.micro_batch", "strategy.global_batch", "strategy.gradient_accumulation"), "1"),
     **dict.fromkeys(("parallel.tp", "parallel.pp", "parallel.cp", "parallel.ep", "parallel.dp"), "1"),
 }
-"""Names of a job whose size is not known, for a finding says why: no second one shall say that they are unknown."""
-
-
-class StrategyResult(Struct, frozen=True):
-    """`names` are what `${strategy.…}` and `${parallel.…}` may name beside the file."""
-
-    plan: StrategyPlan | None = None
-    variables: tuple[Variable, ...] = ()
-    names: dict[str, str] = {}
-
-    def known_to(self, filler: ValueFiller) -> ValueFiller:
-        """The words with these names."""
-        return ValueFiller(replace(filler.resolved, names={**filler.resolved.names, **self.names}), filler.findings)
+"""Placeholders for a job of unknown size, so that the finding about the size is the only one."""
 
 
 def plan_strategy(filler: ValueFiller, size: JobSize | None, user_config: UserStrategyConfig | None) -> StrategyResult:
-    """The strategy on the processes of the job; with a finding for all that does not hold together."""
+    """The strategy for the processes of the job, with a finding for each conflict."""
     job = filler.resolved.job
     if size is None:
         return StrategyResult(names=_UNKNOWN)
@@ -49,18 +35,12 @@ def plan_strategy(filler: ValueFiller, size: JobSize | None, user_config: UserSt
     return strategy_result(filler, size, user_config)
 
 
-def strategy_keys(filler: ValueFiller) -> set[str]:
-    """The keys of `strategy:` that a layer set, the name left aside."""
-    held = filler.resolved.merged.data.get("strategy")
-    return {key for key, value in held.items() if value is not None} - {"name"} if isinstance(held, dict) else set()
-
-
 def without_unused_file(
     filler: ValueFiller, plan: StrategyPlan | None, program: Program, variables: Iterable[Variable]
 ) -> StrategyPlan | None:
-    """The plan, without a file that nothing names and nothing was asked of: `strategy: zero1` may be a mere word.
+    """The plan, without a file that nothing refers to: `strategy: zero1` alone may be only a label.
 
-    The Trainer finds its configuration by its arguments alone: a warning where none of them names it.
+    The Trainer finds its configuration only through its arguments; warn if none of them names it.
     """
     strategy_result = filler.resolved.job.strategy
     texts: list[Text] = [*program.words, *(word for line in program.argument_lines for word in line)]
@@ -69,7 +49,7 @@ def without_unused_file(
         return plan
     if strategy_result.reader == "trainer":
         key = "deepspeed" if strategy_result.zero_stage is not None else "fsdp_config"
-        message = "nothing hands the configuration over to the Trainer"
-        hint = f"add it to the arguments: `{key}: ${{strategy.config}}`"
+        message = "no argument passes the configuration to the Trainer"
+        hint = f"add to `args`: `{key}: ${{strategy.config}}`"
         filler.fault(FindingCode.CONFIG_NOT_PASSED, message, ("strategy", "for"), hint, "warning")
     return plan if strategy_keys(filler) else None

@@ -1,4 +1,4 @@
-"""What `strategy:` and `parallel:` come to on the processes of the job: a file, variables, flags, and sizes by name."""
+"""Plan `strategy:` and `parallel:` for the processes of the job: a file, variables, flags, and named sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpc_launch.plan.strategies.fsdp import accelerate_data, make
 from hpc_launch.plan.strategies.parallel_layout import ParallelLayout
 from hpc_launch.plan.strategies.parallel_rules import check_connections, needs_one_connection
 from hpc_launch.plan.strategy_files import entries, origin_of, sharded, zero
-from hpc_launch.plan.strategy_on_demand import StrategyResult, strategy_keys
+from hpc_launch.plan.strategy_result import StrategyResult, strategy_keys
 from hpc_launch.plan.strategy_rules import check_combinations
 from hpc_launch.plan.user_strategy_config import UserStrategyConfig, check_user_config, user_config_entries
 from hpc_launch.spec.origin import Origin, rule
@@ -27,7 +27,7 @@ _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
 def strategy_result(filler: ValueFiller, size: JobSize, user_config: UserStrategyConfig | None) -> StrategyResult:
-    """The strategy on this many processes; with a finding for all that does not hold together."""
+    """The strategy for this number of processes, with a finding for each conflict."""
     job = filler.resolved.job
     world_size = job.max_nodes * size.processes_per_node
     check_combinations(filler)
@@ -37,7 +37,7 @@ def strategy_result(filler: ValueFiller, size: JobSize, user_config: UserStrateg
     variables = _connections(filler, size, layout)
     names = _names(filler, layout)
     if world_size % layout.model_parallel or (job.strategy.file is not None and user_config is None):
-        return StrategyResult(None, (), names)  # a finding says so: nothing can be worked out from here
+        return StrategyResult(None, (), names)  # reported by a finding; nothing more can be derived
     if user_config is not None:
         check_user_config(filler, user_config, world_size)
     if job.strategy.name == "megatron":
@@ -53,7 +53,7 @@ def strategy_result(filler: ValueFiller, size: JobSize, user_config: UserStrateg
 
 
 def _sizes(filler: ValueFiller, size: JobSize) -> list[ParallelLayout]:
-    """The layout on all nodes; of an elastic run, on each number of them that it may go on with."""
+    """The layout on all nodes; for an elastic run, on each number of nodes that it may run on."""
     job = filler.resolved.job
     nodes = range(job.max_nodes, job.min_nodes - 1, -1)
     return [ParallelLayout(job.parallel or Parallel(), count * size.processes_per_node) for count in nodes]
@@ -74,7 +74,7 @@ def _file(filler: ValueFiller, text: Text | None, user_config: UserStrategyConfi
 def _sharded(
     filler: ValueFiller, user_config: UserStrategyConfig | None, world_size: int
 ) -> tuple[StrategyPlan | None, tuple[Variable, ...]]:
-    """FSDP's file for the Trainer, or its environment for Accelerate."""
+    """The FSDP file for the Trainer, or the environment for Accelerate."""
     asked = filler.resolved.job.strategy
     if user_config is not None and asked.reader == "trainer":
         return _file(filler, (user_config.script_text,), user_config), ()
@@ -108,7 +108,7 @@ def _of_key(filler: ValueFiller, variable: str) -> Origin:
 
 
 def _for_accelerate(filler: ValueFiller, user_config: UserStrategyConfig | None) -> tuple[Variable, ...]:
-    """The environment of an `Accelerator()` that does DDP or DeepSpeed."""
+    """The environment of an `Accelerator()` for DDP or DeepSpeed."""
     job = filler.resolved.job
     if job.strategy.reader != "accelerate":
         return ()
@@ -124,11 +124,11 @@ def _for_accelerate(filler: ValueFiller, user_config: UserStrategyConfig | None)
 
 
 def _precision(filler: ValueFiller) -> Origin:
-    return filler.resolved.origin("precision") if filler.resolved.job.precision else rule("no `precision` is asked for")
+    return filler.resolved.origin("precision") if filler.resolved.job.precision else rule("`precision` is not set")
 
 
 def _connections(filler: ValueFiller, size: JobSize, layout: ParallelLayout) -> tuple[Variable, ...]:
-    """CUDA_DEVICE_MAX_CONNECTIONS where Megatron wants it; what the job itself sets goes before."""
+    """CUDA_DEVICE_MAX_CONNECTIONS if Megatron needs it and the job does not set it."""
     job = filler.resolved.job
     nvidia = size.gpus_per_node > 0 and size.node_class.gpu_vendor in (None, "nvidia")
     if _CONNECTIONS in job.env and job.strategy.name in {"megatron", "fsdp"}:
@@ -137,7 +137,7 @@ def _connections(filler: ValueFiller, size: JobSize, layout: ParallelLayout) -> 
         kind: Literal["megatron", "fsdp"] = "megatron" if job.strategy.name == "megatron" else "fsdp"
         filler.findings.extend(check_connections(layout, given, place, strategy=kind) if nvidia else [])
     elif job.strategy.name == "megatron" and nvidia and needs_one_connection(layout):
-        return (Variable(_CONNECTIONS, ("1",), rule("Megatron wants it with TP or CP before Blackwell")),)
+        return (Variable(_CONNECTIONS, ("1",), rule("required by Megatron with TP or CP before Blackwell")),)
     return ()
 
 
@@ -162,6 +162,6 @@ def _settled(filler: ValueFiller, replicas: int | None) -> Batch:
     asked = filler.resolved.job.strategy
     places = BatchPlaces(*(filler.resolved.place("strategy", key) or Place("strategy") for key in _BATCH))
     batch, found = settle(Batch(asked.global_batch, asked.micro_batch, asked.gradient_accumulation), replicas, places)
-    if asked.zero_stage is None:  # else the file's own arithmetic says so
+    if asked.zero_stage is None:  # otherwise reported when the file is generated
         filler.findings.extend(found)
     return batch or Batch(None, None, None)

@@ -1,36 +1,36 @@
-"""What `strategy:`, `parallel:` and the rest of a job must say together, before any of it is written down."""
+"""Rules that combine `strategy:`, `parallel:` and the rest of a job, checked before any configuration is written."""
 
 from __future__ import annotations
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.strategy_on_demand import strategy_keys
+from hpc_launch.plan.strategy_result import strategy_keys
 from hpc_launch.spec.strategy import Strategy
 
 _BATCH = frozenset({"micro_batch", "global_batch", "gradient_accumulation"})
 _ZERO = frozenset({"gradient_clipping", "offload_optimizer", "offload_param", "nvme_path", "buckets", "overlap"})
 _SIZES = frozenset({"tp", "pp", "cp"})
-"""What other strategies than Megatron's need of a layout: how many processes share one copy of the model."""
+"""The sizes that strategies other than Megatron use: how many processes share one copy of the model."""
 
 
 def check_combinations(filler: ValueFiller) -> None:
-    """Add a finding for each key that contradicts another, or that nothing would read."""
+    """Add a finding for each key that contradicts another or that nothing reads."""
     strategy = filler.resolved.job.strategy
     asked = strategy_keys(filler)
     for key in sorted(asked - _read_by(strategy)):
-        message = f"`{key}` says nothing to the strategy `{strategy.name}`"
+        message = f"the strategy `{strategy.name}` does not use `{key}`"
         filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, ("strategy", key), _instead(key, strategy))
     if "file" in asked:
         for key in sorted(asked & (_BATCH | _ZERO | {"fsdp"})):
-            message = f"`file` and `{key}` both say what the configuration is"
+            message = f"`file` and `{key}` both define the configuration"
             filler.fault(
                 FindingCode.CONFLICTING_STRATEGY_KEYS,
                 message,
                 ("strategy", key),
-                "write it into the file, or leave the file out",
+                "set it in the file, or remove `file`",
             )
     if strategy.name == "fsdp" and strategy.reader is None and asked & {"fsdp", "file"}:
-        message = "nothing says who reads this configuration"
+        message = "the reader of this configuration is not known"
         path = ("strategy", "file" if "file" in asked else "fsdp")
         filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, path, "add `for: trainer` or `for: accelerate`")
     _check_reader(filler, strategy)
@@ -52,12 +52,14 @@ def _read_by(strategy: Strategy) -> frozenset[str]:
 
 def _instead(key: str, strategy: Strategy) -> str:
     if key in _BATCH:
-        return "say it in `parallel:`"
+        return "set it in `parallel:`"
     if key in _ZERO:
-        return "use `name: zero1`, `zero2` or `zero3`, or take it out"
+        return "use `name: zero1`, `zero2` or `zero3`, or remove it"
     if key == "fsdp":
-        return "use `name: fsdp`, or take it out"
-    return "take it out: no file is read" if strategy.name != "megatron" else "take it out: Megatron takes flags"
+        return "use `name: fsdp`, or remove it"
+    return (
+        "remove it: no file is read" if strategy.name != "megatron" else "remove it: Megatron reads flags, not a file"
+    )
 
 
 def _check_reader(filler: ValueFiller, strategy: Strategy) -> None:
@@ -65,25 +67,25 @@ def _check_reader(filler: ValueFiller, strategy: Strategy) -> None:
     if strategy.name == "fsdp" and reader == "deepspeed":
         filler.fault(
             FindingCode.CONFLICTING_STRATEGY_KEYS,
-            "DeepSpeed does not do FSDP",
+            "DeepSpeed does not support FSDP",
             path,
-            "use `name: zero3`, which shards as much",
+            "use `name: zero3`, which shards the same state",
         )
     elif strategy.name == "ddp" and reader in {"deepspeed", "trainer"}:
-        hint = "take it out" if reader == "trainer" else "use `name: zero0` for DeepSpeed without ZeRO"
+        hint = "remove it" if reader == "trainer" else "use `name: zero0` for DeepSpeed without ZeRO"
         filler.fault(
             FindingCode.CONFLICTING_STRATEGY_KEYS, f"`{reader}` reads no configuration for plain DDP", path, hint
         )
 
 
 def _check_switch(filler: ValueFiller, strategy: Strategy) -> None:
-    """The Trainer looks at its FSDP configuration only where `fsdp` is on (training_args.py, _process_fsdp_args)."""
+    """The Trainer reads its FSDP configuration only if `fsdp` is on (training_args.py, _process_fsdp_args)."""
     if strategy.name != "fsdp" or strategy.reader != "trainer":
         return
     args = filler.resolved.job.args
     given = [key for key, value in args.items() if value] if isinstance(args, dict) else map(str, args)
     if "fsdp" not in {word.lstrip("-").partition("=")[0] for word in given}:
-        message = "the Trainer reads its FSDP configuration only where its argument `fsdp` is on"
+        message = "the Trainer reads its FSDP configuration only if its argument `fsdp` is on"
         filler.fault(
             FindingCode.CONFIG_NOT_PASSED, message, ("strategy", "for"), "add `fsdp: true` to the arguments", "warning"
         )
@@ -93,18 +95,18 @@ def _check_parallel(filler: ValueFiller, strategy: Strategy) -> None:
     held = filler.resolved.merged.data.get("parallel")
     if strategy.name == "megatron":
         if filler.resolved.job.parallel is None:
-            message = "`megatron` has to know how the model is laid over the processes"
+            message = "`megatron` needs the parallel sizes of the model"
             filler.fault(
                 FindingCode.LAYOUT_MISSING,
                 message,
                 ("strategy", "name"),
-                "add `parallel: {tp: 2, pp: 1}` or other sizes",
+                "add `parallel:`, for example `parallel: {tp: 2, pp: 1}`",
             )
         return
     given = {key for key, value in held.items() if value is not None} if isinstance(held, dict) else set()
     for key in sorted(given - _SIZES):
-        message = f"`{key}` says nothing to the strategy `{strategy.name}`"
-        hint = "say it in `strategy:`" if key in _BATCH else "use `strategy: megatron`, or take it out"
+        message = f"the strategy `{strategy.name}` does not use `{key}`"
+        hint = "set it in `strategy:`" if key in _BATCH else "use `strategy: megatron`, or remove it"
         filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, ("parallel", key), hint)
 
 
@@ -112,9 +114,9 @@ def _check_precision(filler: ValueFiller, strategy: Strategy) -> None:
     if filler.resolved.job.precision != "fp8" or strategy.name in {"ddp", "none"}:
         return
     if strategy.name == "fsdp" and strategy.reader != "trainer":
-        return  # Accelerate knows the word, and a training of one's own may
-    message = f"fp8 is nothing that the configuration of `{strategy.name}` could say"
-    hint = "use `precision: bf16`, and ask for fp8 by the training's own arguments"
+        return  # Accelerate supports fp8, and a custom training loop may
+    message = f"the configuration of `{strategy.name}` has no setting for fp8"
+    hint = "use `precision: bf16`, and turn fp8 on with the training's own arguments"
     filler.fault(FindingCode.PRECISION_NOT_SUPPORTED, message, ("precision",), hint)
 
 
@@ -123,15 +125,18 @@ def _check_elastic(filler: ValueFiller, strategy: Strategy) -> None:
     if not job.elastic:
         return
     if strategy.zero_stage or strategy.name == "megatron":
-        message = f"`{strategy.name}` saves a part for each process and cannot go on with fewer of them"
+        message = f"`{strategy.name}` saves one shard per process and cannot resume with fewer processes"
         filler.fault(
-            FindingCode.STRATEGY_NOT_ELASTIC, message, ("nodes",), "give one number of nodes, or use another strategy"
+            FindingCode.STRATEGY_NOT_ELASTIC,
+            message,
+            ("nodes",),
+            "set a fixed number of nodes, or use another strategy",
         )
     elif strategy.global_batch is not None:
-        message = "the global batch cannot stay the same with fewer nodes"
+        message = "the global batch cannot stay constant when the number of nodes changes"
         filler.fault(
             FindingCode.STRATEGY_NOT_ELASTIC,
             message,
             ("strategy", "global_batch"),
-            "say `micro_batch`, or one number of nodes",
+            "set `micro_batch` instead, or a fixed number of nodes",
         )

@@ -1,4 +1,4 @@
-"""What trackers and model hubs need of a site: keys where its nodes reach the internet, offline modes where not."""
+"""Variables for trackers and model hubs: keys if the nodes reach the internet, offline modes if not."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from hpc_launch.spec.trackers import Tracker
 
 WANDB_HOST = "api.wandb.ai"
 NO_BINDS = frozenset({"edf"})
-"""Runtimes that get their mounts from a file of their own, so that none can be added."""
+"""Runtimes that read their mounts from their own file, so that none can be added."""
 
 OFFLINE = {
-    "HF_HUB_OFFLINE": "no download is tried",
-    "TRANSFORMERS_OFFLINE": "as HF_HUB_OFFLINE, before transformers 5",
-    "HF_DATASETS_OFFLINE": "only data sets that are there",
+    "HF_HUB_OFFLINE": "do not try to download",
+    "TRANSFORMERS_OFFLINE": "the same for transformers before 5",
+    "HF_DATASETS_OFFLINE": "use only local data sets",
 }
-"""Hugging Face's libraries wait for time-outs otherwise (huggingface_hub and datasets, environment variables)."""
+"""Otherwise Hugging Face's libraries wait for time-outs (huggingface_hub and datasets, environment variables)."""
 
 
 def tracker_variables(draft: PlanDraft) -> list[Variable]:
-    """Variables that follow from `internet:` and `trackers:`, with a finding for what cannot work."""
+    """Variables for `internet:` and `trackers:`, with a finding for each setting that cannot work."""
     site = draft.resolved.site
     result = _internet(draft, site.internet)
     for index, tracker in enumerate(draft.resolved.job.trackers):
         path: KeyPath = ("trackers", index)
         if tracker.name == "tensorboard":
             folder = (RUNTIME["run.dir"], "/tensorboard")
-            # Read by transformers 5 (integrations/integration_utils.py); other codes get it as `${run.dir}/…`.
+            # Read by transformers 5 (integrations/integration_utils.py); other programs use `${run.dir}/…`.
             result.append(Variable("TENSORBOARD_LOGGING_DIR", folder, draft.resolved.origin(*path)))
         else:
             result += _wandb(draft, tracker, path)
@@ -42,7 +42,7 @@ def tracker_variables(draft: PlanDraft) -> list[Variable]:
 
 
 def login_bind(draft: PlanDraft) -> str | None:
-    """The login file that has to be bound into the container; None where the home is seen, or nobody needs it."""
+    """The login file to bind into the container; None if the home is visible there or no tracker needs it."""
     job, site, logins = draft.resolved.job, draft.resolved.site, draft.resolved.logins
     container = job.container
     if container is None or logins is None or not any(_online(draft, tracker) for tracker in job.trackers):
@@ -59,10 +59,10 @@ def _internet(draft: PlanDraft, facts: Internet) -> list[Variable]:
     if facts.compute != "proxy":
         return []
     if facts.proxy is None:
-        message = "`internet.compute` is `proxy`, and no proxy is named"
+        message = "`internet.compute` is `proxy`, but no proxy is set"
         draft.site_fault(FindingCode.PROXY_MISSING, message, ("internet",), "add `proxy: http://HOST:PORT`")
         return []
-    # Both spellings: curl reads only `http_proxy`, others the capital one too.
+    # Both spellings: curl reads only `http_proxy`, other programs only the upper-case names.
     names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
     result = [Variable(name, (facts.proxy,), site) for name in names]
     return [*result, *(Variable(name, (facts.no_proxy,), site) for name in ("no_proxy", "NO_PROXY"))]
@@ -70,24 +70,27 @@ def _internet(draft: PlanDraft, facts: Internet) -> list[Variable]:
 
 def _wandb(draft: PlanDraft, tracker: Tracker, path: KeyPath) -> list[Variable]:
     origin = draft.resolved.origin(*path)
-    result = [Variable("WANDB_DIR", (RUNTIME["run.dir"],), rule("wandb's files go into the run folder"))]
+    result = [Variable("WANDB_DIR", (RUNTIME["run.dir"],), rule("store wandb's files in the run folder"))]
     if "WANDB_MODE" in draft.resolved.job.env:
-        return result  # whoever sets it knows what it needs
+        return result  # set by the user
     mode, why = _mode(draft, tracker, origin)
     facts = draft.resolved.site.internet
     if tracker.mode == "online" and facts.compute == "none":
-        message = f"wandb cannot be online: compute nodes of site {draft.resolved.site.name} reach no internet"
+        message = f"wandb cannot run online: compute nodes of site {draft.resolved.site.name} have no internet access"
         draft.fault(
             FindingCode.TRACKER_OFFLINE,
             message,
             (*path, "mode"),
-            "leave `mode` out; `wandb sync` sends the files later",
+            "remove `mode`; upload the files later with `wandb sync`",
         )
         return result
     if mode == "offline":
         if tracker.mode is None and facts.compute is None and facts.trackers is None:
-            message = f"wandb runs offline: site {draft.resolved.site.name} does not say what its compute nodes reach"
-            hint = "add `mode: online` or `offline` to the tracker, or `internet:` to the site profile"
+            message = (
+                f"wandb runs offline: it is not known whether compute nodes of site "
+                f"{draft.resolved.site.name} reach the internet"
+            )
+            hint = "add `mode: online` or `mode: offline` to the tracker, or `internet:` to the site profile"
             draft.fault(FindingCode.INTERNET_UNKNOWN, message, path, hint, "warning")
         return [*result, Variable("WANDB_MODE", ("offline",), why)]
     result += _key(draft, path)
@@ -95,13 +98,13 @@ def _wandb(draft: PlanDraft, tracker: Tracker, path: KeyPath) -> list[Variable]:
 
 
 def _key(draft: PlanDraft, path: KeyPath) -> list[Variable]:
-    """The key's own way into the job: by `secrets:`, or the login file that wandb reads itself."""
+    """How the key reaches the job: by `secrets:`, or in the login file that wandb reads itself."""
     job, logins, host = draft.resolved.job, draft.resolved.logins, _host(draft)
     if "WANDB_API_KEY" in job.secrets:
         return []
     if logins is None or host not in logins.hosts:
         hint = "run `wandb login` once on the login node, or add `secrets: [WANDB_API_KEY]`"
-        draft.fault(FindingCode.TRACKER_KEY_MISSING, f"wandb is online here and has no key for {host}", path, hint)
+        draft.fault(FindingCode.TRACKER_KEY_MISSING, f"wandb runs online but has no key for {host}", path, hint)
         return []
     if job.container is None:
         return []
@@ -109,10 +112,10 @@ def _key(draft: PlanDraft, path: KeyPath) -> list[Variable]:
     if home:
         return []
     if _runtime(draft) in NO_BINDS:
-        message = f"wandb's key in {logins.file} is not seen inside the container"
+        message = f"wandb's key in {logins.file} is not visible inside the container"
         draft.fault(FindingCode.TRACKER_KEY_MISSING, message, path, "add `secrets: [WANDB_API_KEY]`")
         return []
-    return [Variable("NETRC", (logins.file,), rule("the login file, bound into the container to be read"))]
+    return [Variable("NETRC", (logins.file,), rule("the login file, bound into the container"))]
 
 
 def _mode(draft: PlanDraft, tracker: Tracker, origin: Origin) -> tuple[Literal["online", "offline"], Origin]:
@@ -123,8 +126,8 @@ def _mode(draft: PlanDraft, tracker: Tracker, origin: Origin) -> tuple[Literal["
         return facts.trackers, draft.resolved.site_origin("internet", "trackers")
     if facts.compute in ("direct", "proxy"):
         return "online", draft.resolved.site_origin("internet")
-    known = "no internet on compute nodes" if facts.compute == "none" else "what compute nodes reach is not known"
-    return "offline", rule(f"{known}: `wandb sync` sends it later")
+    known = "no internet on compute nodes" if facts.compute == "none" else "internet access of compute nodes is unknown"
+    return "offline", rule(f"{known}: upload later with `wandb sync`")
 
 
 def _online(draft: PlanDraft, tracker: Tracker) -> bool:
@@ -132,7 +135,7 @@ def _online(draft: PlanDraft, tracker: Tracker) -> bool:
 
 
 def _host(draft: PlanDraft) -> str:
-    """The server: wandb's own, or the one that the job names."""
+    """The W&B server: the public one, or the one named by the job."""
     url = draft.resolved.job.env.get("WANDB_BASE_URL")
     return urlsplit(str(url)).hostname or WANDB_HOST if url else WANDB_HOST
 

@@ -1,4 +1,4 @@
-"""A configuration of the user's own: whether it stands up, and whether it says what the job says."""
+"""Check a configuration file that the user wrote, by itself and against the job."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _FSDP_MARKS = frozenset(
 
 
 class UserStrategyConfig(Struct, frozen=True):
-    """The file that `strategy.file` names, as it was read when the job was prepared."""
+    """The file named by `strategy.file`, as read when the job was prepared."""
 
     text: str
     located: ConfigFile
 
     @property
     def format(self) -> str | None:
-        """The number format that a DeepSpeed file turns on; None for full precision, or `auto`."""
+        """The precision that a DeepSpeed file enables; None for full precision or `auto`."""
         blocks = {name: self.located.data.get(name) for name in ("bf16", "fp16")}
         on = (name for name, block in blocks.items() if isinstance(block, dict) and block.get("enabled") is True)
         return next(on, None)
 
     @property
     def script_text(self) -> str:
-        """The file's text, fit to stand in a script: what a reader could not see there is written as escapes."""
+        """The text for the script; files with unprintable characters are rewritten with escapes."""
         text = self.text.replace("\r\n", "\n").replace("\r", "\n")
         if all(character.isprintable() or character in "\n\t" for character in text):
             return text if text.endswith("\n") else text + "\n"
@@ -47,7 +47,7 @@ class UserStrategyConfig(Struct, frozen=True):
 
 
 def check_user_config(filler: ValueFiller, user_config: UserStrategyConfig, world_size: int) -> None:
-    """Add every finding of the file, and of the file against the job."""
+    """Add every finding about the file, and about its differences from the job."""
     job, file = filler.resolved.job, user_config.located
     strategy = job.strategy
     other = _of_another_kind(file, strategy)
@@ -75,16 +75,16 @@ def user_config_entries(user_config: UserStrategyConfig) -> tuple[Entry, ...]:
 
 
 def _of_another_kind(file: ConfigFile, strategy: Strategy) -> Finding | None:
-    """A finding for DeepSpeed's file where FSDP's is wanted, or the other way round."""
+    """A finding for a DeepSpeed file where FSDP is configured, or the reverse."""
     is_zero = strategy.zero_stage is not None
     marks = sorted(file.data.keys() & (_FSDP_MARKS if is_zero else _ZERO_MARKS))
     if not marks:
         return None
-    message = f"this is a configuration of {'FSDP' if is_zero else 'DeepSpeed'}"
-    hint = "name the file that belongs to it, or use the strategy that the file is for"
+    message = f"this is a configuration for {'FSDP' if is_zero else 'DeepSpeed'}"
+    hint = "name the matching file, or change `strategy.name`"
     return Finding(
         FindingCode.CONFIG_CONTRADICTS_JOB,
-        f"{message}, and the job's strategy is `{strategy.name}`",
+        f"{message}, but the job's strategy is `{strategy.name}`",
         file.place(marks[0]),
         hint,
     )
@@ -95,7 +95,7 @@ def _stage(file: ConfigFile, stage: int) -> list[Finding]:
     written = zero.get("stage", 0) if isinstance(zero, dict) else 0
     if written == stage:
         return []
-    message = f"this is ZeRO stage {written}, and the job's strategy is `zero{stage}`"
+    message = f"the file sets ZeRO stage {written}, but the job's strategy is `zero{stage}`"
     place = file.place("zero_optimization", "stage")
     return [
         Finding(
@@ -108,13 +108,13 @@ def _stage(file: ConfigFile, stage: int) -> list[Finding]:
 
 
 def _formats(file: ConfigFile, asked: str | None) -> list[Finding]:
-    """The number formats, where the job asks for one: DeepSpeed trains in what its file says."""
+    """The precision, if the job sets one: DeepSpeed uses the one in its file."""
     found = []
     for name in ("bf16", "fp16") if asked is not None else ():
         block = file.data.get(name)
         written = block.get("enabled", False) if isinstance(block, dict) else False
         if written != "auto" and bool(written) != (asked == name):
-            message = f"`{name}` is {'on' if written else 'off'} here, and the job's precision is {asked}"
+            message = f"`{name}` is {'on' if written else 'off'} here, but the job's precision is {asked}"
             hint = f"set `{name}: {{enabled: {str(asked == name).lower()}}}`, or change `precision`"
             found.append(Finding(FindingCode.CONFIG_CONTRADICTS_JOB, message, file.place(name, "enabled"), hint))
     return found

@@ -1,4 +1,4 @@
-"""The watcher on each node, and what makes a process that dies or hangs tell where it was."""
+"""The watcher on each node, and the variables that make a dying or hanging process report where it was."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _ATTEMPT = RUNTIME["attempt.dir"]
 
 
 def watch(job: JobSpec) -> WatchPlan | None:
-    """What the watcher is told; None where the job wants none, or starts its processes where none would find them."""
+    """The watcher's settings; None if the job turns it off, or if the launcher's processes cannot be watched."""
     if not job.hang.watch or job.launcher.name == "none":
         return None
     return WatchPlan(job.hang.after or 0, job.hang.busy_after or 0, job.hang.sample_every)
 
 
 def debug_variables(gpus: bool) -> list[Variable]:
-    """Variables that cost nothing until something goes wrong.
+    """Variables that have no cost until something goes wrong.
 
     Python prints the stacks of all threads at a fatal signal (faulthandler); PyTorch keeps the last collectives of NCCL
     and writes them at a timeout or when the watcher asks (torch/csrc/distributed/c10d/FlightRecorder.hpp; the buffer's

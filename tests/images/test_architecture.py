@@ -74,7 +74,7 @@ def test_a_job_with_an_image_for_another_processor_is_refused_where_it_names_it(
     (tmp_path / "image.sif").write_bytes(sif(b"02"))
     (found,) = findings(tmp_path, "image.sif")
     assert found.startswith(
-        f"{tmp_path}/job.yaml:3:12: HL470 the image is for x86_64, and the nodes of queue `gpu` are"
+        f"{tmp_path}/job.yaml:3:12: HL470 the image is for x86_64, but the nodes of queue `gpu` are"
     )
 
 

@@ -351,7 +351,7 @@ def test_the_head_of_the_script_tells_what_a_user_should_know(write: Write, plan
     write(here=profile(queue=queue, top=paths))
     head = plan(job="args: {data: '${paths.scratch}/d'}\n").script.partition("# === ")[0].splitlines()
     assert "# Queue gpu: ask first" in head
-    stopped = "00:05:00 after SIGTERM; not in its first 00:10:00; Slurm queues it again"
-    assert f"# Queue gpu may stop this job for others: {stopped}." in head
+    stopped = "00:05:00 after SIGTERM; not within the first 00:10:00; Slurm requeues it"
+    assert f"# Queue gpu may preempt this job: {stopped}." in head
     assert "# Files in /s are purged after 30 days." in head
     assert not any("/o" in line for line in head)

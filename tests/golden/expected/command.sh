@@ -9,12 +9,12 @@
 #SBATCH --partition=shared                                   # booster.yaml:12
 #SBATCH --account=proj12                                     # command.yaml:3
 #SBATCH --nodes=1                                            # default
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=16                                   # 2 of 8 GPUs' share of 64 CPUs
 #SBATCH --gres=gpu:h100:2                                    # command.yaml:5
 #SBATCH --requeue                                            # booster.yaml:3
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=command-%j.out                              # for a start by hand; `submit` names a file in the run folder
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=command-%j.out                              # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {

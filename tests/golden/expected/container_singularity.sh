@@ -10,15 +10,15 @@
 #SBATCH --qos=normal                                         # booster.yaml:11
 #SBATCH --account=proj12                                     # container_singularity.yaml:3
 #SBATCH --nodes=2                                            # container_singularity.yaml:4
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=96                                   # booster.yaml:6
 #SBATCH --gres=gpu:4                                         # booster.yaml:6
 #SBATCH --mem=0                                              # booster.yaml:11
 #SBATCH --exclusive                                          # booster.yaml:11
 #SBATCH --time=02:00:00                                      # booster.yaml:11
 #SBATCH --requeue                                            # booster.yaml:3
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=container_singularity-%j.out                # for a start by hand; `submit` names a file in the run folder
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=container_singularity-%j.out                # for manual starts; `submit` logs to the run folder
 #SBATCH --licenses=scratch                                   # booster.yaml:11
 
 # === Environment ===

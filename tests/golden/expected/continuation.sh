@@ -9,14 +9,14 @@
 #SBATCH --partition=gpu                                      # hydra.yaml:5
 #SBATCH --account=proj123                                    # continuation.yaml:5
 #SBATCH --nodes=2                                            # continuation.yaml:4
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=64                                   # hydra.yaml:4
 #SBATCH --gpus-per-node=4                                    # hydra.yaml:4
 #SBATCH --time=04:00:00                                      # continuation.yaml:6
 #SBATCH --signal=B:USR1@600                                  # continuation.yaml:11
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=continued-%j.out                            # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=continued-%j.out                            # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {

@@ -10,7 +10,7 @@
 #SBATCH --qos=normal                                         # booster.yaml:11
 #SBATCH --account=proj12                                     # deepspeed.yaml:3
 #SBATCH --nodes=2                                            # deepspeed.yaml:4
-#SBATCH --ntasks-per-node=1                                  # one task a node: deepspeed starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: deepspeed starts the rest
 #SBATCH --cpus-per-task=96                                   # booster.yaml:6
 #SBATCH --gres=gpu:4                                         # booster.yaml:6
 #SBATCH --mem=0                                              # booster.yaml:11
@@ -19,8 +19,8 @@
 #SBATCH --signal=B:USR1@300                                  # deepspeed.yaml:11
 #SBATCH --exclude=n[1-2],n7                                  # deepspeed.yaml:13
 #SBATCH --requeue                                            # booster.yaml:3
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=deepspeed-%j.out                            # for a start by hand; `submit` names a file in the run folder
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=deepspeed-%j.out                            # for manual starts; `submit` logs to the run folder
 #SBATCH --licenses=scratch                                   # booster.yaml:11
 
 # === Environment ===

@@ -8,12 +8,12 @@
 #SBATCH --job-name=pdsh                                      # deepspeed_pdsh.yaml:2
 #SBATCH --partition=gpu                                      # bound.yaml:5
 #SBATCH --nodes=2                                            # deepspeed_pdsh.yaml:3
-#SBATCH --ntasks-per-node=1                                  # one task a node: deepspeed starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: deepspeed starts the rest
 #SBATCH --cpus-per-task=64                                   # bound.yaml:4
 #SBATCH --gpus-per-node=4                                    # bound.yaml:4
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=pdsh-%j.out                                 # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=pdsh-%j.out                                 # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {

@@ -10,15 +10,15 @@
 #SBATCH --qos=normal                                         # booster.yaml:11
 #SBATCH --account=proj12                                     # elastic.yaml:3
 #SBATCH --nodes=2-4                                          # elastic.yaml:4
-#SBATCH --no-kill                                            # the job outlives a lost node
+#SBATCH --no-kill                                            # the job survives the loss of a node
 #SBATCH --cpus-per-task=96                                   # booster.yaml:6
 #SBATCH --gres=gpu:4                                         # booster.yaml:6
 #SBATCH --mem=0                                              # booster.yaml:11
 #SBATCH --exclusive                                          # booster.yaml:11
 #SBATCH --time=02:00:00                                      # booster.yaml:11
 #SBATCH --requeue                                            # booster.yaml:3
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=elastic-%j.out                              # for a start by hand; `submit` names a file in the run folder
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=elastic-%j.out                              # for manual starts; `submit` logs to the run folder
 #SBATCH --licenses=scratch                                   # booster.yaml:11
 
 # === Environment ===

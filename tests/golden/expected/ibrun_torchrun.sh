@@ -8,11 +8,11 @@
 #SBATCH --job-name=ibrun                                     # ibrun_torchrun.yaml:2
 #SBATCH --partition=gh                                       # tacc.yaml:5
 #SBATCH --nodes=4                                            # ibrun_torchrun.yaml:3
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=72                                   # tacc.yaml:4
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=ibrun-%j.out                                # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=ibrun-%j.out                                # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {

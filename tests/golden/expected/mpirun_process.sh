@@ -8,12 +8,12 @@
 #SBATCH --job-name=process                                   # mpirun_process.yaml:2
 #SBATCH --partition=gpu                                      # hydra.yaml:5
 #SBATCH --nodes=2                                            # mpirun_process.yaml:3
-#SBATCH --ntasks-per-node=4                                  # one task a process
+#SBATCH --ntasks-per-node=4                                  # one task per process
 #SBATCH --cpus-per-task=16                                   # 64 CPUs for 4 tasks
 #SBATCH --gpus-per-node=4                                    # hydra.yaml:4
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=process-%j.out                              # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=process-%j.out                              # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {

@@ -8,14 +8,14 @@
 #SBATCH --job-name=mpirun                                    # mpirun_torchrun.yaml:2
 #SBATCH --partition=gpu                                      # mpi.yaml:5
 #SBATCH --nodes=4                                            # mpirun_torchrun.yaml:3
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=64                                   # mpi.yaml:4
 #SBATCH --gpus-per-node=4                                    # mpi.yaml:4
 #SBATCH --mem=0                                              # mpi.yaml:5
 #SBATCH --exclusive                                          # mpi.yaml:5
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=mpirun-%j.out                               # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=mpirun-%j.out                               # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {

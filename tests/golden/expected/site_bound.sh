@@ -12,9 +12,9 @@
 #SBATCH --gpus-per-task=4                                    # whole.yaml:10
 #SBATCH --exclusive                                          # whole.yaml:15
 #SBATCH --time=01:00:00                                      # whole.yaml:15
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=site-bound-%j.out                           # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=site-bound-%j.out                           # for manual starts; `submit` logs to the run folder
 #SBATCH --comment="of the site"                              # whole.yaml:4
 
 # === Environment ===

@@ -10,14 +10,14 @@
 #SBATCH --qos=normal                                         # chain.yaml:24
 #SBATCH --account=proj1@h100                                 # site_chain.yaml:3, with the suffix of chain.yaml:17
 #SBATCH --nodes=2                                            # site_chain.yaml:4
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=96                                   # chain.yaml:12
 #SBATCH --gpus-per-socket=4                                  # chain.yaml:13
 #SBATCH --constraint=gpu&big&(thp_never|thp_madvise)&nvme&ib # chain.yaml:16 and chain.yaml:25 and test-centre.yaml:16 and test-centre.yaml:15 and site_chain.yaml:6
 #SBATCH --time=00:30:00                                      # site_chain.yaml:5
 #SBATCH --exclude=n7                                         # chain.yaml:58
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --output=site-chain-%j.out                           # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --output=site-chain-%j.out                           # for manual starts; `submit` logs to the run folder
 #SBATCH --wait-all-nodes=1                                   # test-centre.yaml:5
 #SBATCH --licenses=scratch                                   # test-centre.yaml:5
 #SBATCH --tmp=100G                                           # test-centre.yaml:15

@@ -10,14 +10,14 @@
 #SBATCH --qos=normal                                         # chain.yaml:24
 #SBATCH --account=proj1@h100                                 # site_chain_srun.yaml:3, with the suffix of chain.yaml:17
 #SBATCH --nodes=2                                            # site_chain_srun.yaml:4
-#SBATCH --ntasks-per-node=4                                  # one task a process
+#SBATCH --ntasks-per-node=4                                  # one task per process
 #SBATCH --cpus-per-task=24                                   # 96 CPUs for 4 tasks
 #SBATCH --gpus-per-socket=4                                  # chain.yaml:13
 #SBATCH --constraint=gpu&big                                 # chain.yaml:16 and chain.yaml:25
 #SBATCH --time=01:00:00                                      # chain.yaml:28
 #SBATCH --exclude=n7                                         # chain.yaml:58
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --output=site-chain-srun-%j.out                      # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --output=site-chain-srun-%j.out                      # for manual starts; `submit` logs to the run folder
 #SBATCH --wait-all-nodes=1                                   # test-centre.yaml:5
 #SBATCH --licenses=scratch                                   # test-centre.yaml:5
 #SBATCH --network=disable_rdzv_get                           # test-fabric.yaml:13: with FI_RDZV=alt_read

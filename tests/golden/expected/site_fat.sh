@@ -11,9 +11,9 @@
 #SBATCH --cpus-per-task=64                                   # whole.yaml:9
 #SBATCH --gpus-per-node=A100fat:4                            # whole.yaml:9
 #SBATCH --time=01:00:00                                      # whole.yaml:14
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=site-fat-%j.out                             # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=site-fat-%j.out                             # for manual starts; `submit` logs to the run folder
 #SBATCH --comment="of the site"                              # whole.yaml:4
 
 # === Environment ===

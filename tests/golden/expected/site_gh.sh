@@ -10,9 +10,9 @@
 #SBATCH --nodes=2                                            # site_gh.yaml:4
 #SBATCH --cpus-per-task=72                                   # whole.yaml:7
 #SBATCH --time=01:00:00                                      # whole.yaml:12
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=site-gh-%j.out                              # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=site-gh-%j.out                              # for manual starts; `submit` logs to the run folder
 #SBATCH --comment="of the site"                              # whole.yaml:4
 
 # === Environment ===

@@ -13,8 +13,8 @@
 #SBATCH --mem=60G                                            # 1 GPUs with 60G each
 #SBATCH --time=01:00:00                                      # whole.yaml:13
 #SBATCH --requeue                                            # whole.yaml:13
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=site-shared-%j.out                          # for a start by hand; `submit` names a file in the run folder
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=site-shared-%j.out                          # for manual starts; `submit` logs to the run folder
 #SBATCH --comment="of the site"                              # whole.yaml:4
 
 # === Environment ===

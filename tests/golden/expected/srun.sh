@@ -9,13 +9,13 @@
 #SBATCH --partition=gh                                       # booster.yaml:13
 #SBATCH --account=proj12                                     # srun.yaml:3
 #SBATCH --nodes=2                                            # srun.yaml:5
-#SBATCH --ntasks-per-node=1                                  # one task a process
+#SBATCH --ntasks-per-node=1                                  # one task per process
 #SBATCH --cpus-per-task=72                                   # booster.yaml:8
 #SBATCH --mem=100G                                           # srun.yaml:9
 #SBATCH --time=1-12:00:00                                    # srun.yaml:10
 #SBATCH --requeue                                            # booster.yaml:3
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=srun-%j.out                                 # for a start by hand; `submit` names a file in the run folder
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=srun-%j.out                                 # for manual starts; `submit` logs to the run folder
 #SBATCH --mail-type=END                                      # srun.yaml:11
 #SBATCH --comment="two words"                                # srun.yaml:11
 

@@ -8,12 +8,12 @@
 #SBATCH --job-name=srun_command                              # srun_command.yaml:2
 #SBATCH --partition=compute                                  # gpuless.yaml:6
 #SBATCH --nodes=1                                            # default
-#SBATCH --ntasks-per-node=4                                  # one task a process
+#SBATCH --ntasks-per-node=4                                  # one task per process
 #SBATCH --cpus-per-task=8                                    # 32 CPUs for 4 tasks
 #SBATCH --mem=64G                                            # gpuless.yaml:4
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=srun_command-%j.out                         # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=srun_command-%j.out                         # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {

@@ -10,15 +10,15 @@
 #SBATCH --qos=normal                                         # booster.yaml:11
 #SBATCH --account=proj12                                     # strategy_zero1_deepspeed.yaml:3
 #SBATCH --nodes=2                                            # strategy_zero1_deepspeed.yaml:4
-#SBATCH --ntasks-per-node=1                                  # one task a node: deepspeed starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: deepspeed starts the rest
 #SBATCH --cpus-per-task=96                                   # booster.yaml:6
 #SBATCH --gres=gpu:4                                         # booster.yaml:6
 #SBATCH --mem=0                                              # booster.yaml:11
 #SBATCH --exclusive                                          # booster.yaml:11
 #SBATCH --time=02:00:00                                      # booster.yaml:11
 #SBATCH --requeue                                            # booster.yaml:3
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=zero1-%j.out                                # for a start by hand; `submit` names a file in the run folder
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=zero1-%j.out                                # for manual starts; `submit` logs to the run folder
 #SBATCH --licenses=scratch                                   # booster.yaml:11
 
 # === Environment ===

@@ -10,15 +10,15 @@
 #SBATCH --qos=normal                                         # booster.yaml:11
 #SBATCH --account=proj12                                     # strategy_zero3_srun.yaml:3
 #SBATCH --nodes=2                                            # strategy_zero3_srun.yaml:4
-#SBATCH --ntasks-per-node=4                                  # one task a process
+#SBATCH --ntasks-per-node=4                                  # one task per process
 #SBATCH --cpus-per-task=24                                   # 96 CPUs for 4 tasks
 #SBATCH --gres=gpu:4                                         # booster.yaml:6
 #SBATCH --mem=0                                              # booster.yaml:11
 #SBATCH --exclusive                                          # booster.yaml:11
 #SBATCH --time=02:00:00                                      # booster.yaml:11
 #SBATCH --requeue                                            # booster.yaml:3
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=zero3-%j.out                                # for a start by hand; `submit` names a file in the run folder
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=zero3-%j.out                                # for manual starts; `submit` logs to the run folder
 #SBATCH --licenses=scratch                                   # booster.yaml:11
 
 # === Environment ===

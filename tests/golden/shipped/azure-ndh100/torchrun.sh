@@ -8,15 +8,15 @@
 #SBATCH --job-name=tiny                                      # job.yaml:2
 #SBATCH --partition=gpu                                      # azure-ndh100.yaml:28
 #SBATCH --nodes=2                                            # job.yaml:3
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=96                                   # azure-ndh100.yaml:20
 #SBATCH --gpus-per-node=8                                    # azure-ndh100.yaml:23
 #SBATCH --mem=0                                              # azure-ndh100.yaml:28
 #SBATCH --exclusive                                          # azure-ndh100.yaml:28
 #SBATCH --time=00:15:00                                      # job.yaml:4
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=tiny-%j.out                                 # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
 #SBATCH --wait-all-nodes=1                                   # azure-ndh100.yaml:16
 
 # === Environment ===

@@ -9,12 +9,12 @@
 #SBATCH --partition=normal                                   # daint.yaml:31
 #SBATCH --account=a-abc                                      # user.yaml:6
 #SBATCH --nodes=2                                            # job.yaml:3
-#SBATCH --ntasks-per-node=4                                  # one task a process
+#SBATCH --ntasks-per-node=4                                  # one task per process
 #SBATCH --cpus-per-task=72                                   # 288 CPUs for 4 tasks
 #SBATCH --time=00:15:00                                      # job.yaml:4
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=tiny-%j.out                                 # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {

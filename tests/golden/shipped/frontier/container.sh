@@ -10,13 +10,13 @@
 #SBATCH --partition=batch                                    # frontier.yaml:35
 #SBATCH --account=abc123                                     # user.yaml:3
 #SBATCH --nodes=2                                            # job.yaml:3
-#SBATCH --ntasks-per-node=8                                  # one task a process
+#SBATCH --ntasks-per-node=8                                  # one task per process
 #SBATCH --cpus-per-task=7                                    # 56 CPUs for 8 tasks
 #SBATCH --gpus-per-node=8                                    # frontier.yaml:26
 #SBATCH --time=00:15:00                                      # job.yaml:4
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=tiny-%j.out                                 # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
 #SBATCH --network=disable_rdzv_get                           # slingshot.yaml:30: with FI_CXI_RDZV_PROTO=alt_read
 
 # === Environment ===

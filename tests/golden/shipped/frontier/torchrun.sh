@@ -10,13 +10,13 @@
 #SBATCH --partition=batch                                    # frontier.yaml:35
 #SBATCH --account=abc123                                     # user.yaml:3
 #SBATCH --nodes=2                                            # job.yaml:3
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=56                                   # frontier.yaml:22
 #SBATCH --gpus-per-node=8                                    # frontier.yaml:26
 #SBATCH --time=00:15:00                                      # job.yaml:4
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=tiny-%j.out                                 # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
 #SBATCH --network=disable_rdzv_get                           # slingshot.yaml:30: with FI_CXI_RDZV_PROTO=alt_read
 
 # === Environment ===

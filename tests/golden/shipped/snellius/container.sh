@@ -10,14 +10,14 @@
 #SBATCH --job-name=tiny                                      # job.yaml:2
 #SBATCH --partition=gpu_h100                                 # snellius.yaml:42
 #SBATCH --nodes=2                                            # job.yaml:3
-#SBATCH --ntasks-per-node=4                                  # one task a process
+#SBATCH --ntasks-per-node=4                                  # one task per process
 #SBATCH --cpus-per-task=16                                   # 64 CPUs for 4 tasks
 #SBATCH --gpus-per-node=4                                    # snellius.yaml:25
 #SBATCH --exclusive                                          # snellius.yaml:42
 #SBATCH --time=00:15:00                                      # job.yaml:4
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=tiny-%j.out                                 # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {
