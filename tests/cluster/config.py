@@ -166,11 +166,7 @@ def write_etc(etc: Path, layout: Layout, settings: Settings) -> None:
     _replace(etc / "resolv.conf", "")
     _replace(etc / "nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files\n")
     _replace(etc / "hostname", f"{LOGIN}\n")
-    for user in USERS:
-        home = layout.home(user)
-        _append(etc / "passwd", f"{user.name}:x:{user.uid}:{user.uid}::{home}:/bin/bash\n")
-        _append(etc / "group", f"{user.name}:x:{user.uid}:\n")
-        _append(etc / "shadow", f"{user.name}:*:19000:0:99999:7:::\n")
+    _write_accounts(etc, layout)
     # For the shells that set PATH anew: a login, and a job submitted with --export=NONE.
     (etc / "profile.d").mkdir(exist_ok=True)
     _replace(etc / "profile.d" / "zz-cluster.sh", f"export PATH={user_path(settings)}\n")
@@ -188,9 +184,30 @@ def _replace(path: Path, text: str | None) -> None:
         path.write_text(text)
 
 
-def _append(path: Path, line: str) -> None:
-    with path.open("a") as file:
-        file.write(line)
+def _write_accounts(etc: Path, layout: Layout) -> None:
+    """Add the ordinary users, and remove accounts of the machine that have the same name or number."""
+    lines = {
+        "passwd": [f"{user.name}:x:{user.uid}:{user.uid}::{layout.home(user)}:/bin/bash" for user in USERS],
+        "group": [f"{user.name}:x:{user.uid}:" for user in USERS],
+        "shadow": [f"{user.name}:*:19000:0:99999:7:::" for user in USERS],
+        "subuid": [],
+        "subgid": [],
+    }
+    names, numbers = {user.name for user in USERS}, {str(user.uid) for user in USERS}
+    for name, ours in lines.items():
+        path = etc / name
+        rows = [line.split(":") for line in path.read_text().splitlines()] if path.exists() else []
+        rows = [row for row in rows if row[0] not in names]
+        if name in {"passwd", "group"}:
+            rows = [row for row in rows if row[2:3] != [] and row[2] not in numbers]
+        if name == "group":
+            # Our users are in none of the machine's groups.
+            rows = [[*row[:3], ",".join(one for one in row[3].split(",") if one not in names)] for row in rows]
+        text = "".join(f"{line}\n" for line in [*map(":".join, rows), *ours])
+        if path.exists():
+            path.write_text(text)  # keeps owner and mode
+        elif ours:
+            _replace(path, text)
 
 
 def accounting_commands() -> list[list[str]]:
