@@ -6,7 +6,6 @@ torch is most of the time.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -22,7 +21,7 @@ EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "tiny-gpt"
 SMALL = ("--width", "32", "--layers", "1", "--context", "32", "--batch-size", "4", "--log-every", "2")
 
 pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch: pip install -e '.[train]'"),
+    pytest.mark.torch,
     pytest.mark.timeout(300),
 ]
 
@@ -175,7 +174,7 @@ def test_damaged_checkpoints_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="needs deepspeed")
+@pytest.mark.torch("deepspeed")
 def test_deepspeed_trains_as_ddp_does(tmp_path: Path) -> None:
     """Over two nodes, started as the launcher starts it: once a node, without ssh."""
     hostfile = tmp_path / "hostfile"

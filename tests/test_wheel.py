@@ -42,9 +42,9 @@ def test_it_brings_neither_torch_nor_deepspeed(installed: Path) -> None:
     assert "msgspec" in names
 
 
+@pytest.mark.torch
 @pytest.mark.slow
 def test_it_submits_the_example(installed: Path, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     (job,) = installed.glob("lib/python*/site-packages/hpc_launch/_data/examples/tiny-gpt/job.yaml")
     launch = installed / "bin" / "hpc-launch"
     assert "--site NAME" in run(launch, "submit", "--help", cwd=tmp_path).stdout

@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from tests.cluster import requirements
 from tests.cluster.cluster import Cluster
 from tests.cluster.image import build_sif
 from tests.cluster.roots import SYSTEMS
@@ -63,6 +64,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shared = config.stash.get(_shared, None)
     if shared is not None and shared.owner == os.getpid():
         shared.end()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse a cluster to a test without the mark `cluster`, which `make check` would run."""
+    requirements.allowed = item.get_closest_marker("cluster") is not None
 
 
 @pytest.hookimpl(tryfirst=True)

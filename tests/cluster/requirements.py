@@ -32,6 +32,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 """The root of the checkout."""
 
 
+allowed = True
+"""Whether a cluster may start; pytest clears it for tests without the mark `cluster`."""
+
 TRIAL = "mount --make-rprivate / && mount -t tmpfs none /mnt && ip link add br0 type bridge"
 OVERLAY_TRIAL = (
     "mkdir /mnt/lower /mnt/upper /mnt/work && "
@@ -44,6 +47,8 @@ SYSTEM_FOLDERS = frozenset(Path(name) for name in "/ /bin /lib /lib64 /sbin /usr
 
 def check_machine(accounting: bool, system: str | None = None) -> None:
     """Raise ClusterUnavailable with a sentence if a cluster cannot run here."""
+    if not allowed:
+        raise RuntimeError("this test starts a cluster; mark it with @pytest.mark.cluster")
     if not sys.platform.startswith("linux"):
         raise ClusterUnavailable("a test cluster needs Linux")
     if os.geteuid() != 0:

@@ -28,7 +28,7 @@ JOB: dict[str, Any] = {
     "drill": {"after": "1s", "set": {"args.pause": 0.05}},
 }
 
-pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
 
 
 def drill(tmp_path: Path, *words: str, job: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:

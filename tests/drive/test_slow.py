@@ -12,7 +12,7 @@ import pytest
 
 from tests.here import launch
 
-pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
 
 TRAINING = """
 import os, sys, time

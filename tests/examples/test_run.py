@@ -17,8 +17,7 @@ from tests.examples import tiny_model
 from tests.examples.codes import CODES, checkout
 from tests.slurm.user import User
 
-pytest.importorskip("torch")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 SMALL = {"nodes": 2, "processes_per_node": 2, "gpus_per_node": 0, "time": "00:10:00"}
 
@@ -95,10 +94,9 @@ def test_the_code_refuses_an_option_that_it_does_not_know(team: Team) -> None:
     assert "unknown option max_iter" in team.user.launch("logs", "@last").stdout
 
 
+@pytest.mark.torch("transformers", "deepspeed")
 @pytest.mark.parametrize("job", ["hf-trainer/job-zero2.yaml", "hf-trainer/job-fsdp.yaml"])
 def test_the_trainer_fine_tunes(job: str, team: Team) -> None:
-    pytest.importorskip("transformers")
-    pytest.importorskip("deepspeed")
     tiny_model.make(_folder(team, "hf-trainer"))
     arguments = {"args.use_cpu": True, "args.max_steps": 3, "args.block_size": 16, "args.save_steps": 2}
     output = team.train(job, **arguments, **{"args.report_to": "none", "trackers": []})
@@ -111,12 +109,11 @@ def test_the_trainer_fine_tunes(job: str, team: Team) -> None:
     assert (team.folder / "attempts" / "001" / file).is_file()
 
 
+@pytest.mark.torch("accelerate", "deepspeed")
 @pytest.mark.parametrize(
     ("job", "kind"), [("accelerate/job.yaml", "MULTI_CPU"), ("accelerate/job-zero2.yaml", "DEEPSPEED")]
 )
 def test_a_code_for_accelerate_launch_trains_under_torchrun(job: str, kind: str, team: Team) -> None:
-    pytest.importorskip("accelerate")
-    pytest.importorskip("deepspeed")
     output = team.train(job, **{"args.cpu": True})
     ranks = dict(re.findall(r"rank (\d) of 4, (\w+), precision bf16", output))
     assert ranks == dict.fromkeys("0123", kind)
@@ -125,8 +122,8 @@ def test_a_code_for_accelerate_launch_trains_under_torchrun(job: str, kind: str,
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.torch("deepspeed")
 def test_gpt_neox_starts_its_own_processes(team: Team) -> None:
-    pytest.importorskip("deepspeed")
     folder = _folder(team, "gpt-neox") / "configs"
     folder.mkdir()
     (folder / "2-7B.yml").write_text('{"pipe-parallel-size": 1, "model-parallel-size": 2, "num-layers": 32,\n'
@@ -147,9 +144,8 @@ def test_lmflow(team: Team) -> None:
     assert json.loads(Path(options["deepspeed"]).read_text())["zero_optimization"]["stage"] == 3
 
 
+@pytest.mark.torch("transformers", "deepspeed")
 def test_fmengine(team: Team) -> None:
-    pytest.importorskip("transformers")
-    pytest.importorskip("deepspeed")
     folder = _folder(team, "fmengine")
     (folder / "configs").mkdir()
     (folder / "configs" / "llama.json").write_text('{"train_micro_batch_size_per_gpu": 1}')

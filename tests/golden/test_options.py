@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shlex
@@ -80,13 +81,14 @@ def test_srun_knows_every_option(script: Path, slurm_conf: Path) -> None:
     assert options <= known_to("srun", slurm_conf) | PLUGINS
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     "script",
     [path for path in EXPECTED if "torch.distributed.run" in path.read_text()],
     ids=lambda path: path.stem,
 )
 def test_torchrun_takes_the_whole_command(script: Path) -> None:
-    run = pytest.importorskip("torch.distributed.run")
+    run = importlib.import_module("torch.distributed.run")
     words = command(script, "-m torch.distributed.run")
     arguments = words[words.index("torch.distributed.run") + 1 :]
     parsed = run.get_args_parser().parse_args([known(word) for word in arguments])
@@ -96,9 +98,10 @@ def test_torchrun_takes_the_whole_command(script: Path) -> None:
     assert parsed.training_script_args == after
 
 
+@pytest.mark.torch("deepspeed")
 @pytest.mark.parametrize("script", [path for path in EXPECTED if "deepspeed" in path.stem], ids=lambda path: path.stem)
 def test_deepspeed_takes_the_whole_command(script: Path) -> None:
-    runner = pytest.importorskip("deepspeed.launcher.runner")
+    runner = importlib.import_module("deepspeed.launcher.runner")
     words = command(script, "-m deepspeed.launcher.runner")
     parsed = runner.parse_args([known(word) for word in words[words.index("deepspeed.launcher.runner") + 1 :]])
     if "--launcher=pdsh" in words:

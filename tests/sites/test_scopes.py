@@ -25,8 +25,8 @@ defaults: {environment: {python: "${launcher.python}"}}
 SCRIPT = "import os; print('|'.join(os.environ[name] for name in ('RANK', 'MINE', 'NODE', 'MANY')))\n"
 
 
+@pytest.mark.torch
 def test_each_process_of_torchrun_has_its_own(write: Write, plan: Plan, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     write(here=SITE)
     ready = plan(job="processes_per_node: 2\n")
     (tmp_path / "train.py").write_text(SCRIPT)

@@ -33,10 +33,10 @@ def inside(cluster_sid: Cluster, sif: Path) -> list[str]:
     return ["--set", f"container.image={sif}", "--set", f"container.binds={json.dumps(binds)}"]
 
 
+@pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
 def test_the_example_trains_in_an_image(user: User, inside: list[str], launcher: str) -> None:
-    pytest.importorskip("torch")
     name = "job.yaml" if launcher == "torchrun" else "job-deepspeed.yaml"
     done = user.launch("submit", str(EXAMPLE.with_name(name)), "--wait", "--set", "args.steps=10", *inside)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -46,11 +46,11 @@ def test_the_example_trains_in_an_image(user: User, inside: list[str], launcher:
     assert set(re.findall(r"rank (\d) of 4 on host (n\d)", log)) == user.places(2)
 
 
+@pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.parametrize(("warning", "listen"), [("USR1", "USR1"), ("file", "hook")])
 def test_a_training_inside_is_warned_and_goes_on(user: User, inside: list[str], warning: str, listen: str) -> None:
     """The image has nothing of hpc-launch: the hooks come by the run folder."""
-    pytest.importorskip("torch")
     sets = ["--set", f"checkpoint.warn={warning}", "--set", f"args.listen={listen}"]
     done = user.launch("drill", user.job(COUNTING), "--json", *sets, *inside)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -104,9 +104,9 @@ def test_a_recipe_that_fails_leaves_the_old_image_and_says_why(user: User, sif: 
     assert [path.name for path in user.home.glob("*bad*")] == ["bad.def"]
 
 
+@pytest.mark.torch
 @pytest.mark.slow
 def test_the_image_is_checked_and_trained_in_with_c10d(user: User, container: dict[str, object]) -> None:
-    pytest.importorskip("torch")
     options = [
         "--set", f"container={json.dumps(container)}", "--set", "args.steps=5",
         "--set", "launcher={name: torchrun, max_restarts: 1}",

@@ -31,7 +31,7 @@ checkpoint:
 drill: {{after: 1s}}
 """
 
-pytest.importorskip("torch")
+pytestmark = pytest.mark.torch("deepspeed")
 
 
 @pytest.mark.slow
@@ -39,8 +39,6 @@ pytest.importorskip("torch")
     ("launcher", "warning"), [("torchrun", "USR1"), ("deepspeed", "TERM"), ("srun", "USR2"), ("torchrun", "file")]
 )
 def test_each_warning_reaches_the_training_and_no_launcher(launcher: str, warning: str, user: User) -> None:
-    if launcher == "deepspeed":
-        pytest.importorskip("deepspeed")
     listen = "hook" if warning == "file" else warning
     options = [f"launcher={launcher}", f"checkpoint.warn={warning}", f"args.listen={listen}"]
 
@@ -122,8 +120,6 @@ def test_a_torn_checkpoint_falls_back_to_the_one_before(user: User) -> None:
 @pytest.mark.parametrize(("launcher", "first"), [("torchrun", "guard.sh"), ("deepspeed", "node.sh")])
 def test_a_sigterm_to_the_tasks_alone_is_taken_for_a_warning(user: User, launcher: str, first: str) -> None:
     """As a preemption with a grace time does it under proctrack/cgroup: the batch shell gets none."""
-    if launcher == "deepspeed":
-        pytest.importorskip("deepspeed")
     sets = [f"--set=launcher={launcher}", "--set=args.listen=hook", "--set=retry.max_attempts=3"]
     answer = user.submit(COUNTING, *sets)
     run = Path(answer["folder"])

@@ -11,7 +11,7 @@ from tests.slurm.user import User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
 
-pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
 
 
 @pytest.mark.slow

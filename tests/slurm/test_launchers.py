@@ -83,9 +83,9 @@ def test_a_rank_that_fails_ends_the_others_and_its_code_comes_out(user: User, la
         _nothing_is_left(user, node)
 
 
+@pytest.mark.torch
 @pytest.mark.slow
 def test_c10d_trains_over_four_nodes_through_the_interface_of_the_site(user: User) -> None:
-    pytest.importorskip("torch")
     user.site("network: {master: {interface: eth0}, interface: [eth0]}\n")
     changes: dict[str, object] = {"nodes": 4, "processes_per_node": 1, "args.steps": 10, "retry.max_attempts": 1}
     changes["launcher"] = "{name: torchrun, max_restarts: 1}"

@@ -99,9 +99,9 @@ def site(request: pytest.FixtureRequest, cluster: Cluster, user_dir: Path) -> Si
     return Site(user, f"{folder}:{user_path(cluster.settings)}")
 
 
+@pytest.mark.torch
 @pytest.mark.slow
 def test_torchrun_trains_on_two_nodes(site: Site, request: pytest.FixtureRequest) -> None:
-    pytest.importorskip("torch")
     changes = ["--set", "args.steps=10", "--set", "retry.max_attempts=1"]
     if "ibrun" in request.node.name:
         changes += ["--set", "launcher={name: torchrun, rendezvous: c10d}"]

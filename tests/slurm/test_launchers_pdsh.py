@@ -21,7 +21,7 @@ from tests.slurm.user import User
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job-deepspeed.yaml"
 SECRET = "s3cret-$HOME-value"
 
-pytest.importorskip("deepspeed")
+pytestmark = pytest.mark.torch("deepspeed")
 
 
 @pytest.fixture

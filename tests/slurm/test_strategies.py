@@ -17,7 +17,7 @@ PROGRAM = REPOSITORY / "tests" / "slurm" / "programs" / "spread.py"
 STEPS = 8
 BATCH = 8
 
-pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(scope="module")
@@ -67,23 +67,22 @@ def test_pytorchs_own_strategies(user: User, alone: list[float], how: str) -> No
     assert losses(log) == pytest.approx(alone, abs=1e-3)
 
 
+@pytest.mark.torch("deepspeed", "accelerate")
 @pytest.mark.slow
 def test_an_accelerator_finds_zero_in_its_environment(user: User, alone: list[float]) -> None:
-    pytest.importorskip("deepspeed")
-    pytest.importorskip("accelerate")
     asked = f"{{name: zero2, for: accelerate, micro_batch: 4, global_batch: {BATCH}, gradient_clipping: 0}}"
     log = trained(user, job("accelerate", "accelerate", "torchrun", asked))
     assert "DistributedType.DEEPSPEED, stage 2, precision no" in log
     assert losses(log) == pytest.approx(alone, abs=1e-3)
 
 
+@pytest.mark.torch("deepspeed")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "launcher"), [(1, "deepspeed"), (2, "deepspeed"), (3, "deepspeed"), (2, "torchrun"), (3, "torchrun")]
 )
 def test_zero_by_the_file_that_the_job_wrote(user: User, alone: list[float], stage: int, launcher: str) -> None:
     """Two micro batches of two samples on each of two processes: the accumulation follows from the plan."""
-    pytest.importorskip("deepspeed")
     asked = f"{{name: zero{stage}, micro_batch: 2, global_batch: {BATCH}, gradient_clipping: 0, buckets: 1000}}"
     log = trained(user, job(f"zero{stage}", "deepspeed", launcher, asked))
     assert f"stage {stage}, batch 8 = 2 x 2 x 2" in log

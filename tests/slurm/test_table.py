@@ -36,7 +36,7 @@ LAUNCHERS: dict[str, dict[str, str]] = {
     "pdsh": {"name": "deepspeed", "multinode": "pdsh"},
 }
 
-pytest.importorskip("deepspeed")
+pytestmark = pytest.mark.torch("deepspeed")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from tests.slurm.user import User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt"
 
-pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
 
 
 @pytest.mark.slow
@@ -31,9 +31,9 @@ def test_torchrun_trains_over_four_nodes_of_two_processes(user: User) -> None:
     assert "rank 4 of 8" not in only
 
 
+@pytest.mark.torch("deepspeed")
 @pytest.mark.slow
 def test_deepspeed_trains_over_two_nodes_without_ssh(user: User) -> None:
-    pytest.importorskip("deepspeed")
     done = user.launch("submit", str(EXAMPLE / "job-deepspeed.yaml"), "--wait", "--set", "args.steps=10")
     assert done.returncode == 0, done.stdout + done.stderr
     status = user.status()
@@ -54,10 +54,10 @@ def test_a_failing_rank_ends_the_run_at_once(user: User) -> None:
     assert "RuntimeError" in user.launch("logs", "@last", "--rank", "3").stdout
 
 
+@pytest.mark.torch("deepspeed")
 @pytest.mark.slow
 def test_a_killed_deepspeed_launcher_never_counts_as_success(user: User) -> None:
     """`deepspeed` itself ends with 0 when its child, the launcher of the node, is killed by a signal."""
-    pytest.importorskip("deepspeed")
     kill = "pkill -KILL -u alice -f deepspeed.launcher.launch"
     answer = user.launch("submit", str(EXAMPLE / "job-deepspeed.yaml"), "--set", "args.steps=100000")
     assert answer.returncode == 0, answer.stderr

@@ -15,7 +15,7 @@ from hpc_launch.plan.strategies import fsdp
 from hpc_launch.plan.strategies.accelerate_env import for_fsdp, key_of
 from hpc_launch.plan.strategies.fsdp_keys import fsdp_keys
 
-pytest.importorskip("accelerate")
+pytestmark = pytest.mark.torch("accelerate")
 
 ASK = """
 import json, os, sys

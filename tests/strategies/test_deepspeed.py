@@ -245,8 +245,8 @@ def test_whatever_is_written_passes_our_own_check(asked: DeepSpeed) -> None:
         assert found(text, hugging_face=asked.auto, replicas=asked.world_size) == []
 
 
+@pytest.mark.torch("deepspeed")
 def test_the_library_has_the_last_word(tmp_path: Path, config: Config) -> None:
-    pytest.importorskip("deepspeed")
     path = tmp_path / "ds.json"
     path.write_text(json.dumps(GOOD | {"communication_data_type": "int4"}))
     done = config("deepspeed", "--check", str(path), library=True)

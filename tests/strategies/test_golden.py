@@ -113,21 +113,22 @@ print(json.dumps(seen))
 """
 
 
+@pytest.mark.torch("deepspeed")
 def test_deepspeed_itself_takes_each_file() -> None:
     worlds = {"zero3.json": 16, "zero1_schedule.json": 4}
     asked = [
         (name, json.loads(text), worlds.get(name, 1)) for name, text in files("zero", ".json") if "auto" not in name
     ]
-    seen = ask(DEEPSPEED, asked, "deepspeed")
+    seen = ask(DEEPSPEED, asked)
     assert seen["zero3.json"] == [256, 4, 4, 3, True, False, 1.0]
     assert seen["zero1_fp16.json"] == [1, 1, 1, 1, False, True, 0.0]
     assert seen["zero1_schedule.json"][:4] == [8, 2, 1, 1]
     assert seen["zero0.json"][3] == 0
 
 
+@pytest.mark.torch("deepspeed")
 @pytest.mark.parametrize("case", ["zero2_auto.json", "zero3_auto.json"])
 def test_deepspeed_takes_auto_files_once_the_trainer_has_filled_them_in(case: str, config: Config) -> None:
-    pytest.importorskip("deepspeed")
     done = config("deepspeed", "--check", str(EXPECTED / case), "--auto", library=True)
     assert (done.code, done.out) == (0, "")
 
@@ -159,8 +160,9 @@ print(json.dumps(seen, default=str))
 """
 
 
+@pytest.mark.torch("accelerate")
 def test_accelerate_itself_takes_each_file_and_means_what_we_mean() -> None:
-    seen = ask(ACCELERATE, files("fsdp", ".yaml"), "accelerate")
+    seen = ask(ACCELERATE, files("fsdp", ".yaml"))
     hybrid = "ShardingStrategy.HYBRID_SHARD"
     classes = ["LlamaDecoderLayer"]
     assert seen["fsdp1_accelerate.yaml"] == [
@@ -185,9 +187,10 @@ print(json.dumps(seen))
 """
 
 
+@pytest.mark.torch("transformers", "accelerate")
 def test_the_trainer_itself_reads_every_key() -> None:
     golden = files("trainer", ".json")
-    seen = ask(TRAINER, golden, "transformers", "accelerate")
+    seen = ask(TRAINER, golden)
     second, _ = seen["fsdp2_trainer.json"]
     assert second == {
         "fsdp_version": 2,

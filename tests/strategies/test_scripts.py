@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import socket
 import subprocess
 import sys
@@ -43,9 +42,8 @@ def test_inside_a_job_its_nodes_and_gpus_are_meant(config: Config, monkeypatch: 
     assert config("hostfile", "--slots", "2", "--hosts", "a").out == "a slots=2\n"
 
 
+@pytest.mark.torch("deepspeed")
 def test_deepspeed_reads_the_hostfile(config: Config, tmp_path: Path) -> None:
-    if importlib.util.find_spec("deepspeed") is None:
-        pytest.skip("deepspeed is not installed")
     assert config("hostfile", "--hosts", "n[1-2]", "--slots", "8", "-o", "hosts").code == 0
     code = "from deepspeed.launcher.runner import fetch_hostfile; print(dict(fetch_hostfile('hosts')))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -74,11 +72,10 @@ def test_a_port_of_the_ephemeral_range_is_warned_of(config: Config) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.torch("deepspeed")
 @pytest.mark.parametrize("library", ["torch", "deepspeed"])
 def test_the_scripts_of_two_nodes_start_one_training(config: Config, tmp_path: Path, library: str) -> None:
     """Both nodes are this machine, by its name; two processes on each."""
-    if importlib.util.find_spec(library) is None:
-        pytest.skip(f"{library} is not installed")
     (tmp_path / "-my train.py").write_text(TRAINING)
     host = socket.gethostname()
     with socket.socket() as probe:
