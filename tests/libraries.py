@@ -16,7 +16,7 @@ import pytest
 LIBRARIES = frozenset({"accelerate", "deepspeed", "lightning", "torch", "transformers"})
 
 
-def _imported() -> set[str]:
+def _imported() -> frozenset[str]:
     return LIBRARIES & sys.modules.keys()
 
 

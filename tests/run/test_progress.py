@@ -130,12 +130,12 @@ def test_a_pathological_pattern_hangs_nothing(attempt: AttemptFolder) -> None:
     log(attempt, "a" * 5000 + "!\nloss 2.5\n" * 3, 100)
     reader = ProgressReader()
 
-    begun = time.monotonic()
+    begun = time.process_time()
     progress = read(attempt, reader)
     log(attempt, "loss 1.5\n", 101)
     read(attempt, reader)
 
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
     assert progress.loss == 2.5
 
 

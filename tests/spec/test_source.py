@@ -239,9 +239,9 @@ def test_several_forbidden_characters_are_all_named() -> None:
     ids=["brackets", "braces", "dashes", "long", "laughs", "chain", "merges"],
 )
 def test_what_would_be_too_large_is_refused_in_time(text: str) -> None:
-    begin = time.monotonic()
+    begin = time.process_time()
     assert one_fault(text).code == "HL006"
-    assert time.monotonic() - begin < 30
+    assert time.process_time() - begin < 30
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
