@@ -1,4 +1,4 @@
-# Everything a developer runs. `make` alone lists it. Steps longer than a few lines are scripts in .ci/.
+# The commands for developers; `make` alone lists them. Steps longer than a few lines are scripts in .ci/.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -8,66 +8,80 @@ SYSTEM_PACKAGES ?= yes
 BIN := $(VENV)/bin
 export PYTHON VENV PYTEST_ARGS SYSTEM_PACKAGES
 
-# A stamp says that the environment holds what these two files asked for, so that a second run starts at once.
-ASKED_FOR := pyproject.toml constraints.txt .ci/venv.sh
+# A stamp records that the environment has what these files ask for, so that a second run starts at once.
+REQUIREMENTS := pyproject.toml constraints.txt .ci/venv.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart test lint format golden key-tables docs bench prove clean
+.PHONY: help venv quickstart check test lint format golden key-tables docs bench prove minimums release-check clean
 .DELETE_ON_ERROR:
 
-help: ## list what there is to make
+help: ## list the targets
 	@echo "make TARGET [PYTHON=python3.12] [VENV=folder]"
 	@echo
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 15
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 
-$(VENV)/quickstart.stamp: $(ASKED_FOR)
+$(VENV)/quickstart.stamp: $(REQUIREMENTS)
 	@.ci/venv.sh quickstart
 	@touch $@
 
-$(VENV)/test.stamp: $(ASKED_FOR)
+$(VENV)/check.stamp: $(REQUIREMENTS)
+	@.ci/venv.sh check
+	@touch $@
+
+$(VENV)/test.stamp: $(REQUIREMENTS)
 	@.ci/venv.sh test
-	@touch $@ $(VENV)/quickstart.stamp
+	@touch $@ $(VENV)/quickstart.stamp $(VENV)/check.stamp
 
-venv: $(VENV)/test.stamp ## make the environment with everything that tests and tools need
+venv: $(VENV)/test.stamp ## create the virtual environment with all development tools and PyTorch
 
-quickstart: $(VENV)/quickstart.stamp ## install, then train the example on this machine
+quickstart: $(VENV)/quickstart.stamp ## install hpc-launch and train the example on this machine
 	@echo "Running: hpc-launch submit examples/tiny-gpt/job.yaml --site local --wait"
 	@$(BIN)/hpc-launch submit examples/tiny-gpt/job.yaml --site local --wait
 
-test: $(VENV)/test.stamp ## run every check and every test (PYTEST_ARGS='-k name' for some)
-	@.ci/system-packages.sh
-	@.ci/test.sh
+check: $(VENV)/check.stamp ## lint, check types and run the fast tests (no Slurm, no PyTorch; 2 minutes)
+	@.ci/test.sh check
 
-lint: $(VENV)/test.stamp ## run the checks that need no test run
+test: $(VENV)/test.stamp ## run all checks and tests (PYTEST_ARGS='-k name' selects tests; 15 minutes)
+	@.ci/system-packages.sh
+	@.ci/test.sh all
+
+lint: $(VENV)/check.stamp ## run the checks only, no tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/shellcheck .ci/*.sh .ci/run
+	@.ci/actionlint.sh
 
-format: $(VENV)/test.stamp ## put the code into its one format, and mend what can be mended
+format: $(VENV)/check.stamp ## format the code and apply ruff's fixes
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-golden: $(VENV)/test.stamp ## write the expected files of the tests anew; look at the difference
-	@$(BIN)/pytest -q tests/golden tests/sites/test_shipped_scripts.py --update-golden
+golden: $(VENV)/check.stamp ## regenerate the expected scripts of the tests; review the diff
+	@$(BIN)/pytest -q tests/golden tests/sites/test_shipped_scripts.py -m "not torch" --update-golden
 	@git --no-pager diff --stat -- tests/golden
 
-key-tables: $(VENV)/test.stamp ## regenerate the key tables of DeepSpeed, Accelerate and Transformers from the installed libraries
+key-tables: $(VENV)/test.stamp ## regenerate the key tables of DeepSpeed, Accelerate and Transformers
 	@$(BIN)/python -m hpc_launch.plan.strategies.regenerate_key_tables
 
-docs: $(VENV)/test.stamp ## write the generated pages and schemas of docs/ anew
+docs: $(VENV)/check.stamp ## regenerate the generated pages and schemas of docs/
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python -m docs.generate_sites
 	@$(BIN)/python -m docs.generate_launch_table
 
-bench: $(VENV)/test.stamp ## measure start-up as ratios; the result goes to benchmarks/
+bench: $(VENV)/test.stamp ## measure start-up time relative to bare Python; results go to benchmarks/
 	@.ci/bench.sh
 
-prove: $(VENV)/test.stamp ## plant real faults in real runs; half an hour and more, goes on where it was interrupted
+prove: $(VENV)/test.stamp ## inject real faults into real runs; takes over 30 minutes, continues if interrupted
 	@.ci/system-packages.sh
 	@.ci/prove.sh
 
-clean: ## remove the environment, caches and logs; runs stay
+minimums: ## run the fast tests with the lowest supported versions of the dependencies
+	@.ci/minimums.sh
+
+release-check: $(VENV)/check.stamp ## check that this commit can be released (see CONTRIBUTING.md)
+	@.ci/release-check.sh
+
+clean: ## remove the environment, caches and logs; keep runs
 	rm -rf $(VENV) .test-logs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

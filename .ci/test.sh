@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# Run every check, also after one failed, and sum up. Exits 1 if any failed.
+# Run the checks and the tests, also after one has failed, and sum up. Exits with 1 if any failed.
+#
+#   test.sh check    lint, types, import layers, and the tests that need no Slurm, torch or cluster, with coverage
+#   test.sh all      the same checks, and every test but those of `make prove`
 #
 #   VENV  the environment with the tools      PYTEST_ARGS  more arguments for pytest
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
+what=${1:?usage: test.sh check|all}
 bin=$PWD/${VENV:-.venv}/bin
 [[ ${VENV:-.venv} != /* ]] || bin=$VENV/bin
 export PATH=$bin:$PATH
@@ -14,35 +18,80 @@ mkdir -p "$logs"
 summary=()
 failed=0
 
-# check NAME COMMAND...: shows the output, keeps a copy, notes how it ended.
-check() {
-    local name=$1 started=$SECONDS status word=ok
-    shift
-    printf '\n== %s\n' "$name"
-    "$@" 2>&1 | tee "$logs/$name.log"
-    status=${PIPESTATUS[0]}
-    if ((status != 0)); then
-        word="FAILED (exit $status)"
+# note NAME STATUS SECONDS: a line of the summary.
+note() {
+    local word=ok
+    if (($2 != 0)); then
+        word="FAILED (exit $2)"
         failed=1
     fi
-    summary+=("$(printf '  %-13s %-18s %4d s' "$name" "$word" $((SECONDS - started)))")
+    summary+=("$(printf '  %-13s %-18s %4d s' "$1" "$word" "$3")")
+}
+
+# lint NAME COMMAND...: its output goes to the log, then to the screen.
+lint() {
+    local name=$1 started=$SECONDS status=0
+    shift
+    "$@" >"$logs/$name.log" 2>&1 || status=$?
+    printf '%d %d\n' "$status" $((SECONDS - started)) >"$logs/$name.status"
 }
 
 mapfile -t scripts < <(git ls-files -co --exclude-standard '.ci/*.sh' .ci/run 2>/dev/null)
 ((${#scripts[@]})) || scripts=(.ci/*.sh .ci/run)
+lints=(ruff format mypy imports shellcheck actionlint)
+rm -f "$logs"/*.status
 
-check ruff ruff check .
-check format ruff format --check .
-check mypy mypy
-check imports lint-imports
-check shellcheck shellcheck "${scripts[@]}"
-# Three processes on the two cores of the smallest machine we support: much of the time is waiting for a Slurm. A file's
-# tests stay together, so that what a file sets up at some cost, a Slurm say, is set up once; the longest come first.
-check pytest pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not prove" "${pytest_args[@]}"
+# The checks run beside the tests, which wait much of the time.
+{
+    lint ruff ruff check .
+    lint format ruff format --check .
+    lint imports lint-imports
+    lint shellcheck shellcheck "${scripts[@]}"
+    lint actionlint .ci/actionlint.sh
+    lint mypy mypy
+} &
+lints_process=$!
+
+# A file's tests stay together, so that what they share, a Slurm say, is set up once; the longest files come first.
+run=(pytest --dist loadfile --no-loadscope-reorder)
+case $what in
+check)
+    run+=(-n 2 -m "not (cluster or torch or slow or prove)" --cov --cov-report=)
+    ;;
+all)
+    # Three processes on two cores: much of the time is waiting for a Slurm.
+    run+=(-n 3 -m "not prove")
+    ;;
+*)
+    echo "usage: test.sh check|all" >&2
+    exit 2
+    ;;
+esac
+printf '\n== pytest\n'
+started=$SECONDS
+"${run[@]}" "${pytest_args[@]}" 2>&1 | tee "$logs/pytest.log"
+tests=${PIPESTATUS[0]} tests_seconds=$((SECONDS - started))
+
+wait "$lints_process"
+for name in "${lints[@]}"; do
+    printf '\n== %s\n' "$name"
+    cat "$logs/$name.log"
+    read -r status seconds <"$logs/$name.status"
+    note "$name" "$status" "$seconds"
+done
+note pytest "$tests" "$tests_seconds"
+# Part of the tests cover part of the code: the minimum holds for all of them.
+if [[ $what == check && -z ${PYTEST_ARGS:-} ]]; then
+    started=$SECONDS status=0
+    printf '\n== coverage\n'
+    coverage report --skip-covered --skip-empty >"$logs/coverage.log" 2>&1 || status=$?
+    tail -n 2 "$logs/coverage.log"
+    note coverage "$status" $((SECONDS - started))
+fi
 
 printf '\n== summary\n'
 printf '%s\n' "${summary[@]}"
-# pytest's own count comes last, where people and machines look for it.
+# pytest's own count comes last, where people and programs look for it.
 closing=$(grep -E '[0-9]+ (passed|failed|skipped|errors?)\b.* in [0-9.]+s' "$logs/pytest.log" | tail -n 1)
 printf '%s\n' "${closing:-0 passed, 1 failed}"
 exit "$failed"
