@@ -1,4 +1,4 @@
-"""Print the dependencies of pyproject.toml, each at the lowest version allowed: `click>=8.1.7` becomes `click==8.1.7`."""
+"""Print each dependency of pyproject.toml at the lowest version allowed: `click>=8.1.7` becomes `click==8.1.7`."""
 
 import re
 import sys

@@ -191,25 +191,6 @@ def test_whatever_is_written_passes_our_own_check(asked: Fsdp) -> None:
         assert again <= {found.code for found in findings}
 
 
-<<<<<<< HEAD
-=======
-LIBRARY = """
-import dataclasses, json, sys
-from accelerate.commands.config.config_args import ClusterConfig
-from accelerate.commands.launch import launch_command_parser
-flags = sorted(action.dest for action in launch_command_parser()._actions if action.dest.startswith("fsdp_"))
-print(json.dumps([flags, sorted(field.name for field in dataclasses.fields(ClusterConfig))]))
-"""
-
-
-@pytest.mark.torch("accelerate")
-def test_our_tables_are_those_of_the_installed_accelerate() -> None:
-    flags, fields = ask(LIBRARY, None)
-    assert set(fsdp_keys.ACCELERATE) - {"fsdp_ignored_modules"} == set(flags)  # that one is read without an option
-    assert set(fsdp_keys.ACCELERATE_FILE.keys) - {"dynamo_backend", "fp16"} == set(fields)  # two that it translates
-
-
->>>>>>> 8bc8d13 (test: Mark every test that needs torch, and check the marks)
 IGNORED = """
 import json, os, sys
 from unittest import mock

@@ -18,7 +18,7 @@ from tests.strategies.conftest import Config
 DEEPSPEED = shipped_keys("deepspeed")
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", [pytest.param(name, marks=pytest.mark.torch(name)) for name in LIBRARIES])
 def test_a_table_is_what_the_installed_library_lists(library: Library) -> None:
     release = installed_release(library)
     if release != shipped_keys(library).release:
