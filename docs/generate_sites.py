@@ -8,7 +8,7 @@ from pathlib import Path
 from docs.site_page import MADE, Shipped, launcher_of, page, request, table
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.base.resources import shipped
-from hpc_launch.sites.layers import chain, put_together
+from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import fill
 from hpc_launch.spec.reader import read
@@ -22,8 +22,8 @@ def shipped_profiles() -> list[Shipped]:
     for path in sorted(shipped("site_configs").glob("*.yaml")):
         findings: list[Finding] = []
         layers = chain(path, findings)
-        merged = put_together(layers, None, findings)
-        filled = put_together(layers, None, findings)
+        merged = merge_layers(layers, None, findings)
+        filled = merge_layers(layers, None, findings)
         fill(filled, findings, examples=True)
         profile, faults = read(filled, SiteProfile)
         if profile is None or errors([*findings, *faults]):

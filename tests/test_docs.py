@@ -38,11 +38,11 @@ from hpc_launch.run.records.run_store import refusing
 from hpc_launch.run.status.run_status import RUN_STATES
 from hpc_launch.site_tools.check_profile import check
 from hpc_launch.site_tools.node_health_lookup import ledger_of
+from hpc_launch.site_tools.sharing_checks import missing_sources
 from hpc_launch.sites.detect_profile import Machine
 from hpc_launch.sites.detect_profile import detect as detect_site_of
 from hpc_launch.sites.load_layers import load
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.source_checks import unsourced
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.yaml_source import read_document
 from tests.view.samples import status
@@ -463,7 +463,7 @@ def _unsourced(home: Path) -> Sequence[Finding]:
     Path("mini.yaml").write_text(MINI + "contact: me\nurl: here\nstatus: draft\nsource: its pages\ngrade: A\n")
     document, _ = read_document("mini.yaml")
     assert document is not None
-    return list(unsourced(document))
+    return list(missing_sources(document))
 
 
 def _personal(home: Path) -> Sequence[Finding]:

@@ -26,10 +26,10 @@ def command(as_json: bool) -> int:
     if as_json:
         answer = {
             "site": chosen.name if chosen else None,
-            "way": chosen.way if chosen else None,
-            "because": chosen.because if chosen else None,
+            "way": chosen.method if chosen else None,
+            "because": chosen.reason if chosen else None,
             "file": str(chosen.path) if chosen else None,
-            "matches": [{"site": one.name, "way": one.way, "because": one.because} for one in found.matches],
+            "matches": [{"site": one.name, "way": one.method, "because": one.reason} for one in found.matches],
             "cluster": found.cluster,
             "hint": None if chosen else found.hint,
             "unread": [{"file": str(one.path), "fault": one.fault} for one in found.unread],
@@ -42,5 +42,5 @@ def command(as_json: bool) -> int:
         say(found.message)
         say(f"  hint: {found.hint}")
         return 3
-    click.echo(visible(f"{chosen.name}  {chosen.because}"))
+    click.echo(visible(f"{chosen.name}  {chosen.reason}"))
     return 0

@@ -107,7 +107,7 @@ def _show(lesson: Lesson, path: Path, *, as_json: bool) -> None:
     if path == target(lesson.draft.name):
         chosen = detect_site().chosen
         if chosen is None or chosen.path != path:
-            other = f"{chosen.name} fits this machine better ({chosen.because})" if chosen else "others fit as well"
+            other = f"{chosen.name} fits this machine better ({chosen.reason})" if chosen else "others fit as well"
             say(f"a job that names no site does not get this profile: {other}; say `site: {lesson.draft.name}`")
     click.echo(path)
 

@@ -21,7 +21,7 @@ from hpc_launch.images.image_record import ImageRecord
 from hpc_launch.images.pull_image import file_name, pull, recorded, scheme, there
 from hpc_launch.plan.launch_plan import ContainerPlan
 from hpc_launch.sites import this_machine
-from hpc_launch.sites.load_profile import profile_of
+from hpc_launch.sites.load_profile import load_site_profile
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.spec.shell_text import Text, UnknownName, interpolate, plain
 
@@ -43,7 +43,7 @@ class BuiltImage(Struct, frozen=True):
 def site_profile(name: str | None) -> SiteProfile | None:
     """The profile that is asked for, or that $HPC_LAUNCH_SITE names; None where no site is named. Raises Refused."""
     name = name or os.environ.get("HPC_LAUNCH_SITE")
-    return profile_of(name, Place("--site")) if name else None
+    return load_site_profile(name, Place("--site")) if name else None
 
 
 def make(
@@ -91,7 +91,7 @@ def look_at_job(job_file: Path, site: str | None, sets: Sequence[str]) -> list[C
     from hpc_launch.plan.fill_values import ValueFiller
     from hpc_launch.plan.job_size import job_size
     from hpc_launch.plan.site_context import condition_facts
-    from hpc_launch.sites.fabric import over
+    from hpc_launch.sites.fabric import overlay_fabric
 
     try:
         ready = make_ready(job_file, site=site, sets=sets)
@@ -104,7 +104,7 @@ def look_at_job(job_file: Path, site: str | None, sets: Sequence[str]) -> list[C
     form, job = job_size(filler), resolved.job
     if plan.container is None or job.container is None or form is None:
         raise UsageError(f"{job_file} runs in no image", "add `container:`, or name an image file")
-    fabric = over(resolved.site.fabric, form.node_class.fabric)[0]
+    fabric = overlay_fabric(resolved.site.fabric, form.node_class.fabric)[0]
     site_says = resolved.site.containers
     declared = site_says.images.get(job.container.image)
     first = plain(plan.program.words[0]) if plan.program.kind == "command" else None

@@ -26,7 +26,7 @@ from hpc_launch.plan.site_environment import site_settings, site_variables
 from hpc_launch.plan.site_sbatch_options import check_srun, missing_variables
 from hpc_launch.plan.strategy_on_demand import plan_strategy, without_unused_file
 from hpc_launch.plan.watcher_plan import watch
-from hpc_launch.sites.fabric import over
+from hpc_launch.sites.fabric import overlay_fabric
 from hpc_launch.sites.resolved import Resolved
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
         recovery=retry_plan(filler, size),
         code=code(filler),
         watch=watch(job),
-        fabric=over(site.fabric, size.node_class.fabric)[0].kind,
+        fabric=overlay_fabric(site.fabric, size.node_class.fabric)[0].kind,
         strategy=without_unused_file(filler, strategy.plan, job_program, settings),
         around=site_settings(filler, size, site_values, settings, inner_steps(filler, settings)),
     )

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hpc_launch.plan.code_folder import CodePlan
 from hpc_launch.plan.retry_plan import RetryPlan
-from hpc_launch.sites.network import Master
+from hpc_launch.sites.network import MasterAddress
 from hpc_launch.spec.origin import Origin
 from hpc_launch.spec.shell_text import Text
 
@@ -213,7 +213,7 @@ class LaunchPlan(Struct, frozen=True):
     program: Program
     workdir: str
     runs_folder: str
-    master: Master
+    master: MasterAddress
     ports: tuple[int, int]
     requeue: bool
     progress: dict[str, str] = {}

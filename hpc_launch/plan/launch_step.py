@@ -7,7 +7,7 @@ from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import ContainerPlan, StepPlan
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.site_context import srun_options
-from hpc_launch.sites.network import Binding, Master
+from hpc_launch.sites.network import Binding, MasterAddress
 
 STARTED_BY_SRUN = frozenset({"pyxis", "edf"})
 """Container runtimes that are options of srun."""
@@ -52,7 +52,7 @@ def step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> St
     return StepPlan("srun", options=(*launch.srun_options, *srun_options(draft, size), *_bindings(draft, size)))
 
 
-def master(draft: PlanDraft) -> Master:
+def master(draft: PlanDraft) -> MasterAddress:
     """The rule for the address of the first node, which may not contradict itself."""
     rule = draft.resolved.site.network.master
     if rule.interface is not None and (rule.suffix or rule.resolve != "name"):

@@ -16,7 +16,7 @@ from hpc_launch.sites.conditions import ConditionFacts, holds
 from hpc_launch.sites.fabric import over
 from hpc_launch.sites.folders import VARIABLES, Cache
 from hpc_launch.sites.prelude import PreludeStep, Setting
-from hpc_launch.sites.provenance import third_party
+from hpc_launch.sites.provenance import third_party_note
 from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.origin import Origin
 from hpc_launch.spec.shell_text import Text
@@ -110,7 +110,7 @@ def _notes(filler: ValueFiller, size: JobSize) -> Iterator[str]:
         for group, fact in known.groups.items():
             if fact.grade == "C":
                 what = ".".join(map(str, group)) or "all other facts"
-                about = "; ".join(filter(None, [third_party(fact), fact.source, fact.note]))
+                about = "; ".join(filter(None, [third_party_note(fact), fact.source, fact.note]))
                 yield f"{name}: {what}: {about}"
     queue, preempted = size.queue, size.queue.preemption
     if queue.access:
@@ -177,7 +177,7 @@ def _variables(filler: ValueFiller, setting: Setting | PreludeStep, path: KeyPat
 def _origin(filler: ValueFiller, said: Setting | PreludeStep, path: KeyPath) -> Origin:
     """The place, the grade of its source, and the site's reason."""
     origin = filler.resolved.site_origin(*path)
-    own = third_party(said.fact) if said.fact is not None and said.fact.grade == "C" else ""
+    own = third_party_note(said.fact) if said.fact is not None and said.fact.grade == "C" else ""
     note = own or ("" if said.fact is not None and said.fact.grade else origin.fact)
     return Origin(origin.layer, origin.place, origin.note, note, said.why)
 

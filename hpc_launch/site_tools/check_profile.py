@@ -12,11 +12,10 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.site_tools.golden_jobs import JOB, made_from
 from hpc_launch.site_tools.list_profiles import profile_file
-from hpc_launch.sites.layers import BASES, chain, put_together
+from hpc_launch.site_tools.sharing_checks import missing_sources, outdated_facts, personal_settings
+from hpc_launch.sites.layers import BASES, chain, merge_layers
 from hpc_launch.sites.read_profile import read_site
 from hpc_launch.sites.search_path import ENDING, search_path
-from hpc_launch.sites.shared_profile_checks import unshared
-from hpc_launch.sites.source_checks import aged, unsourced
 from hpc_launch.spec.yaml_source import read_document
 
 GOLDEN = "golden"
@@ -46,12 +45,12 @@ def check(path: Path, *, update_golden: bool, today: dt.date | None = None) -> l
     if document is None:
         return faults
     day = today or dt.datetime.now(dt.timezone.utc).date()
-    findings = [*unsourced(document), *aged(document, day), *unshared(document, path.stem)]
+    findings = [*missing_sources(document), *outdated_facts(document, day), *personal_settings(document, path.stem)]
     read: list[Finding] = []
     folders = [folder for _, folder in search_path()]
     kind = document.data.get("kind", "system")
     if kind == "base":
-        put_together(chain(path, read, own=True, folders=folders), None, read)
+        merge_layers(chain(path, read, own=True, folders=folders), None, read)
     else:
         read_site(path, None, read, own=True, folders=folders, examples=True)
     findings += [fault for fault in read if fault not in findings]

@@ -18,10 +18,10 @@ from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.site_tools import team_sources
 from hpc_launch.site_tools.golden_jobs import GoldenScript, made_from
 from hpc_launch.site_tools.list_profiles import explained, profile_file
-from hpc_launch.sites.layers import chain, put_together
+from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.search_path import search_path
-from hpc_launch.sites.team_profiles import Team, team_called
+from hpc_launch.sites.team_profiles import Team, find_team
 from hpc_launch.spec.merge import Merged
 from hpc_launch.spec.reader import read
 
@@ -97,7 +97,7 @@ def compare_revisions(team: Team, revisions: Sequence[str]) -> list[Difference]:
 
 def team_or_none(name: str) -> Team | None:
     """The team of this name, if there is one."""
-    return team_called(name) if "/" not in name else None
+    return find_team(name) if "/" not in name else None
 
 
 def _only(found: Iterable[Difference]) -> list[Difference]:
@@ -122,7 +122,7 @@ def _side(path: Path, folders: list[Path], *, overlaid: bool = True, named: bool
     layers = chain(path, findings, own=named, folders=folders)
     if not layers or errors(_readable(findings)):
         raise Refused(findings)
-    merged = put_together(layers, None, findings)
+    merged = merge_layers(layers, None, findings)
     origins = {line.key: str(line.origin) for line in explained(layers, merged)}
     users = config_folder() / "user.yaml"
     made = [] if _is_base(merged) else made_from(path, (), users if overlaid and users.is_file() else None, folders)

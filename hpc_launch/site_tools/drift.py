@@ -16,7 +16,7 @@ from hpc_launch.schedulers.slurm.query_cluster import Survey, survey
 from hpc_launch.site_tools.learn import user_groups
 from hpc_launch.site_tools.learning.draft_queues import closed, limiting, limits
 from hpc_launch.site_tools.learning.hardware import Part, levelled, parts
-from hpc_launch.sites.load_profile import profile_of
+from hpc_launch.sites.load_profile import load_site_profile
 from hpc_launch.sites.node_classes import NodeClass
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.queues import Queue
@@ -40,7 +40,7 @@ class Drift(Struct, frozen=True):
 def drift(name: str) -> list[Drift]:
     """Where the profile and this cluster differ. Raises Refused for a bad profile, UsageError for one without Slurm,
     Unreachable where Slurm does not answer."""
-    profile = profile_of(name, Place("sites check"))
+    profile = load_site_profile(name, Place("sites check"))
     if profile.scheduler.type != "slurm":
         raise UsageError(f"the profile {profile.name} is not for Slurm", "--live asks Slurm")
     return list(compare(profile, survey(names(os.environ)["user"]), user_groups()))

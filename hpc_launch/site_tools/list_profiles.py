@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.drive.explain import Explained, values
-from hpc_launch.sites.layers import BASES, SiteLayer, chain, put_together
+from hpc_launch.sites.layers import BASES, SiteLayer, chain, merge_layers
 from hpc_launch.sites.provenance import provenance
 from hpc_launch.sites.read_profile import recorded
 from hpc_launch.sites.search_path import ENDING, find_profile, is_file_name, search_path
@@ -108,7 +108,7 @@ def shown(name: str) -> Shown:
     layers = chain(path, findings, own=is_file_name(name))
     if not layers or layers[-1].path != path:
         raise Refused(findings)
-    merged = put_together(layers, None, findings)
+    merged = merge_layers(layers, None, findings)
     return Shown(path.stem, merged, explained(layers, merged), findings)
 
 

@@ -9,14 +9,14 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.run.node_health_store import NodeHealthStore
 from hpc_launch.sites import this_machine
-from hpc_launch.sites.load_profile import profile_of
+from hpc_launch.sites.load_profile import load_site_profile
 from hpc_launch.spec.shell_text import UnknownName, interpolate, plain
 
 
 def ledger_of(site: str) -> NodeHealthStore:
     """The notes of a site's team. Raises Refused where there is no such site, or its `paths.ledger` cannot be told."""
     place = Place("--site")
-    profile = profile_of(site, place)
+    profile = load_site_profile(site, place)
     folder = profile.paths.get("ledger")
     if folder is None:
         return NodeHealthStore(profile.name)

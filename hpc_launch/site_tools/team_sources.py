@@ -23,7 +23,7 @@ from hpc_launch.site_tools.golden_jobs import made_from
 from hpc_launch.sites import trust
 from hpc_launch.sites.layers import BASES, chain
 from hpc_launch.sites.search_path import ENDING, search_path
-from hpc_launch.sites.team_profiles import BELOW, PINNED, RECORD, SCRIPTS, Team, team_called, teams_folder
+from hpc_launch.sites.team_profiles import BELOW, PINNED, RECORD, SCRIPTS, Team, find_team, teams_folder
 from hpc_launch.spec.yaml_source import read_document
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
@@ -35,7 +35,7 @@ def add(source: str, asked: str | None, trusted: str | None, name: str | None) -
     called = name or re.sub(r"(\.git)?/*\Z", "", source).rsplit("/", 1)[-1].rsplit(":", 1)[-1]
     if not _NAME.match(called):
         raise UsageError(f"{called!r} is no name for a team", "give one with --name")
-    known = team_called(called)
+    known = find_team(called)
     url = os.path.abspath(source) if is_folder else git.repository(source)
     if known is not None and known.url != url:
         raise UsageError(
@@ -72,7 +72,7 @@ def remove(name: str) -> Team:
 
 def added(name: str) -> Team:
     """What was added under a name. Raises UsageError where nothing was."""
-    team = team_called(name)
+    team = find_team(name)
     if team is None:
         raise UsageError(f"no team is called {name}", "hpc-launch sites list shows the layers")
     return team
@@ -133,7 +133,7 @@ def untrusted(team: Team) -> list[Finding]:
     for path in sorted(team.folder.rglob(f"*{ENDING}")):
         document, _ = read_document(path)
         if document is not None and BELOW not in path.parts:
-            found += trust.refused(path, document)
+            found += trust.untrusted_lines(path, document)
     return found
 
 

@@ -1,4 +1,4 @@
-"""`when:` of a site profile: a closed list of questions about the job and the software; all of them must hold."""
+"""`when:` of a site profile: a closed list of conditions on the job and the software, combined with AND."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ Version = Annotated[str, Meta(title="a version such as >=2.27 or >=2.4, <2.9", p
 
 
 class When(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A condition. All keys that are there must hold; a version that nobody declared makes it not hold."""
+    """A condition. All given keys must hold. A condition on an undeclared version does not hold."""
 
-    nodes: Annotated[Count | None, Meta(description="Nodes of the job.", examples=[">1"])] = None
-    gpus_per_node: Annotated[Count | None, Meta(description="GPUs that the job has on each node.")] = None
-    processes_per_node: Annotated[Count | None, Meta(description="Processes on each node.")] = None
+    nodes: Annotated[Count | None, Meta(description="Number of nodes of the job.", examples=[">1"])] = None
+    gpus_per_node: Annotated[Count | None, Meta(description="GPUs of the job on each node.")] = None
+    processes_per_node: Annotated[Count | None, Meta(description="Processes per node.")] = None
     queues: Annotated[list[str] | None, Meta(description="The job's queue is one of these.")] = None
-    node_classes: Annotated[list[str] | None, Meta(description="The nodes' class is one of these.")] = None
-    arch: Annotated[Literal["x86_64", "aarch64"] | None, Meta(description="The nodes' architecture.")] = None
-    vendor: Annotated[Literal["nvidia", "amd", "intel"] | None, Meta(description="Whose GPUs they are.")] = None
+    node_classes: Annotated[list[str] | None, Meta(description="The node class is one of these.")] = None
+    arch: Annotated[Literal["x86_64", "aarch64"] | None, Meta(description="CPU architecture of the nodes.")] = None
+    vendor: Annotated[Literal["nvidia", "amd", "intel"] | None, Meta(description="GPU vendor.")] = None
     launchers: Annotated[
         list[Literal["torchrun", "deepspeed", "srun", "none"]] | None, Meta(description="The launcher is one of these.")
     ] = None
     container: Annotated[bool | None, Meta(description="Whether the training runs in an image.")] = None
-    runtimes: Annotated[list[str] | None, Meta(description="What runs the image is one of these.")] = None
+    runtimes: Annotated[list[str] | None, Meta(description="The container runtime is one of these.")] = None
     versions: Annotated[
         dict[str, Version],
         Meta(
-            description="Versions of software, as the profile's `versions:`, the stack or the job's "
-            "`environment.versions` declare them; `slurm` is `scheduler.version`, `torch` PyTorch.",
+            description="Software versions, as declared by the profile's `versions:`, the stack or the job's "
+            "`environment.versions`. `slurm` is `scheduler.version`, `torch` is PyTorch.",
             examples=[{"nccl": ">=2.27"}],
         ),
     ] = {}
 
 
 class ConditionFacts(Struct, frozen=True):
-    """What a condition is asked about."""
+    """Properties of the job that conditions are evaluated against."""
 
     nodes: int
     gpus_per_node: int
@@ -66,35 +66,35 @@ class ConditionFacts(Struct, frozen=True):
 
 
 def holds(when: When | None, facts: ConditionFacts) -> bool:
-    """Whether all of a condition holds; no condition always does."""
+    """Whether a condition holds. A missing condition always does."""
     if when is None:
         return True
     counts = ("nodes", "gpus_per_node", "processes_per_node")
     if not all(count_holds(getattr(when, key), getattr(facts, key)) for key in counts):
         return False
-    chosen = (
+    memberships = (
         (when.queues, facts.queue),
         (when.node_classes, facts.node_class),
         (when.launchers, facts.launcher),
         (when.runtimes, facts.runtime),
     )
-    if any(wanted is not None and value not in wanted for wanted, value in chosen):
+    if any(required is not None and value not in required for required, value in memberships):
         return False
     if any(
-        wanted is not None and wanted != value
-        for wanted, value in ((when.arch, facts.arch), (when.vendor, facts.vendor))
+        required is not None and required != value
+        for required, value in ((when.arch, facts.arch), (when.vendor, facts.vendor))
     ):
         return False
     if when.container is not None and when.container != (facts.runtime is not None):
         return False
-    return all(version_holds(wanted, facts.versions.get(name)) for name, wanted in when.versions.items())
+    return all(version_holds(required, facts.versions.get(name)) for name, required in when.versions.items())
 
 
-def count_holds(wanted: str | None, value: int) -> bool:
-    """`>1`, `4`, `2-8` or `92-` about a number; None asks nothing."""
-    if wanted is None:
+def count_holds(required: str | None, value: int) -> bool:
+    """Whether `value` matches `>1`, `4`, `2-8` or `92-`. None matches everything."""
+    if required is None:
         return True
-    match = re.fullmatch(r"([<>]=?|=|!=)? ?(\d+)(-?)(\d*)", wanted)
+    match = re.fullmatch(r"([<>]=?|=|!=)? ?(\d+)(-?)(\d*)", required)
     if match is None:
         return False
     sign, first, dash, last = match.groups()
@@ -103,24 +103,24 @@ def count_holds(wanted: str | None, value: int) -> bool:
     return _COMPARE[sign or "="](value, int(first))
 
 
-def version_holds(wanted: str, value: str | None) -> bool:
-    """`>=2.4, <2.9` about a version; one that is not known never holds. `=2.4` takes 2.4.1 too."""
-    have = numbers(value) if value is not None else ()
-    if not have:
+def version_holds(required: str, value: str | None) -> bool:
+    """Whether `value` matches `>=2.4, <2.9`. An unknown version never does. `=2.4` also matches 2.4.1."""
+    actual = numbers(value) if value is not None else ()
+    if not actual:
         return False
-    for part in wanted.split(","):
-        match = re.fullmatch(r"([<>]=?|=|!=)? ?([\d.]+)", part.strip())
+    for comparison in required.split(","):
+        match = re.fullmatch(r"([<>]=?|=|!=)? ?([\d.]+)", comparison.strip())
         if match is None:
             return False
-        sign, asked = match[1] or "=", numbers(match[2])
-        mine = have[: len(asked)] if sign in ("=", "!=", "<=", ">") else have
-        mine += (0,) * (len(asked) - len(mine))
-        if not _COMPARE[sign](mine, asked):
+        sign, target = match[1] or "=", numbers(match[2])
+        prefix = actual[: len(target)] if sign in ("=", "!=", "<=", ">") else actual
+        prefix += (0,) * (len(target) - len(prefix))
+        if not _COMPARE[sign](prefix, target):
             return False
     return True
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """The numbers that a version begins with: (2, 27, 5) for `2.27.5-1+cuda12.4`."""
+    """Leading numbers of a version: (2, 27, 5) for `2.27.5-1+cuda12.4`."""
     match = re.match(r"[vV]?(\d+(?:\.\d+)*)", version)
     return tuple(map(int, match[1].split("."))) if match else ()

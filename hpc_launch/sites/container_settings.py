@@ -1,4 +1,4 @@
-"""`containers:` of a site profile: how images run, and which there are."""
+"""`containers:` of a site profile: how to run images, and the site's images."""
 
 from __future__ import annotations
 
@@ -8,24 +8,29 @@ from msgspec import Meta, Struct
 
 
 class Image(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An image that the site has."""
+    """An image provided by the site."""
 
-    path: Annotated[str, Meta(description="The file, or what the runtime calls it. `${paths.NAME}` may stand in it.")]
-    torch: Annotated[str | None, Meta(description="PyTorch's version in it.", pattern=r"^\d+\.\d+")] = None
+    path: Annotated[
+        str, Meta(description="File, or an image reference that the runtime accepts. May contain `${paths.NAME}`.")
+    ]
+    torch: Annotated[str | None, Meta(description="PyTorch version in the image.", pattern=r"^\d+\.\d+")] = None
     arch: Annotated[
         Literal["x86_64", "aarch64"] | None,
-        Meta(description="The processor's architecture that it is for, where its file does not tell."),
+        Meta(description="CPU architecture of the image, if its file does not state it."),
     ] = None
     uri: Annotated[
         str | None,
         Meta(
-            description="Where `containers pull NAME` gets it from.",
+            description="Where `containers pull NAME` downloads the image from.",
             examples=["docker://pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"],
         ),
     ] = None
     digest: Annotated[
         str | None,
-        Meta(description="What the file must come to; another one is not taken.", pattern=r"^sha256:[0-9a-f]{64}$"),
+        Meta(
+            description="Required digest of the file. An image with another digest is rejected.",
+            pattern=r"^sha256:[0-9a-f]{64}$",
+        ),
     ] = None
 
     @classmethod
@@ -35,44 +40,45 @@ class Image(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Containers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How images run here."""
+    """How images run on this site."""
 
     runtime: Annotated[
         Literal["apptainer", "singularity", "pyxis", "edf", "podman-hpc", "shifter", "charliecloud", "none"],
-        Meta(description="What runs them where the job does not say."),
+        Meta(description="Default container runtime."),
     ] = "apptainer"
     binds: Annotated[
         list[str],
         Meta(
-            description="Folders that every container sees, as `PATH` or `PATH:INSIDE`; `${job.id}` may stand in them."
+            description="Folders to mount in every container, as `PATH` or `PATH:PATH_IN_CONTAINER`. May contain "
+            "`${job.id}`."
         ),
     ] = []
-    home: Annotated[bool, Meta(description="Whether the home folder is seen inside.")] = False
-    writable: Annotated[bool, Meta(description="Whether an image's own files may be written to, in memory.")] = False
-    options: Annotated[list[str], Meta(description="More options for the runtime, each a list item.")] = []
+    home: Annotated[bool, Meta(description="Mount the home folder.")] = False
+    writable: Annotated[bool, Meta(description="Allow writes to an image's own files, in memory.")] = False
+    options: Annotated[list[str], Meta(description="Extra options for the runtime, one list item each.")] = []
     modules: Annotated[
-        list[str], Meta(description="Environment modules that the runtime needs, loaded before it starts.")
+        list[str], Meta(description="Environment modules that the runtime needs. They are loaded before it starts.")
     ] = []
     folder: Annotated[
         str | None,
         Meta(
-            description="Where `containers pull` and `containers build` put images, on storage that all nodes see. "
-            "`${paths.NAME}` may stand in it.",
+            description="Folder for images from `containers pull` and `containers build`, on storage shared by all "
+            "nodes. May contain `${paths.NAME}`.",
             examples=["${paths.scratch}/images"],
         ),
     ] = None
     pull_on_nodes: Annotated[
         bool,
         Meta(
-            description="Whether a job may name a URI that each of its nodes fetches by itself: only where something "
-            "keeps them from asking the registry all at once."
+            description="Allow jobs to use a URI that every node pulls itself. Only set this if something prevents "
+            "the nodes from overloading the registry."
         ),
     ] = False
     libraries: Annotated[
         list[str] | None,
         Meta(
-            description="Shared libraries that the fast network needs inside; by `fabric.kind` if left out.",
+            description="Shared libraries that the fast network needs inside the image. Default: by `fabric.kind`.",
             examples=[["libnccl-net.so", "libfabric.so.1"]],
         ),
     ] = None
-    images: Annotated[dict[str, Image], Meta(description="The images that job files name.")] = {}
+    images: Annotated[dict[str, Image], Meta(description="Images that job files can name.")] = {}

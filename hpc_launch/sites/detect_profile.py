@@ -1,8 +1,8 @@
-"""Which site this machine is of: the `detect:` of the profiles on the search path, held against the machine.
+"""Detect the site of this machine by matching the `detect:` rules of all profiles on the search path.
 
-The ways to know are tried in an order, and the first in which a profile fits decides: variables that a site sets, full
-names of the host, files that are there, and last Slurm's name of the cluster, for which the controller is asked. Where
-two profiles fit in the same way, none is taken.
+The methods are tried in order, and the first one with a match decides: variables set by the site, fully qualified host
+names, existing files, and finally Slurm's cluster name, which requires a query to the controller. If two profiles match
+by the same method, neither is chosen.
 """
 
 from __future__ import annotations
@@ -17,93 +17,96 @@ from typing import Any
 from msgspec import Struct, ValidationError, convert
 
 from hpc_launch.base.files import read_text
-from hpc_launch.sites.detection_rules import Probe
+from hpc_launch.sites.detection_rules import DetectionRule
 from hpc_launch.sites.search_path import ENDING, search_path
 from hpc_launch.spec.yaml_source import MAX_BYTES, parse_document
 
-WAYS = ("variable", "host", "path", "cluster")
-"""In the order in which they count."""
+METHODS = ("variable", "host", "path", "cluster")
+"""Detection methods in order of precedence."""
 
 _TOP_KEY = re.compile(r"^([A-Za-z_]+):", re.MULTILINE)
 
 
 class Machine(Struct, frozen=True):
-    """What can be asked of this machine."""
+    """Properties of this machine that rules can match."""
 
     environment: Mapping[str, str]
     hosts: tuple[str, ...]
     exists: Callable[[str], bool]
     cluster: Callable[[], str | None]
-    """Slurm's name of the cluster; None where it does not tell."""
+    """Slurm's cluster name, or None if it is not available."""
     has_slurm: Callable[[], bool]
 
 
-class SiteMatch(Struct, frozen=True):
-    """A profile on the search path, and what it says of how to know its site."""
+class ProfileCandidate(Struct, frozen=True):
+    """A profile on the search path with its detection rules."""
 
     name: str
     path: Path
     layer: str
-    probes: tuple[Probe, ...]
+    rules: tuple[DetectionRule, ...]
     fault: str | None = None
-    """Why its probes could not be read."""
+    """Why its rules could not be read."""
 
 
 class Match(Struct, frozen=True):
-    """A profile that fits, in which way, and the words for it."""
+    """A matching profile, the method that matched and the reason."""
 
     name: str
     path: Path
     layer: str
-    way: str
-    because: str
+    method: str
+    reason: str
 
 
 class Detection(Struct, frozen=True):
-    """What came of it. `chosen` is the one profile that fits, or `local` where there is no Slurm at all."""
+    """Result of the detection. `chosen` is the only matching profile, or `local` on a machine without Slurm."""
 
     chosen: Match | None
     matches: tuple[Match, ...]
-    """All that fit in the way that decided; more than one is an ambiguity."""
-    unread: tuple[SiteMatch, ...]
+    """All profiles that matched by the deciding method; more than one is ambiguous."""
+    unread: tuple[ProfileCandidate, ...]
     cluster: str | None
-    """Slurm's name of the cluster, where it was asked for."""
+    """Slurm's cluster name, if it was queried."""
 
     @property
     def message(self) -> str:
-        """Why no site was taken."""
+        """Why no site was chosen."""
         if self.matches:
-            fit = "; ".join(f"{match.name} ({match.because})" for match in self.matches)
-            return f"no site is named, and more than one profile fits this machine: {fit}"
-        return "no site is named, and no profile fits this machine"
+            fit = "; ".join(f"{match.name} ({match.reason})" for match in self.matches)
+            return f"no site specified, and several profiles match this machine: {fit}"
+        return "no site specified, and no profile matches this machine"
 
     @property
     def hint(self) -> str:
-        """What to do about it."""
+        """How to choose one."""
         flag = "`--site NAME`, `site:` in the job file, or HPC_LAUNCH_SITE"
         if self.matches:
-            return f"say which one it is: {flag}"
-        return f"name one: {flag} (`local` is this machine); `hpc-launch sites learn` makes a profile of this cluster"
+            return f"select one with {flag}"
+        return (
+            f"select one with {flag} (`local` is this machine), "
+            "or create a profile of this cluster with `hpc-launch sites learn`"
+        )
 
 
 def detect(machine: Machine, project: Path | None = None) -> Detection:
-    """Try every profile on the search path in each way; `project` is the folder of a job file."""
-    known = list(candidates(project))
-    unread = tuple(one for one in known if one.fault)
-    asked = _Asked(machine)
-    for way in WAYS:
-        matches = tuple(match for one in known if (match := _first_match(one, way, asked)))
+    """Match every profile on the search path by each method. `project` is the folder of a job file."""
+    profiles = list(candidates(project))
+    unread = tuple(profile for profile in profiles if profile.fault)
+    machine_facts = _CachedMachine(machine)
+    for method in METHODS:
+        matches = tuple(match for profile in profiles if (match := _first_match(profile, method, machine_facts)))
         if matches:
-            return Detection(matches[0] if len(matches) == 1 else None, matches, unread, asked.name)
-    local = next((one for one in known if one.name == "local"), None)
+            return Detection(matches[0] if len(matches) == 1 else None, matches, unread, machine_facts.name)
+    local = next((profile for profile in profiles if profile.name == "local"), None)
     if local is not None and not machine.has_slurm():
-        chosen = Match("local", local.path, local.layer, "local", "there is no Slurm on this machine")
-        return Detection(chosen, (chosen,), unread, asked.name)
-    return Detection(None, (), unread, asked.name)
+        chosen = Match("local", local.path, local.layer, "local", "Slurm is not installed on this machine")
+        return Detection(chosen, (chosen,), unread, machine_facts.name)
+    return Detection(None, (), unread, machine_facts.name)
 
 
-class _Asked:
-    """The machine, with its slow answer kept."""
+class _CachedMachine:
+    """The machine, with its slow answer cached."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -116,50 +119,51 @@ class _Asked:
         return self.name
 
 
-def _way(probe: Probe) -> str:
-    """The strongest thing that a probe asks for; what Slurm must be asked is always late."""
-    if probe.cluster is not None:
+def _method(rule: DetectionRule) -> str:
+    """Method of a rule: that of its strongest key. Rules with `cluster` come last, so that Slurm is queried only if
+    necessary."""
+    if rule.cluster is not None:
         return "cluster"
-    return "variable" if probe.env else "host" if probe.host is not None else "path"
+    return "variable" if rule.env else "host" if rule.host is not None else "path"
 
 
-def _first_match(one: SiteMatch, way: str, asked: _Asked) -> Match | None:
-    for probe in one.probes:
-        if _way(probe) == way and (reasons := _reasons(probe, asked)):
-            return Match(one.name, one.path, one.layer, way, " and ".join(reasons))
+def _first_match(profile: ProfileCandidate, method: str, machine_facts: _CachedMachine) -> Match | None:
+    for rule in profile.rules:
+        if _method(rule) == method and (reasons := _reasons(rule, machine_facts)):
+            return Match(profile.name, profile.path, profile.layer, method, " and ".join(reasons))
     return None
 
 
-def _reasons(probe: Probe, asked: _Asked) -> list[str]:
-    """Why a probe fits, a reason a key; empty unless all of its keys do."""
-    machine, reasons = asked.machine, []
-    for name, wanted in probe.env.items():
+def _reasons(rule: DetectionRule, machine_facts: _CachedMachine) -> list[str]:
+    """Reasons why a rule matches, one per key. Empty unless all of its keys match."""
+    machine, reasons = machine_facts.machine, []
+    for name, pattern in rule.env.items():
         value = machine.environment.get(name)
-        if value is None or not fnmatch.fnmatchcase(value, wanted):
+        if value is None or not fnmatch.fnmatchcase(value, pattern):
             return []
         reasons.append(f"{name}={value}")
-    if probe.host is not None:
-        fitting = [host for host in machine.hosts if fnmatch.fnmatchcase(host, probe.host)]
-        if not fitting:
+    if rule.host is not None:
+        matching = [host for host in machine.hosts if fnmatch.fnmatchcase(host, rule.host)]
+        if not matching:
             return []
-        reasons.append(f"host {fitting[0]}")
-    if probe.path is not None:
-        if not machine.exists(probe.path):
+        reasons.append(f"host {matching[0]}")
+    if rule.path is not None:
+        if not machine.exists(rule.path):
             return []
-        reasons.append(f"{probe.path} is there")
-    if probe.cluster is not None:
-        if asked.cluster() != probe.cluster:
+        reasons.append(f"{rule.path} exists")
+    if rule.cluster is not None:
+        if machine_facts.cluster() != rule.cluster:
             return []
-        reasons.append(f"Slurm's cluster {probe.cluster}")
+        reasons.append(f"Slurm cluster name {rule.cluster}")
     return reasons
 
 
-def candidates(project: Path | None = None) -> Iterator[SiteMatch]:
-    """Each profile on the search path by its name, the nearest of a name first.
+def candidates(project: Path | None = None) -> Iterator[ProfileCandidate]:
+    """The nearest profile of each name on the search path.
 
-    Where it has no `detect:` of its own that of its namesake further down counts: a team's `juwels` over ours.
+    If it has no `detect:`, the rules of the next profile with the same name apply: a team's `juwels` overrides ours.
     """
-    found: dict[str, SiteMatch] = {}
+    nearest_by_name: dict[str, ProfileCandidate] = {}
     for layer, folder in search_path(project):
         try:
             names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(ENDING))
@@ -167,37 +171,37 @@ def candidates(project: Path | None = None) -> Iterator[SiteMatch]:
             continue
         for file in names:
             name = file.removesuffix(ENDING)
-            if name in found and (found[name].probes or found[name].fault):
+            if name in nearest_by_name and (nearest_by_name[name].rules or nearest_by_name[name].fault):
                 continue
-            probes, fault = _probes(folder / file)
-            nearest = found.get(name)
+            rules, fault = _rules(folder / file)
+            nearest = nearest_by_name.get(name)
             path, where = (nearest.path, nearest.layer) if nearest else (folder / file, layer)
-            found[name] = SiteMatch(name, path, where, probes, fault)
-    yield from found.values()
+            nearest_by_name[name] = ProfileCandidate(name, path, where, rules, fault)
+    yield from nearest_by_name.values()
 
 
-def _probes(path: Path) -> tuple[tuple[Probe, ...], str | None]:
-    """The probes of one file. Only their part is parsed: there may be hundreds of files on a slow disk."""
+def _rules(path: Path) -> tuple[tuple[DetectionRule, ...], str | None]:
+    """Rules of one file. Parses only that part of the file, because there may be hundreds of files on a slow disk."""
     try:
         text = read_text(path, longest=MAX_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         return (), str(error)
     if "detect" not in text:
         return (), None
-    document, faults = parse_document(_part(text, "detect") or text, str(path))
+    document, faults = parse_document(_top_level_block(text, "detect") or text, str(path))
     if document is None or faults:
-        return (), str(faults[0]) if faults else "it is empty"
+        return (), str(faults[0]) if faults else "the file is empty"
     data: Any = document.data.get("detect") or []
     try:
-        probes = convert(data, list[Probe])
+        rules = convert(data, list[DetectionRule])
     except ValidationError as error:
         return (), f"{path}: detect: {error}"
-    # A probe that asks for nothing would fit everywhere.
-    return tuple(probe for probe in probes if probe != Probe()), None
+    # A rule without keys would match every machine.
+    return tuple(rule for rule in rules if rule != DetectionRule()), None
 
 
-def _part(text: str, key: str) -> str | None:
-    """The lines of a top-level key; None where the file is not written in such lines."""
+def _top_level_block(text: str, key: str) -> str | None:
+    """Lines of a top-level key, or None if the file has no such lines."""
     starts = list(_TOP_KEY.finditer(text))
     for at, match in enumerate(starts):
         if match[1] == key:

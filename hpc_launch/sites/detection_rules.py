@@ -1,4 +1,4 @@
-"""`detect:` and `hosts:` of a site profile: what a login node of the site is known by."""
+"""`detect:` and `hosts:` of a site profile: how to recognize the site's hosts."""
 
 from __future__ import annotations
 
@@ -7,45 +7,48 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 
-class Probe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One way to know the site. All keys that are there must agree; one of the probes is enough."""
+class DetectionRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One detection rule. All of its keys must match; one matching rule is enough."""
 
     env: Annotated[
-        dict[str, str], Meta(description="Variables that the site sets, each with its value; `*` is any.")
+        dict[str, str], Meta(description="Variables that the site sets, with their values. `*` is a wildcard.")
     ] = {}
     host: Annotated[
-        str | None, Meta(description="The full name of the host, with `*` and `?`.", examples=["*.alps.cscs.ch"])
+        str | None,
+        Meta(description="Fully qualified host name, with `*` and `?` as wildcards.", examples=["*.alps.cscs.ch"]),
     ] = None
-    path: Annotated[str | None, Meta(description="A file or folder that is there.")] = None
-    cluster: Annotated[str | None, Meta(description="Slurm's ClusterName, asked late and with a time limit.")] = None
+    path: Annotated[str | None, Meta(description="A file or folder that exists.")] = None
+    cluster: Annotated[str | None, Meta(description="Slurm's ClusterName. Queried last and with a time limit.")] = None
 
 
 class Hosts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Names of the site's hosts, with `*` and `?`."""
+    """Host names of the site, with `*` and `?` as wildcards."""
 
     login: Annotated[list[str], Meta(description="Login nodes.")] = []
     compute: Annotated[list[str], Meta(description="Compute nodes.")] = []
     login_internet: Annotated[
-        bool | None, Meta(description="Whether login nodes reach the internet; left out, it is not known.")
+        bool | None, Meta(description="Whether login nodes have internet access. Unknown if omitted.")
     ] = None
     login_containers: Annotated[
-        bool | None, Meta(description="Whether images can be run and built on login nodes; left out, it is not known.")
+        bool | None, Meta(description="Whether images can be run and built on login nodes. Unknown if omitted.")
     ] = None
 
 
 class Parameter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a template must be told: `${param.NAME}` in its texts."""
+    """A parameter of a template, used as `${param.NAME}`."""
 
-    about: Annotated[str, Meta(description="What it is, and how to find it out.")] = ""
-    pattern: Annotated[str | None, Meta(description="A regular expression that the whole value matches.")] = None
-    default: Annotated[str | None, Meta(description="The value where none is given; without it one must be.")] = None
+    about: Annotated[str, Meta(description="What the parameter is, and how to find its value.")] = ""
+    pattern: Annotated[str | None, Meta(description="Regular expression that must match the whole value.")] = None
+    default: Annotated[str | None, Meta(description="Default value. Without one, the parameter is required.")] = None
     example: Annotated[
-        str | None, Meta(description="A value that fits, for the profile's page and for `sites check`; no job gets it.")
+        str | None, Meta(description="Example value for the profile page and for `sites check`. Jobs never use it.")
     ] = None
 
 
-class Unusable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nodes to keep off."""
+class UnusableNodes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nodes to exclude."""
 
     nodes: Annotated[list[str], Meta(description="Slurm host lists.")] = []
-    file: Annotated[str | None, Meta(description="A file with a host list a line, read when a job is planned.")] = None
+    file: Annotated[str | None, Meta(description="File with one host list per line, read when a job is planned.")] = (
+        None
+    )

@@ -1,4 +1,4 @@
-"""`fabric:` of a site profile: the fast network, as far as NCCL, RCCL and Gloo must be told about it."""
+"""`fabric:` of a site profile: settings of the fast network for NCCL, RCCL and Gloo."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ Kind = Literal["slingshot", "infiniband", "omni-path", "roce", "efa", "gcp", "et
 
 
 class Fabric(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fast network. A node class may say some of it otherwise. What is left out is left to the libraries."""
+    """The fast network. A node class may override parts of it. Omitted settings are left to the libraries."""
 
-    kind: Annotated[Kind | None, Meta(description="The family; its base profile is to be named in `extends`.")] = None
+    kind: Annotated[Kind | None, Meta(description="Network family. Add its base profile to `extends`.")] = None
     nccl_interfaces: Annotated[
         list[str] | None,
         Meta(
-            description="Interfaces for NCCL's first contact, where `network.interface` does not say enough: "
-            "beginnings of names, or with `^` before the first those to keep off. NCCL_SOCKET_IFNAME.",
+            description="NCCL_SOCKET_IFNAME: interfaces for NCCL's bootstrap, if `network.interface` is not "
+            "specific enough. Name prefixes, or with `^` before the first one prefixes to exclude.",
             examples=[["hsn0", "hsn1"]],
         ),
     ] = None
     gloo_interfaces: Annotated[
-        list[str] | None, Meta(description="The same for Gloo, by full names alone: GLOO_SOCKET_IFNAME.")
+        list[str] | None, Meta(description="GLOO_SOCKET_IFNAME: interfaces for Gloo, by full name.")
     ] = None
-    family: Annotated[
-        Literal["AF_INET", "AF_INET6"] | None, Meta(description="IPv4 or IPv6 for them: NCCL_SOCKET_FAMILY.")
-    ] = None
+    family: Annotated[Literal["AF_INET", "AF_INET6"] | None, Meta(description="NCCL_SOCKET_FAMILY: IPv4 or IPv6.")] = (
+        None
+    )
     hca: Annotated[
         list[str] | None,
         Meta(
-            description="InfiniBand adapters: NCCL_IB_HCA. `=` before the first means exactly these names.",
+            description="NCCL_IB_HCA: InfiniBand adapters. `=` before the first one requires exact names.",
             examples=[["mlx5_0", "mlx5_1"]],
         ),
     ] = None
     net: Annotated[
         str | None,
         Meta(
-            description="The network that NCCL must find, so that a missing plugin fails "
-            "instead of falling back to TCP: NCCL_NET.",
+            description="NCCL_NET: network that NCCL must use. A missing plugin is then an error instead of a "
+            "fallback to TCP.",
             examples=["AWS Libfabric"],
         ),
     ] = None
-    plugin: Annotated[str | None, Meta(description="The network plugin, or `none`: NCCL_NET_PLUGIN.")] = None
-    topology: Annotated[str | None, Meta(description="A topology file on the nodes: NCCL_TOPO_FILE.")] = None
-    topology_inside: Annotated[str | None, Meta(description="The same file's place inside an image.")] = None
+    plugin: Annotated[str | None, Meta(description="NCCL_NET_PLUGIN: network plugin, or `none`.")] = None
+    topology: Annotated[str | None, Meta(description="NCCL_TOPO_FILE: topology file on the nodes.")] = None
+    topology_inside: Annotated[str | None, Meta(description="Path of the topology file inside an image.")] = None
 
 
-def over(site: Fabric, node: Fabric) -> tuple[Fabric, frozenset[str]]:
-    """The fabric of a node class, and which keys are its own."""
+def overlay_fabric(site: Fabric, node: Fabric) -> tuple[Fabric, frozenset[str]]:
+    """The fabric of a node class: the site's settings with its own, and which keys are its own."""
     own = {key: value for key, value in asdict(node).items() if value is not None}
     return Fabric(**{**asdict(site), **own}), frozenset(own)

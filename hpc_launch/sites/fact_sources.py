@@ -1,4 +1,4 @@
-"""Where the facts of a profile come from, how good and how old they are, and whether the system still is."""
+"""Sources of a profile's facts, their quality and age, and the system's lifecycle."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Grade = Literal["A", "B", "C"]
 
 
 class Fact(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a group of facts, or one of them, comes from."""
+    """Source of a group of facts, or of one fact."""
 
     source: Annotated[
         str | None,
-        Meta(description="A page, or a file of a repository at a commit; `the system itself` if asked there."),
+        Meta(description="A page, or a file of a repository at a commit. `the system itself` for measured facts."),
     ] = None
-    as_of: Annotated[Day | None, Meta(description="The day of the source: when it was written, or last read.")] = None
+    as_of: Annotated[Day | None, Meta(description="Date on which the source was written or last read.")] = None
     grade: Annotated[
         Grade | None,
-        Meta(description="`A` the centre's or vendor's own, `B` theirs in part or dated, `C` a third party's."),
+        Meta(description="`A` from the centre or vendor, `B` partly or outdated from them, `C` from a third party."),
     ] = None
-    note: Annotated[str, Meta(description="What a reader should know beside it.")] = ""
+    note: Annotated[str, Meta(description="Additional information for readers.")] = ""
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
@@ -36,11 +36,11 @@ class Lifecycle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     state: Annotated[
         Literal["pilot", "active", "retiring", "retired"],
-        Meta(description="Jobs for a `retired` system are refused; of a `retiring` one a warning tells."),
+        Meta(description="Jobs for a `retired` system are rejected; a `retiring` system causes a warning."),
     ] = "active"
-    retires_on: Annotated[Day | None, Meta(description="The day of the end, where it is known.")] = None
-    successor: Annotated[str | None, Meta(description="The profile of the system that comes after.")] = None
-    note: Annotated[str, Meta(description="What a user should know about it.")] = ""
+    retires_on: Annotated[Day | None, Meta(description="End of service, if known.")] = None
+    successor: Annotated[str | None, Meta(description="Profile of the successor system.")] = None
+    note: Annotated[str, Meta(description="Information for users.")] = ""
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
@@ -49,7 +49,7 @@ class Lifecycle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Published(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The site's own example of such a job, and why the script of hpc-launch is another one."""
+    """The site's own example of such a job, and how hpc-launch's script differs from it."""
 
-    example: Annotated[str, Meta(description="Where it stands: a page, or a file of a repository at a commit.")]
-    differences: Annotated[list[str], Meta(description="What differs, each with the reason.")] = []
+    example: Annotated[str, Meta(description="Location of the example: a page, or a file of a repository at a commit.")]
+    differences: Annotated[list[str], Meta(description="Differences, each with its reason.")] = []

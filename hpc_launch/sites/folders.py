@@ -1,4 +1,4 @@
-"""`paths:` and `caches:` of a site profile: the folders of a site, how long files stay, what keeps its cache where."""
+"""`paths:` and `caches:` of a site profile: folders, purge policies and cache locations."""
 
 from __future__ import annotations
 
@@ -13,17 +13,23 @@ class Folder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     path: Annotated[
         str,
         Meta(
-            description="The folder. `${user}`, `${home}`, `${account}`, `${env.NAME}` and `${param.NAME}` may stand "
-            "in it; `${shell.NAME}`, a variable of the job's own shell, in a folder that only the job knows."
+            description="The folder. May contain `${user}`, `${home}`, `${account}`, `${env.NAME}` and "
+            "`${param.NAME}`, and, if only the job knows the folder, `${shell.NAME}`, a variable of "
+            "the job's own shell."
         ),
     ]
-    purge_days: Annotated[int | None, Meta(description="Days after which the site deletes files.", ge=1)] = None
-    node_local: Annotated[bool, Meta(description="Whether each node has its own.")] = False
+    purge_days: Annotated[int | None, Meta(description="Number of days after which the site deletes files.", ge=1)] = (
+        None
+    )
+    node_local: Annotated[bool, Meta(description="Whether each node has its own copy of the folder.")] = False
     option: Annotated[
         str | None,
-        Meta(description="The entry of `options:` that a job needs to have it; it is then asked for by itself."),
+        Meta(
+            description="Entry of `options:` that provides the folder. It is enabled automatically for jobs that "
+            "use the folder."
+        ),
     ] = None
-    note: Annotated[str, Meta(description="What a user should know about it.")] = ""
+    note: Annotated[str, Meta(description="Information for users.")] = ""
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
@@ -31,7 +37,7 @@ class Folder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {"path": value} if isinstance(value, str) else None
 
 
-VARIABLES = {
+CACHE_VARIABLES = {
     "huggingface": ("HF_HOME",),
     "torch": ("TORCH_HOME",),
     "triton": ("TRITON_CACHE_DIR",),
@@ -41,18 +47,16 @@ VARIABLES = {
     "xdg": ("XDG_CACHE_HOME",),
     "pip": ("PIP_CACHE_DIR",),
 }
-"""The variables that name the caches we know; another key of `caches:` is the variable itself."""
+"""Variables that set the location of known caches. Any other key of `caches:` is itself a variable."""
 
 
 class Cache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A folder in which a library keeps what it fetched or compiled."""
+    """A folder for files that a library downloads or compiles."""
 
-    path: Annotated[
-        str, Meta(description="The folder; `${paths.NAME}`, `${job.id}` and `${shell.NAME}` may stand in it.")
-    ]
+    path: Annotated[str, Meta(description="The folder. May contain `${paths.NAME}`, `${job.id}` and `${shell.NAME}`.")]
     per: Annotated[
         Literal["job", "node"],
-        Meta(description="Whether it is made once, on shared storage, or on each node."),
+        Meta(description="Create the folder once on shared storage (`job`), or on every node (`node`)."),
     ] = "job"
 
     @classmethod

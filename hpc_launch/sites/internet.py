@@ -1,4 +1,4 @@
-"""`internet:` of a site profile: what the compute nodes reach."""
+"""`internet:` of a site profile: internet access of the compute nodes."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from msgspec import Meta, Struct
 
 
 class Internet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the compute nodes reach. Where it is nothing, libraries are told not to try."""
+    """Internet access of the compute nodes. Without access, libraries are switched to offline mode."""
 
     compute: Annotated[
         Literal["direct", "proxy", "none"] | None,
-        Meta(description="How compute nodes reach the internet; left out, it is not known."),
+        Meta(description="How compute nodes access the internet. Unknown if omitted."),
     ] = None
     proxy: Annotated[
         str | None,
-        Meta(description="The address of the proxy.", examples=["http://proxy.example.org:3128"], min_length=1),
+        Meta(description="Address of the proxy.", examples=["http://proxy.example.org:3128"], min_length=1),
     ] = None
-    no_proxy: Annotated[str, Meta(description="Hosts that are reached without it, with commas between them.")] = (
+    no_proxy: Annotated[str, Meta(description="Hosts to access without the proxy, separated by commas.")] = (
         "localhost,127.0.0.1"
     )
     trackers: Annotated[
         Literal["online", "offline"] | None,
         Meta(
-            description="Whether trackers shall send from compute nodes: `offline` where they can and should not, as "
-            "behind a proxy that lets their uploads hang."
+            description="Whether trackers send data from compute nodes. Use `offline` if uploads are possible but "
+            "unreliable, for example behind a proxy on which they hang."
         ),
     ] = None
 

@@ -1,4 +1,4 @@
-"""Reading the layers of a job: the site's profile, the user's overlay, the job file and `--set`; then their merge."""
+"""Load the layers of a job: the site profile, the user's overlay, the job file and `--set`, and merge them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.detect_profile import Detection
-from hpc_launch.sites.load_profile import users_own
+from hpc_launch.sites.load_profile import read_user_overlay
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import Site, read_site
 from hpc_launch.sites.resolved import Resolved
@@ -32,17 +32,17 @@ from hpc_launch.spec.yaml_source import read_document
 
 
 class Loaded(Struct, frozen=True):
-    """The resolved job, and the files as they were read, for the run folder."""
+    """The resolved job, and the files as read, for the run folder."""
 
     resolved: Resolved
     job_text: str
     site_text: str
     detected: str | None = None
-    """By what the site was known, where nobody named it."""
+    """How the site was detected, unless it was specified."""
 
 
 Detect = Callable[[Path], Detection]
-"""Finds out which site this machine is of; the folder is the project's."""
+"""Detects the site of this machine. The argument is the project's folder."""
 
 
 def load(
@@ -53,63 +53,63 @@ def load(
     job_folder: str | None = None,
     detect: Detect | None = None,
 ) -> Loaded:
-    """Read and merge all layers; relative paths start at `job_folder`, by default the job file's own.
+    """Read and merge all layers. Relative paths start at `job_folder`, by default the job file's folder.
 
-    `detect` is asked where nobody names the site. Raises Refused with every fault of every file.
+    `detect` is called if no site is specified. Raises Refused with all errors in all files.
     """
     findings: list[Finding] = []
-    document = _document(job_file, findings)
+    document = _read_document(job_file, findings)
     override = override_layer(sets, findings)
     if document is None:
         raise Refused(findings)
-    overlay = users_own(findings)
-    named = _named(site, override, document)
-    detected = detect(_project(job_file)) if named is None and detect is not None else None
-    found = _site(named, detected, document, overlay, findings, _project(job_file))
-    profile = found.profile if found else None
-    own = _layer("job", document, findings)
-    layers = [*_of_user(overlay, profile.name if profile else "", findings), own, override]
-    if found is not None:
-        layers = [*_of_site(found, layers), *layers]
-    for layer in layers:  # a fault is named where it stands, even if a later layer hides it
+    overlay = read_user_overlay(findings)
+    site_name = _named_site(site, override, document)
+    detected = detect(_project_folder(job_file)) if site_name is None and detect is not None else None
+    site_data = _site(site_name, detected, document, overlay, findings, _project_folder(job_file))
+    profile = site_data.profile if site_data else None
+    job_layer = _layer("job", document, findings)
+    layers = [*_user_layers(overlay, profile.name if profile else "", findings), job_layer, override]
+    if site_data is not None:
+        layers = [*_site_layers(site_data, layers), *layers]
+    for layer in layers:  # report errors where they occur, even if a later layer overrides the value
         findings += check(layer, JobSpec)
-    if errors(findings) or profile is None or found is None:
+    if errors(findings) or profile is None or site_data is None:
         raise Refused(findings)
-    merged = merge([_long(layer) for layer in layers])
+    merged = merge([_expand(layer) for layer in layers])
     job, faults = read(merged, JobSpec)
     findings += [fault for fault in faults if fault not in findings]
     if job is None:
         raise Refused(findings)
     if profile.scheduler.type == "local":
-        profile = this_machine.counted(profile, job.max_nodes)
-    profile = _in_queue(profile, job)
+        profile = this_machine.with_local_hardware(profile, job.max_nodes)
+    profile = _apply_queue(profile, job)
     late: dict[str, Text] = {}
-    names = _names(found, job, late, findings)
+    names = _names(site_data, job, late, findings)
     if errors(findings):
         raise Refused(findings)
     folder = job_folder or os.path.dirname(os.path.abspath(job_file))
     image = profile.containers.images.get(job.container.image) if job.container else None
-    torch = this_machine.torch_version(job.environment, names, in_image=job.container is not None, of_image=image)
+    torch = this_machine.torch_version(job.environment, names, in_image=job.container is not None, image=image)
     logins = this_machine.logins(os.environ) if job.trackers else None
     resolved = Resolved(
         job,
         profile,
         merged,
-        found.merged,
+        site_data.merged,
         names,
         folder,
         torch,
         logins,
-        found.provenance,
+        site_data.provenance,
         late,
         this_machine.bad_nodes(profile.bad_nodes, names),
         this_machine.submitter(),
     )
-    because = detected.chosen.because if detected and detected.chosen else None
-    return Loaded(resolved, document.text, found.text, because)
+    reason = detected.chosen.reason if detected and detected.chosen else None
+    return Loaded(resolved, document.text, site_data.text, reason)
 
 
-def _document(path: Path, findings: list[Finding]) -> Document | None:
+def _read_document(path: Path, findings: list[Finding]) -> Document | None:
     document, faults = read_document(path)
     findings += faults
     return document
@@ -123,20 +123,28 @@ def _layer(name: str, source: Source, findings: list[Finding]) -> Layer:
     return Layer(name, parsed.data, parsed.places, parsed.key_places, parsed.written, parsed.operators, origins)
 
 
-def _long(layer: Layer) -> Layer:
-    long = long_form(layer, JobSpec)
-    return Layer(layer.name, long.data, long.places, long.key_places, long.written, layer.operators, layer.origins)
+def _expand(layer: Layer) -> Layer:
+    expanded = long_form(layer, JobSpec)
+    return Layer(
+        layer.name,
+        expanded.data,
+        expanded.places,
+        expanded.key_places,
+        expanded.written,
+        layer.operators,
+        layer.origins,
+    )
 
 
-def _project(job_file: Path) -> Path:
-    """The folder in which the project's own profiles are looked for."""
+def _project_folder(job_file: Path) -> Path:
+    """Folder in which the project's own profiles are looked up."""
     return Path(os.path.dirname(os.path.abspath(job_file)))
 
 
-def _named(asked: str | None, override: Layer, job: Document) -> tuple[str, Place | None] | None:
-    """The site that `--site`, `--set site=`, the job file or $HPC_LAUNCH_SITE names, in this order."""
+def _named_site(requested: str | None, override: Layer, job: Document) -> tuple[str, Place | None] | None:
+    """The site specified by `--site`, `--set site=`, the job file or $HPC_LAUNCH_SITE, in this order."""
     candidates = (
-        (asked, Place("--site")),
+        (requested, Place("--site")),
         (override.data.get("site"), override.places.get(("site",))),
         (job.data.get("site"), job.places.get(("site",))),
         (os.environ.get("HPC_LAUNCH_SITE"), Place("$HPC_LAUNCH_SITE")),
@@ -144,26 +152,26 @@ def _named(asked: str | None, override: Layer, job: Document) -> tuple[str, Plac
     return next(((str(name), place) for name, place in candidates if name is not None), None)
 
 
-def _site(  # noqa: PLR0917 - who may name it, and where it is looked for
-    named: tuple[str, Place | None] | None,
+def _site(  # noqa: PLR0917 - sources of the name and search folders
+    site_name: tuple[str, Place | None] | None,
     detected: Detection | None,
     job: Document,
     overlay: Document | None,
     findings: list[Finding],
     project: Path,
 ) -> Site | None:
-    """The profile that is named, else the one that was detected."""
-    if named is None and (detected is None or detected.chosen is None):
+    """The specified profile, or the detected one."""
+    if site_name is None and (detected is None or detected.chosen is None):
         flag = "`--site NAME` (`--site local` for this machine)"
-        hint = detected.hint if detected else f"use {flag}, `site:` in the job file, or set HPC_LAUNCH_SITE"
-        message = detected.message if detected else "no site is named"
+        hint = detected.hint if detected else f"use {flag}, set `site:` in the job file, or set HPC_LAUNCH_SITE"
+        message = detected.message if detected else "no site specified"
         findings.append(Finding(FindingCode.SITE_NOT_DETECTED, message, job.places.get(()), hint))
         return None
     folders = [folder for _, folder in search_path(project)]
-    if named is None:
+    if site_name is None:
         path = detected.chosen.path if detected and detected.chosen else project
         return read_site(path, overlay, findings, folders=folders)
-    name, place = named
+    name, place = site_name
     try:
         path = find_profile(name, place, project)
     except Refused as refused:
@@ -172,84 +180,85 @@ def _site(  # noqa: PLR0917 - who may name it, and where it is looked for
     return read_site(path, overlay, findings, asked_at=place, own=is_file_name(name), folders=folders)
 
 
-def _part(name: str, source: Source, *path: str) -> Layer:
-    """The mapping at `path` of a file as a layer of its own; an empty one where there is none."""
+def _sublayer(name: str, source: Source, *path: str) -> Layer:
+    """The mapping at `path` as a separate layer, empty if there is none."""
     data: Any = source.data
     for key in path:
         data = data.get(key) if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping):
         return Layer(name, {}, {})
 
-    def inside(table: Mapping[Any, Any]) -> dict[Any, Any]:
+    def below_path(table: Mapping[Any, Any]) -> dict[Any, Any]:
         return {key[len(path) :]: value for key, value in table.items() if key[: len(path)] == path}
 
     if not isinstance(source, Merged):
-        return Layer(name, data, inside(source.places), inside(source.key_places), inside(source.written))
-    places, key_places, written = inside(source.places), inside(source.key_places), inside(source.written)
-    return Layer(name, data, places, key_places, written, inside(source.operators), inside(source.origins))
+        return Layer(name, data, below_path(source.places), below_path(source.key_places), below_path(source.written))
+    places, key_places, written = below_path(source.places), below_path(source.key_places), below_path(source.written)
+    return Layer(name, data, places, key_places, written, below_path(source.operators), below_path(source.origins))
 
 
-def _of_site(site: Site, above: Sequence[Layer]) -> list[Layer]:
-    """Keys of a job that the profile has: of its stack, itself, and the node class and queue that the job will use."""
+def _site_layers(site: Site, above: Sequence[Layer]) -> list[Layer]:
+    """Job keys set by the profile: by its stack, its defaults, and the node class and queue that the job uses."""
     profile, name = site.profile, f"site {site.profile.name}"
-    defaults = _part(name, site.merged, "defaults")
+    defaults = _sublayer(name, site.merged, "defaults")
 
-    def asked(*path: str) -> Any:
+    def requested(*path: str) -> Any:
         for layer in (*reversed(above), defaults):
-            held: Any = layer.data
+            current: Any = layer.data
             for key in path:
-                held = held.get(key) if isinstance(held, Mapping) else None
-            if held is not None:
-                return held
+                current = current.get(key) if isinstance(current, Mapping) else None
+            if current is not None:
+                return current
         return None
 
-    queue_name = asked("queue") or profile.default_queue or next(iter(profile.queues), "")
+    queue_name = requested("queue") or profile.default_queue or next(iter(profile.queues), "")
     queue = profile.queues.get(queue_name) if isinstance(queue_name, str) else None
     node = profile.node_classes.get(queue.node_class) if queue else None
-    stack = asked("environment", "stack") or (queue and queue.stack) or (node and node.stack)
+    stack = requested("environment", "stack") or (queue and queue.stack) or (node and node.stack)
     chosen = profile.stacks.get(stack) if isinstance(stack, str) else None
     layers = []
-    if isinstance(stack, str) and chosen is not None and (chosen.in_container or asked("container") is None):
-        part = _part(name, site.merged, "stacks", stack)
+    if isinstance(stack, str) and chosen is not None and (chosen.in_container or requested("container") is None):
+        part = _sublayer(name, site.merged, "stacks", stack)
         data = {key: value for key, value in part.data.items() if key in ("environment", "env")}
         layers.append(Layer(name, data, part.places, part.key_places, part.written, part.operators, part.origins))
     layers.append(defaults)
     if queue is not None:
-        layers.append(_part(name, site.merged, "node_classes", queue.node_class, "defaults"))
-        layers.append(_part(name, site.merged, "queues", queue_name, "defaults"))
+        layers.append(_sublayer(name, site.merged, "node_classes", queue.node_class, "defaults"))
+        layers.append(_sublayer(name, site.merged, "queues", queue_name, "defaults"))
     account = next((var for var in profile.account.variables if os.environ.get(var)), None)
     if account is not None:
         layers.append(Layer("environment", {"account": os.environ[account]}, {("account",): Place(f"${account}")}))
     return layers
 
 
-def _in_queue(profile: SiteProfile, job: JobSpec) -> SiteProfile:
-    """The profile with what the job's queue says of the internet in place of what the site says."""
+def _apply_queue(profile: SiteProfile, job: JobSpec) -> SiteProfile:
+    """The profile with the queue's `internet` instead of the site's."""
     queue = profile.queues.get(job.queue or profile.default_queue or next(iter(profile.queues), ""))
     return replace(profile, internet=queue.internet) if queue and queue.internet else profile
 
 
-def _of_user(overlay: Document | None, site: str, findings: list[Finding]) -> list[Layer]:
+def _user_layers(overlay: Document | None, site: str, findings: list[Finding]) -> list[Layer]:
     """`defaults:` for every site, and `sites: {NAME: …}` for one."""
     if overlay is None:
         return []
-    parts = (_part("user", overlay, "defaults"), _part("user", overlay, "sites", site))
+    parts = (_sublayer("user", overlay, "defaults"), _sublayer("user", overlay, "sites", site))
     return [_layer("user", part, findings) for part in parts]
 
 
 def _names(site: Site, job: JobSpec, late: dict[str, Text], findings: list[Finding]) -> dict[str, str]:
-    """What `${…}` may name: the machine's names, the job's, the site's paths; `late` gets those only the job knows."""
+    """Names that `${…}` can refer to: the machine's, the job's and the site's paths. Names that only the job knows are
+    added to `late`."""
     names = this_machine.names(os.environ)
     names["job.name"] = job.name
     if job.account is not None:
-        names["account"] = _without_suffix(job.account, site.profile)
+        names["account"] = _without_account_suffix(job.account, site.profile)
     for key, folder in site.profile.paths.items():
         place = site.merged.places.get(("paths", key, "path"))
         try:
             text = interpolate(folder.path, names, late=late)
         except UnknownName as unknown:
             if _is_used(f"paths.{key}", job):
-                message, hint = f"`${{{unknown.name}}}` is not known here", "the job uses this path; set what it needs"
+                message, hint = f"unknown name `${{{unknown.name}}}`", "the job uses this path; set the variable"
                 findings.append(Finding(FindingCode.UNKNOWN_NAME, message, place, hint))
             continue
         path = plain(text)
@@ -260,12 +269,12 @@ def _names(site: Site, job: JobSpec, late: dict[str, Text], findings: list[Findi
     return names
 
 
-def _without_suffix(account: str, profile: SiteProfile) -> str:
-    """The project's name: folders have it without the ending that stands for the hardware."""
+def _without_account_suffix(account: str, profile: SiteProfile) -> str:
+    """Name of the project: folders have it without the account suffix for the hardware."""
     suffixes = [queue.account_suffix for queue in profile.queues.values()]
     suffixes += [node.account_suffix for node in profile.node_classes.values()]
-    found = max((suffix for suffix in suffixes if suffix and account.endswith(suffix)), key=len, default="")
-    return account.removesuffix(found) or account
+    site_data = max((suffix for suffix in suffixes if suffix and account.endswith(suffix)), key=len, default="")
+    return account.removesuffix(site_data) or account
 
 
 def _is_used(name: str, job: JobSpec) -> bool:

@@ -1,4 +1,4 @@
-"""A site's profile outside a job, by the name that a verb was given; and what the user's own `user.yaml` says of it."""
+"""Load a site profile by name, without a job, and the user's `user.yaml`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hpc_launch.spec.reader import check
 from hpc_launch.spec.yaml_source import read_document
 
 
-def users_own(findings: list[Finding]) -> Document | None:
-    """`user.yaml` in the configuration folder, whose keys lie over those of a profile; None where there is none."""
+def read_user_overlay(findings: list[Finding]) -> Document | None:
+    """Read `user.yaml` in the configuration folder, which overrides keys of profiles. None if there is none."""
     path = config_folder() / "user.yaml"
     if not path.exists():
         return None
@@ -25,10 +25,10 @@ def users_own(findings: list[Finding]) -> Document | None:
     return document
 
 
-def profile_of(name: str, asked_at: Place) -> SiteProfile:
-    """The profile of a site by its name or file, as a job there gets it. Raises Refused where it cannot be read."""
+def load_site_profile(name: str, asked_at: Place) -> SiteProfile:
+    """Load a site's profile by name or file, as a job there would use it. Raises Refused if it is invalid."""
     findings: list[Finding] = []
-    overlay = users_own(findings)
+    overlay = read_user_overlay(findings)
     path = find_profile(name, asked_at)
     found = read_site(path, overlay, findings, asked_at=asked_at, own=is_file_name(name))
     if found is None or errors(findings):

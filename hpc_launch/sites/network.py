@@ -1,4 +1,4 @@
-"""`network:` and `launch:` of a site profile: how processes are started and find each other."""
+"""`network:` and `launch:` of a site profile: how to start the processes, and how they find each other."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from msgspec import Meta, Struct
 INTERFACE = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,30}$"
 
 
-class Master(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the address of the first node, where the processes meet, is made from its name."""
+class MasterAddress(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to derive the rendezvous address from the first node's name."""
 
     suffix: Annotated[
         str,
         Meta(
-            description="Put behind the node's name to get its name on the fast network (JSC: `i`).",
+            description="Suffix of the node's name on the fast network (JSC: `i`).",
             pattern=r"^[A-Za-z0-9.-]*$",
         ),
     ] = ""
     interface: Annotated[
         str | None,
         Meta(
-            description="Take the address that this network interface has on the node, asked for on the node itself; "
-            "IPv4 if it has one.",
+            description="Use the address of this network interface, determined on the first node. IPv4 is preferred.",
             pattern=INTERFACE,
             examples=["ib0"],
         ),
@@ -31,8 +30,8 @@ class Master(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     resolve: Annotated[
         Literal["name", "fqdn", "ip"],
         Meta(
-            description="What is handed on: the `name`, the name in full (`fqdn`), or the `ip` address that the name "
-            "stands for on the first node, IPv4 if there is one."
+            description="What to pass to the processes: the `name`, the fully qualified name (`fqdn`), or the "
+            "name's `ip` address on the first node. IPv4 is preferred."
         ),
     ] = "name"
 
@@ -40,83 +39,83 @@ class Master(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Network(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the processes of a job find each other."""
 
-    master: Annotated[Master, Meta(description="The address where they meet.")] = Master()
+    master: Annotated[MasterAddress, Meta(description="Rendezvous address.")] = MasterAddress()
     interface: Annotated[
         list[Annotated[str, Meta(pattern=INTERFACE)]],
         Meta(
-            description="The network interfaces, by their full names, through which NCCL and Gloo open their sockets: "
-            "`NCCL_SOCKET_IFNAME` and `GLOO_SOCKET_IFNAME` are set from it unless the job sets them.",
+            description="Network interfaces for the sockets of NCCL and Gloo, by full name. Sets "
+            "`NCCL_SOCKET_IFNAME` and `GLOO_SOCKET_IFNAME` unless the job does.",
             examples=[["ib0"]],
         ),
     ] = []
     ports: Annotated[
         tuple[int, int],
         Meta(
-            description="First and last port for the rendezvous; below 32768, where the ephemeral ports begin.",
+            description="First and last port for the rendezvous, below the ephemeral ports, which start at 32768.",
         ),
     ] = (10000, 29999)
 
 
 class Binding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What srun is told, by what a task of it is."""
+    """An srun binding option, by type of task."""
 
     node: Annotated[
-        str | None, Meta(description="Where a task is a whole node: torchrun, and DeepSpeed without ssh.")
+        str | None, Meta(description="For tasks that span a whole node: torchrun, and DeepSpeed without ssh.")
     ] = None
-    process: Annotated[str | None, Meta(description="Where a task is one process: `launcher: srun`.")] = None
+    process: Annotated[str | None, Meta(description="For tasks with one process: `launcher: srun`.")] = None
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
-        """`cpu_bind: cores`: for tasks of one process."""
+        """`cpu_bind: cores`: for tasks with one process."""
         return {"process": value} if isinstance(value, str) else None
 
 
 class Launch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the step inside the job is started."""
+    """How to start the job step."""
 
     step: Annotated[
         Literal["srun", "ibrun", "mpirun"],
-        Meta(description="What starts a command on every node: Slurm's own srun, TACC's ibrun, or an MPI's mpirun."),
+        Meta(description="Command that starts one command per node: Slurm's srun, TACC's ibrun, or MPI's mpirun."),
     ] = "srun"
     srun_options: Annotated[
-        list[str], Meta(description="More options for srun, each a list item.", examples=[["--mpi=none"]])
+        list[str], Meta(description="Extra options for srun, one list item each.", examples=[["--mpi=none"]])
     ] = []
     mpirun: Annotated[
         Literal["openmpi", "hydra"],
-        Meta(description="Whose mpirun it is: Open MPI's, or Hydra (MPICH, Intel MPI, MVAPICH)."),
+        Meta(description="Implementation of mpirun: Open MPI, or Hydra (MPICH, Intel MPI, MVAPICH)."),
     ] = "openmpi"
-    mpirun_options: Annotated[list[str], Meta(description="More options for mpirun, each a list item.")] = []
+    mpirun_options: Annotated[list[str], Meta(description="Extra options for mpirun, one list item each.")] = []
     multinode: Annotated[
         Literal["no_ssh", "pdsh"],
         Meta(
-            description="`launcher: deepspeed` where the job does not say: started on every node by the step "
-            "(`no_ssh`), or once, to start the nodes itself over ssh (`pdsh`)."
+            description="Default for `launcher: deepspeed`: started on every node by the step (`no_ssh`), or once, "
+            "and then starting the nodes itself over ssh (`pdsh`)."
         ),
     ] = "no_ssh"
     cpu_bind: Annotated[
         Binding,
         Meta(
-            description="srun's `--cpu-bind`: a type such as `cores`, or a mask for each process of a node. A NUMA "
-            "node for each process: `map_ldom:3,1,0,2`.",
+            description="`--cpu-bind` of srun: a type such as `cores`, or a mask for each process of a node. One "
+            "NUMA node per process: `map_ldom:3,1,0,2`.",
             examples=[{"node": "none", "process": "cores"}],
         ),
     ] = Binding()
-    mem_bind: Annotated[Binding, Meta(description="srun's `--mem-bind`, such as `local`.")] = Binding()
+    mem_bind: Annotated[Binding, Meta(description="`--mem-bind` of srun, such as `local`.")] = Binding()
     gpu_bind: Annotated[
         Binding,
         Meta(
-            description="srun's `--gpu-bind`, such as `none`, `closest`, or `map_gpu:3,2,1,0`. A process that is "
-            "bound to one GPU sees no other, and calls its own number 0.",
+            description="`--gpu-bind` of srun, such as `none`, `closest`, or `map_gpu:3,2,1,0`. A process bound to "
+            "one GPU sees only that GPU, as number 0.",
             examples=[{"process": "none"}],
         ),
     ] = Binding()
     gpus_per_task: Annotated[
-        bool, Meta(description="`launcher: srun`: ask srun for `--gpus-per-task`, which also binds (CSCS).")
+        bool, Meta(description="`launcher: srun`: pass `--gpus-per-task` to srun, which also binds GPUs (CSCS).")
     ] = False
     gpu_sharing: Annotated[
         bool,
         Meta(
-            description="`launcher: srun`: `--gres-flags=allow-task-sharing`, so that bound processes still reach each "
-            "other's GPUs directly (Slurm 23.11.4 and later)."
+            description="`launcher: srun`: pass `--gres-flags=allow-task-sharing`, so that bound processes can "
+            "access each other's GPUs directly (Slurm 23.11.4 and later)."
         ),
     ] = False

@@ -1,4 +1,4 @@
-"""`node_classes:` of a site profile: the hardware, and how its GPUs are asked for."""
+"""`node_classes:` of a site profile: the hardware, and how to request its GPUs."""
 
 from __future__ import annotations
 
@@ -12,64 +12,68 @@ from hpc_launch.spec.field_types import Mebibytes, Scalar
 
 
 class NodeClass(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A kind of node: its hardware, and how its GPUs are asked for."""
+    """A type of node: its hardware, and how to request its GPUs."""
 
-    about: Annotated[str, Meta(description="What it is, in words.")] = ""
-    cpus: Annotated[int, Meta(description="CPUs that a job can have on one node, as Slurm counts them.", ge=1)]
-    cpus_per_gpu: Annotated[
-        int | None, Meta(description="CPUs that go with a GPU where a job takes some of a node's.", ge=1)
-    ] = None
-    threads_per_core: Annotated[
-        int, Meta(description="Hardware threads that Slurm counts as CPUs, per core.", ge=1)
-    ] = 1
-    memory: Annotated[Mebibytes | None, Meta(description="Memory that a job can have on one node.")] = None
+    about: Annotated[str, Meta(description="Short description.")] = ""
+    cpus: Annotated[int, Meta(description="CPUs per node that a job can use, as Slurm counts them.", ge=1)]
+    cpus_per_gpu: Annotated[int | None, Meta(description="CPUs per GPU, for jobs that use part of a node.", ge=1)] = (
+        None
+    )
+    threads_per_core: Annotated[int, Meta(description="Hardware threads per core that Slurm counts as CPUs.", ge=1)] = 1
+    memory: Annotated[Mebibytes | None, Meta(description="Memory per node that a job can use.")] = None
     memory_per_gpu: Annotated[
-        Mebibytes | None, Meta(description="Memory that goes with a GPU, for the queue's `memory: per-gpu`.")
+        Mebibytes | None, Meta(description="Memory per GPU, for the queue's `memory: per-gpu`.")
     ] = None
     arch: Annotated[
         Literal["x86_64", "aarch64"] | None,
-        Meta(description="The processor's architecture, which images must have too."),
+        Meta(description="CPU architecture, which images must match."),
     ] = None
-    gpus: Annotated[int, Meta(description="GPUs in one node, as Slurm counts them.", ge=0)] = 0
+    gpus: Annotated[int, Meta(description="GPUs per node, as Slurm counts them.", ge=0)] = 0
     gpus_allowed: Annotated[
         list[int] | None,
-        Meta(description="How many of them a job may take on a node, where not any number goes.", examples=[[1, 4]]),
+        Meta(description="Allowed numbers of GPUs per node, if restricted.", examples=[[1, 4]]),
     ] = None
     gpu_type: Annotated[
         str | None,
         Meta(
-            description="The type as the request names it: `a100`, `h100-80`, `A100fat`, a memory or an architecture."
+            description="GPU type in Slurm's request: `a100`, `h100-80`, `A100fat`, a memory size or an architecture."
         ),
     ] = None
-    gpu_memory: Annotated[Mebibytes | None, Meta(description="Memory of one GPU.")] = None
-    gpu_vendor: Annotated[Literal["nvidia", "amd", "intel"] | None, Meta(description="Whose GPUs they are.")] = None
+    gpu_memory: Annotated[Mebibytes | None, Meta(description="Memory per GPU.")] = None
+    gpu_vendor: Annotated[Literal["nvidia", "amd", "intel"] | None, Meta(description="GPU vendor.")] = None
     gpu_request: Annotated[
         Literal[
             "gpus-per-node", "gpus-per-node-type", "gres", "gres-type", "gpus", "gpus-type", "gpus-per-task", "none"
         ],
         Meta(
-            description="The one dialect in which GPUs are asked for: `--gpus-per-node=N`, the same with TYPE:N, "
-            "`--gres=gpu:N`, `--gres=gpu:TYPE:N`, `--gpus=N` for the whole job, the same with TYPE:N, "
-            "`--gpus-per-task=N`, or nothing (the partition implies them)."
+            description="How to request GPUs: `--gpus-per-node=N` or with TYPE:N, `--gres=gpu:N`, "
+            "`--gres=gpu:TYPE:N`, `--gpus=N` for the whole job or with TYPE:N, `--gpus-per-task=N`, or "
+            "nothing if the partition implies them."
         ),
     ] = "gpus-per-node"
     constraint: Annotated[
-        str | None, Meta(description="For `--constraint`; all constraints of a job must hold.", examples=["gpu&hbm80g"])
+        str | None,
+        Meta(
+            description="Value for `--constraint`. All constraints of a job are combined with AND.",
+            examples=["gpu&hbm80g"],
+        ),
     ] = None
     account_suffix: Annotated[
-        str | None, Meta(description="What the account has behind it for these nodes.", examples=["@h100"])
+        str | None, Meta(description="Suffix of the account for these nodes.", examples=["@h100"])
     ] = None
-    sbatch: Annotated[dict[str, Scalar], Meta(description="More options of sbatch for these nodes, by long name.")] = {}
-    srun_options: Annotated[list[str], Meta(description="More options for srun on these nodes.")] = []
-    fabric: Annotated[Fabric, Meta(description="What is otherwise here than in the site's `fabric:`.")] = Fabric()
+    sbatch: Annotated[dict[str, Scalar], Meta(description="Extra sbatch options for these nodes, by long name.")] = {}
+    srun_options: Annotated[list[str], Meta(description="Extra srun options for these nodes.")] = []
+    fabric: Annotated[Fabric, Meta(description="Overrides of the site's `fabric:`.")] = Fabric()
     env: Annotated[
-        list[Setting], Meta(description="Variables on these nodes, over those of the site.", extra={"merge": "append"})
+        list[Setting],
+        Meta(description="Variables for these nodes. They override those of the site.", extra={"merge": "append"}),
     ] = []
     prelude: Annotated[
-        list[PreludeStep], Meta(description="Steps on these nodes, after those of the site.", extra={"merge": "append"})
+        list[PreludeStep],
+        Meta(description="Steps for these nodes, after those of the site.", extra={"merge": "append"}),
     ] = []
-    stack: Annotated[str | None, Meta(description="The entry of `stacks:` for these nodes.")] = None
+    stack: Annotated[str | None, Meta(description="Entry of `stacks:` for these nodes.")] = None
     versions: Annotated[dict[str, str], Meta(description="Software on these nodes, for conditions.")] = {}
     defaults: Annotated[
-        dict[str, Any], Meta(extra={"holds": "job"}), Meta(description="Keys of a job file that hold on these nodes.")
+        dict[str, Any], Meta(extra={"holds": "job"}), Meta(description="Job file keys that apply to these nodes.")
     ] = {}

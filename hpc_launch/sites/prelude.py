@@ -26,86 +26,89 @@ ACTIONS = (
     "ulimit",
     "raw",
 )
-"""The keys of a step of which exactly one says what it does."""
+"""Actions of a step. Each step has exactly one."""
 
-PLACES = {
+ACTIONS_BY_PLACE = {
     "nodes": frozenset({"mkdir", "copy"}),
     "container": frozenset({"source", "set", "unset", "prepend", "mkdir", "raw"}),
 }
-"""What can be done elsewhere than in the job's shell."""
+"""Actions that can run outside the job's shell."""
 
 
 class Copy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file or folder to bring to the node."""
+    """A file or folder to copy to the node."""
 
-    source: Annotated[str, Meta(description="What is copied, from storage that every node sees.")]
-    to: Annotated[str, Meta(description="The folder that it is copied into; made if it is not there.")]
+    source: Annotated[str, Meta(description="File or folder to copy, on storage shared by all nodes.")]
+    to: Annotated[str, Meta(description="Destination folder. Created if necessary.")]
 
 
 class PreludeStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One step before the training starts. Exactly one key says what it does; the others say where, when and why."""
+    """One step before the training starts. Exactly one key defines the action; the others define where, when and
+    why."""
 
     modules: Annotated[
         Literal["purge", "force-purge", "reset"] | None,
-        Meta(description="`module purge`, `module --force purge` (sticky ones too) or `module reset`."),
+        Meta(description="`module purge`, `module --force purge` (including sticky modules) or `module reset`."),
     ] = None
     module_use: Annotated[list[str] | None, Meta(description="Folders of module files, as for `module use`.")] = None
     module_load: Annotated[list[str] | None, Meta(description="Modules to load, in this order.")] = None
     module_unload: Annotated[list[str] | None, Meta(description="Modules to unload.")] = None
-    source: Annotated[str | None, Meta(description="A file that the shell sources.")] = None
+    source: Annotated[str | None, Meta(description="File to source in the shell.")] = None
     set: Annotated[dict[VariableName, Scalar] | None, Meta(description="Variables to set.")] = None
-    unset: Annotated[list[VariableName] | None, Meta(description="Variables to take away.")] = None
+    unset: Annotated[list[VariableName] | None, Meta(description="Variables to unset.")] = None
     prepend: Annotated[
         dict[VariableName, str] | None,
-        Meta(description="Texts to put before what a variable such as PATH holds, with a colon."),
+        Meta(description="Values to prepend, with a colon, to path variables such as PATH."),
     ] = None
-    mkdir: Annotated[list[str] | None, Meta(description="Folders to make, with those above them.")] = None
-    copy: Annotated[Copy | None, Meta(description="A file or folder to bring to a node's own disk.")] = None
+    mkdir: Annotated[list[str] | None, Meta(description="Folders to create, including their parents.")] = None
+    copy: Annotated[Copy | None, Meta(description="File or folder to copy to a node's local disk.")] = None
     ulimit: Annotated[
         dict[Annotated[str, Meta(pattern="^(stack|locked-memory|open-files|processes|core)$")], str] | None,
         Meta(
-            description="Limits of the shell: a number as for `ulimit`, or `unlimited`.",
+            description="Shell limits: a number as for `ulimit`, or `unlimited`.",
             examples=[{"stack": "unlimited"}],
         ),
     ] = None
     raw: Annotated[
         str | None,
         Meta(
-            description="A line of shell. Only from a user's own file, or from a file of a revision that was trusted "
-            "by name; the script shows where it is from."
+            description="A shell line. Only allowed in a user's own file, or in a file of an explicitly trusted "
+            "revision. The script shows its origin."
         ),
     ] = None
     where: Annotated[
         Literal["job", "nodes", "container"],
         Meta(
-            description="In the `job`'s shell on the first node; once on every one of the `nodes`, before the launcher "
+            description="In the `job`'s shell on the first node; once on each of the `nodes`, before the launcher "
             "(`mkdir`, `copy`); or inside the `container`, before the training."
         ),
     ] = "job"
-    when: Annotated[When | None, Meta(description="Only where this holds.")] = None
-    why: Annotated[str, Meta(description="The reason; it stands in the script.")] = ""
-    fact: Annotated[Fact | None, Meta(description="Where this is from, if not from the source of its group.")] = None
+    when: Annotated[When | None, Meta(description="Apply only if this condition holds.")] = None
+    why: Annotated[str, Meta(description="Reason, shown in the script.")] = ""
+    fact: Annotated[
+        Fact | None, Meta(description="Source of this entry, if it differs from the source of its group.")
+    ] = None
 
 
 class Setting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Some variables of the training. Of two settings of a variable in one scope the later one holds; the job's `env`
-    goes before all of them."""
+    """Variables of the training. Within a scope, later settings override earlier ones. The job's `env` overrides them
+    all."""
 
     set: Annotated[dict[VariableName, Scalar], Meta(description="Variables to set.")] = {}
-    unset: Annotated[list[VariableName], Meta(description="Variables to take away from the training.")] = []
+    unset: Annotated[list[VariableName], Meta(description="Variables to unset.")] = []
     prepend: Annotated[
-        dict[str, str], Meta(description="Texts to put before what a variable holds, with a colon.")
+        dict[str, str], Meta(description="Values to prepend, with a colon, to path variables such as PATH.")
     ] = {}
-    drop: Annotated[
-        list[str], Meta(description="Variables that the layers below set and that shall be left alone here.")
-    ] = []
+    drop: Annotated[list[str], Meta(description="Variables of lower layers to ignore.")] = []
     scope: Annotated[
         Literal["job", "node", "rank", "container"],
         Meta(
-            description="Where: in the `job`'s shell, from which all nodes have it; on each `node` before the "
-            "launcher; in each `rank`, where `${shell.LOCAL_RANK}` is known; inside the `container` alone."
+            description="In the `job`'s shell, which passes them to all nodes; on each `node` before the launcher; "
+            "in each `rank`, where `${shell.LOCAL_RANK}` is known; or only inside the `container`."
         ),
     ] = "job"
-    when: Annotated[When | None, Meta(description="Only where this holds.")] = None
-    why: Annotated[str, Meta(description="The reason; it stands in the script.")] = ""
-    fact: Annotated[Fact | None, Meta(description="Where this is from, if not from the source of its group.")] = None
+    when: Annotated[When | None, Meta(description="Apply only if this condition holds.")] = None
+    why: Annotated[str, Meta(description="Reason, shown in the script.")] = ""
+    fact: Annotated[
+        Fact | None, Meta(description="Source of this entry, if it differs from the source of its group.")
+    ] = None

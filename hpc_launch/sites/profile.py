@@ -1,4 +1,5 @@
-"""A site profile, typed: what differs from cluster to cluster, as data. Docs and JSON schema are made from here."""
+"""Schema of a site profile: the differences between clusters, as data. The reference page and the JSON schema are
+generated from it."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from hpc_launch.sites.container_settings import Containers
-from hpc_launch.sites.detection_rules import Hosts, Parameter, Probe, Unusable
+from hpc_launch.sites.detection_rules import DetectionRule, Hosts, Parameter, UnusableNodes
 from hpc_launch.sites.fabric import Fabric
 from hpc_launch.sites.fact_sources import Day, Fact, Lifecycle, Published
 from hpc_launch.sites.folders import Cache, Folder
@@ -20,44 +21,45 @@ from hpc_launch.sites.queues import Account, Queue
 from hpc_launch.sites.software_stacks import SiteOption, Stack
 from hpc_launch.spec.field_types import NAME_PATTERN
 
-Job = Meta(extra={"holds": "job"})
+JobKeys = Meta(extra={"holds": "job"})
 """Marks a mapping with keys of a job file."""
-Adds = Meta(extra={"merge": "append"})
-"""Marks a list to which a layer adds instead of replacing it."""
+ExtendsList = Meta(extra={"merge": "append"})
+"""Marks a list that layers extend instead of replacing it."""
 
 
 class SchedulerProperties(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who runs the jobs here."""
+    """The scheduler."""
 
-    type: Annotated[Literal["slurm", "local"], Meta(description="Slurm, or this machine without any scheduler.")]
+    type: Annotated[
+        Literal["slurm", "local"], Meta(description="Slurm, or `local` for this machine without a scheduler.")
+    ]
     requeue: Annotated[
         Literal["never", "scheduler"],
         Meta(
-            description="Who starts a job again after its node failed or it was preempted: `never` Slurm (the script "
-            "says `--no-requeue`), or the `scheduler` itself."
+            description="Who restarts a job after a node failure or preemption: with `never`, the script sets "
+            "`--no-requeue`; with `scheduler`, Slurm requeues it."
         ),
     ] = "never"
     sentinel: Annotated[
         str | None,
         Meta(
-            description="The queue for a small job that starts when a training's job is over and makes the next "
-            "attempt. None is submitted if left out."
+            description="Queue for a small job that starts when a training job has ended and submits the next "
+            "attempt. If omitted, no sentinel job is submitted."
         ),
     ] = None
-    version: Annotated[str | None, Meta(description="Slurm's release.", pattern=r"^\d+\.\d+", examples=["24.05"])] = (
-        None
-    )
+    version: Annotated[str | None, Meta(description="Slurm release.", pattern=r"^\d+\.\d+", examples=["24.05"])] = None
     submit_from: Annotated[
         list[str],
         Meta(
-            description="Folders, with `*`, below which a job must be submitted; any if left out.",
+            description="Folders below which jobs must be submitted, with `*` as wildcard. Default: any.",
             examples=[["${env.SCRATCH}/*"]],
         ),
     ] = []
     submit_hosts: Annotated[
         list[str],
         Meta(
-            description="Hosts, with `*`, on which jobs must be submitted; any if left out.", examples=[["*gpu-login*"]]
+            description="Hosts on which jobs must be submitted, with `*` as wildcard. Default: any.",
+            examples=[["*gpu-login*"]],
         ),
     ] = []
 
@@ -71,23 +73,24 @@ class SiteProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A cluster, or this machine."""
 
     name: Annotated[
-        str, Meta(description="What `--site` calls it.", pattern=NAME_PATTERN, max_length=64, examples=["juwels"])
+        str, Meta(description="Name for `--site`.", pattern=NAME_PATTERN, max_length=64, examples=["juwels"])
     ]
-    title: Annotated[str, Meta(description="The name in full.")] = ""
+    title: Annotated[str, Meta(description="Full name.")] = ""
     kind: Annotated[
         Literal["system", "template", "base"],
-        Meta(description="A real `system`, a `template` to be filled in, or a `base` that others build on."),
+        Meta(description="A real `system`, a `template` with parameters, or a `base` that other profiles extend."),
     ] = "system"
     extends: Annotated[
         str | list[str],
         Meta(
-            description="The profiles that this one builds on, a later one over an earlier one: names, looked "
-            "up in the folders of the search path and `bases/` there. A profile's own name means the next one of it.",
+            description="Profiles to extend. Later ones override earlier ones. They are looked up by name in the "
+            "folders of the search path and in `bases/` below them. A profile's own name refers to the "
+            "next profile of that name on the search path.",
             examples=[["slingshot", "nvidia"]],
         ),
     ] = []
     recorded: Annotated[
-        bool, Meta(description="Set in the copy that a run keeps, in which all layers are put together already.")
+        bool, Meta(description="Set in the copy that a run keeps, in which all layers are already merged.")
     ] = False
     status: Annotated[
         Literal["verified", "documented", "draft"],
@@ -96,99 +99,114 @@ class SiteProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     lifecycle: Annotated[Lifecycle, Meta(description="Whether the system is in service.")] = Lifecycle()
     grade: Annotated[
         Literal["A", "B", "C"] | None,
-        Meta(description="How good the sources are: `A` the centre's own, `B` in part or dated, `C` a third party's."),
+        Meta(
+            description="Quality of the sources: `A` from the centre, `B` partly or outdated from it, `C` from a "
+            "third party."
+        ),
     ] = None
-    source: Annotated[str | None, Meta(description="Where the facts come from.")] = None
-    as_of: Annotated[Day | None, Meta(description="The day they were read, YYYY-MM-DD.")] = None
+    source: Annotated[str | None, Meta(description="Source of the facts.")] = None
+    as_of: Annotated[Day | None, Meta(description="Date on which the source was read, YYYY-MM-DD.")] = None
     facts: Annotated[
         dict[str, Fact],
         Meta(
-            description="The same for a group of facts: a key of this file, with dots for what is inside, such as "
-            "`queues` or `queues.gpu`. The longest that fits counts; the keys above hold for the rest.",
+            description="Sources of individual groups of facts: keys of this file, with dots for nested keys, such "
+            "as `queues` or `queues.gpu`. The longest match applies; everything else uses the keys "
+            "above.",
             examples=[{"queues": {"as_of": "2026-07-31", "grade": "A"}}],
         ),
     ] = {}
-    contact: Annotated[str | None, Meta(description="Who keeps the profile.")] = None
-    url: Annotated[str | None, Meta(description="The site's own documentation.")] = None
-    verified_on: Annotated[Day | None, Meta(description="The day it was last tried on the system.")] = None
-    verified_by: Annotated[str | None, Meta(description="Who tried it.")] = None
+    contact: Annotated[str | None, Meta(description="Maintainer of the profile.")] = None
+    url: Annotated[str | None, Meta(description="The site's documentation.")] = None
+    verified_on: Annotated[Day | None, Meta(description="Date of the last test on the system.")] = None
+    verified_by: Annotated[str | None, Meta(description="Who tested it.")] = None
     published: Annotated[
-        list[Published], Meta(description="The site's own examples, and what the script has otherwise; for readers.")
+        list[Published], Meta(description="The site's own examples and how the script differs from them. For readers.")
     ] = []
     unknown: Annotated[
-        list[str], Meta(description="What no source was found for, and is therefore left out; for readers.")
+        list[str], Meta(description="Facts that are omitted because no source was found. For readers.")
     ] = []
     parameters: Annotated[
         dict[str, Parameter],
-        Meta(description="What a template must be told; `${param.NAME}` stands for it in any text."),
+        Meta(description="Parameters of a template. `${param.NAME}` in any text is replaced with the value."),
     ] = {}
     values: Annotated[
-        dict[str, str], Meta(description="Values of parameters: in a profile that extends a template, or the user's.")
+        dict[str, str],
+        Meta(description="Parameter values: in a profile that extends a template, or in the user's overlay."),
     ] = {}
-    detect: Annotated[list[Probe], Meta(description="What a login node of the site is known by, best first.")] = []
-    hosts: Annotated[Hosts, Meta(description="Names of the site's hosts.")] = Hosts()
-    scheduler: Annotated[SchedulerProperties, Meta(description="Who runs the jobs.")]
-    node_classes: Annotated[dict[str, NodeClass], Meta(description="The kinds of nodes, by a name.")]
-    queues: Annotated[dict[str, Queue], Meta(description="The places to run, by a name that job files use.")]
-    default_queue: Annotated[
-        str | None, Meta(description="The queue of a job that names none; the first one if left out.")
-    ] = None
+    detect: Annotated[
+        list[DetectionRule], Meta(description="How to recognize the site's login nodes, most reliable rule first.")
+    ] = []
+    hosts: Annotated[Hosts, Meta(description="Host names of the site.")] = Hosts()
+    scheduler: Annotated[SchedulerProperties, Meta(description="The scheduler.")]
+    node_classes: Annotated[dict[str, NodeClass], Meta(description="Types of nodes, by name.")]
+    queues: Annotated[dict[str, Queue], Meta(description="Queues, by the name that job files use.")]
+    default_queue: Annotated[str | None, Meta(description="Default queue of a job. Default: the first queue.")] = None
     account: Annotated[Account, Meta(description="Rules for the account.")] = Account()
-    sbatch: Annotated[Options, Meta(description="What the site wants, refuses or calls otherwise of sbatch.")] = (
+    sbatch: Annotated[Options, Meta(description="sbatch options that the site adds, renames, requires or forbids.")] = (
         Options()
     )
-    srun: Annotated[Options, Meta(description="The same of srun, for the step inside the job.")] = Options()
-    rules: Annotated[list[LinkedRule], Adds, Meta(description="Settings that belong together, or do not.")] = []
+    srun: Annotated[Options, Meta(description="The same for srun, which starts the job step.")] = Options()
+    rules: Annotated[
+        list[LinkedRule], ExtendsList, Meta(description="Settings that require or exclude each other.")
+    ] = []
     launchers: Annotated[
         dict[Annotated[str, Meta(pattern="^(torchrun|deepspeed|srun|none)$")], LauncherAdvice],
-        Meta(description="What the site says about each launcher.", examples=[{"torchrun": "discouraged"}]),
+        Meta(description="The site's advice on each launcher.", examples=[{"torchrun": "discouraged"}]),
     ] = {}
     versions: Annotated[
         dict[str, str],
-        Meta(description="Software that every job has, for conditions.", examples=[{"libfabric": "1.22"}]),
+        Meta(description="Software available to every job, for conditions.", examples=[{"libfabric": "1.22"}]),
     ] = {}
-    stacks: Annotated[dict[str, Stack], Meta(description="Sets of software, by name.")] = {}
+    stacks: Annotated[dict[str, Stack], Meta(description="Software stacks, by name.")] = {}
     options: Annotated[
-        dict[str, SiteOption], Meta(description="Settings that a job asks for by name, with `options: [NAME]`.")
+        dict[str, SiteOption], Meta(description="Settings that a job enables by name, with `options: [NAME]`.")
     ] = {}
-    login_shell: Annotated[bool, Meta(description="Whether jobs need a login shell: `#!/bin/bash -l`.")] = False
+    login_shell: Annotated[bool, Meta(description="Use a login shell for jobs: `#!/bin/bash -l`.")] = False
     prelude: Annotated[
-        list[PreludeStep], Adds, Meta(description="Steps before the training: modules, files to source, folders.")
+        list[PreludeStep],
+        ExtendsList,
+        Meta(description="Steps before the training: load modules, source files, create folders."),
     ] = []
-    env: Annotated[list[Setting], Adds, Meta(description="Variables of the training, with scope and condition.")] = []
+    env: Annotated[
+        list[Setting], ExtendsList, Meta(description="Variables of the training, with scope and condition.")
+    ] = []
     fabric: Annotated[Fabric, Meta(description="The fast network.")] = Fabric()
     paths: Annotated[
         dict[str, Folder],
-        Meta(description="Folders that job files name as `${paths.NAME}`.", examples=[{"scratch": "/scratch/${user}"}]),
+        Meta(
+            description="Folders that job files refer to as `${paths.NAME}`.",
+            examples=[{"scratch": "/scratch/${user}"}],
+        ),
     ] = {}
     caches: Annotated[
         dict[str, Cache],
         Meta(
-            description="Caches that must not lie in the home: `huggingface`, `torch`, `triton`, `inductor`, `miopen`, "
-            "`cuda`, `xdg`, `pip`, or the name of a variable.",
+            description="Caches to keep out of the home folder: `huggingface`, `torch`, `triton`, `inductor`, "
+            "`miopen`, `cuda`, `xdg`, `pip`, or the name of a variable.",
             examples=[{"huggingface": "${paths.scratch}/huggingface"}],
         ),
     ] = {}
-    bad_nodes: Annotated[Unusable, Meta(description="Nodes that jobs are kept off.")] = Unusable()
+    bad_nodes: Annotated[UnusableNodes, Meta(description="Nodes to exclude.")] = UnusableNodes()
     network: Annotated[Network, Meta(description="How processes find each other.")] = Network()
-    launch: Annotated[Launch, Meta(description="How the step is started.")] = Launch()
-    internet: Annotated[Internet, Meta(description="What compute nodes reach.")] = Internet()
-    containers: Annotated[Containers, Meta(description="How images run here, and which there are.")] = Containers()
+    launch: Annotated[Launch, Meta(description="How to start the job step.")] = Launch()
+    internet: Annotated[Internet, Meta(description="Internet access of the compute nodes.")] = Internet()
+    containers: Annotated[Containers, Meta(description="How images run, and the site's images.")] = Containers()
     defaults: Annotated[
         dict[str, Any],
-        Job,
-        Meta(description="Keys of a job file that hold here unless the job says otherwise, such as `env`."),
+        JobKeys,
+        Meta(description="Job file keys that apply unless the job overrides them, such as `env`."),
     ] = {}
 
 
 class Overlay(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A user's own `user.yaml`: what no shared profile should hold, such as the account."""
+    """A user's own `user.yaml`: settings that do not belong in a shared profile, such as the account."""
 
-    defaults: Annotated[dict[str, Any], Meta(description="Keys of a job file that hold on every site.")] = {}
-    sites: Annotated[
-        dict[str, dict[str, Any]], Meta(description="Keys of a job file that hold on one site, by its name.")
-    ] = {}
+    defaults: Annotated[dict[str, Any], Meta(description="Job file keys for every site.")] = {}
+    sites: Annotated[dict[str, dict[str, Any]], Meta(description="Job file keys for one site, by its name.")] = {}
     profiles: Annotated[
         dict[str, dict[str, Any]],
-        Meta(description="Keys of a site profile for one site, by its name: the last layer over it, such as `paths`."),
+        Meta(
+            description="Site profile keys for one site, by its name, such as `paths`. This is the topmost layer "
+            "of the profile."
+        ),
     ] = {}

@@ -1,4 +1,4 @@
-"""What a profile must not say, whatever the job: steps of two minds, rows that overlap, secrets, groups of nothing."""
+"""Checks of a profile beyond its types: steps, limits, GPU requests and secrets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.sites.prelude import ACTIONS, PLACES, PreludeStep, Setting
+from hpc_launch.sites.prelude import ACTIONS, ACTIONS_BY_PLACE, PreludeStep, Setting
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.queues import LimitRow
 from hpc_launch.spec.document import Document, KeyPath
@@ -24,31 +24,31 @@ _TOKEN = re.compile(
 )
 
 
-def tokens(document: Document) -> Iterator[Finding]:
-    """HL317 for a text that has the form of a well-known service's token, wherever it stands."""
+def find_tokens(document: Document) -> Iterator[Finding]:
+    """HL317 for text in the format of a well-known service's access token."""
     for path, text in document.written.items():
         if _TOKEN.search(text):
-            hint = "take it out, and make a new one: others may have seen it"
+            hint = "remove it and revoke it: others may have seen it"
             yield Finding(
-                FindingCode.SECRET_IN_PROFILE, "this looks like an access token", document.places.get(path), hint
+                FindingCode.SECRET_IN_PROFILE, "the text looks like an access token", document.places.get(path), hint
             )
 
 
 def check_profile(profile: SiteProfile, merged: Merged) -> Iterator[Finding]:
-    """HL314 to HL317: what types alone do not tell."""
+    """HL314 to HL317: errors that the types do not reveal."""
     for path, step in _steps(profile):
         yield from _check_step(step, path, merged)
     for path, setting in _settings(profile):
         yield from _check_secrets(setting.set, (*path, "set"), merged)
     for name, queue in profile.queues.items():
-        yield from _check_rows(queue.limits, ("queues", name, "limits"), merged)
+        yield from _check_limits(queue.limits, ("queues", name, "limits"), merged)
         node = profile.node_classes.get(queue.node_class)
         if node is not None:
             yield from _check_gpu_requests(profile, name, merged)
         if node is not None and node.gpu_request.endswith("-type") and node.gpu_type is None:
-            message = f"`gpu_request: {node.gpu_request}` needs the type"
+            message = f"`gpu_request: {node.gpu_request}` requires a GPU type"
             place = merged.origin("node_classes", queue.node_class, "gpu_request").place
-            yield Finding(FindingCode.UNKNOWN_PROFILE_NAME, message, place, "say `gpu_type`")
+            yield Finding(FindingCode.UNKNOWN_PROFILE_NAME, message, place, "set `gpu_type`")
 
 
 _ASKS_FOR_GPUS = frozenset({"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"})
@@ -57,38 +57,38 @@ _ASKS_FOR_GPUS = frozenset({"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-
 def _check_gpu_requests(profile: SiteProfile, name: str, merged: Merged) -> Iterator[Finding]:
     queue = profile.queues[name]
     node = profile.node_classes[queue.node_class]
-    said: tuple[tuple[KeyPath, Mapping[str, object]], ...] = (
+    option_groups: tuple[tuple[KeyPath, Mapping[str, object]], ...] = (
         (("sbatch", "add"), profile.sbatch.add),
         (("node_classes", queue.node_class, "sbatch"), node.sbatch),
         (("queues", name, "sbatch"), queue.sbatch),
     )
-    for path, options in said if node.gpus and node.gpu_request != "none" else ():
+    for path, options in option_groups if node.gpus and node.gpu_request != "none" else ():
         for option, value in options.items():
             if option in _ASKS_FOR_GPUS or (option == "gres" and str(value).startswith("gpu")):
-                message = f"`{option}` asks for GPUs, and so does `gpu_request: {node.gpu_request}`"
-                hint = "keep one of them; `gpu_request: none` where the options say it all"
+                message = f"`{option}` requests GPUs, and so does `gpu_request: {node.gpu_request}`"
+                hint = "remove one of them, or set `gpu_request: none` if the options are complete"
                 yield Finding(FindingCode.UNKNOWN_PROFILE_NAME, message, merged.origin(*path, option).place, hint)
 
 
 def _steps(profile: SiteProfile) -> Iterator[tuple[KeyPath, PreludeStep]]:
-    yield from _numbered((), "prelude", profile.prelude)
+    yield from _enumerate((), "prelude", profile.prelude)
     for name, node in profile.node_classes.items():
-        yield from _numbered(("node_classes", name), "prelude", node.prelude)
+        yield from _enumerate(("node_classes", name), "prelude", node.prelude)
     for name, option in profile.options.items():
-        yield from _numbered(("options", name), "prelude", option.prelude)
+        yield from _enumerate(("options", name), "prelude", option.prelude)
 
 
 def _settings(profile: SiteProfile) -> Iterator[tuple[KeyPath, Setting]]:
-    yield from _numbered((), "env", profile.env)
+    yield from _enumerate((), "env", profile.env)
     for name, node in profile.node_classes.items():
-        yield from _numbered(("node_classes", name), "env", node.env)
+        yield from _enumerate(("node_classes", name), "env", node.env)
     for name, queue in profile.queues.items():
-        yield from _numbered(("queues", name), "env", queue.env)
+        yield from _enumerate(("queues", name), "env", queue.env)
     for name, option in profile.options.items():
-        yield from _numbered(("options", name), "env", option.env)
+        yield from _enumerate(("options", name), "env", option.env)
 
 
-def _numbered(path: KeyPath, key: str, items: Iterable[T]) -> Iterator[tuple[KeyPath, T]]:
+def _enumerate(path: KeyPath, key: str, items: Iterable[T]) -> Iterator[tuple[KeyPath, T]]:
     yield from (((*path, key, at), item) for at, item in enumerate(items))
 
 
@@ -96,50 +96,58 @@ def _check_step(step: PreludeStep, path: KeyPath, merged: Merged) -> Iterator[Fi
     actions = [action for action in ACTIONS if getattr(step, action) is not None]
     place = merged.origin(*path).place
     if len(actions) != 1:
-        message = (
-            f"a step does one thing; this one has {' and '.join(f'`{one}`' for one in actions) or 'nothing to do'}"
-        )
-        yield Finding(FindingCode.INVALID_PRELUDE_STEP, message, place, f"one of {', '.join(ACTIONS)}")
-    elif step.where in PLACES and actions[0] not in PLACES[step.where]:
-        message = f"`{actions[0]}` cannot be done with `where: {step.where}`"
+        message = f"a step must have exactly one action, not {' and '.join(f'`{one}`' for one in actions) or 'none'}"
+        yield Finding(FindingCode.INVALID_PRELUDE_STEP, message, place, f"use one of {', '.join(ACTIONS)}")
+    elif step.where in ACTIONS_BY_PLACE and actions[0] not in ACTIONS_BY_PLACE[step.where]:
+        message = f"`{actions[0]}` is not available with `where: {step.where}`"
         yield Finding(
-            FindingCode.INVALID_PRELUDE_STEP, message, place, f"there go {', '.join(sorted(PLACES[step.where]))}"
+            FindingCode.INVALID_PRELUDE_STEP,
+            message,
+            place,
+            f"use one of {', '.join(sorted(ACTIONS_BY_PLACE[step.where]))}",
         )
     if step.raw is not None and ("\n" in step.raw or not step.raw.isprintable()):
-        yield Finding(FindingCode.INVALID_PRELUDE_STEP, "`raw` is one line", place, "write a step for each line")
+        yield Finding(
+            FindingCode.INVALID_PRELUDE_STEP, "`raw` must be a single printable line", place, "write one step per line"
+        )
     yield from _check_secrets(step.set or {}, (*path, "set"), merged)
 
 
 def _check_secrets(values: Mapping[str, object], path: KeyPath, merged: Merged) -> Iterator[Finding]:
     for name, value in values.items():
         if _SECRET.search(name) and isinstance(value, str) and value and not value.startswith("${"):
-            message = f"`{name}` looks like a secret, and others read this file"
-            hint = f"users list it: `secrets: [{name}]`"
+            message = f"`{name}` looks like a secret, and others can read this file"
+            hint = f"remove it, and list it in the job file: `secrets: [{name}]`"
             yield Finding(FindingCode.SECRET_IN_PROFILE, message, merged.origin(*path, name).place, hint)
 
 
-def _check_rows(rows: list[LimitRow], path: KeyPath, merged: Merged) -> Iterator[Finding]:
+def _check_limits(rows: list[LimitRow], path: KeyPath, merged: Merged) -> Iterator[Finding]:
     for at, row in enumerate(rows):
-        first, last = _ends(row.nodes)
+        first, last = _bounds(row.nodes)
         place = merged.origin(*path, at, "nodes").place
         if first > last:
             yield Finding(
-                FindingCode.OVERLAPPING_LIMITS, f"`{row.nodes}` goes backwards", place, "the smaller number comes first"
+                FindingCode.OVERLAPPING_LIMITS,
+                f"the range `{row.nodes}` ends before it starts",
+                place,
+                "write the smaller number first",
             )
-        for before in rows[:at]:
-            if _meet(row.nodes, before.nodes) and (
-                row.gpus is None or before.gpus is None or _meet(row.gpus, before.gpus)
+        for earlier in rows[:at]:
+            if _overlap(row.nodes, earlier.nodes) and (
+                row.gpus is None or earlier.gpus is None or _overlap(row.gpus, earlier.gpus)
             ):
-                message = f"the row for {row.nodes} nodes overlaps the one for {before.nodes}"
-                yield Finding(FindingCode.OVERLAPPING_LIMITS, message, place, "each count belongs to one row")
+                message = f"the row for {row.nodes} nodes overlaps the one for {earlier.nodes}"
+                yield Finding(
+                    FindingCode.OVERLAPPING_LIMITS, message, place, "change the ranges so that each count is in one row"
+                )
                 break
 
 
-def _meet(one: str, other: str) -> bool:
-    (first, last), (start, end) = _ends(one), _ends(other)
+def _overlap(one: str, other: str) -> bool:
+    (first, last), (start, end) = _bounds(one), _bounds(other)
     return first <= end and start <= last
 
 
-def _ends(text: str) -> tuple[int, int]:
+def _bounds(text: str) -> tuple[int, int]:
     first, dash, last = text.partition("-")
     return int(first), int(last) if last else 10**9 if dash else int(first)

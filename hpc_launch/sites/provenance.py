@@ -1,4 +1,4 @@
-"""The sources that a profile's file names for its facts: which one a value is from, how good and how old it is."""
+"""Sources of a profile's facts: where a value comes from, its quality and its age."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from hpc_launch.spec.document import Document, KeyPath
 
 
 class Provenance(Struct, frozen=True):
-    """The sources of one file: by group of facts, () for the rest."""
+    """Sources named in one file, by group of facts; () is the default."""
 
     groups: Mapping[KeyPath, Fact]
 
     def fact(self, path: KeyPath) -> Fact:
-        """The source of the value at `path`: each of its fields from the longest group that has it."""
-        known = [self.groups[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self.groups]
+        """Source of the value at `path`. Each field is taken from the longest group that has it."""
+        groups_on_path = [self.groups[path[:end]] for end in range(len(path), -1, -1) if path[:end] in self.groups]
 
         def first(field: str) -> str | None:
-            return next((value for fact in known if (value := getattr(fact, field))), None)
+            return next((value for fact in groups_on_path if (value := getattr(fact, field))), None)
 
         return Fact(source=first("source"), as_of=first("as_of"), grade=first("grade"), note=first("note") or "")  # type: ignore[arg-type]
 
     def warning(self, path: KeyPath) -> str:
-        """What a reader of the script must know: that a fact is not the centre's own."""
+        """Note for readers of the script if a fact is not from the centre itself."""
         fact = self.fact(path)
-        return third_party(fact) if fact.grade == "C" else ""
+        return third_party_note(fact) if fact.grade == "C" else ""
 
 
-def third_party(fact: Fact) -> str:
-    """Words for a fact of grade C."""
+def third_party_note(fact: Fact) -> str:
+    """Note for a fact of grade C."""
     return f"third party{f', {fact.as_of}' if fact.as_of else ''}"
 
 
 def provenance(document: Document) -> Provenance:
-    """The sources as a file names them; what is of a wrong type is left to the check of its types."""
+    """Sources named in a file. Wrong types are ignored here, because the type check reports them."""
     data = document.data
     groups: dict[KeyPath, Fact] = {(): _fact(data)}
     facts = data.get("facts")
@@ -56,14 +56,14 @@ def _fact(data: object) -> Fact:
 
 
 def unknown_groups(document: Document, known: frozenset[str]) -> Iterator[Finding]:
-    """HL312 for a group that is nothing of the profile."""
+    """HL312 for groups that are not part of the profile."""
     facts = document.data.get("facts")
     for group in facts if isinstance(facts, dict) else ():
         if str(group).split(".")[0] not in known:
             place: Place | None = document.key_places.get(("facts", group))
             yield Finding(
                 FindingCode.UNSOURCED_FACTS,
-                f"`{group}` is no group of facts",
+                f"`{group}` is not a key of the profile",
                 place,
-                "a key of the profile, with dots inside",
+                "use a key of the profile, with dots for nested keys",
             )

@@ -1,4 +1,4 @@
-"""`queues:` and `account:` of a site profile: where jobs may run, how large and how long, and who pays."""
+"""`queues:` and `account:` of a site profile: where jobs can run, their limits, and which account to charge."""
 
 from __future__ import annotations
 
@@ -15,99 +15,105 @@ Range = Annotated[str, Meta(title="a count or range such as 4, 1-91 or 92-", pat
 
 
 class LimitRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One row of a queue's limits: for these counts this time."""
+    """A row of a queue's limits: the time limit for a range of counts."""
 
     nodes: Annotated[
-        Range, Meta(description="Node counts that the row is for: `4`, `1-91`, or `92-` without an upper end.")
+        Range, Meta(description="Node counts that the row applies to: `4`, `1-91`, or `92-` without an upper limit.")
     ]
-    time: Annotated[Seconds | None, Meta(description="The longest time limit for these counts.")] = None
-    gpus: Annotated[Range | None, Meta(description="GPUs in all that the row is for; any if left out.")] = None
+    time: Annotated[Seconds | None, Meta(description="Maximum time limit for these counts.")] = None
+    gpus: Annotated[Range | None, Meta(description="Total GPU counts that the row applies to. Default: any.")] = None
 
 
 class Preemption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How jobs of the queue are stopped for others."""
+    """How jobs of the queue are preempted."""
 
-    grace: Annotated[Duration | None, Meta(description="Time between the signal and the end; none if left out.")] = None
-    signal: Annotated[str | None, Meta(description="The signal that comes first.", examples=["SIGTERM"])] = None
-    exempt: Annotated[Duration | None, Meta(description="Time from the start in which it does not happen.")] = None
-    requeued: Annotated[bool | None, Meta(description="Whether Slurm queues the job again.")] = None
+    grace: Annotated[Duration | None, Meta(description="Time between the signal and the end. Default: none.")] = None
+    signal: Annotated[str | None, Meta(description="Signal that is sent first.", examples=["SIGTERM"])] = None
+    exempt: Annotated[
+        Duration | None, Meta(description="Time after the start during which a job is not preempted.")
+    ] = None
+    requeued: Annotated[bool | None, Meta(description="Whether Slurm requeues the job.")] = None
 
 
 class Queue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A place to run: a partition, a QOS, a constraint or an account, with its limits."""
+    """A place to run: a partition, QOS, constraint or account, with its limits."""
 
-    about: Annotated[str, Meta(description="What it is for.")] = ""
-    node_class: Annotated[str, Meta(description="The kind of node behind it: a key of `node_classes`.")]
-    partition: Annotated[str | None, Meta(description="Slurm's partition.")] = None
-    qos: Annotated[str | None, Meta(description="Slurm's QOS.")] = None
-    constraint: Annotated[str | None, Meta(description="For `--constraint`; all constraints of a job must hold.")] = (
+    about: Annotated[str, Meta(description="Purpose of the queue.")] = ""
+    node_class: Annotated[str, Meta(description="Node type, a key of `node_classes`.")]
+    partition: Annotated[str | None, Meta(description="Slurm partition.")] = None
+    qos: Annotated[str | None, Meta(description="Slurm QOS.")] = None
+    constraint: Annotated[
+        str | None, Meta(description="Value for `--constraint`. All constraints of a job are combined with AND.")
+    ] = None
+    account_suffix: Annotated[
+        str | None, Meta(description="Suffix of the account in this queue. Overrides that of the node class.")
+    ] = None
+    default_time: Annotated[Seconds | None, Meta(description="Default time limit.")] = None
+    limits: Annotated[list[LimitRow], Meta(description="Limits by node count. Without rows, nothing is checked.")] = []
+    node_minutes: Annotated[int | None, Meta(description="Maximum product of nodes and minutes per job.", ge=1)] = None
+    gpus: Annotated[Range | None, Meta(description="Total number of GPUs that a job may request.", examples=["4-"])] = (
         None
     )
-    account_suffix: Annotated[
-        str | None, Meta(description="What the account has behind it here; goes before that of the node class.")
+    max_jobs: Annotated[int | None, Meta(description="Maximum number of running jobs per user.", ge=1)] = None
+    max_submitted: Annotated[
+        int | None, Meta(description="Maximum number of queued and running jobs per user.", ge=1)
     ] = None
-    default_time: Annotated[Seconds | None, Meta(description="Time limit where the job names none.")] = None
-    limits: Annotated[list[LimitRow], Meta(description="Rows of node counts and time limits; no row, no check.")] = []
-    node_minutes: Annotated[int | None, Meta(description="Nodes times minutes that one job may ask for.", ge=1)] = None
-    gpus: Annotated[Range | None, Meta(description="GPUs in all that one job may ask for.", examples=["4-"])] = None
-    max_jobs: Annotated[int | None, Meta(description="Jobs of a user that may run at once.", ge=1)] = None
-    max_submitted: Annotated[int | None, Meta(description="Jobs of a user that may be queued or running.", ge=1)] = None
     internet: Annotated[
-        Internet | None, Meta(description="What its nodes reach, where that is not as the site's `internet:` says.")
+        Internet | None, Meta(description="Internet access of its nodes, if it differs from the site's `internet:`.")
     ] = None
-    access: Annotated[str, Meta(description="What one must do first to be let in, such as a scalability test.")] = ""
+    access: Annotated[str, Meta(description="Prerequisite for access, such as a scalability test.")] = ""
     exclusive: Annotated[
         bool | Literal["implied", "forbidden"],
         Meta(
-            description="Whether jobs get whole nodes: true adds `--exclusive`, `implied` is so without it, "
-            "`forbidden` refuses a job that asks for it."
+            description="Whether jobs get whole nodes: true adds `--exclusive`, `implied` needs no option, "
+            "`forbidden` rejects jobs that request it."
         ),
     ] = False
     memory: Annotated[
         Literal["all", "share", "per-gpu", "omit", "forbidden"],
         Meta(
-            description="What is asked for where the job names no memory: `all` of the node (`--mem=0`), the `share` "
-            "of the CPUs asked for, the node class's `memory_per_gpu` for each GPU, or nothing (`omit`: the site "
-            "implies it; `forbidden`: a job that names memory is refused)."
+            description="Default memory request: `all` of the node (`--mem=0`), the `share` that belongs to the "
+            "requested CPUs, the node class's `memory_per_gpu` for each GPU (`per-gpu`), or none "
+            "(`omit`: implied by the site; `forbidden`: jobs that set memory are rejected)."
         ),
     ] = "share"
     requeue: Annotated[
-        Literal["never", "scheduler"] | None, Meta(description="As `scheduler.requeue`, for this queue.")
+        Literal["never", "scheduler"] | None, Meta(description="Overrides `scheduler.requeue` for this queue.")
     ] = None
-    preemption: Annotated[
-        Preemption | None, Meta(description="How jobs are stopped for others; left out where they are not.")
-    ] = None
-    sbatch: Annotated[dict[str, Scalar], Meta(description="More sbatch options of this queue, by long name.")] = {}
-    srun_options: Annotated[list[str], Meta(description="More options for srun in this queue.")] = []
+    preemption: Annotated[Preemption | None, Meta(description="How jobs are preempted. Omit it if they are not.")] = (
+        None
+    )
+    sbatch: Annotated[dict[str, Scalar], Meta(description="Extra sbatch options for this queue, by long name.")] = {}
+    srun_options: Annotated[list[str], Meta(description="Extra srun options for this queue.")] = []
     env: Annotated[
         list[Setting],
-        Meta(description="Variables in this queue, over those of the node class.", extra={"merge": "append"}),
+        Meta(description="Variables for this queue. They override those of the node class.", extra={"merge": "append"}),
     ] = []
-    stack: Annotated[str | None, Meta(description="The entry of `stacks:`; goes before that of the node class.")] = None
+    stack: Annotated[str | None, Meta(description="Entry of `stacks:`. Overrides that of the node class.")] = None
     defaults: Annotated[
-        dict[str, Any], Meta(extra={"holds": "job"}), Meta(description="Keys of a job file that hold in this queue.")
+        dict[str, Any], Meta(extra={"holds": "job"}), Meta(description="Job file keys that apply in this queue.")
     ] = {}
 
     @property
     def whole_nodes(self) -> bool:
-        """Whether a job has its nodes for itself."""
+        """Whether a job gets whole nodes."""
         return self.exclusive is True or self.exclusive == "implied"
 
 
 class Account(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rules for the account to charge."""
 
-    required: Annotated[bool, Meta(description="Whether a job must name one.")] = False
+    required: Annotated[bool, Meta(description="Whether a job must specify an account.")] = False
     pattern: Annotated[
-        str | None, Meta(description="A regular expression that the whole name matches, with its suffix.")
+        str | None, Meta(description="Regular expression that must match the whole account name, including its suffix.")
     ] = None
     variables: Annotated[
         list[str],
         Meta(
-            description="Variables of the submitting shell that name it where the job does not.",
+            description="Variables of the submitting shell that contain the default account.",
             examples=[["SBATCH_ACCOUNT"]],
         ),
     ] = []
     find: Annotated[
-        str, Meta(description="How a user finds out: the site's command, or a page.", examples=["saldo -b"])
+        str, Meta(description="How users find their accounts: a command of the site, or a page.", examples=["saldo -b"])
     ] = ""

@@ -1,4 +1,4 @@
-"""What a job asks for on a site, each value with its origin: the merge of all layers, typed."""
+"""The job on its site: all layers merged and typed, each value with its origin."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from hpc_launch.spec.shell_text import Text
 
 
 class Logins(Struct, frozen=True):
-    """A login file (~/.netrc), and the hosts that it has a login for; never what these are."""
+    """A login file (~/.netrc) and the hosts it contains, without the credentials."""
 
     file: str
     hosts: frozenset[str]
 
 
 class Submitter(Struct, frozen=True):
-    """Where a job is submitted from; empty where it does not matter."""
+    """Folder and host from which a job is submitted. Empty if irrelevant."""
 
     folder: str = ""
     host: str = ""
 
 
 class Resolved(Struct, frozen=True):
-    """The job on its site. `names` fills `${…}`; `job_folder` is what relative paths start from.
+    """The job on its site. `names` are the values for `${…}`; relative paths start at `job_folder`.
 
-    `profile` has the values of all layers of the site profile, `provenance` the sources that each of its files names.
+    `profile` has the merged values of the site profile, `provenance` the sources that each of its files names.
     """
 
     job: JobSpec
@@ -43,25 +43,25 @@ class Resolved(Struct, frozen=True):
     names: Mapping[str, str]
     job_folder: str
     torch: tuple[int, int] | None = None
-    """PyTorch's version where it is declared or was found."""
+    """PyTorch version, if declared or found."""
     logins: Logins | None = None
-    """The user's login file, where the job may need it and there is one."""
+    """The user's login file, if it exists and the job may need it."""
     provenance: Mapping[str, Provenance] = {}
     late: Mapping[str, Text] = {}
-    """Folders of the site that only the job knows, by the name in `${…}`."""
+    """Site folders that only the job knows, by their name in `${…}`."""
     bad_nodes: tuple[str, ...] = ()
     submitter: Submitter = Submitter()
 
     def origin(self, *path: str | int) -> Origin:
-        """Where a job value comes from."""
+        """Origin of a job value."""
         return self.merged.origin(*path)
 
     def place(self, *path: str | int) -> Place | None:
-        """Where a job value, or what holds it, was written; without a path the job file."""
+        """Where a job value, or its closest parent, was written. Without a path: the job file."""
         return self.origin(*path).place or self.merged.places.get(())
 
     def site_origin(self, *path: str | int) -> Origin:
-        """Where a fact of the site profile was written, and what to know of its source."""
+        """Origin of a fact of the site profile, with a note on its source."""
         for end in range(len(path), 0, -1):
             if path[:end] in self.profile.origins:
                 origin = self.profile.origins[path[:end]]

@@ -1,4 +1,4 @@
-"""`stacks:` and `options:` of a site profile: sets of software, and settings that a job asks for by name."""
+"""`stacks:` and `options:` of a site profile: software stacks, and settings that a job enables by name."""
 
 from __future__ import annotations
 
@@ -13,31 +13,37 @@ from hpc_launch.spec.field_types import Scalar
 
 
 class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A set of software that fits together: a year's or a stage's modules. It counts as the lowest of the job's layers,
-    so that a job may replace its modules or add to them."""
+    """A software stack, such as the modules of one year or stage. It is the lowest layer of the job, so a job may
+    replace or extend its modules."""
 
-    about: Annotated[str, Meta(description="What it holds.")] = ""
+    about: Annotated[str, Meta(description="Contents of the stack.")] = ""
     environment: Annotated[Environment, Meta(description="As in a job file.")] = Environment()
     env: Annotated[dict[str, Scalar], Meta(description="As in a job file.")] = {}
     versions: Annotated[
         dict[str, str],
-        Meta(description="What is in it, for conditions.", examples=[{"nccl": "2.22.3", "cuda": "12.6"}]),
+        Meta(
+            description="Software versions in the stack, for conditions.", examples=[{"nccl": "2.22.3", "cuda": "12.6"}]
+        ),
     ] = {}
     in_container: Annotated[
-        bool, Meta(description="Whether a job in an image gets it too; an image brings software of its own.")
+        bool, Meta(description="Also apply the stack to jobs in an image, which usually contain their own software.")
     ] = False
-    fact: Annotated[Fact | None, Meta(description="Where this is from, if not from the source of its group.")] = None
+    fact: Annotated[
+        Fact | None, Meta(description="Source of this entry, if it differs from the source of its group.")
+    ] = None
 
 
 class SiteOption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings that a job asks for with `options: [NAME]`: a local disk, a mode of the nodes, a cure for a hang."""
+    """Settings that a job enables with `options: [NAME]`: a local disk, a node mode, a workaround for a hang."""
 
-    about: Annotated[str, Meta(description="What it is for.")] = ""
-    constraint: Annotated[str | None, Meta(description="For `--constraint`; all constraints of a job must hold.")] = (
-        None
-    )
-    sbatch: Annotated[dict[str, Scalar], Meta(description="Options of sbatch, by long name.")] = {}
-    srun_options: Annotated[list[str], Meta(description="Options for srun, each a list item.")] = []
+    about: Annotated[str, Meta(description="Purpose of the option.")] = ""
+    constraint: Annotated[
+        str | None, Meta(description="Value for `--constraint`. All constraints of a job are combined with AND.")
+    ] = None
+    sbatch: Annotated[dict[str, Scalar], Meta(description="sbatch options, by long name.")] = {}
+    srun_options: Annotated[list[str], Meta(description="Options for srun, one list item each.")] = []
     env: Annotated[list[Setting], Meta(description="Variables.")] = []
     prelude: Annotated[list[PreludeStep], Meta(description="Steps before the training.")] = []
-    fact: Annotated[Fact | None, Meta(description="Where this is from, if not from the source of its group.")] = None
+    fact: Annotated[
+        Fact | None, Meta(description="Source of this entry, if it differs from the source of its group.")
+    ] = None

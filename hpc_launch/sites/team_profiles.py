@@ -1,4 +1,4 @@
-"""Profiles that a team shares: which ones the user added, where they lie, and what a pinned copy was made from."""
+"""Profiles shared by a team: which ones the user added, where they are, and from what a pinned copy was made."""
 
 from __future__ import annotations
 
@@ -12,41 +12,42 @@ from hpc_launch.base.files import read_json
 from hpc_launch.base.user_dirs import config_folder
 
 PINNED = "pinned"
-"""A link in a team's folder: to the copy of the revision in use (relative), or to a folder of others (absolute)."""
+"""A link in a team's folder: to the copy of the pinned revision (relative), or to a shared folder (absolute)."""
 BELOW = ".below"
-"""In a pinned copy: what its profiles extend outside of it, as it was then; a folder for each layer, nearest first."""
+"""Folder in a pinned copy with the profiles that it extends from other sources, as of the pinning. One folder per
+layer, nearest first."""
 SCRIPTS = ".scripts"
-"""In a pinned copy: what its profiles rendered then."""
+"""Folder in a pinned copy with the scripts that its profiles rendered at that time."""
 RECORD = "team.json"
 
 
 class Team(Struct, frozen=True):
-    """What was added: a repository at a commit, or a folder, which is read as it is."""
+    """A source of profiles: a repository at a commit, or a folder, which is read directly."""
 
     name: str
     url: str
-    """The repository, or the folder."""
+    """The repository or folder."""
     revision: str | None = None
-    """As it was asked for: a branch, a tag, a commit. None for a folder."""
+    """The requested branch, tag or commit. None for a folder."""
     commit: str | None = None
     on: str = ""
-    """The day it was pinned."""
+    """Date of the pinning."""
     version: str = ""
-    """The hpc-launch that pinned it."""
+    """hpc-launch version that pinned it."""
 
     @property
     def folder(self) -> Path:
-        """The folder with its profiles."""
+        """Folder with its profiles."""
         return teams_folder() / self.name / PINNED
 
 
 def teams_folder() -> Path:
-    """A folder for each team, by its name."""
+    """Folder with one subfolder per team."""
     return config_folder() / "teams"
 
 
-def added() -> Iterator[tuple[str, Path]]:
-    """(layer, folder) of what was added, by name: pinned repositories, then shared folders."""
+def team_folders() -> Iterator[tuple[str, Path]]:
+    """(layer, folder) of all added sources, by name: pinned repositories, then shared folders."""
     shared = []
     for name in _names():
         pinned = teams_folder() / name / PINNED
@@ -62,22 +63,22 @@ def added() -> Iterator[tuple[str, Path]]:
 
 
 def teams() -> list[Team]:
-    """All that was added, by name."""
-    return [team for name in _names() if (team := team_called(name)) is not None]
+    """All added sources, by name."""
+    return [team for name in _names() if (team := find_team(name)) is not None]
 
 
-def team_called(name: str) -> Team | None:
-    """What was added under a name; None where nothing was, or where its record is torn."""
-    held = read_json(teams_folder() / name / RECORD)
-    if held is None or not isinstance(held.get("url"), str):
+def find_team(name: str) -> Team | None:
+    """The source added under a name. None if there is none, or if its record is damaged."""
+    record = read_json(teams_folder() / name / RECORD)
+    if record is None or not isinstance(record.get("url"), str):
         return None
 
     def text(key: str) -> str | None:
-        value = held.get(key)
+        value = record.get(key)
         return value if isinstance(value, str) else None
 
     revision, commit = text("revision"), text("commit")
-    return Team(name, held["url"], revision, commit, text("on") or "", text("version") or "")
+    return Team(name, record["url"], revision, commit, text("on") or "", text("version") or "")
 
 
 def _names() -> list[str]:
@@ -87,8 +88,8 @@ def _names() -> list[str]:
         return []
 
 
-def pinned_below(child: Path) -> list[Path]:
-    """The copies of what the pinned profile `child` extends outside of its team, by layer; none for other profiles."""
+def pinned_parents(child: Path) -> list[Path]:
+    """Copies of what the pinned profile `child` extends from other sources, by layer. Empty for other profiles."""
     for folder in (child.parent, *child.parent.parents[:3]):
         try:
             return sorted((folder / BELOW).iterdir())

@@ -44,7 +44,7 @@ CODES = {
         Code("gpt-neox/job.yaml", "deepy.py train.py", "gpt_neox", "megatron"),
         Code("lmflow/job.yaml", "examples/finetune.py", "lmflow", "lmflow"),
         Code("fmengine/job.yaml", "cli/train.py", "fmengine", "fmengine", FMENGINE),
-        Code("openseek/job.yaml", "flagscale/train/train_gpt.py", "openseek", "third_party/Megatron-LM/megatron"),
+        Code("openseek/job.yaml", "flagscale/train/train_gpt.py", "openseek", "third_party_note/Megatron-LM/megatron"),
         Code("rocm/job.yaml", "train.py", beside=("rocm-pytorch-deepspeed.sif",)),
     )
 }

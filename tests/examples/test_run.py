@@ -158,7 +158,9 @@ def test_fmengine(team: Team) -> None:
 
 
 def test_openseek_has_a_stage_on_each_node_and_slices_inside(team: Team) -> None:
-    said = met(team.train("openseek/job.yaml", **{"parallel.tp": 2, "env.PYTHONPATH": "third_party/Megatron-LM:."}))
+    said = met(
+        team.train("openseek/job.yaml", **{"parallel.tp": 2, "env.PYTHONPATH": "third_party_note/Megatron-LM:."})
+    )
     assert [(one["options"]["stage"], one["options"]["slice"]) for one in said] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     options = said[0]["options"]
     assert (options["pipeline_model_parallel_size"], options["tensor_model_parallel_size"]) == (2, 2)

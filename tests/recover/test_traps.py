@@ -7,7 +7,7 @@ from hpc_launch.recover.evidence import AgentNote, EndFacts, Evidence, NodeExit,
 from tests.recover.logs import BOOK, scanned, why, why_run
 
 GLOO = (
-    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] "
+    "RuntimeError: [/pytorch/third_party_note/gloo/gloo/transport/tcp/pair.cc:553] "
     "Connection closed by peer [10.9.0.2]:52359. This is typically caused by a remote worker crashing."
 )
 

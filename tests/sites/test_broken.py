@@ -158,7 +158,7 @@ def test_a_team_whose_folder_is_gone_is_named(write: Write, refused: Refusing, p
     (team / "pinned").symlink_to(tmp_path / "unmounted")
     found = refused()
     assert [(one.code, str(one.place)) for one in found] == [("HL301", "--site")]
-    assert "the profiles of shared ours are not there now" in str(found[0].hint)
+    assert "the profiles of shared ours are missing" in str(found[0].hint)
     write(mine=f"name: mine\nextends: centre\n{BODY}")
     assert [(one.code, str(one.place).rsplit("/", 1)[-1]) for one in refused("mine")] == [("HL308", "mine.yaml:2:10")]
     assert plan("there").plan.site == "there"
@@ -204,4 +204,4 @@ def test_no_rights(
     assert codes("mine")[0][:2] == ("HL308", "mine.yaml:2:10")
     code, place, hint = codes("base")[0]
     assert (code, place) == ("HL301", "--site")
-    assert hint.startswith(f"you may not read {closed}; ")
+    assert hint.startswith(f"no permission to read {closed}; ")

@@ -70,10 +70,10 @@ def test_two_that_fit_are_named_and_none_is_taken(write: Write) -> None:
     write(one=f"name: one\ndetect: [{{cluster: beta}}]{BODY}", two=f"name: two\ndetect: [{{cluster: beta}}]{BODY}")
     found = detect(machine(cluster="beta"))
     assert found.chosen is None
-    assert "one (Slurm's cluster beta); two (Slurm's cluster beta)" in found.message
-    assert "say which one it is" in found.hint
+    assert "one (Slurm cluster name beta); two (Slurm cluster name beta)" in found.message
+    assert "select one with" in found.hint
     Path("job.yaml").write_text("name: x\ncommand: 'true'\n")
-    with pytest.raises(Refused, match="HL300 no site is named, and more than one profile"):
+    with pytest.raises(Refused, match="HL300 no site specified, and more than one profile"):
         load(Path("job.yaml"), detect=lambda _: found)
 
 
@@ -111,4 +111,4 @@ def test_a_job_that_names_none_gets_the_detected_one(write: Write) -> None:
     write(here=f"name: here\ndetect: [{{cluster: beta}}]{BODY}")
     Path("job.yaml").write_text("name: x\ncommand: 'true'\n")
     loaded = load(Path("job.yaml"), detect=lambda project: detect(machine(cluster="beta"), project))
-    assert (loaded.resolved.site.name, loaded.detected) == ("here", "Slurm's cluster beta")
+    assert (loaded.resolved.site.name, loaded.detected) == ("here", "Slurm cluster name beta")

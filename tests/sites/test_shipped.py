@@ -10,9 +10,9 @@ import pytest
 
 from hpc_launch.base.findings import errors
 from hpc_launch.base.resources import shipped
-from hpc_launch.sites.layers import chain, put_together
+from hpc_launch.site_tools.sharing_checks import missing_sources, outdated_facts
+from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.provenance import provenance
-from hpc_launch.sites.source_checks import aged, unsourced
 from hpc_launch.sites.trust import raw_lines
 from hpc_launch.spec.yaml_source import parse_document, read_document
 
@@ -24,10 +24,10 @@ NAMES = [str(path.relative_to(shipped("site_configs"))) for path in PROFILES]
 def test_a_shipped_profile_says_where_its_facts_are_from(path: Path) -> None:
     document, faults = read_document(path)
     assert document is not None
-    assert [*faults, *unsourced(document)] == []
+    assert [*faults, *missing_sources(document)] == []
     assert not list(raw_lines(document.data))
     assert document.data["name"] == path.stem
-    old = [str(finding) for finding in aged(document, dt.datetime.now(dt.timezone.utc).date())]
+    old = [str(finding) for finding in outdated_facts(document, dt.datetime.now(dt.timezone.utc).date())]
     if old and path.parent.name != "bases":
         with warnings.catch_warnings():
             warnings.simplefilter("always")
@@ -38,7 +38,7 @@ def test_a_shipped_profile_says_where_its_facts_are_from(path: Path) -> None:
 def test_a_shipped_profile_and_all_it_extends_can_be_read(path: Path) -> None:
     found: list[object] = []
     layers = chain(path, found)  # type: ignore[arg-type]
-    put_together(layers, None, found)  # type: ignore[arg-type]
+    merge_layers(layers, None, found)  # type: ignore[arg-type]
     assert not errors(found)  # type: ignore[arg-type]
     assert layers[-1].path == path
 
@@ -54,21 +54,21 @@ SOURCED = "contact: me\nurl: u\nstatus: draft\nsource: s\ngrade: A\nas_of: 2026-
 def findings(text: str) -> list[str]:
     document, _ = parse_document(text, "x.yaml")
     assert document is not None
-    return [f"{one.message} {one.place and one.place.line}" for one in unsourced(document)]
+    return [f"{one.message} {one.place and one.place.line}" for one in missing_sources(document)]
 
 
 @pytest.mark.parametrize(
     ("text", "found"),
     [
         (f"{SOURCED}queues: {{}}\n", []),
-        (f"{SOURCED.replace('contact: me', 'x: 1')}", ["a shared profile needs `contact` 1"]),
-        (f"{SOURCED.replace('grade: A', 'x: 1')}queues: {{}}\n", ["`queues` has no grade 7"]),
+        (f"{SOURCED.replace('contact: me', 'x: 1')}", ["a shared profile requires `contact` 1"]),
+        (f"{SOURCED.replace('grade: A', 'x: 1')}queues: {{}}\n", ["`queues` is missing grade 7"]),
         (f"{SOURCED.replace('as_of: 2026-01-01', 'facts: {queues: {as_of: 2026-01-01}}')}queues: {{}}\n", []),
         (
             f"{SOURCED.replace('source: s', 'facts: {env: {source: s}}')}env+: []\npaths: {{}}\n",
-            ["`paths` has no source 8"],
+            ["`paths` is missing source 8"],
         ),
-        ("kind: base\ncontact: me\nenv: []\n", ["`env` has no source, no as_of, no grade 3"]),
+        ("kind: base\ncontact: me\nenv: []\n", ["`env` is missing source, as_of, grade 3"]),
     ],
 )
 def test_each_group_of_facts_needs_its_source(text: str, found: list[str]) -> None:
@@ -93,10 +93,10 @@ def test_facts_grow_old_by_what_they_are_about() -> None:
     assert document is not None
 
     def old(day: str) -> list[str]:
-        return [one.message.split("`")[1] for one in aged(document, dt.date.fromisoformat(day))]
+        return [one.message.split("`")[1] for one in outdated_facts(document, dt.date.fromisoformat(day))]
 
     assert old("2026-06-01") == []
     assert old("2026-08-01") == ["env"]
     assert old("2026-12-01") == ["queues", "env"]
     assert old("2029-12-01") == ["node_classes", "queues", "env"]
-    assert all(one.severity == "warning" for one in aged(document, dt.date(2030, 1, 1)))
+    assert all(one.severity == "warning" for one in outdated_facts(document, dt.date(2030, 1, 1)))

@@ -57,7 +57,7 @@ def from_nothing(stranger: Stranger, release: str) -> None:
 
     done = stranger.launch("submit", job, "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "site testcluster: Slurm's cluster testcluster" in done.stderr
+    assert "site testcluster: Slurm cluster name testcluster" in done.stderr
     status = stranger.status()
     assert (status["state"], status["site"]) == ("COMPLETED", "testcluster")
     assert "sum 2.0" in stranger.launch("logs", "@last").stdout
