@@ -73,7 +73,7 @@ def test_two_that_fit_are_named_and_none_is_taken(write: Write) -> None:
     assert "one (Slurm cluster name beta); two (Slurm cluster name beta)" in found.message
     assert "select one with" in found.hint
     Path("job.yaml").write_text("name: x\ncommand: 'true'\n")
-    with pytest.raises(Refused, match="HL300 no site specified, and more than one profile"):
+    with pytest.raises(Refused, match="HL300 no site specified, and several profiles match"):
         load(Path("job.yaml"), detect=lambda _: found)
 
 
