@@ -13,8 +13,8 @@ from hpc_launch.plan.launch_plan import SiteSettings, SiteStep, Variable
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.site_context import condition_facts, profile_parts
 from hpc_launch.sites.conditions import ConditionFacts, holds
-from hpc_launch.sites.fabric import over
-from hpc_launch.sites.folders import VARIABLES, Cache
+from hpc_launch.sites.fabric import overlay_fabric
+from hpc_launch.sites.folders import CACHE_VARIABLES, Cache
 from hpc_launch.sites.prelude import PreludeStep, Setting
 from hpc_launch.sites.provenance import third_party_note
 from hpc_launch.spec.document import KeyPath
@@ -218,7 +218,7 @@ def _as_step(variable: Variable) -> SiteStep:
 
 
 def _of_fabric(filler: ValueFiller, size: JobSize, about: ConditionFacts) -> Iterator[Variable]:
-    fabric, own = over(filler.resolved.site.fabric, size.node_class.fabric)
+    fabric, own = overlay_fabric(filler.resolved.site.fabric, size.node_class.fabric)
     inside = about.runtime is not None
     topology = "topology_inside" if inside and fabric.topology_inside else "topology"
     for key, name in (
@@ -243,7 +243,7 @@ def _of_caches(filler: ValueFiller) -> Iterator[Variable]:
         path: KeyPath = ("caches", name, "path")
         if not _known(filler, cache):
             continue
-        for variable in VARIABLES.get(name, (name,)):
+        for variable in CACHE_VARIABLES.get(name, (name,)):
             yield Variable(variable, filler.site_text(cache.path, path), filler.resolved.site_origin("caches", name))
 
 
