@@ -1,13 +1,10 @@
-"""Possible root causes: one type, and the choice among them."""
+"""A possible root cause."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 from msgspec import Struct
 
-from hpc_launch.recover.diagnosis import Action, Quote
+from hpc_launch.recover.diagnosis import Action, Confidence, Quote
 
 
 class Candidate(Struct, frozen=True):
@@ -30,32 +27,11 @@ class Candidate(Struct, frozen=True):
     line: int = 1 << 30
     rule: str = ""
     certain: bool = False
-    """Said by the scheduler or the watcher, not only read in a log."""
+    """Reported by the scheduler or the watcher, not only read in a log."""
+    confidence: Confidence | None = None
+    """Where it does not follow from the order."""
 
     @property
     def band(self) -> int:
         """Candidates of one band are decided by time."""
         return self.order // 10
-
-
-def choose(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The root: the band nearest to it, and in that band the first in time; None where there is no candidate.
-
-    In one log lines are ordered by their place. Between logs the clock decides; what bears no time was written by a
-    program while it lived, and comes before the words of those who saw it end.
-    """
-    if not candidates:
-        return None
-    band = min(candidate.band for candidate in candidates)
-    near = [candidate for candidate in candidates if candidate.band == band]
-    if len({candidate.source for candidate in near}) == 1:
-        return min(near, key=lambda candidate: (candidate.line, candidate.order))
-    return min(
-        near,
-        key=lambda candidate: (
-            -math.inf if candidate.time is None else candidate.time,
-            candidate.source,
-            candidate.line,
-            candidate.order,
-        ),
-    )

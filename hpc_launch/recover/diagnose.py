@@ -1,231 +1,211 @@
-"""From evidence to a diagnosis: the class of the root cause, who failed first, and what to do by default."""
+"""From evidence to a diagnosis: one ordered table of rules. The first rule that names a root cause decides.
+
+Each rule is a pure function of the evidence. What has side effects (asking Slurm, reading logs) was done before.
+"""
 
 from __future__ import annotations
 
-import math
+import re
+from collections.abc import Callable, Iterable
 
-import msgspec
-
-from hpc_launch.recover import log_candidates, record_candidates
-from hpc_launch.recover.candidates import Candidate, choose
-from hpc_launch.recover.collectives import compare
-from hpc_launch.recover.describe import nothing, refused, success, worded
-from hpc_launch.recover.diagnosis import Diagnosis, Quote
-from hpc_launch.recover.evidence import Evidence, LogScan
+from hpc_launch.recover import root_cause
+from hpc_launch.recover.build_diagnosis import build
+from hpc_launch.recover.candidates import Candidate
+from hpc_launch.recover.case import Case
+from hpc_launch.recover.diagnosis import NEVER_SUBMITTED, TOO_FEW, Confidence, Diagnosis, Quote
+from hpc_launch.recover.ended_well import ended_well
+from hpc_launch.recover.evidence import Evidence
 from hpc_launch.recover.rulebook import Rulebook
 
-_SIGNS = frozenset({"slurm-step-aborted", "slurm-stepd-other", "torchrun-summary", "error-word"})
-"""Rules of lines that stand beside a failure and do not explain it."""
+_TOO_FEW_NODES = re.compile(
+    r"node configuration is not available|required nodes? not available|node count specification|BadConstraints"
+    r"|ReqNodeNotAvail",
+    re.IGNORECASE,
+)
+"""Slurm's messages for a job for which the partition has too few nodes (slurm_errno.c, job_reason_codes)."""
 
-TINY = 4
-"""A log of fewer lines that says neither this nor that is no success: it may just have stopped."""
-LIVED_ON = 15
-"""Lines after a word of failure that no rule knows, by which the program has shown that it went on."""
-SHORT = 60
-"""Lines of a log that somebody cut out and quoted: what it warns of is what it is about."""
+
+def _too_few_nodes(case: Case) -> Candidate | None:
+    driver, void = case.evidence.driver, case.evidence.void
+    waits = driver.never_starts
+    text = waits.reason if waits is not None else void or ""
+    if not driver.excluded or not _TOO_FEW_NODES.search(text):
+        return None
+    kind = waits.failure_class if waits is not None else "submit_rejected"
+    quote = Quote(waits.source, 0, text) if waits is not None else _claim(text)
+    return _certain(kind, TOO_FEW, 10, quote)
+
+
+def _never_submitted(case: Case) -> Candidate | None:
+    if case.evidence.void != "never submitted":
+        return None
+    advice = "submit it again: the process that submitted it was killed before Slurm had the job"
+    return _certain("unknown", NEVER_SUBMITTED, 10, _claim(case.evidence.void), advice=advice)
+
+
+def _cancelled_before_submission(case: Case) -> Candidate | None:
+    void = case.evidence.void
+    return _certain("cancelled_by_user", "", 5, _claim(void)) if void and void.startswith("cancelled") else None
+
+
+def _submission_refused(case: Case) -> Candidate | None:
+    """The scheduler refused the job: its own words are the evidence. A person saw them, so nothing is retried."""
+    if case.evidence.void is None:
+        return None
+    lines = [line for line in case.evidence.void.splitlines() if line.strip()] or ["it was never submitted"]
+    known = (
+        (line, rule)
+        for line in lines
+        for rule, _ in case.rules.matches(line)
+        if case.rules.class_of(rule) == "submit_rejected"
+    )
+    line, rule = next(known, (lines[0], None))
+    advice = rule.advice if rule is not None else ""
+    advice = f"{advice or case.rules.classes['submit_rejected'].advice}: {line[:600]}"
+    quotes = (_claim(line[:600]),)
+    cause = rule.cause if rule is not None else ""
+    confidence: Confidence = "high" if rule is not None else "medium"
+    return Candidate("submit_rejected", cause, 10, quotes, verdict="STOP", advice=advice, confidence=confidence)
+
+
+def _never_starts(case: Case) -> Candidate | None:
+    waits = case.evidence.driver.never_starts
+    if waits is None:
+        return None
+    launch = waits.failure_class == "node_failure"
+    cause = "pending_held_after_launch_failure" if launch else "pending_never"
+    quote = Quote(waits.source, 0, f"{waits.state} ({waits.reason})")
+    return _certain(waits.failure_class, cause, 10, quote, advice=waits.meaning)
+
+
+def _forgotten(case: Case) -> Candidate | None:
+    """Slurm no longer knows the job, which left no end record: its node counts as failed after a while.
+
+    This happens where a node died, there is no accounting, and nobody looked for as long as the controller remembers a
+    job (MinJobAge). The claim cannot stop a script that began, so the job must be over: the cluster that it was
+    submitted to does not know it, and nothing in the attempt's folder changes. If its node comes back, Slurm ends the
+    processes of a job that it does not know (validate_jobs_on_node, src/slurmctld/job_mgr.c).
+    """
+    driver = case.evidence.driver
+    if driver.forgotten is None or driver.silent_s < driver.lost_after_s:
+        return None
+    quotes = (Quote("scheduler", 0, f"{driver.forgotten}; nothing was written for {driver.silent_s:.0f} s"),)
+    return Candidate("node_failure", "node_failure", 60, quotes, verdict="RETRY")
+
+
+def _ending_at_time_limit(case: Case) -> Candidate | None:
+    """Inside the job only squeue's reason tells the time limit from a cancellation."""
+    job = case.evidence.driver.ending
+    if job is None or job.reason != "TimeLimit":
+        return None
+    return _certain("time_limit", "time_limit", 12, Quote(job.source, 0, f"{job.state} {job.reason}"))
+
+
+def _ending_by_preemption(case: Case) -> Candidate | None:
+    """Inside the job only the scheduler can tell a preemption from a cancellation."""
+    job = case.evidence.driver.ending
+    if job is None or not case.evidence.driver.preempted:
+        return None
+    return _certain("preempted", "preempted", 12, Quote("sacct", 0, f"{job.job_id} PREEMPTED"))
+
+
+def _cancelled(case: Case) -> Candidate | None:
+    evidence = case.evidence
+    if evidence.cancelled_by is None:
+        return None
+    quote = Quote("cancel.json", 0, f"cancelled by {evidence.cancelled_by} with hpc-launch")
+    return Candidate("cancelled_by_user", "cancelled", 5, (quote,), certain=True, time=evidence.cancelled_at)
+
+
+def _ended_after_warning(case: Case) -> Candidate | None:
+    """A training that was warned and ended with 0 continues, unless it is done or left nothing to continue from."""
+    end, evidence = case.evidence.end, case.evidence
+    if end is None or end.exit_code != 0 or not end.warned:
+        return None
+    if evidence.unfinished is not None or evidence.driver.went_further:
+        kind = "preempted" if end.preempted else "time_limit"
+        text = evidence.unfinished or "ended with 0 after the warning before its end"
+        return _certain(kind, kind, 30, Quote("end.json", 0, text))
+    if evidence.driver.went_further is False:
+        return _success(case)
+    return None
+
+
+def _ended_well(case: Case) -> Candidate | None:
+    return _success(case) if ended_well(case.evidence, case.solid) else None
+
+
+def _root_cause(case: Case) -> Candidate | None:
+    return root_cause.find(case.evidence, case.solid, case.faint)
+
+
+def _unknown(case: Case) -> Candidate:
+    """It failed, or just stopped, and nothing says why."""
+    quotes = [
+        Quote(scan.name, scan.bad_line, scan.bad_text)
+        if scan.bad_line
+        else Quote(scan.name, scan.lines, scan.last_line)
+        for scan in case.evidence.logs
+        if scan.last_line.strip()
+    ]
+    advice = "it still runs, and nothing failed so far" if case.evidence.alive else ""
+    return Candidate("unknown", "unknown", 90, tuple(quotes[-2:]), advice=advice)
+
+
+Rule = Callable[[Case], Candidate | None]
+
+RECORD_RULES: tuple[Rule, ...] = (
+    _too_few_nodes,
+    _never_submitted,
+    _cancelled_before_submission,
+    _submission_refused,
+    _never_starts,
+    _forgotten,
+    _ending_at_time_limit,
+    _ending_by_preemption,
+)
+"""Rules that need no log: a job that is about to be killed has no time to read one."""
+
+RULES: tuple[Rule, ...] = (
+    *RECORD_RULES,
+    _cancelled,
+    _ended_after_warning,
+    _ended_well,
+    _root_cause,
+    _unknown,
+)
+"""All rules, in order."""
 
 
 def diagnose(evidence: Evidence, rules: Rulebook) -> Diagnosis:
-    """Weigh everything and name the root cause.
-
-    Never raises: evidence that says nothing gives the class `unknown`.
-    """
-    if evidence.void is not None:
-        return refused(evidence.void, rules)
-    solid, faint = log_candidates.from_logs(evidence, rules)
-    solid += log_candidates.from_workers(evidence, rules)
-    solid += record_candidates.from_scheduler(evidence.scheduler)
-    solid += record_candidates.from_notes(evidence.notes)
-    if evidence.cancelled_by is not None:
-        words = f"cancelled by {evidence.cancelled_by} with hpc-launch"
-        cancel = Candidate("cancelled_by_user", "cancelled", 5, (Quote("cancel.json", 0, words),), certain=True,
-                         time=evidence.cancelled_at)  # fmt: skip
-        return worded(cancel, evidence, rules, [cancel, *solid], faint)
-    if _went_well(evidence, solid):
-        return success(evidence, rules, solid, faint)
-    if (left := _left_when_warned(evidence)) is not None:
-        return worded(left, evidence, rules, [left, *solid], faint)
-    root = choose(solid)
-    if root is None or (root.order >= 60 and evidence.alive):
-        root = _without_a_line(evidence, faint) or root
-    if root is None:
-        return nothing(evidence, rules, faint)
-    root = _silent_peer(root, evidence)
-    root = _compared(_placed(_listed(_killed(root, evidence), evidence), evidence), evidence)
-    return worded(root, evidence, rules, solid, faint)
+    """Weigh all evidence and name the root cause. Never raises: without any clue the class is `unknown`."""
+    case = Case(evidence, rules)
+    return build(_first(RULES, case) or _unknown(case), case)
 
 
-def _went_well(evidence: Evidence, solid: list[Candidate]) -> bool:
-    """Whether the job's own record and the scheduler both say so, or a log has nothing to say against it."""
-    end, facts = evidence.end, evidence.scheduler
-    if any(candidate.cause == "workdir_missing" for candidate in solid):
-        return False
-    if end is None and facts is None:
-        return not evidence.of_a_run and not solid and _looks_done(evidence)
-    if end is not None and end.exit_code != 0:
-        return False
-    if facts is not None and (facts.state.split()[:1] != ["COMPLETED"] or facts.derived_exit_code):
-        return False  # one that says nothing, as it is away, does not contradict
-    if any(candidate.certain for candidate in solid):
-        return False
-    if any(exit_.code != 0 for exit_ in evidence.node_exits):
-        return False
-    return evidence.unfinished is None
+def diagnose_records(evidence: Evidence, rules: Rulebook) -> Diagnosis | None:
+    """The diagnosis where the records alone are enough for one; None where the logs have to be read."""
+    case = Case(evidence, rules)
+    root = _first(RECORD_RULES, case)
+    return build(root, case) if root is not None else None
 
 
-def _looks_done(evidence: Evidence) -> bool:
-    lines = sum(scan.lines for scan in evidence.logs)
-    if not lines:
-        return False
-    if lines < TINY and not any(scan.success_line or scan.steps_seen for scan in evidence.logs):
-        return False
-    signs = [max(_last_word(scan), _last_sign(scan)) for scan in evidence.logs]
-    if any(scan.success_line for scan in evidence.logs):
-        return not any(_after(scan, sign) for scan, sign in zip(evidence.logs, signs, strict=True))
-    if lines <= SHORT and any(_ends_with_a_warning(scan) for scan in evidence.logs):
-        return False
-    if any(signs):
-        return all(scan.last_progress_line > sign for scan, sign in zip(evidence.logs, signs, strict=True) if sign)
-    return not any(
-        scan.last_total and scan.last_step is not None and scan.steps_seen >= log_candidates.WENT_ON
-        and scan.last_step < 0.97 * scan.last_total
-        for scan in evidence.logs
-    )  # fmt: skip
+def _first(table: Iterable[Rule], case: Case) -> Candidate | None:
+    return next((root for rule in table if (root := rule(case)) is not None), None)
 
 
-def _ends_with_a_warning(scan: LogScan) -> bool:
-    """Whether the last line of a quote tells of a cause, if only as a warning."""
-    return not scan.steps_seen and any(
-        hit.line == scan.lines and hit.faint and hit.rule not in _SIGNS for hit in scan.hits
-    )
+def _certain(kind: str, cause: str, order: int, quote: Quote, *, advice: str = "") -> Candidate:
+    return Candidate(kind, cause, order, (quote,), certain=True, advice=advice)
 
 
-def _last_word(scan: LogScan) -> int:
-    """The last line with a word of failure, unless so much was written after it that the program lived on."""
-    return scan.bad_line if scan.lines - scan.bad_line <= LIVED_ON else 0
+def _success(case: Case) -> Candidate:
+    evidence = case.evidence
+    quotes = [Quote(scan.name, scan.success_line, scan.success_text) for scan in evidence.logs if scan.success_line]
+    warned = evidence.driver.went_further is not None
+    sure = warned or (evidence.end is not None and evidence.scheduler is not None)
+    confidence: Confidence = "high" if sure else "medium" if quotes else "low"
+    return Candidate("success", "", 90, tuple(quotes[:2]), confidence=confidence)
 
 
-def _last_sign(scan: LogScan) -> int:
-    """The last line of a kind that is none of a cause, and yet only seen where something fails."""
-    return max((hit.line for hit in scan.hits if hit.rule in _SIGNS and not hit.faint), default=0)
-
-
-def _after(scan: LogScan, sign: int) -> bool:
-    """Whether a launcher says after the last word of success that it failed."""
-    return sign > scan.success_line > 0 and any(
-        hit.line > scan.success_line and hit.rule in _SIGNS and not hit.faint for hit in scan.hits
-    )
-
-
-def _left_when_warned(evidence: Evidence) -> Candidate | None:
-    """A training that was warned, and ended with 0 before its last step: whatever was said of its step meanwhile."""
-    end = evidence.end
-    if end is None or end.exit_code != 0 or not end.warned or evidence.unfinished is None:
-        return None
-    kind = "preempted" if end.preempted else "time_limit"
-    return Candidate(kind, kind, 30, (Quote("end.json", 0, evidence.unfinished),), certain=True)
-
-
-def _without_a_line(evidence: Evidence, faint: list[Candidate]) -> Candidate | None:
-    """What can be told although no line names a cause."""
-    end, facts = evidence.end, evidence.scheduler
-    if end is not None and evidence.unfinished is not None:
-        quotes = (Quote("end.json", 0, evidence.unfinished),)
-        return Candidate("unknown", "unknown", 70, quotes, certain=True)
-    if facts is not None and facts.derived_exit_code and facts.state.startswith("COMPLETED"):
-        words = f"state {facts.state}, yet a step ended with {facts.derived_exit_code}"
-        return Candidate("unknown", "completed_but_step_failed", 68, (Quote(facts.source, 0, words),), certain=True)
-    if end is not None and end.exit_code == 93:
-        return Candidate("user_code_error", "requested_no_restart", 10, (Quote("end.json", 0, "exit code 93"),))
-    if end is not None and end.lost_nodes:
-        return Candidate("node_failure", "node_failure", 50, (Quote("end.json", 0, f"{end.lost_nodes} nodes lost"),))
-    failed = [exit_ for exit_ in evidence.node_exits if exit_.code not in {0, 143, 271}]
-    if failed:
-        exit_ = failed[0]
-        quote = Quote(exit_.file, 0, f"the launcher on {exit_.node} ended with {exit_.code}")
-        return Candidate("user_code_error", "task_exit_nonzero", 66, (quote,), node=exit_.node, time=exit_.time)
-    lines = sum(scan.lines for scan in evidence.logs)
-    if faint and not evidence.of_a_run and lines <= SHORT and not any(scan.success_line for scan in evidence.logs):
-        return choose(faint)
-    return _words_of_failure(evidence)
-
-
-def _words_of_failure(evidence: Evidence) -> Candidate | None:
-    """A log that speaks of a failure in words that no rule knows.
-
-    In a long one that is most often the program's own; in the few lines that somebody quotes a tool refuses something.
-    """
-    scan = max(evidence.logs, key=lambda scan: scan.bad_line, default=None)
-    if evidence.of_a_run or scan is None or not scan.bad_line:
-        return None
-    quotes = (Quote(scan.name, scan.bad_line, scan.bad_text),)
-    quoted = scan.lines <= SHORT and not scan.steps_seen
-    kind = "config_error" if quoted else "user_code_error"
-    return Candidate(kind, "task_exit_nonzero", 75, quotes, source=scan.source, line=scan.bad_line)
-
-
-def _killed(root: Candidate, evidence: Evidence) -> Candidate:
-    """A SIGKILL from nowhere is mostly the kernel's, for memory; where Slurm or the watcher counted none, it is not."""
-    if root.cause not in {"task_died_by_signal", "torchrun_worker_signal"} or root.failure_class != "host_oom":
-        return root
-    counted = any(
-        (note.kind == "death" and note.signal == 9) or (note.kind == "spared" and note.node == root.node)
-        for note in evidence.notes
-    )
-    if not counted and (evidence.scheduler is None or not evidence.scheduler.steps):
-        return root
-    return msgspec.structs.replace(
-        root,
-        failure_class="segfault_or_abort",
-        verdict="RETRY",
-        advice="try again; something outside the training killed a process, and no lack of memory was recorded",
-    )
-
-
-def _listed(root: Candidate, evidence: Evidence) -> Candidate:
-    """torchrun's list of exit codes is in no order of time: where it is all there is, its times tell who was first."""
-    workers = log_candidates.workers_of(evidence) if root.rule == "torchrun-exit" and root.order >= 60 else []
-    if not workers:
-        return root
-    first = workers[0]
-    return msgspec.structs.replace(root, node=first.node, rank=first.rank, time=first.time)
-
-
-def _silent_peer(root: Candidate, evidence: Evidence) -> Candidate:
-    """Of ranks that lost a peer, where the watchers saw one end before that had said nothing: that one is the root."""
-    ends = [note for note in evidence.notes if note.kind in {"spared", "death"} and note.time and note.rank is not None]
-    if root.cause != "gloo_peer_lost" or not ends:
-        return root
-    first = min(ends, key=lambda note: note.time or math.inf)
-    if first.rank == root.rank or any(scan.rank == first.rank and scan.hits for scan in evidence.logs):
-        return root
-    return Candidate(
-        "segfault_or_abort", "task_died_by_signal", 48, (Quote(first.file, 0, f"{first.text}, before the others"),),
-        node=first.node, rank=first.rank, time=first.time, verdict="RETRY",
-        advice="try again; a process ended without a word, and no lack of memory was recorded",
-    )  # fmt: skip
-
-
-def _placed(root: Candidate, evidence: Evidence) -> Candidate:
-    """Slurm's word of a kill for memory stands in the log of any rank; the watcher saw which one died of it."""
-    notes = [note for note in evidence.notes if note.kind == "oom_kill" and note.rank is not None]
-    if root.cause != "host_oom_kill" or not notes:
-        return root
-    first = min(notes, key=lambda note: math.inf if note.time is None else note.time)
-    return msgspec.structs.replace(root, node=first.node, rank=first.rank, time=first.time)
-
-
-def _compared(root: Candidate, evidence: Evidence) -> Candidate:
-    """A timeout of a collective: who is missing, and whether the ranks were at the same one at all."""
-    if root.failure_class != "nccl_timeout":
-        return root
-    found = compare(hit for scan in evidence.logs for hit in scan.hits if hit.rule == "nccl-watchdog")
-    if found.behind is not None:
-        root = msgspec.structs.replace(root, rank=found.behind, node=None)
-    if not found.out_of_step:
-        return root
-    return msgspec.structs.replace(
-        root,
-        verdict="STOP",
-        advice="the ranks were at different collectives: look for a branch in the program that differs by rank",
-    )
+def _claim(text: str) -> Quote:
+    return Quote("claim", 0, text)

@@ -1,4 +1,4 @@
-"""What the stages of recovery hand on: evidence → Diagnosis → Verdict, each frozen."""
+"""The results of recovery: evidence → Diagnosis → Verdict, each frozen."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from hpc_launch.spec.retry import FAILURE_CLASSES as FAILURE_CLASSES  # noqa: PL
 
 Action = Literal["RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE", "STOP", "NONE"]
 Confidence = Literal["high", "medium", "low"]
+
+NEVER_SUBMITTED = "never_submitted"
+"""The cause of an attempt whose driver was killed before it submitted the job."""
+TOO_FEW = "too_few_nodes_left"
+"""The cause of an attempt for which the nodes that hpc-launch excluded leave too few nodes."""
 
 
 class Quote(Struct, frozen=True):
@@ -41,9 +46,11 @@ class Diagnosis(Struct, frozen=True):
     also: tuple[str, ...] = ()
     """What else was seen, in words."""
     default_verdict: Action = "STOP"
-    """By class and cause, before history and policy change it."""
+    """The default of the class or of the rule, before history and policy apply."""
     bad_nodes: tuple[str, ...] = ()
-    """Nodes that the evidence blames, by the names Slurm has for them; never a bystander."""
+    """Nodes that the evidence blames, by their names in Slurm; never a bystander."""
+    place_known: bool = False
+    """Whether the evidence points to a place (a node, or the address of a peer) that another attempt can avoid."""
     advice: str = ""
     """The next step, in one sentence."""
 
@@ -54,9 +61,11 @@ class Verdict(Struct, frozen=True):
     action: Action
     reason: str
     exclude: tuple[str, ...] = ()
-    """Nodes that the next attempt keeps off."""
+    """Nodes that the next attempt must not use."""
     sets: tuple[str, ...] = ()
     """What the next attempt changes, as `--set` spells it."""
     delay_s: float = 0.0
-    ladder: int = 0
+    readmit: tuple[str, ...] = ()
+    """Nodes that the next attempt may use again."""
+    steps_used: int = 0
     """How many steps of the class's list of changes are used up."""

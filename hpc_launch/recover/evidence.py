@@ -140,6 +140,49 @@ class AgentNote(Struct, frozen=True):
     ranks: tuple[int, ...] = ()
 
 
+class EndingJob(Struct, frozen=True):
+    """A job that is ending after a signal, as the scheduler shows it now."""
+
+    job_id: str
+    state: str
+    source: str
+    reason: str | None = None
+
+
+class NeverStarts(Struct, frozen=True):
+    """A pending job that can never start."""
+
+    failure_class: str
+    state: str
+    source: str
+    reason: str
+    meaning: str = ""
+    """The reason in words."""
+
+
+class DriverFacts(Struct, frozen=True):
+    """What a driver found out beyond the attempt's files; the defaults mean that it did not ask."""
+
+    ending: EndingJob | None = None
+    """Set inside a job that was ended by a signal."""
+    preempted: bool = False
+    """Whether the scheduler is ending the job to make room for another."""
+    never_starts: NeverStarts | None = None
+    """Set once the job waited for `retry.stuck_after`."""
+    forgotten: str | None = None
+    """Set where the job's own cluster does not know a job that began and left no end record: the state in words."""
+    silent_s: float = 0.0
+    """For how long nothing was written in the attempt's folder, of a forgotten job."""
+    lost_after_s: float = 0.0
+    """`retry.lost_after`."""
+    went_further: bool | None = None
+    """Of a training that was warned and ended with 0: whether it is not known to be done, and got further."""
+    excluded: tuple[str, ...] = ()
+    """Nodes that hpc-launch excluded from this attempt, the newest last; empty where a person submitted it."""
+    node_states: tuple[tuple[str, str], ...] = ()
+    """(node, state) of the job's nodes that are out of service now."""
+
+
 class Evidence(Struct, frozen=True):
     """Everything known of one attempt, or of a few log files of anybody's job."""
 
@@ -154,7 +197,8 @@ class Evidence(Struct, frozen=True):
     """Who cancelled the attempt by hpc-launch."""
     cancelled_at: float | None = None
     void: str | None = None
-    """Why the attempt never had a job: the scheduler's refusal in its own words."""
+    """Why the attempt never had a job: `never submitted`, `cancelled …`, or the scheduler's refusal."""
+    driver: DriverFacts = DriverFacts()
     alive: bool = False
     """The job still runs: silence is no failure then."""
     unfinished: str | None = None

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from hpc_launch.recover.diagnosis import FAILURE_CLASSES
+from hpc_launch.recover.retry_policy import default_action
 from tests.recover.logs import BOOK, why
 
 CASES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text(encoding="utf-8"))
@@ -18,7 +19,7 @@ CASES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text(encoding
 def test_class_verdict_and_place(case: dict[str, Any]) -> None:
     found = why(case["log"])
     assert found.failure_class == case["class"], found
-    assert found.default_verdict == case.get("verdict", found.default_verdict)
+    assert default_action(found) == case.get("verdict", default_action(found))
     assert found.first_failure.rank == case.get("rank", found.first_failure.rank)
     assert found.first_failure.node == case.get("node", found.first_failure.node)
     assert found.advice

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hpc_launch.recover.evidence import Evidence
+from hpc_launch.recover.retry_policy import default_action
 from hpc_launch.run.diagnosis import artifacts
 from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt, gather
 from hpc_launch.run.diagnosis.rule_files import rulebook
@@ -177,7 +178,7 @@ def test_of_ranks_that_lost_a_peer_the_one_that_went_first_is_the_root(attempt: 
     put(attempt.path / "agent" / "node-1.jsonl", {**gone, "t": 12.8, "rank": 3})
     found = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
     assert (found.failure_class, found.first_failure.node, found.first_failure.rank) == ("segfault_or_abort", "n2", 3)
-    assert found.default_verdict == "RETRY"
+    assert default_action(found) == "RETRY"
 
 
 def test_a_node_that_the_verdict_blames_is_named(attempt: AttemptFolder) -> None:

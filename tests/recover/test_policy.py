@@ -43,7 +43,7 @@ def run_of(kind: str, progress: list[bool], policy: Policy | None = None, **more
         verdicts.append(verdict)
         if verdict.action in ("STOP", "NONE"):
             break
-        history.append(PastAttempt(kind, verdict.action, further, verdict.ladder))
+        history.append(PastAttempt(kind, verdict.action, further, verdict.steps_used))
     return verdicts
 
 
@@ -120,7 +120,7 @@ def test_out_of_memory_halves_the_micro_batch_until_it_is_one() -> None:
         )
         seen.append((batch.micro, batch.accumulation))
         facts = replace(facts, batch=batch)
-        history.append(PastAttempt("cuda_oom", verdict.action, False, verdict.ladder))
+        history.append(PastAttempt("cuda_oom", verdict.action, False, verdict.steps_used))
     assert seen == [(4, 4), (2, 8), (1, 16)]
     assert "no change is left" in verdict.reason
 
@@ -134,10 +134,10 @@ def test_where_the_accumulation_is_derived_the_micro_batch_alone_is_set() -> Non
 def test_memory_grows_to_what_a_node_has() -> None:
     first = decide(diagnosis("host_oom"), [], STILL, Policy(facts=FACTS))
     assert first.sets == ("memory=1500M",)
-    history = [PastAttempt("host_oom", "RETRY_CHANGED", False, first.ladder)]
+    history = [PastAttempt("host_oom", "RETRY_CHANGED", False, first.steps_used)]
     second = decide(diagnosis("host_oom"), history, STILL, Policy(facts=replace(FACTS, memory=1500)))
     assert second.sets == ("memory=2000M",)
-    history.append(PastAttempt("host_oom", "RETRY_CHANGED", False, second.ladder))
+    history.append(PastAttempt("host_oom", "RETRY_CHANGED", False, second.steps_used))
     assert decide(diagnosis("host_oom"), history, STILL, Policy(facts=replace(FACTS, memory=2000))).action == "STOP"
 
 
@@ -259,7 +259,7 @@ def test_whatever_happens(story: list[tuple[str, bool, list[str]]], retry: Retry
             assert changed.micro * changed.accumulation == batch.micro * batch.accumulation, "the global batch stays"
             batch = changed
             facts = replace(facts, batch=batch)
-        history.append(PastAttempt(kind, verdict.action, further, verdict.ladder))
+        history.append(PastAttempt(kind, verdict.action, further, verdict.steps_used))
 
 
 @given(retries, st.lists(kinds, min_size=400, max_size=400))
@@ -271,7 +271,7 @@ def _attempts(story: list[str], retry: Retry) -> list[PastAttempt]:
     history: list[PastAttempt] = []
     for kind in story:
         verdict = decide(diagnosis(kind, bad_nodes=("n1",)), history, STILL, Policy(retry, FACTS))
-        history.append(PastAttempt(kind, verdict.action, False, verdict.ladder))
+        history.append(PastAttempt(kind, verdict.action, False, verdict.steps_used))
         if verdict.action in ("STOP", "NONE"):
             break
     return history

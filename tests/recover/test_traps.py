@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpc_launch.recover.diagnose import diagnose
 from hpc_launch.recover.evidence import AgentNote, EndFacts, Evidence, NodeExit, SchedulerFacts
+from hpc_launch.recover.retry_policy import default_action
 from tests.recover.logs import BOOK, scanned, why, why_run
 
 GLOO = (
@@ -89,7 +90,7 @@ def test_a_kill_that_slurm_did_not_count_as_out_of_memory() -> None:
     line = "failed (exitcode: -9) local_rank: 1 (pid: 207) of binary: python3\n"
     steps = (("batch", "FAILED", "1:0"), ("0", "FAILED", "1:0"))
     found = why_run("FAILED", logs={"node-0.log": line}, steps=steps)
-    assert (found.failure_class, found.default_verdict) == ("segfault_or_abort", "RETRY")
+    assert (found.failure_class, default_action(found)) == ("segfault_or_abort", "RETRY")
     assert why(line).failure_class == "host_oom"
 
 
@@ -118,7 +119,7 @@ def test_the_killed_after_the_first_are_bystanders() -> None:
 def test_an_out_of_memory_step_in_a_completed_job() -> None:
     steps = (("batch", "COMPLETED", "0:0"), ("0", "OUT_OF_MEMORY", "0:125"))
     found = why_run("COMPLETED", 0, {"batch.log": "went on\n"}, steps=steps, derived_exit_code=0)
-    assert (found.failure_class, found.default_verdict, found.confidence) == ("host_oom", "RETRY_CHANGED", "high")
+    assert (found.failure_class, default_action(found), found.confidence) == ("host_oom", "RETRY_CHANGED", "high")
     assert found.evidence[0].text == "step 0: OUT_OF_MEMORY 0:125"
     assert why_run("FAILED", 1, {}, steps=(("0", "FAILED", "0:125"),)).failure_class == "host_oom"
 
@@ -139,7 +140,7 @@ def test_an_exit_code_that_accounting_shows_as_zero() -> None:
 def test_the_log_of_a_dead_batch_host_just_stops() -> None:
     log = "step 1 loss 2.0\nstep 2 loss 1.9\n"
     found = why_run("NODE_FAIL", 0, {"node-0.log": log}, end=None)
-    assert (found.failure_class, found.default_verdict, found.bad_nodes) == ("node_failure", "RETRY", ())
+    assert (found.failure_class, default_action(found), found.bad_nodes) == ("node_failure", "RETRY", ())
     named = diagnose(
         Evidence(
             logs=(scanned(log),),
@@ -149,7 +150,7 @@ def test_the_log_of_a_dead_batch_host_just_stops() -> None:
         ),
         BOOK,
     )
-    assert (named.default_verdict, named.bad_nodes) == ("RETRY_ELSEWHERE", ("n2",))
+    assert (default_action(named), named.bad_nodes) == ("RETRY_ELSEWHERE", ("n2",))
     assert why(log).failure_class != "success" or why(log).confidence == "low"
 
 
@@ -195,18 +196,18 @@ def test_preemption_with_grace_says_cancelled_first() -> None:
         "srun: error: n2: task 1: Killed\n"
     )
     assert why(text).failure_class == "preempted"
-    assert why_run("PREEMPTED", 143, {"batch.log": text[:80]}).default_verdict == "CONTINUE"
+    assert default_action(why_run("PREEMPTED", 143, {"batch.log": text[:80]})) == "CONTINUE"
 
 
 def test_what_the_programs_say_after_the_time_limit() -> None:
     after = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nRuntimeError: interrupted\n'
     found = why_run("TIMEOUT", 143, {"node-0.log": "step 5 loss 1\n" + after})
-    assert (found.failure_class, found.default_verdict) == ("time_limit", "CONTINUE")
+    assert (found.failure_class, default_action(found)) == ("time_limit", "CONTINUE")
 
 
 def test_a_person_cancelled() -> None:
     found = why_run("CANCELLED", 143, {"node-0.log": "KeyboardInterrupt\n"}, cancelled_by="alice")
-    assert (found.failure_class, found.default_verdict, found.confidence) == ("cancelled_by_user", "STOP", "high")
+    assert (found.failure_class, default_action(found), found.confidence) == ("cancelled_by_user", "STOP", "high")
     assert "alice" in found.evidence[0].text
 
 
@@ -214,8 +215,8 @@ def test_ranks_out_of_step_are_no_network_fault() -> None:
     line = WATCHDOG.replace("ALLREDUCE", "{1}").replace("NumelIn=4", "NumelIn={2}")
     same = "".join(line.format(rank, "ALLREDUCE", 4) for rank in range(4))
     other = same + line.format(4, "ALLREDUCE", 9000)
-    assert (why(same).failure_class, why(same).default_verdict) == ("nccl_timeout", "RETRY")
-    assert (why(other).failure_class, why(other).default_verdict) == ("nccl_timeout", "STOP")
+    assert (why(same).failure_class, default_action(why(same))) == ("nccl_timeout", "RETRY")
+    assert (why(other).failure_class, default_action(why(other))) == ("nccl_timeout", "STOP")
 
 
 def test_the_rank_that_did_not_come() -> None:
@@ -226,15 +227,15 @@ def test_the_rank_that_did_not_come() -> None:
 def test_the_peer_is_broken_and_the_reporter_is_well() -> None:
     text = "n7:48:65 [1] include/socket.h:403 NCCL WARN Connect to 10.0.0.1<56821> failed : Connection refused\n"
     found = why_run("FAILED", 1, {"node-0.log": text})
-    assert (found.failure_class, found.default_verdict) == ("nccl_system_error", "RETRY_ELSEWHERE")
+    assert (found.failure_class, default_action(found)) == ("nccl_system_error", "RETRY_ELSEWHERE")
     assert found.bad_nodes == ()
 
 
 def test_a_wrong_interface_and_a_node_that_went_away() -> None:
     text = "n7:48:65 [1] socket.h:415 NCCL WARN Net : Connect to 10.0.0.1<5> failed : No route to host\n"
-    assert why(text).default_verdict == "RETRY_CHANGED"
+    assert default_action(why(text)) == "RETRY_CHANGED"
     steps = "".join(f"step {step} loss 1.{step}\n" for step in range(9))
-    assert why(steps + text).default_verdict == "RETRY_ELSEWHERE"
+    assert default_action(why(steps + text)) == "RETRY_ELSEWHERE"
 
 
 def test_an_error_that_the_training_survived() -> None:
@@ -271,16 +272,16 @@ def test_what_the_watcher_in_the_job_saw() -> None:
 def test_a_training_that_ended_too_early() -> None:
     words = "the training ended with exit code 0 at step 5 of 10: it is not finished"
     found = why_run("COMPLETED", 0, {"node-0.log": "step 5/10 loss 1\n"}, derived_exit_code=0, unfinished=words)
-    assert (found.failure_class, found.default_verdict) == ("unknown", "STOP")
+    assert (found.failure_class, default_action(found)) == ("unknown", "STOP")
     warned = why_run("COMPLETED", 0, {}, derived_exit_code=0, unfinished=words, end=EndFacts(exit_code=0, warned=True))
-    assert (warned.failure_class, warned.default_verdict) == ("time_limit", "CONTINUE")
+    assert (warned.failure_class, default_action(warned)) == ("time_limit", "CONTINUE")
 
 
 def test_a_refused_submission() -> None:
     found = diagnose(
         Evidence(void="sbatch: error: QOSMaxNodePerJobLimit\nsbatch: error: Batch job submission failed"), BOOK
     )
-    assert (found.failure_class, found.cause, found.default_verdict) == ("submit_rejected", "submit_over_limit", "STOP")
+    assert (found.failure_class, found.cause, default_action(found)) == ("submit_rejected", "submit_over_limit", "STOP")
 
 
 def test_only_a_launcher_s_exit_code() -> None:

@@ -65,7 +65,7 @@ def decided(
         not_before=now + verdict.delay_s,
         exclude=verdict.exclude,
         sets=verdict.sets,
-        ladder=verdict.ladder,
+        ladder=verdict.steps_used,
         further=further,
         step=step,
         withdrawn=withdrawn,

@@ -1,60 +1,62 @@
-"""A root cause put into a diagnosis: who was first, which nodes are to blame, what else was seen, what comes next."""
+"""Build the diagnosis from the root cause: who failed first, which nodes are to blame, what else was seen."""
 
 from __future__ import annotations
 
 from hpc_launch.recover import log_candidates
 from hpc_launch.recover.candidates import Candidate
+from hpc_launch.recover.case import Case
 from hpc_launch.recover.diagnosis import Action, Confidence, Diagnosis, FirstFailure, Quote
 from hpc_launch.recover.evidence import Evidence
-from hpc_launch.recover.rulebook import Rulebook
 
 _NODES_MATTER = frozenset({"gpu_hardware", "gpu_driver", "node_failure", "nccl_system_error"})
-"""Classes in which the place is at fault, not the program."""
+"""Classes in which a node is at fault, not the program."""
 
 _NO_PLACE = frozenset({"preempted", "submit_rejected"})
-"""Classes that no rank or node brought about."""
+"""Classes that no rank or node caused."""
 
 MOST_QUOTES = 6
 MOST_ALSO = 8
 SYMPTOM = 60
-"""Orders from here on tell that something ended, not why: not worth a line beside a cause."""
+"""From this order on, a line shows that something ended, not why. It is not listed beside a cause."""
 
 
-def worded(
-    root: Candidate, evidence: Evidence, rules: Rulebook, solid: list[Candidate], faint: list[Candidate]
-) -> Diagnosis:
-    """The diagnosis with this root. `solid` and `faint`: all that was seen, and what was survived or only a warning."""
-    facts = rules.classes[root.failure_class]
+def build(root: Candidate, case: Case) -> Diagnosis:
+    """The diagnosis with this root cause."""
+    evidence, solid = case.evidence, case.solid
+    facts = case.rules.classes[root.failure_class]
     first = _first_failure(root, evidence, solid)
-    bad = _bad_nodes(root, first, evidence)
-    stepless = all(scan.steps_seen < log_candidates.WENT_ON for scan in evidence.logs)
-    verdict: Action = (root.at_start if stepless else None) or root.verdict or facts.verdict
-    # A broken GPU or driver is one of the node that wrote the log; a person knows which, where a driver would not.
+    bad, why_bad = _bad_nodes(root, first, evidence)
+    # A broken GPU or driver belongs to the node that wrote the log; a person knows which, a driver does not.
     broken = root.failure_class == "gpu_hardware" or root.cause == "gpu_driver_mismatch"
-    told = broken and not evidence.of_a_run
-    if verdict == "RETRY_ELSEWHERE" and not told and not bad and not root.peer and not first.node:
-        verdict = "RETRY"
+    place_known = bool(bad or root.peer or first.node) or (broken and not evidence.of_a_run)
+    if why_bad and len(bad) == 1 and first.node is None:
+        first = FirstFailure(bad[0], first.rank, first.time)
     quotes = list(root.quotes)
     for candidate in sorted(solid, key=lambda one: one.order):
         if len(quotes) >= MOST_QUOTES:
             break
         if candidate.failure_class == root.failure_class and candidate.certain:
             quotes += [quote for quote in candidate.quotes if quote not in quotes]
+    stepless = all(scan.steps_seen < log_candidates.WENT_ON for scan in evidence.logs)
+    default: Action = (root.at_start if stepless else None) or root.verdict or facts.verdict
     return Diagnosis(
         failure_class=root.failure_class,
-        cause=root.cause,
-        confidence=_confidence(root),
+        cause=root.cause or None,
+        confidence=root.confidence or _confidence(root),
         first_failure=first,
-        evidence=tuple(quotes[:MOST_QUOTES]),
-        also=_also(root, solid, faint),
-        default_verdict=verdict,
+        evidence=(*quotes[:MOST_QUOTES], *why_bad),
+        also=_also(root, solid, case.faint),
+        default_verdict=default,
         bad_nodes=bad,
+        place_known=place_known,
         advice=root.advice or facts.advice,
     )
 
 
 def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) -> FirstFailure:
     """The root's own place; what it leaves open is taken from the launcher's lists."""
+    if root.order >= 90:  # nothing failed, or nothing is known
+        return FirstFailure()
     if root.failure_class in _NO_PLACE:
         return FirstFailure(root.node, root.rank, root.time)
     node, rank, time = root.node, root.rank, root.time
@@ -100,16 +102,31 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
     return FirstFailure(_known_name(node, evidence), rank, time)
 
 
-def _bad_nodes(root: Candidate, first: FirstFailure, evidence: Evidence) -> tuple[str, ...]:
+def _bad_nodes(root: Candidate, first: FirstFailure, evidence: Evidence) -> tuple[tuple[str, ...], tuple[Quote, ...]]:
+    """The nodes to blame, and the evidence for it where the root cause itself names none."""
     if root.failure_class not in _NODES_MATTER:
-        return ()
+        return (), ()
     name = root.blames
     if name is None and root.failure_class in {"gpu_hardware", "gpu_driver", "node_failure"}:
         name = first.node
     name = _known_name(name, evidence)
-    if name is None or (evidence.nodes and name not in evidence.nodes):
-        return ()
-    return (name,)
+    if name is not None and (not evidence.nodes or name in evidence.nodes):
+        return (name,), ()
+    return _failed_nodes(evidence) if root.failure_class == "node_failure" and root.order < SYMPTOM else ((), ())
+
+
+def _failed_nodes(evidence: Evidence) -> tuple[tuple[str, ...], tuple[Quote, ...]]:
+    """The nodes that failed where no log names one, as the log of a batch host that died just stops.
+
+    That is the only node of the job, or those of several that the scheduler has taken out of service since.
+    """
+    nodes, down = evidence.nodes, evidence.driver.node_states
+    if len(nodes) == 1:
+        state = evidence.scheduler.state if evidence.scheduler is not None else "lost"
+        return nodes, (Quote("scheduler", 0, f"{state}, and {nodes[0]} was the only node"),)
+    if len(down) == len(nodes):
+        return (), ()
+    return tuple(node for node, _ in down), tuple(Quote("sinfo", 0, f"{node} {state}") for node, state in down)
 
 
 def _known_name(name: str | None, evidence: Evidence) -> str | None:
@@ -148,63 +165,3 @@ def _also(root: Candidate, solid: list[Candidate], faint: list[Candidate]) -> tu
             count = f"{len(ones)} times, first " if len(ones) > 1 else ""
             words.append(f"{failure_class}{name}: {count}{where}: {quote.text[:160]}")
     return tuple(words[:MOST_ALSO])
-
-
-def success(evidence: Evidence, rules: Rulebook, solid: list[Candidate], faint: list[Candidate]) -> Diagnosis:
-    """Nothing failed."""
-    quotes = [Quote(scan.name, scan.success_line, scan.success_text) for scan in evidence.logs if scan.success_line]
-    sure = evidence.end is not None and evidence.scheduler is not None
-    confidence: Confidence = "high" if sure else "medium" if quotes else "low"
-    root = Candidate("success", "", 0)
-    return Diagnosis(
-        failure_class="success",
-        confidence=confidence,
-        evidence=tuple(quotes[:2]),
-        also=_also(root, solid, faint),
-        default_verdict="NONE",
-        advice=rules.classes["success"].advice,
-    )
-
-
-def nothing(evidence: Evidence, rules: Rulebook, faint: list[Candidate]) -> Diagnosis:
-    """It failed, or just stopped, and nothing says why."""
-    quotes = [
-        Quote(scan.name, scan.bad_line, scan.bad_text)
-        if scan.bad_line
-        else Quote(scan.name, scan.lines, scan.last_line)
-        for scan in evidence.logs
-        if scan.last_line.strip()
-    ]
-    root = Candidate("unknown", "unknown", 90)
-    return Diagnosis(
-        failure_class="unknown",
-        cause="unknown",
-        evidence=tuple(quotes[-2:]),
-        also=_also(root, [], faint),
-        default_verdict="STOP",
-        advice="it still runs, and nothing failed so far" if evidence.alive else rules.classes["unknown"].advice,
-    )
-
-
-def refused(text: str, rules: Rulebook) -> Diagnosis:
-    """An attempt that never had a job: the scheduler's words are the evidence."""
-    lines = [line for line in text.splitlines() if line.strip()] or ["it was never submitted"]
-    for line in lines:
-        for rule, _ in rules.matches(line):
-            if rules.class_of(rule) == "submit_rejected":
-                return Diagnosis(
-                    failure_class="submit_rejected",
-                    cause=rule.cause,
-                    confidence="high",
-                    evidence=(Quote("claim", 0, line[:600]),),
-                    default_verdict=rule.verdict or rules.classes["submit_rejected"].verdict,
-                    advice=rule.advice or rules.classes["submit_rejected"].advice,
-                )
-    facts = rules.classes["submit_rejected"]
-    return Diagnosis(
-        failure_class="submit_rejected",
-        confidence="medium",
-        evidence=(Quote("claim", 0, lines[0][:600]),),
-        default_verdict=facts.verdict,
-        advice=facts.advice,
-    )

@@ -1,0 +1,79 @@
+"""Whether an attempt, or a job by its logs alone, ended well."""
+
+from __future__ import annotations
+
+from hpc_launch.recover import log_candidates
+from hpc_launch.recover.candidates import Candidate
+from hpc_launch.recover.evidence import Evidence, LogScan
+
+_SIGNS = frozenset({"slurm-step-aborted", "slurm-stepd-other", "torchrun-summary", "error-word"})
+"""Rules whose lines accompany a failure and do not explain it."""
+
+TINY = 4
+"""A log of fewer lines with no sign of success or failure may just have stopped."""
+LIVED_ON = 15
+"""So many lines after an unknown word of failure show that the program went on."""
+SHORT = 60
+"""A log of at most so many lines is an excerpt: what it warns of is what it is about."""
+
+
+def ended_well(evidence: Evidence, solid: list[Candidate]) -> bool:
+    """Whether the job's own record and the scheduler both say so, or a log has nothing to say against it."""
+    end, facts = evidence.end, evidence.scheduler
+    if any(candidate.cause == "workdir_missing" for candidate in solid):
+        return False
+    if end is None and facts is None:
+        return not evidence.of_a_run and not solid and _looks_done(evidence)
+    if end is not None and end.exit_code != 0:
+        return False
+    if facts is not None and (facts.state.split()[:1] != ["COMPLETED"] or facts.derived_exit_code):
+        return False  # one that says nothing, as it is away, does not contradict
+    if any(candidate.certain for candidate in solid):
+        return False
+    if any(exit_.code != 0 for exit_ in evidence.node_exits):
+        return False
+    return evidence.unfinished is None
+
+
+def _looks_done(evidence: Evidence) -> bool:
+    lines = sum(scan.lines for scan in evidence.logs)
+    if not lines:
+        return False
+    if lines < TINY and not any(scan.success_line or scan.steps_seen for scan in evidence.logs):
+        return False
+    signs = [max(_last_word(scan), _last_sign(scan)) for scan in evidence.logs]
+    if any(scan.success_line for scan in evidence.logs):
+        return not any(_after(scan, sign) for scan, sign in zip(evidence.logs, signs, strict=True))
+    if lines <= SHORT and any(_ends_with_a_warning(scan) for scan in evidence.logs):
+        return False
+    if any(signs):
+        return all(scan.last_progress_line > sign for scan, sign in zip(evidence.logs, signs, strict=True) if sign)
+    return not any(
+        scan.last_total and scan.last_step is not None and scan.steps_seen >= log_candidates.WENT_ON
+        and scan.last_step < 0.97 * scan.last_total
+        for scan in evidence.logs
+    )  # fmt: skip
+
+
+def _ends_with_a_warning(scan: LogScan) -> bool:
+    """Whether the last line of a quote tells of a cause, if only as a warning."""
+    return not scan.steps_seen and any(
+        hit.line == scan.lines and hit.faint and hit.rule not in _SIGNS for hit in scan.hits
+    )
+
+
+def _last_word(scan: LogScan) -> int:
+    """The last line with a word of failure, unless so much was written after it that the program lived on."""
+    return scan.bad_line if scan.lines - scan.bad_line <= LIVED_ON else 0
+
+
+def _last_sign(scan: LogScan) -> int:
+    """The last line of a kind that is none of a cause, and yet only seen where something fails."""
+    return max((hit.line for hit in scan.hits if hit.rule in _SIGNS and not hit.faint), default=0)
+
+
+def _after(scan: LogScan, sign: int) -> bool:
+    """Whether a launcher says after the last word of success that it failed."""
+    return sign > scan.success_line > 0 and any(
+        hit.line > scan.success_line and hit.rule in _SIGNS and not hit.faint for hit in scan.hits
+    )
