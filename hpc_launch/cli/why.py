@@ -12,7 +12,7 @@ from hpc_launch.cli.completion import complete_run
 from hpc_launch.cli.shared_options import echo_json, json_option
 
 if TYPE_CHECKING:
-    from hpc_launch.recover.diagnosis import Action, Diagnosis
+    from hpc_launch.recover.diagnosis import Action, Diagnosis, Verdict
     from hpc_launch.run.layout import AttemptFolder
     from hpc_launch.view.diagnosis_text import Going
 
@@ -43,23 +43,25 @@ def command(run: str | None, logs: tuple[str, ...], number: int | None, more: tu
     """
     going: Going | None = None
     if logs:
-        diagnosis, files = _of_files([*logs, *([run] if run else []), *more])
+        files: dict[str, str] = {}
+        diagnosis = _of_files([*logs, *([run] if run else []), *more])
+        verdict = _verdict(diagnosis, None)
     else:
-        diagnosis, files, going = _of_run(run, more, number)
+        diagnosis, verdict, files, going = _of_run(run, more, number)
     if as_json:
         from hpc_launch.view.diagnosis_text import as_data
 
-        echo_json(as_data(diagnosis, going))
+        echo_json(as_data(diagnosis, verdict, going))
     else:
         from hpc_launch.view.diagnosis_text import told
         from hpc_launch.view.terminal import wants_colour, write_lines
 
-        write_lines(told(diagnosis, files, going, colour=wants_colour(sys.stdout)))
+        write_lines(told(diagnosis, verdict, files, going, colour=wants_colour(sys.stdout)))
     goes_on = going is not None and going.state is not None
     return 0 if goes_on or diagnosis.failure_class == "success" else FAILED
 
 
-def _of_files(names: list[str]) -> tuple[Diagnosis, dict[str, str]]:
+def _of_files(names: list[str]) -> Diagnosis:
     """Any log files. Raises UsageError for one that cannot be read."""
     from hpc_launch.base.errors import UsageError
     from hpc_launch.base.findings import Finding
@@ -71,29 +73,30 @@ def _of_files(names: list[str]) -> tuple[Diagnosis, dict[str, str]]:
     rules = rulebook(findings)
     warn(findings)
     try:
-        return diagnose_files(names, rules, sys.stdin.buffer), {}
+        return diagnose_files(names, rules, sys.stdin.buffer)
     except OSError as error:
         raise UsageError(f"cannot read {error.filename}: {error.strerror}", "check the name of the log") from None
 
 
-def _with_decision(diagnosis: Diagnosis, attempt: AttemptFolder) -> Diagnosis:
-    """The diagnosis with the verdict that was made on it, which also goes by history and policy."""
-    from msgspec.structs import replace
-
+def _verdict(diagnosis: Diagnosis, attempt: AttemptFolder | None) -> Verdict:
+    """The verdict on record, or the default of the diagnosis, with advice for a person as its reason."""
     from hpc_launch.base.files import read_json
+    from hpc_launch.recover.diagnosis import Verdict
+    from hpc_launch.recover.retry_policy import default_action
     from hpc_launch.run.records.verdict_record import decided_of
 
-    made = decided_of(read_json(attempt.verdict))
-    if made is None or made.failure_class != diagnosis.failure_class or made.action == diagnosis.default_verdict:
-        return diagnosis
-    # The advice may be to try again, which is just what was decided against.
+    default = default_action(diagnosis)
+    stored = decided_of(read_json(attempt.verdict)) if attempt is not None else None
+    if stored is None or stored.action == default:
+        return Verdict(default, diagnosis.advice)
+    # The advice may be to try again, which is just what the verdict rules out.
     cure = f". What would help: {diagnosis.advice}" if diagnosis.advice else ""
-    return replace(diagnosis, default_verdict=cast("Action", made.action), advice=f"{made.reason}{cure}")
+    return Verdict(cast("Action", stored.action), f"{stored.reason}{cure}")
 
 
 def _of_run(
     name: str | None, more: tuple[str, ...], number: int | None
-) -> tuple[Diagnosis, dict[str, str], Going | None]:
+) -> tuple[Diagnosis, Verdict, dict[str, str], Going | None]:
     """The newest attempt of a run, or the one asked for, and how it goes where nothing went wrong."""
     from hpc_launch.base.errors import UsageError
     from hpc_launch.base.findings import Finding
@@ -129,9 +132,9 @@ def _of_run(
     findings: list[Finding] = []
     rules = rulebook(findings)
     warn(findings)
-    diagnosis = _with_decision(diagnose_attempt(folder, attempt, rules=rules), attempt)
+    diagnosis = diagnose_attempt(folder, attempt, rules=rules)
     alive = status.state in ALIVE and attempt.number == attempts[-1].number and diagnosis.failure_class == "unknown"
     going = None
     if alive or diagnosis.failure_class == "success":
         going = Going(status.state if alive else None, status.reason, tuple(progress_words(status)), look_at(attempt))
-    return diagnosis, {"": str(attempt.path)}, going
+    return diagnosis, _verdict(diagnosis, attempt), {"": str(attempt.path)}, going

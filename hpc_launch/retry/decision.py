@@ -78,7 +78,7 @@ def once_more(found: RetryContext) -> VerdictRecord | None:
         reason = "the driver of this attempt was killed before the job was submitted"
         # The ladder's place and the changes are those of the attempt that this one should have been.
         action: Action = last.action  # type: ignore[assignment]
-        verdict = Verdict(action, reason, exclude=last.exclude, sets=last.sets, ladder=last.ladder)
+        verdict = Verdict(action, reason, exclude=last.exclude, sets=last.sets, steps_used=last.ladder)
     return decided(told, verdict, found.case.now, further=False, step=None)
 
 

@@ -39,7 +39,7 @@ def readmitting(found: RetryContext, told: Diagnosis, *, withdrawn: bool = False
     reason = f"too few nodes are left without {', '.join(kept_off)}: {node} is no longer kept off"
     action: Action = last.action  # type: ignore[assignment]
     known = structs.replace(told, cause=TOO_FEW)
-    verdict = Verdict(action, reason, ladder=last.ladder)
+    verdict = Verdict(action, reason, steps_used=last.ladder)
     return replace(
         decided(known, verdict, found.case.now, further=False, step=None, withdrawn=withdrawn), readmit=(node,)
     )

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from hpc_launch.performance.run_samples import Remark
-from hpc_launch.recover.diagnosis import Diagnosis, FirstFailure, Quote
+from hpc_launch.recover.diagnosis import Diagnosis, FirstFailure, Quote, Verdict
 from hpc_launch.view.format_values import clean, cut, moment
 
 WIDEST = 200
@@ -38,19 +38,19 @@ class Going:
     remarks: tuple[Remark, ...] = ()
 
 
-def as_data(diagnosis: Diagnosis, going: Going | None = None) -> dict[str, Any]:
-    """The object of `why --json`."""
+def as_data(diagnosis: Diagnosis, verdict: Verdict, going: Going | None = None) -> dict[str, Any]:
+    """The object of `why --json`. The reason of the verdict is the advice to a person."""
     first = diagnosis.first_failure
     remarks = going.remarks if going is not None else ()
     data: dict[str, Any] = {
         "class": diagnosis.failure_class,
         "cause": diagnosis.cause or None,
-        "verdict": diagnosis.default_verdict,
+        "verdict": verdict.action,
         "confidence": diagnosis.confidence,
         "first_failure": {"node": first.node, "rank": first.rank, "time": first.time},
         "evidence": [{"file": quote.file, "line": quote.line, "text": quote.text} for quote in diagnosis.evidence],
         "also": [*diagnosis.also, *(f"{remark.kind}: {remark.text}; {remark.todo}" for remark in remarks)],
-        "advice": diagnosis.advice,
+        "advice": verdict.reason,
     }
     if going is not None:
         data["state"] = going.state
@@ -69,7 +69,12 @@ def as_data(diagnosis: Diagnosis, going: Going | None = None) -> dict[str, Any]:
 
 
 def told(
-    diagnosis: Diagnosis, folders: Mapping[str, str], going: Going | None = None, *, colour: bool = False
+    diagnosis: Diagnosis,
+    verdict: Verdict,
+    folders: Mapping[str, str],
+    going: Going | None = None,
+    *,
+    colour: bool = False,
 ) -> list[str]:
     """The diagnosis in a few lines. `folders`: under `""` the folder that the evidence's files lie in."""
     if going is not None and going.state is not None:
@@ -86,10 +91,10 @@ def told(
         lines += _quoted(quote, folders.get("", ""))
     lines += [f"  also       {cut(clean(text), WIDEST)}" for text in diagnosis.also]
     if not good:
-        lines.append(f"  verdict    {diagnosis.default_verdict}")
+        lines.append(f"  verdict    {verdict.action}")
         if diagnosis.bad_nodes:
             lines.append(f"  bad nodes  {', '.join(map(clean, diagnosis.bad_nodes))}")
-        lines.append(f"  next       {clean(diagnosis.advice)}")
+        lines.append(f"  next       {clean(verdict.reason)}")
     return lines + _remarked(going, folders)
 
 
