@@ -21,7 +21,7 @@ from hpc_launch.run.submitting.fault_points import KILL_AFTER, STOP_AFTER
 from hpc_launch.run.submitting.reconcile import GIVE_UP_S, GRACE_S
 from hpc_launch.run.submitting.submit_attempt import STEPS, submit_new
 from hpc_launch.spec.retry import Retry
-from tests.drive.driver import drive
+from tests.retry.driver import drive
 from tests.run.fake import Clock, FakeScheduler
 from tests.run.samples import prepared, status_of
 
@@ -56,7 +56,7 @@ def options(run: RunFolder) -> list[str]:
 
 def driver(run: RunFolder, scheduler: FakeScheduler, *told: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.drive.driver", str(scheduler.folder), str(run.path), *told],
+        [sys.executable, "-m", "tests.retry.driver", str(scheduler.folder), str(run.path), *told],
         cwd=ROOT,
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,

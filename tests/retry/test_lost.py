@@ -12,8 +12,8 @@ import pytest
 from hpc_launch.plan.retry_plan import RetryPlan
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.submitting.submit_attempt import submit_new
-from tests.drive.driver import drive
-from tests.drive.test_recovery import trained
+from tests.retry.driver import drive
+from tests.retry.test_recover_run import trained
 from tests.run.fake import FakeScheduler
 from tests.run.samples import prepared, status_of
 

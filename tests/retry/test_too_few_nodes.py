@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.drive.driver import drive
-from tests.drive.test_recovery import failed, options, trained
+from tests.retry.driver import drive
+from tests.retry.test_recover_run import failed, options, trained
 from tests.run.fake import FakeScheduler
 from tests.run.samples import status_of
 

@@ -1,4 +1,4 @@
-"""One look of a driver, in a process of its own: `python -m tests.drive.driver SCHEDULER RUN CLASS VERDICT [NODE]`.
+"""One look of a driver, in a process of its own: `python -m tests.retry.driver SCHEDULER RUN CLASS VERDICT [NODE]`.
 
 Prints what it did.
 """
