@@ -10,15 +10,15 @@
 #SBATCH --qos=normal                                         # booster.yaml:11
 #SBATCH --account=proj12                                     # strategy_megatron.yaml:3
 #SBATCH --nodes=4                                            # strategy_megatron.yaml:4
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=96                                   # booster.yaml:6
 #SBATCH --gres=gpu:4                                         # booster.yaml:6
 #SBATCH --mem=0                                              # booster.yaml:11
 #SBATCH --exclusive                                          # booster.yaml:11
 #SBATCH --time=02:00:00                                      # booster.yaml:11
 #SBATCH --requeue                                            # booster.yaml:3
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=megatron-%j.out                             # for a start by hand; `submit` names a file in the run folder
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=megatron-%j.out                             # for manual starts; `submit` logs to the run folder
 #SBATCH --licenses=scratch                                   # booster.yaml:11
 
 # === Environment ===
@@ -35,7 +35,7 @@ job_environment() {
     export HPC_LAUNCH_PRECISION=bf16                         # strategy_megatron.yaml:7
     export OMP_NUM_THREADS=12                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export CUDA_DEVICE_MAX_CONNECTIONS=1                     # Megatron wants it with TP or CP before Blackwell
+    export CUDA_DEVICE_MAX_CONNECTIONS=1                     # required by Megatron with TP or CP before Blackwell
     export NCCL_SOCKET_IFNAME=ib0                            # booster.yaml:20
     unset NCCL_DEBUG                                         # booster.yaml:20
 }

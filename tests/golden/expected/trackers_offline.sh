@@ -8,13 +8,13 @@
 #SBATCH --job-name=offline                                   # trackers_offline.yaml:1
 #SBATCH --partition=gpu                                      # island.yaml:8
 #SBATCH --nodes=2                                            # trackers_offline.yaml:3
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=64                                   # island.yaml:6
 #SBATCH --gpus-per-node=4                                    # island.yaml:6
 #SBATCH --mem=256G                                           # island.yaml:6
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=offline-%j.out                              # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=offline-%j.out                              # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {
@@ -26,11 +26,11 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=16                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: no download is tried
-    export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: as HF_HUB_OFFLINE, before transformers 5
-    export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: only data sets that are there
-    export WANDB_DIR="$HPC_LAUNCH_RUN_DIR"                   # wandb's files go into the run folder
-    export WANDB_MODE=offline                                # no internet on compute nodes: `wandb sync` sends it later
+    export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: do not try to download
+    export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: the same for transformers before 5
+    export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: use only local data sets
+    export WANDB_DIR="$HPC_LAUNCH_RUN_DIR"                   # store wandb's files in the run folder
+    export WANDB_MODE=offline                                # no internet on compute nodes: upload later with `wandb sync`
     export TENSORBOARD_LOGGING_DIR="$HPC_LAUNCH_RUN_DIR"/tensorboard # trackers_offline.yaml:4
 }
 

@@ -8,13 +8,13 @@
 #SBATCH --job-name=by-proxy                                  # trackers_proxy.yaml:1
 #SBATCH --partition=gpu                                      # walled.yaml:8
 #SBATCH --nodes=1                                            # default
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=64                                   # walled.yaml:6
 #SBATCH --gpus-per-node=4                                    # walled.yaml:6
 #SBATCH --mem=256G                                           # walled.yaml:6
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=by-proxy-%j.out                             # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=by-proxy-%j.out                             # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {
@@ -33,8 +33,8 @@ job_environment() {
     export HTTPS_PROXY=http://proxy.example.org:3128         # walled.yaml:4
     export no_proxy=localhost,127.0.0.1,.cluster             # walled.yaml:4
     export NO_PROXY=localhost,127.0.0.1,.cluster             # walled.yaml:4
-    export WANDB_DIR="$HPC_LAUNCH_RUN_DIR"                   # wandb's files go into the run folder
-    export NETRC=/home/alice/.netrc                          # the login file, bound into the container to be read
+    export WANDB_DIR="$HPC_LAUNCH_RUN_DIR"                   # store wandb's files in the run folder
+    export NETRC=/home/alice/.netrc                          # the login file, bound into the container
 }
 
 # === Rendezvous ===

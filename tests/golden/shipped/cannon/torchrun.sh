@@ -3,22 +3,22 @@
 # tiny on site cannon: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
-# Queue gpu_requeue may stop this job for others: Slurm queues it again.
+# Queue gpu_requeue may preempt this job: Slurm requeues it.
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
 #SBATCH --partition=gpu_requeue                              # cannon.yaml:41
 #SBATCH --account=abc_lab                                    # user.yaml:18
 #SBATCH --nodes=2                                            # job.yaml:3
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=96                                   # cannon.yaml:15
 #SBATCH --gres=gpu:4                                         # cannon.yaml:20
 #SBATCH --constraint=h100                                    # cannon.yaml:24
 #SBATCH --mem=1440G                                          # 4 GPUs with 360G each
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --requeue                                            # cannon.yaml:44
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=tiny-%j.out                                 # for a start by hand; `submit` names a file in the run folder
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {

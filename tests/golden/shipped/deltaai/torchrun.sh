@@ -3,20 +3,20 @@
 # tiny on site deltaai: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
-# deltaai.yaml: all that it does not say otherwise of: third party, 2026-11-20; scripts of users in public repositories
+# deltaai.yaml: all other facts: third party, 2026-11-20; scripts of users in public repositories
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
 #SBATCH --partition=ghx4                                     # deltaai.yaml:27; third party, 2026-11-20
 #SBATCH --account=abcd-dtai-gh                               # user.yaml:16, with the suffix of deltaai.yaml:23; third party, 2026-11-20
 #SBATCH --nodes=2                                            # job.yaml:3
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=288                                  # deltaai.yaml:18; third party, 2026-11-20
 #SBATCH --gpus-per-node=4                                    # deltaai.yaml:21; third party, 2026-11-20
 #SBATCH --time=00:15:00                                      # job.yaml:4
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=tiny-%j.out                                 # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {

@@ -13,13 +13,13 @@
 #SBATCH --partition=booster                                  # juwels-booster.yaml:29
 #SBATCH --account=abc                                        # user.yaml:10
 #SBATCH --nodes=2                                            # job.yaml:3
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=96                                   # juwels-booster.yaml:20
 #SBATCH --gres=gpu:4                                         # juwels-booster.yaml:24
 #SBATCH --time=00:15:00                                      # job.yaml:4
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=tiny-%j.out                                 # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {
@@ -31,9 +31,9 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=12                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: no download is tried
-    export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: as HF_HUB_OFFLINE, before transformers 5
-    export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: only data sets that are there
+    export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: do not try to download
+    export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: the same for transformers before 5
+    export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: use only local data sets
     export NCCL_SOCKET_IFNAME=ib0                            # jsc.yaml:18; third party, 2026-08-13
     export GLOO_SOCKET_IFNAME=ib0                            # jsc.yaml:18; third party, 2026-08-13
     export NCCL_SOCKET_FAMILY=AF_INET                        # jsc.yaml:18; third party, 2026-08-13

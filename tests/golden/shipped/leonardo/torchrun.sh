@@ -3,7 +3,7 @@
 # tiny on site leonardo: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
-# leonardo.yaml: all that it does not say otherwise of: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/leonardo.yaml); scripts and notes of users in public repositories
+# leonardo.yaml: all other facts: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/leonardo.yaml); scripts and notes of users in public repositories
 # leonardo.yaml: node_classes: third party, 2024-10-24; ECP-WarpX/WarpX at a25faff (Tools/machines)
 # leonardo.yaml: queues: third party, 2026-11-20; notes of users, who quote the centre's pages
 
@@ -12,13 +12,13 @@
 #SBATCH --partition=boost_usr_prod                           # leonardo.yaml:31; third party, 2026-11-20
 #SBATCH --account=abc_0001                                   # user.yaml:27
 #SBATCH --nodes=2                                            # job.yaml:3
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=32                                   # leonardo.yaml:21; third party, 2024-10-24
 #SBATCH --gres=gpu:4                                         # leonardo.yaml:25; third party, 2024-10-24
 #SBATCH --time=00:15:00                                      # job.yaml:4
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=tiny-%j.out                                 # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {
@@ -30,9 +30,9 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=8                                 # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: no download is tried
-    export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: as HF_HUB_OFFLINE, before transformers 5
-    export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: only data sets that are there
+    export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: do not try to download
+    export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: the same for transformers before 5
+    export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: use only local data sets
 }
 
 # === Rendezvous ===

@@ -3,7 +3,7 @@
 # tiny on site marenostrum5: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
-# marenostrum5.yaml: all that it does not say otherwise of: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/marenostrum.yaml)
+# marenostrum5.yaml: all other facts: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/marenostrum.yaml)
 # marenostrum5.yaml: queues: third party, 2026-11-20; scripts of users; EESSI/test-suite at 209966b names the partition acc_ehpc
 # marenostrum5.yaml: hosts: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (README)
 
@@ -13,14 +13,14 @@
 #SBATCH --qos=acc_ehpc                                       # marenostrum5.yaml:30; third party, 2026-11-20
 #SBATCH --account=abc01                                      # user.yaml:28
 #SBATCH --nodes=2                                            # job.yaml:3
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=80                                   # marenostrum5.yaml:22; third party, 2026-08-13
 #SBATCH --gres=gpu:4                                         # marenostrum5.yaml:25; third party, 2026-08-13
 #SBATCH --exclusive                                          # marenostrum5.yaml:30; third party, 2026-11-20
 #SBATCH --time=00:15:00                                      # job.yaml:4
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=tiny-%j.out                                 # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
 #SBATCH --wait-all-nodes=1                                   # marenostrum5.yaml:18; third party, 2026-08-13
 
 # === Environment ===
@@ -35,9 +35,9 @@ job_environment() {
     export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
     export OMP_NUM_THREADS=20                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: no download is tried
-    export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: as HF_HUB_OFFLINE, before transformers 5
-    export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: only data sets that are there
+    export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: do not try to download
+    export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: the same for transformers before 5
+    export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: use only local data sets
     export NCCL_SOCKET_IFNAME=ib0,ib1,ib2,ib3                # marenostrum5.yaml:34; third party, 2026-08-13
     export NCCL_IB_HCA=mlx5_0,mlx5_1,mlx5_4,mlx5_5           # marenostrum5.yaml:35; third party, 2026-08-13
     export NCCL_NET=IB                                       # marenostrum5.yaml:36; third party, 2026-08-13

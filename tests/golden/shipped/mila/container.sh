@@ -3,20 +3,20 @@
 # tiny on site mila: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
-# Queue long may stop this job for others: Slurm queues it again.
+# Queue long may preempt this job: Slurm requeues it.
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
 #SBATCH --partition=long                                     # mila.yaml:45
 #SBATCH --nodes=2                                            # job.yaml:3
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=48                                   # mila.yaml:19
 #SBATCH --gres=gpu:l40s:4                                    # mila.yaml:24
 #SBATCH --mem=1000G                                          # 4 GPUs with 250G each
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --requeue                                            # mila.yaml:48
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=tiny-%j.out                                 # for a start by hand; `submit` names a file in the run folder
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
 #SBATCH --wait-all-nodes=1                                   # mila.yaml:15
 
 # === Environment ===

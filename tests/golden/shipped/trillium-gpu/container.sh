@@ -8,13 +8,13 @@
 #SBATCH --job-name=tiny                                      # job.yaml:2
 #SBATCH --account=def-abc                                    # user.yaml:23
 #SBATCH --nodes=2                                            # job.yaml:3
-#SBATCH --ntasks-per-node=1                                  # one task a node: torchrun starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
 #SBATCH --cpus-per-task=96                                   # trillium-gpu.yaml:17
 #SBATCH --gpus-per-node=h100:4                               # trillium-gpu.yaml:20
 #SBATCH --time=00:15:00                                      # job.yaml:4
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=tiny-%j.out                                 # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {
@@ -27,9 +27,9 @@ job_environment() {
     export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
     export OMP_NUM_THREADS=24                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: no download is tried
-    export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: as HF_HUB_OFFLINE, before transformers 5
-    export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: only data sets that are there
+    export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: do not try to download
+    export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: the same for transformers before 5
+    export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: use only local data sets
 }
 
 # === Rendezvous ===
