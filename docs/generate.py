@@ -188,7 +188,7 @@ EXIT_CODES = {
     errors.UsageError.exit_code: "invalid command line, or no such run",
     errors.Refused.exit_code: "errors in the job, site or plan; nothing was submitted",
     errors.SchedulerError.exit_code: "the scheduler rejected the job or cannot be reached",
-    error_handler.FAULT_OF_OURS: "internal error in hpc-launch; the message names a log file",
+    error_handler.INTERNAL_ERROR: "internal error in hpc-launch; the message names a log file",
     error_handler.INTERRUPTED: "interrupted by Ctrl-C; a submitted job continues",
 }
 

@@ -1,4 +1,4 @@
-"""What `submit` and `resubmit` say and do once the scheduler has the job."""
+"""What `submit`, `resubmit` and `run` do after submission."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hpc_launch.run.submitting.submit_attempt import Submitted
 
 
 def after_submission(submitted: Submitted, *, wait: bool, as_json: bool) -> int:
-    """Print the run's name and job id, then follow it to its end if asked to."""
+    """Print the run's name and job id; with `wait`, follow the run to its end. Returns the exit code."""
     run, attempt, job_id = submitted
     if as_json:
         import json
@@ -18,7 +18,7 @@ def after_submission(submitted: Submitted, *, wait: bool, as_json: bool) -> int:
     else:
         click.echo(f"{run.name}  job {job_id}")
         if not wait:
-            click.echo(f"follow it: hpc-launch watch {run.name}", err=True)
+            click.echo(f"follow it with: hpc-launch watch {run.name}", err=True)
     if not wait:
         return 0
     from hpc_launch.cli.follow import follow

@@ -1,4 +1,4 @@
-"""`completion`: the script that teaches a shell this command, and the names of runs that it completes."""
+"""`completion`: shell completion for verbs, options and run names."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 VARIABLE = "_HPC_LAUNCH_COMPLETE"
-"""How the shell asks the program for completions (click makes this name from the program's)."""
+"""The variable by which the shell requests completions; click derives it from the program's name."""
 
 
 def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Runs whose name begins so, newest first. Never raises: a fault would land in the middle of a command line."""
+    """Complete the name of a run, newest first. Never raises: an error would garble the command line."""
     try:
         from click.shell_completion import CompletionItem
 
@@ -32,7 +32,7 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print the script that completes verbs, options and names of runs in your shell.
+    """Print the completion script of a shell, for verbs, options and run names.
 
     \b
     hpc-launch completion bash >> ~/.bashrc
@@ -43,7 +43,7 @@ def command(shell: str) -> None:
 
     from hpc_launch.cli.main import group
 
-    found = get_completion_class(shell)
-    if found is None:
-        raise click.UsageError(f"click knows no completion for {shell}")
-    click.echo(found(group, {}, "hpc-launch", VARIABLE).source())
+    completion = get_completion_class(shell)
+    if completion is None:
+        raise click.UsageError(f"click has no completion for {shell}")
+    click.echo(completion(group, {}, "hpc-launch", VARIABLE).source())

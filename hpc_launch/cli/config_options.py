@@ -1,7 +1,7 @@
-"""The command line's options of a request: each of its fields is one, with the type, limits and help that stand there.
+"""Command-line options generated from the fields of a request: type, limits and help come from the field.
 
-A field's `extra` may say more: `name` and `names` (the option and its other names), `bare` (its value where none
-follows), `also` (further words for its values) and `rest` (it takes what follows `--`).
+A field's `extra` may set `name` and `names` (the option and its aliases), `bare` (its value when given without one),
+`also` (aliases of its values) and `rest` (it takes everything after `--`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PLAIN = (str, int, float, bool)
 
 
 def params_of(part: Any) -> list[click.Parameter]:
-    """An option for each field of a request."""
+    """One option for each field of a request."""
     hints = get_type_hints(part, include_extras=True)
     defaults = dict(zip(reversed(part.__struct_fields__), reversed(part.__struct_defaults__), strict=False))
     return [_param(name, hints[name], defaults) for name in part.__struct_fields__]
@@ -27,7 +27,7 @@ def _param(name: str, hint: Any, defaults: dict[str, Any]) -> click.Parameter:
     if extra.get("rest"):
         return click.Argument([name], nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENT...]")
     required = name not in defaults
-    # A mutable default comes as a factory: all of ours are empty.
+    # A mutable default is a factory; all of ours make an empty value.
     default = None if required or callable(defaults[name]) or not isinstance(defaults[name], _PLAIN) else defaults[name]
     names = [extra.get("name", "--" + name.replace("_", "-")), *extra.get("names", [])]
     help_ = meta.description if meta else None
@@ -40,7 +40,7 @@ def _param(name: str, hint: Any, defaults: dict[str, Any]) -> click.Parameter:
     several = get_origin(inner) is list
     more: dict[str, Any] = {"is_flag": False, "flag_value": extra["bare"]} if "bare" in extra else {}
     if get_origin(inner) is Literal:
-        more["callback"] = _meant(get_args(inner), extra.get("also", {}))
+        more["callback"] = _literal_value(get_args(inner), extra.get("also", {}))
         more["metavar"] = "|".join(map(str, get_args(inner)))
     return click.Option(
         [name, *names], type=_type(inner, meta, extra), multiple=several, required=required, help=help_, **more
@@ -55,34 +55,36 @@ def _type(kind: Any, meta: Any, extra: dict[str, Any]) -> Any:
     if get_origin(kind) is Literal:
         return click.Choice([*map(str, get_args(kind)), *extra.get("also", {})], case_sensitive=False)
     if kind is int:
-        return _whole(meta.ge)
+        return _integer(meta.ge)
     if kind is float:
-        least = meta.ge if meta.ge is not None else meta.gt
-        return click.FloatRange(min=least, min_open=meta.gt is not None)
+        minimum = meta.ge if meta.ge is not None else meta.gt
+        return click.FloatRange(min=minimum, min_open=meta.gt is not None)
     return click.STRING
 
 
-def _meant(words: tuple[Any, ...], also: dict[str, str]) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """The value that a word stands for: the number of a `2`, the new name of an old one."""
+def _literal_value(
+    choices: tuple[Any, ...], aliases: dict[str, str]
+) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """A callback that converts an argument to one of the literal values, resolving aliases."""
 
-    def find(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-        value = also.get(str(value), value)
-        return next((word for word in words if str(word) == str(value)), value)
+    def convert(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        value = aliases.get(str(value), value)
+        return next((choice for choice in choices if str(choice) == str(value)), value)
 
-    return find
+    return convert
 
 
-def _whole(least: int | None) -> Callable[[Any], int]:
-    """The type of a whole number from `least` on; 5e8 goes, too."""
+def _integer(minimum: int | None) -> Callable[[Any], int]:
+    """An integer type with a minimum; accepts 5e8."""
 
     def n(value: Any) -> int:
         try:
             number = float(value) if isinstance(value, str) and "e" in value.lower() else int(value)
-            whole = int(number)
+            integer = int(number)
         except (ValueError, OverflowError):
-            raise click.BadParameter(f"{value!r} is no whole number") from None
-        if whole != number or (least is not None and whole < least):
-            raise click.BadParameter(f"{value} is no whole number from {least} on")
-        return whole
+            raise click.BadParameter(f"{value!r} is not an integer") from None
+        if integer != number or (minimum is not None and integer < minimum):
+            raise click.BadParameter(f"{value} is not an integer >= {minimum}")
+        return integer
 
     return n

@@ -1,7 +1,8 @@
-"""`containers`: build and pull images, and look whether one fits a job before anything is queued."""
+"""`containers`: build, pull and check container images."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,28 +10,27 @@ import click
 
 from hpc_launch.cli.lazy_group import LazyGroup
 from hpc_launch.cli.shared_options import echo_json, json_option, set_option, site_option
-from hpc_launch.cli.warn import say
+from hpc_launch.cli.warn import print_note
 
 if TYPE_CHECKING:
     from hpc_launch.drive.container_images import BuiltImage
+    from hpc_launch.images.compatibility import Check
 
-output_option = click.option(
-    "-o", "--output", metavar="FILE", help="Where the image goes: a file, or a folder with a `/`."
-)
-force_option = click.option("--force", is_flag=True, help="Replace an image that is there.")
+output_option = click.option("-o", "--output", metavar="FILE", help="Image file to write, or a folder ending in `/`.")
+force_option = click.option("--force", is_flag=True, help="Overwrite an existing image.")
 
 
 COMMANDS = {
     "build": "build an image from a recipe",
-    "pull": "bring an image to shared storage, once",
-    "check": "look into the image of a job, or into an image by itself",
+    "pull": "download an image to shared storage",
+    "check": "check the image of a job, or an image file",
 }
-"""The commands by name; the function of `NAME` is `NAME_command`."""
+"""Commands by name; `NAME` is implemented by `NAME_command`."""
 
 
 @click.group("containers", cls=LazyGroup, about=COMMANDS, load=lambda name: globals()[f"{name}_command"])
 def command() -> None:
-    """Build and pull images for Apptainer and Singularity, and check one before a job is queued with it.
+    """Build and pull images for Apptainer and Singularity, and check an image before queueing a job with it.
 
     \b
     hpc-launch containers build cuda -o images/cuda.sif
@@ -42,7 +42,7 @@ def command() -> None:
 @click.argument("recipe", metavar="RECIPE")
 @output_option
 @click.option(
-    "--build-arg", "arguments", metavar="KEY=VALUE", multiple=True, help="A value for the recipe; repeatable."
+    "--build-arg", "arguments", metavar="KEY=VALUE", multiple=True, help="Build argument for the recipe. Repeatable."
 )
 @force_option
 @site_option
@@ -50,7 +50,7 @@ def command() -> None:
 def build_command(
     recipe: str, output: str | None, arguments: tuple[str, ...], force: bool, site: str | None, as_json: bool
 ) -> None:
-    """Build an image from a recipe: a .def file, or the name of a shipped one (cuda, rocm, cpu).
+    """Build an image from a recipe: a .def file, or a shipped recipe by name (cuda, rocm, cpu).
 
     \b
     hpc-launch containers build rocm -o images/rocm.sif
@@ -58,20 +58,20 @@ def build_command(
     """
     from hpc_launch.drive.container_images import make, site_profile
 
-    _show(make(recipe, output, site_profile(site), arguments, say, force=force), as_json)
+    _show(make(recipe, output, site_profile(site), arguments, print_note, force=force), as_json)
 
 
 @click.command("pull")
 @click.argument("image", metavar="URI|NAME")
 @output_option
-@click.option("--digest", metavar="sha256:HEX", help="What the file must come to.")
+@click.option("--digest", metavar="sha256:HEX", help="Expected digest of the image file.")
 @force_option
 @site_option
 @json_option
 def pull_command(
     image: str, output: str | None, digest: str | None, force: bool, site: str | None, as_json: bool
 ) -> None:
-    """Bring an image to shared storage, once: by a URI, or by the name of one of the site's that has a `uri`.
+    """Download an image to shared storage, given a URI or the name of a site image that has a `uri`.
 
     \b
     hpc-launch containers pull docker://pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime -o images/
@@ -83,8 +83,9 @@ def pull_command(
     from hpc_launch.drive.container_images import bring, site_profile
 
     if digest is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
-        raise UsageError(f"{digest} is no digest", "sha256: and 64 digits, as `sha256sum` prints them")
-    _show(bring(image, output, site_profile(site), digest, say, force=force), as_json)
+        hint = "write sha256: followed by the 64 hex digits that `sha256sum` prints"
+        raise UsageError(f"{digest} is not a valid digest", hint)
+    _show(bring(image, output, site_profile(site), digest, print_note, force=force), as_json)
 
 
 @click.command("check")
@@ -93,7 +94,7 @@ def pull_command(
 @set_option
 @json_option
 def check_command(what: str, site: str | None, sets: tuple[str, ...], as_json: bool) -> int:
-    """Look into the image of a job, or into an image by itself. Exit code 3 where something would fail.
+    """Check the image of a job, or an image file. Exits with 3 if a check fails.
 
     \b
     hpc-launch containers check job.yaml --site mycluster
@@ -108,10 +109,7 @@ def check_command(what: str, site: str | None, sets: tuple[str, ...], as_json: b
     if as_json:
         echo_json([one.as_json() for one in checks])
     else:
-        from hpc_launch.view.check_list import lines
-
-        for line in lines(checks):
-            click.echo(line)
+        _print_checks(checks)
     return 3 if any(one.level == "fail" for one in checks) else 0
 
 
@@ -119,5 +117,18 @@ def _show(made: BuiltImage, as_json: bool) -> None:
     if as_json:
         echo_json(made.as_json())
         return
-    say(f"{made.record.digest}, {made.record.size >> 20} MiB, {made.record.architecture or 'architecture not known'}")
+    print_note(
+        f"{made.record.digest}, {made.record.size >> 20} MiB, {made.record.architecture or 'unknown architecture'}"
+    )
     click.echo(made.path)
+
+
+def _print_checks(checks: Sequence[Check]) -> None:
+    """Print a line for each check, and the hint of each that did not pass."""
+    from hpc_launch.spec.shell_text import visible
+
+    width = max((len(check.name) for check in checks), default=0)
+    for check in checks:
+        click.echo(f"{check.level:<4}  {check.name:<{width}}  {visible(check.message)}")
+        if check.hint and check.level != "ok":
+            click.echo(f"{'':<{width + 6}}  hint: {visible(check.hint)}")

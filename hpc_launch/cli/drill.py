@@ -1,4 +1,4 @@
-"""`drill`: is the training ready for its end?"""
+"""`drill`: test that a training checkpoints and resumes when warned."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from hpc_launch.cli.shared_options import job_argument, json_option, set_option,
 @job_argument
 @site_option
 @set_option
-@click.option("--preempt", is_flag=True, help="Signal as a preemption with a grace time does, SIGTERM to the steps.")
+@click.option("--preempt", is_flag=True, help="Signal as a preemption does: SIGTERM to the job steps.")
 @json_option
 def command(job: Path, site: str | None, sets: tuple[str, ...], preempt: bool, as_json: bool) -> int:
-    """Warn a short job as before its end: did a checkpoint appear, and did the next attempt go on from it?
+    """Run a short job, warn it as before its time limit, and check that it saves a checkpoint and the next attempt
+    resumes from it.
 
-    The job file's `drill:` says what is shorter. The exit code is 0 if all went well, 1 if the training is not
-    ready, 3 if the job is refused.
+    `drill:` in the job file sets what differs from the real job. Exits with 0 if the training is ready, 1 if it is
+    not, 3 if the job is rejected.
 
     \b
     hpc-launch drill job.yaml --set nodes=1 --set time=00:10:00
     """
     from hpc_launch.base.errors import UsageError
     from hpc_launch.cli.follow import tracker_of
-    from hpc_launch.cli.warn import tell
+    from hpc_launch.cli.warn import print_site_and_warnings
     from hpc_launch.retry.drill_run import drill, ready_for_drill
     from hpc_launch.run.run_index import user_index
     from hpc_launch.schedulers.registry import scheduler_for
 
     ready, all_sets = ready_for_drill(job, site=site, sets=sets)
-    tell(ready.loaded.detected, ready.plan.site, ready.warnings)
+    print_site_and_warnings(ready.loaded.detected, ready.plan.site, ready.warnings)
     if preempt and ready.plan.scheduler == "local":
-        raise UsageError("this machine preempts nothing", "leave out --preempt, or name a site with Slurm")
+        raise UsageError("--preempt requires Slurm", "omit --preempt, or name a Slurm site with --site")
     index = user_index(os.environ)
     outcome = drill(
         ready,
@@ -53,7 +54,7 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], preempt: bool, a
     elif outcome.good:
         click.echo(
             f"ready: warned at step {outcome.warned_at_step}, saved after {outcome.saved_after_s} s, "
-            f"went on with step {outcome.resumed_at_step}"
+            f"resumed at step {outcome.resumed_at_step}"
         )
     else:
         click.echo(f"not ready: {outcome.fault}")

@@ -1,6 +1,6 @@
-"""Where every error ends: a line and a hint for what a person can mend, a log file to send for a fault of ours.
+"""Top-level error handling: a message and a hint for user errors, a crash report for internal errors.
 
-What only an error needs is imported when there is one: `--help` and completion should not wait for it.
+Modules that only the error path needs are imported there, to keep `--help` and completion fast.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import click
 if TYPE_CHECKING:
     from hpc_launch.base.errors import UserError
 
-FAULT_OF_OURS = 5
+INTERNAL_ERROR = 5
 INTERRUPTED = 130
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+_WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def run_guarded(group: click.Group) -> int:
-    """Run the command line and return its exit code (the table is in `hpc-launch --help`)."""
-    # Python has no stream where the caller closed one (`>&-`).
+    """Run the command line and return its exit code (listed in `hpc-launch --help`)."""
+    # Python sets a stream that the caller closed (`>&-`) to None.
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115
     try:
@@ -31,33 +31,34 @@ def run_guarded(group: click.Group) -> int:
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted; `hpc-launch list` shows what was submitted", err=True)
+        click.echo("interrupted; run `hpc-launch list` to see what was submitted", err=True)
         return INTERRUPTED
     except Exception as error:
         from hpc_launch.base.errors import UserError
 
         if isinstance(error, UserError):
-            show(error)
+            print_error(error)
             return error.exit_code
-        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
-            return _cannot_write(error)
-        _report(error)
-        return FAULT_OF_OURS
+        if isinstance(error, OSError) and error.errno in _WRITE_ERRORS and error.filename is None:
+            return _print_write_error(error)
+        _save_crash_report(error)
+        return INTERNAL_ERROR
     return result if isinstance(result, int) else 0
 
 
-def _cannot_write(error: OSError) -> int:
-    """What reads our output cannot take it; of files that we write, the error names the file."""
+def _print_write_error(error: OSError) -> int:
+    """Report that stdout or stderr cannot be written: an error on a file would name the file."""
     from hpc_launch.base.errors import UsageError
 
-    # What is still in the buffer would fail again when Python ends.
+    # Otherwise flushing the buffer at exit fails again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
-    show(UsageError(f"cannot write the output: {error.strerror}", "free some space, or write it to another place"))
+    hint = "free disk space, or redirect the output elsewhere"
+    print_error(UsageError(f"cannot write the output: {error.strerror}", hint))
     return UsageError.exit_code
 
 
-def show(error: UserError) -> None:
-    """The error on stderr: where, what, and what to do."""
+def print_error(error: UserError) -> None:
+    """Print the error and its hint on stderr."""
     from hpc_launch.base.errors import Refused
     from hpc_launch.cli.warn import warn
     from hpc_launch.spec.shell_text import visible
@@ -67,11 +68,11 @@ def show(error: UserError) -> None:
         return
     for label, text in (("error", str(error)), ("hint", error.hint)):
         if text:
-            # A message may quote a file's name or another program: its lines stay, nothing else moves the cursor.
+            # A message may quote file names or program output: keep its line breaks and escape control characters.
             click.echo("\n".join(map(visible, f"{label}: {text}".splitlines())), err=True)
 
 
-def _report(error: Exception) -> None:
+def _save_crash_report(error: Exception) -> None:
     import platform
     import tempfile
     import traceback
@@ -94,8 +95,8 @@ def _report(error: Exception) -> None:
         from hpc_launch.spec.shell_text import visible
 
         click.echo("\n".join(map(visible, report.splitlines())), err=True)
-        where = "the text above"
+        where = "the report above"
     from hpc_launch.spec.shell_text import visible
 
-    click.echo(visible(f"error: a fault of hpc-launch itself: {type(error).__name__}: {error}"), err=True)
-    click.echo(f"hint: please send {where} with a report; look first whether it shows something private", err=True)
+    click.echo(visible(f"error: internal error: {type(error).__name__}: {error}"), err=True)
+    click.echo(f"hint: report this bug and attach {where}; check it for private data first", err=True)

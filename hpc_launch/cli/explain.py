@@ -1,4 +1,4 @@
-"""`explain`: each value of a job, of its script too, with the layer, file and line that set it."""
+"""`explain`: each value of a job and its script, with the layer, file and line that set it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, 
 @set_option
 @json_option
 def command(job: Path, key: str | None, site: str | None, sets: tuple[str, ...], as_json: bool) -> None:
-    """Show where values come from: keys of the job, #SBATCH directives and variables of the script.
+    """Show where values are set: keys of the job, #SBATCH directives and variables of the script.
 
-    A KEY that begins with `site.` is one of the site's profile.
+    A KEY that starts with `site.` is a key of the site profile.
 
     \b
     hpc-launch explain job.yaml
@@ -38,8 +38,8 @@ def command(job: Path, key: str | None, site: str | None, sets: tuple[str, ...],
         if not chosen:
             import difflib
 
-            near = difflib.get_close_matches(wanted, [line.key for line in lines], 1)
-            raise UsageError(f"nothing is called `{key}` here", f"did you mean `{near[0]}`?" if near else None)
+            matches = difflib.get_close_matches(wanted, [line.key for line in lines], 1)
+            raise UsageError(f"unknown key `{key}`", f"did you mean `{matches[0]}`?" if matches else None)
         lines = chosen
     if as_json:
         echo_json([line.as_json() for line in lines])

@@ -1,4 +1,4 @@
-"""Findings as the answer of a verb, on stdout: for people, programs and code review."""
+"""Print findings on stdout as text, JSON or GitHub annotations."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     from hpc_launch.base.findings import Finding
 
 format_option = click.option(
-    "--format", "style", type=click.Choice(["text", "json", "github"]), default="text", show_default=True
+    "--format",
+    "style",
+    type=click.Choice(["text", "json", "github"]),
+    default="text",
+    show_default=True,
+    help="Output format.",
 )
 
 
 def report(findings: Sequence[Finding], style: str, clean: str) -> int:
-    """Print the findings, or say on stderr that it is `clean` where people read. The exit code: 3 for an error."""
+    """Print the findings; as text, print `clean` on stderr if there are none. Returns 3 if there are errors, else 0."""
     from hpc_launch.base.findings import errors
 
     if style == "json":
@@ -36,7 +41,7 @@ def report(findings: Sequence[Finding], style: str, clean: str) -> int:
 
 
 def _github_line(finding: Finding) -> str:
-    """A workflow command; its escapes are those of GitHub's toolkit."""
+    """A GitHub workflow command, escaped as GitHub's toolkit does."""
     from hpc_launch.spec.shell_text import visible
 
     place = finding.place
@@ -46,7 +51,7 @@ def _github_line(finding: Finding) -> str:
     return visible(f"::{finding.severity} {where},title={finding.code}::{_escaped(text, '')}")
 
 
-def _escaped(text: str, more: str) -> str:
-    for character in "%\r\n" + more:
+def _escaped(text: str, extra: str) -> str:
+    for character in "%\r\n" + extra:
         text = text.replace(character, f"%{ord(character):02X}")
     return text

@@ -1,5 +1,4 @@
-"""Following runs from the command line: what `submit --wait`, `resubmit --wait` and `watch` share, and how a verb
-gets at the state of runs."""
+"""Query and follow runs from the command line: shared by `submit --wait`, `resubmit --wait`, `watch`, `status`, …"""
 
 from __future__ import annotations
 
@@ -20,14 +19,14 @@ from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.spec.shell_text import visible
 
 SETTLED = frozenset({"COMPLETED", "CANCELLED", "STOPPED"})
-"""States that no scheduler takes back; after a FAILED Slurm may requeue the job."""
+"""States that are final; a FAILED job may still be requeued by Slurm."""
 
 SLACK_S = 60.0
-"""How far the clocks of this host and of a file server may be apart."""
+"""Tolerated clock difference between this host and the file server."""
 
 
-class Seen:
-    """Writes the states of runs to the index, each only when it changed."""
+class IndexUpdater:
+    """Writes the states of runs to the index when they change."""
 
     def __init__(self, index: Index, entries: Iterable[IndexEntry] = ()) -> None:
         self._index = index
@@ -35,65 +34,64 @@ class Seen:
 
     def __call__(self, status: RunStatus) -> None:
         if status.undecided:
-            return  # what may go on must not be taken for settled
+            return  # the run may continue, so its state is not settled
         if self._last.get(status.run) != status.state:
             self._last[status.run] = status.state
             self._index.seen(status)
 
 
 def tracker_of(runs: Iterable[RunFolder], index: Index, entries: Iterable[IndexEntry] = ()) -> RunTracker:
-    """A tracker of these runs that knows their schedulers, and which reasons for waiting never pass."""
-    return RunTracker(runs, Schedulers().of, never=_never, seen=Seen(index, entries))
+    """A tracker of these runs that recognizes pending reasons that never clear."""
+    return RunTracker(runs, Schedulers().of, never=_never, seen=IndexUpdater(index, entries))
 
 
-def look(
+def poll_runs(
     runs: Sequence[RunFolder], index: Index, entries: Iterable[IndexEntry] = (), *, drive: bool = True
 ) -> list[RunStatus]:
-    """How these runs stand now, in their order. Says so where a scheduler takes its time.
+    """Query these runs and return their statuses in order. Prints a notice if the scheduler is slow.
 
-    With `drive`, what is due for them is done first: the verdict on an attempt that ended, the next attempt.
+    With `drive`, first does what is due: the verdict on an attempt that ended, and the next attempt.
     """
-    from hpc_launch.view.terminal import patience
+    from hpc_launch.view.terminal import waiting_notice
 
     tracker = tracker_of(runs, index, entries)
-    with patience("asking the scheduler"):
-        found = tracker.poll()
+    with waiting_notice("querying the scheduler"):
+        statuses = tracker.poll()
     drivers = Drivers(tracker, index)
-    due = [run for run in runs if drive and drivers.due(found[run.name])]
+    due = [run for run in runs if drive and drivers.due(statuses[run.name])]
     if due:
-        with patience("making the next attempts that are due"):
-            moves = [drivers.drive(run) for run in due]
-        for run, move in zip(due, moves, strict=True):
-            if move.kind in ("submitted", "waiting"):
-                click.echo(f"{visible(run.name)}: {visible(move.words)}", err=True)
-        if any(move.kind != "nothing" for move in moves):
-            found = tracker.poll()
-    return [found[run.name] for run in runs]
+        with waiting_notice("submitting the next attempts"):
+            outcomes = [drivers.drive(run) for run in due]
+        for run, outcome in zip(due, outcomes, strict=True):
+            if outcome.kind in ("submitted", "waiting"):
+                click.echo(f"{visible(run.name)}: {visible(outcome.words)}", err=True)
+        if any(outcome.kind != "nothing" for outcome in outcomes):
+            statuses = tracker.poll()
+    return [statuses[run.name] for run in runs]
 
 
-def maybe_live(entries: Iterable[IndexEntry]) -> list[RunFolder]:
-    """Those runs that need a look because they may not be over, newest first.
+def possibly_active(entries: Iterable[IndexEntry]) -> list[RunFolder]:
+    """The runs that may be active, newest first.
 
-    Left out is what was over for good when last seen, and has had no new attempt since: its folder of attempts has
-    not changed.
+    Skips runs whose last known state is final and whose `attempts` folder has not changed since.
     """
     return [RunFolder(entry.folder) for entry in entries if not _certainly_over(entry)]
 
 
-def live(index: Index) -> list[RunStatus]:
-    """All runs of the user that are not over, newest first."""
+def active_runs(index: Index) -> list[RunStatus]:
+    """Query all runs of the user and return the active ones, newest first."""
     entries = index.entries()
-    return [status for status in look(maybe_live(entries), index, entries) if not status.final]
+    return [status for status in poll_runs(possibly_active(entries), index, entries) if not status.final]
 
 
 def follow(runs: Sequence[RunFolder]) -> int:
     """Follow runs to their end on stderr.
 
-    Returns the exit code: 0 if all completed, 1 if one ended otherwise or is stuck, 130 after Ctrl-C.
+    Returns the exit code: 0 if all completed, 1 if one did not complete or is stuck, 130 after Ctrl-C.
     """
     from hpc_launch.run.status.wait_for_end import wait
     from hpc_launch.view.live_view import follower
-    from hpc_launch.view.state_text import come_back
+    from hpc_launch.view.state_text import detach_message
 
     index = user_index(os.environ)
     tracker = tracker_of(runs, index)
@@ -115,13 +113,13 @@ def follow(runs: Sequence[RunFolder]) -> int:
 
             left = list(runs)
             while left:
-                # Each look is at all of them; those that are over by the time their turn comes return at once.
+                # Each poll covers all runs; `wait` returns at once for a run that has ended by its turn.
                 ended = {run.name: wait(tracker, run, show, sleep=sleep, goes_on=goes_on).state for run in left}
-                # One that was stuck may have been freed meanwhile, one that lost its nodes may be back.
+                # A stuck run may have become unblocked, and a run that lost its nodes may have been requeued.
                 left = [run for run in left if tracker.last[run.name].state != ended[run.name]]
             show()
     except KeyboardInterrupt:
-        click.echo(come_back([run.name for run in runs]), err=True)
+        click.echo(detach_message([run.name for run in runs]), err=True)
         return INTERRUPTED
     last = [tracker.last[run.name] for run in runs]
     _close(last)
@@ -129,7 +127,7 @@ def follow(runs: Sequence[RunFolder]) -> int:
 
 
 def _close(ended: Sequence[RunStatus]) -> None:
-    """Say how it all ended, and what to do next."""
+    """Print how the runs ended and what to do next."""
     from hpc_launch.view import run_table
     from hpc_launch.view.run_details import summary
     from hpc_launch.view.terminal import wants_colour, write_lines

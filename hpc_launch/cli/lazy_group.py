@@ -1,4 +1,4 @@
-"""Groups of commands that are loaded when they are called, so that start-up does not wait for all of them."""
+"""Command groups that import a command only when it is called, to keep start-up fast."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import click
 
 
 class LazyGroup(click.Group):
-    """Commands by name, in the order of `about`, which says what each is for.
+    """A group of commands imported on demand.
 
-    `load` is asked for a command only to run it or to show its own help; `title` stands over them in the group's help.
+    Args:
+        about: Command names and their short help, in the order of the group's help.
+        load: Imports a command by name, to run it or to show its help.
+        title: Heading of the command list in the group's help.
     """
 
     def __init__(
@@ -20,9 +23,9 @@ class LazyGroup(click.Group):
         about: Mapping[str, str],
         load: Callable[[str], click.Command],
         title: str = "Commands",
-        **given: Any,
+        **options: Any,
     ) -> None:
-        super().__init__(*args, **given)
+        super().__init__(*args, **options)
         self.about = about
         self.load = load
         self.title = title
@@ -41,9 +44,9 @@ class LazyGroup(click.Group):
         except click.UsageError as error:
             import difflib
 
-            near = difflib.get_close_matches(args[0], self.about, 1)
-            if near:
-                raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", error.ctx) from None
+            matches = difflib.get_close_matches(args[0], self.about, 1)
+            if matches:
+                raise click.UsageError(f"{error.message} Did you mean {matches[0]!r}?", error.ctx) from None
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

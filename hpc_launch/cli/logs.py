@@ -1,4 +1,4 @@
-"""`logs`: the output of a run, by node and rank, all of it or as it comes."""
+"""`logs`: print or follow the output of a run, by node and rank."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ if TYPE_CHECKING:
     from hpc_launch.run.status.tracker import RunTracker
     from hpc_launch.view.log_output import Printer
 
-LOOK_S = 1.0
-"""The pause between two looks at the state of a run whose output is followed."""
+POLL_S = 1.0
+"""Seconds between two queries of the run's state while following its output."""
 
 
 @click.command("logs")
 @click.argument("run", metavar="RUN", shell_complete=complete_run)
-@click.option("-f", "--follow", "following", is_flag=True, help="Go on showing what comes, to the run's end.")
-@click.option("--node", metavar="N", help="Only this node: its number in the job, from 0, or its name.")
+@click.option("-f", "--follow", "following", is_flag=True, help="Follow the output until the run ends.")
+@click.option("--node", metavar="N", help="Only this node, by index (from 0) or name.")
 @click.option("--rank", type=click.IntRange(min=0), metavar="R", help="Only lines of this rank.")
-@click.option("--attempt", "number", type=click.IntRange(min=1), metavar="K", help="This attempt, not the newest.")
+@click.option(
+    "--attempt", "number", type=click.IntRange(min=1), metavar="K", help="Attempt number (default: the newest)."
+)
 def command(run: str, following: bool, node: str | None, rank: int | None, number: int | None) -> int:
-    """Print the output of a run: the batch shell's, then node by node.
+    """Print the output of a run: the batch script's, then each node's.
 
-    Each line says where it comes from, unless --node or --rank chose. Escape sequences are taken out.
+    Lines are prefixed with their origin unless --node or --rank is given. Escape sequences are removed.
 
     \b
     hpc-launch logs @last
@@ -48,7 +50,7 @@ def command(run: str, following: bool, node: str | None, rank: int | None, numbe
     attempts = folder.attempts()
     newest = attempts[-1].number if attempts else 1
     if number is not None and number not in {attempt.number for attempt in attempts}:
-        raise UsageError(f"{folder.name} has no attempt {number}", f"its newest is {newest}")
+        raise UsageError(f"{folder.name} has no attempt {number}", f"the newest is attempt {newest}")
     attempt = folder.attempt(number or newest)
     chosen = choose_node(node, attempt) if node is not None else None
     printer = Printer(sys.stdout, one_node=chosen is not None, one_rank=rank is not None)
@@ -60,18 +62,18 @@ def command(run: str, following: bool, node: str | None, rank: int | None, numbe
         printer.show(line)
     printer.flush()
     if not printer.lines:
-        click.echo(f"attempt {attempt.number} of {folder.name} has written nothing of this kind", err=True)
+        click.echo(f"attempt {attempt.number} of {folder.name} has no matching output", err=True)
     return 0
 
 
 def _follow(
     run: RunFolder, index: Index, printer: Printer, *, node: int | None, rank: int | None, number: int | None
 ) -> int:
-    """Show output as it comes, from attempt to attempt where none was named, until no more will come."""
+    """Follow the output until the run ends; with `number`, until that attempt ends."""
     from hpc_launch.cli.error_handler import INTERRUPTED
     from hpc_launch.cli.follow import tracker_of
     from hpc_launch.run.rank_logs import follow
-    from hpc_launch.view.state_text import come_back, one_line
+    from hpc_launch.view.state_text import detach_message, one_line
 
     def sleep(seconds: float) -> None:
         printer.flush()
@@ -79,7 +81,7 @@ def _follow(
 
     attempts = run.attempts()
     current = number or (attempts[-1].number if attempts else 1)
-    over = _Over(tracker_of([run], index), run, printer)
+    over = _OutputComplete(tracker_of([run], index), run, printer)
     try:
         while True:
             over.look_at(current, alone=number is not None)
@@ -91,15 +93,15 @@ def _follow(
             current += 1
             click.echo(f"attempt {current}", err=True)
     except KeyboardInterrupt:
-        click.echo(come_back([run.name]), err=True)
+        click.echo(detach_message([run.name]), err=True)
         return INTERRUPTED
     if over.status is not None:
         click.echo(one_line(over.status), err=True)
     return 0
 
 
-class _Over:
-    """Whether an attempt will write no more. While nothing came at all, says on stderr how the run stands."""
+class _OutputComplete:
+    """Whether an attempt will write no more output. Until there is output, prints state changes on stderr."""
 
     def __init__(self, tracker: RunTracker, run: RunFolder, printer: Printer) -> None:
         self.status: RunStatus | None = None
@@ -113,12 +115,12 @@ class _Over:
         self._said = ""
 
     def look_at(self, attempt: int, *, alone: bool) -> None:
-        """Turn to this attempt; `alone`: it ends the matter, whatever comes after it."""
+        """Switch to this attempt; with `alone`, ignore later attempts."""
         self._attempt, self._alone = attempt, alone
 
     def __call__(self) -> bool:
         now = time.monotonic()
-        if now - self._looked >= LOOK_S:
+        if now - self._looked >= POLL_S:
             self._looked = now
             self.status = self._tracker.poll(background=True)[self._run.name]
             self._say(self.status)
@@ -129,7 +131,8 @@ class _Over:
         return later or (self._alone and self._has_ended(self.status))
 
     def _is_over(self, status: RunStatus, now: float) -> bool:
-        """Over for good. A requeue may follow a lost node, and accounting may be late, so those words must last."""
+        """Whether the run has ended for good. A requeue may follow a lost node and accounting may lag, so those
+        states must persist for a while."""
         from hpc_launch.run.records.final_state import MAY_COME_BACK
         from hpc_launch.run.status.wait_for_end import CONFIRM_S, GONE_S
 

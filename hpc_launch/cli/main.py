@@ -1,4 +1,4 @@
-"""The command: a group whose verbs are loaded when they are called, and the one place where errors meet the user."""
+"""The `hpc-launch` command: a group that imports each verb when it is called."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from hpc_launch import __version__
 from hpc_launch.cli.lazy_group import LazyGroup
 
 VERBS = {
-    "submit": "submit a job, and follow it with --wait",
-    "run": "run a job inside an allocation that one already has",
-    "resubmit": "make the next attempt of a run",
-    "cancel": "end runs",
-    "drill": "a short job that is warned before its end: is the training ready for it?",
-    "status": "the state of a run, with its source and age",
-    "list": "all runs, finished ones too",
-    "logs": "the output of a run, by node and rank",
-    "why": "what ended a run, or any job by its logs",
+    "submit": "submit a job; --wait follows it to its end",
+    "run": "run a job inside an existing allocation",
+    "resubmit": "start the next attempt of a run",
+    "cancel": "cancel runs",
+    "drill": "test that a training checkpoints and resumes when warned",
+    "status": "show the state of a run, with its source and age",
+    "list": "list all runs, including finished ones",
+    "logs": "print the output of a run, by node and rank",
+    "why": "explain why a run failed, or any job from its logs",
     "watch": "follow runs live",
-    "render": "the script of a job, without submitting it",
-    "explain": "where each value of a job comes from",
-    "nodes": "the ledger of nodes that runs found to be bad",
-    "config": "files and flags of strategies: DeepSpeed, FSDP, Megatron, hostfile, scripts",
-    "containers": "build and pull images, and check one before a job is queued with it",
-    "sites": "the profiles of clusters: show, compare, check, share",
-    "validate": "all faults of job files",
-    "completion": "shell completion",
+    "render": "print the script of a job without submitting it",
+    "explain": "show where each value of a job is set",
+    "nodes": "show and clear the nodes recorded as bad",
+    "config": "write DeepSpeed, FSDP and Megatron configurations, hostfiles and scripts",
+    "containers": "build, pull and check container images",
+    "sites": "show, compare, check and share site profiles",
+    "validate": "check job files and report every error",
+    "completion": "print the shell completion script",
 }
 
 
 class Verbs(LazyGroup):
-    """The verbs. Whoever reads our output may go (`| head`): that is no fault, and click would end with 1."""
+    """The group of verbs. A closed output pipe (`| head`) is not an error here; click alone would exit with 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -57,12 +57,12 @@ def _load(verb: str) -> click.Command:
     load=_load,
     title="Verbs",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 the run failed or is stuck, 2 usage, 3 refused before submission, 4 the scheduler "
-    "refused or cannot be reached, 5 a fault of ours, 130 interrupted.",
+    epilog="Exit codes: 0 success, 1 the run failed or is stuck, 2 usage error, 3 rejected before submission, "
+    "4 the scheduler rejected the job or is unreachable, 5 internal error, 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="hpc-launch")
 def group() -> None:
-    """Take a training job from one YAML file to a finished run, on any Slurm cluster or this machine.
+    """Launch training jobs on any Slurm cluster, or on this machine, from one YAML file.
 
     \b
     hpc-launch submit job.yaml --site local --wait
@@ -71,7 +71,7 @@ def group() -> None:
 
 
 def main() -> None:
-    """The entry point of the console script."""
+    """Entry point of the console script."""
     from hpc_launch.cli.error_handler import run_guarded
 
     sys.exit(run_guarded(group))

@@ -1,8 +1,10 @@
-"""`nodes`: the ledger of nodes that runs found to be bad."""
+"""`nodes`: show and clear the nodes that runs recorded as bad."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -16,20 +18,20 @@ if TYPE_CHECKING:
 
 
 COMMANDS = {
-    "list": "the nodes with notes that have not expired, the worst first",
-    "report": "a text for the site's support: which nodes failed, when, by what evidence",
-    "clear": "note that nodes are well again",
+    "list": "list the nodes currently recorded as bad, worst first",
+    "report": "write a report for the site's support: which nodes failed, when, with what evidence",
+    "clear": "mark nodes as healthy again",
 }
-"""The commands by name; the function of `NAME` is `NAME_command`."""
+"""Commands by name; `NAME` is implemented by `NAME_command`."""
 
 
 @click.group("nodes", cls=LazyGroup, about=COMMANDS, load=lambda name: globals()[f"{name}_command"])
 def command() -> None:
-    """Show and clear the ledger: nodes that runs of this site's team found to be bad, and that new jobs keep off.
+    """Show and clear the bad nodes that runs on this site have recorded and that new jobs exclude.
 
     \b
     hpc-launch nodes list --site mycluster
-    hpc-launch nodes report --site mycluster > to-the-support.txt
+    hpc-launch nodes report --site mycluster > support-request.txt
     hpc-launch nodes clear n3 --site mycluster
     """
 
@@ -38,40 +40,36 @@ def command() -> None:
 @site_option
 @json_option
 def list_command(site: str | None, as_json: bool) -> None:
-    """List the nodes with notes that have not expired, the worst first.
+    """List the nodes currently recorded as bad, worst first. Records expire.
 
     \b
     hpc-launch nodes list --site mycluster
     """
-    standing = _ledger(site).standing()
+    standing = _store(site).standing()
     if as_json:
         echo_json([_as_json(one) for one in standing])
         return
     if not standing:
-        click.echo("no node is noted as bad", err=True)
+        click.echo("no node is recorded as bad", err=True)
         return
-    from hpc_launch.view.node_health_table import table
-
-    click.echo("\n".join(table(standing)))
+    click.echo("\n".join(_table(standing)))
 
 
 @click.command("report")
 @site_option
 @click.argument("nodes", nargs=-1, metavar="[NODE]...")
 def report_command(site: str | None, nodes: tuple[str, ...]) -> int:
-    """Write a text for the site's support: which nodes failed, when, in which jobs, by what evidence.
+    """Write a report for the site's support: which nodes failed, when, in which jobs, with what evidence.
 
     \b
     hpc-launch nodes report n3
     """
-    from hpc_launch.view.node_health_table import report
-
-    ledger = _ledger(site)
-    chosen = [one for one in ledger.standing() if not nodes or one.node in nodes]
+    store = _store(site)
+    chosen = [one for one in store.standing() if not nodes or one.node in nodes]
     if not chosen:
-        click.echo("no node is noted as bad", err=True)
+        click.echo("no node is recorded as bad", err=True)
         return 0
-    click.echo("\n".join(report(chosen)))
+    click.echo("\n".join(_support_report(chosen)))
     return 0
 
 
@@ -79,7 +77,7 @@ def report_command(site: str | None, nodes: tuple[str, ...]) -> int:
 @site_option
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 def clear_command(site: str | None, nodes: tuple[str, ...]) -> int:
-    """Note that nodes are well again; host lists such as n[3-5] go too.
+    """Mark nodes as healthy again. Host lists such as n[3-5] are accepted.
 
     \b
     hpc-launch nodes clear n3
@@ -93,27 +91,27 @@ def clear_command(site: str | None, nodes: tuple[str, ...]) -> int:
             names += expand(text)
         except ValueError as error:
             raise UsageError(f"{text}: {error}", "write nodes as n3 or n[3-5]") from error
-    ledger = _ledger(site)
-    known = {one.node for one in ledger.standing()}
+    store = _store(site)
+    known = {one.node for one in store.standing()}
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise UsageError(f"not noted as bad: {', '.join(unknown)}", "hpc-launch nodes list shows those that are")
+        raise UsageError(f"not recorded as bad: {', '.join(unknown)}", "run `hpc-launch nodes list` to see which are")
     try:
-        ledger.clear(names)
+        store.clear(names)
     except OSError as error:
-        raise UsageError(f"cannot write {ledger.folder}: {error.strerror}", "it has to be writable for you") from error
+        raise UsageError(f"cannot write {store.folder}: {error.strerror}", "ask its owner for write access") from error
     click.echo(f"cleared: {', '.join(names)}")
     return 0
 
 
-def _ledger(site: str | None) -> NodeHealthStore:
-    """The ledger of the site that is asked for, or of $HPC_LAUNCH_SITE."""
+def _store(site: str | None) -> NodeHealthStore:
+    """Open the node health store of the named site, or of $HPC_LAUNCH_SITE."""
     from hpc_launch.base.errors import UsageError
     from hpc_launch.site_tools.node_health_lookup import ledger_of
 
     name = site or os.environ.get("HPC_LAUNCH_SITE")
     if not name:
-        raise UsageError("no site is named", "use `--site NAME`, or set HPC_LAUNCH_SITE")
+        raise UsageError("no site given", "use `--site NAME` or set HPC_LAUNCH_SITE")
     return ledger_of(name)
 
 
@@ -127,3 +125,36 @@ def _as_json(one: BadNode) -> dict[str, object]:
         "expires": one.expires,
         "notes": [to_builtins(note) for note in one.notes],
     }
+
+
+def _table(nodes: Sequence[BadNode]) -> list[str]:
+    """One line per node."""
+    from hpc_launch.view.format_values import ago, clean, duration, pad
+
+    now = time.time()
+    rows = [("NODE", "FAILURES", "LAST", "CLASS", "EXCLUDED FOR")]
+    for one in nodes:
+        last = one.notes[-1]
+        excluded = (
+            duration(one.expires - now) if one.avoided else "not excluded: this class needs more than one failure"
+        )
+        rows.append((clean(one.node), str(one.count), ago(now - last.time), clean(last.failure_class), excluded))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(pad(text, width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _support_report(nodes: Sequence[BadNode]) -> list[str]:
+    """What a site's support needs to investigate the nodes: times, jobs and log lines."""
+    from hpc_launch.view.format_values import clean
+
+    lines = ["Our jobs failed on the nodes below. Could you please check them?", ""]
+    for one in nodes:
+        lines += [f"{clean(one.node)}: {one.count} job{'s' if one.count > 1 else ''}"]
+        for note in one.notes:
+            when = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(note.time))
+            job = f"job {clean(note.job_id)}" if note.job_id else "a job"
+            cause = f" ({clean(note.cause)})" if note.cause else ""
+            lines.append(f"  {when}  {job} of {clean(note.by)}: {clean(note.failure_class)}{cause}")
+            lines += [f"    {clean(quote.text)}" for quote in note.evidence]
+        lines.append("")
+    return lines[:-1]

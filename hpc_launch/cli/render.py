@@ -1,4 +1,4 @@
-"""`render`: the script to stdout or a file. Needs no scheduler."""
+"""`render`: write the job's script to stdout or a file, without a scheduler."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from hpc_launch.cli.shared_options import job_argument, set_option, site_option
 @job_argument
 @site_option
 @set_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the script to FILE.", metavar="FILE")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Write to FILE instead of stdout.", metavar="FILE"
+)
 def command(job: Path, site: str | None, sets: tuple[str, ...], output: Path | None) -> None:
-    """Print the script of a job: the same bytes that submit would hand to the scheduler.
+    """Print the script of a job, byte for byte as submit passes it to the scheduler.
 
     \b
     hpc-launch render job.yaml --site mycluster | less
+    hpc-launch render job.yaml --site mycluster -o script.sh
     """
-    from hpc_launch.cli.warn import tell
+    from hpc_launch.cli.warn import print_site_and_warnings
     from hpc_launch.drive.prepare import make_ready
 
     ready = make_ready(job, site=site, sets=sets)
-    tell(ready.loaded.detected, ready.plan.site, ready.warnings)
+    print_site_and_warnings(ready.loaded.detected, ready.plan.site, ready.warnings)
     if output is None:
         click.echo(ready.script, nl=False)
         return

@@ -1,4 +1,4 @@
-"""`resubmit`: the next attempt of a run that is over."""
+"""`resubmit`: submit the next attempt of a run that has ended."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hpc_launch.cli.shared_options import json_option, set_option
 @click.command("resubmit")
 @click.argument("run", metavar="RUN", shell_complete=complete_run)
 @set_option
-@click.option("--exclude", "excluded", multiple=True, metavar="NODES", help="Nodes to keep off, as n3 or n[3-5].")
+@click.option("--exclude", "excluded", multiple=True, metavar="NODES", help="Nodes to exclude, as n3 or n[3-5].")
 @click.option("--wait", is_flag=True, help="Follow the run to its end.")
 @json_option
 def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bool, as_json: bool) -> int:
-    """Make the next attempt of a run, from the job file and site recorded in its folder.
+    """Submit the next attempt of a run, from the job file and site profile stored in its folder.
 
     \b
     hpc-launch resubmit @last --exclude n3
@@ -33,7 +33,7 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
     from hpc_launch.schedulers.registry import scheduler_for
     from hpc_launch.spec.hostlist import expand
     from hpc_launch.spec.shell_text import visible
-    from hpc_launch.view.terminal import patience
+    from hpc_launch.view.terminal import waiting_notice
 
     for nodes in excluded:
         try:
@@ -46,9 +46,7 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
     warn(ready.warnings)
     edited = edited_since(folder)
     if edited is not None:
-        click.echo(
-            f"{visible(edited)} was edited since: this run goes by the job file that it was submitted with", err=True
-        )
-    with patience("waiting for the scheduler to take the job"):
+        click.echo(f"{visible(edited)} has changed since; this run uses the job file it was submitted with", err=True)
+    with waiting_notice("waiting for the scheduler to accept the job"):
         submitted = submit_next(folder, prepared, scheduler_for(prepared.scheduler), index=index)
     return after_submission(submitted, wait=wait, as_json=as_json)

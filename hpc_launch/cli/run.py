@@ -1,4 +1,4 @@
-"""`run`: the same job inside an allocation that one already has."""
+"""`run`: run a job inside an existing Slurm allocation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hpc_launch.cli.shared_options import job_argument, set_option, site_option
 @site_option
 @set_option
 def command(job: Path, site: str | None, sets: tuple[str, ...]) -> int:
-    """Run a job now, inside the allocation of this shell (salloc), and follow it to its end.
+    """Run a job inside the current Slurm allocation (salloc) and follow it to its end.
 
-    Script, run folder and logs are those of `submit`; nothing is queued. The allocation has to have as many nodes as
-    the job asks for.
+    Script, run folder and logs are the same as with `submit`, but nothing is queued. The allocation must have the
+    number of nodes that the job requests.
 
     \b
     salloc --nodes=2 --gpus-per-node=4 --time=1:00:00
@@ -26,7 +26,7 @@ def command(job: Path, site: str | None, sets: tuple[str, ...]) -> int:
     """
     from hpc_launch.base.errors import UsageError
     from hpc_launch.cli.after_submit import after_submission
-    from hpc_launch.cli.warn import tell
+    from hpc_launch.cli.warn import print_site_and_warnings
     from hpc_launch.drive.attempts import first_attempt
     from hpc_launch.drive.prepare import make_ready
     from hpc_launch.run.run_index import user_index
@@ -34,12 +34,12 @@ def command(job: Path, site: str | None, sets: tuple[str, ...]) -> int:
     from hpc_launch.schedulers.registry import scheduler_for
 
     ready = make_ready(job, site=site, sets=sets)
-    tell(ready.loaded.detected, ready.plan.site, ready.warnings)
+    print_site_and_warnings(ready.loaded.detected, ready.plan.site, ready.warnings)
     kind = "local"
     if ready.plan.scheduler == "slurm":
         if "SLURM_JOB_ID" not in os.environ:
-            hint = "get one with salloc, or let hpc-launch submit queue the job"
-            raise UsageError("this shell is in no allocation of Slurm", hint)
+            hint = "create one with salloc, or queue the job with `hpc-launch submit`"
+            raise UsageError("not inside a Slurm allocation", hint)
         kind = "allocation"
     prepared = first_attempt(ready, sets, scheduler=kind)
     submitted = submit_new(prepared, scheduler_for(kind), index=user_index(os.environ))

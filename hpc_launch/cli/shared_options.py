@@ -1,4 +1,4 @@
-"""Options that several verbs share, so that they are spelt and explained alike."""
+"""Options and arguments shared by several verbs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import click
 
 
 def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of site profiles, for the shell."""
+    """Complete the name of a site profile."""
     from hpc_launch.sites.search_path import profile_names
 
     return [name for name in profile_names() if name.startswith(incomplete)]
 
 
 def complete_team(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of what `sites add` added, for the shell."""
+    """Complete the name of a team added by `sites add`."""
     from hpc_launch.sites.team_profiles import teams
 
     return [team.name for team in teams() if team.name.startswith(incomplete)]
@@ -24,7 +24,7 @@ def complete_team(ctx: click.Context, param: click.Parameter, incomplete: str) -
 job_argument = click.argument("job", type=click.Path(path_type=Path))
 
 site_option = click.option(
-    "--site", metavar="NAME", shell_complete=complete_site, help="The site profile, by name or file."
+    "--site", metavar="NAME", shell_complete=complete_site, help="Site profile, by name or file."
 )
 
 set_option = click.option(
@@ -32,14 +32,14 @@ set_option = click.option(
     "sets",
     metavar="KEY=VALUE",
     multiple=True,
-    help="Set a key of the job file, dotted: --set args.lr=0.001. May be repeated.",
+    help="Override a key of the job file by its dotted path, e.g. --set args.lr=0.001. Repeatable.",
 )
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def echo_json(value: object) -> None:
-    """Print what `json_option` asks for. ASCII: text from elsewhere must not steer a terminal that shows this."""
+    """Print `value` as indented JSON. ASCII only, so that foreign text cannot control the terminal."""
     import json
 
     click.echo(json.dumps(value, indent=2))

@@ -1,4 +1,4 @@
-"""`sites`: the profiles of clusters. Each command of the group is a module of its own, imported when it is called."""
+"""`sites`: show, compare, check and share site profiles. Each command is a module, imported when called."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import click
 from hpc_launch.cli.lazy_group import LazyGroup
 
 COMMANDS = {
-    "list": "the profiles on the search path",
-    "show": "a profile with all it extends, each value with its origin",
-    "diff": "what differs between two profiles, or two revisions of a team's",
-    "detect": "which site this machine is of, and why",
-    "learn": "a profile of the cluster whose login node this is",
-    "check": "look through profiles, for a team's CI; with --live hold one against its cluster",
-    "add": "take a team's profiles, at one revision of their repository",
-    "update": "move a team's profiles to another revision",
-    "remove": "give a team's profiles up",
+    "list": "list the profiles on the search path",
+    "show": "show a resolved profile, with the origin of each value",
+    "diff": "compare two profiles, or two revisions of a team's profiles",
+    "detect": "detect the site of this machine, and say why",
+    "learn": "draft a profile of this cluster",
+    "check": "check profiles, e.g. in CI; --live compares one with its cluster",
+    "add": "add a team's profiles, pinned to a revision of their repository",
+    "update": "update a team's profiles to another revision",
+    "remove": "remove a team's profiles",
 }
-"""The commands by name; the module of `NAME` is `hpc_launch.cli.sites_NAME`, and its command is called `command`."""
+"""Commands by name; `NAME` is `hpc_launch.cli.sites_NAME.command`."""
 
 
 def _load(name: str) -> click.Command:
-    found: click.Command = importlib.import_module(f"hpc_launch.cli.sites_{name}").command
-    return found
+    loaded: click.Command = importlib.import_module(f"hpc_launch.cli.sites_{name}").command
+    return loaded
 
 
 @click.group("sites", cls=LazyGroup, about=COMMANDS, load=_load)
 def command() -> None:
-    """Show, compare, check and share the profiles of clusters.
+    """Show, compare, check and share site profiles.
 
     \b
     hpc-launch sites list

@@ -1,4 +1,4 @@
-"""`sites add`: take a team's profiles, at one revision of their repository."""
+"""`sites add`: add a team's profiles, pinned to a revision of their repository."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ if TYPE_CHECKING:
 
 @click.command("add")
 @click.argument("source", metavar="GIT_URL|FOLDER")
-@click.option("--revision", metavar="REV", help="The commit, tag or branch to take; it is kept as that commit.")
-@click.option("--trust", "trusted", metavar="REV", help="Let raw shell lines of that revision count: read them first.")
-@click.option("--name", metavar="NAME", help="What to call it; by default as the repository.")
+@click.option("--revision", metavar="REV", help="Commit, tag or branch to pin; stored as a commit.")
+@click.option("--trust", "trusted", metavar="REV", help="Allow that revision's raw shell lines; review them first.")
+@click.option("--name", metavar="NAME", help="Name of the team (default: the repository's name).")
 def command(source: str, revision: str | None, trusted: str | None, name: str | None) -> None:
-    """Add a team's profiles to the search path. Of a git repository a copy of one revision is kept, which changes only
-    by `sites update`; a folder, as on shared storage, is read as it is.
+    """Add a team's profiles to the search path.
+
+    A git repository is copied at one revision, which only `sites update` changes. A folder, e.g. on shared storage, is
+    read in place.
 
     \b
     hpc-launch sites add https://git.example.org/team/sites.git --revision v3
@@ -25,11 +27,11 @@ def command(source: str, revision: str | None, trusted: str | None, name: str | 
     """
     from hpc_launch.site_tools.team_sources import add
 
-    say(add(source, revision, trusted, name))
+    print_team(add(source, revision, trusted, name))
 
 
-def say(team: Team) -> None:
-    """What is there now, and which raw lines in it do not count."""
+def print_team(team: Team) -> None:
+    """Print the team's profiles, and the raw shell lines that are not trusted."""
     from hpc_launch.cli.warn import show_findings
     from hpc_launch.site_tools.team_sources import profiles_in, untrusted
     from hpc_launch.spec.shell_text import visible

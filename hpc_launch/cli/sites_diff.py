@@ -1,4 +1,4 @@
-"""`sites diff`: what differs between two profiles, or two revisions of a team's."""
+"""`sites diff`: compare two profiles, or two revisions of a team's profiles."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from hpc_launch.cli.shared_options import complete_site, echo_json, json_option
 @click.argument("one", metavar="PROFILE|TEAM", shell_complete=complete_site)
 @click.argument("other", metavar="[PROFILE]", required=False, shell_complete=complete_site)
 @click.option(
-    "--revision", "revisions", metavar="REV", multiple=True, help="Another revision of the team; two may be given."
+    "--revision",
+    "revisions",
+    metavar="REV",
+    multiple=True,
+    help="Revision of the team to compare with; give two to compare them.",
 )
 @json_option
 def command(one: str, other: str | None, revisions: tuple[str, ...], as_json: bool) -> None:
-    """Show what differs, key by key, and in the scripts of two small jobs.
+    """Compare two profiles, by key and by the scripts of two small jobs.
 
-    Of two profiles, by name or file; a run keeps the one that it was made with as `site.yaml`. Of a TEAM that
-    `sites add` added: what is pinned, and what the same revision would be with this version of hpc-launch, or another
-    revision.
+    Profiles are given by name or file; a run keeps its profile as `site.yaml`. For a TEAM added by `sites add`,
+    compares the pinned profiles with the same revision under this version of hpc-launch, or with --revision.
 
     \b
     hpc-launch sites diff juwels-booster ./mine.yaml
@@ -31,21 +34,23 @@ def command(one: str, other: str | None, revisions: tuple[str, ...], as_json: bo
 
     if other is not None:
         if revisions:
-            raise UsageError("--revision is for the profiles of one team", "hpc-launch sites diff TEAM --revision REV")
-        found = diff_profiles.compare(one, other)
+            raise UsageError(
+                "--revision requires a TEAM, not two profiles", "hpc-launch sites diff TEAM --revision REV"
+            )
+        diffs = diff_profiles.compare(one, other)
     else:
         team = diff_profiles.team_or_none(one)
         if team is None:
-            raise UsageError(f"no team is called {one}", "name two profiles, or a team that `sites add` added")
+            raise UsageError(f"no team named {one}", "name two profiles, or a team added by `sites add`")
         if len(revisions) > 2:
-            raise UsageError("two revisions can be compared, not more")
-        found = diff_profiles.compare_revisions(team, revisions) if revisions else diff_profiles.compare_with_now(team)
+            raise UsageError("--revision can be given at most twice")
+        diffs = diff_profiles.compare_revisions(team, revisions) if revisions else diff_profiles.compare_with_now(team)
     if as_json:
-        echo_json([one.as_json() for one in found])
+        echo_json([diff.as_json() for diff in diffs])
         return
-    from hpc_launch.view.profile_tables import differences
+    from hpc_launch.view.profile_tables import difference_lines
 
-    for line in differences(found):
+    for line in difference_lines(diffs):
         click.echo(line)
-    if not found:
-        click.echo("no difference", err=True)
+    if not diffs:
+        click.echo("no differences", err=True)

@@ -1,4 +1,4 @@
-"""`sites learn`: a profile of the cluster whose login node this is."""
+"""`sites learn`: draft a profile of the cluster that this login node belongs to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpc_launch.cli.shared_options import echo_json, json_option
-from hpc_launch.cli.warn import say
+from hpc_launch.cli.warn import print_note
 
 if TYPE_CHECKING:
     from hpc_launch.site_tools.learn import Lesson
@@ -17,13 +17,21 @@ if TYPE_CHECKING:
 
 @click.command("learn")
 @click.argument("name", required=False)
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write it to FILE; - is stdout.")
-@click.option("--smoke", is_flag=True, help="Run a job of two nodes in each partition, and take over what it measures.")
-@click.option("--partition", "partitions", multiple=True, metavar="NAME", help="With --smoke only here; repeatable.")
 @click.option(
-    "--patience", default="15m", show_default=True, metavar="TIME", help="How long the jobs may take, and wait before."
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the profile to FILE; - is stdout."
 )
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--smoke", is_flag=True, help="Run a two-node job in each partition and use what it measures.")
+@click.option(
+    "--partition", "partitions", multiple=True, metavar="NAME", help="Limit --smoke to this partition. Repeatable."
+)
+@click.option(
+    "--patience",
+    default="15m",
+    show_default=True,
+    metavar="TIME",
+    help="Maximum queue and run time of the --smoke jobs.",
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @json_option
 def command(
     name: str | None,
@@ -34,10 +42,10 @@ def command(
     force: bool,
     as_json: bool,
 ) -> int:
-    """Draft a profile from what Slurm and this login node say; with --smoke from what its nodes show, too.
+    """Draft a site profile from Slurm and this login node; with --smoke, also from test jobs on the compute nodes.
 
-    The profile goes to ~/.config/hpc-launch/sites/NAME.yaml, where `submit` finds it. Exit code 1 if a job of --smoke
-    failed.
+    The profile is written to ~/.config/hpc-launch/sites/NAME.yaml, where `submit` finds it. Exits with 1 if a --smoke
+    job failed.
 
     \b
     hpc-launch sites learn
@@ -47,26 +55,27 @@ def command(
     from hpc_launch.schedulers.registry import scheduler_for
     from hpc_launch.site_tools.learn import learn, save, target
     from hpc_launch.spec.units import parse_duration
-    from hpc_launch.view.terminal import patience as waiting
+    from hpc_launch.view.terminal import waiting_notice
 
     if partitions and not smoke:
-        raise UsageError("--partition goes with --smoke", "without it every partition is looked at")
+        raise UsageError("--partition requires --smoke", "add --smoke, or omit --partition to survey all partitions")
     try:
         seconds = parse_duration(patience)
     except ValueError as error:
         raise UsageError(f"--patience: {error}") from None
-    with waiting("asking Slurm about the cluster"):
+    with waiting_notice("querying Slurm about the cluster"):
         lesson = learn(name, scheduler_for("slurm"))
     path = output or target(lesson.draft.name)
     to_stdout = str(path) == "-"
     if to_stdout and smoke:
-        raise UsageError("--smoke needs a file: its jobs are submitted by the profile", "name one with -o FILE")
+        raise UsageError("--smoke requires a file, because its jobs use the profile", "name a file with -o FILE")
     if to_stdout:
         click.echo(lesson.draft.text(), nl=False)
         return 0
     if path.exists() and not force:
         raise UsageError(
-            f"{path} is there already", "--force replaces it, -o FILE names another; see `sites check --live`"
+            f"{path} already exists",
+            "overwrite it with --force, name another file with -o FILE, or compare it with `sites check --live`",
         )
     save(lesson, path)
     if smoke:
@@ -84,7 +93,7 @@ def _measure(lesson: Lesson, path: Path, partitions: tuple[str, ...], seconds: i
     from hpc_launch.site_tools.learning.probe_jobs import Around
 
     index = user_index(os.environ)
-    around = Around(scheduler_for("slurm"), index, lambda run: tracker_of([run], index), say)
+    around = Around(scheduler_for("slurm"), index, lambda run: tracker_of([run], index), print_note)
     measure(lesson, path, partitions, seconds, around)
 
 
@@ -92,27 +101,26 @@ def _show(lesson: Lesson, path: Path, *, as_json: bool) -> None:
     from hpc_launch.drive.detect_site import detect_site
     from hpc_launch.site_tools.learn import summary, target
 
-    found = summary(lesson)
+    facts = summary(lesson)
     if as_json:
-        echo_json({**found, "file": str(path)})
+        echo_json({**facts, "file": str(path)})
         return
-    able = [what for what, yes in lesson_can(found) if yes]
-    say(f"Slurm {found['slurm']}: {', '.join(able)}")
+    capabilities = facts["can"]
+    able = [name for name, value in capabilities.items() if value] if isinstance(capabilities, dict) else []
+    print_note(f"Slurm {facts['slurm']}: {', '.join(able)}")
     for line in [*lesson.draft.data.get("unknown", []), *lesson.faults]:
-        say(f"  {line}")
+        print_note(f"  {line}")
     accounts = lesson.survey.accounting.accounts if lesson.survey.accounting else ()
     if len(accounts) > 1:
-        where = f"sites: {{{lesson.draft.name}: {{account: …}}}}"
-        say(f"your accounts: {', '.join(accounts)}; say yours in user.yaml: {where}")
+        key = f"sites: {{{lesson.draft.name}: {{account: …}}}}"
+        print_note(f"your accounts: {', '.join(accounts)}; set the one to use in user.yaml: {key}")
     if path == target(lesson.draft.name):
         chosen = detect_site().chosen
         if chosen is None or chosen.path != path:
-            other = f"{chosen.name} fits this machine better ({chosen.reason})" if chosen else "others fit as well"
-            say(f"a job that names no site does not get this profile: {other}; say `site: {lesson.draft.name}`")
+            other = (
+                f"{chosen.name} matches this machine better ({chosen.reason})"
+                if chosen
+                else "other profiles match too"
+            )
+            print_note(f"jobs without `site:` do not use this profile: {other}; set `site: {lesson.draft.name}`")
     click.echo(path)
-
-
-def lesson_can(found: dict[str, object]) -> list[tuple[str, bool]]:
-    """What this Slurm can do, as pairs."""
-    can = found["can"]
-    return list(can.items()) if isinstance(can, dict) else []

@@ -1,18 +1,18 @@
-"""`sites list`: the profiles on the search path."""
+"""`sites list`: list the profiles on the search path."""
 
 from __future__ import annotations
 
 import click
 
 from hpc_launch.cli.shared_options import echo_json, json_option
-from hpc_launch.cli.warn import say
+from hpc_launch.cli.warn import print_note
 
 
 @click.command("list")
-@click.option("--all", "every", is_flag=True, help="The bases too, which are there to be extended.")
+@click.option("--all", "every", is_flag=True, help="Include bases, which other profiles extend.")
 @json_option
 def command(every: bool, as_json: bool) -> None:
-    """List the profiles: name, kind, how well known, from which layer of the search path.
+    """List the profiles on the search path, with kind, status, grade and layer.
 
     \b
     hpc-launch sites list
@@ -34,4 +34,4 @@ def command(every: bool, as_json: bool) -> None:
     for team in teams():
         why = behind(team)
         if why:
-            say(f"{team.name}: {why}; see `hpc-launch sites diff {team.name}`")
+            print_note(f"{team.name}: {why}; see `hpc-launch sites diff {team.name}`")

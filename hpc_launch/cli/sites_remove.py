@@ -1,4 +1,4 @@
-"""`sites remove`: give a team's profiles up."""
+"""`sites remove`: remove a team's profiles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpc_launch.cli.shared_options import complete_team
 @click.command("remove")
 @click.argument("name", shell_complete=complete_team)
 def command(name: str) -> None:
-    """Take what `sites add` added from the search path. Runs keep their own copy of the profile they were made with.
+    """Remove a team's profiles from the search path. Existing runs keep their own copy of their profile.
 
     \b
     hpc-launch sites remove team
@@ -18,4 +18,4 @@ def command(name: str) -> None:
     from hpc_launch.site_tools.team_sources import remove
 
     team = remove(name)
-    click.echo(f"{team.name} is gone; it was {team.url}", err=True)
+    click.echo(f"removed {team.name} ({team.url})", err=True)

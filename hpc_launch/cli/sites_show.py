@@ -1,4 +1,4 @@
-"""`sites show`: a profile with all it extends, each value with its origin."""
+"""`sites show`: show a resolved profile, with the origin of each value."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from hpc_launch.cli.shared_options import complete_site, echo_json, json_option
 @click.command("show")
 @click.argument("name", shell_complete=complete_site)
 @click.argument("key", required=False)
-@click.option("--yaml", "as_yaml", is_flag=True, help="One file that extends nothing, with origins in comments.")
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print a self-contained YAML file, with origins as comments.")
 @json_option
 def command(name: str, key: str | None, as_yaml: bool, as_json: bool) -> None:
-    """Show a profile as it comes out of all its layers: a value a line, with the file and line that set it. A base or a
-    template can be shown too, and a file by its path.
+    """Show a profile with all layers resolved: one value per line, with the file and line that set it.
+
+    NAME is a profile, base or template, or the path of a file.
 
     \b
     hpc-launch sites show lumi-g
@@ -26,7 +27,7 @@ def command(name: str, key: str | None, as_yaml: bool, as_json: bool) -> None:
     from hpc_launch.site_tools.list_profiles import shown
 
     if as_yaml and (key is not None or as_json):
-        raise UsageError("--yaml goes neither with a KEY nor with --json")
+        raise UsageError("--yaml cannot be combined with KEY or --json")
     profile = shown(name)
     warn(profile.findings)
     if as_yaml:
@@ -38,8 +39,8 @@ def command(name: str, key: str | None, as_yaml: bool, as_json: bool) -> None:
         if not lines:
             import difflib
 
-            near = difflib.get_close_matches(key, {line.key for line in profile.lines}, 1)
-            raise UsageError(f"the profile does not say `{key}`", f"did you mean `{near[0]}`?" if near else None)
+            matches = difflib.get_close_matches(key, {line.key for line in profile.lines}, 1)
+            raise UsageError(f"the profile does not set `{key}`", f"did you mean `{matches[0]}`?" if matches else None)
     if as_json:
         echo_json([line.as_json() for line in lines])
         return

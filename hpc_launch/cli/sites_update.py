@@ -1,4 +1,4 @@
-"""`sites update`: move a team's profiles to another revision."""
+"""`sites update`: update a team's profiles to another revision."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from hpc_launch.cli.shared_options import complete_team
 
 @click.command("update")
 @click.argument("name", shell_complete=complete_team)
-@click.option("--revision", metavar="REV", help="The revision to take; by default the same as before.")
-@click.option("--trust", "trusted", metavar="REV", help="Let raw shell lines of that revision count: read them first.")
+@click.option("--revision", metavar="REV", help="Commit, tag or branch to pin (default: the same as before).")
+@click.option("--trust", "trusted", metavar="REV", help="Allow that revision's raw shell lines; review them first.")
 def command(name: str, revision: str | None, trusted: str | None) -> None:
-    """Take a team's profiles at another revision, over the shipped bases of this version of hpc-launch. `sites diff`
-    shows beforehand what will change.
+    """Update a team's profiles to another revision, on top of the bases shipped with this version of hpc-launch.
+    Preview the changes with `sites diff`.
 
     \b
     hpc-launch sites diff team --revision v4
     hpc-launch sites update team --revision v4
     """
-    from hpc_launch.cli.sites_add import say
+    from hpc_launch.cli.sites_add import print_team
     from hpc_launch.site_tools.team_sources import update
 
-    say(update(name, revision, trusted))
+    print_team(update(name, revision, trusted))

@@ -1,4 +1,4 @@
-"""`status`: how a run stands, or all that are not over."""
+"""`status`: show the state of one run, or of all active runs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from hpc_launch.cli.shared_options import echo_json, json_option
 @click.argument("run", required=False, metavar="[RUN]", shell_complete=complete_run)
 @json_option
 def command(run: str | None, as_json: bool) -> None:
-    """Show the state of a run with its source and age; without RUN, of every run that is not over.
+    """Show the state of a run, with its source and age. Without RUN, show all active runs.
 
-    A RUN is a name or its beginning, a job id, a run's folder, or @last.
+    RUN is a run's name or a prefix of it, a job id, a run folder, or @last.
 
     \b
     hpc-launch status
     hpc-launch status @last
     hpc-launch status 12345 --json
     """
-    from hpc_launch.cli.follow import live, look
+    from hpc_launch.cli.follow import active_runs, poll_runs
     from hpc_launch.run.find_run import find_run
     from hpc_launch.run.run_index import user_index
 
     index = user_index(os.environ)
     if run is None:
-        statuses = live(index)
+        statuses = active_runs(index)
         if as_json:
             echo_json([status.as_json() for status in statuses])
         elif statuses:
@@ -38,13 +38,13 @@ def command(run: str | None, as_json: bool) -> None:
 
             show(statuses)
         else:
-            click.echo("no run is under way; hpc-launch list shows all", err=True)
+            click.echo("no active runs; run `hpc-launch list` to see all runs", err=True)
         return
-    (status,) = look([find_run(run, index)], index)
+    (status,) = poll_runs([find_run(run, index)], index)
     if as_json:
         echo_json(status.as_json())
         return
-    from hpc_launch.view.run_details import full
+    from hpc_launch.view.run_details import details
     from hpc_launch.view.terminal import wants_colour, write_lines
 
-    write_lines(full(status, colour=wants_colour(sys.stdout)))
+    write_lines(details(status, colour=wants_colour(sys.stdout)))

@@ -1,4 +1,4 @@
-"""`submit`: the job file becomes a run."""
+"""`submit`: submit a job file as a new run."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 @job_argument
 @site_option
 @set_option
-@click.option("--wait", is_flag=True, help="Follow the run to its end; the exit code is 0 only for COMPLETED.")
-@click.option("--dry-run", is_flag=True, help="Write and print the script; submit nothing.")
-@click.option("--test-only", is_flag=True, help="Ask the scheduler when the job would start; submit nothing.")
+@click.option("--wait", is_flag=True, help="Follow the run to its end; exit with 0 only if it COMPLETED.")
+@click.option("--dry-run", is_flag=True, help="Write and print the script without submitting it.")
+@click.option("--test-only", is_flag=True, help="Ask the scheduler when the job would start, without submitting it.")
 @json_option
 def command(
     job: Path, site: str | None, sets: tuple[str, ...], wait: bool, dry_run: bool, test_only: bool, as_json: bool
 ) -> int:
-    """Submit a training job: check it, write its script, hand it to the scheduler, and print the run's name.
+    """Submit a training job: check it, write its script, pass it to the scheduler and print the run's name.
 
     \b
     hpc-launch submit job.yaml --site mycluster
     hpc-launch submit job.yaml --set nodes=4 --set args.lr=0.001 --wait
     """
-    from hpc_launch.cli.warn import tell
+    from hpc_launch.cli.warn import print_site_and_warnings
     from hpc_launch.drive.prepare import make_ready
 
     ready = make_ready(job, site=site, sets=sets)
-    tell(ready.loaded.detected, ready.plan.site, ready.warnings)
+    print_site_and_warnings(ready.loaded.detected, ready.plan.site, ready.warnings)
     if dry_run:
         return _dry_run(ready, as_json)
     if test_only:
@@ -45,10 +45,10 @@ def command(
     from hpc_launch.run.run_index import user_index
     from hpc_launch.run.submitting.submit_attempt import submit_new
     from hpc_launch.schedulers.registry import scheduler_for
-    from hpc_launch.view.terminal import patience
+    from hpc_launch.view.terminal import waiting_notice
 
     prepared = first_attempt(ready, sets)
-    with patience("waiting for the scheduler to take the job"):
+    with waiting_notice("waiting for the scheduler to accept the job"):
         submitted = submit_new(prepared, scheduler_for(prepared.scheduler), index=user_index(os.environ))
     from hpc_launch.cli.after_submit import after_submission
 
@@ -56,7 +56,7 @@ def command(
 
 
 def _dry_run(ready: Ready, as_json: bool) -> int:
-    """The script in the runs' folder, where a person can start it by hand; the same bytes as a submission's."""
+    """Write the script, byte-identical to a submission's, to the runs folder, where it can be started by hand."""
     from hpc_launch.base.errors import Refused
     from hpc_launch.base.files import write_atomic
     from hpc_launch.base.findings import Finding
@@ -68,14 +68,14 @@ def _dry_run(ready: Ready, as_json: bool) -> int:
         write_atomic(path, ready.script, mode=0o777)
     except OSError as error:
         message = f"cannot write {path}: {error.strerror or error}"
-        raise Refused([Finding(FindingCode.CANNOT_WRITE, message, hint="name another folder with run_dir:")]) from error
+        raise Refused([Finding(FindingCode.CANNOT_WRITE, message, hint="set run_dir: to a writable folder")]) from error
     if as_json:
         import json
 
         click.echo(json.dumps({"run": None, "job_id": None, "script": str(path), "folder": None}))
     else:
         click.echo(ready.script, nl=False)
-        click.echo(f"nothing was submitted; the script is {path}", err=True)
+        click.echo(f"dry run: not submitted; script written to {path}", err=True)
     return 0
 
 
@@ -84,11 +84,11 @@ def _test_only(ready: Ready) -> int:
 
     from hpc_launch.schedulers.registry import scheduler_for
     from hpc_launch.schedulers.scheduler import Submission
-    from hpc_launch.view.terminal import patience
+    from hpc_launch.view.terminal import waiting_notice
 
     with tempfile.TemporaryDirectory(prefix="hpc-launch-") as folder:
         submission = Submission(ready.script, Path(folder), ready.plan.name)
-        with patience("waiting for the scheduler's estimate"):
+        with waiting_notice("waiting for the scheduler's estimate"):
             answer = scheduler_for(ready.plan.scheduler).test_only(submission)
     click.echo(answer)
     return 0

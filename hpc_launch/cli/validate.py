@@ -1,4 +1,4 @@
-"""`validate`: all faults of job files, for people, programs and code review."""
+"""`validate`: check job files and report every error as text, JSON or GitHub annotations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hpc_launch.cli.shared_options import json_option, set_option, site_option
 @format_option
 @json_option
 def command(jobs: tuple[Path, ...], site: str | None, sets: tuple[str, ...], style: str, as_json: bool) -> int:
-    """Check job files against their site, and show every fault at once. Exit code 3 where there is one.
+    """Check job files against their site and report all errors at once. Exits with 3 if there are errors.
 
     \b
     hpc-launch validate job.yaml --site mycluster
@@ -26,5 +26,5 @@ def command(jobs: tuple[Path, ...], site: str | None, sets: tuple[str, ...], sty
     from hpc_launch.drive.prepare import all_findings
 
     findings = [finding for job in jobs for finding in all_findings(job, site=site, sets=sets)]
-    clean = f"{len(jobs)} job file{'s' if len(jobs) > 1 else ''} without a fault"
+    clean = f"{len(jobs)} job file{'s' if len(jobs) > 1 else ''} checked, no errors"
     return report(findings, "json" if as_json else style, clean)

@@ -1,4 +1,4 @@
-"""Warnings and remarks on stderr, so that stdout stays data."""
+"""Warnings and notes on stderr, so that stdout carries only data."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
 
 
 def warn(findings: Sequence[Finding]) -> None:
-    """Show each finding with its hint."""
+    """Print findings with their hints on stderr."""
     show_findings(findings, err=True)
 
 
-def tell(because: str | None, site: str, findings: Sequence[Finding]) -> None:
-    """Which site was taken, where nobody named it, and the warnings."""
-    if because is not None:
-        say(f"site {site}: {because}")
+def print_site_and_warnings(detected: str | None, site: str, findings: Sequence[Finding]) -> None:
+    """Print the site, if it was detected rather than named, and the warnings."""
+    if detected is not None:
+        print_note(f"site {site}: {detected}")
     warn(findings)
 
 
-def say(text: str) -> None:
-    """A line on stderr that leaves the terminal as it is, whatever it quotes."""
+def print_note(text: str) -> None:
+    """Print a line on stderr with control characters escaped."""
     from hpc_launch.spec.shell_text import visible
 
     click.echo(visible(text), err=True)
 
 
 def show_findings(findings: Sequence[Finding], *, err: bool) -> None:
-    """Each finding and its hint, a line each: whatever a file's name holds, the terminal stays as it is."""
+    """Print each finding and its hint on a line of its own, with control characters escaped."""
     from hpc_launch.spec.shell_text import visible
 
     for finding in findings:

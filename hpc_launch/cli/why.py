@@ -14,7 +14,7 @@ from hpc_launch.cli.shared_options import echo_json, json_option
 if TYPE_CHECKING:
     from hpc_launch.recover.diagnosis import Action, Diagnosis, Verdict
     from hpc_launch.run.layout import AttemptFolder
-    from hpc_launch.view.diagnosis_text import Going
+    from hpc_launch.view.diagnosis_text import AttemptProgress
 
 FAILED = 1
 ALIVE = frozenset({"SUBMITTING", "PENDING", "STARTING", "RUNNING", "ENDING"})
@@ -41,7 +41,7 @@ def command(run: str | None, logs: tuple[str, ...], number: int | None, more: tu
     hpc-launch why --log slurm-4711.out
     hpc-launch why --log node0.err node1.err
     """
-    going: Going | None = None
+    going: AttemptProgress | None = None
     if logs:
         files: dict[str, str] = {}
         diagnosis = _of_files([*logs, *([run] if run else []), *more])
@@ -49,14 +49,14 @@ def command(run: str | None, logs: tuple[str, ...], number: int | None, more: tu
     else:
         diagnosis, verdict, files, going = _of_run(run, more, number)
     if as_json:
-        from hpc_launch.view.diagnosis_text import as_data
+        from hpc_launch.view.diagnosis_text import diagnosis_json
 
-        echo_json(as_data(diagnosis, verdict, going))
+        echo_json(diagnosis_json(diagnosis, verdict, going))
     else:
-        from hpc_launch.view.diagnosis_text import told
+        from hpc_launch.view.diagnosis_text import diagnosis_lines
         from hpc_launch.view.terminal import wants_colour, write_lines
 
-        write_lines(told(diagnosis, verdict, files, going, colour=wants_colour(sys.stdout)))
+        write_lines(diagnosis_lines(diagnosis, verdict, files, going, colour=wants_colour(sys.stdout)))
     goes_on = going is not None and going.state is not None
     return 0 if goes_on or diagnosis.failure_class == "success" else FAILED
 
@@ -96,19 +96,19 @@ def _verdict(diagnosis: Diagnosis, attempt: AttemptFolder | None) -> Verdict:
 
 def _of_run(
     name: str | None, more: tuple[str, ...], number: int | None
-) -> tuple[Diagnosis, Verdict, dict[str, str], Going | None]:
+) -> tuple[Diagnosis, Verdict, dict[str, str], AttemptProgress | None]:
     """The newest attempt of a run, or the one asked for, and how it goes where nothing went wrong."""
     from hpc_launch.base.errors import UsageError
     from hpc_launch.base.findings import Finding
-    from hpc_launch.cli.follow import look
+    from hpc_launch.cli.follow import poll_runs
     from hpc_launch.cli.warn import warn
     from hpc_launch.performance.attempt_speed import look_at
     from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt
     from hpc_launch.run.diagnosis.rule_files import rulebook
     from hpc_launch.run.find_run import find_run
     from hpc_launch.run.run_index import user_index
-    from hpc_launch.view.diagnosis_text import Going
-    from hpc_launch.view.state_text import progress_words
+    from hpc_launch.view.diagnosis_text import AttemptProgress
+    from hpc_launch.view.state_text import progress_parts
 
     if name is None or more:
         raise UsageError("name one run, or files behind --log", "hpc-launch why @last, hpc-launch why --log FILE")
@@ -122,7 +122,7 @@ def _of_run(
 
         log = f"a log is read with `hpc-launch why --log {shlex.quote(name)}`"
         raise UsageError(str(error), log) from None
-    status = look([folder], index)[0]
+    status = poll_runs([folder], index)[0]
     attempts = folder.attempts()
     if not attempts:
         raise UsageError(f"{folder.name} has no attempt yet", "hpc-launch status says how it stands")
@@ -136,5 +136,5 @@ def _of_run(
     alive = status.state in ALIVE and attempt.number == attempts[-1].number and diagnosis.failure_class == "unknown"
     going = None
     if alive or diagnosis.failure_class == "success":
-        going = Going(status.state if alive else None, status.reason, tuple(progress_words(status)), look_at(attempt))
+        going = AttemptProgress(status.state if alive else None, status.reason, tuple(progress_parts(status)), look_at(attempt))
     return diagnosis, _verdict(diagnosis, attempt), {"": str(attempt.path)}, going

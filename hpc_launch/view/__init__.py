@@ -1,1 +1,1 @@
-"""What a person sees in the terminal."""
+"""Text, tables and live displays for the terminal."""

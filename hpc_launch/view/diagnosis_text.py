@@ -1,4 +1,4 @@
-"""A diagnosis for a person, and for a script."""
+"""A diagnosis as text and as JSON: the output of `why`."""
 
 from __future__ import annotations
 
@@ -13,35 +13,36 @@ import click
 
 from hpc_launch.performance.run_samples import Remark
 from hpc_launch.recover.diagnosis import Diagnosis, FirstFailure, Quote, Verdict
-from hpc_launch.view.format_values import clean, cut, moment
+from hpc_launch.view.format_values import clean, cut, clock_time
 
-WIDEST = 200
-"""Characters of a quoted line that are shown."""
+MAX_WIDTH = 200
+"""Maximum number of characters shown of a quoted line."""
 
-LONGEST_LINE = 1 << 16
-"""Characters of a line that are read at once: one may have no end."""
+READ_CHUNK = 1 << 16
+"""Maximum number of characters read at once: a line may be endless."""
 
 CONTEXT = 2
-"""Lines before a quoted one among which that to be shown with it is found."""
+"""Number of lines before a quoted line that are searched for one to show with it."""
 
 _MARKS = re.compile(r"^(?:\[\w<>]+\]:?)?[ ^~]*$")
-"""Lines that only underline another."""
+"""Lines that only underline the one before."""
 
 
 @dataclass(frozen=True)
-class Going:
-    """How an attempt goes, or went, in which nothing went wrong. `state`: of a run not over; `words`: how far it is."""
+class AttemptProgress:
+    """The progress of an attempt that runs or succeeded."""
 
     state: str | None
+    """State of the run; None once it is over."""
     reason: str | None
-    words: tuple[str, ...] = ()
+    progress: tuple[str, ...] = ()
     remarks: tuple[Remark, ...] = ()
 
 
-def as_data(diagnosis: Diagnosis, verdict: Verdict, going: Going | None = None) -> dict[str, Any]:
+def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, progress: AttemptProgress | None = None) -> dict[str, Any]:
     """The object of `why --json`. The reason of the verdict is the advice to a person."""
     first = diagnosis.first_failure
-    remarks = going.remarks if going is not None else ()
+    remarks = progress.remarks if progress is not None else ()
     data: dict[str, Any] = {
         "class": diagnosis.failure_class,
         "cause": diagnosis.cause or None,
@@ -52,8 +53,8 @@ def as_data(diagnosis: Diagnosis, verdict: Verdict, going: Going | None = None) 
         "also": [*diagnosis.also, *(f"{remark.kind}: {remark.text}; {remark.todo}" for remark in remarks)],
         "advice": verdict.reason,
     }
-    if going is not None:
-        data["state"] = going.state
+    if progress is not None:
+        data["state"] = progress.state
         data["remarks"] = [
             {
                 "kind": remark.kind,
@@ -68,93 +69,95 @@ def as_data(diagnosis: Diagnosis, verdict: Verdict, going: Going | None = None) 
     return data
 
 
-def told(
+def diagnosis_lines(
     diagnosis: Diagnosis,
     verdict: Verdict,
     folders: Mapping[str, str],
-    going: Going | None = None,
+    progress: AttemptProgress | None = None,
     *,
     colour: bool = False,
 ) -> list[str]:
-    """The diagnosis in a few lines. `folders`: under `""` the folder that the evidence's files lie in."""
-    if going is not None and going.state is not None:
-        return _alive(going, folders, diagnosis.also, colour=colour)
+    """The diagnosis in a few lines. `folders[""]` is the folder that evidence file names are relative to."""
+    if progress is not None and progress.state is not None:
+        return _active_lines(progress, folders, diagnosis.also, colour=colour)
     good = diagnosis.failure_class == "success"
     name = diagnosis.failure_class
     title = click.style(name, fg="green" if good else "red", bold=True) if colour else name
     cause = f" ({clean(diagnosis.cause)})" if diagnosis.cause and diagnosis.cause != name else ""
     lines = [f"{title}{cause}, confidence {diagnosis.confidence}"]
-    where = _where(diagnosis.first_failure)
+    where = _origin(diagnosis.first_failure)
     if where and not good:
         lines.append(f"  first      {where}")
     for quote in diagnosis.evidence:
-        lines += _quoted(quote, folders.get("", ""))
-    lines += [f"  also       {cut(clean(text), WIDEST)}" for text in diagnosis.also]
+        lines += _quote_lines(quote, folders.get("", ""))
+    lines += [f"  also       {cut(clean(text), MAX_WIDTH)}" for text in diagnosis.also]
     if not good:
         lines.append(f"  verdict    {verdict.action}")
         if diagnosis.bad_nodes:
             lines.append(f"  bad nodes  {', '.join(map(clean, diagnosis.bad_nodes))}")
         lines.append(f"  next       {clean(verdict.reason)}")
-    return lines + _remarked(going, folders)
+    return lines + _remarks(progress, folders)
 
 
-def _alive(going: Going, folders: Mapping[str, str], also: tuple[str, ...], *, colour: bool) -> list[str]:
-    """A run that goes on: its state, how far it is, and what may make it slow."""
-    state = click.style(str(going.state), bold=True) if colour else str(going.state)
-    lines = [", ".join((state, *going.words))]
-    if going.reason:
-        lines.append(f"  reason     {clean(going.reason)}")
-    lines += [f"  also       {cut(clean(text), WIDEST)}" for text in also]
-    slow = _remarked(going, folders)
-    seen = ", and nothing that would make it slow was seen" if going.state == "RUNNING" else ""
-    return lines + (slow or [f"  nothing failed so far{seen}"])
+def _active_lines(
+    progress: AttemptProgress, folders: Mapping[str, str], also: tuple[str, ...], *, colour: bool
+) -> list[str]:
+    """An active run: its state, its progress and what may slow it down."""
+    state = click.style(str(progress.state), bold=True) if colour else str(progress.state)
+    lines = [", ".join((state, *progress.progress))]
+    if progress.reason:
+        lines.append(f"  reason     {clean(progress.reason)}")
+    lines += [f"  also       {cut(clean(text), MAX_WIDTH)}" for text in also]
+    slow = _remarks(progress, folders)
+    seen = " and no known slowdown detected" if progress.state == "RUNNING" else ""
+    return lines + (slow or [f"  no failure{seen} so far"])
 
 
-def _remarked(going: Going | None, folders: Mapping[str, str]) -> list[str]:
+def _remarks(progress: AttemptProgress | None, folders: Mapping[str, str]) -> list[str]:
     lines: list[str] = []
-    for remark in going.remarks if going is not None else ():
+    for remark in progress.remarks if progress is not None else ():
         lines.append(f"  slow       {remark.kind}: {clean(remark.text)}")
         for quote in remark.quotes:
-            lines += _quoted(quote, folders.get("", "")) if quote.line else [f"  {clean(quote.file)}"]
+            lines += _quote_lines(quote, folders.get("", "")) if quote.line else [f"  {clean(quote.file)}"]
         lines.append(f"  try        {clean(remark.todo)}")
     return lines
 
 
-def _where(first: FirstFailure) -> str:
+def _origin(first: FirstFailure) -> str:
     parts = []
     if first.rank is not None:
         parts.append(f"rank {first.rank}")
     if first.node is not None:
         parts.append(f"on {clean(first.node)}")
     if first.time is not None:
-        parts.append(f"at {moment(first.time, time.time())}")
+        parts.append(f"at {clock_time(first.time, time.time())}")
     return " ".join(parts)
 
 
-def _quoted(quote: Quote, folder: str) -> list[str]:
+def _quote_lines(quote: Quote, folder: str) -> list[str]:
     place = f"{clean(quote.file)}:{quote.line}" if quote.line else clean(quote.file)
     return [
         f"  {place}",
-        *(f"    | {cut(clean(text), WIDEST)}" for text in _before(quote, folder)),
-        f"    > {cut(clean(quote.text), WIDEST)}",
+        *(f"    | {cut(clean(text), MAX_WIDTH)}" for text in _before(quote, folder)),
+        f"    > {cut(clean(quote.text), MAX_WIDTH)}",
     ]
 
 
 def _before(quote: Quote, folder: str) -> list[str]:
-    """The lines before a quoted one, where its file can be read again."""
+    """The line before a quoted one, if the file can still be read."""
     if quote.line <= 1:
         return []
     path = Path(folder) / quote.file
-    found: list[str] = []
+    lines: list[str] = []
     try:
         if not path.is_file():
             return []
         with open(path, encoding="utf-8", errors="replace") as stream:
             number = 1
-            while number < quote.line and (text := stream.readline(LONGEST_LINE)):
+            while number < quote.line and (text := stream.readline(READ_CHUNK)):
                 if number >= quote.line - CONTEXT:
-                    found.append(text.rstrip("\n")[:WIDEST])
+                    lines.append(text.rstrip("\n")[:MAX_WIDTH])
                 number += text.endswith("\n")
     except OSError:
         return []
-    return [text for text in found if text.strip(" ^~") and "\0" not in text and not _MARKS.search(text)][-1:]
+    return [text for text in lines if text.strip(" ^~") and "\0" not in text and not _MARKS.search(text)][-1:]

@@ -1,8 +1,8 @@
-"""Values as text for a person: durations, times, numbers, host lists, and anything foreign made harmless.
+"""Format values for the terminal: durations, times, numbers, host lists, and untrusted text with escapes removed.
 
-Names, reasons and log lines come from YAML files, other programs and other people's processes. Nothing of them may
-move the cursor, colour the rest of the screen or retitle the window, so whatever is shown went through `clean` or
-`log_lines` first.
+Names, reasons and log lines come from YAML files, other programs and other users' processes. They must not move the
+cursor, colour the screen or retitle the window, so all such text passes through `clean` or `log_lines` before it is
+shown.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import time
 import unicodedata
 from collections.abc import Sequence
 
-MOST_HOSTS = 60
-"""Characters that a host list may take before only its beginning and the count are shown."""
+MAX_HOSTS_WIDTH = 60
+"""Maximum length of a host list in characters; a longer one is cut and counted."""
 
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
-    r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC, DCS and the like: titles, links
-    r"|\x1b[ -/]*[0-~]"  # the short ones
+    r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC, DCS etc.: titles, links
+    r"|\x1b[ -/]*[0-~]"  # two-character escapes
 )
 
 
 def clean(value: object) -> str:
-    """`value` on one line, with every character that is not simply printed shown as its escape."""
+    """`value` on one line, with non-printable characters escaped."""
     text = str(value)
     if text.isascii() and text.isprintable():
         return text
@@ -33,7 +33,7 @@ def clean(value: object) -> str:
 
 
 def log_lines(text: str) -> list[str]:
-    """A line of a log as lines for the terminal: colours are taken out, and what would overwrite gets its own line."""
+    """A log line as lines for the terminal: escapes are removed, and carriage returns start a new line."""
     if text.isascii() and text.isprintable():
         return [text]
     plain = _ESCAPES.sub("", text)
@@ -42,7 +42,7 @@ def log_lines(text: str) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """`35 s`, `2 m 10 s`, `3 h 05 m`, `2 d 4 h`: never more than two units."""
+    """`35 s`, `2 m 10 s`, `3 h 05 m`, `2 d 4 h`: at most two units."""
     whole = max(0, int(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -54,67 +54,67 @@ def duration(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """An age: `just now`, `4 s ago`, `13 m ago`; one unit is enough."""
+    """An age in one unit: `just now`, `4 s ago`, `13 m ago`."""
     if seconds < 1:
         return "just now"
     unit, size = next((name, size) for name, size in _UNITS if seconds >= size)
     return f"{int(seconds / size)} {unit} ago"
 
 
-def moment(when: float, now: float | None = None) -> str:
-    """A time of day where it is today, else with its date; local time."""
+def clock_time(when: float, now: float | None = None) -> str:
+    """Local time: the time of day for today, else with the date."""
     current = time.localtime(now)
     try:
         local = time.localtime(when)
     except (OverflowError, ValueError, OSError):
-        return "at an unknown time"
+        return "unknown time"
     if local[:3] == current[:3]:
         return time.strftime("%H:%M:%S", local)
     return time.strftime("%Y-%m-%d %H:%M", local)
 
 
 def number(value: float) -> str:
-    """A measured value with four digits that count: `2.31`, `0.00012`, `1.2e+06`."""
+    """A measured value with four significant digits: `2.31`, `0.00012`, `1.2e+06`."""
     return f"{value:.4g}"
 
 
-def pace(rate: float) -> str:
-    """Steps a second, or seconds a step where that reads better."""
-    return f"{number(rate)} steps/s" if rate >= 1 else f"{number(1 / rate)} s a step"
+def step_rate(rate: float) -> str:
+    """Steps per second, or seconds per step if that is more than one."""
+    return f"{number(rate)} steps/s" if rate >= 1 else f"{number(1 / rate)} s/step"
 
 
 def hosts(names: Sequence[str]) -> str:
-    """Host names in Slurm's short form, `n[1-4]`; a long list is cut and counted."""
+    """Host names in Slurm's compressed form, `n[1-4]`; a long list is cut and counted."""
     from hpc_launch.spec.hostlist import compress
 
     try:
         short = compress(names)
     except ValueError:
         short = ",".join(map(clean, names))
-    return short if len(short) <= MOST_HOSTS else f"{cut(short, MOST_HOSTS)} ({len(names)} nodes)"
+    return short if len(short) <= MAX_HOSTS_WIDTH else f"{cut(short, MAX_HOSTS_WIDTH)} ({len(names)} nodes)"
 
 
-def cells(text: str) -> int:
-    """How many columns of a terminal `text` takes."""
+def display_width(text: str) -> int:
+    """Number of terminal columns that `text` takes."""
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 
 def cut(text: str, width: int) -> str:
-    """`text` in at most `width` columns, with `…` at its end where something is missing."""
-    if cells(text) <= width:
+    """`text` in at most `width` columns, ending in `…` if it was cut."""
+    if display_width(text) <= width:
         return text
-    taken, room = "", width - 1
+    kept, left = "", width - 1
     for character in text:
-        room -= _cells(character)
-        if room < 0:
+        left -= _cells(character)
+        if left < 0:
             break
-        taken += character
-    return f"{taken}…" if width > 0 else ""
+        kept += character
+    return f"{kept}…" if width > 0 else ""
 
 
 def pad(text: str, width: int) -> str:
-    """`text` with spaces behind it, up to `width` columns."""
-    return text + " " * max(0, width - cells(text))
+    """`text` padded with spaces to `width` columns."""
+    return text + " " * max(0, width - display_width(text))
 
 
 def _cells(character: str) -> int:

@@ -1,4 +1,4 @@
-"""Following runs where no cursor can be moved: a line when something changed, and one every few seconds anyway."""
+"""Follow runs without a terminal: a line on every change, and a heartbeat every few seconds."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from collections.abc import Callable
 from typing import TextIO
 
 from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.view.format_values import clean, duration, moment
-from hpc_launch.view.state_text import one_line, progress_words
+from hpc_launch.view.format_values import clean, clock_time, duration
+from hpc_launch.view.state_text import one_line, progress_parts
 from hpc_launch.view.terminal import tolerant
 
 HEARTBEAT_S = 4.0
-"""After so long in silence a line says that all is well; with the pause between two looks that stays below 5 s."""
+"""Seconds without output before a heartbeat line; with the polling interval it stays below 5 s."""
 
-MOST_STEPS = 4
-"""Of so many runs the step stands in the heartbeat."""
+MAX_STEPS = 4
+"""Number of runs whose step is shown in the heartbeat."""
 
-_LOOKS_S = 0.25
+_POLL_S = 0.25
 
 
-class PlainFollower:
-    """Lines for a pipe or a CI log. A thread of its own keeps up the heartbeat while a scheduler does not answer."""
+class LineFollower:
+    """Lines for a pipe or a CI log. A thread keeps the heartbeat going while the scheduler does not answer."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class PlainFollower:
         self._many = many
         self._heartbeat_s = heartbeat_s
         self._clock = clock
-        self._began = self._spoke = clock()
+        self._started = self._last_output = clock()
         self._statuses: dict[str, RunStatus] = {}
         self._keys: dict[str, tuple[object, ...]] = {}
         self._lock = threading.Lock()
@@ -59,33 +59,33 @@ class PlainFollower:
         self._thread.join()
 
     def _beat(self) -> None:
-        while not self._closed.wait(min(_LOOKS_S, self._heartbeat_s)):
+        while not self._closed.wait(min(_POLL_S, self._heartbeat_s)):
             with self._lock:
-                if self._clock() - self._spoke >= self._heartbeat_s:
+                if self._clock() - self._last_output >= self._heartbeat_s:
                     self._say(self._heartbeat())
 
     def _heartbeat(self) -> str:
         statuses = list(self._statuses.values())
         if not statuses:
-            return f"looking since {duration(self._clock() - self._began)}"
+            return f"querying the runs for {duration(self._clock() - self._started)}"
         if not self._many:
             return one_line(statuses[0])
         counts = Counter(status.state.lower() for status in statuses)
         line = f"{len(statuses)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items())
-        steps = [words[0] for status in statuses if not status.final and (words := progress_words(status))]
-        return line + (f"; {', '.join(steps[:MOST_STEPS])}" if steps else "")
+        steps = [words[0] for status in statuses if not status.final and (words := progress_parts(status))]
+        return line + (f"; {', '.join(steps[:MAX_STEPS])}" if steps else "")
 
     def _say(self, line: str) -> None:
-        self._spoke = self._clock()
+        self._last_output = self._clock()
         try:
-            self._stream.write(f"{moment(time.time())} {line}\n")
+            self._stream.write(f"{clock_time(time.time())} {line}\n")
             self._stream.flush()
         except (OSError, ValueError):
-            # Whoever read has gone; the run is followed all the same, because its end decides the exit code.
+            # The reader is gone; keep following the run, because its end decides the exit code.
             self._closed.set()
 
 
 def _key(status: RunStatus) -> tuple[object, ...]:
-    """What makes a change worth a line; numbers in a reason count up by themselves."""
+    """What counts as a change; numbers in a reason are ignored because they may be counters."""
     reason = re.sub(r"\d+", "#", status.reason or "")
     return status.state, status.job_id, len(status.attempts), reason

@@ -1,4 +1,4 @@
-"""What `submit --wait` and `watch` show while they follow: a live display on a terminal, else lines (plain.py)."""
+"""The display of `submit --wait` and `watch`: live on a terminal, else lines (line_view.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.view import run_table
 from hpc_launch.view.format_values import clean, duration, hosts
 from hpc_launch.view.log_tail import last_lines
-from hpc_launch.view.state_text import elapsed, fraction, last_attempt, progress_words, reason_words, source_words
+from hpc_launch.view.state_text import elapsed, fraction, last_attempt, progress_parts, reason_text, source_text
 from hpc_launch.view.terminal import STATE_COLOURS, is_terminal, tolerant, wants_colour
 
 if TYPE_CHECKING:
@@ -18,36 +18,36 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 REFRESHES = 4
-"""How often a second the display is drawn, at most."""
+"""Maximum number of redraws per second."""
 
 LOG_LINES = 8
-"""Lines of the log under one run."""
+"""Number of log lines shown below a single run."""
 
 BAR = 40
-_NOTE = "Ctrl-C stops watching; the {jobs} on"
+_NOTE = "Ctrl-C stops watching; {jobs} running"
 
 
 class Follower(Protocol):
-    """Shows runs while they are followed."""
+    """A display of runs that are being followed."""
 
     def update(self, status: RunStatus) -> None:
-        """Show how a run stands now. Called again and again for each run, changed or not."""
+        """Show the current status of a run. Called repeatedly, whether it changed or not."""
 
     def close(self) -> None:
-        """End the display and give the terminal back. What comes after the end is not this class's business."""
+        """End the display and release the terminal."""
 
 
 def follower(stream: TextIO, *, many: bool) -> Follower:
-    """The display that suits `stream`: live on a terminal, else a line for each change."""
+    """The display for `stream`: live on a terminal, else a line for each change."""
     if is_terminal(stream):
         return LiveFollower(stream, many=many)
-    from hpc_launch.view.line_view import PlainFollower
+    from hpc_launch.view.line_view import LineFollower
 
-    return PlainFollower(stream, many=many)
+    return LineFollower(stream, many=many)
 
 
 class LiveFollower:
-    """A live display by rich: one run with its bar and newest log lines, or a table of several."""
+    """A live display using rich: one run with progress bar and newest log lines, or a table of several runs."""
 
     def __init__(self, stream: TextIO, *, many: bool) -> None:
         from rich.console import Console
@@ -58,7 +58,7 @@ class LiveFollower:
         self._log: list[str] = []
         self._console = Console(file=tolerant(stream), highlight=False, markup=False, emoji=False)
         self._console.no_color = not wants_colour(stream)
-        # rich's own thread draws, so that ages count on while a scheduler does not answer.
+        # rich draws in its own thread, so ages keep counting while the scheduler does not answer.
         self._live = Live(
             console=self._console,
             get_renderable=self._draw,
@@ -72,7 +72,7 @@ class LiveFollower:
     def update(self, status: RunStatus) -> None:
         self._seen[status.run] = (time.monotonic(), status)
         if not self._many:
-            # Here and not where it is drawn: the log is on a file server, and drawing is four times as often.
+            # Read here rather than in `_draw`, which runs four times a second: the log is on a file server.
             self._log = last_lines(status, LOG_LINES)
 
     def close(self) -> None:
@@ -83,24 +83,24 @@ class LiveFollower:
 
         statuses = [_aged(status, time.monotonic() - seen) for seen, status in list(self._seen.values())]
         if not statuses:
-            return _line("looking …")
-        room = self._console.height - 1
+            return _line("querying the runs …")
+        height = self._console.height - 1
         if self._many:
-            return Group(*self._table(statuses, room))
-        return Group(*_one(statuses[0], self._log, self._console.width, room))
+            return Group(*self._table(statuses, height))
+        return Group(*_one(statuses[0], self._log, self._console.width, height))
 
-    def _table(self, statuses: list[RunStatus], room: int) -> list[RenderableType]:
-        # Those that still change come first, so that they stay in sight.
+    def _table(self, statuses: list[RunStatus], height: int) -> list[RenderableType]:
+        # Active runs first, so that they stay visible.
         ordered = sorted(statuses, key=lambda status: status.final)
-        shown = ordered[: max(1, room - 3)]
+        shown = ordered[: max(1, height - 3)]
         parts: list[RenderableType] = [run_table.rich_table(run_table.rows(shown), self._console.width)]
         if len(shown) < len(ordered):
             parts.append(_line(f"and {len(ordered) - len(shown)} more"))
-        return [*parts, _line(_NOTE.format(jobs="jobs go"), "dim")]
+        return [*parts, _line(_NOTE.format(jobs="the jobs keep"), "dim")]
 
 
-def _one(status: RunStatus, log: list[str], width: int, room: int) -> list[RenderableType]:
-    """One run with the end of its log, in at most `room` lines."""
+def _one(status: RunStatus, log: list[str], width: int, height: int) -> list[RenderableType]:
+    """One run and the end of its log, in at most `height` lines."""
     from rich.text import Text
 
     attempt = last_attempt(status)
@@ -110,22 +110,22 @@ def _one(status: RunStatus, log: list[str], width: int, room: int) -> list[Rende
     head.append("  ")
     head.append(status.state, f"bold {STATE_COLOURS.get(status.state, '')}")
     head.append(f" for {duration(spent)}" if spent is not None else "")
-    source = source_words(status)
+    source = source_text(status)
     head.append(f", {source}" if source else "")
     lines: list[RenderableType] = [head]
     where = [f"job {clean(status.job_id)}"] if status.job_id else []
     where += [f"on {hosts(attempt.nodes)}"] if attempt is not None and attempt.nodes else []
     where += [f"attempt {attempt.number}"] if attempt is not None and attempt.number > 1 else []
     lines += [_line("  " + ", ".join(where))] if where else []
-    lines += [_line(f"  {reason_words(status)}", "yellow")] if status.reason else []
-    words = progress_words(status)
+    lines += [_line(f"  {reason_text(status)}", "yellow")] if status.reason else []
+    words = progress_parts(status)
     done = fraction(status.progress)
     if done is not None:
         lines.append(_bar(done, min(BAR, max(10, width - 10))))
     lines += [_line("  " + ", ".join(words))] if words else []
-    left = max(0, room - len(lines) - 1)
+    left = max(0, height - len(lines) - 1)
     lines += [_line(f"  | {line}", "dim") for line in log[len(log) - min(left, len(log)) :]]
-    return [*lines, _line(f"  {_NOTE.format(jobs='job goes')}", "dim")]
+    return [*lines, _line(f"  {_NOTE.format(jobs='the job keeps')}", "dim")]
 
 
 def _bar(done: float, width: int) -> RenderableType:
@@ -138,7 +138,7 @@ def _bar(done: float, width: int) -> RenderableType:
 
 
 def _line(text: str, style: str = "") -> Text:
-    """One line of the display, never wrapped: the height must stay what was reckoned with."""
+    """One line of the display, never wrapped, so that the height stays as calculated."""
     from rich.text import Text
 
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")

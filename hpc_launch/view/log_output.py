@@ -1,4 +1,4 @@
-"""Log lines on their way to the terminal or a pipe: which node a person means, and where each line comes from."""
+"""Print log lines with their origin, and resolve the node given by --node."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hpc_launch.view import format_values
 from hpc_launch.view.terminal import tolerant
 
 BATCH = "batch"
-"""How the batch shell's own log is called in front of its lines."""
+"""Prefix of the batch script's lines."""
 
 
 class Printer:
-    """Writes lines, each with its file in front unless a choice of node or rank says it. `lines` counts them."""
+    """Writes lines, prefixed with their file unless a node or rank was selected. `lines` counts them."""
 
     def __init__(self, stream: TextIO, *, one_node: bool, one_rank: bool) -> None:
         self.lines = 0
@@ -26,40 +26,41 @@ class Printer:
         self._one_rank = one_rank
 
     def show(self, line: LogLine) -> None:
-        """Write one line, made harmless. Raises BrokenPipeError where nobody reads any more."""
+        """Write one line, with escapes removed. Raises BrokenPipeError if the reader is gone."""
         self.lines += 1
         known = self._one_rank or (self._one_node and line.file.rank is None)
         prefix = "" if known else f"{_name(line.file):<6} | "
         self._stream.write("".join(f"{prefix}{part}\n" for part in format_values.log_lines(line.text)))
 
     def flush(self) -> None:
-        """Hand over what was written so far."""
+        """Flush the stream."""
         self._stream.flush()
 
 
 def choose_node(wanted: str, attempt: AttemptFolder) -> int | None:
-    """The number of a node given by number or host name; None where one host is all the nodes of a local run.
+    """The index of a node given by index or host name; None if one host is all the nodes of a local run.
 
-    Raises UsageError for a node that the attempt does not have, as far as is known.
+    Raises UsageError for a node that is not known to be part of the attempt.
     """
     numbers = sorted({file.node for file in log_files(attempt) if file.node is not None})
     names = _hosts(attempt)
     if wanted.isdecimal() and wanted not in names:
         number = int(wanted)
         if numbers and number not in numbers and number >= len(names):
-            raise UsageError(f"there is no node {number}", f"nodes with output: {', '.join(map(str, numbers))}")
+            raise UsageError(f"no node {number} in this attempt", f"nodes with output: {', '.join(map(str, numbers))}")
         return number
-    found = [at for at, name in enumerate(names) if wanted in (name, name.split(".")[0])]
-    if not found:
+    matches = [at for at, name in enumerate(names) if wanted in (name, name.split(".")[0])]
+    if not matches:
         known = (
-            f"its nodes are {format_values.hosts(names)}" if names else "the names are known once the job has started"
+            f"its nodes are {format_values.hosts(names)}" if names else "node names are known once the job has started"
         )
-        raise UsageError(f"there is no node {format_values.clean(wanted)!r}", f"{known}; or give its number, from 0")
-    return None if len(names) == 1 and len(numbers) > 1 else found[0]
+        hint = f"{known}; or give the node's index, from 0"
+        raise UsageError(f"no node {format_values.clean(wanted)!r} in this attempt", hint)
+    return None if len(names) == 1 and len(numbers) > 1 else matches[0]
 
 
 def _hosts(attempt: AttemptFolder) -> tuple[str, ...]:
-    """The hosts of an attempt in the order of their numbers, by the job's own records."""
+    """The hosts of an attempt by node index, from the job's own records."""
     files = Reader().read(attempt)
     return hosts.names((files.end or {}).get("nodes") or (files.start or {}).get("nodes"))
 

@@ -1,4 +1,4 @@
-"""The last few lines that a run wrote, for a glance."""
+"""The last lines of a run's log."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.view.format_values import log_lines
 from hpc_launch.view.state_text import last_attempt
 
-GLANCE = 16 * 1024
-"""Bytes at the end of a log that are looked at."""
+TAIL_BYTES = 16 * 1024
+"""Bytes read from the end of a log."""
 
 _RANK = re.compile(r"\[rank(\d+)\]:[ ]?")
 
 
 def last_lines(status: RunStatus, most: int) -> list[str]:
-    """The newest lines of rank 0, made harmless, oldest first; the batch shell's where the training wrote none."""
+    """The newest lines of rank 0, oldest first, with escapes removed; the batch script's if the training wrote none."""
     attempt = last_attempt(status)
     if attempt is None or most <= 0:
         return []
     folder = AttemptFolder(attempt.folder)
     for path in (folder.first_log, folder.batch_log):
         try:
-            newest = tail_lines(path, GLANCE)
+            newest = tail_lines(path, TAIL_BYTES)
         except OSError:
             continue
         lines = [line for text in reversed(newest) if (own := _of_rank_0(text)) for line in log_lines(own)]
@@ -34,7 +34,7 @@ def last_lines(status: RunStatus, most: int) -> list[str]:
 
 
 def _of_rank_0(text: str) -> str:
-    """The line without its mark; empty for one of another rank."""
+    """The line without its rank prefix; empty for other ranks."""
     match = _RANK.match(text)
     if match is None:
         return text

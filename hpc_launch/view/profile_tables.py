@@ -1,11 +1,11 @@
-"""Profiles of sites for people: the list, and what differs between two."""
+"""Site profiles as text: the list, and the differences between two."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from hpc_launch.view.format_values import cells, clean, pad
+from hpc_launch.view.format_values import clean, display_width, pad
 
 if TYPE_CHECKING:
     from hpc_launch.site_tools.diff_profiles import Difference
@@ -15,10 +15,10 @@ HEADERS = ("NAME", "KIND", "STATUS", "GRADE", "AS OF", "LAYER", "TITLE")
 _GAP = "  "
 
 
-def table(found: Sequence[Listed]) -> list[str]:
-    """The list as aligned text."""
-    rows = [HEADERS, *(tuple(map(clean, _texts(one))) for one in found)]
-    widths = [max(cells(row[at]) for row in rows) for at in range(len(HEADERS))]
+def table(profiles: Sequence[Listed]) -> list[str]:
+    """The list of profiles as aligned columns."""
+    rows = [HEADERS, *(tuple(map(clean, _texts(one))) for one in profiles)]
+    widths = [max(display_width(row[at]) for row in rows) for at in range(len(HEADERS))]
     return [_GAP.join(pad(text, width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
@@ -26,9 +26,9 @@ def _texts(one: Listed) -> tuple[str, ...]:
     return (one.name, one.kind, one.status, one.grade or "", one.as_of or "", one.layer, one.title)
 
 
-def differences(found: Sequence[Difference]) -> Iterator[str]:
-    """For each profile that differs: its keys, old and new value, and the scripts' lines."""
-    for one in found:
+def difference_lines(differences: Sequence[Difference]) -> Iterator[str]:
+    """For each profile that differs: its changed keys with old and new value, and the changed script lines."""
+    for one in differences:
         yield f"{clean(one.profile)}: {clean(one.note)}" if one.note else clean(one.profile)
         for change in one.changes:
             old = "" if change.old is None else f"- {clean(change.old)}"

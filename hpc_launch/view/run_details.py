@@ -1,4 +1,4 @@
-"""One run in full, and the summary at its end."""
+"""The details of one run, and the summary at its end."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import Any
 
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.status.run_status import AttemptStatus, RunStatus
-from hpc_launch.view.format_values import clean, duration, hosts, moment, pad
+from hpc_launch.view.format_values import clean, clock_time, duration, hosts, pad
 from hpc_launch.view.log_tail import last_lines
 from hpc_launch.view.state_text import (
     elapsed,
     fraction,
     last_attempt,
     next_commands,
-    progress_words,
-    reason_words,
-    source_words,
+    progress_parts,
+    reason_text,
+    source_text,
 )
 from hpc_launch.view.terminal import painted
 
 BAR = 30
-"""Columns of a progress bar in plain text."""
+"""Width of the plain-text progress bar, in columns."""
 
 LAST_LINES = 10
-"""How many lines of the log stand in the summary of a run that did not complete."""
+"""Number of log lines in the summary of a run that did not complete."""
 
 Field = tuple[str, str]
 
 
-def full(status: RunStatus, *, colour: bool = False, now: float | None = None) -> list[str]:
-    """Everything worth knowing of a run, a line each."""
-    moment_now = time.time() if now is None else now
-    source = source_words(status)
+def details(status: RunStatus, *, colour: bool = False, now: float | None = None) -> list[str]:
+    """The details of a run, one field per line."""
+    current = time.time() if now is None else now
+    source = source_text(status)
     state = painted(status.state, status.state, colour=colour) + (f", {source}" if source else "")
     fields: list[Field] = [("state", state)]
-    fields += [("why", reason_words(status))] if status.reason else []
+    fields += [("why", reason_text(status))] if status.reason else []
     fields += _progress(status)
     fields += [("site", clean(status.site))] if status.site else []
-    lines = [_attempt(attempt, moment_now) for attempt in status.attempts]
+    lines = [_attempt(attempt, current) for attempt in status.attempts]
     fields += _named("attempts" if len(lines) > 1 else "attempt", lines)
     fields += _places(status)
     fields += _next(status)
@@ -48,22 +48,22 @@ def full(status: RunStatus, *, colour: bool = False, now: float | None = None) -
 
 
 def summary(status: RunStatus, *, colour: bool = False, now: float | None = None) -> list[str]:
-    """How a run ended, where its output is, and what to do next."""
+    """How a run ended, where its output is and what to do next."""
     spent = elapsed(last_attempt(status), time.time() if now is None else now)
     state = painted(status.state, status.state, colour=colour)
     title = f"{clean(status.run)} {state}" + (f" after {duration(spent)}" if spent is not None else "")
-    fields: list[Field] = [("why", reason_words(status))] if status.reason else []
-    words = progress_words(status)
-    fields += [("reached", ", ".join(words))] if words else []
+    fields: list[Field] = [("why", reason_text(status))] if status.reason else []
+    progress = progress_parts(status)
+    fields += [("reached", ", ".join(progress))] if progress else []
     if status.state in ("FAILED", "STOPPED"):
-        fields += _told(status)
+        fields += _evidence(status)
     fields += _places(status)
     fields += _next(status)
     return [title, *_aligned(fields)]
 
 
-def _told(status: RunStatus) -> list[Field]:
-    """The lines that the verdict rests on; the newest of rank 0 where there is none."""
+def _evidence(status: RunStatus) -> list[Field]:
+    """The evidence of the verdict, or the last lines of rank 0 if there is none."""
     attempt = last_attempt(status)
     quotes = attempt.evidence[:LAST_LINES] if attempt is not None else ()
     if not quotes:
@@ -75,38 +75,38 @@ def _told(status: RunStatus) -> list[Field]:
 
 
 def bar(done: float, width: int = BAR) -> str:
-    """A progress bar of `width` columns for a part `done` from 0 to 1."""
+    """A progress bar of `width` columns; `done` is a fraction from 0 to 1."""
     filled = int(done * width)
     return "#" * filled + "-" * (width - filled)
 
 
 def _progress(status: RunStatus) -> list[Field]:
-    words = progress_words(status)
+    progress = progress_parts(status)
     done = fraction(status.progress)
     lines = [f"[{bar(done)}] {done:.0%}"] if done is not None else []
-    lines += [", ".join(words)] if words else []
+    lines += [", ".join(progress)] if progress else []
     return _named("progress", lines)
 
 
 def _attempt(attempt: AttemptStatus, now: float) -> str:
-    words = [f"{attempt.number}: {clean(attempt.state)}"]
+    parts = [f"{attempt.number}: {clean(attempt.state)}"]
     if attempt.job_id is not None:
-        words.append(f"job {clean(attempt.job_id)}")
+        parts.append(f"job {clean(attempt.job_id)}")
     if attempt.nodes:
-        words.append(f"on {hosts(attempt.nodes)}")
+        parts.append(f"on {hosts(attempt.nodes)}")
     if attempt.exit_code is not None:
-        words.append(f"exit code {attempt.exit_code}")
+        parts.append(f"exit code {attempt.exit_code}")
     began = attempt.started if attempt.started is not None else attempt.submitted
     if began is not None:
-        words.append(f"{'started' if attempt.started is not None else 'submitted'} {moment(began, now)}")
+        parts.append(f"{'started' if attempt.started is not None else 'submitted'} {clock_time(began, now)}")
     spent = elapsed(attempt, now)
     if spent is not None:
-        words.append(f"{'took' if attempt.ended is not None else 'so far'} {duration(spent)}")
+        parts.append(f"{'took' if attempt.ended is not None else 'so far'} {duration(spent)}")
     if attempt.verdict not in (None, "NONE"):
-        words.append(f"{clean(attempt.failure_class)}: {clean(attempt.verdict)}")
+        parts.append(f"{clean(attempt.failure_class)}: {clean(attempt.verdict)}")
     if attempt.overrides:
-        words.append(f"changed: {_changes(attempt.overrides)}")
-    return ", ".join(words)
+        parts.append(f"changed: {_changes(attempt.overrides)}")
+    return ", ".join(parts)
 
 
 def _places(status: RunStatus) -> list[Field]:
@@ -118,16 +118,16 @@ def _places(status: RunStatus) -> list[Field]:
         fields += [("logs", clean(logs))] if logs.exists() else []
     checkpoints = status.folder / "checkpoints"
     fields += [("checkpoints", clean(checkpoints))] if checkpoints.is_dir() else []
-    fields += _unsent(status)
+    fields += _upload(status)
     return fields
 
 
-def _unsent(status: RunStatus) -> list[Field]:
-    """What wandb wrote without a network, and the command that sends it from here (wandb's own; see plan.trackers)."""
+def _upload(status: RunStatus) -> list[Field]:
+    """The command that uploads wandb's offline runs (see plan.trackers)."""
     folder = status.folder / "wandb"
     if not status.final or not any(folder.glob("offline-run-*")):
         return []
-    return [("to send", f"wandb sync {shlex.quote(clean(folder))}/offline-run-*")]
+    return [("upload", f"wandb sync {shlex.quote(clean(folder))}/offline-run-*")]
 
 
 def _next(status: RunStatus) -> list[Field]:
@@ -146,9 +146,9 @@ def _aligned(fields: list[Field]) -> list[str]:
 
 
 def _changes(overrides: Mapping[str, Any]) -> str:
-    """What differs from the job file, as it was asked for: `--set args.lr=0.1 --exclude n3`."""
+    """The overrides of an attempt as options: `--set args.lr=0.1 --exclude n3`."""
     options = []
     for name, values in overrides.items():
-        option = "exclude" if name == "ledger" else name  # nodes that other runs found to be bad
+        option = "exclude" if name == "ledger" else name  # nodes that other runs recorded as bad
         options += [f"--{option} {value}" for value in (values if isinstance(values, list) else [values])]
     return clean(" ".join(options))

@@ -1,4 +1,4 @@
-"""Runs as a table: by rich on a terminal, as aligned plain text anywhere else."""
+"""Runs as a table: with rich on a terminal, else as aligned plain text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.view.format_values import ago, cells, clean, duration, number, pad
-from hpc_launch.view.state_text import elapsed, last_attempt, reason_words
+from hpc_launch.view.format_values import ago, clean, display_width, duration, number, pad
+from hpc_launch.view.state_text import elapsed, last_attempt, reason_text
 from hpc_launch.view.terminal import STATE_COLOURS, columns, is_terminal, wants_colour, write_lines
 
 if TYPE_CHECKING:
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 HEADERS = ("RUN", "STATE", "TIME", "STEP", "LOSS", "JOB", "SITE", "WHY")
 
-_FIRST_TO_GO = ("SITE", "LOSS", "JOB", "WHY", "STEP", "TIME")
-"""In this order columns are left out where a terminal is too narrow; name and state always stay."""
+_DROP_ORDER = ("SITE", "LOSS", "JOB", "WHY", "STEP", "TIME")
+"""Order in which columns are dropped on a narrow terminal; name and state always stay."""
 
 _WHY = HEADERS.index("WHY")
-_LEAST_WHY = 12
-"""The last column may be cut down to this."""
+_MIN_WHY = 12
+"""Minimum width of the last column."""
 
 _GAP = 2
 
 
 @dataclass(frozen=True)
 class Row:
-    """A run as the texts of its columns, made harmless."""
+    """The display_width of a run, with escapes removed."""
 
     state: str
     texts: tuple[str, ...]
@@ -43,11 +43,11 @@ def rows(statuses: Iterable[RunStatus], now: float | None = None) -> list[Row]:
 
 
 def fitting(table: Sequence[Row], width: int) -> list[int]:
-    """Which columns to show within `width`: an empty one never, the least important ones go first."""
+    """The columns that fit in `width`: empty columns are dropped, then the least important ones."""
     shown = [at for at in range(len(HEADERS)) if at < 2 or any(row.texts[at] for row in table)]
     needed = _widths(table)
-    needed[_WHY] = min(needed[_WHY], _LEAST_WHY)
-    for name in _FIRST_TO_GO:
+    needed[_WHY] = min(needed[_WHY], _MIN_WHY)
+    for name in _DROP_ORDER:
         if sum(needed[at] + _GAP for at in shown) - _GAP <= width:
             break
         shown = [at for at in shown if HEADERS[at] != name]
@@ -55,7 +55,7 @@ def fitting(table: Sequence[Row], width: int) -> list[int]:
 
 
 def plain_lines(table: Sequence[Row], shown: Sequence[int] | None = None) -> list[str]:
-    """The table as aligned text without tabs, colour or cuts."""
+    """The table as aligned text, without tabs, colour or truncation."""
     chosen = fitting(table, 10**6) if shown is None else shown
     widths = _widths(table)
     texts = [HEADERS, *(row.texts for row in table)]
@@ -63,7 +63,7 @@ def plain_lines(table: Sequence[Row], shown: Sequence[int] | None = None) -> lis
 
 
 def rich_table(table: Sequence[Row], width: int) -> Table:
-    """The same for rich, with colour, and with the last column cut where the terminal ends."""
+    """The table for rich, in colour, with the last column truncated to the terminal."""
     from rich.table import Table
     from rich.text import Text
 
@@ -71,7 +71,7 @@ def rich_table(table: Sequence[Row], width: int) -> Table:
     widths = _widths(table)
     if _WHY in shown:
         others = sum(widths[at] + _GAP for at in shown if at != _WHY)
-        widths[_WHY] = max(_LEAST_WHY, min(widths[_WHY], width - others))
+        widths[_WHY] = max(_MIN_WHY, min(widths[_WHY], width - others))
     result = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for at in shown:
         result.add_column(Text(HEADERS[at]), no_wrap=True, overflow="ellipsis", width=widths[at])
@@ -82,7 +82,7 @@ def rich_table(table: Sequence[Row], width: int) -> Table:
 
 
 def show(statuses: Iterable[RunStatus], stream: TextIO | None = None) -> None:
-    """Write the table of these runs to `stream`, by default stdout."""
+    """Write the table of runs to `stream` (default: stdout)."""
     out = stream or sys.stdout
     table = rows(statuses)
     if not is_terminal(out):
@@ -90,9 +90,9 @@ def show(statuses: Iterable[RunStatus], stream: TextIO | None = None) -> None:
         return
     from rich.console import Console
 
-    # A name is there to be copied: where it does not fit, the line is wrapped by the terminal rather than cut.
-    least = sum(_widths(table)[:2]) + _GAP
-    width = max(columns(), least)
+    # Names are copied by hand: let the terminal wrap a long line rather than truncate the name.
+    minimum = sum(_widths(table)[:2]) + _GAP
+    width = max(columns(), minimum)
     console = Console(file=out, highlight=False, markup=False, emoji=False, width=width)
     console.no_color = not wants_colour(out)
     console.print(rich_table(table, width))
@@ -111,7 +111,7 @@ def _texts(status: RunStatus, now: float) -> tuple[str, ...]:
         "" if progress.loss is None else number(progress.loss),
         clean(status.job_id or ""),
         clean(status.site),
-        "" if status.state == "COMPLETED" else reason_words(status),
+        "" if status.state == "COMPLETED" else reason_text(status),
     )
 
 
@@ -126,9 +126,10 @@ def _time(status: RunStatus, now: float) -> str:
     spent = elapsed(attempt, now)
     if spent is not None:
         return f"for {duration(spent)}"
-    waits = status.state in ("PENDING", "STUCK") and attempt.submitted is not None
-    return f"waits {duration(now - attempt.submitted)}" if waits and attempt.submitted is not None else ""
+    if status.state in ("PENDING", "STUCK") and attempt.submitted is not None:
+        return f"queued {duration(now - attempt.submitted)}"
+    return ""
 
 
 def _widths(table: Sequence[Row]) -> list[int]:
-    return [max(len(header), *(cells(row.texts[at]) for row in table), 0) for at, header in enumerate(HEADERS)]
+    return [max(len(header), *(display_width(row.texts[at]) for row in table), 0) for at, header in enumerate(HEADERS)]

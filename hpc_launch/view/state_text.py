@@ -1,4 +1,4 @@
-"""The state of a run in words: with its source and age, its progress, and what to do next."""
+"""The state of a run as text: source and age, progress, and next commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 import time
 
 from hpc_launch.run.status.run_status import AttemptStatus, Progress, RunStatus
-from hpc_launch.view.format_values import ago, clean, duration, number, pace
+from hpc_launch.view.format_values import ago, clean, duration, number, step_rate
 
 _SOURCES = {
     "end_record": "from the job's own record",
@@ -32,31 +32,31 @@ _NEXT = {
 }
 
 _PURPOSES = {
-    "status": "see all there is to know",
-    "why": "see what ended it",
+    "status": "show its details",
+    "why": "explain why it ended",
     "watch": "follow it live",
-    "logs": "read its output",
+    "logs": "print its output",
     "logs -f": "follow its output",
-    "cancel": "end it",
-    "resubmit": "make the next attempt",
+    "cancel": "cancel it",
+    "resubmit": "start the next attempt",
 }
 
 
-def source_words(status: RunStatus) -> str:
-    """Where the state is known from, and how old that word is: `from squeue 4 s ago`."""
+def source_text(status: RunStatus) -> str:
+    """The source of the state and its age: `from squeue 4 s ago`."""
     source = _SOURCES.get(status.source)
     if source is None:
         return "" if status.age_s is None else f"as of {ago(status.age_s)}"
     return source if status.age_s is None else f"{source} {ago(status.age_s)}"
 
 
-def reason_words(status: RunStatus) -> str:
-    """The reason made harmless; empty where there is none."""
+def reason_text(status: RunStatus) -> str:
+    """The reason with escapes removed; empty if there is none."""
     return clean(status.reason) if status.reason else ""
 
 
-def progress_words(status: RunStatus) -> list[str]:
-    """What is known of `step 40/200`, `loss 2.31`, and while it goes on, of `3.2 steps/s` and `35 s left`."""
+def progress_parts(status: RunStatus) -> list[str]:
+    """The known ones of `step 40/200`, `loss 2.31`, and of an active run `3.2 steps/s`, `35 s left`."""
     progress = status.progress
     words: list[str] = []
     if progress.step is not None:
@@ -64,26 +64,26 @@ def progress_words(status: RunStatus) -> list[str]:
     if progress.loss is not None:
         words.append(f"loss {number(progress.loss)}")
     if progress.rate and not status.final:
-        words.append(pace(progress.rate))
+        words.append(step_rate(progress.rate))
     if progress.eta_s and not status.final:
         words.append(f"{duration(progress.eta_s)} left")
     return words
 
 
 def fraction(progress: Progress) -> float | None:
-    """How much of the training is done, from 0 to 1; None where that is not known."""
+    """The fraction of the training that is done, from 0 to 1; None if unknown."""
     if progress.step is None or not progress.total:
         return None
     return min(1.0, max(0.0, progress.step / progress.total))
 
 
 def last_attempt(status: RunStatus) -> AttemptStatus | None:
-    """The attempt that counts; None before the first."""
+    """The newest attempt; None before the first."""
     return status.attempts[-1] if status.attempts else None
 
 
 def elapsed(attempt: AttemptStatus | None, now: float) -> float | None:
-    """How long an attempt ran, or has been running; None before its start, and where its end is not known."""
+    """Seconds that an attempt ran or has been running; None before its start and if its end is unknown."""
     if attempt is None or attempt.started is None:
         return None
     if attempt.ended is not None:
@@ -93,7 +93,7 @@ def elapsed(attempt: AttemptStatus | None, now: float) -> float | None:
 
 
 def one_line(status: RunStatus, now: float | None = None) -> str:
-    """The whole of a run for a line in a log: `running for 35 s, step 40/200, loss 2.31, 35 s left`."""
+    """A run on one line: `running for 35 s, step 40/200, loss 2.31, 35 s left`."""
     attempt = last_attempt(status)
     spent = elapsed(attempt, time.time() if now is None else now)
     head = status.state.lower()
@@ -102,25 +102,25 @@ def one_line(status: RunStatus, now: float | None = None) -> str:
     if spent is not None:
         head += f" {'after' if status.final else 'for'} {duration(spent)}"
     if status.reason and status.state != "COMPLETED":
-        head += f" ({reason_words(status)})"
-    words = [head, *progress_words(status)]
+        head += f" ({reason_text(status)})"
+    words = [head, *progress_parts(status)]
     if len(words) == 1 and status.job_id is not None:
         words.append(f"job {clean(status.job_id)}")
     return ", ".join(words)
 
 
 def next_commands(status: RunStatus) -> list[tuple[str, str]]:
-    """(command, what it is for) for a run in this state."""
+    """(command, purpose) for a run in this state."""
     run = shlex.quote(clean(status.run))
-    result = []
+    commands = []
     for verb in _NEXT.get(status.state, ("status",)):
         word, *options = verb.split()
-        result.append((" ".join(["hpc-launch", word, run, *options]), _PURPOSES[verb]))
-    return result
+        commands.append((" ".join(["hpc-launch", word, run, *options]), _PURPOSES[verb]))
+    return commands
 
 
-def come_back(runs: list[str]) -> str:
-    """What is said to a person who stopped following."""
+def detach_message(runs: list[str]) -> str:
+    """The message after Ctrl-C stopped following."""
     names = " ".join(shlex.quote(clean(run)) for run in runs)
-    goes = "the job goes on" if len(runs) == 1 else "the jobs go on"
-    return f"{goes}; come back with: hpc-launch watch {names}"
+    jobs = "the job keeps running" if len(runs) == 1 else "the jobs keep running"
+    return f"{jobs}; follow again with: hpc-launch watch {names}"

@@ -1,4 +1,4 @@
-"""What the stream at hand is: a terminal or not, how wide, in colour or not; and a word while something takes long."""
+"""Terminal properties of a stream (width, colour), safe output, and notices during long waits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import TextIO
 
 import click
 
-PATIENCE_S = 2.0
-"""After so long without an answer a person is told what is being waited for."""
+FIRST_NOTICE_S = 2.0
+"""Seconds before the first notice."""
 
-AGAIN_S = 5.0
-"""And again each time so much later: nothing is silent for longer."""
+REPEAT_NOTICE_S = 5.0
+"""Seconds between further notices."""
 
 STATE_COLOURS = {
     "COMPLETED": "green",
@@ -33,11 +33,11 @@ STATE_COLOURS = {
     "CANCELLED": "magenta",
     "UNKNOWN": "magenta",
 }
-"""By state of a run; click and rich know the same names. The state's word always stands beside its colour."""
+"""Colour by run state, with names that click and rich share. The state is always shown as text, too."""
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a person may be looking at `stream` with something that can move a cursor."""
+    """Whether `stream` is a terminal that can move the cursor."""
     try:
         return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
     except ValueError:  # closed
@@ -45,47 +45,47 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Whether colour may go to `stream`: a terminal, and no NO_COLOR (no-color.org: set, and not empty)."""
+    """Whether to colour `stream`: it is a terminal and NO_COLOR is unset or empty (no-color.org)."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
 def columns() -> int:
-    """The width of the terminal, `$COLUMNS` first."""
+    """The width of the terminal; `$COLUMNS` takes precedence."""
     return shutil.get_terminal_size().columns
 
 
 def painted(text: str, state: str, *, colour: bool) -> str:
-    """`text` in the colour of a run's state, where colour is wanted."""
+    """`text` in the colour of a run state if `colour` is set."""
     return click.style(text, fg=STATE_COLOURS.get(state), bold=True) if colour else text
 
 
 def tolerant(stream: TextIO) -> TextIO:
-    """`stream` itself, made to write an escape for what its encoding lacks rather than to fail over it."""
+    """`stream`, reconfigured to escape characters that its encoding lacks instead of raising."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")
     return stream
 
 
 def write_lines(lines: list[str], stream: TextIO | None = None) -> None:
-    """Write lines to `stream`, by default stdout. Raises BrokenPipeError where nobody reads any more."""
+    """Write lines to `stream` (default: stdout). Raises BrokenPipeError if the reader is gone."""
     out = tolerant(stream or sys.stdout)
     out.write("".join(f"{line}\n" for line in lines))
     out.flush()
 
 
 @contextmanager
-def patience(what: str) -> Iterator[None]:
-    """Say on stderr that `what` is going on, if it still is after PATIENCE_S seconds, and again every AGAIN_S."""
+def waiting_notice(what: str) -> Iterator[None]:
+    """Print `what` on stderr if the block takes longer than FIRST_NOTICE_S, and again every REPEAT_NOTICE_S."""
     done = threading.Event()
 
-    def speak() -> None:
-        waited, pause = 0.0, PATIENCE_S
+    def notify() -> None:
+        waited, pause = 0.0, FIRST_NOTICE_S
         while not done.wait(pause):
             waited += pause
             click.echo(f"{what} … ({waited:.0f} s)", err=True)
-            pause = AGAIN_S
+            pause = REPEAT_NOTICE_S
 
-    thread = threading.Thread(target=speak, daemon=True)
+    thread = threading.Thread(target=notify, daemon=True)
     thread.start()
     try:
         yield

@@ -20,7 +20,7 @@ def test_a_running_one(home: Home) -> None:
     run = home.submit(LONG)
     job_id = home.job_id(run)
     done = home.call("cancel", "@last")
-    assert done.stdout == f"{run.name}: cancelled, job {job_id} was told to end\n"
+    assert done.stdout == f"{run.name}: cancelled job {job_id}\n"
     home.call("watch", "@last", code=1)
     found = home.json("status", run.name)
     assert found["state"] == "CANCELLED"
@@ -32,20 +32,20 @@ def test_again_and_again(home: Home) -> None:
     run = home.submit(LONG)
     home.call("cancel", run.name)
     home.call("watch", "@last", code=1)
-    assert home.call("cancel", run.name).stdout == f"{run.name} is over already: CANCELLED\n"
+    assert home.call("cancel", run.name).stdout == f"{run.name} is already over: CANCELLED\n"
 
 
 def test_one_that_completed_is_left_as_it_is(home: Home) -> None:
     run = home.submit("true")
     home.call("watch", "@last")
-    assert "is over already: COMPLETED" in home.call("cancel", "@last").stdout
+    assert "is already over: COMPLETED" in home.call("cancel", "@last").stdout
     assert not run.attempt(1).cancel.exists()
     assert home.json("status", "@last")["state"] == "COMPLETED"
 
 
 def test_one_that_is_just_being_submitted_will_never_train(home: Home) -> None:
     run = home.unsubmitted()
-    assert "CANCELLED, no job had to be told" in home.call("cancel", run.name).stdout
+    assert "CANCELLED, no job to cancel" in home.call("cancel", run.name).stdout
     assert run.attempt(1).claim.read_text().startswith("void cancelled by ")
     assert home.json("status", run.name)["state"] == "CANCELLED"
     assert read_json(run.attempt(1).job) is None
@@ -53,7 +53,7 @@ def test_one_that_is_just_being_submitted_will_never_train(home: Home) -> None:
 
 def test_one_that_was_refused(home: Home) -> None:
     run = home.submit(refused=True)
-    assert f"{run.name} is over already: STOPPED" in home.call("cancel", run.name).stdout
+    assert f"{run.name} is already over: STOPPED" in home.call("cancel", run.name).stdout
 
 
 def test_several_at_once_and_none_where_one_is_misspelt(home: Home) -> None:

@@ -71,5 +71,5 @@ def test_what_is_left_out_is_said(home: Home) -> None:
         home.unsubmitted(name=f"tiny-{number}")
     done = home.call("list")
     assert len(done.stdout.splitlines()) == 51
-    assert "2 older ones are not shown: -n 52 shows all" in done.stderr
+    assert "2 older runs not shown; use -n 52 to see all" in done.stderr
     assert len(home.json("list")) == 52

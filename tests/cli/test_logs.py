@@ -44,7 +44,7 @@ def test_what_is_not_there_is_said(over: Home) -> None:
     assert "nodes with output: 0, 1" in over.call("logs", "@last", "--node", "2", code=2).stderr
     assert "no attempt 2" in over.call("logs", "@last", "--attempt", "2", code=2).stderr
     done = over.call("logs", "@last", "--rank", "9")
-    assert (done.stdout, "has written nothing" in done.stderr) == ("", True)
+    assert (done.stdout, "has no matching output" in done.stderr) == ("", True)
 
 
 def test_processes_with_logs_of_their_own(home: Home) -> None:

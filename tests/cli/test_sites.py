@@ -270,7 +270,7 @@ def test_an_upgrade_changes_nothing_before_it_is_taken(desk: Desk) -> None:
     """What the shipped bases said when the repository was pinned holds on; a change of them stands for an upgrade."""
     desk.add("--revision", "v1")
     before = desk.call("render", "job.yaml").stdout
-    assert desk.sites("diff", "sites").stderr == "no difference\n"
+    assert desk.sites("diff", "sites").stderr == "no differences\n"
     kept = next((desk.teams / "sites" / "pinned" / ".below").glob("*/bases/infiniband.yaml"))
     kept.write_text(kept.read_text().replace("kind: infiniband}", "kind: infiniband, hca: [mlx5_0]}"))
     older = desk.call("render", "job.yaml").stdout
@@ -290,7 +290,7 @@ def test_an_upgrade_changes_nothing_before_it_is_taken(desk: Desk) -> None:
     assert "pinned with hpc-launch 0.0." in desk.sites("list").stderr
     script = desk.teams / "sites" / "pinned" / ".scripts" / "mine" / "torchrun.sh"
     script.write_text(script.read_text().replace("Written by hpc-launch ", "Written by hpc-launch 0.0."))
-    assert desk.sites("diff", "sites").stderr == "no difference\n"
+    assert desk.sites("diff", "sites").stderr == "no differences\n"
     script.write_text(script.read_text().replace("set -o pipefail", "set -e"))
     assert "-set -e" in desk.sites("diff", "sites").stdout
 
@@ -405,7 +405,7 @@ def check(desk: Desk) -> Check:
 
 def test_a_good_profile_has_no_fault(desk: Desk, check: Check) -> None:
     assert check(code=0) == []
-    assert desk.sites("check", "sites").stderr == "1 profile without a fault\n"
+    assert desk.sites("check", "sites").stderr == "1 profile checked, no errors\n"
 
 
 @pytest.mark.parametrize(

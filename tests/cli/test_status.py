@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.cli.follow import maybe_live
+from hpc_launch.cli.follow import possibly_active
 from hpc_launch.run.run_index import IndexEntry
 from hpc_launch.run.status.run_status import RUN_STATES, STATE_SOURCES
 from tests.view.home import LONG, Home, a_home
@@ -97,7 +97,7 @@ def test_what_is_over_for_good_is_not_looked_at_again(
     (tmp_path / "attempts").mkdir()
     made = (tmp_path / "attempts").stat().st_mtime
     entry = IndexEntry("tiny", tmp_path, "tiny", "local", made, state, made + after_s)
-    assert bool(maybe_live([entry])) is looked_at
+    assert bool(possibly_active([entry])) is looked_at
 
 
 def test_an_unknown_name_is_a_usage_error(home: Home) -> None:

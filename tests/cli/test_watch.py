@@ -74,7 +74,7 @@ def test_without_a_name_all_that_are_under_way(home: Home) -> None:
 
 
 def test_nothing_to_watch(home: Home) -> None:
-    assert "no run is under way" in home.call("watch").stderr
+    assert "no active runs" in home.call("watch").stderr
 
 
 def test_interrupting_leaves_the_job_running(home: Home) -> None:
@@ -82,7 +82,7 @@ def test_interrupting_leaves_the_job_running(home: Home) -> None:
     with home.start("watch", "@last") as process:
         shown = home.interrupt_after(process, process.stderr, "running")
     assert process.returncode == 130
-    assert f"the job goes on; come back with: hpc-launch watch {run.name}" in shown
+    assert f"the job keeps running; follow again with: hpc-launch watch {run.name}" in shown
     assert home.json("status", run.name)["state"] == "RUNNING"
 
 
@@ -113,7 +113,7 @@ def test_on_a_terminal_it_is_live(home: Home) -> None:
     text, code = in_terminal(home, "watch", "@last", at=("Ctrl-C stops", lambda _: let_go(run)))
     assert code == 0
     assert re.search(r"step \d/4, loss 0\.\d", text)
-    assert "Ctrl-C stops watching; the job goes on" in text
+    assert "Ctrl-C stops watching; the job keeps running" in text
     assert "\x1b[?25h" in text.rsplit("COMPLETED", 1)[0], "the cursor is back before the summary"
 
 
@@ -122,7 +122,7 @@ def test_interrupted_on_a_terminal(home: Home) -> None:
     run = home.submit(LONG)
     text, code = in_terminal(home, "watch", "@last", at=("1%", lambda pid: os.kill(pid, signal.SIGINT)))
     assert code == 130
-    assert text.endswith(f"come back with: hpc-launch watch {run.name}\r\n")
+    assert text.endswith(f"follow again with: hpc-launch watch {run.name}\r\n")
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h")
 
 

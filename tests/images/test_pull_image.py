@@ -209,7 +209,7 @@ def test_an_image_of_the_site_goes_where_the_profile_says(pull: Pull, tmp_path: 
         (["http://me:secret@127.0.0.1/x.sif"], 2, "would stand in the list of processes"),
         (["http://127.0.0.1/"], 2, "gives the file no name"),
         (["docker://a/b:c"], 3, "HL472 neither apptainer nor singularity is here to pull images"),
-        (["http://127.0.0.1/x.sif", "--digest", "abc"], 2, "abc is no digest"),
+        (["http://127.0.0.1/x.sif", "--digest", "abc"], 2, "abc is not a valid digest"),
     ],
 )
 def test_what_cannot_be_pulled_is_said_at_once(pull: Pull, words: list[str], code: int, message: str) -> None:

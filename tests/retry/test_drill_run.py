@@ -93,4 +93,4 @@ def test_this_machine_preempts_nothing(tmp_path: Path) -> None:
     done = drill(tmp_path, "--preempt")
 
     assert done.returncode == 2
-    assert "preempts nothing" in done.stderr
+    assert "--preempt requires Slurm" in done.stderr

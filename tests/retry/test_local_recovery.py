@@ -124,5 +124,5 @@ def test_an_edited_job_file_is_said_and_does_not_count(shell: Shell) -> None:
         done = shell.call("resubmit", "@last", "--wait")
 
     assert done.returncode == 0, done.stderr
-    assert "was edited since" in done.stderr
+    assert "has changed since" in done.stderr
     assert shell.status()["attempts"][1]["overrides"] == {}

@@ -4,7 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.view.format_values import ago, cells, clean, cut, duration, hosts, log_lines, moment, number, pace, pad
+from hpc_launch.view.format_values import (
+    ago,
+    clean,
+    clock_time,
+    cut,
+    display_width,
+    duration,
+    hosts,
+    log_lines,
+    number,
+    pad,
+    step_rate,
+)
 from tests.view.samples import HOSTILE, NOW
 
 
@@ -64,14 +76,14 @@ def test_ages_have_one_unit() -> None:
 
 
 def test_moments_name_the_day_unless_it_is_today() -> None:
-    assert len(moment(NOW, NOW)) == len("14:03:20")
-    assert moment(NOW - 3 * 86400, NOW).count("-") == 2
-    assert moment(1e300, NOW) == "at an unknown time"
+    assert len(clock_time(NOW, NOW)) == len("14:03:20")
+    assert clock_time(NOW - 3 * 86400, NOW).count("-") == 2
+    assert clock_time(1e300, NOW) == "unknown time"
 
 
 def test_numbers() -> None:
     assert [number(2.3145678), number(0.00012), number(1234567.0)] == ["2.315", "0.00012", "1.235e+06"]
-    assert [pace(3.2), pace(0.05)] == ["3.2 steps/s", "20 s a step"]
+    assert [step_rate(3.2), step_rate(0.05)] == ["3.2 steps/s", "20 s/step"]
 
 
 def test_hosts_are_put_together() -> None:
@@ -79,16 +91,16 @@ def test_hosts_are_put_together() -> None:
     assert hosts(("not a \x1b host", "n1")) == r"not a \x1b host,n1"
     long = hosts(tuple(f"rack{number}-gpu" for number in range(300)))
     assert long.endswith("… (300 nodes)")
-    assert cells(long) < 80
+    assert display_width(long) < 80
 
 
 @given(st.text(), st.integers(0, 30))
 def test_cut_and_pad_keep_to_the_width(text: str, width: int) -> None:
     text = clean(text)
-    assert cells(cut(text, width)) <= width
-    assert cells(pad(cut(text, width), width)) == width
+    assert display_width(cut(text, width)) <= width
+    assert display_width(pad(cut(text, width), width)) == width
 
 
 def test_wide_characters_count_twice() -> None:
-    assert cells("図表") == 4
+    assert display_width("図表") == 4
     assert cut("図表図表", 5) == "図表…"

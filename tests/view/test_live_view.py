@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.run.status.run_status import Progress
-from hpc_launch.view.line_view import PlainFollower
+from hpc_launch.view.line_view import LineFollower
 from hpc_launch.view.live_view import REFRESHES, LiveFollower, follower
 from tests.view.samples import HOSTILE, attempt, status, steers
 
@@ -28,19 +28,19 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_stream_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    for stream, kind in ((io.StringIO(), PlainFollower), (Terminal(), LiveFollower)):
+    for stream, kind in ((io.StringIO(), LineFollower), (Terminal(), LiveFollower)):
         display = follower(stream, many=False)
         assert isinstance(display, kind)
         display.close()
     monkeypatch.setenv("TERM", "dumb")
     display = follower(Terminal(), many=False)
-    assert isinstance(display, PlainFollower)
+    assert isinstance(display, LineFollower)
     display.close()
 
 
 def test_a_line_for_each_change_and_none_for_a_moving_number() -> None:
     stream = io.StringIO()
-    display = PlainFollower(stream, many=False)
+    display = LineFollower(stream, many=False)
     for second in range(3):
         display.update(status(state="SUBMITTING", reason=f"began {second} s ago", progress=Progress(), attempts=()))
     display.update(status(progress=Progress(40, 200, 2.31, None, 35.0)))
@@ -55,19 +55,19 @@ def test_a_line_for_each_change_and_none_for_a_moving_number() -> None:
 
 def test_the_heart_beats_though_nobody_calls() -> None:
     stream = io.StringIO()
-    display = PlainFollower(stream, many=False, heartbeat_s=0.05)
+    display = LineFollower(stream, many=False, heartbeat_s=0.05)
     time.sleep(0.3)
     display.update(status())
     time.sleep(0.3)
     display.close()
     lines = stream.getvalue().splitlines()
-    assert "looking since 0 s" in lines[0]
+    assert "querying the runs for 0 s" in lines[0]
     assert sum("running" in line for line in lines) >= 2
 
 
 def test_the_heartbeat_of_many_counts_them() -> None:
     stream = io.StringIO()
-    display = PlainFollower(stream, many=True, heartbeat_s=0.05)
+    display = LineFollower(stream, many=True, heartbeat_s=0.05)
     display.update(status())
     display.update(status(run="tiny-2", progress=Progress(7, 9)))
     display.update(status(run="tiny-3", state="FAILED"))
@@ -81,7 +81,7 @@ def test_a_reader_that_has_gone_ends_nothing() -> None:
     read, write = os.pipe()
     with os.fdopen(write, "w") as stream:
         os.close(read)
-        display = PlainFollower(stream, many=False)
+        display = LineFollower(stream, many=False)
         display.update(status())
         display.update(status(state="FAILED"))
         display.close()
@@ -105,7 +105,7 @@ def test_one_run_live(tmp_path: Path) -> None:
     assert "| step 40/200 [red]loss[/red] 2.31" in text
     assert "other" not in text
     assert "\x1b[2J" not in text
-    assert "Ctrl-C stops watching; the job goes on" in text
+    assert "Ctrl-C stops watching; the job keeps running" in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h"), "the cursor must come back"
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from hpc_launch.cli.main import VERBS
 from hpc_launch.run.status.run_status import RUN_STATES, Progress
-from hpc_launch.view.run_details import full, summary
-from hpc_launch.view.state_text import come_back, next_commands, one_line
+from hpc_launch.view.run_details import details, summary
+from hpc_launch.view.state_text import detach_message, next_commands, one_line
 from tests.view.samples import HOSTILE, NOW, attempt, status, steers
 
 
 def test_a_running_one_in_full() -> None:
-    assert full(status(), now=NOW)[:8] == [
+    assert details(status(), now=NOW)[:8] == [
         "tiny-1",
         "  state     RUNNING, from squeue 4 s ago",
         "  progress  [######------------------------] 20%",
@@ -26,7 +26,7 @@ def test_a_running_one_in_full() -> None:
 
 def test_a_stuck_one_says_why_and_what_helps() -> None:
     held = status(state="STUCK", reason="JobHeldUser: The job is held. Release it.", progress=Progress())
-    text = "\n".join(full(held, now=NOW))
+    text = "\n".join(details(held, now=NOW))
     assert "STUCK, from squeue 4 s ago" in text
     assert "Release it." in text
     assert "hpc-launch cancel tiny-1" in text
@@ -35,15 +35,15 @@ def test_a_stuck_one_says_why_and_what_helps() -> None:
 
 def test_each_attempt_has_its_line() -> None:
     first = attempt(state="TIMEOUT", exit_code=143, ended=NOW - 40, started=NOW - 100)
-    text = "\n".join(full(status(attempts=(first, attempt(number=2, overrides={"set": ["lr=1"]}))), now=NOW))
+    text = "\n".join(details(status(attempts=(first, attempt(number=2, overrides={"set": ["lr=1"]}))), now=NOW))
     assert "1: TIMEOUT, job 4711, on n[1-4], exit code 143" in text
     assert "took 1 m 00 s" in text
     assert "changed: --set lr=1" in text
 
 
 def test_a_state_without_a_source_claims_none() -> None:
-    assert full(status(state="UNKNOWN", source="none", age_s=None))[1].split()[-1] == "UNKNOWN"
-    assert full(status(source="end_record", age_s=0.2))[1].endswith("RUNNING, from the job's own record just now")
+    assert details(status(state="UNKNOWN", source="none", age_s=None))[1].split()[-1] == "UNKNOWN"
+    assert details(status(source="end_record", age_s=0.2))[1].endswith("RUNNING, from the job's own record just now")
 
 
 @pytest.mark.parametrize("state", RUN_STATES)
@@ -104,13 +104,13 @@ def test_what_wandb_kept_is_to_be_sent_once_the_run_is_over(tmp_path: Path) -> N
     (folder / "wandb" / "offline-run-20261121_101335-x1").mkdir(parents=True)
     (line,) = (line for line in summary(over, now=NOW) if "wandb sync" in line)
     assert line.split(maxsplit=2) == ["to", "send", f"wandb sync '{folder}/wandb'/offline-run-*"]
-    assert "wandb sync" in "\n".join(full(over, now=NOW))
-    assert "wandb sync" not in "\n".join(full(status(state="RUNNING", folder=folder), now=NOW))
+    assert "wandb sync" in "\n".join(details(over, now=NOW))
+    assert "wandb sync" not in "\n".join(details(status(state="RUNNING", folder=folder), now=NOW))
 
 
 def test_colour_only_where_it_is_wanted() -> None:
-    assert "\x1b[36m" in "".join(full(status(), colour=True))
-    assert "\x1b" not in "".join(full(status()) + summary(status()))
+    assert "\x1b[36m" in "".join(details(status(), colour=True))
+    assert "\x1b" not in "".join(details(status()) + summary(status()))
 
 
 def test_a_line_for_a_log() -> None:
@@ -122,8 +122,8 @@ def test_a_line_for_a_log() -> None:
 
 
 def test_how_to_come_back() -> None:
-    assert come_back(["tiny-1"]) == "the job goes on; come back with: hpc-launch watch tiny-1"
-    assert come_back(["a", "b;c"]) == "the jobs go on; come back with: hpc-launch watch a 'b;c'"
+    assert detach_message(["tiny-1"]) == "the job keeps running; follow again with: hpc-launch watch tiny-1"
+    assert detach_message(["a", "b;c"]) == "the jobs keep running; follow again with: hpc-launch watch a 'b;c'"
 
 
 def test_hostile_values_stay_text() -> None:
@@ -135,11 +135,11 @@ def test_hostile_values_stay_text() -> None:
         folder=Path("/runs") / HOSTILE.replace("\x00", ""),
         attempts=(attempt(job_id=HOSTILE, nodes=(HOSTILE,), overrides={HOSTILE: HOSTILE}, state=HOSTILE),),
     )
-    for lines in (full(bad, now=NOW), summary(bad, now=NOW), [one_line(bad, NOW), come_back([bad.run])]):
+    for lines in (details(bad, now=NOW), summary(bad, now=NOW), [one_line(bad, NOW), detach_message([bad.run])]):
         assert not [line for line in lines if not line.isprintable()]
 
 
 def _time(when: float) -> str:
-    from hpc_launch.view.format_values import moment
+    from hpc_launch.view.format_values import clock_time
 
-    return moment(when, NOW)
+    return clock_time(when, NOW)

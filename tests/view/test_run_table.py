@@ -7,7 +7,7 @@ import pytest
 
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.view import run_table
-from hpc_launch.view.format_values import cells
+from hpc_launch.view.format_values import display_width
 from tests.view.samples import HOSTILE, NOW, attempt, status, steers
 
 
@@ -43,7 +43,7 @@ def test_name_and_state_stay_and_the_rest_fits(runs: list[RunStatus], width: int
     shown = run_table.fitting(rows, width)
     assert shown[:2] == [0, 1]
     without_why = [at for at in shown if run_table.HEADERS[at] != "WHY"]
-    least = max(cells(line) for line in run_table.plain_lines(rows, without_why))
+    least = max(display_width(line) for line in run_table.plain_lines(rows, without_why))
     assert least + (14 if "WHY" in [run_table.HEADERS[at] for at in shown] else 0) <= width
 
 
