@@ -1,1 +1,1 @@
-"""Who takes a finished script and runs it: Slurm through Submitit, or this machine."""
+"""Schedulers that run a job script: Slurm through Submitit, and the local machine."""

@@ -1,4 +1,4 @@
-"""Which scheduler a site has, by the word in its profile. Each is imported only when it is asked for."""
+"""Schedulers by name. Each is imported only when used."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from hpc_launch.schedulers.scheduler import Scheduler
 
 
 def scheduler_for(kind: str) -> Scheduler:
-    """The scheduler that a site profile calls `slurm` or `local`, or `allocation` for `hpc-launch run`.
+    """The scheduler `slurm` or `local` of a site profile, or `allocation` for `hpc-launch run`.
 
-    Raises UsageError for any other word.
+    Raises UsageError for any other name.
     """
     if kind == "slurm":
         from hpc_launch.schedulers.slurm.slurm_scheduler import SlurmScheduler
@@ -19,4 +19,4 @@ def scheduler_for(kind: str) -> Scheduler:
         from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
 
         return LocalScheduler(in_allocation=kind == "allocation")
-    raise UsageError(f"there is no scheduler {kind!r}", "a site's scheduler is `slurm` or `local`")
+    raise UsageError(f"unknown scheduler {kind!r}", "set the site's scheduler to `slurm` or `local`")

@@ -1,4 +1,4 @@
-"""What a scheduler takes and gives, whichever it is: the seam between runs and the machines they run on."""
+"""The scheduler interface: submit, query and cancel jobs."""
 
 from __future__ import annotations
 
@@ -11,97 +11,99 @@ LIVE_STATES = frozenset(
     "PENDING RUNNING SUSPENDED COMPLETING CONFIGURING RESIZING SIGNALING STAGE_OUT STOPPED REQUEUED REQUEUE_FED "
     "REQUEUE_HOLD SPECIAL_EXIT RESV_DEL_HOLD EXPEDITING LAUNCH_FAILED POWER_UP_NODE RECONFIG_FAIL UPDATE_DB".split()
 )
-"""Slurm's words for a job that may still run (job_state_codes, Slurm 26.05)."""
+"""Slurm's states of a job that may still run (job_state_codes, Slurm 26.05)."""
 
 ENDED_STATES = frozenset(
     "COMPLETED FAILED CANCELLED TIMEOUT NODE_FAIL OUT_OF_MEMORY PREEMPTED BOOT_FAIL DEADLINE REVOKED".split()
 )
-"""Slurm's words for a job that is over. PREEMPTED and NODE_FAIL may be followed by a requeue of the same id."""
+"""Slurm's states of a job that has ended. A requeue under the same id may follow PREEMPTED and NODE_FAIL."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A finished script and what differs from attempt to attempt, which goes on the command line."""
+    """A job script and its per-attempt options, which are passed on the command line."""
 
     script: str
     folder: Path
-    """The attempt's folder: the script's first argument; its batch log and Submitit's files go there."""
+    """The attempt folder: the script's first argument, and where the batch log and Submitit's files go."""
     job_name: str
-    """`NAME.TOKEN.N`: the token finds the job again when sbatch gave no answer."""
+    """`NAME.TOKEN.N`: the token identifies the job if sbatch gives no answer."""
     options: tuple[str, ...] = ()
-    """More options for this attempt alone, such as `--exclude=n3`."""
+    """Extra sbatch options of this attempt, such as `--exclude=n3`."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables for the job that must stand in no file: secrets."""
+    """Secrets: environment variables of the job that must not be written to any file."""
 
     @property
     def batch_log(self) -> Path:
-        """Where the batch shell's own output goes."""
+        """The log of the batch script."""
         return self.folder / "batch.log"
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """What one source said of one job. Times are seconds since the epoch; None is 'not known'."""
+    """The state of a job according to one source. Times are seconds since the epoch; None means unknown."""
 
     job_id: str
     state: str
-    """Slurm's base word, upper case, without 'by 1000' or a trailing '+'."""
+    """Slurm's base state in upper case, without 'by 1000' or a trailing '+'."""
     source: str
     """`squeue`, `sacct`, `scontrol` or `local`."""
     as_of: float
-    """When the source was asked."""
+    """When the source was queried."""
     name: str | None = None
     reason: str | None = None
     exit_code: int | None = None
     signal: int | None = None
     derived_exit_code: int | None = None
-    """The highest exit code of the job's steps; from sacct only."""
+    """The highest exit code of the job's steps; only from sacct."""
     nodes: str | None = None
-    """Slurm's host list, such as `n[1-4]`; None before the job got nodes."""
+    """Slurm's host list, such as `n[1-4]`; None before nodes are allocated."""
     submitted: float | None = None
     started: float | None = None
     ended: float | None = None
     restarts: int | None = None
     steps: tuple[tuple[str, str, str], ...] = ()
-    """(step, state, exit code as printed) of each step; from sacct only."""
+    """(step, state, exit code as printed) of each step; only from sacct."""
 
     @property
     def ended_for_good(self) -> bool:
-        """Whether Slurm calls the job over (a requeue may still bring it back)."""
+        """Whether Slurm reports the job as ended (a requeue may still follow)."""
         return self.state in ENDED_STATES
 
 
 class Scheduler(Protocol):
-    """Slurm, or this machine. Every method ends in bounded time."""
+    """Slurm, or the local machine. Every method returns in bounded time."""
 
     def submit(self, submission: Submission) -> str:
-        """Submit, and hand back the job id. Raises SubmitRefused (NotWritten for a file) or SubmitUnknown."""
+        """Submit the job and return its id. Raises SubmitRefused (NotWritten for a file error) or SubmitUnknown."""
 
     def test_only(self, submission: Submission) -> str:
-        """The scheduler's own word on when and where this would start. Raises SubmitRefused, Unreachable."""
+        """The scheduler's estimate of when and where the job would start. Raises SubmitRefused, Unreachable."""
 
     def find(self, job_name: str) -> list[JobRecord]:
-        """All jobs of this user with this exact name, live or ended. Raises Unreachable when that cannot be told."""
+        """All jobs of this user with exactly this name, active or ended. Raises Unreachable if that is unknown."""
 
     def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
-        """What is known of these jobs: one batched call, and at most one in 10 s whoever asks (a file shared by
-        this user's processes keeps the last answer). `fresh` asks at once all the same (a person's own command
-        after a change of theirs). Ids that no source knows are left out. Raises Unreachable."""
+        """The records of these jobs; unknown ids are omitted. Raises Unreachable.
+
+        One batched query, at most every 10 s per user: a file shared by the user's processes caches the answer.
+        `fresh` bypasses the limit, for a user's own command after a change.
+        """
 
     def warn(self, job_id: str, *, preempt: bool = False) -> None:
-        """Warn a job as before its time limit, or as a preemption does that signals its steps. Raises Unreachable."""
+        """Send the signal that precedes the time limit or, with `preempt`, a preemption. Raises Unreachable."""
 
     def cancel(self, job_id: str) -> None:
-        """End a job. One that is over already is no error. Raises Unreachable."""
+        """Cancel a job. Cancelling an ended job is not an error. Raises Unreachable."""
 
     def preempted(self, job_id: str) -> bool:
-        """Whether the scheduler is ending the job for the sake of another; false where it cannot tell."""
+        """Whether the scheduler is preempting the job; False if unknown."""
 
     def cluster(self) -> str | None:
-        """The name of the cluster that answers; None where that cannot be told."""
+        """The name of the cluster; None if unknown."""
 
     def down(self, nodes: Sequence[str]) -> dict[str, str]:
-        """Those of these nodes that are out of service now, with the scheduler's word; empty where it cannot tell."""
+        """Those of these nodes that are out of service, with their state; empty if unknown."""
 
     def size(self, partition: str | None) -> int | None:
-        """How many nodes a partition has, the default one for None; None where that cannot be told."""
+        """Number of nodes in a partition (None: the default partition); None if unknown."""

@@ -33,7 +33,7 @@ class FakeScheduler:
         if fault == "refuse":
             raise SubmitRefused("Invalid account or account/partition combination specified")
         if fault == "too few":
-            raise SubmitRefused("Slurm refused the job: Requested node configuration is not available")
+            raise SubmitRefused("Slurm rejected the job: Requested node configuration is not available")
         if fault == "deaf":
             raise SubmitUnknown("Socket timed out on send/recv operation")
         job_id = self.take(submission)

@@ -16,7 +16,7 @@ import pytest
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.schedulers.local import local_jobs, supervisor
 from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
-from hpc_launch.schedulers.local.processes import descendants, marked, start_of
+from hpc_launch.schedulers.local.processes import descendants, processes_of_job, start_of
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
 from tests.busy import patience
 
@@ -111,7 +111,7 @@ def test_the_warning_goes_to_the_batch_shell_alone(scheduler: LocalScheduler, su
     warned, termed = (int(line.removeprefix(word)) for line, word in ((first, "warned "), (second, "termed ")))
     assert 0 <= warned <= patience(1)
     assert 2 <= termed <= patience(3)
-    assert not marked(job, str(folder)), rest
+    assert not processes_of_job(job, str(folder)), rest
 
 
 def test_a_stubborn_job_is_killed_at_its_limit(submit: Submit, scheduler: LocalScheduler) -> None:
@@ -121,14 +121,14 @@ def test_a_stubborn_job_is_killed_at_its_limit(submit: Submit, scheduler: LocalS
         plan={"time_limit_s": 0.5, "signal_before_s": None},
     )
     wait_for(folder / "up")
-    assert len(marked(job, str(folder))) >= 4
+    assert len(processes_of_job(job, str(folder))) >= 4
     record = ended(scheduler, job)
     assert record.state == "TIMEOUT"
     assert record.signal == signal.SIGKILL
     assert record.started is not None
     assert record.ended is not None
     assert supervisor.KILL_WAIT_S <= record.ended - record.started < supervisor.KILL_WAIT_S + patience(5)
-    assert not marked(job, str(folder))
+    assert not processes_of_job(job, str(folder))
 
 
 def test_a_cancel_leaves_no_process(scheduler: LocalScheduler, submit: Submit) -> None:
@@ -137,7 +137,7 @@ def test_a_cancel_leaves_no_process(scheduler: LocalScheduler, submit: Submit) -
     scheduler.cancel(job)
     record = ended(scheduler, job)
     assert record.state == "CANCELLED"
-    assert not marked(job, str(folder))
+    assert not processes_of_job(job, str(folder))
     scheduler.cancel(job)
     scheduler.cancel("local-999")
     assert scheduler.query([job])[job].state == "CANCELLED"
@@ -146,7 +146,7 @@ def test_a_cancel_leaves_no_process(scheduler: LocalScheduler, submit: Submit) -
 def test_what_the_script_leaves_behind_is_ended(scheduler: LocalScheduler, submit: Submit) -> None:
     job, folder = submit("setsid sleep 300 & exit 0")
     assert ended(scheduler, job).state == "COMPLETED"
-    assert not marked(job, str(folder))
+    assert not processes_of_job(job, str(folder))
 
 
 def test_a_killed_supervisor_is_noticed_and_its_job_ended(scheduler: LocalScheduler, submit: Submit) -> None:
@@ -160,9 +160,9 @@ def test_a_killed_supervisor_is_noticed_and_its_job_ended(scheduler: LocalSchedu
     assert record.reason is not None
     assert "was killed" in record.reason
     end = time.monotonic() + 5
-    while marked(job, str(folder)) and time.monotonic() < end:
+    while processes_of_job(job, str(folder)) and time.monotonic() < end:
         time.sleep(0.02)
-    assert not marked(job, str(folder))
+    assert not processes_of_job(job, str(folder))
     assert scheduler.query([job])[job].state == "NODE_FAIL"
 
 

@@ -46,7 +46,7 @@ def test_a_job_may_have_been_taken(code: int, errors: str) -> None:
         ),
         (255, "sbatch: unrecognized option '--nosuch'\nTry \"sbatch --help\" for more", "--nosuch", "--help"),
         (1, "sbatch: error: Unable to open file /x", "Unable to open file /x", "file system"),
-        (127, "timeout: failed to run command 'sbatch': No such file or directory", "sbatch", "login nodes"),
+        (127, "timeout: failed to run command 'sbatch': No such file or directory", "sbatch", "login node"),
     ],
 )
 def test_slurm_said_no(code: int, errors: str, said: str, hint: str | None) -> None:

@@ -153,7 +153,7 @@ class Picky:
     def test_only(self, submission: Submission) -> str:
         self.asked += 1
         if self.wanted not in submission.script:
-            raise SubmitRefused("Slurm refused the job: Invalid generic resource (gres) specification")
+            raise SubmitRefused("Slurm rejected the job: Invalid generic resource (gres) specification")
         return "would start now"
 
 
@@ -179,7 +179,7 @@ def test_words_that_slurm_never_takes_are_no_reason_to_guess() -> None:
     made = draft("mini", captured("24.11"), NOTHING, ALICE)
     settle(made, cast("Scheduler", Picky("#SBATCH --gpus-per-socket")))
     assert made.data["node_classes"]["a100"]["gpu_request"] == "gpus-per-node"
-    assert "said: Slurm refused the job: Invalid generic resource" in made.text()
+    assert "said: Slurm rejected the job: Invalid generic resource" in made.text()
 
 
 def test_modules_are_asked_through_their_own_program(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""This machine as a scheduler: one supervisor process a job, for `--site local`."""
+"""The local machine as a scheduler (`--site local`): one supervisor process per job."""

@@ -1,7 +1,7 @@
-"""The local jobs of a user by id: a small file each in the state folder that points to the attempt's folder.
+"""The local jobs of a user by id: one small file per job in the state folder, which points to the attempt folder.
 
-`create_once` makes the number unique, on every host that shares the folder. The numbers count up from one that each
-folder has of its own, so that ports made from them seldom meet, those of different users included.
+`create_once` keeps ids unique across hosts that share the folder. Each folder counts up from its own start number, so
+that ports derived from ids rarely collide, even between users.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from hpc_launch.schedulers.local.processes import start_of
 
 PREFIX = "local-"
 STARTING_S = 5.0
-"""How long a supervisor may take to write its first word once its submitter is gone; it takes a tenth of a second."""
+"""Seconds that a supervisor may take to write its first record after its submitter died; it usually takes 0.1 s."""
 FORGOTTEN_S = 3600.0
-"""An entry whose attempt folder is gone is dropped after so long."""
+"""Seconds after which an entry whose attempt folder is gone is dropped."""
 
 
 @dataclass(frozen=True)
 class LocalJob:
-    """One local job, as it was about to be submitted."""
+    """A local job as registered before its submission."""
 
     job_id: str
     name: str
@@ -40,7 +40,7 @@ class LocalJob:
 
     @property
     def being_submitted(self) -> bool:
-        """Whether the job may still start: its submitter lives, or died so lately that a supervisor may be starting."""
+        """Whether the job may still start: its submitter is alive, or died within the last STARTING_S seconds."""
         if 0 <= time.time() - self.submitted < STARTING_S:
             return True
         return self.host == socket.gethostname() and start_of(self.submitter) == self.submitter_start
@@ -60,7 +60,7 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def register(name: str, folder: Path) -> LocalJob:
-    """Take the next number for a job. Raises OSError where the state folder cannot be written."""
+    """Register a job under the next free id. Raises OSError if the state folder cannot be written."""
     home = make_private(_folder())
     number = max(_numbers(home), default=zlib.crc32(f"{socket.gethostname()}:{os.getuid()}:{home}".encode()) % 20000)
     while True:
@@ -80,12 +80,12 @@ def register(name: str, folder: Path) -> LocalJob:
 
 
 def forget(job_id: str) -> None:
-    """Drop the entry of a job that never started."""
+    """Remove the entry of a job that never started."""
     (_folder() / f"{job_id}.json").unlink(missing_ok=True)
 
 
 def lookup(job_id: str) -> LocalJob | None:
-    """The entry of a job; None for an id of some other kind, or long gone."""
+    """The entry of a job; None if the id is not a local job's or its entry was dropped."""
     if not job_id.removeprefix(PREFIX).isdecimal():
         return None
     value = read_json(_folder() / f"{job_id}.json")
@@ -98,7 +98,7 @@ def lookup(job_id: str) -> LocalJob | None:
 
 
 def entries() -> Iterator[LocalJob]:
-    """All jobs, the newest first. Entries whose folder is long gone are dropped, but for the one that counts on."""
+    """All jobs, newest first. Drops old entries without a folder, except the newest, which keeps the count."""
     numbers = sorted(_numbers(_folder()), reverse=True)
     for number in numbers:
         entry = lookup(f"{PREFIX}{number}")

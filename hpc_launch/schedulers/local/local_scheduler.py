@@ -1,4 +1,4 @@
-"""This machine as a scheduler: each job has a supervisor process, and its files are the truth."""
+"""The local machine as a scheduler: each job has a supervisor process, which records the job's state in files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,27 @@ from typing import Any
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.files import read_json, write_atomic, write_json
 from hpc_launch.schedulers.local import local_jobs
-from hpc_launch.schedulers.local.processes import IN_ALLOCATION, JOB_ID, MARK, SUPERVISOR, marked, send, start_of
+from hpc_launch.schedulers.local.processes import (
+    IN_ALLOCATION,
+    JOB_ID,
+    JOB_MARKER,
+    SUPERVISOR,
+    processes_of_job,
+    send_signal,
+    start_of,
+)
 from hpc_launch.schedulers.scheduler import ENDED_STATES, JobRecord, Submission
 from hpc_launch.schedulers.slurm.command_environment import submission_environment
 
 START_TIMEOUT_S = 60.0
-"""A supervisor starts in a tenth of a second; on a machine under load Python's own start takes longest."""
+"""Seconds a supervisor may take to start: usually 0.1 s, but starting Python takes longer on a loaded machine."""
 
 
 class LocalScheduler:
-    """Runs jobs here. Options are sbatch's, so they mean nothing here.
+    """Runs jobs on this machine. Ignores the submission's sbatch options.
 
     Args:
-        in_allocation: The job is one for Slurm and uses the allocation that this process is in.
+        in_allocation: Run a Slurm job inside the allocation of this process.
     """
 
     def __init__(self, *, in_allocation: bool = False) -> None:
@@ -65,22 +73,22 @@ class LocalScheduler:
         return entry.job_id
 
     def test_only(self, submission: Submission) -> str:
-        return f"{submission.job_name} would start at once, on {socket.gethostname()}"
+        return f"{submission.job_name} would start immediately on {socket.gethostname()}"
 
     def find(self, job_name: str) -> list[JobRecord]:
-        found = []
+        records = []
         for entry in local_jobs.entries():
             if entry.name != job_name:
                 continue
             record = _record(entry)
             if record is not None:
-                found.append(record)
+                records.append(record)
             elif entry.being_submitted:
                 raise Unreachable(f"{job_name} is being submitted by process {entry.submitter}")
-        return found
+        return records
 
     def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
-        del fresh  # files are read each time
+        del fresh  # files are always read
         records = {job_id: _record(entry) for job_id in job_ids if (entry := local_jobs.lookup(job_id)) is not None}
         return {job_id: record for job_id, record in records.items() if record is not None}
 
@@ -89,9 +97,10 @@ class LocalScheduler:
         value = None if entry is None else read_json(entry.folder / "local.json")
         shell = None if value is None else value.get("shell")
         if preempt or value is None or value.get("job_id") != job_id or not isinstance(shell, int):
-            raise Unreachable(f"{job_id} cannot be warned", "it runs no more, or this machine does not do so")
+            hint = "it has ended, or it asks for a preemption signal, which only Slurm sends"
+            raise Unreachable(f"cannot warn {job_id}", hint)
         if value.get("host") != socket.gethostname():
-            raise Unreachable(f"{job_id} runs on {value.get('host')}", "warn it on that host")
+            raise Unreachable(f"{job_id} runs on {value.get('host')}", "run the command on that host")
         if _supervised(value):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(shell, signal.SIGUSR1)
@@ -102,7 +111,7 @@ class LocalScheduler:
         if value is None or value.get("job_id") != job_id or value.get("state") in ENDED_STATES:
             return
         if value.get("host") != socket.gethostname():
-            raise Unreachable(f"{job_id} runs on {value.get('host')}", "cancel it on that host")
+            raise Unreachable(f"{job_id} runs on {value.get('host')}", "run `hpc-launch cancel` on that host")
         if _supervised(value):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(value["pid"]), signal.SIGTERM)
@@ -112,34 +121,34 @@ class LocalScheduler:
         return False
 
     def cluster(self) -> str | None:
-        return None  # a job of another machine is not known here
+        return None  # jobs of other machines are unknown here
 
     def down(self, nodes: Sequence[str]) -> dict[str, str]:
-        del nodes  # they are this machine
+        del nodes  # all are this machine
         return {}
 
     def size(self, partition: str | None) -> int | None:
-        del partition  # there are no nodes to keep off
+        del partition  # there are no nodes to exclude
         return None
 
 
 def _command(entry: local_jobs.LocalJob) -> list[str]:
     plan = read_json(entry.folder / "plan.json") or {}
-    words = [sys.executable, "-m", SUPERVISOR, str(entry.folder)]
-    words += ["--job-id", entry.job_id, f"--name={entry.name}"]
+    command = [sys.executable, "-m", SUPERVISOR, str(entry.folder)]
+    command += ["--job-id", entry.job_id, f"--name={entry.name}"]
     for key, option in (("time_limit_s", "--time-limit"), ("signal_before_s", "--signal-before")):
         if plan.get(key):
-            words.append(f"{option}={float(plan[key])}")
-    return words
+            command.append(f"{option}={float(plan[key])}")
+    return command
 
 
 def _environment(submission: Submission, *, in_allocation: bool) -> dict[str, str]:
-    """As on Slurm: without what an enclosing job leaks, be it one of Slurm's or of ours, and with the secrets."""
+    """The job's environment: the variables of an enclosing job removed, as on Slurm, and the secrets added."""
     if in_allocation:
         variables = {**os.environ, **submission.environment, IN_ALLOCATION: "1"}
     else:
         variables = submission_environment(submission.environment)
-    return {key: value for key, value in variables.items() if key not in {JOB_ID, MARK}}
+    return {key: value for key, value in variables.items() if key not in {JOB_ID, JOB_MARKER}}
 
 
 def _supervised(value: dict[str, Any]) -> bool:
@@ -149,7 +158,7 @@ def _supervised(value: dict[str, Any]) -> bool:
 
 
 def _record(entry: local_jobs.LocalJob) -> JobRecord | None:
-    """What is known of a job; None while its supervisor has written nothing."""
+    """The record of a job; None until its supervisor has written its state."""
     path = entry.folder / "local.json"
     value = read_json(path)
     if value is None or value.get("job_id") != entry.job_id:
@@ -157,9 +166,9 @@ def _record(entry: local_jobs.LocalJob) -> JobRecord | None:
     reason = value.get("reason")
     if value["state"] not in ENDED_STATES:
         if value.get("host") != socket.gethostname():
-            reason = f"on host {value.get('host')}, which alone knows whether it still runs"
+            reason = f"on host {value.get('host')}; only that host knows whether it still runs"
         elif not _supervised(value):
-            value = _bury(entry, path)
+            value = _record_lost_supervisor(entry, path)
             reason = value.get("reason")
     return JobRecord(
         job_id=entry.job_id,
@@ -178,18 +187,18 @@ def _record(entry: local_jobs.LocalJob) -> JobRecord | None:
     )
 
 
-def _bury(entry: local_jobs.LocalJob, path: Path) -> dict[str, Any]:
-    """Write the end of a job whose supervisor is gone, and end what is left of it: nothing may train on unseen."""
-    # It may have written its last word between our reading and its end.
+def _record_lost_supervisor(entry: local_jobs.LocalJob, path: Path) -> dict[str, Any]:
+    """Record the end of a job whose supervisor is gone and kill its remaining processes."""
+    # The supervisor may have written the job's end since our last read.
     value = read_json(path) or {}
     if value.get("state") in ENDED_STATES:
         return value
-    left = marked(entry.job_id, str(entry.folder))
-    send([pid for pid in left if pid != os.getpid()], signal.SIGKILL)
+    remaining = processes_of_job(entry.job_id, str(entry.folder))
+    send_signal([pid for pid in remaining if pid != os.getpid()], signal.SIGKILL)
     value |= {
         "state": "NODE_FAIL",
         "ended": time.time(),
-        "reason": f"the job's supervisor (process {value.get('pid')}) was killed, or the machine was restarted",
+        "reason": f"the job's supervisor (process {value.get('pid')}) was killed or the machine rebooted",
     }
     with contextlib.suppress(OSError):
         write_json(path, value)

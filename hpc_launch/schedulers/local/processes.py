@@ -1,4 +1,4 @@
-"""Processes as /proc shows them: who is alive, who descends from whom, who belongs to a job. Standard library only."""
+"""Processes from /proc: start times, descendants, processes of a job. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Iterable
 JOB_ID = "HPC_LAUNCH_JOB_ID"
 
 IN_ALLOCATION = "HPC_LAUNCH_IN_ALLOCATION"
-"""Tells a script for Slurm that it runs inside an allocation that was there before, under our own job id."""
-MARK = "HPC_LAUNCH_LOCAL_JOB"
-"""Variables that every process of a local job inherits: the job id for its script, and `ID:FOLDER` as a mark, since
-ids are counted in each state folder anew."""
+"""Set for a Slurm script that runs inside an existing allocation, under a job id of hpc-launch."""
+JOB_MARKER = "HPC_LAUNCH_LOCAL_JOB"
+"""Variables that every process of a local job inherits: the job id for its script, and `ID:FOLDER` as its marker,
+because ids are unique only within a state folder."""
 
 SUPERVISOR = "hpc_launch.schedulers.local.supervisor"
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat from the third on (proc(5)); the second may hold spaces and brackets."""
+    """The fields of /proc/PID/stat from the third on (proc(5)); the second may contain spaces and brackets."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
             return stream.read().rpartition(")")[2].split()
@@ -28,39 +28,39 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def start_of(pid: int) -> int | None:
-    """When a process started, in clock ticks since the boot (field 22); None for one that is gone or a zombie.
+    """Start time of a process in clock ticks since boot (field 22); None if it is gone or a zombie.
 
-    A number is used again in time; number and start together name one process.
+    Process ids are reused; id and start time together identify a process.
     """
     fields = _stat(pid)
     return int(fields[19]) if fields and fields[0] not in "ZX" else None
 
 
-def _numbers() -> list[int]:
+def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
 def descendants(ancestor: int) -> list[int]:
-    """All living processes below `ancestor`, whatever session they are in.
+    """All living descendants of a process, in any session.
 
-    Another job's supervisor is left out with all below it: a job may submit the next one, whose supervisor then
-    stays its descendant for as long as the first one's supervisor is its subreaper.
+    Excludes the supervisor of another job and its descendants: a job may submit the next one, whose supervisor stays
+    a descendant while the first job's supervisor is its subreaper.
     """
     children: dict[int, list[int]] = {}
-    for pid in _numbers():
+    for pid in _pids():
         fields = _stat(pid)
         if fields and fields[0] not in "ZX":
             children.setdefault(int(fields[1]), []).append(pid)
-    found: list[int] = []
-    rest = [ancestor]
-    while rest:
-        below = [pid for pid in children.pop(rest.pop(), []) if not _supervises(pid)]
-        found += below
-        rest += below
-    return found
+    pids: list[int] = []
+    pending = [ancestor]
+    while pending:
+        below = [pid for pid in children.pop(pending.pop(), []) if not _is_supervisor(pid)]
+        pids += below
+        pending += below
+    return pids
 
 
-def _supervises(pid: int) -> bool:
+def _is_supervisor(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as stream:
             return SUPERVISOR.encode() in stream.read().split(b"\0")
@@ -68,28 +68,28 @@ def _supervises(pid: int) -> bool:
         return False
 
 
-def mark(job_id: str, folder: str) -> str:
-    """The mark of the job that runs in an attempt's folder."""
+def job_marker(job_id: str, folder: str) -> str:
+    """The marker of the job that runs in an attempt folder."""
     return f"{job_id}:{folder}"
 
 
-def marked(job_id: str, folder: str) -> list[int]:
-    """All living processes of this user that carry the mark of a job, whoever their parent is now."""
-    wanted = os.fsencode(f"{MARK}={mark(job_id, folder)}")
-    found = []
-    for pid in _numbers():
+def processes_of_job(job_id: str, folder: str) -> list[int]:
+    """All living processes of this user that have the marker of a job, whatever their parent."""
+    wanted = os.fsencode(f"{JOB_MARKER}={job_marker(job_id, folder)}")
+    pids = []
+    for pid in _pids():
         try:
             with open(f"/proc/{pid}/environ", "rb") as stream:
                 variables = stream.read().split(b"\0")
         except OSError:
             continue  # gone, or another user's
         if wanted in variables and start_of(pid) is not None:
-            found.append(pid)
-    return found
+            pids.append(pid)
+    return pids
 
 
-def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to each of these, and mind none that is gone."""
+def send_signal(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to each process that still exists."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

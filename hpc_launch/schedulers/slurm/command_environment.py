@@ -1,29 +1,32 @@
-"""The environment in which Slurm's commands run: free of what an enclosing job or a user's profile leaks."""
+"""The environment of Slurm's commands, without variables of an enclosing job or the user's shell profile."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 
 LEAKS = re.compile(r"(SBATCH|SLURM|SLURMD|SRUN|SALLOC|PMI|PMIX)_|PMI\d*_")
-"""SBATCH_* beats the script's own directives (sbatch(1), INPUT ENVIRONMENT VARIABLES); the others describe an
-enclosing job and are input variables of the next sbatch or srun: SLURM_MEM_PER_NODE beside a --mem-per-cpu is
-fatal, SLURM_NTASKS changes the shape of the step."""
+"""SBATCH_* overrides the script's directives (sbatch(1), INPUT ENVIRONMENT VARIABLES); the others describe an
+enclosing job and are inputs of the next sbatch or srun: SLURM_MEM_PER_NODE conflicts with --mem-per-cpu, and
+SLURM_NTASKS changes the number of tasks of a step."""
 
 CLIENT = frozenset("SLURM_CONF SLURM_CONF_SERVER SLURM_CLUSTERS SLURM_JWT SLURM_SACK_JWKS SLURM_SACK_KEY".split())
-"""Settings of the client itself: where the controller is, and how to prove who asks."""
+"""Settings of the client itself: the controller's address and the credentials."""
 
 QUERY_DEFAULTS = re.compile(r"(SQUEUE|SACCT|SCANCEL|SCONTROL|SINFO)_|SHOW_DETAILS$")
-"""What a profile sets to filter or format answers for people: SQUEUE_PARTITION would hide jobs from us."""
+"""Variables that filter or format output: SQUEUE_PARTITION, for instance, would hide jobs."""
 
 
 def submission_environment(
     more: Mapping[str, str] | None = None, base: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The variables for a submission: those of this process without leaks, and `more` on top.
+    """The environment of a submission: this process's variables without LEAKS, plus `more`.
 
-    LC_ALL stays as it is: with sbatch's `--export=ALL` everything here reaches the job.
+    LC_ALL is kept: with sbatch's `--export=ALL` all variables reach the job.
     """
     source = os.environ if base is None else base
     kept = {key: value for key, value in source.items() if key in CLIENT or not LEAKS.match(key)}
@@ -32,9 +35,34 @@ def submission_environment(
 
 
 def query_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables for squeue, sacct, scontrol and scancel: plain English, times in seconds since the epoch.
+    """The environment of squeue, sacct, scontrol and scancel: C locale, times in seconds since the epoch.
 
     SLURM_TIME_FORMAT is a strftime format; `%s` works in squeue, sacct and scontrol (22.05).
     """
     kept = {key: value for key, value in submission_environment(None, base).items() if not QUERY_DEFAULTS.match(key)}
     return kept | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+
+
+_process_wide = threading.Lock()
+
+
+@contextlib.contextmanager
+def submission_context(more: Mapping[str, str]) -> Iterator[None]:
+    """Set this process's environment to `submission_environment(more)` and suppress its output.
+
+    Submitit runs sbatch in the environment of this process, and prints the stderr of a failing command.
+    """
+    with _process_wide:
+        before = dict(os.environ)
+        try:
+            _set_environment(submission_environment(more))
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                yield
+        finally:
+            _set_environment(before)
+
+
+def _set_environment(variables: Mapping[str, str]) -> None:
+    for name in set(os.environ) - set(variables):
+        del os.environ[name]
+    os.environ.update(variables)

@@ -1,6 +1,6 @@
-"""Reads what scontrol and sacctmgr print of a cluster itself: settings, partitions, nodes, QOS and accounts. Pure.
+"""Parse the output of scontrol and sacctmgr on the cluster: settings, partitions, nodes, QOS and accounts. Pure.
 
-Releases differ in which keys there are (22.05, 24.11 and 26.05 were read), so that every key may be missing.
+Any key may be missing, because releases differ (tested with 22.05, 24.11 and 26.05).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hpc_launch.schedulers.slurm.parse_values import number, word
+from hpc_launch.schedulers.slurm.parse_values import number, optional_text
 from hpc_launch.spec.units import parse_time
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=")
@@ -18,7 +18,7 @@ _ENDLESS = {"UNLIMITED", "INFINITE", "NONE"}
 
 @dataclass(frozen=True)
 class GpuCount:
-    """GPUs of one type in a node; no type where Slurm was not told any."""
+    """GPUs of one type in a node; `type` is None if Slurm's configuration names none."""
 
     type: str | None
     count: int
@@ -26,7 +26,7 @@ class GpuCount:
 
 @dataclass(frozen=True)
 class ClusterNode:
-    """A node as Slurm counts it. Memory is MiB."""
+    """A node in Slurm's units. Memory is in MiB."""
 
     name: str
     cpus: int
@@ -40,7 +40,7 @@ class ClusterNode:
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition. Times are seconds, memory MiB; None is 'no limit' or 'not said'. An empty list allows all."""
+    """A partition. Times in seconds, memory in MiB; None is 'no limit' or 'not set'. An empty list allows all."""
 
     name: str
     up: bool
@@ -66,12 +66,12 @@ class Partition:
 
 @dataclass(frozen=True)
 class Qos:
-    """A QOS and its limits for one job and one user."""
+    """A QOS and its limits per job and per user."""
 
     name: str
     max_time: int | None
     most: Mapping[str, int]
-    """By trackable resource (`node`, `gres/gpu`, `cpu`), what one job may have at most."""
+    """The maximum per job, by trackable resource (`node`, `gres/gpu`, `cpu`)."""
     least: Mapping[str, int]
     max_jobs: int | None
     max_submitted: int | None
@@ -79,7 +79,7 @@ class Qos:
 
 @dataclass(frozen=True)
 class Association:
-    """What a user may charge where."""
+    """An account that a user may charge, with its partition and QOS."""
 
     account: str
     partition: str | None
@@ -88,13 +88,13 @@ class Association:
 
 
 def settings(text: str) -> dict[str, str]:
-    """`scontrol show config`, by key."""
+    """Parse `scontrol show config`."""
     lines = (line.partition("=") for line in text.splitlines())
     return {key.strip(): value.strip() for key, equals, value in lines if equals}
 
 
 def records(text: str) -> Iterator[dict[str, str]]:
-    """The rows of `scontrol -o show …`. A key's first value counts: what people wrote (`Reason`) stands last."""
+    """The rows of `scontrol -o show …`. The first value of a key counts: free text (`Reason`) comes last."""
     for line in text.splitlines():
         keys = list(_KEY.finditer(line))
         row: dict[str, str] = {}
@@ -106,21 +106,21 @@ def records(text: str) -> Iterator[dict[str, str]]:
 
 
 def nodes(text: str) -> list[ClusterNode]:
-    """`scontrol -o show node`; nodes that are only announced (State=FUTURE) are left out."""
+    """Parse `scontrol -o show node`, without nodes in State=FUTURE."""
     found = []
     for row in records(text):
         cpus = number(row.get("CPUEfctv")) or number(row.get("CPUTot"))
         if "NodeName" not in row or not cpus or "FUTURE" in row.get("State", ""):
             continue
         memory = number(row.get("RealMemory"))
-        kept = number(row.get("MemSpecLimit")) or 0
+        reserved = number(row.get("MemSpecLimit")) or 0
         found.append(
             ClusterNode(
                 name=row["NodeName"],
                 cpus=cpus,
                 threads_per_core=number(row.get("ThreadsPerCore")) or 1,
-                memory=memory - kept if memory and memory > 1 else None,  # 1 is Slurm's default: nobody said any
-                arch=word(row.get("Arch")),
+                memory=memory - reserved if memory and memory > 1 else None,  # 1 is Slurm's default for not set
+                arch=optional_text(row.get("Arch")),
                 gpus=gpus(row.get("Gres", "")),
                 features=frozenset(_names(row.get("AvailableFeatures"))),
                 partitions=_names(row.get("Partitions")),
@@ -130,7 +130,7 @@ def nodes(text: str) -> list[ClusterNode]:
 
 
 def gpus(gres: str) -> tuple[GpuCount, ...]:
-    """The GPUs of `gpu:a100:4(S:0-1),nvme:1`, the most of a type first."""
+    """The GPUs of `gpu:a100:4(S:0-1),nvme:1`, by descending count."""
     counts: dict[str | None, int] = {}
     for item in re.sub(r"\([^)]*\)", "", gres).split(","):
         parts = item.strip().split(":")
@@ -142,7 +142,7 @@ def gpus(gres: str) -> tuple[GpuCount, ...]:
 
 
 def partitions(text: str) -> list[Partition]:
-    """`scontrol -o show partition`."""
+    """Parse `scontrol -o show partition`."""
     found = []
     for row in records(text):
         if "PartitionName" not in row:
@@ -165,8 +165,8 @@ def partitions(text: str) -> list[Partition]:
                 denied_accounts=_names(row.get("DenyAccounts")),
                 qos_allowed=_names(row.get("AllowQos")),
                 qos_denied=_names(row.get("DenyQos")),
-                qos=word(row.get("QoS")),
-                # The same setting is printed as `Exclusive=NODE` by 26.05.
+                qos=optional_text(row.get("QoS")),
+                # 26.05 prints this setting as `Exclusive=NODE`.
                 exclusive=row.get("OverSubscribe") == "EXCLUSIVE" or row.get("Exclusive") == "NODE",
                 preempt_mode=row.get("PreemptMode", "OFF").upper(),
                 grace_s=number(row.get("GraceTime")) or 0,
@@ -181,7 +181,7 @@ ASSOCIATION_FIELDS = ("account", "partition", "qos", "defaultqos")
 
 
 def qos(text: str) -> list[Qos]:
-    """`sacctmgr -nP show qos format=QOS_FIELDS`."""
+    """Parse `sacctmgr -nP show qos format=QOS_FIELDS`."""
     return [
         Qos(name, seconds(wall), _resources(most), _resources(least), number(jobs), number(submitted))
         for name, wall, most, least, jobs, submitted in _columns(text, len(QOS_FIELDS))
@@ -189,15 +189,15 @@ def qos(text: str) -> list[Qos]:
 
 
 def associations(text: str) -> list[Association]:
-    """`sacctmgr -nP show assoc user=NAME format=ASSOCIATION_FIELDS`."""
+    """Parse `sacctmgr -nP show assoc user=NAME format=ASSOCIATION_FIELDS`."""
     return [
-        Association(account, word(partition), _names(names), word(default))
+        Association(account, optional_text(partition), _names(names), optional_text(default))
         for account, partition, names, default in _columns(text, len(ASSOCIATION_FIELDS))
     ]
 
 
 def seconds(text: str | None) -> int | None:
-    """A time limit in seconds; None where there is none."""
+    """A time limit in seconds; None if there is none."""
     if text is None or text.strip().upper() in _ENDLESS:
         return None
     try:
@@ -217,6 +217,6 @@ def _resources(text: str) -> dict[str, int]:
 
 
 def _names(text: str | None) -> tuple[str, ...]:
-    """The names of a list; none for ALL, which is no restriction."""
-    names = tuple(name.strip() for name in (word(text) or "").split(",") if name.strip())
+    """The names in a list; empty for ALL, which does not restrict."""
+    names = tuple(name.strip() for name in (optional_text(text) or "").split(",") if name.strip())
     return () if "ALL" in names else names

@@ -1,6 +1,6 @@
-"""Reads what squeue, sacct and scontrol print. Pure, and never surprised: a line that it cannot read is left out.
+"""Parse the output of squeue, sacct and scontrol on jobs. Pure; lines that cannot be parsed are skipped.
 
-The free text (a job's name) stands last in each format, so that whatever it holds cannot shift a column.
+The job name, which is free text, comes last in each format, so that its content cannot shift a column.
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from hpc_launch.schedulers.scheduler import ENDED_STATES, JobRecord
-from hpc_launch.schedulers.slurm.parse_values import base_state, epoch, exit_and_signal, number, wait_status, word
+from hpc_launch.schedulers.slurm.parse_values import (
+    base_state,
+    epoch,
+    exit_and_signal,
+    number,
+    optional_text,
+    wait_status,
+)
 
 SQUEUE_FIELDS = (
     "JobArrayID",
@@ -25,18 +32,18 @@ SQUEUE_FIELDS = (
     "Name",
 )
 SQUEUE_FORMAT = ",".join(f"{field}:|" for field in SQUEUE_FIELDS)
-"""For `squeue -O`: a field with a suffix and no width is not cut (squeue(1); a bare field is cut at 20 characters)."""
+"""For `squeue -O`: a field with a suffix and no width is not truncated; a bare one is, at 20 characters (squeue(1))."""
 
 SACCT_FIELDS = ("JobID", "State", "ExitCode", "DerivedExitCode", "Submit", "Start", "End", "NodeList", "Reason")
 SACCT_NEWER_FIELDS = ("Restarts", "FailedNode")
-"""Since 24.11 and 23.02; a column that sacct does not know fails the whole call, so `--helpformat` is asked first."""
+"""Since 24.11 and 23.02. sacct fails if given an unknown column, so `--helpformat` is queried first."""
 
 JOB_ID = re.compile(r"(?P<job>\d+)(?:_(?P<index>\d+)|_\[(?P<ranges>[\d,:-]+)(?:%\d+)?(?:\.{3})?\]|\+(?P<part>\d+))?")
 _MAX_ARRAY = 4_000_001  # the hard limit of MaxArraySize (slurm.conf(5)): no range is longer
 
 
 def squeue(text: str, as_of: float) -> list[JobRecord]:
-    """The jobs of `squeue -h -O SQUEUE_FORMAT`, one record a job, array entry or waiting range of entries."""
+    """Parse `squeue -h -O SQUEUE_FORMAT`: one record per job, array entry or pending range of entries."""
     records = []
     for line in text.splitlines():
         values = line.split("|", len(SQUEUE_FIELDS) - 1)
@@ -53,12 +60,12 @@ def squeue(text: str, as_of: float) -> list[JobRecord]:
                 source="squeue",
                 as_of=as_of,
                 name=name.removesuffix("|"),
-                reason=word(reason),
+                reason=optional_text(reason),
                 exit_code=code,
                 signal=signal,
-                nodes=word(nodes),
+                nodes=optional_text(nodes),
                 submitted=epoch(submit),
-                # Before the start it is the scheduler's estimate, before the end the time limit's.
+                # Before the start this is the scheduler's estimate; before the end, the time limit.
                 started=None if state == "PENDING" else epoch(start),
                 ended=epoch(end) if ended else None,
                 restarts=number(restarts),
@@ -68,17 +75,17 @@ def squeue(text: str, as_of: float) -> list[JobRecord]:
 
 
 def sacct_columns(helpformat: str) -> tuple[str, ...]:
-    """Which columns to ask this sacct for, given the answer to `sacct --helpformat`."""
+    """The columns to request from this sacct, given the output of `sacct --helpformat`."""
     known = set(helpformat.split())
     return (*SACCT_FIELDS, *(field for field in SACCT_NEWER_FIELDS if field in known), "JobName")
 
 
 def sacct(text: str, as_of: float) -> list[JobRecord]:
-    """The jobs of `sacct -P -D -o COLUMNS` with their steps, the newest record of each id.
+    """Parse `sacct -P -D -o COLUMNS`: the newest record of each job id, with its steps.
 
-    A record is not believed over without an End time: while the database catches up sacct says FAILED with exit
-    code 0 and no end for a job whose end it does not know yet. Nor is a zero exit code of a job that did not
-    complete: sacct prints `0:0` for TIMEOUT and, for exit codes over 127, the code less 128.
+    An ended state without an End time is ignored: while the database lags, sacct prints FAILED with exit code 0 and no
+    end. So is exit code 0 of a job that did not complete: sacct prints `0:0` for TIMEOUT and, for exit codes above
+    127, the code minus 128.
     """
     lines = text.splitlines()
     names = lines[0].split("|") if lines else []
@@ -98,7 +105,7 @@ def sacct(text: str, as_of: float) -> list[JobRecord]:
             steps.setdefault(job_id, []).append((step, base_state(row["State"]), row.get("ExitCode", "").strip()))
             continue
         rows.setdefault(job_id, []).append(row)
-        steps[job_id] = []  # the steps of a record follow it; those before belong to an earlier start
+        steps[job_id] = []  # a record's steps follow it; earlier ones belong to an earlier start
     records = (_sacct_record(job_id, group, as_of, tuple(steps[job_id])) for job_id, group in rows.items())
     return [record for record in records if record is not None]
 
@@ -106,7 +113,7 @@ def sacct(text: str, as_of: float) -> list[JobRecord]:
 def _sacct_record(
     job_id: str, rows: list[dict[str, str]], as_of: float, steps: tuple[tuple[str, str, str], ...]
 ) -> JobRecord | None:
-    # A requeue sets the submit time anew. Of two rows of one second the later one is newer.
+    # A requeue resets the submit time. Of two rows with the same time, the later one is newer.
     row = max(reversed(rows), key=lambda one: epoch(one.get("Submit", "")) or 0.0)
     state = base_state(row["State"])
     ended = epoch(row.get("End", ""))
@@ -123,11 +130,11 @@ def _sacct_record(
         source="sacct",
         as_of=as_of,
         name=row.get("JobName"),
-        reason=word(row.get("Reason")),
+        reason=optional_text(row.get("Reason")),
         exit_code=None if code == 0 and state != "COMPLETED" else code,
         signal=signal,
         derived_exit_code=_derived(row, own_steps, restarts) if over else None,
-        nodes=word(row.get("NodeList")),
+        nodes=optional_text(row.get("NodeList")),
         submitted=epoch(row.get("Submit", "")),
         started=epoch(row.get("Start", "")),
         ended=ended if over else None,
@@ -137,10 +144,10 @@ def _sacct_record(
 
 
 def _derived(row: dict[str, str], steps: tuple[tuple[str, str, str], ...], restarts: int) -> int | None:
-    """The highest exit code of the steps; None if it is not known whose.
+    """The highest exit code of the steps; None if it may belong to another start.
 
-    After a requeue it may be that of a step of the start before, which the requeue killed (26.05: a job that
-    then completed has `0:15`). It is believed only if a step of this start failed too.
+    After a requeue it may come from a step of the previous start, which the requeue killed (26.05: a job that then
+    completed has `0:15`). It is used only if a step of this start failed, too.
     """
     code, signal = exit_and_signal(row.get("DerivedExitCode", ""))
     derived = 128 + signal if signal else code
@@ -150,21 +157,21 @@ def _derived(row: dict[str, str], steps: tuple[tuple[str, str, str], ...], resta
 
 
 def _restarts(rows: list[dict[str, str]]) -> int:
-    """How often the job came back, where sacct has no such column: a record a start, but one more after a resize."""
-    same = rows[-1].get("JobName")
-    mine = [row for row in rows if row.get("JobName") == same]
-    return sum(base_state(row["State"]) != "RESIZING" for row, _ in pairwise(mine))
+    """The number of requeues if sacct has no such column: one record per start, plus one per resize."""
+    name = rows[-1].get("JobName")
+    same_job = [row for row in rows if row.get("JobName") == name]
+    return sum(base_state(row["State"]) != "RESIZING" for row, _ in pairwise(same_job))
 
 
 def scontrol(text: str, as_of: float) -> list[JobRecord]:
-    """The jobs of `scontrol -o show job`: a line a job."""
+    """Parse `scontrol -o show job`: one line per job."""
     records = []
     for line in text.splitlines():
-        # A name may hold spaces and equals signs; the user with a number in brackets follows it.
+        # A name may contain spaces and equals signs; UserId=NAME(UID) follows it.
         head = re.match(r"JobId=(\d+) (.*?)JobName=(.*?)(?: HetJobIdSet=\S+)? UserId=(\S+\(\d+\) .*)", line)
         if head is None:
             continue
-        # The first word of a key: later ones may stand in what a user wrote, as in SubmitLine.
+        # The first value of a key counts: later ones may be part of free text such as SubmitLine.
         fields = dict(reversed(re.findall(r"([A-Za-z/:]+)=(\S*)", f"{head[2]} UserId={head[4]}")))
         state = base_state(fields.get("JobState", ""))
         over = state in ENDED_STATES
@@ -177,10 +184,10 @@ def scontrol(text: str, as_of: float) -> list[JobRecord]:
                 source="scontrol",
                 as_of=as_of,
                 name=head[3],
-                reason=word(fields.get("Reason")),
+                reason=optional_text(fields.get("Reason")),
                 exit_code=code,
                 signal=signal,
-                nodes=word(nodes[1]) if nodes else None,
+                nodes=optional_text(nodes[1]) if nodes else None,
                 submitted=epoch(fields.get("SubmitTime", "")),
                 started=None if state == "PENDING" else epoch(fields.get("StartTime", "")),
                 ended=epoch(fields.get("EndTime", "")) if over else None,
@@ -199,7 +206,7 @@ def _scontrol_id(raw: str, fields: dict[str, str]) -> str:
 
 
 def covers(printed: str, job_id: str) -> bool:
-    """Whether a row that Slurm prints as `12_[4-9%2]` stands for job id `12_5` too."""
+    """Whether a row printed as `12_[4-9%2]` includes job id `12_5`."""
     row, asked = JOB_ID.fullmatch(printed), JOB_ID.fullmatch(job_id)
     if row is None or asked is None or row["job"] != asked["job"]:
         return False
@@ -209,7 +216,7 @@ def covers(printed: str, job_id: str) -> bool:
 
 
 def _range(part: str) -> range:
-    """The indices of `4`, `4-9` or `0-8:2`; none where it cannot be read."""
+    """The indices of `4`, `4-9` or `0-8:2`; empty if it cannot be parsed."""
     match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7})(?::(\d{1,7}))?)?", part, re.ASCII)
     if match is None:
         return range(0)
@@ -218,10 +225,10 @@ def _range(part: str) -> range:
 
 
 def pick(job_id: str, records: Iterable[JobRecord]) -> JobRecord | None:
-    """The record that answers for `job_id`.
+    """The record that represents `job_id`.
 
-    Its own if there is one; the waiting range that holds an array entry; the leader of a heterogeneous job; and
-    for the id of a whole array the entry that says most: one that is not over, else one that failed.
+    Its own record if there is one; else the pending range that contains the array entry; the leader of a
+    heterogeneous job; for a whole array an active entry, else a failed one.
     """
     candidates = []
     for record in records:
@@ -229,8 +236,8 @@ def pick(job_id: str, records: Iterable[JobRecord]) -> JobRecord | None:
             return record
         if (match := JOB_ID.fullmatch(record.job_id)) and match["job"] == job_id:
             candidates.append(record)
-    return min(candidates, key=_says_least, default=None)
+    return min(candidates, key=_rank, default=None)
 
 
-def _says_least(record: JobRecord) -> tuple[bool, bool, bool]:
+def _rank(record: JobRecord) -> tuple[bool, bool, bool]:
     return record.ended_for_good, record.state == "COMPLETED", not record.job_id.endswith("+0")

@@ -1,4 +1,4 @@
-"""Asks Slurm what the cluster is: a handful of questions, once, for a person who wants a profile of it."""
+"""Survey a cluster for `sites learn`: settings, partitions, nodes and accounting."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from hpc_launch.schedulers.slurm import parse_cluster, run_command
 from hpc_launch.schedulers.slurm.parse_cluster import Association, ClusterNode, Partition, Qos
 
 NAME_TIMEOUT_S = 5.0
-"""A user waits for the cluster's name before every job that names no site."""
+"""Short, because every job without `site:` waits for this query."""
 
 CONTAINER_OPTIONS = {"pyxis": "--container-image", "edf": "--environment"}
-"""The option that a plug-in for containers adds to srun (NVIDIA's pyxis; CSCS's Container Engine)."""
+"""The srun option of each container plug-in (NVIDIA's pyxis; CSCS's Container Engine)."""
 
 
 @dataclass(frozen=True)
 class Accounting:
-    """What the database says of this user; empty where there is none."""
+    """This user's associations and QOS; empty if there are none."""
 
     associations: tuple[Association, ...] = ()
     default_account: str | None = None
@@ -28,31 +28,31 @@ class Accounting:
 
     @property
     def accounts(self) -> tuple[str, ...]:
-        """The accounts that the user may charge, in their order."""
+        """The accounts that the user may charge, in order."""
         return tuple(dict.fromkeys(one.account for one in self.associations))
 
     @property
     def allowed_qos(self) -> tuple[str, ...]:
-        """The QOS that the user may ask for, in their order."""
+        """The QOS that the user may request, in order."""
         return tuple(dict.fromkeys(name for one in self.associations for name in one.qos))
 
     @property
     def default_qos(self) -> str | None:
-        """The QOS of a job that asks for none, with the default account: `normal` where nobody set one."""
+        """The QOS of a job that requests none, under the default account; `normal` if none is set."""
         mine = [one for one in self.associations if one.account == self.default_account and one.partition is None]
-        found = [one.default_qos for one in (mine or self.associations) if one.default_qos]
-        return found[0] if found else "normal" if "normal" in self.allowed_qos else None
+        defaults = [one.default_qos for one in (mine or self.associations) if one.default_qos]
+        return defaults[0] if defaults else "normal" if "normal" in self.allowed_qos else None
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What Slurm said of itself and of this user."""
+    """Slurm's configuration, and this user's accounting."""
 
     settings: Mapping[str, str]
     partitions: tuple[Partition, ...]
     nodes: tuple[ClusterNode, ...]
     accounting: Accounting | None
-    """None where Slurm keeps none, or the database does not answer."""
+    """None if Slurm has no accounting or the database does not answer."""
     srun_plugins: tuple[str, ...]
 
     @property
@@ -63,12 +63,12 @@ class Survey:
     @property
     def version(self) -> str | None:
         """Slurm's release, such as 24.11.5."""
-        found = re.search(r"\d+\.\d+(?:\.\d+)?", self.settings.get("SLURM_VERSION", ""))
-        return found[0] if found else None
+        match = re.search(r"\d+\.\d+(?:\.\d+)?", self.settings.get("SLURM_VERSION", ""))
+        return match[0] if match else None
 
     @property
     def enforced(self) -> frozenset[str]:
-        """What the accounting holds jobs to: `associations`, `limits`, `qos`, …"""
+        """AccountingStorageEnforce: `associations`, `limits`, `qos`, …"""
         return frozenset(re.findall(r"[a-z]+", self.settings.get("AccountingStorageEnforce", "").lower())) - {"none"}
 
     def qos(self, name: str | None) -> Qos | None:
@@ -83,13 +83,13 @@ def is_here() -> bool:
 
 
 def cluster_name(timeout_s: float = NAME_TIMEOUT_S) -> str | None:
-    """Slurm's name of this cluster. Raises Unreachable where there is no Slurm, or none that answers in time."""
+    """Slurm's name of this cluster. Raises Unreachable if Slurm is missing or does not answer in time."""
     return parse_cluster.settings(run_command.ask(["scontrol", "show", "config"], timeout_s)).get("ClusterName")
 
 
 def survey(user: str) -> Survey:
-    """All of it. Raises Unreachable where the controller does not answer; a missing database is no fault."""
-    # --all: hidden partitions too, for whether a user may use one does not hang on that.
+    """Query everything. Raises Unreachable if the controller does not answer; a missing database is not an error."""
+    # --all: include hidden partitions, which the user may still be allowed to use.
     settings = parse_cluster.settings(run_command.ask(["scontrol", "show", "config"]))
     partitions = parse_cluster.partitions(run_command.ask(["scontrol", "--all", "--oneliner", "show", "partition"]))
     nodes = parse_cluster.nodes(run_command.ask(["scontrol", "--all", "--oneliner", "show", "node"]))
@@ -112,8 +112,8 @@ def _accounting(user: str) -> Accounting | None:
 
 def _srun_plugins() -> tuple[str, ...]:
     try:
-        told = run_command.ask(["srun", "--help"])
+        help_text = run_command.ask(["srun", "--help"])
     except Unreachable:
         return ()
     options = CONTAINER_OPTIONS.items()
-    return tuple(kind for kind, option in options if re.search(rf"^\s*{option}\b", told, re.MULTILINE))
+    return tuple(kind for kind, option in options if re.search(rf"^\s*{option}\b", help_text, re.MULTILINE))

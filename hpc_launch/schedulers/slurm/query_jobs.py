@@ -1,4 +1,4 @@
-"""Asks Slurm for the state of jobs: the controller's queue first, then the accounting, then the controller by id."""
+"""Query the state of jobs: squeue first, then sacct, then scontrol by id."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from hpc_launch.schedulers.scheduler import JobRecord
 from hpc_launch.schedulers.slurm import parse_jobs, run_command
 
 _BY_ID = 5
-"""So many jobs that neither squeue nor sacct knows are asked for one by one; more wait for the next time."""
+"""Maximum number of jobs unknown to squeue and sacct that one round queries individually."""
 _SACCT_IDS = 200
-"""Ids in one call of sacct: a longer list is cut into calls, so that no command line is too long."""
+"""Maximum number of ids per sacct call, to limit the length of the command line."""
 
 
 def from_squeue() -> list[JobRecord]:
-    """All jobs of this user that the controller remembers, those in hidden partitions too. Raises Unreachable."""
+    """All jobs of this user that the controller knows, including hidden partitions. Raises Unreachable."""
     as_of = time.time()
-    words = ["squeue", "--me", "--all", "--noheader", "--states=all", f"--Format={parse_jobs.SQUEUE_FORMAT}"]
-    return parse_jobs.squeue(run_command.ask(words), as_of)
+    command = ["squeue", "--me", "--all", "--noheader", "--states=all", f"--Format={parse_jobs.SQUEUE_FORMAT}"]
+    return parse_jobs.squeue(run_command.ask(command), as_of)
 
 
 @lru_cache(maxsize=1)
@@ -30,17 +30,17 @@ def _columns() -> tuple[str, ...]:
     return parse_jobs.sacct_columns(run_command.ask(["sacct", "--helpformat"]))
 
 
-def from_sacct(*which: str) -> list[JobRecord]:
-    """The newest accounting records that `which` (sacct's own options) names. Raises Unreachable."""
+def from_sacct(*options: str) -> list[JobRecord]:
+    """The newest accounting records selected by sacct's `options`. Raises Unreachable."""
     as_of = time.time()
     columns = ",".join(_columns())
     return parse_jobs.sacct(
-        run_command.ask(["sacct", "--parsable2", "--duplicates", f"--format={columns}", *which]), as_of
+        run_command.ask(["sacct", "--parsable2", "--duplicates", f"--format={columns}", *options]), as_of
     )
 
 
 def from_sacct_by_id(job_ids: Iterable[str]) -> list[JobRecord]:
-    """The same by id; nothing where there is no accounting, which is normal and said nowhere."""
+    """Accounting records by job id; empty if there is no accounting, which is common."""
     ids = sorted({job_id.split("+")[0] for job_id in job_ids})
     records: list[JobRecord] = []
     with contextlib.suppress(Unreachable):
@@ -50,24 +50,24 @@ def from_sacct_by_id(job_ids: Iterable[str]) -> list[JobRecord]:
 
 
 def from_scontrol(job_id: str) -> list[JobRecord]:
-    """What the controller remembers of one job, whoever's it is; nothing if it does not."""
+    """The controller's record of one job of any user; empty if it has none."""
     as_of = time.time()
     answer = run_command.run(["scontrol", "--oneliner", "show", "job", job_id])
     return parse_jobs.scontrol(answer.output, as_of) if answer.code == 0 else []
 
 
 def ask(job_ids: Iterable[str], known: Mapping[str, JobRecord]) -> list[JobRecord]:
-    """One round of questions about all these jobs.
+    """One round of queries for all these jobs.
 
-    squeue answers for all jobs of the user in one call. sacct is asked for those that squeue does not know, and
-    for those that it calls over, once: it alone has the derived exit code and the steps. scontrol comes last.
+    One squeue call covers all jobs of the user. sacct is queried for jobs that squeue does not know and, once, for
+    ended jobs: only sacct has the derived exit code and the steps. scontrol comes last.
 
     Args:
-        job_ids: The jobs that somebody wants to know of.
-        known: What was known before, by id: a job that was complete then is not asked for again.
+        job_ids: The requested jobs.
+        known: Previous records by id; jobs whose record is complete are not queried again.
 
     Raises:
-        Unreachable: squeue has no answer. A failing sacct is no fault: many clusters have none.
+        Unreachable: squeue failed. A failing sacct is not an error, because many clusters have none.
     """
     records = from_squeue()
     wanted = list(job_ids)
@@ -83,14 +83,14 @@ def ask(job_ids: Iterable[str], known: Mapping[str, JobRecord]) -> list[JobRecor
 
 
 def _incomplete(record: JobRecord | None, before: JobRecord | None) -> bool:
-    """Whether sacct has something to add."""
+    """Whether sacct can add information."""
     if record is None:
         return True
     return record.ended_for_good and not _same_end(record, before)
 
 
 def _same_end(record: JobRecord, before: JobRecord | None) -> bool:
-    """Whether `before` is the same end of the same start, with the accounting's details."""
+    """Whether `before` describes the same end of the same start and includes sacct's details."""
     return (
         before is not None
         and before.derived_exit_code is not None
@@ -99,9 +99,9 @@ def _same_end(record: JobRecord, before: JobRecord | None) -> bool:
 
 
 def _with_details(record: JobRecord, accounted: list[JobRecord], known: Mapping[str, JobRecord]) -> JobRecord:
-    """The queue's record with the derived exit code and the steps of the accounting.
+    """squeue's record with sacct's derived exit code and steps.
 
-    The queue's own exit code stays: sacct prints codes over 127 less 128 (22.05).
+    Keeps squeue's exit code: sacct subtracts 128 from codes above 127 (22.05).
     """
     if not record.ended_for_good:
         return record
@@ -109,7 +109,7 @@ def _with_details(record: JobRecord, accounted: list[JobRecord], known: Mapping[
     if before is not None and _same_end(record, before):
         return replace(record, derived_exit_code=before.derived_exit_code, steps=before.steps)
     for other in accounted:
-        # A database that lags may still hold the row of an earlier start.
+        # A lagging database may still have the row of an earlier start.
         if other.job_id == record.job_id and other.ended_for_good and other.submitted == record.submitted:
             return replace(record, derived_exit_code=other.derived_exit_code, steps=other.steps)
     return record

@@ -1,4 +1,4 @@
-"""Runs Slurm's query commands, each in bounded time; a command without an answer is `Unreachable`."""
+"""Run Slurm's query commands with a timeout; a failed command raises `Unreachable`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hpc_launch.base.errors import Unreachable
 from hpc_launch.schedulers.slurm.command_environment import query_environment
 
 TIMEOUT_S = 30.0
-"""Slurm's own commands give up on a silent controller after about 20 s (two tries of MessageTimeout, 10 s each)."""
+"""Slurm's commands give up on a silent controller after about 20 s (two tries of MessageTimeout, 10 s each)."""
 
-NOT_HERE = "Slurm's commands are on a cluster's login nodes. Is this one, and is its slurm module loaded?"
+NOT_HERE = "run hpc-launch on a login node of the cluster, with its slurm module loaded"
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command said and how it ended."""
+    """Exit code and output of a command."""
 
     code: int
     output: str
@@ -25,16 +25,16 @@ class CommandResult:
 
     @property
     def last_line(self) -> str:
-        """The command's own last word on what went wrong."""
+        """The last line of output, which states the error."""
         lines = [line.strip() for line in f"{self.output}\n{self.errors}".splitlines() if line.strip()]
-        return lines[-1] if lines else f"it ended with code {self.code} and said nothing"
+        return lines[-1] if lines else f"exit code {self.code}, no output"
 
 
-def run(words: Sequence[str], timeout_s: float = TIMEOUT_S) -> CommandResult:
-    """Run a command to its end. Raises Unreachable when there is no such command, or it takes too long."""
+def run(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> CommandResult:
+    """Run a command. Raises Unreachable if it is not found or times out."""
     try:
         done = subprocess.run(
-            list(words),
+            list(command),
             env=query_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -45,15 +45,15 @@ def run(words: Sequence[str], timeout_s: float = TIMEOUT_S) -> CommandResult:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise Unreachable(f"{words[0]} gave no answer within {timeout_s:g} s") from None
+        raise Unreachable(f"{command[0]} timed out after {timeout_s:g} s") from None
     except OSError as error:
-        raise Unreachable(f"cannot run {words[0]}: {error.strerror}", NOT_HERE) from None
+        raise Unreachable(f"cannot run {command[0]}: {error.strerror}", NOT_HERE) from None
     return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
-def ask(words: Sequence[str], timeout_s: float = TIMEOUT_S) -> str:
-    """The output of a command that succeeded. Raises Unreachable with the command's own last line otherwise."""
-    answer = run(words, timeout_s)
+def ask(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> str:
+    """The output of a command. Raises Unreachable with its last line of output if it fails."""
+    answer = run(command, timeout_s)
     if answer.code != 0:
-        raise Unreachable(f"{words[0]}: {answer.last_line}")
+        raise Unreachable(f"{command[0]}: {answer.last_line}")
     return answer.output

@@ -1,4 +1,4 @@
-"""Tells a refused submission from one whose outcome is open, by what sbatch printed and how it ended."""
+"""Classify a failed sbatch as a refusal or an unknown outcome, by its output and exit code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_ANSWER = re.compile(
     r"|resource temporarily unavailable|temporarily unable|missing socket|protocol authentication error",
     re.IGNORECASE,
 )
-"""Slurm's communication errors (src/common/slurm_errno.c) and those of the network: the request may have arrived."""
+"""Communication errors of Slurm (src/common/slurm_errno.c) and the network: the request may have arrived."""
 
 _REFUSAL = re.compile(
     r"batch job submission failed|allocation failure|^sbatch: (error|fatal)|(unrecognized|invalid) option"
@@ -24,67 +24,70 @@ _REFUSAL = re.compile(
 _HINTS: tuple[tuple[str, str], ...] = (
     (
         r"invalid account|account.*not permitted",
-        "see your accounts: sacctmgr show assoc user=$USER format=account,partition,qos",
+        "list your accounts: sacctmgr show assoc user=$USER format=account,partition,qos",
     ),
-    (r"invalid partition", "see the partitions: sinfo -s"),
-    (r"group not permitted", "this partition is for other groups or accounts; sinfo -s lists them all"),
-    (r"invalid qos", "see what you may use: sacctmgr show assoc user=$USER format=account,qos"),
-    (r"requested time limit", "see the limits: sinfo -o '%P %l'"),
+    (r"invalid partition", "list the partitions: sinfo -s"),
+    (r"group not permitted", "choose a partition open to your groups and accounts; list them: sinfo -s"),
+    (r"invalid qos", "list the QOS you may use: sacctmgr show assoc user=$USER format=account,qos"),
+    (r"requested time limit", "list the limits: sinfo -o '%P %l'"),
     (
         r"accounting/QOS policy",
-        "too many jobs, too many nodes or too long for your account or QOS; see sacctmgr show assoc user=$USER",
+        "request fewer jobs, fewer nodes or less time; list your limits: sacctmgr show assoc user=$USER",
     ),
     (
         r"node configuration is not available|node count specification|memory specification|more processors",
-        "no node of the partition has what the job asks for; see sinfo -o '%P %D %c %m %G'",
+        "request what the partition's nodes have: sinfo -o '%P %D %c %m %G'",
     ),
-    (r"generic resource|\bgres\b", "see how this cluster names its GPUs: sinfo -o '%P %G'"),
-    (r"invalid feature", "see the features of the nodes: sinfo -o '%P %f'"),
-    (r"dependency problem", "the job that this one waits for is unknown, or cannot satisfy it any more"),
-    (r"reservation", "see the reservations: scontrol show reservation"),
-    (r"(unrecognized|invalid) option", "see the options that this version knows: sbatch --help"),
+    (r"generic resource|\bgres\b", "list the cluster's GPU names: sinfo -o '%P %G'"),
+    (r"invalid feature", "list the nodes' features: sinfo -o '%P %f'"),
+    (r"dependency problem", "check the dependency: its job is unknown or can no longer satisfy it"),
+    (r"reservation", "list the reservations: scontrol show reservation"),
+    (r"(unrecognized|invalid) option", "list the options of this Slurm version: sbatch --help"),
     (r"configuration source|DNS SRV|fetch config", NOT_HERE),
-    (r"authentication credential", "the clocks or munge keys of this host and the controller differ: tell the support"),
-    (r"unable to open file", "the script must be on a file system that this host sees"),
+    (
+        r"authentication credential",
+        "contact the site's support: clocks or munge keys differ between this host and slurmctld",
+    ),
+    (r"unable to open file", "put the script on a file system that this host can read"),
 )
-"""What to do about the common refusals (Slurm's texts from src/common/slurm_errno.c)."""
+"""Hints for common refusals, by Slurm's messages (src/common/slurm_errno.c)."""
 
 
 def no_answer(line: str) -> bool:
-    """Whether a command's last word is that of a controller that gave none: what was asked may have been done."""
+    """Whether an error line means that the controller did not answer, so the request may have been carried out."""
     return _NO_ANSWER.search(line) is not None
 
 
 def classify(code: int, output: str, errors: str) -> SchedulerError:
-    """The error for a submission without a job id.
+    """The error for a submission that returned no job id.
+
+    Only an explicit refusal is a SubmitRefused: anything else may have submitted a job.
 
     Args:
-        code: The exit code of `timeout sbatch …`: 124 or over 128 when a signal ended it, negative when one ended
-            timeout itself, 126 and 127 when sbatch could not be run.
-        output: What was printed to stdout.
-        errors: What was printed to stderr.
-
-    Only a refusal in so many words is a SubmitRefused: everything else may have submitted a job.
+        code: Exit code of `timeout sbatch …`: 124 or above 128 if a signal ended it, negative if one ended timeout
+            itself, 126 or 127 if sbatch could not be run.
+        output: Stdout.
+        errors: Stderr.
     """
     lines = [line.strip() for line in f"{output}\n{errors}".splitlines() if line.strip()]
-    said = "\n".join(dict.fromkeys(_own_words(line) for line in lines))
+    message = "\n".join(dict.fromkeys(_without_prefix(line) for line in lines))
     if code in {126, 127}:
-        return SubmitRefused(f"cannot run sbatch: {said or 'there is no such command'}", NOT_HERE)
+        return SubmitRefused(f"cannot run sbatch: {message or 'command not found'}", NOT_HERE)
     if code < 0 or code == 124 or 128 < code <= 128 + 64:
-        return SubmitUnknown(f"sbatch was ended before it gave an answer\n{said}".strip())
+        return SubmitUnknown(f"sbatch was killed before it answered\n{message}".strip())
     if any(_NO_ANSWER.search(line) for line in lines):
-        return SubmitUnknown(f"Slurm gave no clear answer: {_own_words(lines[-1])}")
+        return SubmitUnknown(f"Slurm did not confirm the submission: {_without_prefix(lines[-1])}")
     if code != 0 and any(_REFUSAL.search(line) for line in lines):
-        # Warnings and a site's own notes stand beside the reason; all of it is worth reading.
-        return SubmitRefused(f"Slurm refused the job: {said}", _hint(said))
-    return SubmitUnknown(f"sbatch ended with code {code} and no job id: {said or 'it printed nothing'}")
+        # Keep everything: warnings and the site's own messages help, too.
+        return SubmitRefused(f"Slurm rejected the job: {message}", _hint(message))
+    return SubmitUnknown(f"sbatch exited with code {code} without a job id: {message or 'no output'}")
 
 
-def _own_words(line: str) -> str:
-    """A line without sbatch's own decoration."""
+def _without_prefix(line: str) -> str:
+    """A line of output without sbatch's prefixes."""
     line = re.sub(r"^sbatch: (error: |fatal: )?", "", line)
     return re.sub(r"^Batch job submission failed: ", "", line)
 
 
-def _hint(said: str) -> str | None:
-    return next((hint for pattern, hint in _HINTS if re.search(pattern, said, re.IGNORECASE)), None)
+def _hint(message: str) -> str | None:
+    return next((hint for pattern, hint in _HINTS if re.search(pattern, message, re.IGNORECASE)), None)

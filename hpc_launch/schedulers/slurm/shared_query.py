@@ -1,8 +1,8 @@
-"""The shared answer: however many processes of a user ask on a host, the controller is asked at most once in 10 s.
+"""Query Slurm at most once every 10 s per user and host, and share the answer between processes.
 
-A file holds the last answer and when it was asked for. Who finds it too old writes the time of a new question into
-it, asks, and writes the answer: the lock is held for both writes and never while Slurm is asked, so that a frozen
-process keeps nobody waiting for long. Where the folder or its locks do not work, each process has its own answer.
+A file holds the last answer and the time of the query. A process that finds it too old writes the time of its new
+query, queries, and writes the answer. It holds the lock for both writes but not for the query, so a frozen process
+does not block others for long. If the folder or its locks do not work, each process keeps its own answer.
 """
 
 from __future__ import annotations
@@ -26,58 +26,58 @@ from hpc_launch.schedulers.scheduler import JobRecord
 from hpc_launch.schedulers.slurm import parse_jobs
 
 FLOOR_S = 10.0
-"""Seconds between two questions to the controller, whoever asks."""
+"""Minimum seconds between two queries of the controller."""
 LOCK_WAIT_S = 2.0
-"""How long the lock is waited for; it is held for milliseconds, so a longer wait means that it does not work."""
+"""Maximum wait for the lock in seconds; it is held for milliseconds, so a longer wait means that it does not work."""
 ANSWER_WAIT_S = 75.0
-"""How long an answer is waited for that another process has asked for: the commands' own limits, and the floor."""
+"""Maximum wait for another process's query in seconds: the commands' timeouts plus the rate limit."""
 WANTED_S = 120.0
-"""A job that nobody asked about for so long is not asked for any more."""
+"""Seconds after which a job that no process asked about is no longer queried."""
 KEPT_S = 24 * 3600.0
-"""How long the record of a job that has left the queue is kept."""
+"""Seconds to keep the record of a job that has left the queue."""
 
 Ask = Callable[[list[str], Mapping[str, JobRecord]], list[JobRecord]]
-"""Asks Slurm about jobs, given what was known before. Raises Unreachable."""
+"""Queries Slurm for jobs, given the previous records. Raises Unreachable."""
 
 
 @dataclass
 class CachedAnswer:
-    """The content of the file."""
+    """The content of the cache file."""
 
     asked: float = 0.0
-    """When the controller was last asked, whether it answered or not."""
+    """Time of the last query, answered or not."""
     answered: float = 0.0
-    """When the question was asked whose answer this is."""
+    """Time of the query that this answers."""
     failures: int = 0
     error: str | None = None
     hint: str | None = None
     records: dict[str, JobRecord] = field(default_factory=dict)
     wanted: dict[str, float] = field(default_factory=dict)
-    """When each job was last asked about."""
+    """Time at which a process last asked about each job."""
     absent: list[str] = field(default_factory=list)
-    """Jobs that no source knew."""
+    """Jobs unknown to every source."""
 
     @property
     def floor_s(self) -> float:
-        """The pause before the next question: a controller in trouble is asked ever more seldom, up to a minute."""
+        """Seconds before the next query, doubled after each failure up to one minute."""
         return min(FLOOR_S * 2.0**self.failures, 60.0)
 
     def due(self, now: float) -> bool:
-        """Whether the controller may be asked. A time that lies ahead is a clock that was set back."""
+        """Whether a query is allowed. A query time in the future means that the clock was set back."""
         return not 0 <= now - self.asked < self.floor_s
 
     def missing(self, job_ids: Iterable[str]) -> list[str]:
-        """Those jobs about which this answer says nothing, not even that nobody knows them."""
+        """The jobs that this answer neither contains nor lists as absent."""
         records = self.records.values()
         return [one for one in job_ids if one not in self.absent and parse_jobs.pick(one, records) is None]
 
     def select(self, job_ids: Iterable[str]) -> dict[str, JobRecord]:
-        """What it says of these jobs."""
-        found = {job_id: parse_jobs.pick(job_id, self.records.values()) for job_id in job_ids}
-        return {job_id: record for job_id, record in found.items() if record is not None}
+        """The records of these jobs; unknown jobs are omitted."""
+        picked = {job_id: parse_jobs.pick(job_id, self.records.values()) for job_id in job_ids}
+        return {job_id: record for job_id, record in picked.items() if record is not None}
 
     def learn(self, records: Iterable[JobRecord], asked: float, about: Iterable[str]) -> None:
-        """Take in the answer to a question that was asked at `asked` about these jobs."""
+        """Update from the answer to a query made at time `asked` about these jobs."""
         new = {record.job_id: record for record in records}
         for job_id, record in self.records.items():
             if (
@@ -92,47 +92,47 @@ class CachedAnswer:
 
 
 class SharedAnswer:
-    """What is known of this user's jobs, shared by the user's processes on this host."""
+    """The state of this user's jobs, shared by the user's processes on this host."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._own = CachedAnswer()
 
     def about(self, job_ids: Iterable[str], ask: Ask, *, fresh: bool = False) -> dict[str, JobRecord]:
-        """The records of these jobs, without those that no source knows.
+        """The records of these jobs; unknown jobs are omitted.
 
         Args:
             job_ids: Slurm's ids; array entries as `12_3`.
-            ask: How to ask Slurm, when it is time.
-            fresh: Ask now, whenever it was asked last.
+            ask: Queries Slurm, if a query is due.
+            fresh: Query now, regardless of the rate limit.
 
         Raises:
-            Unreachable: Slurm gave no answer now, or a moment ago to another process.
+            Unreachable: This query failed, or another process's recent one.
         """
         ids = list(dict.fromkeys(job_ids))
         end = time.monotonic() + ANSWER_WAIT_S
         while True:
             with self._locked():
-                # Read once the lock is held: a time from before the wait for it would look like a clock set back.
+                # Read the clock after taking the lock: an earlier time would look like a clock set back.
                 now = time.time()
                 answer = self._load()
                 answer.wanted = {one: at for one, at in answer.wanted.items() if 0 <= now - at < WANTED_S}
-                # Written now and then, so that whoever asks next asks for these too.
-                news = any(now - answer.wanted.get(one, 0.0) > WANTED_S / 2 for one in ids)
+                # Saved now and then, so that the next query includes these jobs.
+                refresh_wanted = any(now - answer.wanted.get(one, 0.0) > WANTED_S / 2 for one in ids)
                 answer.wanted |= dict.fromkeys(ids, now)
-                mine = fresh or answer.due(now)
-                answer.asked = now if mine else answer.asked
-                if mine or news:
+                query = fresh or answer.due(now)
+                answer.asked = now if query else answer.asked
+                if query or refresh_wanted:
                     self._save(answer)
-            if mine:
+            if query:
                 return self._ask(answer, now, ask).select(ids)
             if answer.error is not None:
                 raise Unreachable(answer.error, answer.hint)
             if not answer.missing(ids):
                 return answer.select(ids)
             if time.monotonic() > end:
-                raise Unreachable(f"Slurm gave no answer within {ANSWER_WAIT_S:g} s")
-            # A job that is newer than the answer: "unknown" would be wrong, so the next answer is waited for.
+                raise Unreachable(f"Slurm did not answer within {ANSWER_WAIT_S:g} s")
+            # The job is newer than the answer, so wait for the next one instead of calling it unknown.
             time.sleep(0.2)
 
     def everything(self, ask: Ask) -> list[JobRecord]:
@@ -161,14 +161,14 @@ class SharedAnswer:
             failure = error
         with self._locked():
             answer = self._load()
-            # A process that was frozen while it asked must not put its old answer over a newer one.
+            # A process that was frozen during its query must not overwrite a newer answer.
             if asked >= answer.answered:
                 answer.wanted = before.wanted | answer.wanted
                 if failure is None:
                     answer.learn(records, asked, before.wanted)
                 else:
                     answer.failures, answer.error, answer.hint = answer.failures + 1, str(failure), failure.hint
-                    # The pause begins now: the question alone may have taken longer.
+                    # Start the pause now: the query itself may have taken longer.
                     answer.asked = time.time()
                 self._save(answer)
         if failure is not None:
@@ -177,7 +177,7 @@ class SharedAnswer:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock, if there can be one. flock, which is for threads of one process as well."""
+        """Hold the lock if possible. flock also works between threads of one process."""
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):
                 make_private(self.path.parent)
@@ -225,7 +225,7 @@ def _from_json(value: Mapping[str, Any]) -> CachedAnswer:
 
 
 def shared_answer() -> SharedAnswer:
-    """The answer of this user, this host, and the cluster that the environment points to."""
+    """The shared answer for this user, this host and the cluster that the environment selects."""
     host = socket.gethostname().split(".")[0]
     where = "".join(os.environ.get(name, "") for name in ("SLURM_CONF", "SLURM_CLUSTERS"))
     cluster = f"-{hashlib.sha256(where.encode()).hexdigest()[:8]}" if where else ""

@@ -1,4 +1,4 @@
-"""Slurm as a scheduler (schedulers/scheduler.py)."""
+"""Slurm as a scheduler."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from hpc_launch.schedulers.slurm import parse_cluster, query_jobs, run_command
 from hpc_launch.schedulers.slurm.shared_query import shared_answer
 
 FIND_DAYS = 2
-"""How far back a job is looked for by its name: an intent without an answer is looked up by the next command."""
+"""Days that `find` searches back: the next command looks up a submission that got no answer."""
 
 _OVER = re.compile(r"invalid job id|already completing or completed", re.IGNORECASE)
 
 
 class SlurmScheduler:
-    """Submits and follows jobs through Submitit's executor and jobs. Submitit is imported when that is done."""
+    """Submits and queries jobs through Submitit, which is imported when needed."""
 
     def submit(self, submission: Submission) -> str:
         from hpc_launch.schedulers.slurm import submitit_executor
 
         job = submitit_executor.submit(submission)
         now = time.time()
-        # sbatch's answer is the controller's: the next question need not be asked at once for this job's sake.
+        # Seed the shared answer, so that the next query does not have to run for this job alone.
         shared_answer().note(
             JobRecord(job.job_id, "PENDING", "squeue", as_of=now, name=submission.job_name, submitted=now, restarts=0)
         )
@@ -41,17 +41,17 @@ class SlurmScheduler:
             return submitit_executor.trial(submission, Path(folder))
 
     def find(self, job_name: str) -> list[JobRecord]:
-        # Asked now, whenever it was asked last; what it says is shared, so that the next poll need not ask.
+        # Query now, regardless of the rate limit, and share the answer with the next poll.
         jobs = shared_answer().everything(query_jobs.ask)
-        found = {record.job_id: record for record in jobs if record.name == job_name}
+        matches = {record.job_id: record for record in jobs if record.name == job_name}
         try:
             accounted = query_jobs.from_sacct(f"--name={job_name}", f"--starttime=now-{FIND_DAYS}days")
         except Unreachable:
-            accounted = []  # no accounting here, or none now: what the controller remembers has to do
+            accounted = []  # no accounting available: rely on the controller
         for record in accounted:
             if record.name == job_name:
-                found.setdefault(record.job_id, record)
-        return [record for record in found.values() if not _rejected(record)]
+                matches.setdefault(record.job_id, record)
+        return [record for record in matches.values() if not _rejected(record)]
 
     def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
         from hpc_launch.schedulers.slurm import submitit_executor
@@ -60,9 +60,9 @@ class SlurmScheduler:
         return submitit_executor.follow(ids, fresh=fresh) if ids else {}
 
     def warn(self, job_id: str, *, preempt: bool = False) -> None:
-        # scancel(1): with --batch the batch shell alone, without it all steps but that one.
-        how = ["--signal=TERM"] if preempt else ["--batch", "--signal=USR1"]
-        run_command.ask(["scancel", *how, job_id])
+        # scancel(1): --batch signals only the batch shell; without it, all steps except the batch step.
+        options = ["--signal=TERM"] if preempt else ["--batch", "--signal=USR1"]
+        run_command.ask(["scancel", *options, job_id])
 
     def cancel(self, job_id: str) -> None:
         answer = run_command.run(["scancel", job_id])
@@ -90,26 +90,26 @@ class SlurmScheduler:
             return None
 
     def down(self, nodes: Sequence[str]) -> dict[str, str]:
-        words = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T"]
+        command = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N|%T"]
         try:
-            lines = run_command.ask(words).splitlines()
+            lines = run_command.ask(command).splitlines()
         except Unreachable:
             return {}
         pairs = (line.strip().partition("|") for line in lines)
-        # `down*`: the asterisk says that the node does not answer (sinfo(1), NODE STATE CODES).
+        # `down*`: the asterisk marks a node that does not respond (sinfo(1), NODE STATE CODES).
         return {name: state for name, _, state in pairs if re.match(r"down|drain|fail|power|unk", state)}
 
     def size(self, partition: str | None) -> int | None:
-        words = ["sinfo", "--noheader", "--format=%P|%D", *([f"--partition={partition}"] if partition else [])]
+        command = ["sinfo", "--noheader", "--format=%P|%D", *([f"--partition={partition}"] if partition else [])]
         try:
-            lines = run_command.ask(words).splitlines()
+            lines = run_command.ask(command).splitlines()
         except Unreachable:
             return None
         rows = [(name, int(count)) for name, _, count in (line.partition("|") for line in lines) if count.isdecimal()]
-        # The default partition has an asterisk behind its name (sinfo(1), %P).
+        # An asterisk after the name marks the default partition (sinfo(1), %P).
         return sum(count for name, count in rows if partition or name.endswith("*")) or None
 
 
 def _rejected(record: JobRecord) -> bool:
-    """Whether this is what a refused submission leaves behind: failed, of no length, and never on a node."""
+    """Whether this is the record of a rejected submission: FAILED, without duration and nodes."""
     return record.state == "FAILED" and record.nodes is None and record.started == record.ended

@@ -1,9 +1,9 @@
-"""The one module that knows Submitit: it submits a finished script, and follows jobs, by Submitit's plug-in surface.
+"""Submit a job script and follow jobs through Submitit; the only module that imports it.
 
-What is used of Submitit's undocumented side, held by contract tests (tests/schedulers/test_submitit_contract.py):
-the four hooks of `PicklingExecutor` that an executor has to fill in (docs/plugins.md of Submitit), a call of
-`_submit_command`, and the `watcher` of a job class. `Job.result()` and its kin read a pickle that a plain script
-never writes, so they are closed here.
+Undocumented parts of Submitit in use, pinned by contract tests (tests/schedulers/test_submitit_contract.py): the four
+hooks of `PicklingExecutor` that an executor must implement (docs/plugins.md of Submitit), a call of
+`_submit_command`, and the `watcher` of a job class. `Job.result()` and related methods read a pickle that a plain
+script never writes, so they raise here.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from hpc_launch.base.errors import NotWritten, SchedulerError, SubmitRefused, Su
 from hpc_launch.base.user_dirs import state_folder
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
 from hpc_launch.schedulers.slurm import query_jobs
+from hpc_launch.schedulers.slurm.command_environment import submission_context
 from hpc_launch.schedulers.slurm.run_command import NOT_HERE
 from hpc_launch.schedulers.slurm.sbatch_errors import classify
 from hpc_launch.schedulers.slurm.shared_query import FLOOR_S, shared_answer
-from hpc_launch.schedulers.slurm.submit_environment import surroundings
 
-# Submitit gives its logger a handler on stdout at import unless told not to.
+# By default, importing Submitit adds a stdout handler to its logger.
 os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
 
 import submitit
@@ -32,32 +32,32 @@ from submitit.core.utils import FailedJobError
 from submitit.slurm.slurm import SlurmInfoWatcher
 
 SUBMIT_TIMEOUT_S = 200
-"""sbatch itself tries again for about two minutes while the controller is too busy (src/sbatch/sbatch.c)."""
+"""sbatch retries for about two minutes while the controller is busy (src/sbatch/sbatch.c)."""
 KILL_AFTER_S = 10
 
 _SUBMITIT_TAGS = re.compile(r"%[jtAa]")
-"""What Submitit replaces in a folder's path (JobPaths)."""
+"""Placeholders that Submitit replaces in a folder's path (JobPaths)."""
 
 
 class Watcher(SlurmInfoWatcher):
-    """Submitit's place for the state of all jobs, filled from squeue, sacct and scontrol through the shared answer."""
+    """Submitit's store of job states, filled from squeue, sacct and scontrol through the shared answer."""
 
     def __init__(self) -> None:
         super().__init__(delay_s=int(FLOOR_S))
         self.records: dict[str, JobRecord] = {}
 
     def refresh(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
-        """What is known of these jobs, by id. Raises Unreachable."""
+        """Query these jobs; returns the known ones by id. Raises Unreachable."""
         ids = list(job_ids)
         self._num_calls += 1
-        found = shared_answer().about(ids, query_jobs.ask, fresh=fresh)
+        answer = shared_answer().about(ids, query_jobs.ask, fresh=fresh)
         for job_id in ids:
             self.records.pop(job_id, None)
-        self.records |= found
+        self.records |= answer
         self._info_dict = {job_id: _columns(record) for job_id, record in self.records.items()}
-        # Made anew each time: a job that was requeued is not finished any more.
+        # Rebuilt each time: a requeued job is no longer finished.
         self._finished = {job_id for job_id, record in self.records.items() if record.ended_for_good}
-        return found
+        return answer
 
     def update(self) -> None:
         self.refresh(self._registered)
@@ -74,7 +74,7 @@ class Watcher(SlurmInfoWatcher):
 
 
 def _columns(record: JobRecord) -> dict[str, str]:
-    """A record under sacct's names, as Submitit's `get_info` has them."""
+    """A record under sacct's column names, as Submitit's `get_info` returns them."""
     code = f"{record.exit_code or 0}:{record.signal or 0}"
     values: dict[str, str | float | None] = {
         "JobID": record.job_id,
@@ -94,20 +94,20 @@ def _columns(record: JobRecord) -> dict[str, str]:
 
 
 class ScriptJob(submitit.SlurmJob[None]):
-    """A job that runs a plain script. `ScriptJob(folder, job_id)` takes one up again from any process."""
+    """A job that runs a plain script. `ScriptJob(folder, job_id)` reattaches to it from any process."""
 
     watcher = Watcher()
 
     @property
     def record(self) -> JobRecord | None:
-        """What the last answer said; asks nobody."""
+        """The record of the last query; does not query."""
         return self.watcher.records.get(self.job_id)
 
     def done(self, force_check: bool = False) -> bool:
         return self.watcher.is_done(self.job_id, "force" if force_check else "standard")
 
     def results(self) -> NoReturn:
-        raise NotImplementedError("a script has no pickled result: read the attempt's end record")
+        raise NotImplementedError("a script has no pickled result; read the attempt's end record")
 
     def result(self) -> NoReturn:
         self.results()
@@ -117,7 +117,7 @@ class ScriptJob(submitit.SlurmJob[None]):
 
 
 class ScriptExecutor(submitit.SlurmExecutor):
-    """Submits one finished script. Submitit's own copy of it goes to FOLDER/submitit/JOBID_submission.sh."""
+    """Submits one job script. Submitit's copy of it is FOLDER/submitit/JOBID_submission.sh."""
 
     job_class = ScriptJob
 
@@ -126,10 +126,10 @@ class ScriptExecutor(submitit.SlurmExecutor):
         self._submission = submission
         self._extra = extra
         self.asked = False
-        """Whether sbatch was started: before that nothing can have been submitted."""
+        """Whether sbatch was started; before that, nothing can have been submitted."""
 
     def submit_script(self) -> ScriptJob:
-        """Submit it. Raises what Submitit raises, and OSError when a file cannot be written."""
+        """Submit the script. Raises what Submitit raises, and OSError if a file cannot be written."""
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             job = self._submit_command("")
@@ -137,17 +137,17 @@ class ScriptExecutor(submitit.SlurmExecutor):
             for link in self.folder.glob(".submission_file_*.sh"):
                 link.unlink(missing_ok=True)
         if not isinstance(job, ScriptJob):
-            raise TypeError(f"Submitit made a {type(job).__name__}")
+            raise TypeError(f"Submitit returned a {type(job).__name__}")
         return job
 
     def _make_submission_file_text(self, command: str, uid: str) -> str:  # noqa: ARG002 - Submitit's signature
         return self._submission.script
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-        # Submitit writes in the encoding of the locale; the script is UTF-8 wherever it is submitted from.
+        # Submitit writes in the locale's encoding; the script is always UTF-8.
         submission_file_path.write_bytes(self._submission.script.encode("utf-8", "surrogateescape"))
         self.asked = True
-        log = str(self._submission.batch_log).replace("%", "%%")  # sbatch fills in %j and its like
+        log = str(self._submission.batch_log).replace("%", "%%")  # sbatch expands %j etc.
         return [
             *("timeout", f"--kill-after={KILL_AFTER_S}", str(SUBMIT_TIMEOUT_S)),
             *("sbatch", "--parsable", f"--job-name={self._submission.job_name}"),
@@ -157,7 +157,7 @@ class ScriptExecutor(submitit.SlurmExecutor):
 
     @staticmethod
     def _get_job_id_from_submission_command(string: bytes | str) -> str:
-        """The id out of `123` or `123;cluster`. A site's wrapper may print lines of its own around it."""
+        """The id from `123` or `123;cluster`. A site's wrapper may print other lines around it."""
         text = string.decode(errors="replace") if isinstance(string, bytes) else string
         for pattern in (r"(\d+)(?:;\S*)?", r"Submitted batch job (\d+)(?: .*)?"):
             for line in reversed(text.splitlines()):
@@ -170,7 +170,7 @@ class ScriptExecutor(submitit.SlurmExecutor):
 
 
 class TrialExecutor(ScriptExecutor):
-    """Asks sbatch what it would do. Its word stands on stderr, which Submitit drops after a success."""
+    """Runs `sbatch --test-only`, which prints to stderr, which Submitit drops after a success."""
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         command = super()._make_submission_command(submission_file_path)
@@ -182,38 +182,38 @@ class TrialExecutor(ScriptExecutor):
 
 
 class NoJobIdError(Exception):
-    """sbatch succeeded without naming a job; the text is what it printed."""
+    """sbatch succeeded without printing a job id; the message is its output."""
 
 
 def submit(submission: Submission) -> ScriptJob:
-    """Submit a script through Submitit. Raises SubmitRefused, or SubmitUnknown where a job may have been made."""
+    """Submit a script through Submitit. Raises SubmitRefused, or SubmitUnknown if a job may have been created."""
     if tag := _SUBMITIT_TAGS.search(str(submission.folder)):
         raise SubmitRefused(
-            f"the folder {submission.folder} has {tag[0]} in its name, which Submitit fills in",
-            "choose another run_dir",
+            f"the folder {submission.folder} contains {tag[0]}, which Submitit would replace",
+            "set run_dir: to a folder without it",
         )
     executor = _executor(ScriptExecutor, submission, submission.folder / "submitit")
     try:
-        with surroundings(submission.environment):
+        with submission_context(submission.environment):
             return executor.submit_script()
     except FailedJobError as error:
         raise _failure(error) from error
     except NoJobIdError as error:
-        raise SubmitUnknown(f"sbatch named no job: {str(error).strip() or 'it printed nothing'}") from error
+        raise SubmitUnknown(f"sbatch printed no job id: {str(error).strip() or 'no output'}") from error
     except (OSError, UnicodeError) as error:
         if executor.asked:
-            raise SubmitUnknown(f"the job may have been submitted, but: {error}") from error
+            raise SubmitUnknown(f"the job may have been submitted: {error}") from error
         raise NotWritten(f"cannot write the script for sbatch: {error}") from error
 
 
 def trial(submission: Submission, folder: Path) -> str:
-    """What `sbatch --test-only` says of a script, with Submitit's files in `folder`.
+    """The output of `sbatch --test-only` for a script, with Submitit's files in `folder`.
 
-    Raises SubmitRefused where Slurm would refuse the job, and Unreachable where it does not answer.
+    Raises SubmitRefused if Slurm would reject the job, Unreachable if it does not answer.
     """
     executor = _executor(TrialExecutor, submission, folder, "--test-only")
     try:
-        with surroundings(submission.environment):
+        with submission_context(submission.environment):
             executor.submit_script()
     except NoJobIdError as estimate:
         return "\n".join(line.removeprefix("sbatch: ").strip() for line in str(estimate).splitlines())
@@ -223,8 +223,8 @@ def trial(submission: Submission, folder: Path) -> str:
             raise failure from error
         raise Unreachable(str(failure), failure.hint) from error
     except (OSError, UnicodeError) as error:
-        raise Unreachable(f"cannot ask sbatch: {error}") from error
-    raise Unreachable("sbatch --test-only gave no answer")
+        raise Unreachable(f"cannot run sbatch --test-only: {error}") from error
+    raise Unreachable("sbatch --test-only printed nothing")
 
 
 def _executor(kind: type[ScriptExecutor], submission: Submission, folder: Path, *extra: str) -> ScriptExecutor:
@@ -237,13 +237,13 @@ def _executor(kind: type[ScriptExecutor], submission: Submission, folder: Path, 
 def _failure(error: FailedJobError) -> SchedulerError:
     cause = error.__cause__
     if not isinstance(cause, subprocess.CalledProcessError):
-        return SubmitUnknown(f"sbatch was lost sight of: {cause or error}")
+        return SubmitUnknown(f"lost track of sbatch: {cause or error}")
     return classify(cause.returncode, cause.output or "", cause.stderr or "")
 
 
 def follow(job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
-    """What is known of these jobs, by id: one question for all of them. Raises Unreachable."""
-    # A folder matters to a job only for files of Submitit's that a script does not have.
+    """Query all these jobs at once; returns the known ones by id. Raises Unreachable."""
+    # The folder only locates Submitit's own files, which a script does not have.
     jobs = [ScriptJob(state_folder(), job_id) for job_id in job_ids]
     ScriptJob.watcher.refresh([job.job_id for job in jobs], fresh=fresh)
     return {job.job_id: job.record for job in jobs if job.record is not None}
