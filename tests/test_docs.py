@@ -31,7 +31,7 @@ from hpc_launch.drive.prepare import all_findings
 from hpc_launch.drive.secrets import find_secrets
 from hpc_launch.images.apptainer_tool import find_tool
 from hpc_launch.images.image_record import ImageRecord, now, record_file
-from hpc_launch.images.pull_image import there
+from hpc_launch.images.pull_image import existing_record
 from hpc_launch.retry.drill_run import ready_for_drill
 from hpc_launch.run.diagnosis.rule_files import rulebook
 from hpc_launch.run.records.run_store import refusing
@@ -509,7 +509,7 @@ def _changed_image(home: Path) -> Sequence[Finding]:
     record = ImageRecord(digest=f"sha256:{'0' * 64}", size=3, source="docker://a/b", kind="uri", made=now())
     write_json(record_file(image), record.as_json())
     with pytest.raises(Refused) as refused:
-        there(image, "docker://a/b", None, print)
+        existing_record(image, "docker://a/b", None, print)
     return refused.value.findings
 
 

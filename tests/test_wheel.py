@@ -64,7 +64,7 @@ def test_the_recipes_for_images_are_in_it(installed: Path, tmp_path: Path) -> No
         cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "a file, or one of cpu, cuda, rocm" in done.stderr
+    assert "name a file, or one of cpu, cuda, rocm" in done.stderr
     assert list(installed.glob("lib/python*/site-packages/hpc_launch/_data/containers/*.Containerfile"))
 
 

@@ -1,1 +1,1 @@
-"""What every stage may use: errors, findings, shipped files, atomic writes. Imports nothing of the package."""
+"""Shared basics: errors, findings, shipped files, atomic writes. Imports nothing else of the package."""

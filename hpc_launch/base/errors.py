@@ -1,13 +1,13 @@
-"""The errors of the package. `UserError` and its children are shown without a traceback; the rest is a fault of ours.
+"""Exceptions. `UserError` and its subclasses are shown without a traceback; any other exception is an internal error.
 
-UserError                 the person at the terminal can mend it
-├── UsageError      (2)   the command line is off, or a run is not found
-├── Refused         (3)   job, site or plan has faults; nothing was submitted
-└── SchedulerError  (4)   the scheduler refused, or cannot be reached
-    ├── SubmitRefused     it said no: certainly nothing was submitted
-    │   └── NotWritten    it was not even asked: a file of the attempt cannot be written
-    ├── SubmitUnknown     no answer in time: the job may have been taken
-    └── Unreachable       it does not answer questions now
+UserError                 the user can fix it
+├── UsageError      (2)   invalid command line, or no such run
+├── Refused         (3)   errors in the job, site or plan; nothing was submitted
+└── SchedulerError  (4)   the scheduler rejected the job or is unreachable
+    ├── SubmitRefused     rejected: nothing was submitted
+    │   └── NotWritten    not attempted: a file of the attempt cannot be written
+    ├── SubmitUnknown     no answer in time: the job may have been submitted
+    └── Unreachable       the scheduler does not answer queries
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hpc_launch.base.findings import Finding, in_order
 
 
 class UserError(Exception):
-    """What is wrong, and what to do. `exit_code` is what the command ends with (the table is in docs/verbs.md)."""
+    """An error with a hint. `exit_code` is the command's exit code (listed in docs/verbs.md)."""
 
     exit_code = 1
 
@@ -28,13 +28,13 @@ class UserError(Exception):
 
 
 class UsageError(UserError):
-    """The command line names something that is not there, or asks for what cannot be."""
+    """Invalid command line, or an object that does not exist."""
 
     exit_code = 2
 
 
 class Refused(UserError):
-    """Job, site or plan has faults: `findings` has all of them, as they stand in the files. Nothing was submitted."""
+    """Errors in the job, site or plan; `findings` lists them all in file order. Nothing was submitted."""
 
     exit_code = 3
 
@@ -44,22 +44,22 @@ class Refused(UserError):
 
 
 class SchedulerError(UserError):
-    """The scheduler refused or cannot be reached."""
+    """The scheduler rejected the job or is unreachable."""
 
     exit_code = 4
 
 
 class SubmitRefused(SchedulerError):
-    """The scheduler answered no: certainly nothing was submitted."""
+    """The scheduler rejected the job: nothing was submitted."""
 
 
 class NotWritten(SubmitRefused):
-    """A file that the submission needs cannot be written, so the scheduler was not asked."""
+    """A file needed for the submission cannot be written; the scheduler was not called."""
 
 
 class SubmitUnknown(SchedulerError):
-    """The scheduler gave no clear answer: the job may have been taken, so its token must be looked up first."""
+    """The outcome is unknown: the job may have been submitted, so it must be looked up by its token first."""
 
 
 class Unreachable(SchedulerError):
-    """The scheduler does not answer questions at the moment."""
+    """The scheduler does not answer queries."""

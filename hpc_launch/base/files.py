@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one, on NFS, Lustre and GPFS as well."""
+"""Atomic file writes, also on NFS, Lustre and GPFS, and bounded reads."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 LONGEST = 64 << 20
-"""Characters of the largest file that is read whole: records and scripts have thousands."""
+"""Maximum characters read of a file; records and scripts have thousands."""
 
 
 def write_atomic(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Replace `path` by `text` in one step: a temporary file in the same folder, flushed to disk, then renamed.
+    """Replace the content of `path` atomically: write a temporary file in the same folder, fsync it, rename it.
 
-    `mode` is cut by the umask as for any new file. Raises OSError (a full disk, a missing folder) with the old
-    content of `path` untouched.
+    The umask applies to `mode`. On OSError (full disk, missing folder) the old content is unchanged.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -33,8 +32,8 @@ def write_atomic(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 
 def write_output(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Write what a person asked for to the place that they named, as `>` would: a link is followed, and a device or a
-    pipe is written to, for a rename would put a file in its place. Raises OSError, for a folder IsADirectoryError.
+    """Write to a path given by the user, as the shell's `>` does: follow links, and write into devices and pipes
+    instead of replacing them. Raises OSError, for a folder IsADirectoryError.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -46,10 +45,10 @@ def write_output(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 
 def create_once(path: Path, text: str) -> bool:
-    """Create `path` holding `text` unless it exists: true for the one writer, ever, who made it.
+    """Create `path` with `text` unless it exists. Returns True only to the one writer that created it.
 
-    A hard link to a complete file, not O_EXCL, so that a reader never finds it empty; link(2) is atomic on NFS too
-    (open(2), section O_EXCL). Where links are not supported, O_EXCL has to do.
+    Uses a hard link to a complete file rather than O_EXCL, so that a reader never finds it empty; link(2) is atomic on
+    NFS, too (open(2), section O_EXCL). Falls back to O_EXCL if links are not supported.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     write_atomic(temporary, text)
@@ -69,12 +68,12 @@ def create_once(path: Path, text: str) -> bool:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """`write_atomic` of `value` as JSON, indented for people."""
+    """Write `value` atomically as indented JSON."""
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
 def read_text(path: Path, *, errors: str = "strict", longest: int = LONGEST) -> str:
-    """The text of a file. Raises OSError for what is no regular file (a pipe is not waited for) or too large."""
+    """The text of a file. Raises OSError if it is not a regular file (without waiting for a pipe) or too large."""
     with open(path, encoding="utf-8", errors=errors, opener=without_waiting) as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -85,12 +84,12 @@ def read_text(path: Path, *, errors: str = "strict", longest: int = LONGEST) -> 
 
 
 def without_waiting(name: str, flags: int) -> int:
-    """An opener that does not wait for the other end of a pipe: for a file O_NONBLOCK means nothing."""
+    """An opener that does not wait for the other end of a pipe; O_NONBLOCK has no effect on regular files."""
     return os.open(name, flags | os.O_NONBLOCK)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in `path`; None where there is none yet, or where it is torn or no object."""
+    """The JSON object in `path`; None if the file is missing, incomplete or not an object."""
     try:
         value = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError):

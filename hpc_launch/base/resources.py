@@ -1,7 +1,7 @@
-"""The files that ship with the package: templates, site profiles, image recipes.
+"""Files shipped with the package: templates, site profiles, image recipes.
 
-In a wheel they lie in `hpc_launch/_data/` (pyproject.toml, force-include); in a checkout and an editable install they
-are the top-level folders beside the package.
+A wheel has them in `hpc_launch/_data/` (pyproject.toml, force-include); a checkout and an editable install, in
+top-level folders beside the package.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def shipped(folder: str) -> Path:
-    """The shipped folder of that name, such as `slurm_templates`. Raises FileNotFoundError for a broken install."""
+    """A shipped folder by name, such as `slurm_templates`. Raises FileNotFoundError if the installation is broken."""
     for candidate in (_PACKAGE / "_data" / folder, _PACKAGE.parent / folder):
         if candidate.is_dir():
             return candidate
-    message = f"the installation lacks its folder {folder}; install hpc-launch again"
+    message = f"the installation is incomplete: folder {folder} not found; reinstall hpc-launch"
     raise FileNotFoundError(message)

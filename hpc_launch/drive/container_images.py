@@ -15,10 +15,10 @@ from hpc_launch.base.findings import Place
 from hpc_launch.drive.image_lock import only_one
 from hpc_launch.images.apptainer_tool import find_tool
 from hpc_launch.images.build_image import build, find_recipe
-from hpc_launch.images.check_image import Wanted, check
+from hpc_launch.images.check_image import Requirements, check
 from hpc_launch.images.compatibility import Check
 from hpc_launch.images.image_record import ImageRecord
-from hpc_launch.images.pull_image import file_name, pull, recorded, scheme, there
+from hpc_launch.images.pull_image import existing_record, file_name, pull, recorded, scheme
 from hpc_launch.plan.launch_plan import ContainerPlan
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.load_profile import load_site_profile
@@ -78,7 +78,7 @@ def bring(
     else:
         image = _place(output, file_name(uri), site)
     with only_one(image, say):
-        record = None if force else there(image, uri, wanted, say)
+        record = None if force else existing_record(image, uri, wanted, say)
         if record is not None:
             return BuiltImage(str(image), record, new=False)
         _left_over(image)
@@ -108,7 +108,7 @@ def look_at_job(job_file: Path, site: str | None, sets: Sequence[str]) -> list[C
     site_says = resolved.site.containers
     declared = site_says.images.get(job.container.image)
     first = plain(plan.program.words[0]) if plan.program.kind == "command" else None
-    wanted = Wanted(
+    wanted = Requirements(
         container=plan.container,
         python=plain(plan.python) or "python3",
         launcher=plan.launcher in ("torchrun", "deepspeed"),
@@ -142,7 +142,7 @@ def look_at_image(name: str, site: SiteProfile | None) -> list[Check]:
     libraries = site.containers.libraries if site else None
     return list(
         check(
-            Wanted(
+            Requirements(
                 container=_bare(os.path.abspath(path), runtime, site),
                 arch=arch,
                 vendor=_vendor(node.gpus, node.gpu_vendor) if node else None,

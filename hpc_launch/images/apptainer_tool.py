@@ -1,4 +1,4 @@
-"""Apptainer or Singularity on this machine: which one, which release, and what it lacks to build as this user."""
+"""Find and run Apptainer or Singularity on this machine, and list what an unprivileged build lacks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from hpc_launch.base.findings import Finding
 PROGRAMS = ("apptainer", "singularity")
 
 TAIL = 12
-"""Lines of a failed program that its error repeats."""
+"""Number of output lines that the error of a failed program includes."""
 
 
 class Tool(Struct, frozen=True):
-    """A program that builds and pulls images. `name` is whose it is, which its own word tells: many sites link one name
+    """A program that builds and pulls images. `name` comes from its --version output, because many sites link one name
     to the other program."""
 
     path: str
@@ -36,7 +36,7 @@ class Tool(Struct, frozen=True):
 
 
 def find_tool(wanted: str | None = None, purpose: str = "build images") -> Tool:
-    """The program; `wanted` is tried first. Raises Refused with HL472 where there is none."""
+    """Find the program; `wanted` is tried first. Raises Refused with HL472 if there is none."""
     names = [wanted, *PROGRAMS] if wanted in PROGRAMS else PROGRAMS
     for name in dict.fromkeys(names):
         path = shutil.which(name or "")
@@ -45,27 +45,28 @@ def find_tool(wanted: str | None = None, purpose: str = "build images") -> Tool:
         with suppress(OSError, subprocess.SubprocessError):
             # `apptainer version 1.4.5`, `singularity-ce version 4.3.1`, `singularity version 3.8.7`.
             done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=True)
-            said = re.match(r"(\S+) version (\S+)", done.stdout)
-            if said:
-                return Tool(path, said[1], said[2])
-    hint = "load its module first, such as `module load apptainer`; some sites have it on compute nodes alone"
+            match = re.match(r"(\S+) version (\S+)", done.stdout)
+            if match:
+                return Tool(path, match[1], match[2])
+    hint = "load its module, e.g. `module load apptainer`; some sites provide it only on compute nodes"
     raise Refused(
-        [Finding(FindingCode.NO_APPTAINER, f"neither apptainer nor singularity is here to {purpose}", hint=hint)]
+        [Finding(FindingCode.NO_APPTAINER, f"cannot {purpose}: neither apptainer nor singularity found", hint=hint)]
     )
 
 
-def run(words: Sequence[str]) -> None:
-    """Run the program to its end; what it says goes to stderr. Raises UserError with the last of it where it fails."""
+def run(command: Sequence[str]) -> None:
+    """Run the program, echoing its output to stderr. Raises UserError with the last lines of output if it fails."""
     lines: list[str] = []
     with subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as process:
         for line in process.stdout or ():
             lines = [*lines[-TAIL:], line.rstrip()]
             _echo(line)
     if process.returncode != 0:
-        said = "\n".join(line for line in lines if line)
-        raise UserError(f"{os.path.basename(words[0])} {words[1]} failed with exit code {process.returncode}:\n{said}")
+        output = "\n".join(line for line in lines if line)
+        program = f"{os.path.basename(command[0])} {command[1]}"
+        raise UserError(f"{program} failed with exit code {process.returncode}:\n{output}")
 
 
 def _echo(line: str) -> None:
@@ -77,32 +78,32 @@ def _echo(line: str) -> None:
 
 
 def missing_to_build(tool: Tool) -> Iterator[str]:
-    """What an ordinary user's build lacks here, each as a sentence with its cure; the build may still work without.
+    """Describe what an unprivileged build lacks here, with a remedy each; the build may still succeed.
 
-    Apptainer builds as root of a user namespace: by /etc/subuid, or with the user mapped to root alone (apptainer's
-    user guide, fakeroot, "Summary of the modes"). SingularityCE wants /etc/subuid, or proot.
+    Apptainer builds as root of a user namespace, using /etc/subuid or mapping only the user to root (Apptainer User
+    Guide, fakeroot, "Summary of the modes"). SingularityCE needs /etc/subuid or proot.
     """
     if os.geteuid() == 0:
         return
     for path, bad, why in (
-        ("/proc/sys/user/max_user_namespaces", "0", "user namespaces are turned off (user.max_user_namespaces is 0)"),
-        ("/proc/sys/kernel/unprivileged_userns_clone", "0", "user namespaces are for root alone on this machine"),
+        ("/proc/sys/user/max_user_namespaces", "0", "user namespaces are disabled (user.max_user_namespaces is 0)"),
+        ("/proc/sys/kernel/unprivileged_userns_clone", "0", "only root may create user namespaces on this machine"),
         (
             "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
             "1",
-            "AppArmor restricts user namespaces to programs with a profile of their own",
+            "AppArmor allows user namespaces only to programs that have a profile",
         ),
     ):
         with suppress(OSError):
             if Path(path).read_text(encoding="ascii").strip() == bad:
-                yield f"{why}; ask the site, or build elsewhere and copy the file"
+                yield f"{why}; ask the site's support, or build elsewhere and copy the file"
     mapped = _has_subuid()
     if not mapped and tool.name != "apptainer":
-        yield "this user is not in /etc/subuid, which Singularity needs to build; ask the site, or use Apptainer"
+        yield "Singularity needs an entry for this user in /etc/subuid; ask the site's support, or use Apptainer"
     if not mapped and shutil.which("fakeroot") is None:
         yield (
-            "this user is not in /etc/subuid and there is no `fakeroot` command: steps of a recipe that change owners, "
-            "as apt-get does for some packages, may fail"
+            "this user has no entry in /etc/subuid and there is no `fakeroot` command: recipe steps that change file "
+            "owners, such as apt-get for some packages, may fail"
         )
 
 

@@ -1,4 +1,4 @@
-"""Which processor an image is for, read from its first bytes or its metadata: nothing is started, nothing mounted."""
+"""The CPU architecture of an image, read from its header or metadata without starting or mounting it."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ SIF_ARCHITECTURES = {
     b"13": "loongarch64",
 }
 SIF_DATA_AT = 112
-"""The global header of a SIF file: 32 bytes for the first line, 10 of magic, 3 of version, then the architecture as two
-digits and a zero, an id and eight numbers, of which the last two are offset and size of the data
+"""The global header of a SIF file: 32 bytes for the first line, 10 for the magic, 3 for the version, the architecture
+as two digits and a zero, an id, and eight numbers, the last two of which are the offset and size of the data
 (github.com/apptainer/sif, pkg/sif/sif.go `header` and arch.go, e306d8b)."""
 
 OCI_ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64", "386": "i386"}
-"""OCI images name architectures as Go does (image-spec, config.md, `architecture`)."""
+"""OCI images use Go's names of architectures (image-spec, config.md, `architecture`)."""
 
 ELF_MACHINES = {3: "i386", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 """`e_machine` of an ELF header (elf(5), elf.h)."""
 
 PROGRAMS = ("bin/sh", "usr/bin/sh", "bin/bash", "usr/bin/env", "bin/busybox")
-"""What an unpacked system has, whose header tells for whom it is."""
+"""Programs of an unpacked image whose ELF header gives the architecture."""
 
 BLOB_LIMIT = 4 << 20
-"""Bytes of a manifest or configuration that are looked at; real ones have some thousand."""
+"""Maximum bytes read of a manifest or configuration; real ones have a few thousand."""
 
 
 def architecture(image: Path) -> str | None:
-    """As `uname -m` says it: of a SIF file, a folder in OCI layout, an unpacked system. None where it cannot be told.
+    """The architecture, as in `uname -m`, of a SIF file, OCI layout or unpacked image; None if unknown.
 
-    Raises OSError where the image cannot be read.
+    Raises OSError if the image cannot be read.
     """
     if image.is_dir():
         return _of_layout(image) if (image / "oci-layout").is_file() else _of_system(image)
@@ -56,7 +56,7 @@ def architecture(image: Path) -> str | None:
 
 
 def cut_short(image: Path) -> bool:
-    """Whether a SIF file ends before its header says: of a download of unknown length, or a full disk."""
+    """Whether a SIF file is shorter than its header says: after a truncated download or a full disk."""
     with image.open("rb") as stream:
         head = stream.read(SIF_DATA_AT + 16)
     if not is_sif(head) or len(head) < SIF_DATA_AT + 16:
@@ -66,16 +66,16 @@ def cut_short(image: Path) -> bool:
 
 
 def is_sif(head: bytes) -> bool:
-    """Whether a file that begins so is a SIF image."""
+    """Whether a file that starts with `head` is a SIF image."""
     return head[SIF_MAGIC_AT : SIF_MAGIC_AT + len(SIF_MAGIC)] == SIF_MAGIC
 
 
 def _of_layout(folder: Path) -> str | None:
-    """The first manifest's configuration, or what the index says of its platform (image-spec, image-layout.md)."""
+    """The architecture from the index or the first manifest's configuration (image-spec, image-layout.md)."""
     with suppress(ValueError, KeyError, IndexError, TypeError, AttributeError):
         entry = _json(folder / "index.json")["manifests"][0]
         named = (entry.get("platform") or {}).get("architecture")
-        for _ in range(4):  # an index may lead to another one; a real one does once
+        for _ in range(4):  # an index may refer to another one; real ones do so once
             if named is not None:
                 break
             inner = _json(_blob(folder, entry["digest"]))
@@ -104,7 +104,7 @@ def _of_system(folder: Path) -> str | None:
     for program in PROGRAMS:
         path = Path(os.path.realpath(folder / program))
         if not path.is_relative_to(os.path.realpath(folder)):
-            # An absolute link means a place inside the image.
+            # An absolute link is relative to the image's root.
             target = folder / program
             path = folder / os.readlink(target).lstrip("/") if target.is_symlink() else path
         with suppress(OSError, struct.error):

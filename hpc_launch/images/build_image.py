@@ -1,4 +1,4 @@
-"""`containers build`: a recipe becomes an image file, or says what is missing."""
+"""`containers build`: build an image from a recipe."""
 
 from __future__ import annotations
 
@@ -18,42 +18,43 @@ ENDING = ".def"
 
 
 def recipes() -> list[str]:
-    """The names of the recipes that ship with the package."""
+    """The names of the shipped recipes."""
     return sorted(path.stem for path in shipped("containers").glob(f"*{ENDING}"))
 
 
 def find_recipe(name: str) -> Path:
-    """A recipe by its file or by the name of a shipped one. Raises UsageError where there is none, or it is no .def."""
+    """A recipe by file or by the name of a shipped one. Raises UsageError if not found or not a definition file."""
     path = Path(name)
     if "/" not in name and not path.exists() and name in recipes():
         return shipped("containers") / f"{name}{ENDING}"
     if not path.is_file():
-        raise UsageError(f"there is no recipe {name}", f"a file, or one of {', '.join(recipes())}")
+        raise UsageError(f"recipe {name} not found", f"name a file, or one of {', '.join(recipes())}")
     text = path.read_text(encoding="utf-8", errors="replace")
     if path.suffix != ENDING and re.search(r"^\s*FROM\s", text, re.MULTILINE | re.IGNORECASE):
-        hint = f"such as `podman build -f {name} -t NAME .`, `podman save NAME -o NAME.tar`, then "
-        hint += "`hpc-launch containers pull docker-archive:NAME.tar`"
-        raise UsageError(f"{name} is a Containerfile, which podman, buildah or docker builds", hint)
+        hint = f"build it with e.g. `podman build -f {name} -t NAME .`, export it with `podman save NAME -o NAME.tar`, "
+        hint += "then run `hpc-launch containers pull docker-archive:NAME.tar`"
+        raise UsageError(f"{name} is a Containerfile, which Apptainer cannot build", hint)
     if not re.search(r"^\s*bootstrap\s*:", text, re.MULTILINE | re.IGNORECASE):
-        raise UsageError(f"{name} is no recipe: no line of it begins with `Bootstrap:`", "apptainer-build(1)")
+        message = f"{name} is not a definition file: no line starts with `Bootstrap:`"
+        raise UsageError(message, "write it as apptainer-build(1) describes")
     return path
 
 
 def build(recipe: Path, image: Path, tool: Tool, arguments: Sequence[str], say: Callable[[str], None]) -> ImageRecord:
-    """Build beside the image's place, then put it there with its record. `arguments`: `KEY=VALUE` for the recipe.
+    """Build beside the destination, then move the image there with its record. `arguments`: `KEY=VALUE` build args.
 
-    Raises UserError where the build fails, with what it said and what is missing here; OSError.
+    Raises UserError with the output and what is missing here if the build fails; OSError.
     """
     lacking = list(missing_to_build(tool))
-    words = [tool.path, "build", "--force"]
-    # Apptainer does so by itself for an ordinary user; SingularityCE has to be told.
-    words += ["--fakeroot"] if os.geteuid() != 0 and tool.name != "apptainer" else []
-    words += [word for argument in arguments for word in ("--build-arg", argument)]
+    command = [tool.path, "build", "--force"]
+    # Apptainer uses fakeroot by default for an unprivileged user; SingularityCE needs the option.
+    command += ["--fakeroot"] if os.geteuid() != 0 and tool.name != "apptainer" else []
+    command += [option for argument in arguments for option in ("--build-arg", argument)]
     draft = image.with_name(f".{image.name}.{os.getpid()}.draft")
     say(f"building {image} from {recipe} with {tool}")
     try:
         try:
-            run([*words, str(draft), str(recipe)])
+            run([*command, str(draft), str(recipe)])
         except UserError as error:
             raise UserError(str(error), "; ".join(lacking) or error.hint) from error
         record = ImageRecord(

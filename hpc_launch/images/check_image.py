@@ -1,4 +1,4 @@
-"""`containers check`: does the image fit the job, its nodes and its network? Looked at before anything is queued."""
+"""`containers check`: check an image against the job, its nodes and its network before queueing."""
 
 from __future__ import annotations
 
@@ -14,28 +14,35 @@ from msgspec import Struct
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.images.architecture import architecture, cut_short
-from hpc_launch.images.compatibility import Check, check_driver, check_fabric, check_nccl, check_torch, wanted_libraries
+from hpc_launch.images.compatibility import (
+    Check,
+    check_driver,
+    check_fabric,
+    check_nccl,
+    check_torch,
+    required_libraries,
+)
 from hpc_launch.images.image_record import read_record
 from hpc_launch.images.script_imports import top_imports
-from hpc_launch.images.start_image import look_as_the_job
+from hpc_launch.images.start_image import probe_as_job
 from hpc_launch.plan.launch_plan import ContainerPlan, SiteStep, Variable
 from hpc_launch.spec.shell_text import plain
 
 BY_SRUN = frozenset({"pyxis", "edf"})
-RUN_BY = {"charliecloud": "ch-run"}
-"""Programs of runtimes that are called otherwise."""
+PROGRAMS = {"charliecloud": "ch-run"}
+"""Programs whose name differs from the runtime's."""
 
 FILES = frozenset({"apptainer", "singularity", "charliecloud"})
-EVERYWHERE = ("/tmp", "/dev/shm")  # noqa: S108 - what programs in the image write to
+WRITABLE = ("/tmp", "/dev/shm")  # noqa: S108 - folders that programs in the image write to
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
-    """What the image is looked at for. `arch`, `vendor` and `driver` are of the nodes; None: not known."""
+class Requirements(Struct, frozen=True, kw_only=True):
+    """What the image must provide. `arch`, `vendor` and `driver` are the nodes'; None means unknown."""
 
     container: ContainerPlan
     python: str = "python3"
     launcher: bool = False
-    """Whether PyTorch or DeepSpeed starts the processes, and so has to be inside."""
+    """Whether PyTorch or DeepSpeed starts the processes, and so must be in the image."""
     script: str | None = None
     module: str | None = None
     program: str | None = None
@@ -51,156 +58,154 @@ class Wanted(Struct, frozen=True, kw_only=True):
     inside: tuple[SiteStep, ...] = ()
 
 
-def check(wanted: Wanted) -> Iterator[Check]:
-    """Each thing that was looked at, in an order in which the first failure explains those after it."""
-    container = wanted.container
+def check(required: Requirements) -> Iterator[Check]:
+    """Run the checks, ordered so that the first failure explains those after it."""
+    container = required.container
     file = Path(container.image)
     if container.runtime in FILES and "://" not in container.image:
         if not os.path.exists(file):
-            yield Check("image", "fail", f"{file} is not there", "build or pull it: `hpc-launch containers --help`")
+            yield Check("image", "fail", f"{file} not found", "build or pull it: see `hpc-launch containers --help`")
             return
         try:
             yield _check_record(file)
-            architecture_ = _check_architecture(file, wanted.arch)
+            architecture_ = _check_architecture(file, required.arch)
         except OSError as error:
-            yield Check("image", "fail", f"{file} cannot be read: {error.strerror}", "name an image file or its folder")
+            yield Check("image", "fail", f"cannot read {file}: {error.strerror}", "name an image file or folder")
             return
         yield architecture_
         if architecture_.level == "fail":
             return
     yield from _check_binds(container)
     if container.runtime in BY_SRUN:
-        hint = "try it in a short job: `nodes: 1`, `command: python3 -c 'import torch'`"
-        yield Check(
-            "inside", "skip", f"srun alone starts images with {container.runtime}: it was not looked into", hint
-        )
+        hint = "test it in a short job: `nodes: 1`, `command: python3 -c 'import torch'`"
+        yield Check("inside", "skip", f"not checked: only srun starts images with {container.runtime}", hint)
         return
     if "://" in container.image and container.runtime in FILES:
-        yield Check("inside", "skip", "each node fetches the image by itself, so it was not looked into")
+        yield Check("inside", "skip", "not checked: each node pulls the image itself")
         return
-    program = RUN_BY.get(container.runtime, container.runtime)
+    program = PROGRAMS.get(container.runtime, container.runtime)
     if shutil.which(program) is None:
-        hint = f"load the module of {program} first, or check on a compute node"
-        yield Check("inside", "skip", f"{program} is not on this machine, so it was not looked into", hint)
+        hint = f"load the module of {program}, or check on a compute node"
+        yield Check("inside", "skip", f"not checked: {program} not found on this machine", hint)
         return
-    groups = wanted_libraries(wanted.fabric, wanted.plugin, wanted.libraries)
+    groups = required_libraries(required.fabric, required.plugin, required.libraries)
     try:
-        names, unread = _imports(wanted)
-        asked: dict[str, object] = {
+        names, unread = _imports(required)
+        request: dict[str, object] = {
             "imports": names,
-            "folders": [os.path.dirname(wanted.script)] if wanted.script else [container.workdir],
+            "folders": [os.path.dirname(required.script)] if required.script else [container.workdir],
             "libraries": [name for group in groups for name in group],
-            "program": wanted.program,
+            "program": required.program,
             "import_torch": True,
-            "writable": list(EVERYWHERE),
+            "writable": list(WRITABLE),
             "seen": [os.path.expanduser("~")],
         }
-        said = look_as_the_job(container, wanted.python, asked, wanted.variables, wanted.inside)
+        answer = probe_as_job(container, required.python, request, required.variables, required.inside)
     except UserError as error:
-        yield Check("inside", "fail", f"the image does not start with {wanted.python} in it: {error}", error.hint)
+        yield Check("inside", "fail", f"cannot run {required.python} in the image: {error}", error.hint)
         return
-    python = f"Python {said['python']} at {said['executable']}"
+    python = f"Python {answer['python']} at {answer['executable']}"
     yield Check("python", "ok", python)
-    if said["bash"]:
-        yield Check("bash", "ok", f"bash at {said['bash']}")
+    if answer["bash"]:
+        yield Check("bash", "ok", f"bash at {answer['bash']}")
     else:
-        yield Check("bash", "warn", "there is no bash in the image, which steps inside it and DeepSpeed need")
-    yield check_torch(said["torch"], wanted.vendor, needed=wanted.launcher, declared=wanted.torch)
-    if said["torch"]:
-        yield check_nccl(said.get("torch_words"), wanted.vendor)
+        yield Check("bash", "warn", "bash not found in the image; setup steps inside it and DeepSpeed need it")
+    yield check_torch(answer["torch"], required.vendor, needed=required.launcher, declared=required.torch)
+    if answer["torch"]:
+        yield check_nccl(answer.get("torch_import"), required.vendor)
     yield check_driver(
-        said["torch"], wanted.vendor, wanted.driver or _driver_here(wanted.vendor), compat=said["compat"]
+        answer["torch"], required.vendor, required.driver or _driver_here(required.vendor), compat=answer["compat"]
     )
-    yield _check_imports(wanted, said, names, unread)
-    yield check_fabric(wanted.fabric, groups, said["libraries"], must=wanted.net is not None)
-    yield from _check_writable(said)
+    yield _check_imports(required, answer, names, unread)
+    yield check_fabric(required.fabric, groups, answer["libraries"], must=required.net is not None)
+    yield from _check_writable(answer)
 
 
 def _check_record(image: Path) -> Check:
-    """By its size alone: reading tens of gigabytes is for `pull`."""
+    """Compare the size with the record. Only `pull` computes the digest, which reads tens of gigabytes."""
     record = read_record(image)
     if image.is_file() and cut_short(image):
         return Check("image", "fail", f"{image} is shorter than its header says", "pull or build it again with --force")
     if record is None or image.is_dir():
-        return Check("image", "ok", f"{image}, of which no record says where it is from")
+        return Check("image", "ok", f"{image}, without a record of its source")
     if record.size != image.stat().st_size:
-        message = f"{image} has {image.stat().st_size} bytes, and its record says {record.size}"
-        return Check("image", "fail", message, "it was changed or cut short; pull or build it again with --force")
+        message = f"{image} has {image.stat().st_size} bytes, but its record says {record.size}"
+        return Check("image", "fail", message, "it was modified or truncated; pull or build it again with --force")
     return Check("image", "ok", f"{image}, from {record.source}, {record.made}")
 
 
 def _check_architecture(image: Path, nodes: str | None) -> Check:
     arch = architecture(image)
     if arch is None:
-        return Check("architecture", "skip", "the file does not tell for which processor it is")
+        return Check("architecture", "skip", "the file does not state its CPU architecture")
     if nodes is None:
-        hint = "say it in the profile: `node_classes: {NAME: {arch: x86_64}}`"
-        return Check("architecture", "skip", f"for {arch}; what the nodes are is not known", hint)
+        hint = "set it in the profile: `node_classes: {NAME: {arch: x86_64}}`"
+        return Check("architecture", "skip", f"for {arch}; the nodes' architecture is unknown", hint)
     if arch != nodes:
-        return Check("architecture", "fail", f"for {arch}, and the nodes are {nodes}", f"build or pull it on {nodes}")
-    return Check("architecture", "ok", f"{arch}, as the nodes are")
+        return Check("architecture", "fail", f"for {arch}, but the nodes are {nodes}", f"build or pull it on {nodes}")
+    return Check("architecture", "ok", f"{arch}, like the nodes")
 
 
 def _check_binds(container: ContainerPlan) -> Iterator[Check]:
     named = [text for bind in container.binds if (text := plain(bind)) is not None]
-    lost = [source for bind in named if not os.path.exists(source := bind.partition(":")[0])]
-    for source in lost:
-        yield Check("binds", "fail", f"{source} is not there to bind", "make it, or take the bind out")
-    if named and not lost:
-        yield Check("binds", "ok", f"all {len(named)} binds are there")
+    absent = [source for bind in named if not os.path.exists(source := bind.partition(":")[0])]
+    for source in absent:
+        yield Check("binds", "fail", f"cannot bind {source}: not found", "create it, or remove the bind")
+    if named and not absent:
+        yield Check("binds", "ok", f"all {len(named)} binds exist")
 
 
-def _imports(wanted: Wanted) -> tuple[list[str], str | None]:
-    """What has to be found inside, and why a script could not be read."""
-    names = {"torch"} if wanted.launcher else set()
-    if wanted.module is not None:
-        names.add(wanted.module)
+def _imports(required: Requirements) -> tuple[list[str], str | None]:
+    """The modules that must be in the image, and why the script could not be read, if so."""
+    names = {"torch"} if required.launcher else set()
+    if required.module is not None:
+        names.add(required.module)
     unread = None
-    if wanted.script is not None:
+    if required.script is not None:
         try:
-            names |= top_imports(Path(wanted.script))
+            names |= top_imports(Path(required.script))
         except (OSError, SyntaxError, ValueError) as error:
-            unread = f"{wanted.script} cannot be read: {error}"
+            unread = f"cannot read {required.script}: {error}"
     return sorted(names), unread
 
 
-def _check_imports(wanted: Wanted, said: Mapping[str, Any], names: list[str], unread: str | None) -> Check:
+def _check_imports(required: Requirements, answer: Mapping[str, Any], names: list[str], unread: str | None) -> Check:
     if unread is not None:
         return Check("imports", "fail", unread)
-    if wanted.program is not None and not said["program"]:
-        return Check("imports", "fail", f"there is no program {wanted.program} inside", "name it by its path inside")
-    if said["missing"]:
+    if required.program is not None and not answer["program"]:
+        return Check("imports", "fail", f"{required.program} not found in the image", "give its path in the image")
+    if answer["missing"]:
         hint = "use an image that has them, or a venv in `container.prelude`"
-        return Check("imports", "fail", f"not found inside: {', '.join(said['missing'])}", hint)
+        return Check("imports", "fail", f"not found in the image: {', '.join(answer['missing'])}", hint)
     if not names:
-        about = f"{wanted.program} at {said['program']}" if wanted.program else "no script was named"
-        return Check("imports", "ok" if wanted.program else "skip", about)
-    return Check("imports", "ok", f"all {len(names)} modules that it imports at its beginning are there")
+        about = f"{required.program} at {answer['program']}" if required.program else "no script given"
+        return Check("imports", "ok" if required.program else "skip", about)
+    return Check("imports", "ok", f"found all {len(names)} modules that the script imports at the top")
 
 
-def _check_writable(said: Mapping[str, Any]) -> Iterator[Check]:
-    for path, can in said["writable"].items():
-        if not can and path == said["run_folder"]:
-            message = "a folder as the run folder will be cannot be written to inside"
-            yield Check("writable", "fail", message, "look at the runtime's own settings for binds")
+def _check_writable(answer: Mapping[str, Any]) -> Iterator[Check]:
+    for path, can in answer["writable"].items():
+        if not can and path == answer["run_folder"]:
+            message = "the run folder will not be writable in the container"
+            yield Check("writable", "fail", message, "check the runtime's settings for binds")
         elif not can:
-            yield Check("writable", "warn", f"{path} cannot be written to inside", "`container: {writable: true}`")
-    home = next(iter(said["seen"].values()), True)
+            yield Check(
+                "writable", "warn", f"{path} is not writable in the container", "set `container: {writable: true}`"
+            )
+    home = next(iter(answer["seen"].values()), True)
     if home:
-        yield Check("writable", "ok", "the run folder can be written to, and the home is seen")
+        yield Check("writable", "ok", "the run folder is writable, and the home folder is visible")
     else:
-        hint = (
-            "caches go to the home by default: HF_HOME, TRITON_CACHE_DIR; the site's `caches:` or `env` can say where"
-        )
-        yield Check("writable", "ok", "the run folder can be written to; the home is not seen", hint)
+        hint = "HF_HOME, TRITON_CACHE_DIR etc. default to the home folder; set `caches:` in the profile, or `env:`"
+        yield Check("writable", "ok", "the run folder is writable; the home folder is not visible", hint)
 
 
 def _driver_here(vendor: str | None) -> str | None:
-    """The driver of this very machine, where it has one."""
+    """The NVIDIA driver version of this machine, if any."""
     if vendor != "nvidia" or shutil.which("nvidia-smi") is None:
         return None
     with suppress(OSError, subprocess.SubprocessError):
-        words = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True)
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
         return next((line.strip() for line in done.stdout.splitlines() if line.strip()), None)
     return None

@@ -1,4 +1,4 @@
-"""A file over HTTP that goes on where it was cut: `FILE.part` holds what came, `FILE.part.json` what it is of."""
+"""Resumable HTTP download: `FILE.part` holds the received bytes, `FILE.part.json` identifies the source."""
 
 from __future__ import annotations
 
@@ -16,83 +16,85 @@ from hpc_launch import __version__
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.files import read_json, write_json
 
-TRIES = 5
-"""How often a connection that was cut is made anew, as long as each brings something."""
+MAX_ATTEMPTS = 5
+"""Maximum number of consecutive attempts that receive no data."""
 
 PAUSE = 2.0
-"""Seconds before the next try."""
+"""Seconds between attempts."""
 
 TIMEOUT = 60.0
-"""Seconds without a byte after which a connection counts as cut."""
+"""Seconds without data after which a connection counts as interrupted."""
 
 CHUNK = 1 << 20
 LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Answers that may be others a moment later (RFC 9110, section 15)."""
+"""Temporary HTTP status codes (RFC 9110, section 15)."""
 
 
-class _Cut(Exception):
-    """The connection ended early; what came so far is kept."""
+class _Interrupted(Exception):
+    """The connection ended early; received bytes are kept."""
 
 
 def fetch(url: str, part: Path, say: Callable[[str], None], *, pause: float = PAUSE) -> None:
-    """Bring `url` into `part`, going on with what is there if the server still has the same file.
+    """Download `url` to `part`, resuming if the server still has the same file.
 
-    Several processes may do so at once, as when one is taken for dead: each writes the same bytes at the same places.
-    Raises UserError where the server refuses, or the connection is cut again and again; OSError for the disk.
+    Several processes may do so at once, e.g. if one is wrongly considered dead: each writes the same bytes at the same
+    offsets. Raises UserError if the server refuses or the connection is interrupted repeatedly; OSError for the disk.
     """
-    tries = 0
+    attempts = 0
     while True:
-        before = _have(part)
+        before = _received(part)
         try:
-            _once(url, part, say)
+            _download(url, part, say)
             return
-        except _Cut as cut:
-            have = _have(part)
-            tries = 1 if have > before else tries + 1
-            if tries >= TRIES:
-                message = f"{url}: the connection was cut {tries} times without a byte: {cut}"
-                raise UserError(message, f"{have} bytes are kept; the same command goes on from there") from cut
-            say(f"{url}: {cut}; going on from byte {have}")
+        except _Interrupted as interruption:
+            received = _received(part)
+            attempts = 1 if received > before else attempts + 1
+            if attempts >= MAX_ATTEMPTS:
+                message = (
+                    f"{url}: the connection was interrupted {attempts} times without receiving data: {interruption}"
+                )
+                raise UserError(message, f"run the same command again to resume from byte {received}") from interruption
+            say(f"{url}: {interruption}; resuming from byte {received}")
             time.sleep(pause)
 
 
-def _once(url: str, part: Path, say: Callable[[str], None]) -> None:
-    note = part.with_name(f"{part.name}.json")
-    held, known = _have(part), read_json(note) or {}
+def _download(url: str, part: Path, say: Callable[[str], None]) -> None:
+    source_file = part.with_name(f"{part.name}.json")
+    offset, saved = _received(part), read_json(source_file) or {}
     headers = {"User-Agent": f"hpc-launch/{__version__}", "Accept-Encoding": "identity"}
-    mark = str(known.get("mark") or "")
-    if held and known.get("url") == _named(url) and mark:
-        # If-Range: the server sends the rest if the file is still the same, else all of it (RFC 9110, section 13.1.5).
-        headers |= {"Range": f"bytes={held}-", "If-Range": mark}
+    validator = str(saved.get("mark") or "")
+    if offset and saved.get("url") == _url_digest(url) and validator:
+        # If-Range: the server sends the rest if the file is unchanged, else all of it (RFC 9110, section 13.1.5).
+        headers |= {"Range": f"bytes={offset}-", "If-Range": validator}
     else:
-        held = 0
+        offset = 0
     try:
         answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)  # noqa: S310
     except urllib.error.HTTPError as error:
         with error:
-            if error.code == 416 and held and _length_of(error.headers.get("Content-Range")) == held:
+            if error.code == 416 and offset and _length_of(error.headers.get("Content-Range")) == offset:
                 return
             if error.code in LATER:
-                raise _Cut(f"the server says {error.code} {error.reason}") from error
-            raise UserError(f"{url}: the server says {error.code} {error.reason}") from error
+                raise _Interrupted(f"HTTP {error.code} {error.reason}") from error
+            raise UserError(f"{url}: HTTP {error.code} {error.reason}") from error
     except (OSError, http.client.HTTPException) as error:
-        raise _Cut(str(getattr(error, "reason", error))) from error
+        raise _Interrupted(str(getattr(error, "reason", error))) from error
     with answer:
-        goes_on = answer.status == 206 and _first_of(answer.headers.get("Content-Range")) == held
-        if held and not goes_on:
-            say(f"{url}: the file is another one by now; starting over")
-        at = held if goes_on else 0
+        goes_on = answer.status == 206 and _first_of(answer.headers.get("Content-Range")) == offset
+        if offset and not goes_on:
+            say(f"{url}: the file has changed on the server; starting over")
+        at = offset if goes_on else 0
         if not goes_on:
-            # A new file, not the old one emptied: another process may still be writing to that.
+            # Unlink instead of truncating: another process may still be writing to the old file.
             part.unlink(missing_ok=True)
-            write_json(note, {"url": _named(url), "mark": _mark(answer.headers)})
+            write_json(source_file, {"url": _url_digest(url), "mark": _validator(answer.headers)})
         length = answer.headers.get("Content-Length")
         whole = at + int(length) if length is not None and length.isdigit() else None
-        _take(answer, part, at, whole, say)
+        _receive(answer, part, at, whole, say)
 
 
-def _take(answer: Any, part: Path, at: int, whole: int | None, say: Callable[[str], None]) -> None:
-    told = time.monotonic()
+def _receive(answer: Any, part: Path, at: int, whole: int | None, say: Callable[[str], None]) -> None:
+    notified = time.monotonic()
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT, 0o666)
     with os.fdopen(descriptor, "wb") as stream:
         stream.seek(at)
@@ -101,34 +103,34 @@ def _take(answer: Any, part: Path, at: int, whole: int | None, say: Callable[[st
                 chunk = answer.read1(CHUNK)
             except (OSError, http.client.HTTPException) as error:
                 stream.flush()
-                raise _Cut(str(error) or type(error).__name__) from error
+                raise _Interrupted(str(error) or type(error).__name__) from error
             if not chunk:
                 break
             stream.write(chunk)
             at += len(chunk)
-            if time.monotonic() - told > 5:
-                told = time.monotonic()
+            if time.monotonic() - notified > 5:
+                notified = time.monotonic()
                 say(f"{at >> 20} of {whole >> 20} MiB" if whole else f"{at >> 20} MiB")
         stream.flush()
         os.fsync(stream.fileno())
     if whole is not None and at < whole:
-        raise _Cut(f"{at} of {whole} bytes came")
+        raise _Interrupted(f"received {at} of {whole} bytes")
 
 
-def _named(url: str) -> str:
-    """The address without saying it: a signed one is a secret."""
+def _url_digest(url: str) -> str:
+    """A digest of the URL: a signed URL is a secret."""
     return hashlib.sha256(url.encode()).hexdigest()
 
 
-def _have(part: Path) -> int:
+def _received(part: Path) -> int:
     try:
         return part.stat().st_size
     except OSError:
         return 0
 
 
-def _mark(headers: Any) -> str:
-    """What tells this file from a later one: a strong entity tag, or the date (RFC 9110, section 13.1.5)."""
+def _validator(headers: Any) -> str:
+    """The validator of this version of the file: a strong entity tag, or the date (RFC 9110, section 13.1.5)."""
     tag = headers.get("ETag") or ""
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified") or ""
 

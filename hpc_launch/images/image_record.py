@@ -1,4 +1,4 @@
-"""`FILE.sif.json` beside an image: what it is, where it came from, and what it must come to."""
+"""The record `FILE.sif.json` beside an image: its source, digest and contents."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from msgspec import Struct, ValidationError, convert, to_builtins
 from hpc_launch.base.files import read_json, write_json
 
 CHUNK = 1 << 22
-"""Bytes that are read at once."""
+"""Bytes per read."""
 
 
 class ImageRecord(Struct, frozen=True, kw_only=True):
-    """What is known of an image. `source` is a recipe or a URI; `made` is UTC; `versions` are of what is inside."""
+    """An image's provenance. `source` is a recipe or URI, `made` is UTC, `versions` are the packages inside."""
 
     digest: str
     size: int
@@ -28,31 +28,31 @@ class ImageRecord(Struct, frozen=True, kw_only=True):
     versions: dict[str, str] = {}
 
     def as_json(self) -> dict[str, object]:
-        """The object in the file, and of `--json`."""
+        """The object in the file and in `--json` output."""
         builtins: dict[str, object] = to_builtins(self)
         return builtins
 
 
 def record_file(image: Path) -> Path:
-    """Where the record of an image lies."""
+    """The path of an image's record."""
     return image.with_name(f"{image.name}.json")
 
 
 def read_record(image: Path) -> ImageRecord | None:
-    """The record beside an image; None where there is none that can be read."""
-    held = read_json(record_file(image)) if image.name else None  # none lies beside `/`
-    if held is None:
+    """The record beside an image; None if there is none or it cannot be read."""
+    value = read_json(record_file(image)) if image.name else None  # `/` has no name
+    if value is None:
         return None
     try:
-        return convert(held, ImageRecord)
+        return convert(value, ImageRecord)
     except ValidationError:
         return None
 
 
 def put(draft: Path, image: Path, record: ImageRecord) -> None:
-    """Move a finished image to its place in one step, and its record beside it. Raises OSError.
+    """Move a finished image into place atomically, and write its record. Raises OSError.
 
-    The old record goes first: an image without one is only not known, one with another's would look tampered with.
+    The old record is removed first: an image with another image's record would look tampered with.
     """
     record_file(image).unlink(missing_ok=True)
     draft.replace(image)
@@ -69,5 +69,5 @@ def digest_of(path: Path) -> str:
 
 
 def now() -> str:
-    """This second, UTC, as it stands in a record."""
+    """The current UTC time in the format of a record."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

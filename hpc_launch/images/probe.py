@@ -1,4 +1,4 @@
-"""Looking into an image: `inner.py` is handed to a Python inside it, and what that prints is read."""
+"""Inspect an image by running `probe_script.py` with a Python inside it."""
 
 from __future__ import annotations
 
@@ -15,23 +15,30 @@ from hpc_launch.images.apptainer_tool import Tool, find_tool
 
 MARK = "HPC-LAUNCH-PROBE "
 TIMEOUT = 300.0
-"""Seconds for one look; to start a large image from a cold file system and import torch takes a minute."""
+"""Seconds per probe; starting a large image from a cold file system and importing torch takes about a minute."""
 
 
-def look(
+def probe_image(
     before: Sequence[str],
     python: str,
-    asked: Mapping[str, object],
+    request: Mapping[str, object],
     environment: Mapping[str, str] | None = None,
     prelude: str = "",
 ) -> dict[str, Any]:
-    """What `inner.py` says where `before` starts the container. `prelude`: lines of bash that come first inside.
+    """Run the probe script and return its answer.
 
-    Raises UserError where the image does not start, or has no such Python.
+    Args:
+        before: The command prefix that starts the container.
+        python: The Python to use inside.
+        request: What to probe_image for (see `probe_script.py`).
+        environment: Additional variables.
+        prelude: Lines of bash to run first inside.
+
+    Raises UserError if the image does not start or has no such Python.
     """
     code = Path(__file__).with_name("probe_script.py").read_text(encoding="utf-8")
-    words = [python, "-c", code, json.dumps(asked)]
-    inside = ["bash", "-c", f'{prelude}exec "$@"', "bash", *words] if prelude else words
+    probe_command = [python, "-c", code, json.dumps(request)]
+    inside = ["bash", "-c", f'{prelude}exec "$@"', "bash", *probe_command] if prelude else probe_command
     command = [*before, *inside]
     try:
         done = subprocess.run(
@@ -45,26 +52,28 @@ def look(
             check=False,
         )
     except OSError as error:
-        raise UserError(f"{before[0]} cannot be started: {error.strerror}", "load its module first") from error
+        raise UserError(f"cannot run {before[0]}: {error.strerror}", "load its module first") from error
     except subprocess.TimeoutExpired as error:
-        raise UserError(f"the image said nothing for {TIMEOUT:g} s", "try it on a machine that is less busy") from error
+        raise UserError(
+            f"the image did not respond within {TIMEOUT:g} s", "try again on a less busy machine"
+        ) from error
     for line in reversed(done.stdout.splitlines()):
         if line.startswith(MARK):
-            said: dict[str, Any] = json.loads(line.removeprefix(MARK))
-            return said
+            answer: dict[str, Any] = json.loads(line.removeprefix(MARK))
+            return answer
     lines = [line for line in done.stderr.splitlines() if line and not line.startswith(("INFO:", "WARNING:"))]
-    raise UserError(lines[-1] if lines else f"it ended with exit code {done.returncode}")
+    raise UserError(lines[-1] if lines else f"exit code {done.returncode}, no output")
 
 
 def versions_in(tool: Tool | None, image: Path) -> dict[str, str]:
-    """Versions of Python, PyTorch and their kin in an image, for its record; none where it cannot be asked here."""
+    """Versions of Python, PyTorch and related packages in an image; empty if it cannot be run here."""
     with suppress(UserError):
-        tool = tool or find_tool(purpose="look into it")
+        tool = tool or find_tool(purpose="inspect it")
         before = [tool.path, "exec", "--no-home", str(image)]
-        said = look(before, "python3", {})
-        return {"python": said["python"], **said["packages"], **_flavour(said["torch"])}
+        answer = probe_image(before, "python3", {})
+        return {"python": answer["python"], **answer["packages"], **_gpu_platform(answer["torch"])}
     return {}
 
 
-def _flavour(torch: Mapping[str, str | None]) -> dict[str, str]:
+def _gpu_platform(torch: Mapping[str, str | None]) -> dict[str, str]:
     return {key: value for key in ("cuda", "hip") if (value := torch.get(key))}

@@ -1,6 +1,6 @@
-"""Run by a Python inside an image (3.8 and later, standard library alone): says in JSON what is there.
+"""Run by a Python inside an image (3.8 or later, standard library only): prints as JSON what the image contains.
 
-Its words are what to look for: a JSON object {"imports": [...], "folders": [...], "libraries": [...], "program": ...}.
+Its argument is a JSON object: {"imports": [...], "folders": [...], "libraries": [...], "program": ...}.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LIBRARY_FOLDERS = (
 
 
 def version(name: str) -> str | None:
-    """The release of an installed package."""
+    """The version of an installed package."""
     try:
         return importlib.metadata.version(name)
     except Exception:
@@ -34,7 +34,7 @@ def version(name: str) -> str | None:
 
 
 def torch_build() -> dict[str, str | None]:
-    """PyTorch's release and what it was built for, from its version.py: importing torch takes long, and may fail."""
+    """PyTorch's version and GPU platform, from its version.py: importing torch is slow and may fail."""
     try:
         spec = importlib.util.find_spec("torch")
         folder = os.path.dirname(spec.origin)  # type: ignore[union-attr,arg-type]
@@ -49,39 +49,39 @@ def torch_build() -> dict[str, str | None]:
     return found
 
 
-def torch_words() -> dict[str, Any]:
-    """What torch itself says once it is imported: whether it is whole, and its NCCL."""
+def torch_import() -> dict[str, Any]:
+    """Import torch and report errors and the available backends."""
     try:
         import torch
         import torch.distributed as dist
     except BaseException as error:
         return {"fault": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"}
-    said: dict[str, Any] = {"fault": None, "nccl": None, "gloo": False}
+    answer: dict[str, Any] = {"fault": None, "nccl": None, "gloo": False}
     try:
-        said["gloo"] = dist.is_available() and dist.is_gloo_available()
+        answer["gloo"] = dist.is_available() and dist.is_gloo_available()
         if dist.is_available() and dist.is_nccl_available():
-            said["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
+            answer["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
     except Exception as error:
-        said["nccl_fault"] = str(error)
-    return said
+        answer["nccl_fault"] = str(error)
+    return answer
 
 
 def missing(names: list[str], folders: list[str]) -> list[str]:
-    """Those of the modules that cannot be found, with the script's folders first as Python itself has them."""
+    """The modules that cannot be found, searching the script's folders first, as Python does."""
     sys.path[:0] = folders
-    lost = []
+    missing_names = []
     for name in names:
         try:
             if name not in sys.builtin_module_names and importlib.util.find_spec(name) is None:
-                lost.append(name)
+                missing_names.append(name)
         except Exception as error:
-            # The package above it fails by itself.
-            lost.append(f"{name} ({type(error).__name__})")
-    return lost
+            # Importing its parent package fails.
+            missing_names.append(f"{name} ({type(error).__name__})")
+    return missing_names
 
 
 def libraries(names: list[str]) -> dict[str, str | None]:
-    """Where each library lies; the loader's cache is asked, then LD_LIBRARY_PATH and the usual folders."""
+    """The path of each library, from LD_LIBRARY_PATH, the usual folders and the loader's cache."""
     folders = [part for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part] + list(LIBRARY_FOLDERS)
     folders += glob.glob("/usr/lib/*-linux-gnu") + glob.glob("/opt/cray/libfabric/*/lib64")
     found: dict[str, str | None] = {}
@@ -94,7 +94,7 @@ def libraries(names: list[str]) -> dict[str, str | None]:
 
 
 def writable(path: str) -> bool:
-    """Whether a file can be made in a folder."""
+    """Whether a file can be created in a folder."""
     probe = os.path.join(path, f".hpc-launch-probe-{os.getpid()}")
     try:
         with open(probe, "w", encoding="ascii"):
@@ -106,27 +106,27 @@ def writable(path: str) -> bool:
 
 
 def main() -> None:
-    """Print what was asked for, behind a mark: the image may print more."""
-    asked = json.loads(sys.argv[1])
+    """Print the answer after a marker, because the image may print other text."""
+    request = json.loads(sys.argv[1])
     sys.path[:] = [entry for entry in sys.path if entry not in ("", os.getcwd())]
-    said = {
+    answer = {
         "python": platform.python_version(),
         "executable": sys.executable,
         "machine": platform.machine(),
         "packages": {name: known for name in PACKAGES for known in [version(name)] if known},
         "torch": torch_build(),
         "bash": shutil.which("bash"),
-        "program": shutil.which(asked["program"]) if asked.get("program") else None,
-        "missing": missing(asked.get("imports", []), asked.get("folders", [])),
-        "libraries": libraries(asked.get("libraries", [])),
+        "program": shutil.which(request["program"]) if request.get("program") else None,
+        "missing": missing(request.get("imports", []), request.get("folders", [])),
+        "libraries": libraries(request.get("libraries", [])),
         "compat": bool(glob.glob("/usr/local/cuda*/compat/libcuda.so*")),
-        "writable": {path: writable(path) for path in asked.get("writable", [])},
+        "writable": {path: writable(path) for path in request.get("writable", [])},
         "home": os.path.expanduser("~"),
-        "seen": {path: os.path.exists(path) for path in asked.get("seen", [])},
+        "seen": {path: os.path.exists(path) for path in request.get("seen", [])},
     }
-    if asked.get("import_torch") and said["torch"]:
-        said["torch_words"] = torch_words()
-    print("HPC-LAUNCH-PROBE " + json.dumps(said))
+    if request.get("import_torch") and answer["torch"]:
+        answer["torch_import"] = torch_import()
+    print("HPC-LAUNCH-PROBE " + json.dumps(answer))
 
 
 main()

@@ -1,9 +1,9 @@
-"""`containers pull`: an image from somewhere else, once, with its digest written down and looked at.
+"""`containers pull`: download an image once, and record and verify its digest.
 
-What goes on after a cut: over http(s) every byte that came is kept, as the download is ours. From a registry
-(`docker://`, `oras://`, `library://`) it is Apptainer's: layers of a `docker://` image that came whole stay in its
-cache, the one in flight and files of `oras://` and `library://` begin anew (apptainer 1.6,
-internal/pkg/client/{net,oras,library}/pull.go, internal/pkg/cache/entry.go `CleanTmp`).
+Resuming: an http(s) download resumes at the last byte. A pull from a registry (`docker://`, `oras://`, `library://`)
+is Apptainer's: it caches complete layers of a `docker://` image, but restarts the layer in progress and the files of
+`oras://` and `library://` (apptainer 1.6, internal/pkg/client/{net,oras,library}/pull.go,
+internal/pkg/cache/entry.go `CleanTmp`).
 """
 
 from __future__ import annotations
@@ -24,67 +24,68 @@ from hpc_launch.images.image_record import ImageRecord, digest_of, now, put, rea
 from hpc_launch.images.probe import versions_in
 
 BY_TOOL = ("docker", "oras", "library", "shub", "docker-archive", "oci", "oci-archive", "docker-daemon")
-"""What Apptainer reads itself (apptainer-pull(1); the last four by a path, without `//`)."""
+"""URI schemes that Apptainer handles (apptainer-pull(1); the last four take a path, without `//`)."""
 
 
 def scheme(uri: str) -> str | None:
-    """`docker` of `docker://…`; None for what is no URI of an image."""
-    found = re.match(r"([a-z][a-z-]*):", uri)
-    known = found is not None and found[1] in ("http", "https", *BY_TOOL)
-    return found[1] if found is not None and known else None
+    """`docker` for `docker://…`; None if this is not an image URI."""
+    match = re.match(r"([a-z][a-z-]*):", uri)
+    known = match is not None and match[1] in ("http", "https", *BY_TOOL)
+    return match[1] if match is not None and known else None
 
 
 def file_name(uri: str) -> str:
-    """The name that an image gets where none is asked for: `pytorch_2.13.0.sif` of `docker://pytorch/pytorch:2.13.0`."""
+    """The default file name of an image: `pytorch_2.13.0.sif` for `docker://pytorch/pytorch:2.13.0`."""
     rest = uri.partition(":")[2]
     name = urlsplit(uri).path if scheme(uri) in ("http", "https") else rest.partition("@")[0]
     name = re.sub(r"[^A-Za-z0-9._-]", "_", name.rstrip("/").rpartition("/")[2])
     for ending in (".sif", ".tar", ".tar.gz"):
         name = name.removesuffix(ending)
     if not name.strip("._"):
-        raise UsageError(f"{uri} gives the file no name", "say one with `-o FILE.sif`")
+        raise UsageError(f"cannot derive a file name from {uri}", "name the file with `-o FILE.sif`")
     return f"{name}.sif"
 
 
 def recorded(uri: str) -> str:
-    """The URI as a record may hold it, without a signature behind a `?`. Raises UsageError for a password in it."""
+    """The URI without its query, which may be a signature, for the record. Raises UsageError for a password in it."""
     if scheme(uri) not in ("http", "https"):
         return uri
     parts = urlsplit(uri)
     if parts.username is not None or parts.password is not None:
-        raise UsageError(
-            "a name and password in an address would stand in the list of processes", "use a signed address"
-        )
+        raise UsageError("the URL contains a password, which others could see in the process list", "use a signed URL")
     return parts._replace(query="", fragment="").geturl()
 
 
-def there(image: Path, uri: str, wanted: str | None, say: Callable[[str], None]) -> ImageRecord | None:
-    """The record of an image that is there already and is what it is said to be; None where none is there.
+def existing_record(image: Path, uri: str, wanted: str | None, say: Callable[[str], None]) -> ImageRecord | None:
+    """The record of an existing image after verifying its digest; None if the image does not exist.
 
-    Raises Refused with HL471 where the file is not what its record or `wanted` says.
+    Raises Refused with HL471 if the digest differs from the record's or from `wanted`.
     """
     if not image.exists():
         return None
     record = read_record(image)
-    say(f"{image} is there; reading it to compare its digest")
+    say(f"{image} exists; verifying its digest")
     digest = digest_of(image)
-    for named, what in ((wanted, "it should be"), (record.digest if record else None, "its record says")):
-        if named is not None and named != digest:
-            hint = "it was changed or damaged: pull it again with --force, or name another file with -o"
-            raise _other(image, f"the file is {digest}, and {what} {named}", hint)
+    for expected, source in ((wanted, "the expected one is"), (record.digest if record else None, "its record says")):
+        if expected is not None and expected != digest:
+            hint = "it was modified or damaged: pull it again with --force, or name another file with -o"
+            raise _digest_mismatch(image, f"the file's digest is {digest}, but {source} {expected}", hint)
     if record is None:
-        raise UsageError(f"{image} is there, and nothing says what it is", "pull it again with --force, or use -o")
+        raise UsageError(
+            f"{image} already exists, without a record of its source",
+            "pull it again with --force, or name another file with -o",
+        )
     if record.source != recorded(uri):
         raise UsageError(
-            f"{image} is there, and came from {record.source}", "name another file with -o, or use --force"
+            f"{image} already exists, from {record.source}", "name another file with -o, or overwrite it with --force"
         )
     return record
 
 
 def pull(uri: str, image: Path, wanted: str | None, say: Callable[[str], None]) -> ImageRecord:
-    """Bring the image to its place, with its record. The caller holds the lock of `image`.
+    """Download the image and write its record. The caller holds the lock of `image`.
 
-    Raises Refused (HL471: not the digest that was wanted; HL472: no program for it), UserError, OSError.
+    Raises Refused (HL471: digest mismatch; HL472: no program to pull with), UserError, OSError.
     """
     recorded(uri)
     if scheme(uri) in ("http", "https"):
@@ -92,13 +93,11 @@ def pull(uri: str, image: Path, wanted: str | None, say: Callable[[str], None]) 
         fetch(uri, draft, say)
         with draft.open("rb") as stream:
             if not is_sif(stream.read(SIF_ARCH_AT)):
-                _forget(draft)
-                raise UserError(
-                    f"{uri} is no SIF image", "the server may have sent a page; open the address in a browser"
-                )
+                _delete_partial(draft)
+                raise UserError(f"{uri} is not a SIF image", "open the URL in a browser: it may be a web page")
         if cut_short(draft):
-            _forget(draft)
-            raise UserError(f"{uri} ends too early: its header says that it is longer", "try again, or ask the server")
+            _delete_partial(draft)
+            raise UserError(f"{uri} is truncated: its header states a larger size", "try again later")
     else:
         tool = find_tool(purpose="pull images")
         draft = image.with_name(f".{image.name}.{os.getpid()}.draft")
@@ -114,9 +113,9 @@ def pull(uri: str, image: Path, wanted: str | None, say: Callable[[str], None]) 
 def _finish(uri: str, draft: Path, image: Path, wanted: str | None, tool: Tool | None) -> ImageRecord:
     digest = digest_of(draft)
     if wanted is not None and digest != wanted:
-        _forget(draft)
-        hint = "nothing was kept: ask whoever gave the digest, or the server"
-        raise _other(image, f"{uri} came as {digest}, and should be {wanted}", hint)
+        _delete_partial(draft)
+        hint = "check the digest with its publisher; the download was deleted"
+        raise _digest_mismatch(image, f"the digest of {uri} is {digest}, expected {wanted}", hint)
     draft.chmod(0o777 & ~_umask())
     record = ImageRecord(
         digest=digest,
@@ -133,11 +132,11 @@ def _finish(uri: str, draft: Path, image: Path, wanted: str | None, tool: Tool |
     return record
 
 
-def _other(image: Path, message: str, hint: str) -> Refused:
+def _digest_mismatch(image: Path, message: str, hint: str) -> Refused:
     return Refused([Finding(FindingCode.WRONG_IMAGE_DIGEST, message, Place(str(image)), hint)])
 
 
-def _forget(part: Path) -> None:
+def _delete_partial(part: Path) -> None:
     part.unlink(missing_ok=True)
     part.with_name(f"{part.name}.json").unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""The modules that a script imports at its beginning, read out of its text: nothing of it is run."""
+"""The modules that a script imports at the top level, from its source; nothing is executed."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-MOST_FILES = 300
-"""Files beside the script that are followed."""
+MAX_FILES = 300
+"""Maximum number of files beside the script that are followed."""
 
 
 def top_imports(script: Path) -> set[str]:
-    """Names of the top-level modules that the script, and the files beside it that it imports, want to have.
+    """The top-level modules that the script, and the files beside it that it imports, require.
 
-    What stands under `try`, or under `if TYPE_CHECKING`, can be done without; what stands in a function is met later.
-    Raises OSError, SyntaxError, ValueError for a script that cannot be read.
+    Imports under `try` or `if TYPE_CHECKING` are optional; imports in functions happen later. Raises OSError,
+    SyntaxError or ValueError for a script that cannot be read.
     """
     folder = script.parent
-    wanted: set[str] = set()
-    files, looked = [script], {script}
-    while files and len(looked) <= MOST_FILES:
+    modules: set[str] = set()
+    files, visited = [script], {script}
+    while files and len(visited) <= MAX_FILES:
         path = files.pop()
         try:
             tree = ast.parse(path.read_bytes(), filename=str(path))
@@ -36,10 +36,10 @@ def top_imports(script: Path) -> set[str]:
             ]
             own = [file for file in own if file.is_file()]
             if not own and not (folder / first).is_dir():
-                wanted.add(first)
-            files += [file for file in own if file not in looked]
-            looked.update(own)
-    return wanted
+                modules.add(first)
+            files += [file for file in own if file not in visited]
+            visited.update(own)
+    return modules
 
 
 def _names(body: list[ast.stmt], path: Path, folder: Path) -> Iterator[str]:
@@ -59,7 +59,7 @@ def _names(body: list[ast.stmt], path: Path, folder: Path) -> Iterator[str]:
 
 
 def _relative(node: ast.ImportFrom, path: Path, folder: Path) -> Iterator[str]:
-    """`from . import x` and `from .x import y` of a package beside the script, as seen from the script's folder."""
+    """Resolve `from . import x` and `from .x import y` of a package beside the script."""
     base = path.parent
     for _ in range(node.level - 1):
         base = base.parent

@@ -1,4 +1,4 @@
-"""An image started as the job will start it, with its binds, variables and steps inside, but only to be looked into."""
+"""Probe an image started as the job will start it: with its binds, variables and setup steps."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from hpc_launch.images.probe import look
+from hpc_launch.images.probe import probe_image
 from hpc_launch.images.runtimes.registry import wrapped
 from hpc_launch.plan.launch_plan import ContainerPlan, SiteStep, Variable
 from hpc_launch.spec.shell_text import Text, Var, plain, quote
 
 
-def look_as_the_job(
+def probe_as_job(
     container: ContainerPlan,
     python: str,
-    asked: Mapping[str, Any],
+    request: Mapping[str, Any],
     variables: Iterable[Variable],
     inside: Iterable[SiteStep],
 ) -> dict[str, Any]:
-    """What `probe.look` says; `run_folder` in it is a folder that stands for the run's. Raises as that does."""
+    """Probe the image in the job's setting. In the answer, `run_folder` is a stand-in. Raises as `probe_image`."""
     with tempfile.TemporaryDirectory(prefix="hpc-launch-check-") as folder:
         known = dict.fromkeys(("HPC_LAUNCH_RUN_DIR", "HPC_LAUNCH_ATTEMPT_DIR"), folder)
         environment = _environment(variables, known)
         binds = tuple((text,) for bind in container.binds if (text := _filled(bind, known)) is not None)
-        form = wrapped(replace(container, binds=binds, variables=tuple(environment)))
-        before = [word for line in form.before for text in line if (word := _filled(text, known)) is not None]
-        environment |= {form.prefix + name: environment[name] for name in form.exports if name in environment}
-        more = {**asked, "writable": [folder, *asked["writable"]]}
-        said = look(before, python, more, environment, "".join(_lines(inside, known)))
-        return {**said, "run_folder": folder}
+        wrapper = wrapped(replace(container, binds=binds, variables=tuple(environment)))
+        before = [word for line in wrapper.before for text in line if (word := _filled(text, known)) is not None]
+        environment |= {wrapper.prefix + name: environment[name] for name in wrapper.exports if name in environment}
+        request = {**request, "writable": [folder, *request["writable"]]}
+        answer = probe_image(before, python, request, environment, "".join(_lines(inside, known)))
+        return {**answer, "run_folder": folder}
 
 
 def _environment(variables: Iterable[Variable], known: Mapping[str, str]) -> dict[str, str]:
-    """The job's variables, as far as they are known before it."""
+    """The job's variables, as far as they are known before it runs."""
     result: dict[str, str] = {}
     for variable in variables:
         value = _filled(variable.value, known) if variable.value is not None else None
@@ -51,7 +51,7 @@ def _filled(text: Text, known: Mapping[str, str]) -> str | None:
 
 
 def _lines(steps: Iterable[SiteStep], known: Mapping[str, str]) -> Iterator[str]:
-    """The steps inside as lines of bash, as far as they are known before the job."""
+    """The setup steps inside the container as bash, as far as they are known before the job runs."""
     for step in steps:
         words = [word for text in step.words if (word := _filled(text, known)) is not None]
         if step.kind == "source" and words:

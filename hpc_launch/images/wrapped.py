@@ -1,4 +1,4 @@
-"""What a container runtime hands back: the one seam between runtimes and scripts."""
+"""The interface between container runtimes and scripts."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ FROM_THE_JOB = (
     "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES",
 )
-"""What the launcher inside needs of the host where nothing comes in by itself; a star takes all that begin so."""
+"""Host variables that the launcher in the container needs; a star matches all names with that prefix."""
 
 
 class Wrapped(Struct, frozen=True):
-    """How a command gets into the container.
+    """How to run a command in the container.
 
-    `before` are the words in front of the command, as they stand on the lines of the script; `step` options of srun,
-    where srun itself starts the container; `exports` variables whose values have to be exported under a second name
-    too, which is `prefix` and their own.
+    `before` is the command prefix, by line of the script. `step` are srun options, if srun starts the container.
+    `exports` are variables that must also be exported with `prefix` before their name.
     """
 
     before: tuple[Line, ...] = ()

@@ -47,7 +47,7 @@ def test_the_login_file_is_bound_in_for_reading(user: User, sif: Path) -> None:
     assert said.count("1") == 2
     assert said.count("mode is") == 2
     assert "written" not in said
-    assert "home is seen" not in said
+    assert "home folder is visible" not in said
     runs = user.home / "runs"
     assert not [path for path in runs.rglob("*") if path.is_file() and KEY in path.read_text(errors="replace")]
     assert "spoilt" not in netrc.read_text()

@@ -114,7 +114,7 @@ def test_a_bind_that_only_a_job_knows_is_left_out_without_one(tmp_path: Path) ->
         [*command, "./site.yaml"], cwd=tmp_path, env={"PATH": "", "HOME": str(tmp_path)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, "all 1 binds are there" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert (done.returncode, "all 1 binds exist" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 def test_an_image_that_was_cut_short_is_found_out(tmp_path: Path) -> None:

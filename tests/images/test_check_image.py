@@ -13,10 +13,10 @@ from hpc_launch.images.compatibility import (
     check_fabric,
     check_nccl,
     check_torch,
-    least_driver,
-    wanted_libraries,
+    minimum_driver,
+    required_libraries,
 )
-from hpc_launch.images.probe import look
+from hpc_launch.images.probe import probe_image
 from hpc_launch.images.script_imports import top_imports
 
 CUDA = {"version": "2.13.0+cu130", "cuda": "13.0", "hip": None}
@@ -53,7 +53,7 @@ def test_without_a_launcher_of_its_own_an_image_need_not_have_pytorch() -> None:
     [("13.2", "580"), ("12.8", "525"), ("11.8", "450"), ("10.2", "440.33"), ("9.0", None), ("14.0", None)],
 )
 def test_each_cuda_has_its_oldest_driver(cuda: str, driver: str | None) -> None:
-    assert least_driver(cuda) == driver
+    assert minimum_driver(cuda) == driver
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_gpus_want_an_nccl_that_loads(words: dict[str, object], vendor: str | No
 def test_the_fast_network_has_to_find_its_libraries(  # noqa: PLR0917 - the columns of the table above
     kind: str | None, plugin: str | None, asked: list[str] | None, there: list[str], must: bool, level: str
 ) -> None:
-    groups = wanted_libraries(kind, plugin, asked)
+    groups = required_libraries(kind, plugin, asked)
     found: dict[str, str | None] = {name: f"/usr/lib/{name}" for name in there}
     assert check_fabric(kind, groups, found, must=must).level == level
 
@@ -144,7 +144,7 @@ def test_the_look_inside_says_what_is_there(tmp_path: Path) -> None:
         "program": "sh",
         "writable": [str(tmp_path), "/proc"],
     }
-    said = look(["env", "-i", "PATH=/usr/bin:/bin"], sys.executable, asked)
+    said = probe_image(["env", "-i", "PATH=/usr/bin:/bin"], sys.executable, asked)
     assert said["missing"] == ["no_such_module"]
     assert said["libraries"]["libc.so.6"]
     assert said["libraries"]["libno-such.so"] is None
@@ -157,8 +157,8 @@ def test_a_variable_and_a_step_reach_the_look_inside(tmp_path: Path) -> None:
     (tmp_path / "module_of_the_step.py").write_text("")
     asked = {"imports": ["module_of_the_step"]}
     prelude = f"export PYTHONPATH={tmp_path}\n"
-    assert look(["env"], sys.executable, asked, prelude=prelude)["missing"] == []
-    assert look(["env"], sys.executable, asked)["missing"] == ["module_of_the_step"]
+    assert probe_image(["env"], sys.executable, asked, prelude=prelude)["missing"] == []
+    assert probe_image(["env"], sys.executable, asked)["missing"] == ["module_of_the_step"]
 
 
 def test_what_is_inside_runs_on_old_pythons_too() -> None:

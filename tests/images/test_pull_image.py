@@ -61,7 +61,7 @@ def test_a_cut_connection_goes_on_where_it_ended(pull: Pull, tmp_path: Path) -> 
         done = pull(server.url)
     assert done.returncode == 0, done.stderr
     assert server.asked == [None, "bytes=1000000-", "bytes=1500000-"]
-    assert "1000000 of 3000000 bytes came; going on from byte 1000000" in done.stderr
+    assert "received 1000000 of 3000000 bytes; resuming from byte 1000000" in done.stderr
     assert (tmp_path / "small.sif").read_bytes() == CONTENT
 
 
@@ -83,7 +83,7 @@ def test_a_part_of_another_file_is_not_gone_on_with(pull: Pull, tmp_path: Path) 
         server.content, server.tag = other, '"two"'
         done = pull(server.url)
     assert done.returncode == 0, done.stderr
-    assert "the file is another one by now" in done.stderr
+    assert "the file has changed on the server" in done.stderr
     assert (tmp_path / "small.sif").read_bytes() == other
 
 
@@ -100,7 +100,7 @@ def test_a_killed_pull_leaves_nothing_that_is_taken_for_an_image(pull: Pull, tmp
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert process.stderr is not None
-        while "going on from byte" not in process.stderr.readline():
+        while "resuming from byte" not in process.stderr.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -117,7 +117,7 @@ def test_a_digest_that_lies_leaves_no_image(pull: Pull, tmp_path: Path) -> None:
     with serving(Server(CONTENT)) as server:
         done = pull(server.url, "--digest", wrong)
     assert done.returncode == 3
-    assert f"HL471 {server.url} came as {digest(CONTENT)}, and should be {wrong}" in done.stderr
+    assert f"HL471 the digest of {server.url} is {digest(CONTENT)}, expected {wrong}" in done.stderr
     assert left(tmp_path) == []
 
 
@@ -129,7 +129,7 @@ def test_the_next_pull_compares_and_asks_nobody(pull: Pull, tmp_path: Path) -> N
         (tmp_path / "small.sif").write_bytes(CONTENT[:-1] + b"!")
         done = pull(server.url)
         assert done.returncode == 3
-        assert "HL471 the file is sha256:" in done.stderr
+        assert "HL471 the file's digest is sha256:" in done.stderr
         assert pull(server.url, "--force").returncode == 0
     assert (tmp_path / "small.sif").read_bytes() == CONTENT
 
@@ -157,7 +157,7 @@ def test_a_refusal_is_not_tried_again(pull: Pull, tmp_path: Path, status: int, t
     with serving(Server(CONTENT, status=status)) as server:
         done = pull(server.url)
     assert (done.returncode, len(server.asked)) == (1, tries)
-    assert f"the server says {status}" in done.stderr
+    assert f"HTTP {status}" in done.stderr
     assert left(tmp_path) == []
 
 
@@ -165,7 +165,7 @@ def test_a_page_instead_of_an_image_is_not_kept(pull: Pull, tmp_path: Path) -> N
     with serving(Server(b"<html>please log in</html>")) as server:
         done = pull(server.url)
     assert done.returncode == 1
-    assert "is no SIF image" in done.stderr
+    assert "is not a SIF image" in done.stderr
     assert left(tmp_path) == []
 
 
@@ -173,7 +173,7 @@ def test_what_ends_before_its_header_says_is_not_kept(pull: Pull, tmp_path: Path
     with serving(Server(CONTENT[:-1])) as server:
         done = pull(server.url)
     assert done.returncode == 1
-    assert "ends too early" in done.stderr
+    assert "is truncated" in done.stderr
     assert left(tmp_path) == []
 
 
@@ -206,9 +206,9 @@ def test_an_image_of_the_site_goes_where_the_profile_says(pull: Pull, tmp_path: 
     ("words", "code", "message"),
     [
         (["pytorch"], 2, "pytorch is no URI of an image"),
-        (["http://me:secret@127.0.0.1/x.sif"], 2, "would stand in the list of processes"),
-        (["http://127.0.0.1/"], 2, "gives the file no name"),
-        (["docker://a/b:c"], 3, "HL472 neither apptainer nor singularity is here to pull images"),
+        (["http://me:secret@127.0.0.1/x.sif"], 2, "could see in the process list"),
+        (["http://127.0.0.1/"], 2, "cannot derive a file name"),
+        (["docker://a/b:c"], 3, "HL472 cannot pull images: neither apptainer nor singularity found"),
         (["http://127.0.0.1/x.sif", "--digest", "abc"], 2, "abc is not a valid digest"),
     ],
 )

@@ -67,9 +67,9 @@ def test_the_shell_of_each_section_is_sound(recipe: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "there is no recipe"),
+        (None, "not found"),
         ("FROM docker.io/library/python:3.12\nRUN true\n", "is a Containerfile"),
-        ("just some words\n", "is no recipe"),
+        ("just some words\n", "is not a definition file"),
     ],
 )
 def test_what_is_no_recipe_is_said_to_be_none(tmp_path: Path, text: str | None, message: str) -> None:

@@ -80,7 +80,7 @@ def test_the_import_prints_nothing_and_sets_no_log_handler() -> None:
 
 def test_the_seam_is_light() -> None:
     program = (
-        "import sys; from hpc_launch.schedulers import api, select; select.scheduler_for('slurm'); "
+        "import sys; from hpc_launch.schedulers import registry, scheduler; registry.scheduler_for('slurm'); "
         "select.scheduler_for('local'); print(*{'submitit', 'cloudpickle', 'jinja2', 'click'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -115,7 +115,7 @@ def test_the_image_is_checked_and_trained_in_with_c10d(user: User, container: di
     checks = {one["name"]: one for one in json.loads(done.stdout)}
     assert done.returncode == 0, done.stdout
     assert {checks[name]["level"] for name in ("image", "binds", "python", "torch", "nccl", "imports")} == {"ok"}
-    assert "for the CPU alone" in checks["torch"]["message"]
+    assert "for CPU only" in checks["torch"]["message"]
     done = user.launch("submit", str(EXAMPLE), "--wait", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     log = user.launch("logs", "@last").stdout
@@ -128,10 +128,10 @@ def test_what_is_missing_inside_is_found_before_anything_is_queued(user: User, c
     bare = {**container, "binds": []}
     done = user.launch("containers", "check", job(user, container, script="train.py"))
     assert done.returncode == 3
-    assert re.search(r"^fail +imports +not found inside: no_such_module$", done.stdout, re.MULTILINE)
+    assert re.search(r"^fail +imports +not found in the image: no_such_module$", done.stdout, re.MULTILINE)
     done = user.launch("containers", "check", job(user, bare, script="train.py"))
     assert done.returncode == 3
-    assert re.search(r"^fail +inside +the image does not start with ", done.stdout, re.MULTILINE)
+    assert re.search(r"^fail +inside +cannot run ", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize("options", [[], ["--cleanenv"]], ids=["as-it-is", "cleanenv"])

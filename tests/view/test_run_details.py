@@ -103,7 +103,7 @@ def test_what_wandb_kept_is_to_be_sent_once_the_run_is_over(tmp_path: Path) -> N
     assert "wandb sync" not in "\n".join(summary(over, now=NOW))
     (folder / "wandb" / "offline-run-20261121_101335-x1").mkdir(parents=True)
     (line,) = (line for line in summary(over, now=NOW) if "wandb sync" in line)
-    assert line.split(maxsplit=2) == ["to", "send", f"wandb sync '{folder}/wandb'/offline-run-*"]
+    assert line.split(maxsplit=1) == ["upload", f"wandb sync '{folder}/wandb'/offline-run-*"]
     assert "wandb sync" in "\n".join(details(over, now=NOW))
     assert "wandb sync" not in "\n".join(details(status(state="RUNNING", folder=folder), now=NOW))
 

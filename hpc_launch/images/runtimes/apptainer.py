@@ -8,15 +8,14 @@ from hpc_launch.plan.launch_plan import ContainerPlan
 GPU = {"nvidia": "--nv", "amd": "--rocm", None: None}
 
 CLEANING = frozenset({"-e", "--cleanenv", "-C", "--containall"})
-"""Options after which nothing of the host's environment comes in, the launcher's own variables among it
-(apptainer-exec(1))."""
+"""Options that clear the host's environment, including the launcher's variables (apptainer-exec(1))."""
 
 
 def wrap(plan: ContainerPlan) -> Wrapped:
     """`apptainer exec … IMAGE`.
 
-    Variables go by APPTAINERENV_NAME, since an image's own value otherwise beats the host's, and `--env` splits values
-    at commas; `--no-eval` keeps them from being evaluated as shell text.
+    Variables are passed as APPTAINERENV_NAME: otherwise the image's value would override the host's, and `--env` splits
+    values at commas. `--no-eval` prevents their evaluation as shell code.
     """
     first = [plan.runtime, "exec", "--no-eval"]
     gpu = GPU[plan.gpus]
@@ -32,7 +31,7 @@ def wrap(plan: ContainerPlan) -> Wrapped:
 
 
 def _handing_on(prefix: str) -> Line:
-    """A shell before the runtime, on the node: what the launcher and Slurm set there goes in by the runtime's names."""
+    """A shell on the node that exports the variables of the launcher and Slurm under the runtime's prefix."""
     names = " | ".join(FROM_THE_JOB)
     code = f'for n in $(compgen -e); do case $n in {names}) export "{prefix}$n=${{!n}}" ;; esac; done; exec "$@"'
     return (("bash",), ("-c",), (code,), ("bash",))

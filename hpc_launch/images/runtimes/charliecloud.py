@@ -1,4 +1,4 @@
-"""Charliecloud (ch-run(1)): an image is a folder or a squashfs file, and the host's environment comes in as it is."""
+"""Charliecloud (ch-run(1)): an image is a folder or a squashfs file, and the host's environment is passed through."""
 
 from __future__ import annotations
 

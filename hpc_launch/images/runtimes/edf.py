@@ -1,4 +1,4 @@
-"""CSCS's Container Engine: an environment definition file, named or by path, for srun (CSCS's documentation)."""
+"""CSCS's Container Engine: an environment definition file, by name or path, for srun (CSCS's documentation)."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from hpc_launch.plan.launch_plan import ContainerPlan
 
 
 def wrap(plan: ContainerPlan) -> Wrapped:
-    """`srun --environment=IMAGE`; mounts, work folder and variables of the image are the file's own business."""
+    """`srun --environment=IMAGE`; the file sets mounts, working directory and variables."""
     return Wrapped(step=((f"--environment={plan.image}",), *((option,) for option in plan.options)))

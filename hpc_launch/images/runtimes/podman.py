@@ -1,4 +1,4 @@
-"""podman-hpc (NERSC/podman-hpc README; podman-run(1) for what it hands on)."""
+"""podman-hpc (NERSC/podman-hpc README; podman-run(1) for the options it passes on)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ GPU: dict[str | None, tuple[str, ...]] = {
     "amd": ("--device=/dev/kfd", "--device=/dev/dri", "--group-add=keep-groups"),
     None: (),
 }
-"""podman-hpc's `--gpu` brings in NVIDIA's libraries and devices alone (its etc/modules.d/gpu.yaml). AMD's driver
-needs two devices (ROCm documentation, "Running ROCm Docker containers") and its groups (podman-run(1))."""
+"""podman-hpc's `--gpu` mounts only NVIDIA's libraries and devices (its etc/modules.d/gpu.yaml). AMD's driver needs two
+devices (ROCm documentation, "Running ROCm Docker containers") and the user's groups (podman-run(1))."""
 
 
 def wrap(plan: ContainerPlan) -> Wrapped:
@@ -28,6 +28,6 @@ def wrap(plan: ContainerPlan) -> Wrapped:
 
 
 def both_sides(bind: Text) -> Text:
-    """A bind with its place inside said, for runtimes that do not assume the same path."""
+    """A bind with an explicit destination, for runtimes that do not default to the same path."""
     inside = any(isinstance(part, str) and ":" in part for part in bind)
     return bind if inside else join_parts([*bind, ":", *bind])

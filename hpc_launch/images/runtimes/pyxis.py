@@ -1,4 +1,4 @@
-"""NVIDIA's Pyxis, a plug-in of srun over enroot (pyxis README, args.c)."""
+"""NVIDIA's Pyxis, an srun plug-in based on enroot (pyxis README, args.c)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hpc_launch.spec.shell_text import Part, Text, join_parts
 
 
 def wrap(plan: ContainerPlan) -> Wrapped:
-    """Options of srun. An image's own variables beat the host's unless listed in `--container-env`."""
+    """srun options. The image's variables override the host's unless listed in `--container-env`."""
     mounts: list[Part] = []
     for bind in plan.binds:
         mounts += [*([","] if mounts else []), *both_sides(bind)]

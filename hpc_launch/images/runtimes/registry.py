@@ -1,4 +1,4 @@
-"""The runtime of a container plan, by its name."""
+"""Container runtimes by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODULES = {
 
 
 def wrapped(plan: ContainerPlan | None) -> Wrapped:
-    """How a command gets into the container; nothing at all without one."""
+    """How to run a command in the container; empty without one."""
     if plan is None:
         return Wrapped()
     result: Wrapped = import_module(f"hpc_launch.images.runtimes.{MODULES[plan.runtime]}").wrap(plan)

@@ -1,4 +1,4 @@
-"""Shifter, as NERSC runs it (shifter(1)): the host's environment comes in as it is."""
+"""Shifter, as at NERSC (shifter(1)): the host's environment is passed through."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hpc_launch.plan.launch_plan import ContainerPlan
 
 
 def wrap(plan: ContainerPlan) -> Wrapped:
-    """`shifter --image=IMAGE …`; its modules, such as `--module=gpu,nccl-plugin`, come by `options`."""
+    """`shifter --image=IMAGE …`; pass its modules, e.g. `--module=gpu,nccl-plugin`, as `options`."""
     lines: list[Line] = [(("shifter",), (f"--image={plan.image}",)), ((f"--workdir={plan.workdir}",),)]
     lines += [(("--volume",), both_sides(bind)) for bind in plan.binds]
     lines += [((option,),) for option in plan.options]
