@@ -1,1 +1,1 @@
-"""What runs inside the job, on its own: the standard library alone, old Pythons too, and nothing of the package."""
+"""Programs that run inside the job: standard library only, Python 3.6 or later, no imports from the package."""

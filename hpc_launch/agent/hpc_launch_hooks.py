@@ -1,10 +1,10 @@
-"""What a training may ask of hpc-launch: shall I stop and save, how long is left, from where do I go on?
+"""Hooks for training code: when to save and stop, the time left, and the checkpoint to resume from.
 
-One file without dependencies, for Python 3.6 and later. hpc-launch puts it on the path of every job, inside containers
-too, so nothing has to be installed. It works without hpc-launch and without Slurm as well: copy it beside the training;
-then nothing ever asks it to stop.
+A single file without dependencies, for Python 3.6 or later. hpc-launch puts it on the path of every job, including
+inside containers, so nothing has to be installed. To run without hpc-launch or Slurm, copy it beside the training; it
+then never asks to stop.
 
-Plain PyTorch and DeepSpeed, on every rank, once a step:
+Plain PyTorch and DeepSpeed, on every rank, once per step:
 
     if hpc_launch_hooks.all_should_stop():
         save(...)
@@ -26,16 +26,16 @@ _seen: Dict[str, Any] = {"at": None, "stop": False, "calls": 0}
 
 
 def should_stop() -> bool:
-    """Whether this process has been asked to save and end. Looks at most once a second, so ask as often as you like.
+    """Whether this process should save and stop. Checks at most once per second, so calls are cheap.
 
-    Ranks may see it at different steps: where they wait for each other, use `all_should_stop`.
+    Ranks may see the request at different steps. If ranks wait for each other, use `all_should_stop`.
     """
     name = os.environ.get("HPC_LAUNCH_STOP_FILE")
     now = time.monotonic()
     if name and not _seen["stop"] and (_seen["at"] is None or now - _seen["at"] >= _LOOK_EVERY_S):
         _seen["at"] = now
         try:
-            # Listing the folder makes the client of a file server look anew.
+            # Listing the folder makes a network file system refresh its cache.
             _seen["stop"] = os.path.basename(name) in os.listdir(os.path.dirname(name) or ".")
         except OSError:
             pass
@@ -43,9 +43,9 @@ def should_stop() -> bool:
 
 
 def all_should_stop(every: int = 1) -> bool:
-    """Whether rank 0 has been asked to save and end: the same answer on all ranks of torch.distributed.
+    """Whether rank 0 should save and stop: the same answer on all ranks of torch.distributed.
 
-    Every rank calls it equally often. `every`: only each so many calls cost a broadcast; the others say no.
+    Every rank must call it equally often. With `every=N`, only each N-th call broadcasts; the others return False.
     """
     _seen["calls"] += 1
     if _seen["calls"] % max(int(every), 1):
@@ -67,7 +67,7 @@ def all_should_stop(every: int = 1) -> bool:
 
 
 def time_left() -> Optional[float]:
-    """Seconds until the time limit of the job; None where there is none, or it is not known."""
+    """Seconds until the job's time limit; None if there is none or it is unknown."""
     end = os.environ.get("HPC_LAUNCH_END_TIME") or os.environ.get("SLURM_JOB_END_TIME")
     try:
         return float(end) - time.time() if end else None
@@ -76,24 +76,24 @@ def time_left() -> Optional[float]:
 
 
 def attempt() -> int:
-    """Which attempt of the run this is, counted from 1."""
+    """The number of this attempt, counted from 1."""
     number = os.environ.get("HPC_LAUNCH_ATTEMPT", "")
     return int(number) if number.isdigit() and int(number) > 0 else 1
 
 
 def resume_path() -> Optional[str]:
-    """The newest whole checkpoint when this attempt began, by the job file's `checkpoint:`; None without one."""
+    """The newest complete checkpoint at the start of this attempt (job file: `checkpoint:`); None if there is none."""
     return os.environ.get("HPC_LAUNCH_RESUME_FROM") or None
 
 
 def resume_step() -> Optional[int]:
-    """The step of that checkpoint, as its name tells it; None where it does not."""
+    """The step of that checkpoint, from its name; None if the name has none."""
     step = os.environ.get("HPC_LAUNCH_RESUME_STEP", "")
     return int(step) if step.isdigit() else None
 
 
 def done() -> None:
-    """Say that the training is complete: no step is left. One rank is enough."""
+    """Mark the training as complete. Call it on one rank."""
     name = os.environ.get("HPC_LAUNCH_DONE_FILE")
     if name:
         with open(name, "a"):
@@ -101,21 +101,21 @@ def done() -> None:
 
 
 def trainer_callback(every: int = 1) -> Any:
-    """A callback for the Trainer of transformers: saves and ends after the step at which the job is warned."""
+    """A callback for the transformers Trainer: saves and stops after the step at which the job is warned."""
     from transformers import TrainerCallback
 
     class HpcLaunchCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
-        """Asks after each step."""
+        """Checks after each step."""
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-            """Save and end if asked to."""
+            """Save and stop if requested."""
             if all_should_stop(every):
                 control.should_save = True
                 control.should_training_stop = True
             return control
 
         def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            """Say so when it was the last step."""
+            """Mark the training as complete after the last step."""
             if state.is_world_process_zero and state.global_step >= state.max_steps:
                 done()
 
@@ -123,19 +123,19 @@ def trainer_callback(every: int = 1) -> Any:
 
 
 def lightning_callback(folder: Any, every: int = 1) -> Any:
-    """A callback for Lightning's Trainer: saves into `folder` and ends after the batch at which the job is warned."""
+    """A callback for Lightning's Trainer: saves to `folder` and stops after the batch at which the job is warned."""
     try:
         from lightning.pytorch import Callback
     except ImportError:
         from pytorch_lightning import Callback  # type: ignore[assignment,no-redef,unused-ignore]
 
     class HpcLaunchCallback(Callback):  # type: ignore[misc,unused-ignore]
-        """Asks after each batch."""
+        """Checks after each batch."""
 
         stopped = False
 
         def on_train_batch_end(self, trainer: Any, *args: Any, **kwargs: Any) -> None:
-            """Save and end if asked to."""
+            """Save and stop if requested."""
             if not self.stopped and all_should_stop(every):
                 self.stopped = True
                 name = f"epoch={trainer.current_epoch}-step={trainer.global_step}.ckpt"
@@ -143,7 +143,7 @@ def lightning_callback(folder: Any, every: int = 1) -> Any:
                 trainer.should_stop = True
 
         def on_train_end(self, trainer: Any, *args: Any, **kwargs: Any) -> None:
-            """Say so when nothing was cut short."""
+            """Mark the training as complete unless it was stopped."""
             if trainer.is_global_zero and not self.stopped:
                 done()
 

@@ -1,11 +1,11 @@
-"""What a node of a cluster really offers a training, measured by one process on each node of a small job.
+"""Measure what a cluster's nodes offer a training, with one process on each node of a small job.
 
     python3 hpc_launch_smoke.py FOLDER [--folder NAME=PATH]... [--reach HOST:PORT]... [--python PATH]
 
-It stands alone: the standard library of Python 3.6 or later, started by `hpc-launch sites learn --smoke` through the
-job's own step, which sets RANK, WORLD_SIZE and MASTER_ADDR. FOLDER must be on storage that all nodes see: the first
-process writes there where it listens, and each process leaves `rank-N.json` there. What cannot be measured is null,
-with the reason under `faults`; the exit code is 0 if the processes found each other and their sums were right.
+Self-contained: standard library of Python 3.6 or later, started by `hpc-launch sites learn --smoke` through the job's
+own step, which sets RANK, WORLD_SIZE and MASTER_ADDR. FOLDER must be on shared storage: the first process writes its
+address there, and each process writes `rank-N.json`. Values that cannot be measured are null, with the reason under
+`faults`. Exits with 0 if the processes connected and their sums were correct.
 """
 
 import argparse
@@ -25,27 +25,27 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 WAIT_S = 60.0
-"""How long the others wait for the first process, which may start later on a cold file system."""
+"""Seconds that the other processes wait for the first one, which may start later on a cold file system."""
 REACH_S = 4.0
 TORCH_S = 120.0
 COUNT = 1 << 18
-"""Numbers that are summed: 2 MiB, enough to show in the counters of an interface."""
+"""Numbers to sum: 2 MiB, enough to show in an interface's counters."""
 RUNTIMES = ("apptainer", "singularity", "enroot", "podman-hpc", "shifter", "ch-run")
 SIOCGIFADDR = 0x8915
-TEMPORARY = "/tmp"  # noqa: S108 - what is asked is whether it can be used
+TEMPORARY = "/tmp"  # noqa: S108 - tested for being usable
 
 
 def main() -> int:
-    """Measure, leave the record, and say whether the sums were right."""
+    """Measure, write the record, and return 0 if the sums were correct."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out")
     parser.add_argument("--folder", action="append", default=[])
     parser.add_argument("--reach", action="append", default=[])
     parser.add_argument("--python", default="")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    _use_a_python_with_torch(asked.python)
-    folders = dict(item.split("=", 1) for item in asked.folder)
+    _use_python_with_torch(args.python)
+    folders = dict(item.split("=", 1) for item in args.folder)
     record = {"rank": rank, "size": size, "faults": []}  # type: Dict[str, Any]
     for key, measure in (
         ("host", socket.gethostname),
@@ -55,43 +55,43 @@ def main() -> int:
         ("gpus", gpus),
         ("runtimes", lambda: [name for name in RUNTIMES if shutil.which(name)]),
         ("temporary", temporary),
-        ("internet", lambda: internet(asked.reach)),
+        ("internet", lambda: internet(args.reach)),
     ):
         record[key] = tried(record, key, measure)
-    record["together"] = tried(record, "together", lambda: together(asked.out, folders, rank, size, record))
+    record["together"] = tried(record, "together", lambda: together(args.out, folders, rank, size, record))
     text = json.dumps(record, sort_keys=True)
-    write(os.path.join(asked.out, "rank-%d.json" % rank), text)
+    write(os.path.join(args.out, "rank-%d.json" % rank), text)
     print(text, flush=True)
     return 0 if size == 1 or (record["together"] or {}).get("sum_is_right") else 1
 
 
 def tried(record: Dict[str, Any], what: str, measure: Callable[[], Any]) -> Any:
-    """The measured value; a fault of one measurement is noted and spoils no other."""
+    """The measured value; None if the measurement failed, with the error recorded under `faults`."""
     try:
         return measure()
-    except Exception as error:  # whatever a strange node comes up with
+    except Exception as error:  # nodes can fail in any way
         record["faults"].append("%s: %s: %s" % (what, type(error).__name__, error))
         return None
 
 
-def _use_a_python_with_torch(other: str) -> None:
-    """Go on in the other interpreter if that has PyTorch and this one has not."""
+def _use_python_with_torch(other: str) -> None:
+    """Re-execute with the other interpreter if only that has PyTorch."""
     import importlib.util
 
     if importlib.util.find_spec("torch") or not other or not os.access(other, os.X_OK):
         return
     look = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('torch') else 1)"
     try:
-        found = subprocess.call([other, "-c", look], timeout=30) == 0
+        has_torch = subprocess.call([other, "-c", look], timeout=30) == 0
     except (OSError, subprocess.TimeoutExpired):
         return
-    if found:
-        words = [word for at, word in enumerate(sys.argv) if "--python" not in sys.argv[max(at - 1, 0) : at + 1]]
-        os.execv(other, [other, *words])  # noqa: S606 - no shell is wanted
+    if has_torch:
+        arguments = [arg for at, arg in enumerate(sys.argv) if "--python" not in sys.argv[max(at - 1, 0) : at + 1]]
+        os.execv(other, [other, *arguments])  # noqa: S606 - no shell needed
 
 
 def write(path: str, text: str) -> None:
-    """A file that nobody reads half of."""
+    """Write a file atomically."""
     draft = "%s.%d" % (path, os.getpid())
     with open(draft, "w") as stream:
         stream.write(text)
@@ -99,7 +99,7 @@ def write(path: str, text: str) -> None:
 
 
 def interfaces() -> Dict[str, List[str]]:
-    """The addresses of each network interface (IPv4), and whether it is up."""
+    """The IPv4 addresses of each network interface."""
     found = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         for _, name in socket.if_nameindex():
@@ -112,7 +112,7 @@ def interfaces() -> Dict[str, List[str]]:
 
 
 def bytes_of(name: str) -> Optional[int]:
-    """Bytes that an interface has sent and received, as this process's network has it."""
+    """Bytes sent and received by an interface, in this process's network namespace."""
     with open("/proc/net/dev") as stream:
         for line in stream:
             head, colon, rest = line.partition(":")
@@ -123,7 +123,7 @@ def bytes_of(name: str) -> Optional[int]:
 
 
 def fabric() -> Dict[str, Any]:
-    """The adapters of a fast network, by the kernel's own folders."""
+    """The adapters of a fast network, from sysfs."""
     adapters = []
     for port in sorted(glob.glob("/sys/class/infiniband/*/ports/*")):
         parts = port.split("/")
@@ -141,7 +141,7 @@ def _line(path: str) -> Optional[str]:
 
 
 def gpus() -> Dict[str, Any]:
-    """What of GPUs a process sees: by variables, device files, and the vendor's own tool."""
+    """The GPUs visible to a process, from variables, device files and nvidia-smi."""
     wanted = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS")
     found = {}  # type: Dict[str, Any]
     found["variables"] = {name: os.environ[name] for name in wanted if name in os.environ}
@@ -156,7 +156,7 @@ def gpus() -> Dict[str, Any]:
 
 
 def temporary() -> Dict[str, Any]:
-    """Folders of the node itself, and whether one can write there."""
+    """Node-local temporary folders, and whether they are writable."""
     found = {}
     for name in ("SLURM_TMPDIR", "TMPDIR", "LOCAL_SCRATCH", ""):
         path = os.environ.get(name) if name else TEMPORARY
@@ -166,7 +166,7 @@ def temporary() -> Dict[str, Any]:
 
 
 def internet(targets: List[str]) -> Optional[Dict[str, str]]:
-    """`direct`, `proxy` with its address, or `none`: which way one of the targets answered."""
+    """How one of the targets is reachable: `direct`, `proxy` with its address, or `none`."""
     results = []  # type: List[str]
     threads = [threading.Thread(target=_reach, args=(one, results), daemon=True) for one in targets]
     for thread in threads:
@@ -193,7 +193,7 @@ def _reach(target: str, results: List[str]) -> None:
 
 
 def _through(proxy: str, target: str) -> bool:
-    """Whether an HTTP proxy opens a way to the target."""
+    """Whether an HTTP proxy connects to the target."""
     host, _, port = proxy.rpartition("//")[2].rstrip("/").rpartition("@")[2].partition(":")
     try:
         with socket.create_connection((host, int(port or "3128")), timeout=REACH_S) as one:
@@ -204,7 +204,7 @@ def _through(proxy: str, target: str) -> bool:
 
 
 def together(out: str, folders: Dict[str, str], rank: int, size: int, record: Dict[str, Any]) -> Dict[str, Any]:
-    """What needs more than one node: names, the interface between them, shared folders, sums."""
+    """Measurements across nodes: host names, the interface between them, shared folders, sums."""
     found = {"folders": {}, "names": {}}  # type: Dict[str, Any]
     if rank == 0:
         probes = _leave_probes(folders)
@@ -271,14 +271,14 @@ def _other(out: str, size: int, record: Dict[str, Any], found: Dict[str, Any]) -
         except OSError as error:
             record["faults"].append("connect %s: %s" % (address, error))
     if peer is None:
-        raise OSError("the first node cannot be reached")
+        raise OSError("cannot connect to the first node")
     found["by"] = "name" if address == master else "address"
     with peer:
         peer.settimeout(WAIT_S)
         send(peer, socket.gethostname().encode())
         found["names"] = resolved(json.loads(receive(peer).decode()))
         for name, path in meeting["probes"].items():
-            os.listdir(os.path.dirname(path))  # a client of a file server looks anew
+            os.listdir(os.path.dirname(path))  # makes a network file system refresh its cache
             found["folders"][name] = os.path.exists(path)
         _measured(found, record, peer, lambda: _sum_other(peer, size))
         found["torch"] = _torch(meeting["torch_port"], record)
@@ -300,7 +300,7 @@ def _meeting(path: str) -> Dict[str, Any]:
 
 
 def resolved(hosts: List[str]) -> Dict[str, List[str]]:
-    """For each host name the addresses that it stands for here; none where it is not known."""
+    """The addresses of each host name as resolved here; empty if unknown."""
     found = {}
     for host in hosts:
         try:
@@ -311,7 +311,7 @@ def resolved(hosts: List[str]) -> Dict[str, List[str]]:
 
 
 def _measured(found: Dict[str, Any], record: Dict[str, Any], peer: socket.socket, sums: Callable[[], bool]) -> None:
-    """The sum over all processes, and which interface its bytes went through."""
+    """Sum over all processes, and record the interface that carried the data."""
     mine = peer.getsockname()[0]
     name = next((one for one, all_of in (record["interfaces"] or {}).items() if mine in all_of), None)
     found["interface"], found["address"] = name, mine
@@ -343,7 +343,7 @@ def _sum_other(peer: socket.socket, size: int) -> bool:
 
 
 def _torch(port: int, record: Dict[str, Any]) -> Any:
-    """An all-reduce by PyTorch, with the library that a training would use; null where there is no PyTorch."""
+    """An all-reduce with PyTorch, using the backend that a training would use; None without PyTorch."""
     import importlib.util
 
     if importlib.util.find_spec("torch") is None:
@@ -387,12 +387,12 @@ def _all_reduce(port: int) -> Dict[str, Any]:
 
 
 def send(peer: socket.socket, data: bytes) -> None:
-    """A message with its length before it."""
+    """Send a message, prefixed with its length."""
     peer.sendall(struct.pack("!Q", len(data)) + data)
 
 
 def receive(peer: socket.socket) -> bytes:
-    """One message. Raises OSError where the other side is gone."""
+    """Receive one message. Raises OSError if the peer is gone."""
     (length,) = struct.unpack("!Q", _exactly(peer, 8))
     return _exactly(peer, length)
 
@@ -402,7 +402,7 @@ def _exactly(peer: socket.socket, count: int) -> bytes:
     while count:
         part = peer.recv(min(count, 1 << 20))
         if not part:
-            raise OSError("the other side closed the connection")
+            raise OSError("the peer closed the connection")
         parts.append(part)
         count -= len(part)
     return b"".join(parts)

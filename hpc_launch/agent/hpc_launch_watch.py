@@ -1,17 +1,17 @@
-"""The watcher of one node, beside the launcher: who died first, does it hang, how is it doing?
+"""The watcher of one node: records rank deaths, detects hangs and samples resource usage.
 
     python3 -I hpc_launch_watch.py ATTEMPT_DIR NODE LAUNCHER [--each-process] [--hang-after S] [--busy-after S]
 
-It stands alone: the standard library of Python 3.6 or later, copied into the run folder, run by the host's `python3`
-outside any container. It ends when its parent, the launcher, does. A job without it trains all the same.
+Self-contained: standard library of Python 3.6 or later, copied into the run folder and run by the host's `python3`
+outside any container. It exits with its parent, the launcher. A job also trains without it.
 
-    ATTEMPT_DIR/agent/node-K.jsonl      a line an event: start, ranks, gone, sample, hang, end
-    ATTEMPT_DIR/agent/last-output       its time is when any node's log grew last (a file for all: no node lists others)
-    ATTEMPT_DIR/agent/hang.json         created once, by the node that noticed; all nodes then write stacks and end
-    ATTEMPT_DIR/agent/stacks/rank-R.txt where the rank was, by py-spy where there is one
+    ATTEMPT_DIR/agent/node-K.jsonl      one event per line: start, ranks, gone, sample, hang, end
+    ATTEMPT_DIR/agent/last-output       its mtime is when a log of any node last grew (one file for all nodes)
+    ATTEMPT_DIR/agent/hang.json         created once, by the node that detects a hang; all nodes then dump stacks
+    ATTEMPT_DIR/agent/stacks/rank-R.txt the stack of the rank, from py-spy if available
 
-Where there is no py-spy, SIGABRT makes Python's own faulthandler (PYTHONFAULTHANDLER=1) print every thread's stack into
-the log before the process ends.
+Without py-spy, SIGABRT makes Python's faulthandler (PYTHONFAULTHANDLER=1) print all threads' stacks to the log before
+the process ends.
 """
 
 import argparse
@@ -28,44 +28,44 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 PIDFD_OPEN = 434  # the same number on every architecture (pidfd_open(2))
 LOOK_S = 5.0
-EAGER_S, EAGER_LOOK_S = 60.0, 0.5  # ranks are just being started: one may die within seconds
-"""Seconds between two looks for new ranks. Deaths need no look: the kernel wakes us."""
+EAGER_S, EAGER_LOOK_S = 60.0, 0.5  # while ranks are starting: one may die within seconds
+"""Seconds between two searches for new ranks. Deaths need no polling: the kernel wakes the watcher."""
 HANG_LOOK_S = 15.0
 IDLE_SHARE = 0.02
-"""Of one core, a rank: below it, a rank does nothing. A rank that waits inside NCCL is busy: see --busy-after."""
+"""CPU cores per rank below which a rank is idle. A rank that waits inside NCCL is busy: see --busy-after."""
 SHELLS = {"bash", "sh", "dash", "sed", "tee", "env", "numactl", "apptainer", "singularity", "starter", "starter-suid"}
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def text_of(path: str, most: int = 1 << 16) -> str:
-    """The beginning of a file, or '' where it cannot be read; -1 is all of it."""
+def text_of(path: str, limit: int = 1 << 16) -> str:
+    """The first `limit` bytes of a file (-1: all of it); '' if it cannot be read."""
     try:
         with open(path, "rb") as file:
-            return file.read(most).decode("utf-8", "replace")
+            return file.read(limit).decode("utf-8", "replace")
     except OSError:
         return ""
 
 
 def stat_of(pid: int) -> List[str]:
-    """The fields of /proc/PID/stat after the name (proc(5)): [0] is the state. Empty where the process is gone."""
+    """The fields of /proc/PID/stat after the name (proc(5)): [0] is the state. Empty if the process is gone."""
     return text_of("/proc/%d/stat" % pid).rpartition(")")[2].split()
 
 
 def below(pid: int) -> List[int]:
-    """All processes below `pid`, parents first."""
-    found, todo = [], [pid]
-    while todo:
-        here = todo.pop(0)
+    """All descendants of `pid`, parents first."""
+    descendants, pending = [], [pid]
+    while pending:
+        here = pending.pop(0)
         lists = glob.glob("/proc/%d/task/*/children" % here)
         children = [int(word) for path in lists for word in text_of(path).split()]
-        found += children
-        todo += children
-    return found
+        descendants += children
+        pending += children
+    return descendants
 
 
 def environment_of(pid: int) -> Dict[str, str]:
-    """The environment that a process began with."""
+    """The initial environment of a process."""
     pairs = (item.partition("=") for item in text_of("/proc/%d/environ" % pid, -1).split("\0"))
     return {name: value for name, _, value in pairs}
 
@@ -84,18 +84,18 @@ def open_pidfd(pid: int) -> Optional[int]:
 class Rank:
     """One training process on this node."""
 
-    def __init__(self, pid: int, rank: int, begun: str) -> None:
-        self.pid, self.rank, self.begun = pid, rank, begun
+    def __init__(self, pid: int, rank: int, start_time: str) -> None:
+        self.pid, self.rank, self.start_time = pid, rank, start_time
         self.pidfd = open_pidfd(pid)
 
     def alive(self) -> bool:
         fields = stat_of(self.pid)
-        return len(fields) > 19 and fields[19] == self.begun and fields[0] not in "ZX"
+        return len(fields) > 19 and fields[19] == self.start_time and fields[0] not in "ZX"
 
-    def how_it_ended(self) -> Tuple[Optional[int], Optional[int]]:
-        """(exit code, signal), each None where unknown: legible only until the launcher has taken note of the death."""
+    def exit_status(self) -> Tuple[Optional[int], Optional[int]]:
+        """(exit code, signal), None if unknown: available only until the launcher reaps the process."""
         fields = stat_of(self.pid)
-        if len(fields) < 50 or fields[19] != self.begun or fields[0] != "Z":
+        if len(fields) < 50 or fields[19] != self.start_time or fields[0] != "Z":
             return None, None
         status = int(fields[49])
         return (None, status & 127) if status & 127 else (status >> 8, None)
@@ -105,7 +105,7 @@ class Rank:
         return sum(map(int, fields[11:15])) / TICKS if len(fields) > 14 else 0.0
 
     def place(self) -> str:
-        """Where the main thread is: `running`, what it waits in by the kernel's name (proc(5), wchan), or its state."""
+        """What the main thread does: `running`, the kernel function it waits in (proc(5), wchan), or its state."""
         fields = stat_of(self.pid)
         if not fields or fields[0] == "R":
             return "running"
@@ -118,7 +118,7 @@ class Rank:
 
 
 def find_ranks(launcher: int, known: "Dict[int, Rank]") -> "Dict[int, Rank]":
-    """The topmost process of each rank below the launcher that is no shell and no container's starter."""
+    """The topmost process of each rank below the launcher, ignoring shells and container starters."""
     ranks = dict(known)
     for pid in below(launcher):
         name = text_of("/proc/%d/comm" % pid).strip()
@@ -137,7 +137,7 @@ def find_ranks(launcher: int, known: "Dict[int, Rank]") -> "Dict[int, Rank]":
 
 
 def top_of_node(process: int) -> int:
-    """The process above all of the node's ranks, where each was started by itself and this one is a rank."""
+    """The common ancestor of the node's ranks, if they were started separately and `process` is one of them."""
     wanted = environment_of(process).get("LOCAL_WORLD_SIZE", "")
     top = process
     for _ in range(4):
@@ -151,8 +151,8 @@ def top_of_node(process: int) -> int:
 
 
 def oom_files(pid: int) -> List[str]:
-    """Where the kernel counts the processes that it killed for memory around a process: cgroup v2, else v1, which
-    counts them in the group of the one that died alone."""
+    """The files in which the kernel counts OOM kills in a process's cgroup: v2, else v1, which counts a kill only in
+    the group of the killed process."""
     for line in text_of("/proc/%d/cgroup" % pid).splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers == "":
@@ -170,7 +170,7 @@ def oom_files(pid: int) -> List[str]:
 
 
 def oom_kills(files: List[str]) -> Optional[int]:
-    """The sum of such counts; None where there are none, as with a group that is gone."""
+    """The sum of the counts in these files; None if there are none, e.g. because the cgroup is gone."""
     counts = [
         int(word[1])
         for file in files
@@ -181,7 +181,7 @@ def oom_kills(files: List[str]) -> Optional[int]:
 
 
 def oom_kills_of_host() -> Optional[int]:
-    """How many processes the kernel killed for memory on the whole node (Linux 4.13 and later)."""
+    """The number of OOM kills on the node (Linux 4.13 and later)."""
     for line in text_of("/proc/vmstat").splitlines():
         if line.startswith("oom_kill "):
             return int(line.split()[1])
@@ -189,14 +189,14 @@ def oom_kills_of_host() -> Optional[int]:
 
 
 def memory_mib() -> Tuple[int, int]:
-    """(available, all) of the node."""
+    """(available, total) memory of the node."""
     rows = dict(line.split(":", 1) for line in text_of("/proc/meminfo").splitlines() if ":" in line)
     available, whole = (int(rows.get(key, "0 kB").split()[0]) // 1024 for key in ("MemAvailable", "MemTotal"))
     return available, whole
 
 
 def network_bytes() -> Dict[str, List[int]]:
-    """{interface: [received, sent]}, InfiniBand ports among them."""
+    """{interface: [received, sent]}, including InfiniBand ports."""
     result = {}  # type: Dict[str, List[int]]
     for line in text_of("/proc/net/dev").splitlines()[2:]:
         name, _, rest = line.partition(":")
@@ -220,7 +220,7 @@ NVIDIA_KEYS = ("index", "util", "mem_mib", "temp_c", "power_w", "sm_mhz", "throt
 
 
 class Gpus:
-    """The GPUs of the node: one nvidia-smi that repeats itself, or the files of the AMD driver."""
+    """The GPUs of the node, from a looping nvidia-smi or the files of the AMD driver."""
 
     def __init__(self, every_s: float) -> None:
         self.latest = {}  # type: Dict[str, Dict[str, Any]]
@@ -252,7 +252,7 @@ class Gpus:
                 pass
 
     def links(self) -> Optional[int]:
-        """How many NVLinks of the node are up; None where nothing tells. Asked once, at the start."""
+        """The number of active NVLinks on the node; None if unknown. Queried once, at the start."""
         asked = self.asked_links
         if asked is not None and asked.poll() is not None:
             self.asked_links = None
@@ -262,7 +262,7 @@ class Gpus:
         return self.links_up
 
     def sample(self) -> List[Dict[str, Any]]:
-        """A list of objects, one a GPU; empty without GPUs."""
+        """One object per GPU; empty without GPUs."""
         if self.process is not None:
             data = (self.process.stdout.read() if self.process.stdout else b"") or b""
             lines = (self.rest + data.decode("ascii", "replace")).split("\n")
@@ -293,7 +293,7 @@ class Gpus:
 
 
 def number(word: str) -> Any:
-    """A number where the word is one, else the word; None for 'not available'."""
+    """The number in a field, else its text; None for 'not available'."""
     for kind in (int, float):
         try:
             return kind(word)
@@ -303,7 +303,7 @@ def number(word: str) -> Any:
 
 
 class Watch:
-    """The loop and what it remembers."""
+    """The watcher's loop and state."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.launcher = options, options.launcher
@@ -314,8 +314,8 @@ class Watch:
         self.out = open(os.path.join(self.folder, "node-%d.jsonl" % options.node), "a", buffering=1)
         self.output_mark = os.path.join(self.folder, "last-output")
         self.hang_file = os.path.join(self.folder, "hang.json")
-        self.begun = time.time()
-        self.eager_until = self.begun + EAGER_S
+        self.started_at = time.time()
+        self.eager_until = self.started_at + EAGER_S
         limits = [limit for limit in (options.hang_after, options.busy_after) if limit]
         self.hang_every = min([HANG_LOOK_S] + [max(limit / 4, 1) for limit in limits])
         self.ranks = {}  # type: Dict[int, Rank]
@@ -370,17 +370,17 @@ class Watch:
         self.say(
             "end",
             cpu_s=round(used.user + used.system + used.children_user + used.children_system, 3),
-            wall_s=round(time.time() - self.begun, 3),
+            wall_s=round(time.time() - self.started_at, 3),
         )
 
     def look(self) -> None:
-        """Find ranks that are new: at the start, and after the launcher started them again."""
+        """Find new ranks: at the start, and after the launcher restarted them."""
         found = find_ranks(self.top, self.ranks)
         new = {number: rank for number, rank in found.items() if self.ranks.get(number) is not rank}
         if not new:
             return
         self.ranks = found
-        self.eager_until = time.time() + 2 * LOOK_S  # others may come, but no more than these few seconds later
+        self.eager_until = time.time() + 2 * LOOK_S  # further ranks appear within seconds
         for rank in new.values():
             self.gone.discard(rank.rank)
             if rank.pidfd is not None:
@@ -391,11 +391,11 @@ class Watch:
             self.oom[rank.rank] = (files, oom_kills(files))
 
     def note_deaths(self, ready: Set[int]) -> None:
-        """Write down each rank that ended, the moment it did; the first line of all nodes is the first failure."""
+        """Record each rank's end immediately: the earliest record of all nodes is the first failure."""
         for rank in self.ranks.values():
             if rank.rank in self.gone or (rank.pidfd is not None and ready and rank.pidfd not in ready) or rank.alive():
                 continue
-            code, signal_number = rank.how_it_ended()
+            code, signal_number = rank.exit_status()
             self.gone.add(rank.rank)
             if rank.pidfd is not None:
                 self.poll.unregister(rank.pidfd)
@@ -405,9 +405,9 @@ class Watch:
             self.say("gone", rank=rank.rank, pid=rank.pid, exit_code=code, signal=signal_number, oom_kill=killed)
 
     def killed_for_memory(self, rank: int) -> Optional[bool]:
-        """Whether the kernel killed a rank that just ended for memory; None where nothing tells.
+        """Whether a rank that just ended was OOM-killed; None if unknown.
 
-        The node's counter tells for certain only that nobody was killed: what else runs there counts too.
+        An unchanged counter of the node proves that it was not; a changed one may stem from other processes.
         """
         host = oom_kills_of_host()
         if host is not None and host == self.oom_host:
@@ -419,7 +419,7 @@ class Watch:
         return None if host is not None or now is None or before is None else False
 
     def log_bytes(self) -> int:
-        """The size of this node's logs, by their names: to list the folder would be to list those of all nodes."""
+        """The total size of this node's logs, by name: listing the folder would list the logs of all nodes."""
         node = "node-%d" % self.options.node
         size = 0
         for name in [node + ".log"] + ["%s.rank-%d.log" % (node, rank) for rank in self.ranks]:
@@ -430,7 +430,7 @@ class Watch:
         return size
 
     def check_hang(self) -> None:
-        """Silent everywhere, and nothing done here: a hang. Silent and busy (a rank spins in NCCL) may take longer."""
+        """Detect a hang: no output on any node, and no activity here. Busy ranks (spinning in NCCL) get more time."""
         now = time.time()
         size = self.log_bytes()
         if size != self.log_size:
@@ -447,7 +447,7 @@ class Watch:
         elif self.idle_since is None:
             self.idle_since = now
         if os.path.exists(self.hang_file):
-            self.end_it()
+            self.end_hang()
         silent = now - os.stat(self.output_mark).st_mtime
         idle = self.idle_since is not None and now - self.idle_since >= self.options.hang_after * 0.5
         limit = self.options.hang_after if idle else self.options.busy_after
@@ -464,21 +464,21 @@ class Watch:
                     file.write(json.dumps(report) + "\n")
             except FileExistsError:
                 pass
-            self.end_it()
+            self.end_hang()
 
-    def wait_for_the_others(self) -> None:
-        """Until the watcher of every node has seen the word. A rank that dies makes those that wait for it fail, and
-        their stacks, which tell who did not arrive, would be lost."""
+    def wait_for_other_nodes(self) -> None:
+        """Wait until the watchers of all nodes have seen hang.json. Killing a rank makes the ranks that wait for it
+        fail, and their stacks, which show who is missing, would be lost."""
         try:
             since = json.loads(text_of(self.hang_file))["t"]
         except (KeyError, ValueError):
-            return  # half written: the next look finds it whole, and this node is as late as can be
+            return  # another node is just writing it, so this node need not wait
         time.sleep(min(max(since + self.hang_every + 0.5 - time.time(), 0.0), self.hang_every + 0.5))
 
-    def end_it(self) -> None:
-        """Write where every rank stands, then end ranks and launcher."""
+    def end_hang(self) -> None:
+        """Dump the stacks of all ranks, then end the ranks and the launcher."""
         self.say("hang", ranks=sorted(self.ranks))
-        self.wait_for_the_others()
+        self.wait_for_other_nodes()
         alive = [rank for rank in self.ranks.values() if rank.alive()]
         for rank in alive:
             ask_flight_recorder(rank)
@@ -494,11 +494,11 @@ class Watch:
                 time.sleep(0.2)
         self.note_deaths(set())
         with open(os.path.join(self.options.attempt, "ending"), "a"):
-            pass  # so that the SIGTERM is not taken for a preemption's
+            pass  # so that the SIGTERM is not mistaken for a preemption
         send(self.launcher, signal.SIGTERM)
 
     def note_places(self) -> None:
-        """Count where each rank stands. One that others wait for stands somewhere else than they do, time and again."""
+        """Count what each rank waits in: a straggler is rarely where the others wait."""
         for rank in self.ranks.values():
             if rank.rank not in self.gone:
                 counts = self.places.setdefault(str(rank.rank), {})
@@ -534,7 +534,7 @@ class Watch:
 
 
 def ask_flight_recorder(rank: Rank) -> None:
-    """Make PyTorch write NCCL's last collectives, through the pipe that TORCH_NCCL_DEBUG_INFO_PIPE_FILE names."""
+    """Make PyTorch dump NCCL's last collectives, through the pipe TORCH_NCCL_DEBUG_INFO_PIPE_FILE."""
     prefix = environment_of(rank.pid).get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
     if prefix:
         try:
@@ -546,7 +546,7 @@ def ask_flight_recorder(rank: Rank) -> None:
 
 
 def write_stack(rank: Rank, path: str) -> None:
-    """The stack of one rank by py-spy, from beside its interpreter or from PATH; else where the kernel has it wait."""
+    """Write the stack of a rank from py-spy (in its venv or on PATH), else the kernel function that it waits in."""
     beside = os.path.join(os.path.dirname(environment_of(rank.pid).get("VIRTUAL_ENV", "") or "/nowhere"), "py-spy")
     in_venv = os.path.join(environment_of(rank.pid).get("VIRTUAL_ENV", "/nowhere"), "bin", "py-spy")
     spy = next((name for name in (in_venv, beside, shutil.which("py-spy") or "") if os.access(name, os.X_OK)), None)
@@ -569,7 +569,7 @@ def write_stack(rank: Rank, path: str) -> None:
 
 
 def send(pid: int, signal_number: int) -> None:
-    """Send a signal to a process that may have gone."""
+    """Send a signal to a process that may no longer exist."""
     try:
         os.kill(pid, signal_number)
     except OSError:
@@ -577,18 +577,18 @@ def send(pid: int, signal_number: int) -> None:
 
 
 def main() -> None:
-    """Read the options and watch."""
+    """Parse the options and watch the node."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("attempt")
     parser.add_argument("node", type=int)
-    # Told, not asked: one that ended before this began has left it to init, below which there are others' processes.
+    # An argument rather than getppid(): if the launcher has ended already, the parent is init.
     parser.add_argument("launcher", type=int, help="the process id of the parent")
     parser.add_argument("--each-process", action="store_true", help="the parent is a rank, beside the others")
     parser.add_argument("--hang-after", type=float, default=0.0, help="seconds of silence and idleness; 0: never")
     parser.add_argument("--busy-after", type=float, default=0.0, help="seconds of silence though busy; 0: never")
     parser.add_argument("--sample-every", type=float, default=30.0, help="seconds between two samples")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-        # Warnings and the end of the step come to every process; this one goes when the launcher has gone.
+        # Warnings and the end of the step signal every process; the watcher exits with the launcher.
         signal.signal(number, signal.SIG_IGN)
     Watch(parser.parse_args()).run()
 

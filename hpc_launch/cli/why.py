@@ -102,7 +102,7 @@ def _of_run(
     from hpc_launch.base.findings import Finding
     from hpc_launch.cli.follow import poll_runs
     from hpc_launch.cli.warn import warn
-    from hpc_launch.performance.attempt_speed import look_at
+    from hpc_launch.performance.attempt_speed import attempt_remarks
     from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt
     from hpc_launch.run.diagnosis.rule_files import rulebook
     from hpc_launch.run.find_run import find_run
@@ -136,5 +136,5 @@ def _of_run(
     alive = status.state in ALIVE and attempt.number == attempts[-1].number and diagnosis.failure_class == "unknown"
     going = None
     if alive or diagnosis.failure_class == "success":
-        going = AttemptProgress(status.state if alive else None, status.reason, tuple(progress_parts(status)), look_at(attempt))
+        going = AttemptProgress(status.state if alive else None, status.reason, tuple(progress_parts(status)), attempt_remarks(attempt))
     return diagnosis, _verdict(diagnosis, attempt), {"": str(attempt.path)}, going

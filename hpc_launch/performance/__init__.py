@@ -1,1 +1,1 @@
-"""What slows down a running training: rules over the watcher's samples and the first lines of the logs."""
+"""Detect why a running training is slow, from the watcher's samples and the start of the logs."""

@@ -1,6 +1,7 @@
-"""How an attempt does, for those who ask why it is slow: the watcher's samples and the first lines of the logs.
+"""Collect the performance facts of an attempt: the watcher's samples and the start of the logs.
 
-Bounded: the newest samples of each node, the head of each log, where NCCL and the libraries say what they chose.
+Bounded: reads the newest samples of each node and the head of each log, where NCCL and other libraries report their
+choices.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Any
 
 from hpc_launch.base.files import read_json, without_waiting
 from hpc_launch.performance.log_facts import LogFact, first_lines
-from hpc_launch.performance.remarks import remarks
 from hpc_launch.performance.run_samples import Gpu, NodeSamples, RankSamples, Remark, RunFacts
-from hpc_launch.performance.slow_nodes import REASONS
+from hpc_launch.performance.slow_communication import buckets, loader, nvlink, sockets
+from hpc_launch.performance.slow_nodes import REASONS, stragglers, throttled
 from hpc_launch.recover.diagnosis import Quote
 from hpc_launch.run import hosts
 from hpc_launch.run.layout import AttemptFolder
@@ -26,20 +27,26 @@ from hpc_launch.run.rank_logs import log_files
 from hpc_launch.run.records import values
 
 SAMPLES = 256 << 10
-"""Bytes at the end of a node's samples: about an hour of them with eight GPUs, more with fewer."""
+"""Bytes read from the end of a node's samples: about an hour with eight GPUs."""
 HEAD = 2 << 20
-"""Bytes at the beginning of a log."""
-MOST_LOGS = 64
-MOST_NODES = 1024
+"""Bytes read from the start of a log."""
+MAX_LOGS = 64
+MAX_NODES = 1024
 
 
-def look_at(attempt: AttemptFolder) -> tuple[Remark, ...]:
-    """What may slow this attempt down. Never raises; what cannot be read is not known."""
+def attempt_remarks(attempt: AttemptFolder) -> tuple[Remark, ...]:
+    """The causes of a slowdown of this attempt. Never raises; unreadable data is ignored."""
     return remarks(gather(attempt))
 
 
+def remarks(facts: RunFacts) -> tuple[Remark, ...]:
+    """The causes of a slowdown, most severe first. Each remark needs evidence; without facts there are none. Pure."""
+    slow = tuple(stragglers(facts))
+    return (*slow, *throttled(facts), *sockets(facts), *nvlink(facts), *loader(facts, slow), *buckets(facts))
+
+
 def gather(attempt: AttemptFolder) -> RunFacts:
-    """What is known of how an attempt does. Never raises."""
+    """Collect the performance facts of an attempt. Never raises."""
     plan = _plan(attempt)
     start = read_json(attempt.start) or {}
     names = hosts.names(start.get("nodes"))
@@ -63,12 +70,12 @@ def _plan(attempt: AttemptFolder) -> Mapping[str, Any]:
 def _nodes(attempt: AttemptFolder, names: tuple[str, ...]) -> Iterator[NodeSamples]:
     folder = attempt.path / "agent"
     with suppress(OSError):
-        for path in sorted(folder.glob("node-*.jsonl"))[:MOST_NODES]:
+        for path in sorted(folder.glob("node-*.jsonl"))[:MAX_NODES]:
             number = values.whole(path.stem.removeprefix("node-"))
             samples = list(_samples(path))
             if number is not None and samples:
                 name = names[number] if number < len(names) else f"node {number}"
-                # On one machine several "nodes" share its name.
+                # In a local run several "nodes" share the host's name.
                 name = f"{name} (node {number})" if names.count(name) > 1 else name
                 yield _node(name, samples, os.path.relpath(path, attempt.path))
 
@@ -112,8 +119,8 @@ def _node(name: str, samples: list[dict[str, Any]], source: str) -> NodeSamples:
 
 
 def _rank(rank: int, counts: Counter[str]) -> RankSamples:
-    looks = sum(counts.values())
-    return RankSamples(rank, looks, {place: count / looks for place, count in counts.items()} if looks else {})
+    total = sum(counts.values())
+    return RankSamples(rank, total, {place: count / total for place, count in counts.items()} if total else {})
 
 
 def _gpu(index: int, seen: list[Mapping[str, Any]]) -> Gpu:
@@ -134,7 +141,7 @@ def _median(seen: list[Mapping[str, Any]], key: str) -> float | None:
 
 
 def _mask(value: object) -> int:
-    """nvidia-smi writes the bits as `0x0000000000000004`."""
+    """Parse nvidia-smi's bit mask, such as `0x0000000000000004`."""
     try:
         return int(value, 16) if isinstance(value, str) else 0
     except ValueError:
@@ -146,7 +153,7 @@ def _items(value: object) -> list[tuple[str, Any]]:
 
 
 def _lines(attempt: AttemptFolder, names: tuple[str, ...]) -> Iterator[LogFact]:
-    for log in log_files(attempt)[:MOST_LOGS]:
+    for log in log_files(attempt)[:MAX_LOGS]:
         node = names[log.node] if log.node is not None and log.node < len(names) else None
         name = os.path.relpath(log.path, attempt.path)
         with suppress(OSError), open(log.path, "rb") as stream:
@@ -154,7 +161,7 @@ def _lines(attempt: AttemptFolder, names: tuple[str, ...]) -> Iterator[LogFact]:
 
 
 def _configured(attempt: AttemptFolder) -> Iterator[LogFact]:
-    """The buckets in DeepSpeed's configuration, which the script wrote beside itself."""
+    """The bucket size in the DeepSpeed configuration that the script wrote to the attempt folder."""
     with suppress(OSError):
         for path in sorted(attempt.path.glob("*.json")):
             zero = (read_json(path) or {}).get("zero_optimization")

@@ -1,8 +1,8 @@
-"""Lines of a log that tell how fast a training can be: what NCCL chose, the size of buckets, the loader's workers.
+"""Log lines that affect training speed: NCCL's transports, bucket sizes, DataLoader workers.
 
-NCCL says what it chose with `NCCL_DEBUG=INFO` alone, PyTorch the size of its buckets with
-`TORCH_DISTRIBUTED_DEBUG=INFO`, DeepSpeed always. Wordings: NCCL 2.20 to 2.28, aws-ofi-nccl 1.7 to 1.16, PyTorch 2.13
-(c10d logger, DataLoader), DeepSpeed 0.19.8 (stage_1_and_2.py, stage3.py), Lightning 2.
+NCCL reports its transports only with `NCCL_DEBUG=INFO`, PyTorch its bucket size with `TORCH_DISTRIBUTED_DEBUG=INFO`,
+DeepSpeed always. Message texts: NCCL 2.20 to 2.28, aws-ofi-nccl 1.7 to 1.16, PyTorch 2.13 (c10d logger, DataLoader),
+DeepSpeed 0.19.8 (stage_1_and_2.py, stage3.py), Lightning 2.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Kind = Literal[
 
 
 class LogFact(Struct, frozen=True):
-    """The first line of its kind in a log; `value` is the number in it, in the unit that `RULES` says."""
+    """The first line of its kind in a log; `value` is the number in it, in the unit given in `RULES`."""
 
     kind: Kind
     quote: Quote
@@ -31,7 +31,7 @@ class LogFact(Struct, frozen=True):
     value: float | None = None
 
 
-# Kind, words of which one must be in the line (cheaper than the expression), the expression.
+# Kind, keywords of which the line must contain one (a cheap pre-filter), pattern.
 RULES: tuple[tuple[Kind, str, re.Pattern[str]], ...] = (
     (
         "socket",
@@ -61,29 +61,29 @@ RULES: tuple[tuple[Kind, str, re.Pattern[str]], ...] = (
     ("few_workers", "many workers", re.compile(r"does not have many workers which may be a bottleneck")),
 )
 _RANK = re.compile(r"\[rank(\d{1,9})\]:")
-LONGEST = 2000
-"""Characters of a line that are looked at."""
-MOST_TRIES = 200
-"""Lines with the words of a kind that are tried before the kind is given up."""
+MAX_LINE = 2000
+"""Maximum bytes of a line that are matched."""
+MAX_CANDIDATES = 200
+"""Maximum number of lines with a keyword that are matched for each kind."""
 
 
 def first_lines(data: bytes, file: str, *, node: str | None = None, rank: int | None = None) -> Iterator[LogFact]:
-    """The first line of each kind in the head of a log, which is never split: most of it holds none of the words."""
-    for kind, words, pattern in RULES:
-        found = [at for word in words.split("|") if (at := _first(data, word.encode(), pattern)) is not None]
-        if found:
-            text = _text(data, min(found))
+    """The first line of each kind in the head of a log. Not split into lines, since few contain a keyword."""
+    for kind, keywords, pattern in RULES:
+        hits = [at for keyword in keywords.split("|") if (at := _first(data, keyword.encode(), pattern)) is not None]
+        if hits:
+            text = _text(data, min(hits))
             match, own = pattern.search(text), _RANK.match(text)
             value = float(match[1]) if match is not None and match.groups() else None
-            quote = Quote(file, data.count(b"\n", 0, min(found)) + 1, text.strip())
+            quote = Quote(file, data.count(b"\n", 0, min(hits)) + 1, text.strip())
             yield LogFact(kind, quote, node, int(own[1]) if own else rank, value)
 
 
-def _first(data: bytes, word: bytes, pattern: re.Pattern[str]) -> int | None:
-    """Where the first line begins that has the word and matches."""
+def _first(data: bytes, keyword: bytes, pattern: re.Pattern[str]) -> int | None:
+    """Offset of the first line that contains the keyword and matches the pattern."""
     at = 0
-    for _ in range(MOST_TRIES):
-        hit = data.find(word, at)
+    for _ in range(MAX_CANDIDATES):
+        hit = data.find(keyword, at)
         if hit < 0:
             return None
         begin = data.rfind(b"\n", 0, hit) + 1
@@ -97,4 +97,4 @@ def _first(data: bytes, word: bytes, pattern: re.Pattern[str]) -> int | None:
 
 
 def _text(data: bytes, begin: int) -> str:
-    return data[begin : begin + LONGEST].partition(b"\n")[0].decode("utf-8", errors="replace")
+    return data[begin : begin + MAX_LINE].partition(b"\n")[0].decode("utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""What is known of how a training does, and what is said of it: the types between the readers and the rules."""
+"""Types of the performance analysis: the facts that readers collect and the remarks that rules make."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from hpc_launch.performance.log_facts import Kind as LineKind
 from hpc_launch.performance.log_facts import LogFact
 from hpc_launch.recover.diagnosis import Quote
 
-Remarked = Literal[
+RemarkKind = Literal[
     "nvlink_unused", "plain_sockets", "node_behind", "small_buckets", "loader_starved", "gpus_idle", "clocks_throttled"
 ]
 
-FEWEST_SAMPLES = 3
-"""Samples of a GPU below which nothing is said of it: one may fall into an evaluation or a checkpoint."""
-FEWEST_LOOKS = 8
-"""Looks at where a rank stands below which nothing is said of it."""
+MIN_GPU_SAMPLES = 3
+"""Minimum samples of a GPU: a single one may fall into an evaluation or a checkpoint."""
+MIN_RANK_SAMPLES = 8
+"""Minimum samples of a rank's wait place."""
 
 
 class Gpu(Struct, frozen=True):
-    """One GPU over the samples: medians, and the share of samples with each throttling reason."""
+    """One GPU: medians over the samples, and the share of samples with each throttling reason."""
 
     index: int
     samples: int
@@ -32,19 +32,19 @@ class Gpu(Struct, frozen=True):
 
 
 class RankSamples(Struct, frozen=True):
-    """Where the main thread of a rank stood: the share of its looks by the kernel's name of the place."""
+    """What the main thread of a rank waits in: the share of samples by the kernel's name of the place (wchan)."""
 
     rank: int
-    looks: int
+    count: int
     places: dict[str, float] = {}
 
-    def share(self, *words: str) -> float:
-        """Of the looks at which it stood at a place with one of these words in its name."""
-        return sum(share for place, share in self.places.items() if any(word in place for word in words))
+    def share(self, *names: str) -> float:
+        """The share of samples at places whose name contains one of `names`."""
+        return sum(share for place, share in self.places.items() if any(name in place for name in names))
 
 
 class NodeSamples(Struct, frozen=True):
-    """One node over the samples; `net` is the median of bytes a second, both ways together, by interface."""
+    """One node; `net` is the median traffic of each interface in bytes per second, both directions together."""
 
     name: str
     ranks: tuple[RankSamples, ...] = ()
@@ -56,35 +56,35 @@ class NodeSamples(Struct, frozen=True):
 
     @property
     def used(self) -> list[Gpu]:
-        """The GPUs that the training uses and of which enough is known."""
-        enough = [gpu for gpu in self.gpus if gpu.samples >= FEWEST_SAMPLES and gpu.util is not None]
+        """The GPUs that the training uses, if they have enough samples."""
+        enough = [gpu for gpu in self.gpus if gpu.samples >= MIN_GPU_SAMPLES and gpu.util is not None]
         return [gpu for gpu in enough if (gpu.util or 0) > 0 or (gpu.mem_mib or 0) >= 1024]
 
     @property
     def quotes(self) -> tuple[Quote, ...]:
-        """Where the samples stand."""
+        """A quote that names the file of the samples."""
         return (Quote(self.source, 0, "samples of the watcher"),) if self.source else ()
 
 
 class RunFacts(Struct, frozen=True):
-    """All that is known of how a training does."""
+    """All performance facts of an attempt."""
 
     nodes: tuple[NodeSamples, ...] = ()
     lines: tuple[LogFact, ...] = ()
     fabric: str | None = None
-    """The family, by the site's profile."""
+    """Network family from the site profile."""
     planned_nodes: int = 1
     processes_per_node: int = 1
 
     def of(self, kind: LineKind, node: str | None = None) -> list[LogFact]:
-        """The lines of this kind, of one node if one is named."""
+        """The lines of this kind, optionally of one node."""
         return [line for line in self.lines if line.kind == kind and node in (None, line.node)]
 
 
 class Remark(Struct, frozen=True):
-    """One reason why it may be slow, where it was seen, and what to do about it."""
+    """One cause of a slowdown, where it was seen, and what to do."""
 
-    kind: Remarked
+    kind: RemarkKind
     text: str
     todo: str
     node: str | None = None

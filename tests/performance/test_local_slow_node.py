@@ -84,8 +84,8 @@ def test_a_node_behind_is_named_and_an_even_run_is_left_alone(here: Here, late: 
     assert words.startswith("RUNNING, step ")
     if kinds:
         assert (found["remarks"][0]["node"], found["remarks"][0]["rank"]) == ("node 1", 1)
-        assert "in a sleep" in found["remarks"][0]["text"]
-        assert found["also"][-1].startswith("node_behind: rank 1 on node 1 is behind")
-        assert "slow       node_behind: rank 1 on node 1 is behind" in words
+        assert "usually sleeping" in found["remarks"][0]["text"]
+        assert found["also"][-1].startswith("node_behind: rank 1 on node 1 is slower than the other ranks")
+        assert "slow       node_behind: rank 1 on node 1 is slower than the other ranks" in words
     else:
         assert "no known slowdown detected" in words

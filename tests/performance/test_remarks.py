@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hpc_launch.performance.attempt_speed import gather, look_at
+from hpc_launch.performance.attempt_speed import attempt_remarks, gather, remarks
 from hpc_launch.performance.log_facts import LogFact, first_lines
-from hpc_launch.performance.remarks import remarks
 from hpc_launch.performance.run_samples import Gpu, NodeSamples, RankSamples, RunFacts
 from hpc_launch.run.layout import RunFolder
 
@@ -100,7 +99,7 @@ def nodes(first: NodeSamples | None = None, second: NodeSamples | None = None) -
         RunFacts(lines=lines(STAGED.splitlines()[1])),
         # A GPU at full load lives at its power cap; one that the job left alone is nobody's laggard.
         nodes(replace(WELL.nodes[0], gpus=(*gpus(97), Gpu(1, 10, 0, 210, 3)))),
-        # Two samples may be a checkpoint, seven looks an evaluation.
+        # Two samples may be a checkpoint, seven count an evaluation.
         nodes(replace(WELL.nodes[0], gpus=tuple(replace(gpu, samples=2, util=5) for gpu in gpus(1, 1)))),
         replace(ON_CPUS, nodes=(NodeSamples("n1", (RankSamples(0, 7, WAITS), RankSamples(1, 7, HERE))),)),
         # A model of one bucket has no small buckets.
@@ -150,18 +149,20 @@ def test_a_node_behind_by_its_gpus() -> None:
 def test_one_gpu_behind() -> None:
     found = remarks(nodes(replace(WELL.nodes[0], gpus=gpus(98, 40))))
     assert [(remark.kind, remark.node) for remark in found] == [("node_behind", "n1")]
-    assert found[0].text.startswith("GPU 1 of n1 is behind")
+    assert found[0].text.startswith("GPU 1 of n1 is slower")
 
 
 def test_a_rank_behind_by_where_it_stands() -> None:
     late = NodeSamples("n2", ranks({"hrtimer_nanosleep": 0.7, "running": 0.3}, first=2))
     found = remarks(replace(ON_CPUS, nodes=(NodeSamples("n1", ranks(WAITS, WAITS)), late)))
     assert [(remark.kind, remark.node, remark.rank) for remark in found] == [("node_behind", "n2", 2)]
-    assert "rank 2 on n2 is behind: waiting for others at 0% of the looks, the rest at 90%" in found[0].text
+    assert (
+        "rank 2 on n2 is slower than the other ranks: waiting in 0% of the samples, the others in 90%" in found[0].text
+    )
     slow = NodeSamples("n2", ranks(HERE, HERE, first=2))
     found = remarks(replace(ON_CPUS, nodes=(NodeSamples("n1", ranks(WAITS, WAITS, WAITS)), slow)))
     assert [(remark.node, remark.rank) for remark in found] == [("n2", None)]
-    assert "ranks 2, 3 on n2 are behind" in found[0].text
+    assert "ranks 2, 3 on n2 are slower" in found[0].text
 
 
 def test_throttled_clocks() -> None:
@@ -177,7 +178,7 @@ def test_a_loader_that_starves() -> None:
     starved = tuple(replace(node, gpus=gpus(31, 30), ranks=ranks(pinned, pinned)) for node in WELL.nodes)
     found = remarks(replace(WELL, nodes=starved))
     assert [remark.kind for remark in found] == ["loader_starved"]
-    assert "only 30 % of the time, and the ranks wait for data at 80% of the looks" in found[0].text
+    assert "only 30 %, and the ranks wait for data in 80% of the samples" in found[0].text
     polled = {"poll_schedule_timeout.constprop.0": 0.6, "running": 0.4}
     assert told(RunFacts((NodeSamples("n1", ranks(polled, polled)),))) == [("loader_starved", None)]
     found = remarks(replace(ON_CPUS, lines=lines(WORKERS)))
@@ -214,7 +215,7 @@ def test_from_the_files_of_an_attempt(tmp_path: Path) -> None:
         ("gpu1", {"eth0": 30}, (RankSamples(0, 15, {"running": 1.0}),)),
         ("gpu2", {"eth0": 30}, (RankSamples(1, 15, {"running": 1.0}),)),
     ]
-    assert [(remark.kind, remark.node) for remark in look_at(attempt)] == [
+    assert [(remark.kind, remark.node) for remark in attempt_remarks(attempt)] == [
         ("clocks_throttled", "gpu2"),
         ("plain_sockets", "gpu2"),
         ("small_buckets", None),
@@ -222,4 +223,4 @@ def test_from_the_files_of_an_attempt(tmp_path: Path) -> None:
 
 
 def test_an_attempt_without_any_file(tmp_path: Path) -> None:
-    assert look_at(RunFolder(tmp_path).attempt(1)) == ()
+    assert attempt_remarks(RunFolder(tmp_path).attempt(1)) == ()
