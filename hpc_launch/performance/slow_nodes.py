@@ -77,8 +77,8 @@ def _stragglers_by_place(facts: RunFacts) -> Iterator[Remark]:
         elsewhere = [place for place in first.places if "futex" not in place]
         place = max(elsewhere, key=lambda place: first.places[place], default="running")
         text = (
-            f"{who} slower than the other ranks: waiting in {waits[mine[0]]:.0%} of the samples, the others in {rest:.0%}; "
-            f"usually {_describe(place)}"
+            f"{who} slower than the other ranks: waiting in {waits[mine[0]]:.0%} of the samples, "
+            f"the others in {rest:.0%}; usually {_describe(place)}"
         )
         todo = "run `py-spy dump` to see where it spends its time; " + _exclude_hint(name)
         yield Remark("node_behind", text, todo, name, first.rank if len(mine) == 1 else None, node.quotes)

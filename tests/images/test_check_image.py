@@ -162,6 +162,6 @@ def test_a_variable_and_a_step_reach_the_look_inside(tmp_path: Path) -> None:
 
 
 def test_what_is_inside_runs_on_old_pythons_too() -> None:
-    text = (Path(__file__).parents[2] / "hpc_launch" / "images" / "inner.py").read_text()
+    text = (Path(__file__).parents[2] / "hpc_launch" / "images" / "probe_script.py").read_text()
     code = "import ast, sys; ast.parse(sys.stdin.read(), feature_version=(3, 8))"
     subprocess.run([sys.executable, "-c", code], input=text, text=True, check=True)
