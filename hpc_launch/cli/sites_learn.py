@@ -118,9 +118,7 @@ def _show(lesson: Lesson, path: Path, *, as_json: bool) -> None:
         chosen = detect_site().chosen
         if chosen is None or chosen.path != path:
             other = (
-                f"{chosen.name} matches this machine better ({chosen.reason})"
-                if chosen
-                else "other profiles match too"
+                f"{chosen.name} matches this machine better ({chosen.reason})" if chosen else "other profiles match too"
             )
             print_note(f"jobs without `site:` do not use this profile: {other}; set `site: {lesson.draft.name}`")
     click.echo(path)

@@ -136,5 +136,7 @@ def _of_run(
     alive = status.state in ALIVE and attempt.number == attempts[-1].number and diagnosis.failure_class == "unknown"
     going = None
     if alive or diagnosis.failure_class == "success":
-        going = AttemptProgress(status.state if alive else None, status.reason, tuple(progress_parts(status)), attempt_remarks(attempt))
+        going = AttemptProgress(
+            status.state if alive else None, status.reason, tuple(progress_parts(status)), attempt_remarks(attempt)
+        )
     return diagnosis, _verdict(diagnosis, attempt), {"": str(attempt.path)}, going

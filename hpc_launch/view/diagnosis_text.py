@@ -13,7 +13,7 @@ import click
 
 from hpc_launch.performance.run_samples import Remark
 from hpc_launch.recover.diagnosis import Diagnosis, FirstFailure, Quote, Verdict
-from hpc_launch.view.format_values import clean, cut, clock_time
+from hpc_launch.view.format_values import clean, clock_time, cut
 
 MAX_WIDTH = 200
 """Maximum number of characters shown of a quoted line."""
