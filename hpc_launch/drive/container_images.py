@@ -20,6 +20,7 @@ from hpc_launch.images.compatibility import Check
 from hpc_launch.images.image_record import ImageRecord
 from hpc_launch.images.pull_image import existing_record, file_name, pull, recorded, scheme
 from hpc_launch.plan.launch_plan import ContainerPlan
+from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.load_profile import load_site_profile
 from hpc_launch.sites.profile import SiteProfile
@@ -111,7 +112,7 @@ def look_at_job(job_file: Path, site: str | None, sets: Sequence[str]) -> list[C
     wanted = Requirements(
         container=plan.container,
         python=plain(plan.python) or "python3",
-        launcher=plan.launcher in ("torchrun", "deepspeed"),
+        launcher=descriptor(plan.launcher).in_image,
         script=filler.file(job.script, ("script",)) if job.script is not None else None,
         module=job.module.partition(".")[0] if job.module is not None else None,
         program=first,

@@ -8,6 +8,7 @@ from functools import cache
 from hpc_launch.base.resources import shipped
 from hpc_launch.images.runtimes.registry import wrapped
 from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.plan.launchers.descriptor import descriptor
 
 MARKER = "# ===== Below: the same in every job. Static shell, from slurm_templates/parts/ ====="
 """The line between the job's own part and the static part."""
@@ -58,17 +59,16 @@ def _rendezvous(plan: LaunchPlan) -> Iterator[str]:
 
 
 def _on_nodes(plan: LaunchPlan) -> Iterator[str]:
-    ranks = plan.around.rank_variables
-    if plan.around.inside or (ranks and plan.launcher == "srun"):
+    mine, ranks = descriptor(plan.launcher), plan.around.rank_variables
+    if plan.around.inside or (ranks and mine.rank_variables == "within"):
         yield "within"
-    if ranks and plan.launcher == "torchrun":
+    if ranks and mine.rank_variables == "each_rank":
         yield "each_rank"
-    if plan.launcher in ("deepspeed", "none"):
+    if mine.reads_hostfile:
         yield "hostfile"
-    if (plan.launcher == "deepspeed" and plan.step.kind != "pdsh") or plan.elastic:
+    if plan.elastic:
         yield "await_child"
-    if plan.launcher == "deepspeed":
-        yield "deepspeed"
+    yield from mine.parts
 
 
 def _step(plan: LaunchPlan) -> tuple[str, ...]:

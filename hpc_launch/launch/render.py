@@ -19,6 +19,7 @@ from hpc_launch.images.wrapped import Wrapped
 from hpc_launch.launch.parts import MARKER, static_part
 from hpc_launch.launch.steps import BY_NOTES, Step, step_of
 from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.spec.origin import Origin
 from hpc_launch.spec.shell_text import Text, Var, here_document, quote, visible
 
@@ -30,7 +31,7 @@ def render(plan: LaunchPlan) -> str:
     """The whole script. A name that a template misspells is an error, never an empty text (StrictUndefined)."""
     local = plan.scheduler == "local"
     container = wrapped(plan.container)
-    step = step_of(plan)
+    step, mine = step_of(plan), descriptor(plan.launcher)
     late = plan.continuation.resume_names
     job = (
         _environment()
@@ -42,9 +43,9 @@ def render(plan: LaunchPlan) -> str:
             node_rank=step.node_rank,
             node_address=step.node_address,
             marker=MARKER,
-            each_process=plan.launcher == "srun",
+            each_process=mine.logs_by_rank,
             has_start=plan.step.kind not in ("local", "once"),
-            local_hosts=_local_hosts(plan),
+            local_hosts=" ".join(mine.local_hosts(plan.nodes)) if mine.local_hosts else "",
             numbers=_wrapped_lines(_numbers(plan, step)),
             image_variables=_wrapped_lines([name for name in container.exports if name not in late]),
             resume_exports=[name for name in container.exports if name in late],
@@ -52,8 +53,8 @@ def render(plan: LaunchPlan) -> str:
             tasks_per_node=step.tasks_per_node,
             local_gpus=_local_gpus(plan),
             container=container,
-            inside_ranks=plan.around.rank_variables if plan.launcher == "srun" else (),
-            each_rank=plan.around.rank_variables if plan.launcher == "torchrun" else (),
+            inside_ranks=plan.around.rank_variables if mine.rank_variables == "within" else (),
+            each_rank=plan.around.rank_variables if mine.rank_variables == "each_rank" else (),
             into_container="".join(f"{words} \\\n        " for words in _before(plan, container)),
         )
     )
@@ -131,7 +132,7 @@ def _before(plan: LaunchPlan, container: Wrapped) -> list[str]:
     guard = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/guard.sh"'] if plan.continuation.guarded else []
     watch = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh"'] if plan.watch is not None else []
     image = [" ".join(map(quote, line)) for line in container.before]
-    ranks = plan.launcher == "srun" and plan.around.rank_variables
+    ranks = descriptor(plan.launcher).rank_variables == "within" and plan.around.rank_variables
     within = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/within.sh"'] if plan.around.inside or ranks else []
     return [*guard, *watch, *image, *([_HOOKS] if plan.container is not None else []), *within]
 
@@ -140,13 +141,6 @@ def _local_gpus(plan: LaunchPlan) -> str:
     """Each "node" of a local run gets its own share of this machine's GPUs, as Slurm would give it."""
     devices = ",".join(f"$((node * {plan.gpus_per_node} + {gpu}))" for gpu in range(plan.gpus_per_node))
     return f"export CUDA_VISIBLE_DEVICES={devices}"
-
-
-def _local_hosts(plan: LaunchPlan) -> str:
-    """The names for a host file of a local run; empty where the launcher reads none."""
-    if plan.launcher == "deepspeed":
-        return " ".join(f"node{node}" for node in range(plan.nodes))
-    return "localhost" if plan.launcher == "none" else ""
 
 
 _GPU_VARIABLES = (
@@ -164,7 +158,7 @@ def _numbers(plan: LaunchPlan, step: Step) -> Iterator[str]:
     yield f"job_nodes={plan.nodes}"
     if plan.elastic:
         yield f"job_fewest_nodes={plan.fewest_nodes}"
-    if plan.launcher in ("deepspeed", "none"):
+    if descriptor(plan.launcher).reads_hostfile:
         yield f"job_processes_per_node={plan.processes_per_node}"
     if plan.step.kind == "srun" and (cpus := _cpus_per_task(plan, step)):
         yield f"job_cpus_per_task={cpus}"
@@ -183,7 +177,7 @@ def _numbers(plan: LaunchPlan, step: Step) -> Iterator[str]:
         yield f"job_step={plan.step.kind}"
         if plan.step.kind != "pdsh":
             yield f"job_tasks_per_node={step.tasks_per_node}"
-            yield "job_each_process=" + ("yes" if plan.launcher == "srun" else "''")
+            yield "job_each_process=" + ("yes" if descriptor(plan.launcher).logs_by_rank else "''")
         names = {variable.name for variable in plan.variables}
         if own := [name for name in _GPU_VARIABLES if name in names]:
             yield f"job_gpu_variables={','.join(own)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.plan.launchers.descriptor import descriptor
 
 BY_NOTES = ("pdsh", "ibrun", "mpirun")
 """Steps whose own exit code is not enough: each command leaves a note of its end."""
@@ -21,8 +22,7 @@ class Step(Struct, frozen=True):
 def step_of(plan: LaunchPlan) -> Step:
     """The step of a plan."""
     kind = plan.step.kind
-    each_process = plan.launcher in ("srun", "none")
-    tasks = plan.processes_per_node if each_process else 1
+    tasks = descriptor(plan.launcher).tasks_per_node(plan.processes_per_node)
     needs_address = plan.rendezvous == "c10d" and kind != "local"
     return Step(
         tasks_per_node=tasks,

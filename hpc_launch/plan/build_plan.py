@@ -17,7 +17,7 @@ from hpc_launch.plan.inside_container import inner_steps, runtime_modules
 from hpc_launch.plan.job_size import job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launch_step import master, step
-from hpc_launch.plan.launchers import launcher
+from hpc_launch.plan.launchers.descriptor import launcher
 from hpc_launch.plan.plan_rules import check
 from hpc_launch.plan.program import program
 from hpc_launch.plan.retry_plan import retry_plan

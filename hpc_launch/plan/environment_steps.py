@@ -9,6 +9,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Prelude, Variable
+from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.tracker_environment import tracker_variables
 from hpc_launch.plan.watcher_plan import debug_variables
 from hpc_launch.spec.document import KeyPath
@@ -63,7 +64,7 @@ def variables(
     threads = _threads(size)
     if threads is not None:
         result.append(Variable("OMP_NUM_THREADS", (str(threads),), rule("cores of a node / processes on it")))
-    if job.launcher.name == "torchrun":
+    if descriptor(job.launcher.name).prefixes_ranks:
         # In all releases since 2.0 (torch/distributed/elastic/multiprocessing/api.py).
         prefix = ("[rank${rank}]: ",)
         result.append(Variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", prefix, rule("names the rank of each line")))

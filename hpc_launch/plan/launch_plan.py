@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from hpc_launch.plan.code_folder import CodePlan
 from hpc_launch.plan.retry_plan import RetryPlan
 from hpc_launch.sites.network import MasterAddress
+from hpc_launch.spec.launcher import LauncherName
 from hpc_launch.spec.origin import Origin
 from hpc_launch.spec.shell_text import Text
 
@@ -176,6 +177,11 @@ class ContainerPlan(Struct, frozen=True):
     variables: tuple[str, ...]
     """Variables that keep the job's value inside the container, whatever the image sets."""
 
+    @property
+    def started_by_srun(self) -> bool:
+        """Whether the runtime is an option of srun."""
+        return self.runtime in ("pyxis", "edf")
+
 
 class StepPlan(Struct, frozen=True):
     """The step that starts the command of each node, and its options."""
@@ -200,7 +206,7 @@ class LaunchPlan(Struct, frozen=True):
     cpus_per_node: int | None
     time_limit_s: int | None
     signal_before_s: int | None
-    launcher: Literal["torchrun", "deepspeed", "srun", "none"]
+    launcher: LauncherName
     launcher_options: tuple[str, ...]
     launcher_origin: Origin
     rendezvous: Literal["static", "c10d"]

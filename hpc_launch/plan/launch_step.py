@@ -5,12 +5,10 @@ from __future__ import annotations
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import ContainerPlan, StepPlan
+from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.site_context import srun_options
 from hpc_launch.sites.network import Binding, MasterAddress
-
-STARTED_BY_SRUN = frozenset({"pyxis", "edf"})
-"""Container runtimes that are options of srun."""
 
 TO_ONE = {
     "cpu_bind": ("rank", "map_cpu", "map_ldom", "rank_ldom"),
@@ -22,25 +20,15 @@ TO_ONE = {
 LISTS = frozenset("map_cpu mask_cpu map_ldom mask_ldom map_mem mask_mem map mask map_gpu mask_gpu".split())
 """Types that are followed by an entry for each task of a node."""
 
-LOST_BY_PDSH = ("--bind_cores_to_rank", "--bind_core_list")
-"""Options that DeepSpeed's PDSHRunner does not hand on (deepspeed/launcher/multinode_runner.py, 0.19.8)."""
-
 
 def step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> StepPlan:
     """The step, with a finding for each thing that it cannot do."""
-    site, job = draft.resolved.site, draft.resolved.job
-    if job.launcher.name == "none":
-        _check_once(draft, container)
-        return StepPlan("once")
+    site, mine = draft.resolved.site, descriptor(draft.resolved.job.launcher.name)
+    own = mine.own_step(draft, size, container) if mine.own_step is not None else None
+    if own is not None:
+        return own
     if site.scheduler.type == "local":
-        if job.launcher.multinode == "pdsh":
-            message = "there are no other nodes to reach over ssh"
-            draft.fault(FindingCode.PDSH_NOT_POSSIBLE, message, ("launcher", "multinode"), "take it out on this site")
         return StepPlan("local")
-    over_ssh = (job.launcher.multinode or site.launch.multinode) == "pdsh"
-    if job.launcher.name == "deepspeed" and job.max_nodes > 1 and over_ssh:
-        _check_pdsh(draft, size, container)
-        return StepPlan("pdsh")
     launch = site.launch
     if launch.step != "srun":
         _check_without_srun(draft, container)
@@ -66,58 +54,13 @@ def master(draft: PlanDraft) -> MasterAddress:
     return rule
 
 
-def _check_pdsh(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> None:
-    path = ("launcher", "multinode")
-    if container is not None:
-        message = "DeepSpeed's ssh arrives outside the container, and an image has no pdsh"
-        draft.fault(
-            FindingCode.PDSH_NOT_POSSIBLE,
-            message,
-            path,
-            "use `multinode: no_ssh`: one container a node, with the launcher inside",
-        )
-    node, count = size.node_class, size.gpus_per_node
-    if 0 < count < node.gpus and not size.queue.whole_nodes:
-        message = f"what comes over ssh sees all {node.gpus} GPUs of a node, and {count} are asked for"
-        draft.fault(
-            FindingCode.SSH_IGNORES_GPU_REQUEST, message, path, "ask for whole nodes, or use `multinode: no_ssh`"
-        )
-    for index, option in enumerate(draft.resolved.job.launcher.options):
-        if option.partition("=")[0] in LOST_BY_PDSH:
-            message = f"DeepSpeed does not hand `{option}` on over pdsh"
-            draft.fault(
-                FindingCode.OPTION_LOST_OVER_PDSH,
-                message,
-                ("launcher", "options", index),
-                "take it out, or use `multinode: no_ssh`",
-            )
-
-
-def _check_once(draft: PlanDraft, container: ContainerPlan | None) -> None:
-    job, local = draft.resolved.job, draft.resolved.site.scheduler.type == "local"
-    if job.launcher.options:
-        hint = "take them out; what the program shall hand to its own launcher goes into `args`"
-        draft.fault(FindingCode.NO_LAUNCHER_OPTIONS, "`launcher: none` has no options", ("launcher", "options"), hint)
-    if container is not None and (job.max_nodes > 1 or container.runtime in STARTED_BY_SRUN):
-        message = "with `launcher: none` the program starts its processes, and cannot from inside a container"
-        draft.fault(
-            FindingCode.PROGRAM_CANNOT_REACH_NODES,
-            message,
-            ("launcher",),
-            "use `environment:`, or a launcher that is started once a node",
-        )
-    if local and job.max_nodes > 1:
-        message = "this machine is one node for a program that starts its processes itself"
-        draft.fault(FindingCode.PROGRAM_CANNOT_REACH_NODES, message, ("nodes",), "set `nodes` to 1 on this site")
-
-
 def _check_without_srun(draft: PlanDraft, container: ContainerPlan | None) -> None:
     site, job = draft.resolved.site, draft.resolved.job
     kind = site.launch.step
     if job.elastic:
         message = f"site {site.name} starts nodes with {kind}, which ends them all when one is lost"
         draft.fault(FindingCode.STEP_NOT_ELASTIC, message, ("nodes",), "give one number of nodes")
-    if container is not None and container.runtime in STARTED_BY_SRUN:
+    if container is not None and container.started_by_srun:
         message = f"{container.runtime} is a part of srun, and site {site.name} starts nodes with {kind}"
         draft.fault(FindingCode.RUNTIME_NEEDS_SRUN, message, ("container",), "use another runtime, such as `apptainer`")
     for key in ("cpu_bind", "mem_bind", "gpu_bind", "gpus_per_task", "gpu_sharing", "srun_options"):
@@ -130,7 +73,7 @@ def _check_without_srun(draft: PlanDraft, container: ContainerPlan | None) -> No
 
 def _bindings(draft: PlanDraft, size: JobSize) -> list[str]:
     launch = draft.resolved.site.launch
-    whole_node = draft.resolved.job.launcher.name != "srun"
+    whole_node = descriptor(draft.resolved.job.launcher.name).tasks == "node"
     options = []
     for key in ("cpu_bind", "mem_bind", "gpu_bind"):
         binding: Binding = getattr(launch, key)

@@ -6,6 +6,7 @@ import re
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
+from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.sbatch_options import charged_account
 from hpc_launch.plan.site_rules import check_site
@@ -100,10 +101,11 @@ def _check_account(draft: PlanDraft, size: JobSize) -> None:
 
 def _check_site(draft: PlanDraft, size: JobSize) -> None:
     site = draft.resolved.site
-    if site.scheduler.type == "local" and draft.resolved.job.launcher.name == "srun":
+    launcher = draft.resolved.job.launcher.name
+    if site.scheduler.type == "local" and descriptor(launcher).needs_slurm:
         draft.fault(
             FindingCode.LAUNCHER_NEEDS_SLURM,
-            "the launcher `srun` requires Slurm",
+            f"the launcher `{launcher}` requires Slurm",
             ("launcher",),
             "use `torchrun` on this site",
         )

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Directive, Variable
+from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.site_context import selected_options
 from hpc_launch.plan.site_sbatch_options import apply_site_rules
@@ -64,9 +65,9 @@ def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = 
     add("nodes", nodes, resolved.origin("nodes"))
     if job.elastic:
         add("no-kill", True, rule("the job survives the loss of a node"))
-    each_process = job.launcher.name in ("srun", "none")
-    tasks = size.processes_per_node if each_process else 1
-    why = "one task per process" if each_process else f"one task per node: {job.launcher.name} starts the rest"
+    mine = descriptor(job.launcher.name)
+    tasks = mine.tasks_per_node(size.processes_per_node)
+    why = "one task per process" if mine.tasks != "node" else f"one task per node: {job.launcher.name} starts the rest"
     if not job.elastic:  # with it Slurm gives the fewest nodes of a range and no more (seen with 22.05)
         add("ntasks-per-node", tasks, rule(why))
     if size.cpus_per_node is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hpc_launch.plan.launch_plan import Variable, WatchPlan
+from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.origin import rule
 from hpc_launch.spec.shell_text import RUNTIME
@@ -12,7 +13,7 @@ _ATTEMPT = RUNTIME["attempt.dir"]
 
 def watch(job: JobSpec) -> WatchPlan | None:
     """The watcher's settings; None if the job turns it off, or if the launcher's processes cannot be watched."""
-    if not job.hang.watch or job.launcher.name == "none":
+    if not job.hang.watch or not descriptor(job.launcher.name).watched:
         return None
     return WatchPlan(job.hang.after or 0, job.hang.busy_after or 0, job.hang.sample_every)
 

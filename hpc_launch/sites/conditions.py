@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from hpc_launch.spec.launcher import LauncherName
+
 _COUNT = r"^(([<>]=?|=|!=) ?\d+|\d+(-\d*)?)$"
 _ONE_VERSION = r"([<>]=?|=|!=)? ?\d+(\.\d+)*"
 _VERSION = rf"^{_ONE_VERSION}(, ?{_ONE_VERSION})*$"
@@ -34,9 +36,7 @@ class When(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     node_classes: Annotated[list[str] | None, Meta(description="The node class is one of these.")] = None
     arch: Annotated[Literal["x86_64", "aarch64"] | None, Meta(description="CPU architecture of the nodes.")] = None
     vendor: Annotated[Literal["nvidia", "amd", "intel"] | None, Meta(description="GPU vendor.")] = None
-    launchers: Annotated[
-        list[Literal["torchrun", "deepspeed", "srun", "none"]] | None, Meta(description="The launcher is one of these.")
-    ] = None
+    launchers: Annotated[list[LauncherName] | None, Meta(description="The launcher is one of these.")] = None
     container: Annotated[bool | None, Meta(description="Whether the training runs in an image.")] = None
     runtimes: Annotated[list[str] | None, Meta(description="The container runtime is one of these.")] = None
     versions: Annotated[

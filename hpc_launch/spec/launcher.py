@@ -6,12 +6,15 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+LauncherName = Literal["torchrun", "deepspeed", "srun", "none"]
+"""Each has a module in `plan/launchers/` and a template in `slurm_templates/launcher/`."""
+
 
 class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the processes of the training are started."""
 
     name: Annotated[
-        Literal["torchrun", "deepspeed", "srun", "none"],
+        LauncherName,
         Meta(
             description="`torchrun` and `deepspeed` are started once a node and start the processes there; `srun` "
             "starts each process itself, with RANK, LOCAL_RANK and WORLD_SIZE set. With `none` the program is "
@@ -52,6 +55,11 @@ class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["node", "socket", "exclusive", "core-complex"] | None,
         Meta(description="torchrun 2.9 and later: which CPUs each process is bound to. Needs `numactl` on the nodes."),
     ] = None
+
+    def optional_keys(self) -> list[str]:
+        """The keys that belong to some launchers only and are given."""
+        common = ("name", "options")
+        return [key for key in self.__struct_fields__ if key not in common and getattr(self, key) is not None]
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:

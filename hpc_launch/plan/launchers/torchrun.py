@@ -1,12 +1,9 @@
-"""What a launcher is told beside the program: its rendezvous, restarts and options, as far as its version has them."""
+"""torchrun, started on each node: static rendezvous, or c10d for restarts and an elastic number of nodes."""
 
 from __future__ import annotations
 
-from typing import Literal
-
-from msgspec import Struct
-
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, LauncherPlan
 from hpc_launch.plan.plan_draft import PlanDraft
 
 ELASTIC_RESTARTS = 3
@@ -14,32 +11,9 @@ NUMA_BINDING = (2, 9)
 """The torch release that brought `--numa-binding` (torch/distributed/run.py of each release)."""
 
 
-class LauncherPlan(Struct, frozen=True):
-    """How the launcher starts the processes. `options` are in its own spelling."""
-
-    rendezvous: Literal["static", "c10d"]
-    max_restarts: int
-    options: tuple[str, ...]
-
-
-def launcher(draft: PlanDraft) -> LauncherPlan:
-    """The launcher's settings, with a finding for each that it cannot do."""
+def _plan(draft: PlanDraft) -> LauncherPlan:
     job = draft.resolved.job
     asked = job.launcher
-    if asked.name != "deepspeed":
-        _belongs(draft, "multinode", "deepspeed")
-    if asked.name != "torchrun":
-        for key in ("rendezvous", "max_restarts", "numa_binding"):
-            _belongs(draft, key, "torchrun")
-        if job.elastic:
-            message = f"{asked.name} cannot go on with fewer nodes"
-            draft.fault(
-                FindingCode.LAUNCHER_NOT_ELASTIC,
-                message,
-                ("nodes",),
-                "give one number of nodes, or use `launcher: torchrun`",
-            )
-        return LauncherPlan("static", 0, tuple(asked.options))
     again = job.elastic or bool(asked.max_restarts)
     if again and asked.rendezvous == "static":
         # Measured with torch 2.13: agents of a static rendezvous do not coordinate a restart; one side hangs.
@@ -56,15 +30,6 @@ def launcher(draft: PlanDraft) -> LauncherPlan:
         max_restarts=restarts,
         options=(*_numa(draft), *asked.options),
     )
-
-
-def _belongs(draft: PlanDraft, key: str, owner: str) -> None:
-    asked = draft.resolved.job.launcher
-    if getattr(asked, key) is not None:
-        message = f"`{key}` is an option of {owner}, not of {asked.name}"
-        draft.fault(
-            FindingCode.OPTION_OF_OTHER_LAUNCHER, message, ("launcher", key), f"take it out, or use `name: {owner}`"
-        )
 
 
 def _numa(draft: PlanDraft) -> tuple[str, ...]:
@@ -89,3 +54,15 @@ def _numa(draft: PlanDraft) -> tuple[str, ...]:
             "warning",
         )
     return (f"--numa-binding={binding}",)
+
+
+DESCRIPTOR = LauncherDescriptor(
+    name="torchrun",
+    tasks="node",
+    plan=_plan,
+    own_keys=frozenset({"rendezvous", "max_restarts", "numa_binding"}),
+    elastic=True,
+    in_image=True,
+    prefixes_ranks=True,
+    rank_variables="each_rank",
+)

@@ -1,0 +1,1 @@
+"""The launchers: one module each, with a descriptor that all other code asks."""

@@ -1,0 +1,96 @@
+"""What the rest of hpc-launch needs to know about a launcher. No code compares the names of launchers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.plan.job_size import JobSize
+from hpc_launch.plan.launch_plan import ContainerPlan, StepPlan
+from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.spec.launcher import LauncherName
+
+
+class LauncherPlan(Struct, frozen=True):
+    """How the launcher starts the processes. `options` are in its own spelling."""
+
+    rendezvous: Literal["static", "c10d"]
+    max_restarts: int
+    options: tuple[str, ...]
+
+
+class LauncherDescriptor(Struct, frozen=True, kw_only=True):
+    """One launcher. Its template is `slurm_templates/launcher/NAME.sh.j2`."""
+
+    name: LauncherName
+    tasks: Literal["node", "process", "program"]
+    """What the step starts: a launcher on each node, each process itself, or the program once on the first node."""
+    plan: Callable[[PlanDraft], LauncherPlan]
+    """Its settings from the job file, with a finding for each invalid one."""
+    own_keys: frozenset[str] = frozenset()
+    """The keys of `launcher:` that it accepts beside `name` and `options`."""
+    own_step: Callable[[PlanDraft, JobSize, ContainerPlan | None], StepPlan | None] | None = None
+    """A step in place of the site's; None where the site's is used."""
+    needs_slurm: bool = False
+    elastic: bool = False
+    """Whether it can continue with fewer nodes."""
+    watched: bool = True
+    """Whether the watcher of a node finds its processes."""
+    in_image: bool = False
+    """Whether it runs inside the job's image, which therefore has to contain PyTorch."""
+    prefixes_ranks: bool = False
+    """Whether TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE sets the prefix of its log lines."""
+    rank_variables: Literal["in_template", "each_rank", "within"] | None = None
+    """Where the site's variables of a process are set: in its template, or in a script that it starts."""
+    local_hosts: Callable[[int], tuple[str, ...]] | None = None
+    """The names in its host file, by the number of nodes, for a run on this machine; None if it reads no host file."""
+    parts: tuple[str, ...] = ()
+    """Files of `slurm_templates/parts/` that its template calls."""
+
+    @property
+    def reads_hostfile(self) -> bool:
+        """Whether the job writes a host file for it."""
+        return self.local_hosts is not None
+
+    @property
+    def logs_by_rank(self) -> bool:
+        """Whether each process has its own log file, `node-N.rank-R.log`."""
+        return self.tasks == "process"
+
+    def tasks_per_node(self, processes_per_node: int) -> int:
+        """How many tasks Slurm reserves on a node."""
+        return 1 if self.tasks == "node" else processes_per_node
+
+
+@cache
+def descriptor(name: LauncherName) -> LauncherDescriptor:
+    """The descriptor in the module of that name."""
+    result: LauncherDescriptor = import_module(f"hpc_launch.plan.launchers.{name}").DESCRIPTOR
+    return result
+
+
+def launcher(draft: PlanDraft) -> LauncherPlan:
+    """The settings of the job's launcher, with a finding for each that it does not have."""
+    job = draft.resolved.job
+    mine = descriptor(job.launcher.name)
+    for key in job.launcher.optional_keys():
+        if key not in mine.own_keys:
+            owners = [name for name in get_args(LauncherName) if key in descriptor(name).own_keys]
+            message = f"`{key}` is an option of {' and '.join(owners)}, not of {mine.name}"
+            hint = f"take it out, or use `name: {owners[0]}`"
+            draft.fault(FindingCode.OPTION_OF_OTHER_LAUNCHER, message, ("launcher", key), hint)
+    if job.elastic and not mine.elastic:
+        message = f"{mine.name} cannot go on with fewer nodes"
+        hint = "give one number of nodes, or use `launcher: torchrun`"
+        draft.fault(FindingCode.LAUNCHER_NOT_ELASTIC, message, ("nodes",), hint)
+    return mine.plan(draft)
+
+
+def options_only(draft: PlanDraft) -> LauncherPlan:
+    """The settings of a launcher that has no rendezvous and no restarts of its own."""
+    return LauncherPlan("static", 0, tuple(draft.resolved.job.launcher.options))

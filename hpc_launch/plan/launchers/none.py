@@ -1,0 +1,42 @@
+"""No launcher: the program is started once, on the first node, and starts its processes itself."""
+
+from __future__ import annotations
+
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.plan.job_size import JobSize
+from hpc_launch.plan.launch_plan import ContainerPlan, StepPlan
+from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, options_only
+from hpc_launch.plan.plan_draft import PlanDraft
+
+
+def _own_step(draft: PlanDraft, _: JobSize, container: ContainerPlan | None) -> StepPlan:
+    _check_once(draft, container)
+    return StepPlan("once")
+
+
+def _check_once(draft: PlanDraft, container: ContainerPlan | None) -> None:
+    job, local = draft.resolved.job, draft.resolved.site.scheduler.type == "local"
+    if job.launcher.options:
+        hint = "take them out; what the program shall hand to its own launcher goes into `args`"
+        draft.fault(FindingCode.NO_LAUNCHER_OPTIONS, "`launcher: none` has no options", ("launcher", "options"), hint)
+    if container is not None and (job.max_nodes > 1 or container.started_by_srun):
+        message = "with `launcher: none` the program starts its processes, and cannot from inside a container"
+        draft.fault(
+            FindingCode.PROGRAM_CANNOT_REACH_NODES,
+            message,
+            ("launcher",),
+            "use `environment:`, or a launcher that is started once a node",
+        )
+    if local and job.max_nodes > 1:
+        message = "this machine is one node for a program that starts its processes itself"
+        draft.fault(FindingCode.PROGRAM_CANNOT_REACH_NODES, message, ("nodes",), "set `nodes` to 1 on this site")
+
+
+DESCRIPTOR = LauncherDescriptor(
+    name="none",
+    tasks="program",
+    plan=options_only,
+    own_step=_own_step,
+    watched=False,
+    local_hosts=lambda _: ("localhost",),
+)

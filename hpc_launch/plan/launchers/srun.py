@@ -1,0 +1,13 @@
+"""srun, or the step that the site uses in its place, as the launcher: it starts each process itself."""
+
+from __future__ import annotations
+
+from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, options_only
+
+DESCRIPTOR = LauncherDescriptor(
+    name="srun",
+    tasks="process",
+    plan=options_only,
+    needs_slurm=True,
+    rank_variables="within",
+)
