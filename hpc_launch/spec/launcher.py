@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-LauncherName = Literal["torchrun", "deepspeed", "srun", "none"]
+LauncherName = Literal["torchrun", "deepspeed", "srun", "none", "ft_launcher"]
 """Each has a module in `plan/launchers/` and a template in `slurm_templates/launcher/`."""
 
 
@@ -19,7 +19,8 @@ class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             description="`torchrun` and `deepspeed` are started once a node and start the processes there; `srun` "
             "starts each process itself, with RANK, LOCAL_RANK and WORLD_SIZE set. With `none` the program is "
             "started once, on the first node, and starts its processes itself, by srun or over ssh; the nodes are in "
-            "`${attempt.dir}/hostfile`."
+            "`${attempt.dir}/hostfile`. `ft_launcher` is a torchrun of nvidia-resiliency-ext, which also restarts hung "
+            "processes."
         ),
     ]
     options: Annotated[
@@ -39,8 +40,8 @@ class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_restarts: Annotated[
         int | None,
         Meta(
-            description="torchrun: how often the processes are started again inside the job. 0 if left out, 3 for an "
-            "elastic run; needs `c10d`.",
+            description="torchrun, ft_launcher: how often the processes are restarted inside the job. Default: 0 for "
+            "torchrun, 3 for an elastic run and for ft_launcher. Requires `c10d`.",
             ge=0,
         ),
     ] = None

@@ -98,6 +98,31 @@ def test_torchrun_takes_the_whole_command(script: Path) -> None:
     assert parsed.training_script_args == after
 
 
+FT_LAUNCHER = (
+    "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf max-restarts local-addr log-dir redirects tee "
+    "module no-python ft-cfg-path ft-rank-heartbeat-timeout ft-initial-rank-heartbeat-timeout ft-restart-policy"
+)
+"""Options of nvidia-resiliency-ext 0.4.1, `get_args_parser` in nvidia_resiliency_ext/fault_tolerance/launcher.py."""
+
+
+def test_ft_launcher_takes_the_whole_command() -> None:
+    words = command(Path(__file__).parent / "expected" / "ft_launcher.sh", "fault_tolerance.launcher")
+    arguments = words[words.index("nvidia_resiliency_ext.fault_tolerance.launcher") + 1 :]
+    options = {match[1] for word in arguments if (match := re.match(r"--([a-z-]+)", word))}
+    assert {"rdzv-backend", "max-restarts"} < options <= set(FT_LAUNCHER.split())
+    assert "--rdzv-backend=c10d" in arguments  # the only one that it supports
+    assert arguments[-1].endswith("/train.py")
+
+
+@pytest.mark.torch("nvidia_resiliency_ext")
+def test_the_installed_ft_launcher_takes_the_whole_command() -> None:
+    launcher = importlib.import_module("nvidia_resiliency_ext.fault_tolerance.launcher")
+    words = command(Path(__file__).parent / "expected" / "ft_launcher.sh", "fault_tolerance.launcher")
+    arguments = words[words.index("nvidia_resiliency_ext.fault_tolerance.launcher") + 1 :]
+    parsed = launcher.get_args_parser().parse_args([known(word) for word in arguments])
+    assert parsed.training_script.endswith("/train.py")
+
+
 @pytest.mark.torch("deepspeed")
 @pytest.mark.parametrize("script", [path for path in EXPECTED if "deepspeed" in path.stem], ids=lambda path: path.stem)
 def test_deepspeed_takes_the_whole_command(script: Path) -> None:

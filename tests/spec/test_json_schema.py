@@ -80,7 +80,7 @@ def test_what_a_field_says() -> None:
 
 def test_a_short_form_has_the_schema_of_the_key_that_takes_it() -> None:
     launcher = json_schema(JobSpec)["properties"]["launcher"]["anyOf"]
-    assert {"enum": ["torchrun", "deepspeed", "srun", "none"]} in launcher
+    assert {"enum": ["torchrun", "deepspeed", "srun", "none", "ft_launcher"]} in launcher
     container = json_schema(JobSpec)["properties"]["container"]["anyOf"]
     assert {"type": "string"} in container
     assert {"type": "array"} not in [{"type": part.get("type")} for part in container]
