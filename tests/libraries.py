@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-LIBRARIES = frozenset({"accelerate", "deepspeed", "lightning", "torch", "transformers"})
+LIBRARIES = frozenset({"accelerate", "deepspeed", "lightning", "nvidia_resiliency_ext", "torch", "transformers"})
 
 
 def _imported() -> frozenset[str]:

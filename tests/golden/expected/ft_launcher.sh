@@ -8,12 +8,12 @@
 #SBATCH --job-name=ft_launcher                               # ft_launcher.yaml:2
 #SBATCH --partition=compute                                  # gpuless.yaml:6
 #SBATCH --nodes=2                                            # ft_launcher.yaml:3
-#SBATCH --ntasks-per-node=1                                  # one task a node: ft_launcher starts the rest
+#SBATCH --ntasks-per-node=1                                  # one task per node: ft_launcher starts the rest
 #SBATCH --cpus-per-task=32                                   # gpuless.yaml:4
 #SBATCH --mem=64G                                            # gpuless.yaml:4
-#SBATCH --no-requeue                                         # who retries is decided once
-#SBATCH --open-mode=append                                   # a requeue must not empty the log
-#SBATCH --output=ft_launcher-%j.out                          # for a start by hand; `submit` names a file in the run folder
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=ft_launcher-%j.out                          # for manual starts; `submit` logs to the run folder
 
 # === Environment ===
 job_environment() {
