@@ -1,7 +1,7 @@
-"""`config`: files and scripts of other programs, from options: DeepSpeed, FSDP, Megatron, hostfile, starts by hand.
+"""`config`: write or check configurations of other programs: DeepSpeed, FSDP, Megatron, hostfiles, scripts.
 
-The options of each are the fields of a request in `hpc_launch.plan.strategies`: names, types, limits and help stand
-there, once. An underscore in an option is as good as a dash.
+The options are the fields of a request in `hpc_launch.plan.strategies`, which define names, types, limits and help.
+Options may be written with underscores instead of dashes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from hpc_launch.cli.lazy_group import LazyGroup
 if TYPE_CHECKING:
     from hpc_launch.base.findings import Finding
 
-FORMS = {
-    "deepspeed": "a DeepSpeed configuration, or the check of one",
-    "fsdp": "an FSDP configuration for Accelerate or the Trainer, or the check of one",
-    "megatron": "Megatron's flags for a parallel layout",
-    "hostfile": "a hostfile in DeepSpeed's form",
-    "launcher": "a script for one node, for a start by hand",
-    "slurm": "an sbatch script without a job file",
+COMMANDS = {
+    "deepspeed": "write or check a DeepSpeed configuration",
+    "fsdp": "write or check an FSDP configuration for Accelerate or the Trainer",
+    "megatron": "print Megatron's flags for a parallel layout",
+    "hostfile": "write a hostfile in DeepSpeed's format",
+    "launcher": "write a script that starts one node's processes by hand",
+    "slurm": "write an sbatch script without a job file",
 }
 
 EXAMPLES = {
@@ -49,39 +49,40 @@ _REQUESTS = {
     "launcher": ("node_script", "NodeScript"),
     "slurm": ("sbatch_script", "SbatchScript"),
 }
-"""The module and the request type of each form; None: several types together."""
+"""The module and the request type of each command; None if it combines several types."""
 
 
-def _form(name: str) -> click.Command:
+def _load(name: str) -> click.Command:
     file, request = _REQUESTS[name]
     module = importlib.import_module(f"hpc_launch.plan.strategies.{file}")
     parts = (getattr(module, request),) if request else module.PARTS
     params = [param for part in parts for param in params_of(part)]
     output = click.Path(path_type=Path)
-    params.append(click.Option(["-o", "--output"], type=output, metavar="FILE", help="Write to FILE."))
+    params.append(
+        click.Option(["-o", "--output"], type=output, metavar="FILE", help="Write to FILE instead of stdout.")
+    )
     if name in {"deepspeed", "fsdp"}:
-        params += _checking(name)
+        params += _check_options(name)
     build = module.from_options if name == "megatron" else parts[0]
-    about = FORMS[name][0].upper() + FORMS[name][1:]
+    about = COMMANDS[name][0].upper() + COMMANDS[name][1:]
     text = f"{about}.\n\n\b\nhpc-launch {EXAMPLES[name]}"
 
     def call(**values: Any) -> int:
         given = {key: value for key, value in values.items() if value is not None and value not in ((), [])}
         return _RUNS.get(name, _write)(name, module, build, given)
 
-    return click.Command(name, callback=call, params=params, help=text, short_help=FORMS[name])
+    return click.Command(name, callback=call, params=params, help=text, short_help=COMMANDS[name])
 
 
 @click.group(
     "config",
     cls=LazyGroup,
-    about=FORMS,
-    load=_form,
-    title="Forms",
+    about=COMMANDS,
+    load=_load,
     context_settings={"token_normalize_func": lambda word: word.replace("_", "-")},
 )
 def command() -> None:
-    """Write files and flags for other programs, every value explicit; or check such a file with --check.
+    """Write configuration files and flags for other programs, with every value explicit, or check a file with --check.
 
     \b
     hpc-launch config deepspeed --zero-stage 3 --bf16 -o ds_config.json
@@ -89,16 +90,20 @@ def command() -> None:
     """
 
 
-def _checking(library: str) -> list[click.Parameter]:
+def _check_options(library: str) -> list[click.Parameter]:
     name = "deepspeed" if library == "deepspeed" else "accelerate"
     return [
-        click.Option(["--check"], type=click.Path(path_type=Path), metavar="FILE", help="Check FILE; write nothing."),
-        click.Option(["--python"], metavar="PYTHON", help=f"A Python that has {name}, to ask {name} itself."),
-        click.Option(["--library/--no-library"], default=True, help=f"Ask {name} itself, where it is installed."),
+        click.Option(
+            ["--check"], type=click.Path(path_type=Path), metavar="FILE", help="Check FILE instead of writing one."
+        ),
+        click.Option(
+            ["--python"], metavar="PYTHON", help=f"Python interpreter with {name} installed, to validate with."
+        ),
+        click.Option(["--library/--no-library"], default=True, help=f"Validate with {name} itself if it is installed."),
     ]
 
 
-_Made = tuple[str | None, "list[Finding]"]
+_Result = tuple[str | None, "list[Finding]"]
 
 
 def _write(name: str, module: Any, build: Callable[..., Any], given: dict[str, Any]) -> int:
@@ -107,28 +112,28 @@ def _write(name: str, module: Any, build: Callable[..., Any], given: dict[str, A
 
 
 def _with_library(name: str, module: Any, build: Callable[..., Any], given: dict[str, Any]) -> int:
-    """DeepSpeed and FSDP: write a file, or check one; with the library's own word where there is one."""
+    """Write or check a DeepSpeed or FSDP file; validate it with the library if it is installed."""
     from hpc_launch.base.findings import errors
 
     output, checked = given.pop("output", None), given.pop("check", None)
     ask, python = given.pop("library"), given.pop("python", None)
     reader = given.get("reader")
-    asked = build(**given)
+    request = build(**given)
     text: str | None
     if checked is None:
-        text, findings = module.make(asked)
+        text, findings = module.make(request)
     else:
-        text, findings = _checked(name, checked, asked, reader, ask=ask, python=python)
+        text, findings = _check_file(name, checked, request, reader, ask=ask, python=python)
     if ask and text is not None and not errors(findings):
-        findings = [*findings, *_library_says(name, text, asked, python, checked)]
+        findings = [*findings, *_library_findings(name, text, request, python, checked)]
     if checked is None:
         return _finish((text, findings), output)
     from hpc_launch.cli.findings_report import report
 
-    return report(findings, "text", f"{checked}: no fault")
+    return report(findings, "text", f"{checked}: no errors")
 
 
-def _checked(name: str, path: Path, asked: Any, reader: Any, *, ask: bool, python: str | None) -> _Made:
+def _check_file(name: str, path: Path, request: Any, reader: Any, *, ask: bool, python: str | None) -> _Result:
     """Check a file against the keys of the installed library, or of the tables that ship with hpc-launch."""
     from hpc_launch.plan.strategies import config_file
     from hpc_launch.plan.strategies.library_query import installed_keys
@@ -150,25 +155,27 @@ def _checked(name: str, path: Path, asked: Any, reader: Any, *, ask: bool, pytho
     from hpc_launch.plan.strategies import deepspeed_check
 
     keys = installed_keys("deepspeed", python=python) if ask else None
-    hugging_face = True if asked.auto else None
-    return text, deepspeed_check.check(located, replicas=_replicas(asked), hugging_face=hugging_face, keys=keys)
+    hugging_face = True if request.auto else None
+    return text, deepspeed_check.check(located, replicas=_replicas(request), hugging_face=hugging_face, keys=keys)
 
 
-def _library_says(name: str, text: str, asked: Any, python: str | None, checked: Path | None) -> Sequence[Finding]:
+def _library_findings(
+    name: str, text: str, request: Any, python: str | None, checked: Path | None
+) -> Sequence[Finding]:
     from hpc_launch.plan.strategies.library_query import check_with_accelerate, check_with_deepspeed
 
     if name == "deepspeed":
-        return check_with_deepspeed(text, replicas=_replicas(asked), python=python)
-    is_accelerate = checked.suffix in {".yaml", ".yml"} if checked else asked.reader == "accelerate"
+        return check_with_deepspeed(text, replicas=_replicas(request), python=python)
+    is_accelerate = checked.suffix in {".yaml", ".yml"} if checked else request.reader == "accelerate"
     return check_with_accelerate(text, python=python) if is_accelerate else []
 
 
-def _replicas(asked: Any) -> int | None:
-    return None if asked.world_size is None else max(asked.world_size // asked.model_parallel, 1)
+def _replicas(request: Any) -> int | None:
+    return None if request.world_size is None else max(request.world_size // request.model_parallel, 1)
 
 
 def _hostfile(name: str, module: Any, build: Callable[..., Any], given: dict[str, Any]) -> int:
-    """Inside a job, its own nodes and their GPUs are meant where nothing else is said."""
+    """Write a hostfile; inside a job, default to its nodes and their GPUs."""
     if "hosts" not in given and os.environ.get("SLURM_JOB_NODELIST"):
         given["hosts"] = os.environ["SLURM_JOB_NODELIST"]
         gpus = os.environ.get("SLURM_GPUS_ON_NODE", "")
@@ -195,13 +202,13 @@ _RUNS: dict[str, Callable[[str, Any, Callable[..., Any], dict[str, Any]], int]] 
 }
 
 
-def _finish(made: _Made, output: Path | None, *, executable: bool = False) -> int:
-    """Show warnings, and write the text to its place. Raises Refused where there is none."""
+def _finish(result: _Result, output: Path | None, *, executable: bool = False) -> int:
+    """Print warnings and write the text. Raises Refused if there is none."""
     from hpc_launch.base.errors import Refused, UsageError
     from hpc_launch.base.findings import errors
     from hpc_launch.cli.warn import warn
 
-    text, findings = made
+    text, findings = result
     if text is None or errors(findings):
         raise Refused(findings)
     warn(findings)

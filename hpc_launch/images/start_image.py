@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from hpc_launch.images.probe import probe_image
-from hpc_launch.images.runtimes.registry import wrapped
+from hpc_launch.images.runtimes.wrap_command import wrap_command
 from hpc_launch.plan.launch_plan import ContainerPlan, SiteStep, Variable
 from hpc_launch.spec.shell_text import Text, Var, plain, quote
 
@@ -27,7 +27,7 @@ def probe_as_job(
         known = dict.fromkeys(("HPC_LAUNCH_RUN_DIR", "HPC_LAUNCH_ATTEMPT_DIR"), folder)
         environment = _environment(variables, known)
         binds = tuple((text,) for bind in container.binds if (text := _filled(bind, known)) is not None)
-        wrapper = wrapped(replace(container, binds=binds, variables=tuple(environment)))
+        wrapper = wrap_command(replace(container, binds=binds, variables=tuple(environment)))
         before = [word for line in wrapper.before for text in line if (word := _filled(text, known)) is not None]
         environment |= {wrapper.prefix + name: environment[name] for name in wrapper.exports if name in environment}
         request = {**request, "writable": [folder, *request["writable"]]}

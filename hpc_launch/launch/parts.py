@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from hpc_launch.base.resources import shipped
-from hpc_launch.images.runtimes.registry import wrapped
+from hpc_launch.images.runtimes.wrap_command import wrap_command
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 
@@ -37,7 +37,7 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield from ("claim", "records", "signals", "variables", "resume" if plan.continuation.checkpoint else "fresh")
     yield "environment"
     yield from ("secrets",) if plan.secrets else ()
-    yield from ("image_variables",) if plan.container is not None and wrapped(plan.container).exports else ()
+    yield from ("image_variables",) if plan.container is not None and wrap_command(plan.container).exports else ()
     yield from ("strategy",) if plan.strategy is not None and plan.strategy.file else ()
     yield from _rendezvous(plan)
     yield from ("guard",) if plan.continuation.guarded else ()

@@ -14,8 +14,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from hpc_launch import __version__
 from hpc_launch.base.resources import shipped
 from hpc_launch.base.user_dirs import cache_folder, make_private
-from hpc_launch.images.runtimes.registry import wrapped
-from hpc_launch.images.wrapped import Wrapped
+from hpc_launch.images.runtimes.wrap_command import CommandWrapper, wrap_command
 from hpc_launch.launch.parts import MARKER, static_part
 from hpc_launch.launch.steps import BY_NOTES, Step, step_of
 from hpc_launch.plan.launch_plan import LaunchPlan
@@ -30,7 +29,7 @@ _WIDTH = 116
 def render(plan: LaunchPlan) -> str:
     """The whole script. A name that a template misspells is an error, never an empty text (StrictUndefined)."""
     local = plan.scheduler == "local"
-    container = wrapped(plan.container)
+    container = wrap_command(plan.container)
     step, mine = step_of(plan), descriptor(plan.launcher)
     late = plan.continuation.resume_names
     job = (
@@ -127,7 +126,7 @@ _HOOKS = """/bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_D
 """An image may have a PYTHONPATH of its own, which only a shell inside can add to."""
 
 
-def _before(plan: LaunchPlan, container: Wrapped) -> list[str]:
+def _before(plan: LaunchPlan, container: CommandWrapper) -> list[str]:
     """What stands before the launcher on a node, line by line."""
     guard = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/guard.sh"'] if plan.continuation.guarded else []
     watch = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh"'] if plan.watch is not None else []

@@ -29,8 +29,8 @@ _MARKS = re.compile(r"^(?:\[\w<>]+\]:?)?[ ^~]*$")
 
 
 @dataclass(frozen=True)
-class AttemptProgress:
-    """The progress of an attempt that runs or succeeded."""
+class PerformanceReport:
+    """The state, progress and performance remarks of an attempt that runs or succeeded."""
 
     state: str | None
     """State of the run; None once it is over."""
@@ -39,10 +39,10 @@ class AttemptProgress:
     remarks: tuple[Remark, ...] = ()
 
 
-def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, progress: AttemptProgress | None = None) -> dict[str, Any]:
+def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, report: PerformanceReport | None = None) -> dict[str, Any]:
     """The object of `why --json`. The reason of the verdict is the advice to a person."""
     first = diagnosis.first_failure
-    remarks = progress.remarks if progress is not None else ()
+    remarks = report.remarks if report is not None else ()
     data: dict[str, Any] = {
         "class": diagnosis.failure_class,
         "cause": diagnosis.cause or None,
@@ -53,8 +53,8 @@ def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, progress: AttemptProg
         "also": [*diagnosis.also, *(f"{remark.kind}: {remark.text}; {remark.todo}" for remark in remarks)],
         "advice": verdict.reason,
     }
-    if progress is not None:
-        data["state"] = progress.state
+    if report is not None:
+        data["state"] = report.state
         data["remarks"] = [
             {
                 "kind": remark.kind,
@@ -73,13 +73,13 @@ def diagnosis_lines(
     diagnosis: Diagnosis,
     verdict: Verdict,
     folders: Mapping[str, str],
-    progress: AttemptProgress | None = None,
+    report: PerformanceReport | None = None,
     *,
     colour: bool = False,
 ) -> list[str]:
     """The diagnosis in a few lines. `folders[""]` is the folder that evidence file names are relative to."""
-    if progress is not None and progress.state is not None:
-        return _active_lines(progress, folders, diagnosis.also, colour=colour)
+    if report is not None and report.state is not None:
+        return _active_lines(report, folders, diagnosis.also, colour=colour)
     good = diagnosis.failure_class == "success"
     name = diagnosis.failure_class
     title = click.style(name, fg="green" if good else "red", bold=True) if colour else name
@@ -96,26 +96,26 @@ def diagnosis_lines(
         if diagnosis.bad_nodes:
             lines.append(f"  bad nodes  {', '.join(map(clean, diagnosis.bad_nodes))}")
         lines.append(f"  next       {clean(verdict.reason)}")
-    return lines + _remarks(progress, folders)
+    return lines + _remarks(report, folders)
 
 
 def _active_lines(
-    progress: AttemptProgress, folders: Mapping[str, str], also: tuple[str, ...], *, colour: bool
+    report: PerformanceReport, folders: Mapping[str, str], also: tuple[str, ...], *, colour: bool
 ) -> list[str]:
     """An active run: its state, its progress and what may slow it down."""
-    state = click.style(str(progress.state), bold=True) if colour else str(progress.state)
-    lines = [", ".join((state, *progress.progress))]
-    if progress.reason:
-        lines.append(f"  reason     {clean(progress.reason)}")
+    state = click.style(str(report.state), bold=True) if colour else str(report.state)
+    lines = [", ".join((state, *report.progress))]
+    if report.reason:
+        lines.append(f"  reason     {clean(report.reason)}")
     lines += [f"  also       {cut(clean(text), MAX_WIDTH)}" for text in also]
-    slow = _remarks(progress, folders)
-    seen = " and no known slowdown detected" if progress.state == "RUNNING" else ""
+    slow = _remarks(report, folders)
+    seen = " and no known slowdown detected" if report.state == "RUNNING" else ""
     return lines + (slow or [f"  no failure{seen} so far"])
 
 
-def _remarks(progress: AttemptProgress | None, folders: Mapping[str, str]) -> list[str]:
+def _remarks(report: PerformanceReport | None, folders: Mapping[str, str]) -> list[str]:
     lines: list[str] = []
-    for remark in progress.remarks if progress is not None else ():
+    for remark in report.remarks if report is not None else ():
         lines.append(f"  slow       {remark.kind}: {clean(remark.text)}")
         for quote in remark.quotes:
             lines += _quote_lines(quote, folders.get("", "")) if quote.line else [f"  {clean(quote.file)}"]

@@ -82,7 +82,7 @@ def test_a_log_that_was_named_as_a_run_is_told_apart(tmp_path: Path) -> None:
     log.write_text(OOM)
     done = call(str(log))
     assert done.returncode == 2
-    assert f"hint: a log is read with `hpc-launch why --log '{log}'`" in done.stderr.decode()
+    assert f"hint: to diagnose a log file, run `hpc-launch why --log '{log}'`" in done.stderr.decode()
 
 
 def test_a_broken_rule_is_said_and_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from docs.generate_launch_table import PAGE, page
 from hpc_launch.base.findings import errors
-from hpc_launch.images.runtimes.registry import wrapped
+from hpc_launch.images.runtimes.wrap_command import wrap_command
 from hpc_launch.launch.render import render
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
@@ -149,7 +149,7 @@ def _words_of_the_runtime(cell: Cell, text: str, folder: Path) -> list[str]:
     """The runtime's words as bash splits them; they have to stand before the launcher, or among the options of srun."""
     plan, _ = planned(cell, folder)
     assert plan is not None
-    form = wrapped(plan.container)
+    form = wrap_command(plan.container)
     joined = text.replace("\\\n", " ")
     if form.step:
         line = next(line for line in joined.splitlines() if line.startswith("    exec srun --nodes"))

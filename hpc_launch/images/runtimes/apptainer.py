@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_launch.images.wrapped import FROM_THE_JOB, Line, Wrapped
+from hpc_launch.images.runtimes.wrap_command import FROM_THE_JOB, CommandWrapper, Line
 from hpc_launch.plan.launch_plan import ContainerPlan
 
 GPU = {"nvidia": "--nv", "amd": "--rocm", None: None}
@@ -11,7 +11,7 @@ CLEANING = frozenset({"-e", "--cleanenv", "-C", "--containall"})
 """Options that clear the host's environment, including the launcher's variables (apptainer-exec(1))."""
 
 
-def wrap(plan: ContainerPlan) -> Wrapped:
+def wrap(plan: ContainerPlan) -> CommandWrapper:
     """`apptainer exec … IMAGE`.
 
     Variables are passed as APPTAINERENV_NAME: otherwise the image's value would override the host's, and `--env` splits
@@ -27,7 +27,7 @@ def wrap(plan: ContainerPlan) -> Wrapped:
     lines += [(("--bind",), bind) for bind in plan.binds]
     lines += [((option,),) for option in plan.options]
     lines.append(((plan.image,),))
-    return Wrapped(before=tuple(lines), exports=plan.variables, prefix=prefix)
+    return CommandWrapper(before=tuple(lines), exports=plan.variables, prefix=prefix)
 
 
 def _handing_on(prefix: str) -> Line:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hpc_launch.images.runtimes.podman import both_sides
-from hpc_launch.images.wrapped import Line, Wrapped
+from hpc_launch.images.runtimes.wrap_command import CommandWrapper, Line
 from hpc_launch.plan.launch_plan import ContainerPlan
 
 
-def wrap(plan: ContainerPlan) -> Wrapped:
+def wrap(plan: ContainerPlan) -> CommandWrapper:
     """`ch-run … IMAGE --`."""
     lines: list[Line] = [(("ch-run",), ("--cd",), (plan.workdir,))]
     lines += [(("--bind",), both_sides(bind)) for bind in plan.binds]
@@ -15,4 +15,4 @@ def wrap(plan: ContainerPlan) -> Wrapped:
     lines += [(("--write-fake",),)] if plan.writable else []
     lines += [((option,),) for option in plan.options]
     lines.append(((plan.image,), ("--",)))
-    return Wrapped(before=tuple(lines))
+    return CommandWrapper(before=tuple(lines))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hpc_launch.images.wrapped import Wrapped
+from hpc_launch.images.runtimes.wrap_command import CommandWrapper
 from hpc_launch.plan.launch_plan import ContainerPlan
 
 
-def wrap(plan: ContainerPlan) -> Wrapped:
+def wrap(plan: ContainerPlan) -> CommandWrapper:
     """`srun --environment=IMAGE`; the file sets mounts, working directory and variables."""
-    return Wrapped(step=((f"--environment={plan.image}",), *((option,) for option in plan.options)))
+    return CommandWrapper(step=((f"--environment={plan.image}",), *((option,) for option in plan.options)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpc_launch.images.wrapped import FROM_THE_JOB, Line, Wrapped
+from hpc_launch.images.runtimes.wrap_command import FROM_THE_JOB, CommandWrapper, Line
 from hpc_launch.plan.launch_plan import ContainerPlan
 from hpc_launch.spec.shell_text import Text, join_parts
 
@@ -15,7 +15,7 @@ GPU: dict[str | None, tuple[str, ...]] = {
 devices (ROCm documentation, "Running ROCm Docker containers") and the user's groups (podman-run(1))."""
 
 
-def wrap(plan: ContainerPlan) -> Wrapped:
+def wrap(plan: ContainerPlan) -> CommandWrapper:
     """`podman-hpc run … IMAGE`, with the host's network and shared memory, which collectives need."""
     first = ["podman-hpc", "run", "--rm", "--net=host", "--ipc=host", *GPU[plan.gpus]]
     lines: list[Line] = [tuple((word,) for word in first), ((f"--workdir={plan.workdir}",),)]
@@ -24,7 +24,7 @@ def wrap(plan: ContainerPlan) -> Wrapped:
     lines.append(tuple(word for name in names for word in (("--env",), (name,))))
     lines += [((option,),) for option in plan.options]
     lines.append(((plan.image,),))
-    return Wrapped(before=tuple(lines))
+    return CommandWrapper(before=tuple(lines))
 
 
 def both_sides(bind: Text) -> Text:

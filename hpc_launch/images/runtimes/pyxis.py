@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from hpc_launch.images.runtimes.podman import both_sides
-from hpc_launch.images.wrapped import Wrapped
+from hpc_launch.images.runtimes.wrap_command import CommandWrapper
 from hpc_launch.plan.launch_plan import ContainerPlan
 from hpc_launch.spec.shell_text import Part, Text, join_parts
 
 
-def wrap(plan: ContainerPlan) -> Wrapped:
+def wrap(plan: ContainerPlan) -> CommandWrapper:
     """srun options. The image's variables override the host's unless listed in `--container-env`."""
     mounts: list[Part] = []
     for bind in plan.binds:
@@ -23,4 +23,4 @@ def wrap(plan: ContainerPlan) -> Wrapped:
         step.append(("--container-writable",))
     if plan.variables:
         step.append((f"--container-env={','.join(plan.variables)}",))
-    return Wrapped(step=(*step, *((option,) for option in plan.options)))
+    return CommandWrapper(step=(*step, *((option,) for option in plan.options)))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from hpc_launch.images.runtimes.podman import both_sides
-from hpc_launch.images.wrapped import Line, Wrapped
+from hpc_launch.images.runtimes.wrap_command import CommandWrapper, Line
 from hpc_launch.plan.launch_plan import ContainerPlan
 
 
-def wrap(plan: ContainerPlan) -> Wrapped:
+def wrap(plan: ContainerPlan) -> CommandWrapper:
     """`shifter --image=IMAGE …`; pass its modules, e.g. `--module=gpu,nccl-plugin`, as `options`."""
     lines: list[Line] = [(("shifter",), (f"--image={plan.image}",)), ((f"--workdir={plan.workdir}",),)]
     lines += [(("--volume",), both_sides(bind)) for bind in plan.binds]
     lines += [((option,),) for option in plan.options]
-    return Wrapped(before=tuple(lines))
+    return CommandWrapper(before=tuple(lines))

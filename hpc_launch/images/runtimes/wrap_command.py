@@ -1,9 +1,12 @@
-"""The interface between container runtimes and scripts."""
+"""How each container runtime wraps a command: the interface between runtimes and scripts."""
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from msgspec import Struct
 
+from hpc_launch.plan.launch_plan import ContainerPlan
 from hpc_launch.spec.shell_text import Text
 
 Line = tuple[Text, ...]
@@ -26,7 +29,7 @@ FROM_THE_JOB = (
 """Host variables that the launcher in the container needs; a star matches all names with that prefix."""
 
 
-class Wrapped(Struct, frozen=True):
+class CommandWrapper(Struct, frozen=True):
     """How to run a command in the container.
 
     `before` is the command prefix, by line of the script. `step` are srun options, if srun starts the container.
@@ -37,3 +40,22 @@ class Wrapped(Struct, frozen=True):
     step: tuple[Text, ...] = ()
     exports: tuple[str, ...] = ()
     prefix: str = ""
+
+
+MODULES = {
+    "apptainer": "apptainer",
+    "singularity": "apptainer",
+    "pyxis": "pyxis",
+    "edf": "edf",
+    "podman-hpc": "podman",
+    "shifter": "shifter",
+    "charliecloud": "charliecloud",
+}
+
+
+def wrap_command(plan: ContainerPlan | None) -> CommandWrapper:
+    """How to run a command in the container; empty without one."""
+    if plan is None:
+        return CommandWrapper()
+    wrapper: CommandWrapper = import_module(f"hpc_launch.images.runtimes.{MODULES[plan.runtime]}").wrap(plan)
+    return wrapper
