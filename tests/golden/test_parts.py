@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.resources import shipped
-from hpc_launch.drive.prepare import make_ready
-from hpc_launch.launch.parts import MARKER, part
+from hpc_launch.drive.prepare import Ready, make_ready
+from hpc_launch.launch.parts import MARKER, part, part_names
 
 HERE = Path(__file__).parent
 SCRIPTS = sorted([*HERE.glob("expected/*.sh"), *HERE.glob("shipped/*/*.sh")])
@@ -70,14 +70,30 @@ def test_parts_need_no_rendering() -> None:
         assert "{% " not in text, path
 
 
-def test_the_own_part_of_the_example_on_lumi_is_short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ready:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    job = shipped("examples/tiny-gpt") / "job.yaml"
-    script = make_ready(job, site="lumi-g", sets=["account=project_465000001"]).script
-    own, _, _ = script.partition(MARKER)
+    return make_ready(shipped("examples/tiny-gpt") / "job.yaml", site="lumi-g", sets=["account=project_465000001"])
+
+
+def test_the_own_part_of_the_example_on_lumi_is_short(example: Ready) -> None:
+    own, _, _ = example.script.partition(MARKER)
     assert own.count("\n") <= MOST_LINES
     titles = ["Slurm options", "Environment", "Rendezvous", "What runs on each node", "How the nodes are started"]
     assert re.findall(r"^# === (.*) ===$", own, re.MULTILINE) == [*titles, "Values for the part below"]
+
+
+def test_the_page_has_the_lines_of_each_part(example: Ready) -> None:
+    own, _, static = example.script.partition(f"{MARKER}\n")
+    pieces = re.split(r"^# === (.*) ===$", own, flags=re.MULTILINE)
+    rows = [("Head", pieces[0].count("\n"))]
+    rows += [(title, text.count("\n")) for title, text in zip(pieces[1::2], pieces[2::2], strict=True)]
+    rows.append(("**The job's own part**", own.count("\n")))
+    rows += [(f"`{name}.sh`", part(name).count("\n")) for name in part_names(example.plan)]
+    rows.append(("**The static part**", static.count("\n")))
+    page = (HERE.parents[1] / "docs" / "how-a-run-works.md").read_text("utf-8")
+    table = re.findall(r"^\| ([^|]+) \| \**(\d+)\** \|", page, re.MULTILINE)
+    assert [(name, int(lines)) for name, lines in table] == rows
 
 
 @pytest.mark.parametrize("line", ["declare -x GIVEN=1", "declare -A GIVEN=([a]=1)", "typeset GIVEN=1"])
