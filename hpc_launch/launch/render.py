@@ -1,4 +1,4 @@
-"""The text of the script, from the plan and `slurm_templates/`. The same plan gives the same bytes, always."""
+"""Render the script from the plan and `slurm_templates/`. The same plan always gives the same bytes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from functools import cache
 from jinja2 import FileSystemLoader, StrictUndefined
 from jinja2.bccache import Bucket, BytecodeCache, FileSystemBytecodeCache
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from msgspec import Struct
 
 from hpc_launch import __version__
 from hpc_launch.base.resources import shipped
 from hpc_launch.base.user_dirs import cache_folder, make_private
 from hpc_launch.images.runtimes.wrap_command import CommandWrapper, wrap_command
 from hpc_launch.launch.parts import MARKER, static_part
-from hpc_launch.launch.steps import BY_NOTES, Step, step_of
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.spec.origin import Origin
@@ -26,11 +26,23 @@ _COMMENT_COLUMN = 60
 _WIDTH = 116
 
 
+_BY_EXIT_FILES = ("pdsh", "ibrun", "mpirun")
+"""Steps whose exit code is not sufficient: each command writes its own exit code to a file."""
+
+
+class StepValues(Struct, frozen=True):
+    """What the templates need to know about a step. Texts are bash, expanded on the node."""
+
+    tasks_per_node: int
+    node_rank: str
+    node_address: str
+
+
 def render(plan: LaunchPlan) -> str:
-    """The whole script. A name that a template misspells is an error, never an empty text (StrictUndefined)."""
+    """The whole script. An undefined name in a template is an error, never empty text (StrictUndefined)."""
     local = plan.scheduler == "local"
     container = wrap_command(plan.container)
-    step, mine = step_of(plan), descriptor(plan.launcher)
+    step, mine = _step_values(plan), descriptor(plan.launcher)
     late = plan.continuation.resume_names
     job = (
         _environment()
@@ -80,17 +92,17 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 def _bytecode() -> BytecodeCache | None:
-    """Compiled templates in the user's cache folder: compiling them anew is a fifth of the time of `render`."""
+    """Keep compiled templates in the user's cache folder: compiling takes a fifth of the time of `render`."""
     try:
         folder = make_private(cache_folder() / "templates")
-        ours = folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK)
+        usable = folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK)
     except OSError:
         return None
-    return _QuietCache(str(folder)) if ours else None
+    return _QuietCache(str(folder)) if usable else None
 
 
 class _QuietCache(FileSystemBytecodeCache):
-    """A cache that a full disk or a lost file server only makes slow."""
+    """A cache whose write errors are ignored."""
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         with suppress(OSError):
@@ -98,7 +110,7 @@ class _QuietCache(FileSystemBytecodeCache):
 
 
 def _show(text: Text) -> str:
-    """A value for a message to people."""
+    """A value for a message."""
     return visible("".join(f"${part.name}" if isinstance(part, Var) else part for part in text))
 
 
@@ -107,27 +119,27 @@ def _origin(origin: Origin) -> str:
 
 
 def _aligned(line: str, origin: Origin) -> str:
-    """A line with its origin as a comment, in a column of its own where the line is short enough."""
+    """A line with its origin as a comment, aligned if the line is short enough."""
     return f"{line:<{_COMMENT_COLUMN}} # {_origin(origin)}"
 
 
 def _here(text: Text, command: str) -> str:
-    """A command line with a here-document; `<<` in it stands for that, and the rest of the line follows."""
+    """A command line with a here-document in place of `<<`."""
     word, _, lines = here_document(text).partition("\n")
     return f"{command.replace('<<', '<<' + word)}\n{lines}"
 
 
 def _starred(name: str) -> str:
-    """A file name for bash in which `*` alone has a meaning."""
+    """A file name quoted for bash, except `*`."""
     return "*".join(quote(part) if part else "" for part in name.split("*"))
 
 
 _HOOKS = """/bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"'"""
-"""An image may have a PYTHONPATH of its own, which only a shell inside can add to."""
+"""An image may set PYTHONPATH; only a shell inside the container can extend it."""
 
 
 def _before(plan: LaunchPlan, container: CommandWrapper) -> list[str]:
-    """What stands before the launcher on a node, line by line."""
+    """The commands that precede the launcher on a node, one per line."""
     guard = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/guard.sh"'] if plan.continuation.guarded else []
     watch = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh"'] if plan.watch is not None else []
     image = [" ".join(map(quote, line)) for line in container.before]
@@ -137,7 +149,7 @@ def _before(plan: LaunchPlan, container: CommandWrapper) -> list[str]:
 
 
 def _local_gpus(plan: LaunchPlan) -> str:
-    """Each "node" of a local run gets its own share of this machine's GPUs, as Slurm would give it."""
+    """Each "node" of a local run gets its own share of this machine's GPUs, as under Slurm."""
     devices = ",".join(f"$((node * {plan.gpus_per_node} + {gpu}))" for gpu in range(plan.gpus_per_node))
     return f"export CUDA_VISIBLE_DEVICES={devices}"
 
@@ -149,10 +161,10 @@ _GPU_VARIABLES = (
     "ZE_AFFINITY_MASK",
     "GPU_DEVICE_ORDINAL",
 )
-"""Each node has its own value of these, unless the job sets one."""
+"""Set per node, unless the job sets them."""
 
 
-def _numbers(plan: LaunchPlan, step: Step) -> Iterator[str]:
+def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
     """Assignments that the static part reads, as words of a line."""
     yield f"job_nodes={plan.nodes}"
     if plan.elastic:
@@ -167,12 +179,12 @@ def _numbers(plan: LaunchPlan, step: Step) -> Iterator[str]:
         yield f"job_warn='{plan.continuation.warn}'"
     if plan.watch is not None:
         yield f"job_node_rank={step.node_rank.removeprefix('$')}"
-        told = plan.watch
+        watch = plan.watch
         times = (
-            f"--hang-after={told.hang_after_s} --busy-after={told.busy_after_s} --sample-every={told.sample_every_s}"
+            f"--hang-after={watch.hang_after_s} --busy-after={watch.busy_after_s} --sample-every={watch.sample_every_s}"
         )
         yield f"job_watch=({times})"
-    if plan.step.kind in BY_NOTES:
+    if plan.step.kind in _BY_EXIT_FILES:
         yield f"job_step={plan.step.kind}"
         if plan.step.kind != "pdsh":
             yield f"job_tasks_per_node={step.tasks_per_node}"
@@ -182,12 +194,12 @@ def _numbers(plan: LaunchPlan, step: Step) -> Iterator[str]:
             yield f"job_gpu_variables={','.join(own)}"
 
 
-def _cpus_per_task(plan: LaunchPlan, step: Step) -> int | None:
+def _cpus_per_task(plan: LaunchPlan, step: StepValues) -> int | None:
     return max(plan.cpus_per_node // step.tasks_per_node, 1) if plan.cpus_per_node else None
 
 
 def _wrapped_lines(words: Iterable[str]) -> list[str]:
-    """Lines of words, filled up to the usual width."""
+    """Wrap words into lines."""
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + len(word) < _WIDTH:
@@ -195,3 +207,25 @@ def _wrapped_lines(words: Iterable[str]) -> list[str]:
         else:
             lines.append(word)
     return lines
+
+
+def _step_values(plan: LaunchPlan) -> StepValues:
+    """The values of the plan's step."""
+    kind = plan.step.kind
+    tasks = descriptor(plan.launcher).tasks_per_node(plan.processes_per_node)
+    needs_address = plan.rendezvous == "c10d" and kind != "local"
+    return StepValues(
+        tasks_per_node=tasks,
+        node_rank="$SLURM_NODEID" if kind == "srun" else "$HPC_LAUNCH_NODE",
+        node_address=_address(plan) if needs_address else "127.0.0.1",
+    )
+
+
+def _address(plan: LaunchPlan) -> str:
+    """The address of the node itself, by the rule for the first node."""
+    name = "${SLURMD_NODENAME}" if plan.step.kind == "srun" else "${hosts[HPC_LAUNCH_NODE]}"
+    if plan.master.interface is not None:
+        return f"$(own_address {plan.master.interface})"
+    if plan.master.resolve != "name":
+        return f'$(address_of "{name}{plan.master.suffix}")'
+    return name + plan.master.suffix

@@ -1,4 +1,4 @@
-"""What starts the commands of the nodes, by the site and the launcher, and what srun is told to bind."""
+"""The step that starts the command of each node, by site and launcher, and srun's binding options."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TO_ONE = {
     "mem_bind": ("rank", "map_mem"),
     "gpu_bind": ("closest", "single", "per_task", "map", "mask", "map_gpu", "mask_gpu"),
 }
-"""Types of binding that leave a task one CPU, one NUMA node or some of the GPUs (srun(1))."""
+"""Binding types that restrict a task to one CPU, one NUMA node or some of the GPUs (srun(1))."""
 
 LISTS = frozenset("map_cpu mask_cpu map_ldom mask_ldom map_mem mask_mem map mask map_gpu mask_gpu".split())
-"""Types that are followed by an entry for each task of a node."""
+"""Binding types that take one entry per task of a node."""
 
 
 def step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> StepPlan:
-    """The step, with a finding for each thing that it cannot do."""
+    """The step, with a finding for each setting that it does not support."""
     site, mine = draft.resolved.site, descriptor(draft.resolved.job.launcher.name)
     own = mine.own_step(draft, size, container) if mine.own_step is not None else None
     if own is not None:
@@ -41,15 +41,15 @@ def step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> St
 
 
 def master(draft: PlanDraft) -> MasterAddress:
-    """The rule for the address of the first node, which may not contradict itself."""
+    """The rule for the address of the first node; a finding if its settings contradict each other."""
     rule = draft.resolved.site.network.master
     if rule.interface is not None and (rule.suffix or rule.resolve != "name"):
-        message = "`interface` asks the node for its address, so there is no name to add to or to look up"
+        message = "`interface` uses the address of an interface, so `suffix` and `resolve` have no effect"
         draft.site_fault(
             FindingCode.CONFLICTING_RENDEZVOUS_RULES,
             message,
             ("network", "master"),
-            "keep `interface`, or the other two",
+            "keep either `interface` or the other two",
         )
     return rule
 
@@ -58,16 +58,16 @@ def _check_without_srun(draft: PlanDraft, container: ContainerPlan | None) -> No
     site, job = draft.resolved.site, draft.resolved.job
     kind = site.launch.step
     if job.elastic:
-        message = f"site {site.name} starts nodes with {kind}, which ends them all when one is lost"
-        draft.fault(FindingCode.STEP_NOT_ELASTIC, message, ("nodes",), "give one number of nodes")
+        message = f"site {site.name} starts nodes with {kind}, which ends all nodes when one is lost"
+        draft.fault(FindingCode.STEP_NOT_ELASTIC, message, ("nodes",), "set a fixed number of nodes")
     if container is not None and container.started_by_srun:
-        message = f"{container.runtime} is a part of srun, and site {site.name} starts nodes with {kind}"
+        message = f"{container.runtime} needs srun, but site {site.name} starts nodes with {kind}"
         draft.fault(FindingCode.RUNTIME_NEEDS_SRUN, message, ("container",), "use another runtime, such as `apptainer`")
     for key in ("cpu_bind", "mem_bind", "gpu_bind", "gpus_per_task", "gpu_sharing", "srun_options"):
         value = getattr(site.launch, key)
         if value not in (Binding(), False, []):
-            message = f"`{key}` is for srun, and `step` is {kind}"
-            hint = "take it out" if kind == "ibrun" else "take it out, or say it in `mpirun_options`"
+            message = f"`{key}` applies to srun only, but `step` is {kind}"
+            hint = "remove it" if kind == "ibrun" else "remove it, or set `mpirun_options`"
             draft.site_fault(FindingCode.SRUN_OPTION_WITHOUT_SRUN, message, ("launch", key), hint)
 
 
@@ -95,9 +95,9 @@ def _bindings(draft: PlanDraft, size: JobSize) -> list[str]:
 
 
 def _is_for_a_whole_node(size: JobSize, value: str) -> bool:
-    """Whether a list of places on a node is of no use, because the job has some of its GPUs and may be anywhere on it.
+    """Whether a list of CPUs or GPUs is useless because the job gets only some GPUs of a node, anywhere on it.
 
-    LUMI's guide: masks hold on full nodes alone. Slurm refuses one of CPUs that are not the job's.
+    LUMI's guide: masks are valid on full nodes only. Slurm refuses a mask with CPUs outside the job.
     """
     part = 0 < size.gpus_per_node < size.node_class.gpus and not size.queue.whole_nodes
     return part and any(word.partition(":")[0] in LISTS for word in value.split(","))
@@ -109,7 +109,7 @@ def _check_binding(draft: PlanDraft, size: JobSize, key: str, value: str, whole_
     words = [word for word in value.split(",") if word not in ("verbose", "v", "quiet", "q")]
     kind, _, first = (words[0] if words else "").partition(":")
     if whole_node and kind in TO_ONE[key]:
-        message = f"`{value}` leaves a part of the node to the one task that starts all of its processes"
+        message = f"`{value}` restricts the single task that starts all processes of the node to a part of it"
         draft.site_fault(FindingCode.BINDING_HIDES_RESOURCES, message, path, "say `none`, or keep it for `process`")
         return
     entries = len([first, *words[1:]]) if kind in LISTS and "*" not in value else None

@@ -9,7 +9,7 @@ from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, options_onl
 from hpc_launch.plan.plan_draft import PlanDraft
 
 LOST_BY_PDSH = ("--bind_cores_to_rank", "--bind_core_list")
-"""Options that DeepSpeed's PDSHRunner does not hand on (deepspeed/launcher/multinode_runner.py, 0.19.8)."""
+"""Options that DeepSpeed's PDSHRunner drops (deepspeed/launcher/multinode_runner.py, 0.19.8)."""
 
 
 def _own_step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> StepPlan | None:
@@ -17,8 +17,8 @@ def _own_step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) 
     site, job = draft.resolved.site, draft.resolved.job
     if site.scheduler.type == "local":
         if job.launcher.multinode == "pdsh":
-            message = "there are no other nodes to reach over ssh"
-            draft.fault(FindingCode.PDSH_NOT_POSSIBLE, message, ("launcher", "multinode"), "take it out on this site")
+            message = "this site has no other nodes to reach over ssh"
+            draft.fault(FindingCode.PDSH_NOT_POSSIBLE, message, ("launcher", "multinode"), "remove it for this site")
         return None
     if job.max_nodes == 1 or (job.launcher.multinode or site.launch.multinode) != "pdsh":
         return None
@@ -29,27 +29,27 @@ def _own_step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) 
 def _check_pdsh(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> None:
     path = ("launcher", "multinode")
     if container is not None:
-        message = "DeepSpeed's ssh arrives outside the container, and an image has no pdsh"
+        message = "DeepSpeed's ssh starts processes outside the container"
         draft.fault(
             FindingCode.PDSH_NOT_POSSIBLE,
             message,
             path,
-            "use `multinode: no_ssh`: one container a node, with the launcher inside",
+            "use `multinode: no_ssh`, which starts one container per node",
         )
     node, count = size.node_class, size.gpus_per_node
     if 0 < count < node.gpus and not size.queue.whole_nodes:
-        message = f"what comes over ssh sees all {node.gpus} GPUs of a node, and {count} are asked for"
+        message = f"processes started over ssh see all {node.gpus} GPUs of a node, but the job requests {count}"
         draft.fault(
-            FindingCode.SSH_IGNORES_GPU_REQUEST, message, path, "ask for whole nodes, or use `multinode: no_ssh`"
+            FindingCode.SSH_IGNORES_GPU_REQUEST, message, path, "request whole nodes, or use `multinode: no_ssh`"
         )
     for index, option in enumerate(draft.resolved.job.launcher.options):
         if option.partition("=")[0] in LOST_BY_PDSH:
-            message = f"DeepSpeed does not hand `{option}` on over pdsh"
+            message = f"DeepSpeed does not pass `{option}` on over pdsh"
             draft.fault(
                 FindingCode.OPTION_LOST_OVER_PDSH,
                 message,
                 ("launcher", "options", index),
-                "take it out, or use `multinode: no_ssh`",
+                "remove it, or use `multinode: no_ssh`",
             )
 
 

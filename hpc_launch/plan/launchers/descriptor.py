@@ -1,4 +1,4 @@
-"""What the rest of hpc-launch needs to know about a launcher. No code compares the names of launchers."""
+"""The descriptor of a launcher: everything other code asks about it. No code compares launcher names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hpc_launch.spec.launcher import LauncherName
 
 
 class LauncherPlan(Struct, frozen=True):
-    """How the launcher starts the processes. `options` are in its own spelling."""
+    """How the launcher starts the processes. `options` are passed to it unchanged."""
 
     rendezvous: Literal["static", "c10d"]
     max_restarts: int
@@ -35,7 +35,7 @@ class LauncherDescriptor(Struct, frozen=True, kw_only=True):
     own_keys: frozenset[str] = frozenset()
     """The keys of `launcher:` that it accepts beside `name` and `options`."""
     own_step: Callable[[PlanDraft, JobSize, ContainerPlan | None], StepPlan | None] | None = None
-    """A step in place of the site's; None where the site's is used."""
+    """A step that replaces the site's; None to use the site's."""
     needs_slurm: bool = False
     elastic: bool = False
     """Whether it can continue with fewer nodes."""
@@ -75,18 +75,18 @@ def descriptor(name: LauncherName) -> LauncherDescriptor:
 
 
 def launcher(draft: PlanDraft) -> LauncherPlan:
-    """The settings of the job's launcher, with a finding for each that it does not have."""
+    """The settings of the job's launcher, with a finding for each that it does not support."""
     job = draft.resolved.job
     mine = descriptor(job.launcher.name)
     for key in job.launcher.optional_keys():
         if key not in mine.own_keys:
             owners = [name for name in get_args(LauncherName) if key in descriptor(name).own_keys]
             message = f"`{key}` is an option of {' and '.join(owners)}, not of {mine.name}"
-            hint = f"take it out, or use `name: {owners[0]}`"
+            hint = f"remove it, or use `name: {owners[0]}`"
             draft.fault(FindingCode.OPTION_OF_OTHER_LAUNCHER, message, ("launcher", key), hint)
     if job.elastic and not mine.elastic:
-        message = f"{mine.name} cannot go on with fewer nodes"
-        hint = "give one number of nodes, or use `launcher: torchrun`"
+        message = f"{mine.name} cannot continue with fewer nodes"
+        hint = "set a fixed number of nodes, or use `launcher: torchrun`"
         draft.fault(FindingCode.LAUNCHER_NOT_ELASTIC, message, ("nodes",), hint)
     return mine.plan(draft)
 

@@ -10,7 +10,7 @@ from hpc_launch.plan.launchers.descriptor import LauncherDescriptor, LauncherPla
 from hpc_launch.plan.plan_draft import PlanDraft
 
 RESTARTS = 3
-"""Without a restart it would be a torchrun."""
+"""Default of `max_restarts`: without restarts it behaves like torchrun."""
 
 
 def _plan(draft: PlanDraft) -> LauncherPlan:

@@ -17,18 +17,20 @@ def _own_step(draft: PlanDraft, _: JobSize, container: ContainerPlan | None) -> 
 def _check_once(draft: PlanDraft, container: ContainerPlan | None) -> None:
     job, local = draft.resolved.job, draft.resolved.site.scheduler.type == "local"
     if job.launcher.options:
-        hint = "take them out; what the program shall hand to its own launcher goes into `args`"
+        hint = "remove them; put options for the program's own launcher into `args`"
         draft.fault(FindingCode.NO_LAUNCHER_OPTIONS, "`launcher: none` has no options", ("launcher", "options"), hint)
     if container is not None and (job.max_nodes > 1 or container.started_by_srun):
-        message = "with `launcher: none` the program starts its processes, and cannot from inside a container"
+        message = (
+            "with `launcher: none` the program starts its own processes, which is impossible from inside a container"
+        )
         draft.fault(
             FindingCode.PROGRAM_CANNOT_REACH_NODES,
             message,
             ("launcher",),
-            "use `environment:`, or a launcher that is started once a node",
+            "use `environment:`, or a launcher that is started on each node",
         )
     if local and job.max_nodes > 1:
-        message = "this machine is one node for a program that starts its processes itself"
+        message = "a program that starts its own processes can use only one node on this machine"
         draft.fault(FindingCode.PROGRAM_CANNOT_REACH_NODES, message, ("nodes",), "set `nodes` to 1 on this site")
 
 

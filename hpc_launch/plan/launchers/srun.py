@@ -1,4 +1,4 @@
-"""srun, or the step that the site uses in its place, as the launcher: it starts each process itself."""
+"""srun, or the step that the site uses instead, as the launcher: it starts each process itself."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from hpc_launch.plan.plan_draft import PlanDraft
 
 ELASTIC_RESTARTS = 3
 NUMA_BINDING = (2, 9)
-"""The torch release that brought `--numa-binding` (torch/distributed/run.py of each release)."""
+"""The torch release that added `--numa-binding` (torch/distributed/run.py of each release)."""
 
 
 def _plan(draft: PlanDraft) -> LauncherPlan:
@@ -17,12 +17,12 @@ def _plan(draft: PlanDraft) -> LauncherPlan:
     again = job.elastic or bool(asked.max_restarts)
     if again and asked.rendezvous == "static":
         # Measured with torch 2.13: agents of a static rendezvous do not coordinate a restart; one side hangs.
-        message = "a static rendezvous can neither start processes again nor go on with fewer nodes"
+        message = "a static rendezvous can neither restart processes nor continue with fewer nodes"
         draft.fault(
             FindingCode.STATIC_RENDEZVOUS,
             message,
             ("launcher", "rendezvous"),
-            "use `rendezvous: c10d`, or leave it out",
+            "use `rendezvous: c10d`, or remove it",
         )
     restarts = asked.max_restarts if asked.max_restarts is not None else ELASTIC_RESTARTS if job.elastic else 0
     return LauncherPlan(
@@ -37,20 +37,20 @@ def _numa(draft: PlanDraft) -> tuple[str, ...]:
     if binding is None:
         return ()
     if torch is not None and torch < NUMA_BINDING:
-        message = f"torchrun {torch[0]}.{torch[1]} has no --numa-binding; it came with 2.9"
+        message = f"torchrun {torch[0]}.{torch[1]} has no --numa-binding, which was added in 2.9"
         draft.fault(
             FindingCode.NUMA_BINDING_UNSUPPORTED,
             message,
             ("launcher", "numa_binding"),
-            "take it out, or use a newer PyTorch",
+            "remove it, or use a newer PyTorch",
         )
     if torch is None:
-        message = "`numa_binding` needs PyTorch 2.9, and which one the job will use is not known"
+        message = "`numa_binding` requires PyTorch 2.9, and the version that the job uses is unknown"
         draft.fault(
             FindingCode.NUMA_BINDING_UNSUPPORTED,
             message,
             ("launcher", "numa_binding"),
-            "declare it: `environment: {torch: '2.13'}`",
+            "state it: `environment: {torch: '2.13'}`",
             "warning",
         )
     return (f"--numa-binding={binding}",)
