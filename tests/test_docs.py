@@ -37,7 +37,7 @@ from hpc_launch.run.diagnosis.rule_files import rulebook
 from hpc_launch.run.records.run_store import refusing
 from hpc_launch.run.status.run_status import RUN_STATES
 from hpc_launch.site_tools.check_profile import check
-from hpc_launch.site_tools.node_health_lookup import ledger_of
+from hpc_launch.site_tools.node_health_lookup import node_health_store
 from hpc_launch.site_tools.sharing_checks import missing_sources
 from hpc_launch.sites.detect_profile import Machine
 from hpc_launch.sites.detect_profile import detect as detect_site_of
@@ -539,7 +539,7 @@ def _ledger_of_an_account(home: Path) -> Sequence[Finding]:
     path = home / "project" / "site.yaml"
     path.write_text(MINI + "paths: {ledger: '/shared/${account}/ledger'}\n")
     with pytest.raises(Refused) as refused:
-        ledger_of(str(path))
+        node_health_store(str(path))
     return refused.value.findings
 
 

@@ -107,12 +107,12 @@ def clear_command(site: str | None, nodes: tuple[str, ...]) -> int:
 def _store(site: str | None) -> NodeHealthStore:
     """Open the node health store of the named site, or of $HPC_LAUNCH_SITE."""
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.site_tools.node_health_lookup import ledger_of
+    from hpc_launch.site_tools.node_health_lookup import node_health_store
 
     name = site or os.environ.get("HPC_LAUNCH_SITE")
     if not name:
         raise UsageError("no site given", "use `--site NAME` or set HPC_LAUNCH_SITE")
-    return ledger_of(name)
+    return node_health_store(name)
 
 
 def _as_json(one: BadNode) -> dict[str, object]:

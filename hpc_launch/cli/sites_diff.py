@@ -44,7 +44,11 @@ def command(one: str, other: str | None, revisions: tuple[str, ...], as_json: bo
             raise UsageError(f"no team named {one}", "name two profiles, or a team added by `sites add`")
         if len(revisions) > 2:
             raise UsageError("--revision can be given at most twice")
-        diffs = diff_profiles.compare_revisions(team, revisions) if revisions else diff_profiles.compare_with_now(team)
+        diffs = (
+            diff_profiles.compare_revisions(team, revisions)
+            if revisions
+            else diff_profiles.compare_with_installed(team)
+        )
     if as_json:
         echo_json([diff.as_json() for diff in diffs])
         return

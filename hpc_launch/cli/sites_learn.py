@@ -12,7 +12,7 @@ from hpc_launch.cli.shared_options import echo_json, json_option
 from hpc_launch.cli.warn import print_note
 
 if TYPE_CHECKING:
-    from hpc_launch.site_tools.learn import Lesson
+    from hpc_launch.site_tools.learn import LearnedSite
 
 
 @click.command("learn")
@@ -82,22 +82,22 @@ def command(
         _measure(lesson, path, partitions, seconds)
         save(lesson, path)
     _show(lesson, path, as_json=as_json)
-    return 1 if any(one.fault for one in lesson.smoked) else 0
+    return 1 if any(one.fault for one in lesson.probe_results) else 0
 
 
-def _measure(lesson: Lesson, path: Path, partitions: tuple[str, ...], seconds: int) -> None:
+def _measure(lesson: LearnedSite, path: Path, partitions: tuple[str, ...], seconds: int) -> None:
     from hpc_launch.cli.follow import tracker_of
     from hpc_launch.run.run_index import user_index
     from hpc_launch.schedulers.registry import scheduler_for
     from hpc_launch.site_tools.learn import measure
-    from hpc_launch.site_tools.learning.probe_jobs import Around
+    from hpc_launch.site_tools.learning.probe_jobs import ProbeContext
 
     index = user_index(os.environ)
-    around = Around(scheduler_for("slurm"), index, lambda run: tracker_of([run], index), print_note)
+    around = ProbeContext(scheduler_for("slurm"), index, lambda run: tracker_of([run], index), print_note)
     measure(lesson, path, partitions, seconds, around)
 
 
-def _show(lesson: Lesson, path: Path, *, as_json: bool) -> None:
+def _show(lesson: LearnedSite, path: Path, *, as_json: bool) -> None:
     from hpc_launch.drive.detect_site import detect_site
     from hpc_launch.site_tools.learn import summary, target
 

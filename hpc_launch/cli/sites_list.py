@@ -18,9 +18,9 @@ def command(every: bool, as_json: bool) -> None:
     hpc-launch sites list
     hpc-launch sites list --json
     """
-    from hpc_launch.site_tools.list_profiles import listed
+    from hpc_launch.site_tools.list_profiles import profile_summaries
 
-    found = listed(bases=every or as_json)
+    found = profile_summaries(bases=every or as_json)
     if as_json:
         echo_json([one.as_json() for one in found])
         return
@@ -28,10 +28,10 @@ def command(every: bool, as_json: bool) -> None:
 
     for line in table(found):
         click.echo(line)
-    from hpc_launch.site_tools.team_sources import behind
+    from hpc_launch.site_tools.team_sources import outdated_reason
     from hpc_launch.sites.team_profiles import teams
 
     for team in teams():
-        why = behind(team)
+        why = outdated_reason(team)
         if why:
             print_note(f"{team.name}: {why}; see `hpc-launch sites diff {team.name}`")

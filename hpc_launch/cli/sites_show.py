@@ -24,11 +24,11 @@ def command(name: str, key: str | None, as_yaml: bool, as_json: bool) -> None:
     """
     from hpc_launch.base.errors import UsageError
     from hpc_launch.cli.warn import warn
-    from hpc_launch.site_tools.list_profiles import shown
+    from hpc_launch.site_tools.list_profiles import profile_details
 
     if as_yaml and (key is not None or as_json):
         raise UsageError("--yaml cannot be combined with KEY or --json")
-    profile = shown(name)
+    profile = profile_details(name)
     warn(profile.findings)
     if as_yaml:
         click.echo(profile.text, nl=False)

@@ -1,1 +1,1 @@
-"""Operations on site profiles: learn, check, compare, share, and find where a profile differs from its cluster."""
+"""Tools for site profiles: learn, check, compare and share them, and detect drift from the cluster."""

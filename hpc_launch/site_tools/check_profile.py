@@ -1,4 +1,4 @@
-"""What a team's CI asks of its profiles: the schema, sources and their age, nothing personal, and golden scripts."""
+"""Checks for a team's CI: the schema, sources and their age, personal settings, and golden scripts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.site_tools.golden_jobs import JOB, made_from
+from hpc_launch.site_tools.golden_jobs import JOB, golden_scripts
 from hpc_launch.site_tools.list_profiles import profile_file
 from hpc_launch.site_tools.sharing_checks import missing_sources, outdated_facts, personal_settings
 from hpc_launch.sites.layers import BASES, chain, merge_layers
@@ -19,48 +19,49 @@ from hpc_launch.sites.search_path import ENDING, search_path
 from hpc_launch.spec.yaml_source import read_document
 
 GOLDEN = "golden"
-"""The folder beside profiles: job files, `user.yaml` with accounts and parameters, and scripts by profile."""
+"""Folder next to the profiles: job files, `user.yaml` with accounts and parameters, and the scripts of each profile."""
 _NEEDS_VALUES = frozenset({FindingCode.INVALID_ACCOUNT, FindingCode.INVALID_PARAMETER})
-"""An account, a parameter of a template."""
+"""Codes for a missing account or template parameter."""
 
 
-def files_of(what: Sequence[str]) -> list[Path]:
-    """The files of profiles by name, by path, or of whole folders with their bases. Raises Refused, UsageError."""
-    found: list[Path] = []
-    for one in what:
-        folder = Path(one)
+def files_of(names: Sequence[str]) -> list[Path]:
+    """Profile files by name, by path, or of whole folders including their bases. Raises Refused, UsageError."""
+    files: list[Path] = []
+    for name in names:
+        folder = Path(name)
         if folder.is_dir():
-            inside = [*sorted(folder.glob(f"*{ENDING}")), *sorted((folder / BASES).glob(f"*{ENDING}"))]
-            if not inside:
-                raise UsageError(f"there is no profile in {one}", "they lie at its top, as NAME.yaml")
-            found += inside
+            profiles = [*sorted(folder.glob(f"*{ENDING}")), *sorted((folder / BASES).glob(f"*{ENDING}"))]
+            if not profiles:
+                raise UsageError(f"no profile found in {name}", "put profiles at its top level, as NAME.yaml")
+            files += profiles
         else:
-            found.append(profile_file(one))
-    return found
+            files.append(profile_file(name))
+    return files
 
 
 def check(path: Path, *, update_golden: bool, today: dt.date | None = None) -> list[Finding]:
-    """All that is to be said about a profile, faults and warnings."""
+    """All errors and warnings about a profile."""
     document, faults = read_document(path)
     if document is None:
         return faults
     day = today or dt.datetime.now(dt.timezone.utc).date()
     findings = [*missing_sources(document), *outdated_facts(document, day), *personal_settings(document, path.stem)]
-    read: list[Finding] = []
+    profile_findings: list[Finding] = []
     folders = [folder for _, folder in search_path()]
     kind = document.data.get("kind", "system")
     if kind == "base":
-        merge_layers(chain(path, read, own=True, folders=folders), None, read)
+        merge_layers(chain(path, profile_findings, own=True, folders=folders), None, profile_findings)
     else:
-        read_site(path, None, read, own=True, folders=folders, examples=True)
-    findings += [fault for fault in read if fault not in findings]
-    if kind != "base" and not errors(read):
+        read_site(path, None, profile_findings, own=True, folders=folders, examples=True)
+    findings += [fault for fault in profile_findings if fault not in findings]
+    if kind != "base" and not errors(profile_findings):
         findings += _golden(path, update=update_golden)
     return list(dict.fromkeys(findings))
 
 
 def _golden(profile: Path, *, update: bool) -> list[Finding]:
-    """HL322 for each script that is not the golden one; without a folder of golden scripts nothing is looked at."""
+    """HL322 for each script that differs from its golden script. Without a folder of golden scripts nothing is
+    checked."""
     folder = profile.parent / GOLDEN
     if update and not folder.is_dir():
         folder.mkdir()
@@ -68,36 +69,32 @@ def _golden(profile: Path, *, update: bool) -> list[Finding]:
     if not folder.is_dir():
         return []
     jobs = sorted(path for path in folder.glob(f"*{ENDING}") if path.name != "user.yaml")
-    users = folder / "user.yaml"
+    user_file = folder / "user.yaml"
     folders = [folder for _, folder in search_path()][:-1]
     findings: list[Finding] = []
-    for made in made_from(profile, jobs, users if users.is_file() else None, folders):
-        golden = folder / profile.stem / f"{made.job}.sh"
-        if made.script is None:
-            findings += [_about_users(fault, users) for fault in errors(list(made.findings))]
+    for golden_script in golden_scripts(profile, jobs, user_file if user_file.is_file() else None, folders):
+        golden = folder / profile.stem / f"{golden_script.job}.sh"
+        if golden_script.script is None:
+            findings += [_with_user_hint(fault, user_file) for fault in errors(list(golden_script.findings))]
             continue
         if update:
             golden.parent.mkdir(exist_ok=True)
-            golden.write_text(made.script, "utf-8")
-        findings += _compared(golden, made.script)
+            golden.write_text(golden_script.script, "utf-8")
+        findings += _compare_script(golden, golden_script.script)
     return findings
 
 
-def _about_users(fault: Finding, users: Path) -> Finding:
-    hint = f"for the golden scripts say it in {users}" if fault.code in _NEEDS_VALUES else fault.hint
+def _with_user_hint(fault: Finding, user_file: Path) -> Finding:
+    hint = f"for the golden scripts, set it in {user_file}" if fault.code in _NEEDS_VALUES else fault.hint
     return Finding(fault.code, fault.message, fault.place, hint)
 
 
-def _compared(golden: Path, script: str) -> list[Finding]:
-    hint = "if that is meant: `hpc-launch sites check --update-golden`, and look at what changes"
+def _compare_script(golden: Path, script: str) -> list[Finding]:
+    hint = "if the change is intended, run `hpc-launch sites check --update-golden` and review the difference"
     try:
         expected = golden.read_text("utf-8")
     except OSError:
-        return [
-            Finding(
-                FindingCode.GOLDEN_SCRIPT_DIFFERS, "there is no golden script of this job", Place(str(golden)), hint
-            )
-        ]
+        return [Finding(FindingCode.GOLDEN_SCRIPT_DIFFERS, "no golden script for this job", Place(str(golden)), hint)]
     if expected == script:
         return []
     pairs = zip(expected.splitlines(), script.splitlines(), strict=False)
@@ -110,16 +107,16 @@ def _compared(golden: Path, script: str) -> list[Finding]:
     ]
     lines = "1 line" if len(changed) == 1 else f"{len(changed)} lines"
     message = (
-        f"the script is another one in {lines}, first `{' '.join(changed[0].split())}`"
+        f"the script differs in {lines}, first `{' '.join(changed[0].split())}`"
         if changed
-        else "other ends of lines"
+        else "the script has different line endings"
     )
     return [Finding(FindingCode.GOLDEN_SCRIPT_DIFFERS, message, Place(str(golden), line, 1), hint)]
 
 
-def check_all(what: Sequence[str], *, update_golden: bool) -> tuple[int, list[Finding]]:
-    """How many profiles there are, and all that is to be said about them."""
-    files = files_of(what)
+def check_all(names: Sequence[str], *, update_golden: bool) -> tuple[int, list[Finding]]:
+    """Number of profiles, and all findings about them."""
+    files = files_of(names)
     findings: list[Finding] = []
     for path in files:
         try:

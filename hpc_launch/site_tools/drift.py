@@ -1,4 +1,4 @@
-"""What a profile says, held against what the cluster says now: each difference as a row of its own."""
+"""Compare a profile with the current state of its cluster."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hpc_launch.base.findings import Place
 from hpc_launch.schedulers.slurm.parse_cluster import Partition
 from hpc_launch.schedulers.slurm.query_cluster import Survey, survey
 from hpc_launch.site_tools.learn import user_groups
-from hpc_launch.site_tools.learning.draft_queues import closed, limiting, limits
-from hpc_launch.site_tools.learning.hardware import Part, levelled, parts
+from hpc_launch.site_tools.learning.draft_queues import effective_qos, limits, no_access_reason
+from hpc_launch.site_tools.learning.hardware import Part, level_memory, parts
 from hpc_launch.sites.load_profile import load_site_profile
 from hpc_launch.sites.node_classes import NodeClass
 from hpc_launch.sites.profile import SiteProfile
@@ -25,7 +25,7 @@ from hpc_launch.spec.units import format_memory, format_time, parse_time
 
 
 class Drift(Struct, frozen=True):
-    """One difference: a key of the profile, what it says, what the cluster says, and what that does to jobs."""
+    """One difference: a key of the profile, both values, and the effect on jobs."""
 
     key: str
     profile: str | None
@@ -38,108 +38,116 @@ class Drift(Struct, frozen=True):
 
 
 def drift(name: str) -> list[Drift]:
-    """Where the profile and this cluster differ. Raises Refused for a bad profile, UsageError for one without Slurm,
-    Unreachable where Slurm does not answer."""
+    """Differences between the profile and this cluster.
+
+    Raises Refused for an invalid profile, UsageError for one without Slurm, Unreachable if Slurm does not respond.
+    """
     profile = load_site_profile(name, Place("sites check"))
     if profile.scheduler.type != "slurm":
-        raise UsageError(f"the profile {profile.name} is not for Slurm", "--live asks Slurm")
+        raise UsageError(f"the profile {profile.name} is not for Slurm", "--live requires a Slurm profile")
     return list(compare(profile, survey(names(os.environ)["user"]), user_groups()))
 
 
-def compare(profile: SiteProfile, found: Survey, groups: frozenset[str]) -> Iterator[Drift]:
-    """The differences, those of the whole first, then queue by queue."""
-    yield from _whole(profile, found)
-    nodes = levelled(found.nodes)
-    by_name = {partition.name: partition for partition in found.partitions}
+def compare(profile: SiteProfile, cluster: Survey, groups: frozenset[str]) -> Iterator[Drift]:
+    """Differences, those of the whole cluster first, then by queue."""
+    yield from _cluster_drift(profile, cluster)
+    nodes = level_memory(cluster.nodes)
+    by_name = {partition.name: partition for partition in cluster.partitions}
     classes: set[tuple[str, str]] = set()
     for name, queue in profile.queues.items():
         key = f"queues.{name}"
-        if queue.qos is not None and found.accounting is not None and found.qos(queue.qos) is None:
-            yield Drift(f"{key}.qos", queue.qos, None, "there is no such QOS")
+        if queue.qos is not None and cluster.accounting is not None and cluster.qos(queue.qos) is None:
+            yield Drift(f"{key}.qos", queue.qos, None, "this QOS does not exist")
         if queue.partition is None:
             continue
         partition = by_name.get(queue.partition)
         if partition is None:
-            yield Drift(f"{key}.partition", queue.partition, None, "there is no such partition")
+            yield Drift(f"{key}.partition", queue.partition, None, "this partition does not exist")
             continue
-        if why := closed(partition, found, groups):
-            yield Drift(f"{key}.partition", queue.partition, why, "jobs are refused, or never start")
+        if why := no_access_reason(partition, cluster, groups):
+            yield Drift(f"{key}.partition", queue.partition, why, "jobs are rejected or never start")
         node = profile.node_classes.get(queue.node_class)
-        part = _part(parts(partition, nodes), queue, node)
+        part = _matching_part(parts(partition, nodes), queue, node)
         if part is None or node is None:
-            yield Drift(f"{key}.node_class", queue.node_class, None, "no node of the partition is of this kind")
+            yield Drift(f"{key}.node_class", queue.node_class, None, "no node of the partition has this hardware")
             continue
-        yield from _queue(key, queue, partition, part, found)
+        yield from _queue_drift(key, queue, partition, part, cluster)
         if (queue.node_class, partition.name) not in classes:
             classes.add((queue.node_class, partition.name))
-            yield from _nodes(f"node_classes.{queue.node_class}", node, part, found)
-    known = {queue.partition for queue in profile.queues.values()}
-    for partition in found.partitions:
-        if partition.name not in known and closed(partition, found, groups) is None:
+            yield from _node_drift(f"node_classes.{queue.node_class}", node, part, cluster)
+    partitions = {queue.partition for queue in profile.queues.values()}
+    for partition in cluster.partitions:
+        if partition.name not in partitions and no_access_reason(partition, cluster, groups) is None:
             yield Drift("queues", None, partition.name, "the profile has no queue for this partition")
 
 
-def _whole(profile: SiteProfile, found: Survey) -> Iterator[Drift]:
+def _cluster_drift(profile: SiteProfile, cluster: Survey) -> Iterator[Drift]:
     version = profile.scheduler.version
-    if version and found.version and version.split(".")[:2] != found.version.split(".")[:2]:
-        yield Drift("scheduler.version", version, found.version, "what depends on the release may be wrong")
+    if version and cluster.version and version.split(".")[:2] != cluster.version.split(".")[:2]:
+        yield Drift("scheduler.version", version, cluster.version, "settings that depend on the release may be wrong")
     clusters = [probe.cluster for probe in profile.detect if probe.cluster]
-    if clusters and found.name not in clusters:
-        yield Drift("detect", ", ".join(clusters), found.name, "it is another cluster, or has another name now")
+    if clusters and cluster.name not in clusters:
+        yield Drift("detect", ", ".join(clusters), cluster.name, "this is another cluster, or it was renamed")
 
 
-def _part(found: list[Part], queue: Queue, node: NodeClass | None) -> Part | None:
-    """The nodes of the partition that the queue means: by the class's GPUs and constraints, else the most of them."""
-    wanted = " ".join(filter(None, (queue.constraint, node.constraint if node else None)))
-    features = set(re.findall(r"[\w.-]+", wanted))
-    fitting = [part for part in found if features <= part.group.always | part.group.some] or found
+def _matching_part(cluster: list[Part], queue: Queue, node: NodeClass | None) -> Part | None:
+    """Nodes of the partition that the queue refers to: by the class's GPUs and constraints, else the largest group."""
+    constraints = " ".join(filter(None, (queue.constraint, node.constraint if node else None)))
+    features = set(re.findall(r"[\w.-]+", constraints))
+    matching = [part for part in cluster if features <= part.group.always | part.group.some] or cluster
     if node is not None:
-        typed = [part for part in fitting if part.group.hardware.gpu_type == node.gpu_type]
-        fitting = typed or [part for part in fitting if part.group.hardware.gpus == node.gpus] or fitting
-    return next(iter(fitting), None)
+        typed = [part for part in matching if part.group.hardware.gpu_type == node.gpu_type]
+        matching = typed or [part for part in matching if part.group.hardware.gpus == node.gpus] or matching
+    return next(iter(matching), None)
 
 
-def _queue(key: str, queue: Queue, partition: Partition, part: Part, found: Survey) -> Iterator[Drift]:
-    row, _ = limits(partition, part, limiting(partition, found, found.qos(queue.qos)))
+def _queue_drift(key: str, queue: Queue, partition: Partition, part: Part, cluster: Survey) -> Iterator[Drift]:
+    row, _ = limits(partition, part, effective_qos(partition, cluster, cluster.qos(queue.qos)))
     times = [limit.time for limit in queue.limits if limit.time is not None]
     if times and "time" in row and max(times) != parse_time(row["time"]):
         shorter = parse_time(row["time"]) < max(times)
         effect = "longer jobs never start" if shorter else "longer jobs could run"
         yield Drift(f"{key}.limits", format_time(max(times)), row["time"], effect)
     ends = [limit.nodes.rpartition("-")[2] for limit in queue.limits]
-    most = max((int(end) for end in ends if end), default=0)
-    now = int(row["nodes"].rpartition("-")[2])
-    if queue.limits and "" not in ends and most != now:
-        effect = "larger jobs never start" if now < most else "larger jobs could run"
-        yield Drift(f"{key}.limits", f"{most} nodes", f"{now} nodes", effect)
+    profile_nodes = max((int(end) for end in ends if end), default=0)
+    cluster_nodes = int(row["nodes"].rpartition("-")[2])
+    if queue.limits and "" not in ends and profile_nodes != cluster_nodes:
+        effect = "larger jobs never start" if cluster_nodes < profile_nodes else "larger jobs could run"
+        yield Drift(f"{key}.limits", f"{profile_nodes} nodes", f"{cluster_nodes} nodes", effect)
     if queue.default_time and partition.default_time and queue.default_time != partition.default_time:
-        says, is_now = format_time(queue.default_time), format_time(partition.default_time)
-        yield Drift(f"{key}.default_time", says, is_now, "a job that names no time gets the profile's")
+        profile_value, cluster_value = format_time(queue.default_time), format_time(partition.default_time)
+        yield Drift(
+            f"{key}.default_time", profile_value, cluster_value, "jobs without a time limit get the profile's default"
+        )
     if partition.exclusive and not queue.whole_nodes:
-        yield Drift(f"{key}.exclusive", "shared nodes", "whole nodes", "a job is charged for whole nodes")
-    if queue.exclusive == "implied" and not partition.exclusive and found.settings.get("SelectType") != "select/linear":
-        yield Drift(f"{key}.exclusive", "whole nodes", "shared nodes", "jobs of others run on the same nodes")
+        yield Drift(f"{key}.exclusive", "shared nodes", "whole nodes", "jobs are charged for whole nodes")
+    if (
+        queue.exclusive == "implied"
+        and not partition.exclusive
+        and cluster.settings.get("SelectType") != "select/linear"
+    ):
+        yield Drift(f"{key}.exclusive", "whole nodes", "shared nodes", "other users' jobs run on the same nodes")
     features = part.group.always | part.group.some
     for name in sorted(set(re.findall(r"[\w.-]+", queue.constraint or "")) - features):
         yield Drift(f"{key}.constraint", name, None, "no node of the partition has this feature")
 
 
-def _nodes(key: str, node: NodeClass, part: Part, found: Survey) -> Iterator[Drift]:
+def _node_drift(key: str, node: NodeClass, part: Part, cluster: Survey) -> Iterator[Drift]:
     hardware = part.group.hardware
     if node.cpus > hardware.cpus:
-        yield Drift(f"{key}.cpus", str(node.cpus), str(hardware.cpus), "jobs that ask for all CPUs never start")
+        yield Drift(f"{key}.cpus", str(node.cpus), str(hardware.cpus), "jobs that request all CPUs never start")
     if node.gpus != hardware.gpus:
-        yield Drift(f"{key}.gpus", str(node.gpus), str(hardware.gpus), "jobs ask for another number than there is")
+        yield Drift(f"{key}.gpus", str(node.gpus), str(hardware.gpus), "jobs request the wrong number of GPUs")
     if node.gpu_type and hardware.gpu_type and node.gpu_type != hardware.gpu_type and "type" in node.gpu_request:
-        yield Drift(f"{key}.gpu_type", node.gpu_type, hardware.gpu_type, "requests by the type are refused")
+        yield Drift(f"{key}.gpu_type", node.gpu_type, hardware.gpu_type, "requests with this type are rejected")
     if node.memory and hardware.memory and node.memory > hardware.memory:
-        says, has = format_memory(node.memory), format_memory(hardware.memory)
-        yield Drift(f"{key}.memory", says, has, "jobs that ask for all of it never start")
+        profile_value, cluster_value = format_memory(node.memory), format_memory(hardware.memory)
+        yield Drift(f"{key}.memory", profile_value, cluster_value, "jobs that request all memory never start")
     if node.arch and hardware.arch and node.arch != hardware.arch:
-        yield Drift(f"{key}.arch", node.arch, hardware.arch, "images for the other do not run")
-    select = found.settings.get("SelectType", "")
+        yield Drift(f"{key}.arch", node.arch, hardware.arch, "images for the profile's architecture do not run")
+    select = cluster.settings.get("SelectType", "")
     if node.gpus and node.gpu_request.startswith("gpus") and select and not select.endswith("cons_tres"):
-        yield Drift(f"{key}.gpu_request", node.gpu_request, select, "this Slurm knows --gres alone")
+        yield Drift(f"{key}.gpu_request", node.gpu_request, select, "this Slurm only supports --gres")
     features = part.group.always | part.group.some
     for name in sorted(set(re.findall(r"[\w.-]+", node.constraint or "")) - features):
         yield Drift(f"{key}.constraint", name, None, "no node of the partition has this feature")

@@ -1,4 +1,4 @@
-"""Golden scripts of a profile: what it makes of small jobs, apart from whoever asks and from his machine."""
+"""Golden scripts of a profile: scripts of small jobs, independent of the user and the machine."""
 
 from __future__ import annotations
 
@@ -23,66 +23,66 @@ time: 00:15:00
 script: train.py
 """
 TEAM_ACCOUNT = "abc123"
-"""For a site that wants an account, of which nobody said one."""
-_KEPT = ("PATH", "LANG", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "TMPDIR")
-_SOMEBODY = {"HOME": "/home/alice", "USER": "alice", "HPC_LAUNCH_HOME": "/home/alice/runs"}
+"""Account for a site that requires one, if none is set."""
+_KEPT_VARIABLES = ("PATH", "LANG", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "TMPDIR")
+_SAMPLE_USER = {"HOME": "/home/alice", "USER": "alice", "HPC_LAUNCH_HOME": "/home/alice/runs"}
 
 
 class GoldenScript(Struct, frozen=True):
-    """The script of one job, or why there is none."""
+    """The script of one job, or the reason why there is none."""
 
     job: str
     script: str | None
     findings: tuple[Finding, ...]
 
 
-def made_from(
+def golden_scripts(
     profile: Path, jobs: Sequence[Path], overlay: Path | None, folders: Sequence[Path] = ()
 ) -> list[GoldenScript]:
-    """What each job file comes to on a profile; without one, the built-in job with torchrun, and in the first image.
+    """Render each job file on a profile. Without job files: the built-in job with torchrun, and in the first image.
 
-    `overlay` is a `user.yaml` with accounts and values of parameters; `folders` is where the profile finds what it
-    extends, after its own folder and before the machine's and the shipped ones.
+    `overlay` is a `user.yaml` with accounts and parameter values. `folders` is where parents are looked up, after the
+    profile's own folder and before the machine's and the shipped ones.
     """
-    with somebody(overlay, folders) as scratch:
+    with sample_user(overlay, folders) as scratch:
         if jobs:
-            return [_made(profile, job.stem, job, ()) for job in jobs]
+            return [_golden_script(profile, job.stem, job, ()) for job in jobs]
         built_in = scratch / "job.yaml"
         built_in.write_text(JOB, "utf-8")
-        found = [_made(profile, "torchrun", built_in, ("launcher=torchrun",))]
-        image = _an_image(profile, built_in)
-        return [*found, _made(profile, "container", built_in, (f"container={image}",))] if image else found
+        result = [_golden_script(profile, "torchrun", built_in, ("launcher=torchrun",))]
+        image = _first_image(profile, built_in)
+        return [*result, _golden_script(profile, "container", built_in, (f"container={image}",))] if image else result
 
 
 @contextmanager
-def somebody(overlay: Path | None, folders: Sequence[Path]) -> Iterator[Path]:
-    """The environment of a made-up user, so that scripts are the same everywhere; yields a folder for the while."""
-    before = dict(os.environ)
+def sample_user(overlay: Path | None, folders: Sequence[Path]) -> Iterator[Path]:
+    """Environment of a sample user, so that scripts are the same everywhere. Yields a temporary folder."""
+    previous = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="hpc-launch-golden-") as name:
         scratch = Path(name)
         (scratch / "hpc-launch").mkdir()
         if overlay is not None:
             (scratch / "hpc-launch" / "user.yaml").write_text(overlay.read_text("utf-8"), "utf-8")
-        kept = {key: before[key] for key in _KEPT if key in before}
+        environment = {key: previous[key] for key in _KEPT_VARIABLES if key in previous}
         path = {"HPC_LAUNCH_SITE_PATH": os.pathsep.join(map(str, folders))}
         try:
             os.environ.clear()
-            os.environ.update({**kept, **_SOMEBODY, **path, "XDG_CONFIG_HOME": name})
+            os.environ.update({**environment, **_SAMPLE_USER, **path, "XDG_CONFIG_HOME": name})
             yield scratch
         finally:
             os.environ.clear()
-            os.environ.update(before)
+            os.environ.update(previous)
 
 
-def _made(profile: Path, name: str, job: Path, sets: tuple[str, ...]) -> GoldenScript:
-    found = _planned(profile, name, job, sets)
-    if found.script is None and any(one.code == FindingCode.INVALID_ACCOUNT for one in found.findings):
-        again = _planned(profile, name, job, (*sets, f"account={TEAM_ACCOUNT}"))
-        return again if again.script is not None else found
-    return found
+def _golden_script(profile: Path, name: str, job: Path, sets: tuple[str, ...]) -> GoldenScript:
+    result = _render_job(profile, name, job, sets)
+    if result.script is None and any(one.code == FindingCode.INVALID_ACCOUNT for one in result.findings):
+        retried = _render_job(profile, name, job, (*sets, f"account={TEAM_ACCOUNT}"))
+        return retried if retried.script is not None else result
+    return result
 
 
-def _planned(profile: Path, name: str, job: Path, sets: tuple[str, ...]) -> GoldenScript:
+def _render_job(profile: Path, name: str, job: Path, sets: tuple[str, ...]) -> GoldenScript:
     try:
         loaded = load(job, site=str(profile), sets=sets, job_folder="/home/alice/project")
         plan, findings = build(loaded.resolved)
@@ -95,8 +95,8 @@ def _planned(profile: Path, name: str, job: Path, sets: tuple[str, ...]) -> Gold
     return GoldenScript(name, render(plan), tuple(findings))
 
 
-def _an_image(profile: Path, job: Path) -> str | None:
-    """The first image that the site knows by name."""
+def _first_image(profile: Path, job: Path) -> str | None:
+    """The first named image of the site."""
     try:
         images = load(job, site=str(profile), job_folder="/home/alice/project").resolved.site.containers.images
     except Refused:

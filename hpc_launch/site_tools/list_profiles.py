@@ -1,4 +1,4 @@
-"""The profiles on the search path: all of them in short, and one with every value and its origin."""
+"""List the profiles on the search path, and show one with the origin of every value."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from hpc_launch.spec.yaml_source import read_document
 BROKEN = "broken"
 
 
-class Listed(Struct, frozen=True):
-    """A profile as the list has it; `status` is `broken` where its file cannot be read."""
+class ProfileSummary(Struct, frozen=True):
+    """A row of the list. `status` is `broken` if the file is unreadable."""
 
     name: str
     kind: str
@@ -39,8 +39,8 @@ class Listed(Struct, frozen=True):
         return {key: getattr(self, key) for key in self.__struct_fields__}
 
 
-class Shown(Struct, frozen=True):
-    """A profile with all it extends. `findings` are its faults; it is shown for all that."""
+class ProfileDetails(Struct, frozen=True):
+    """A profile with everything it extends. It is shown even if `findings` contains errors."""
 
     name: str
     merged: Merged
@@ -49,21 +49,21 @@ class Shown(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The same as one file that extends nothing."""
+        """The profile as one file that extends nothing."""
         lines = recorded(self.merged).splitlines(keepends=True)
         return "".join(line for line in lines if not line.startswith(("recorded:", "# All layers")))
 
 
-def listed(*, bases: bool) -> list[Listed]:
-    """The profiles that a name stands for, systems and templates by name, then bases."""
-    found: dict[tuple[str, bool], Listed] = {}
+def profile_summaries(*, bases: bool) -> list[ProfileSummary]:
+    """The first profile of each name: systems and templates by name, then bases."""
+    summaries: dict[tuple[str, bool], ProfileSummary] = {}
     for layer, folder in search_path():
         for path, is_base in _files(folder):
             key = (path.stem, is_base)
-            if key not in found and (bases or not is_base):
-                found[key] = _listed(path, layer)
-    kept = [one for one in found.values() if bases or one.kind != "base"]
-    return sorted(kept, key=lambda one: (one.kind == "base", one.name))
+            if key not in summaries and (bases or not is_base):
+                summaries[key] = _summary(path, layer)
+    selected = [item for item in summaries.values() if bases or item.kind != "base"]
+    return sorted(selected, key=lambda item: (item.kind == "base", item.name))
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, bool]]:
@@ -74,7 +74,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, bool]]:
             continue
 
 
-def _listed(path: Path, layer: str) -> Listed:
+def _summary(path: Path, layer: str) -> ProfileSummary:
     document, _ = read_document(path)
     data = document.data if document is not None else {}
 
@@ -84,11 +84,11 @@ def _listed(path: Path, layer: str) -> Listed:
 
     kind = text("kind") or "system"
     status = BROKEN if document is None else text("status") or ("" if kind == "base" else "draft")
-    return Listed(path.stem, kind, text("title") or "", text("grade"), text("as_of"), status, layer)
+    return ProfileSummary(path.stem, kind, text("title") or "", text("grade"), text("as_of"), status, layer)
 
 
 def profile_file(name: str) -> Path:
-    """The file of a profile, a base's too. Raises Refused where there is none."""
+    """File of a profile or base. Raises Refused if there is none."""
     try:
         return find_profile(name, Place("NAME"))
     except Refused:
@@ -101,23 +101,23 @@ def profile_file(name: str) -> Path:
         raise
 
 
-def shown(name: str) -> Shown:
-    """A profile with all its layers; a template keeps its parameters. Raises Refused for one that cannot be read."""
+def profile_details(name: str) -> ProfileDetails:
+    """A profile with all its layers; a template keeps its parameters. Raises Refused if it is unreadable."""
     path = profile_file(name)
     findings: list[Finding] = []
     layers = chain(path, findings, own=is_file_name(name))
     if not layers or layers[-1].path != path:
         raise Refused(findings)
     merged = merge_layers(layers, None, findings)
-    return Shown(path.stem, merged, explained(layers, merged), findings)
+    return ProfileDetails(path.stem, merged, values_with_origin(layers, merged), findings)
 
 
-def explained(layers: list[SiteLayer], merged: Merged) -> list[Explained]:
-    """Each value with its file and line, and what to know of its source."""
-    known = {place.file: provenance(one.document) for one in layers if (place := one.document.places.get(()))}
+def values_with_origin(layers: list[SiteLayer], merged: Merged) -> list[Explained]:
+    """Each value with its file and line, and a note on its source."""
+    sources = {place.file: provenance(item.document) for item in layers if (place := item.document.places.get(()))}
     lines = []
     for path, line in values("site", merged):
         place = line.origin.place
-        fact = known[place.file].warning(path) if place is not None and place.file in known else ""
+        fact = sources[place.file].warning(path) if place is not None and place.file in sources else ""
         lines.append(replace(line, origin=replace(line.origin, fact=fact)))
     return lines

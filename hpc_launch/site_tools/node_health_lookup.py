@@ -1,4 +1,4 @@
-"""The ledger of a site, by the site's name or file."""
+"""Look up the node health store of a site by the site's name or file."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from hpc_launch.sites.load_profile import load_site_profile
 from hpc_launch.spec.shell_text import UnknownName, interpolate, plain
 
 
-def ledger_of(site: str) -> NodeHealthStore:
-    """The notes of a site's team. Raises Refused where there is no such site, or its `paths.ledger` cannot be told."""
+def node_health_store(site: str) -> NodeHealthStore:
+    """Node health records of a site's team. Raises Refused if the site is unknown or its `paths.ledger` cannot be
+    resolved."""
     place = Place("--site")
     profile = load_site_profile(site, place)
     folder = profile.paths.get("ledger")
@@ -23,8 +24,8 @@ def ledger_of(site: str) -> NodeHealthStore:
     try:
         path = plain(interpolate(folder.path, this_machine.names(os.environ)))
     except UnknownName as unknown:
-        message = f"`paths.ledger` names `${{{unknown.name}}}`, which is not known outside a job"
+        message = f"`paths.ledger` uses `${{{unknown.name}}}`, which is only known in a job"
         raise Refused(
-            [Finding(FindingCode.INVALID_LEDGER_PATH, message, place, "a ledger is one folder for the whole team")]
+            [Finding(FindingCode.INVALID_LEDGER_PATH, message, place, "use one fixed folder for the whole team")]
         ) from unknown
     return NodeHealthStore(profile.name, path)

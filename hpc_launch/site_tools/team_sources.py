@@ -1,4 +1,4 @@
-"""Adding, moving and giving up what a team shares: a pinned copy of a repository's profiles, or a folder as it is."""
+"""Add, update and remove a team's profiles: a pinned copy of a repository, or a shared folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import write_json
 from hpc_launch.base.findings import Finding
 from hpc_launch.site_tools import git
-from hpc_launch.site_tools.golden_jobs import made_from
+from hpc_launch.site_tools.golden_jobs import golden_scripts
 from hpc_launch.sites import trust
 from hpc_launch.sites.layers import BASES, chain
 from hpc_launch.sites.search_path import ENDING, search_path
@@ -29,66 +29,67 @@ from hpc_launch.spec.yaml_source import read_document
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 
 
-def add(source: str, asked: str | None, trusted: str | None, name: str | None) -> Team:
-    """Take a repository at a revision, or a folder without one. Raises UsageError where it cannot be had."""
-    is_folder = os.path.isdir(source) and asked is None
-    called = name or re.sub(r"(\.git)?/*\Z", "", source).rsplit("/", 1)[-1].rsplit(":", 1)[-1]
-    if not _NAME.match(called):
-        raise UsageError(f"{called!r} is no name for a team", "give one with --name")
-    known = find_team(called)
+def add(source: str, revision: str | None, trusted: str | None, name: str | None) -> Team:
+    """Add a repository at a revision, or a folder. Raises UsageError if it is not available."""
+    is_folder = os.path.isdir(source) and revision is None
+    team_name = name or re.sub(r"(\.git)?/*\Z", "", source).rsplit("/", 1)[-1].rsplit(":", 1)[-1]
+    if not _NAME.match(team_name):
+        raise UsageError(f"{team_name!r} is not a valid team name", "specify one with --name")
+    existing = find_team(team_name)
     url = os.path.abspath(source) if is_folder else git.repository(source)
-    if known is not None and known.url != url:
+    if existing is not None and existing.url != url:
         raise UsageError(
-            f"{called} is {known.url} already", f"give another --name, or `hpc-launch sites remove {called}`"
+            f"`{team_name}` already points to {existing.url}",
+            f"use another --name, or run `hpc-launch sites remove {team_name}`",
         )
     if is_folder:
         if trusted is not None:
             raise UsageError(
-                "what a folder holds may change at any time, so it cannot be trusted", "use a git repository"
+                "a folder cannot be trusted, because its content may change at any time", "use a git repository"
             )
-        return _add_folder(called, url)
-    if asked is None:
-        raise UsageError("a repository is taken at one revision", "name it: --revision COMMIT, or a tag")
-    return _pin(called, url, asked, trusted)
+        return _add_folder(team_name, url)
+    if revision is None:
+        raise UsageError("a repository requires a revision", "add --revision COMMIT, or a tag")
+    return _pin(team_name, url, revision, trusted)
 
 
-def update(name: str, asked: str | None, trusted: str | None) -> Team:
-    """Move a repository to another revision; without one the same revision again, over the installed bases."""
-    team = added(name)
+def update(name: str, revision: str | None, trusted: str | None) -> Team:
+    """Pin another revision of a repository, or without `revision` the same one again with the installed bases."""
+    team = get_team(name)
     if team.commit is None:
-        raise UsageError(f"{name} is a folder, which is read as it is", "there is nothing to update")
-    if asked is None and trusted is None:
-        return _again(team)
-    return _pin(name, team.url, asked or team.commit, trusted)
+        raise UsageError(f"{name} is a folder and cannot be updated", "changes in the folder take effect immediately")
+    if revision is None and trusted is None:
+        return _repin(team)
+    return _pin(name, team.url, revision or team.commit, trusted)
 
 
 def remove(name: str) -> Team:
-    """Give up what was added under a name."""
-    team = added(name)
-    with _writing(name):
+    """Remove the source added under a name."""
+    team = get_team(name)
+    with _report_write_errors(name):
         shutil.rmtree(teams_folder() / name)
     return team
 
 
-def added(name: str) -> Team:
-    """What was added under a name. Raises UsageError where nothing was."""
+def get_team(name: str) -> Team:
+    """The source added under a name. Raises UsageError if there is none."""
     team = find_team(name)
     if team is None:
-        raise UsageError(f"no team is called {name}", "hpc-launch sites list shows the layers")
+        raise UsageError(f"team `{name}` not found", "run `hpc-launch sites list` to show the layers")
     return team
 
 
 @contextmanager
-def at_revision(team: Team, asked: str) -> Iterator[Path]:
-    """The profiles of a team at another revision, in a folder that goes afterwards. Raises UsageError."""
-    with _fetched(team.url, asked) as (_, files), tempfile.TemporaryDirectory(prefix="hpc-launch-team-") as scratch:
+def at_revision(team: Team, revision: str) -> Iterator[Path]:
+    """Profiles of a team at another revision, in a temporary folder. Raises UsageError."""
+    with _fetch(team.url, revision) as (_, files), tempfile.TemporaryDirectory(prefix="hpc-launch-team-") as scratch:
         _write(Path(scratch), files)
         yield Path(scratch)
 
 
 @contextmanager
-def without_pins(team: Team) -> Iterator[Path]:
-    """The pinned profiles as they would be over what is installed now, in a folder that goes afterwards."""
+def with_current_parents(team: Team) -> Iterator[Path]:
+    """The pinned profiles with currently installed parents, in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="hpc-launch-team-") as scratch:
         into = Path(scratch)
         shutil.copytree(team.folder, into, dirs_exist_ok=True, ignore=shutil.ignore_patterns(BELOW, SCRIPTS))
@@ -96,112 +97,115 @@ def without_pins(team: Team) -> Iterator[Path]:
 
 
 def profiles_in(folder: Path) -> list[Path]:
-    """The systems and templates of a folder; bases are read with them."""
+    """Systems and templates in a folder, without its bases."""
     return sorted(path for path in folder.glob(f"*{ENDING}") if path.is_file())
 
 
-def live_below(name: str) -> list[Path]:
-    """Where a team's profiles find what they extend, beside their own folder: other teams', the machine's, ours."""
+def current_parent_folders(name: str) -> list[Path]:
+    """Folders in which a team's profiles look up parents, besides their own: other teams', the machine's and the
+    shipped ones."""
     own = {"user", "project", "HPC_LAUNCH_SITE_PATH", f"team {name}", f"shared {name}"}
     return [folder for layer, folder in search_path() if layer not in own]
 
 
-def behind(team: Team) -> str | None:
-    """Why a pinned copy may make other scripts when it is taken anew; None where nothing of that kind is known."""
+def outdated_reason(team: Team) -> str | None:
+    """Why pinning again could change the scripts. None if no reason is known."""
     if team.commit is None:
         return None
     if team.version != __version__:
         return f"pinned with hpc-launch {team.version}"
-    layers = live_below(team.name)
+    layers = current_parent_folders(team.name)
     for level in (team.folder / BELOW).glob("*"):
-        for kept in level.rglob(f"*{ENDING}"):
-            now = [layer / kept.relative_to(level) for layer in layers]
-            if not any(path.is_file() and path.read_bytes() == kept.read_bytes() for path in now):
-                return f"{kept.stem}, which it extends, has changed"
+        for pinned_file in level.rglob(f"*{ENDING}"):
+            current = [layer / pinned_file.relative_to(level) for layer in layers]
+            if not any(path.is_file() and path.read_bytes() == pinned_file.read_bytes() for path in current):
+                return f"its parent {pinned_file.stem} has changed"
     return None
 
 
-def recorded_scripts(team: Team, profile: str) -> dict[str, str]:
-    """The scripts that a pinned profile rendered when it was pinned, by job."""
+def pinned_scripts(team: Team, profile: str) -> dict[str, str]:
+    """Scripts that a pinned profile rendered when it was pinned, by job."""
     folder = team.folder / SCRIPTS / profile
     return {path.stem: path.read_text("utf-8") for path in sorted(folder.glob("*.sh"))}
 
 
 def untrusted(team: Team) -> list[Finding]:
-    """HL313 for each raw line that does not count."""
-    found: list[Finding] = []
+    """HL313 for each untrusted raw line."""
+    findings: list[Finding] = []
     for path in sorted(team.folder.rglob(f"*{ENDING}")):
         document, _ = read_document(path)
         if document is not None and BELOW not in path.parts:
-            found += trust.untrusted_lines(path, document)
-    return found
+            findings += trust.untrusted_lines(path, document)
+    return findings
 
 
 def _add_folder(name: str, folder: str) -> Team:
     team = Team(name, folder, on=_today(), version=__version__)
-    with _writing(name):
+    with _report_write_errors(name):
         home = teams_folder() / name
         home.mkdir(parents=True, exist_ok=True)
-        _point(home, folder)
+        _set_link(home, folder)
         write_json(home / RECORD, asdict(team))
     return team
 
 
-def _pin(name: str, url: str, asked: str, trusted: str | None) -> Team:
-    with _fetched(url, asked, trusted) as (commit, files):
+def _pin(name: str, url: str, revision: str, trusted: str | None) -> Team:
+    with _fetch(url, revision, trusted) as (commit, files):
         if not any(len(path) == 1 for path in files):
-            raise UsageError(f"there is no profile in {url} at {asked}", "they lie at the top, or in the folder sites")
-        with _writing(name):
-            team = _place(Team(name, url, asked, commit, _today(), __version__), files)
+            raise UsageError(
+                f"no profile found in {url} at {revision}", "put profiles at the top level or in the folder sites"
+            )
+        with _report_write_errors(name):
+            team = _install(Team(name, url, revision, commit, _today(), __version__), files)
             if trusted is not None:
                 trust.trust(files.values())
         return team
 
 
-def _again(team: Team) -> Team:
+def _repin(team: Team) -> Team:
     files = {
         path.relative_to(team.folder).parts: path.read_text("utf-8", "surrogateescape")
         for path in team.folder.rglob(f"*{ENDING}")
         if BELOW not in path.parts
     }
-    with _writing(team.name):
-        return _place(Team(team.name, team.url, team.revision, team.commit, _today(), __version__), files)
+    with _report_write_errors(team.name):
+        return _install(Team(team.name, team.url, team.revision, team.commit, _today(), __version__), files)
 
 
 @contextmanager
-def _fetched(url: str, asked: str, trusted: str | None = None) -> Iterator[tuple[str, dict[tuple[str, ...], str]]]:
-    """The commit that is meant, and its profiles; `sites/` in the repository where it is there, else its top."""
-    git.revision(asked)
+def _fetch(url: str, revision: str, trusted: str | None = None) -> Iterator[tuple[str, dict[tuple[str, ...], str]]]:
+    """The commit, and its profiles: those in `sites/` of the repository if it exists, else those at the top level."""
+    git.revision(revision)
     with tempfile.TemporaryDirectory(prefix="hpc-launch-git-") as scratch:
         folder = Path(scratch) / "repository"
         git.clone(git.repository(url), folder)
-        commit = git.commit_of(folder, asked)
+        commit = git.commit_of(folder, revision)
         if trusted is not None and git.commit_of(folder, git.revision(trusted)) != commit:
-            message = f"{trusted} is not the revision that is taken, {commit[:12]}"
-            raise UsageError(message, "read what is taken, and trust that")
+            message = f"{trusted} is not the requested revision, {commit[:12]}"
+            raise UsageError(message, "review the requested revision and trust it")
         files = dict(git.yaml_files(folder, commit))
     if any(path[0] == "sites" and len(path) == 2 for path in files):
         files = {path[1:]: text for path, text in files.items() if path[0] == "sites"}
     yield commit, {path: text for path, text in files.items() if len(path) == 1 or path[0] in (BASES, "rules")}
 
 
-def _place(team: Team, files: dict[tuple[str, ...], str]) -> Team:
-    """Write a copy beside the one in use, then point to it: a job that is planned meanwhile finds one of the two."""
+def _install(team: Team, files: dict[tuple[str, ...], str]) -> Team:
+    """Write a new copy next to the current one, then switch the link, so that concurrent jobs see one of the two."""
     home = teams_folder() / team.name
-    before = os.path.join(home, os.readlink(home / PINNED)) if (home / PINNED).is_symlink() else None
+    previous = os.path.join(home, os.readlink(home / PINNED)) if (home / PINNED).is_symlink() else None
     new = home / f"{(team.commit or '')[:12]}-{secrets.token_hex(4)}"
     new.mkdir(parents=True)
     try:
         _write(new, files)
-        _keep_below(team.name, new)
-        _keep_scripts(new)
-        _point(home, new.name)
+        _copy_parents(team.name, new)
+        _render_scripts(new)
+        _set_link(home, new.name)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
     write_json(home / RECORD, asdict(team))
-    if before is not None:
-        shutil.rmtree(before, ignore_errors=True)
+    if previous is not None:
+        shutil.rmtree(previous, ignore_errors=True)
     return team
 
 
@@ -212,42 +216,42 @@ def _write(folder: Path, files: dict[tuple[str, ...], str]) -> None:
         path.write_text(text, "utf-8", "surrogateescape")
 
 
-def _keep_below(name: str, folder: Path) -> None:
-    """Copy what the profiles extend outside of their folder, by layer, so that an upgrade does not change them."""
-    layers = live_below(name)
+def _copy_parents(name: str, folder: Path) -> None:
+    """Copy parents from other folders, by layer, so that an upgrade does not change the profiles."""
+    layers = current_parent_folders(name)
     for profile in profiles_in(folder):
         for layer in chain(profile, [], folders=layers):
             home = layer.path.parent.parent if layer.path.parent.name == BASES else layer.path.parent
             if home not in layers:
                 continue
-            below = folder / BELOW / f"{layers.index(home):02d}" / layer.path.relative_to(home)
-            below.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(layer.path, below)
+            copy_path = folder / BELOW / f"{layers.index(home):02d}" / layer.path.relative_to(home)
+            copy_path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(layer.path, copy_path)
 
 
-def _keep_scripts(folder: Path) -> None:
+def _render_scripts(folder: Path) -> None:
     for profile in profiles_in(folder):
-        for made in made_from(profile, (), None):
-            if made.script is not None:
-                path = folder / SCRIPTS / profile.stem / f"{made.job}.sh"
+        for golden in golden_scripts(profile, (), None):
+            if golden.script is not None:
+                path = folder / SCRIPTS / profile.stem / f"{golden.job}.sh"
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(made.script, "utf-8")
+                path.write_text(golden.script, "utf-8")
 
 
-def _point(home: Path, target: str) -> None:
-    """Let the link name another folder, in one step."""
+def _set_link(home: Path, target: str) -> None:
+    """Switch the link atomically."""
     link = home / f".{PINNED}.{secrets.token_hex(4)}"
     link.symlink_to(target)
     os.replace(link, home / PINNED)
 
 
 @contextmanager
-def _writing(name: str) -> Iterator[None]:
+def _report_write_errors(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         path = error.filename or teams_folder() / name
-        raise UsageError(f"cannot write {path}: {error.strerror}", "it has to be writable for you") from error
+        raise UsageError(f"cannot write {path}: {error.strerror}", "make it writable") from error
 
 
 def _today() -> str:

@@ -9,20 +9,20 @@ from hpc_launch.view.format_values import clean, display_width, pad
 
 if TYPE_CHECKING:
     from hpc_launch.site_tools.diff_profiles import Difference
-    from hpc_launch.site_tools.list_profiles import Listed
+    from hpc_launch.site_tools.list_profiles import ProfileSummary
 
 HEADERS = ("NAME", "KIND", "STATUS", "GRADE", "AS OF", "LAYER", "TITLE")
 _GAP = "  "
 
 
-def table(profiles: Sequence[Listed]) -> list[str]:
+def table(profiles: Sequence[ProfileSummary]) -> list[str]:
     """The list of profiles as aligned columns."""
     rows = [HEADERS, *(tuple(map(clean, _texts(one))) for one in profiles)]
     widths = [max(display_width(row[at]) for row in rows) for at in range(len(HEADERS))]
     return [_GAP.join(pad(text, width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def _texts(one: Listed) -> tuple[str, ...]:
+def _texts(one: ProfileSummary) -> tuple[str, ...]:
     return (one.name, one.kind, one.status, one.grade or "", one.as_of or "", one.layer, one.title)
 
 

@@ -158,7 +158,7 @@ def test_what_a_profile_holds_does_not_reach_the_terminal_raw(desk: Desk) -> Non
 
 
 def test_what_cannot_be_rendered_is_said(desk: Desk) -> None:
-    assert "no script can be made: " in desk.sites("diff", "aws-p5", "oci-h100").stdout
+    assert "no script can be rendered: " in desk.sites("diff", "aws-p5", "oci-h100").stdout
     (desk.folder / "work" / "x.yaml").write_text("name: [\n")
     assert "HL002" in desk.sites("diff", "mahti", "./x.yaml", code=3).stderr
 
@@ -248,7 +248,7 @@ def test_a_repository_is_taken_at_a_revision_and_stays_there(desk: Desk) -> None
     assert "queues.gpu.qos\n    + fast" in shown
     assert "+#SBATCH --qos=fast" in shown
     assert "default_time" not in shown, "60m is 1h"
-    assert "other: is new" in shown
+    assert "other: added" in shown
     desk.sites("update", "sites", "--revision", "v2")
     assert "--qos=fast" in desk.call("render", "job.yaml").stdout
     both = json.loads(desk.sites("diff", "sites", "--revision", "v1", "--revision", "v2", "--json").stdout)
@@ -299,7 +299,7 @@ def test_raw_lines_count_for_the_revision_that_is_trusted(desk: Desk) -> None:
     desk.commit("v2", mine=f"{PROFILE}prelude: [{{raw: 'echo hi'}}]\n")
     assert "HL313" in desk.add("--revision", "v2")
     assert "HL313" in desk.call("render", "job.yaml", code=3).stderr
-    assert "v1 is not the revision that is taken" in desk.add("--revision", "v2", "--trust", "v1", code=2)
+    assert "v1 is not the requested revision" in desk.add("--revision", "v2", "--trust", "v1", code=2)
     assert "HL313" not in desk.add("--revision", "v2", "--trust", "v2")
     assert "\necho hi\n" in desk.call("render", "job.yaml").stdout
     desk.commit("v3", mine=f"{PROFILE}prelude: [{{raw: 'echo other'}}]\n")
@@ -327,16 +327,16 @@ def test_profiles_may_lie_in_the_folder_sites_with_their_bases_and_rules(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("ext::sh -c touch% /tmp/x", "--revision", "v1"), "is no repository that can be taken"),
-        (("http://example.org/x.git", "--revision", "v1"), "is no repository that can be taken"),
-        (("git://example.org/x.git", "--revision", "v1"), "is no repository that can be taken"),
-        (("ssh://-oProxyCommand=touch x/y", "--revision", "v1"), "is no repository that can be taken"),
-        (("-u./x", "--revision", "v1"), "is no repository that can be taken"),
-        (("https://me:pass@example.org/x.git", "--revision", "v1"), "must not hold a login"),
-        (("REPOSITORY", "--revision", "--upload-pack=x"), "is no revision"),
-        (("REPOSITORY", "--revision", "v1..v2"), "is no revision"),
+        (("ext::sh -c touch% /tmp/x", "--revision", "v1"), "is not a supported repository address"),
+        (("http://example.org/x.git", "--revision", "v1"), "is not a supported repository address"),
+        (("git://example.org/x.git", "--revision", "v1"), "is not a supported repository address"),
+        (("ssh://-oProxyCommand=touch x/y", "--revision", "v1"), "is not a supported repository address"),
+        (("-u./x", "--revision", "v1"), "is not a supported repository address"),
+        (("https://me:pass@example.org/x.git", "--revision", "v1"), "must not contain credentials"),
+        (("REPOSITORY", "--revision", "--upload-pack=x"), "is not a valid revision"),
+        (("REPOSITORY", "--revision", "v1..v2"), "is not a valid revision"),
         (("REPOSITORY", "--revision", "nowhere"), "has no revision nowhere"),
-        (("REPOSITORY", "--revision", "v1", "--name", "../x"), "is no name for a team"),
+        (("REPOSITORY", "--revision", "v1", "--name", "../x"), "is not a valid team name"),
         (("REPOSITORY", "--trust", "v1"), "cannot be trusted"),
     ],
 )

@@ -16,19 +16,19 @@ from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.schedulers.slurm import parse_cluster
 from hpc_launch.schedulers.slurm.query_cluster import Accounting, Survey
 from hpc_launch.site_tools.drift import compare
-from hpc_launch.site_tools.learning.draft_profile import Asked, ProfileDraft, draft
-from hpc_launch.site_tools.learning.gpu_request import settle
+from hpc_launch.site_tools.learning.draft_profile import LearnContext, ProfileDraft, draft
+from hpc_launch.site_tools.learning.gpu_request import choose_gpu_requests
 from hpc_launch.site_tools.learning.hardware import names, parts, vendor
-from hpc_launch.site_tools.learning.login_node import Login, look
-from hpc_launch.site_tools.learning.measured_facts import take
-from hpc_launch.site_tools.learning.probe_jobs import Smoked
+from hpc_launch.site_tools.learning.login_node import LoginNode, inspect_login_node
+from hpc_launch.site_tools.learning.measured_facts import add_measurements
+from hpc_launch.site_tools.learning.probe_jobs import ProbeResult
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import read_site
 
 CAPTURED = Path(__file__).parents[1] / "schedulers" / "captured"
 VERSIONS = ("22.05", "24.11", "26.05")
-NOTHING = Login("none", (), (), {})
-ALICE = Asked("alice", frozenset({"alice"}), "login1.example.org", "2026-11-21")
+NOTHING = LoginNode("none", (), (), {})
+ALICE = LearnContext("alice", frozenset({"alice"}), "login1.example.org", "2026-11-21")
 
 
 def captured(version: str) -> Survey:
@@ -107,9 +107,9 @@ def test_kinds_of_nodes_in_one_partition_are_told_apart() -> None:
     assert [part.unclear for part in found] == [True, False, False]
     assert sorted(names(found).values()) == ["a100", "a100x4-64g-128", "h100"]
     # A firmware that keeps a little memory makes no kind of its own.
-    from hpc_launch.site_tools.learning.hardware import levelled
+    from hpc_launch.site_tools.learning.hardware import level_memory
 
-    assert len(parts(gpu, levelled([one, replace(four, memory=64000)]))) == 1
+    assert len(parts(gpu, level_memory([one, replace(four, memory=64000)]))) == 1
 
 
 @pytest.mark.parametrize(
@@ -148,38 +148,38 @@ class Picky:
 
     def __init__(self, wanted: str) -> None:
         self.wanted = wanted
-        self.asked = 0
+        self.calls = 0
 
     def test_only(self, submission: Submission) -> str:
-        self.asked += 1
+        self.calls += 1
         if self.wanted not in submission.script:
             raise SubmitRefused("Slurm rejected the job: Invalid generic resource (gres) specification")
         return "would start now"
 
 
 @pytest.mark.parametrize(
-    ("wanted", "dialect", "asked"),
+    ("wanted", "form", "calls"),
     [
         ("#SBATCH --gpus-per-node=4", "gpus-per-node", 1),
         ("#SBATCH --gres=gpu:4", "gres", 3),
         ("#SBATCH --gres=gpu:a100:4", "gres-type", 4),
     ],
 )
-def test_the_words_for_gpus_are_those_that_slurm_takes(wanted: str, dialect: str, asked: int) -> None:
+def test_the_words_for_gpus_are_those_that_slurm_takes(wanted: str, form: str, calls: int) -> None:
     survey = captured("24.11")
     gpu = replace(survey, partitions=survey.partitions[:1])
     made, slurm = draft("mini", gpu, NOTHING, ALICE), Picky(wanted)
-    settle(made, cast("Scheduler", slurm))
-    assert made.data["node_classes"]["a100"]["gpu_request"] == dialect
-    assert "--test-only takes it" in made.text()
-    assert slurm.asked == asked
+    choose_gpu_requests(made, cast("Scheduler", slurm))
+    assert made.data["node_classes"]["a100"]["gpu_request"] == form
+    assert "accepted by sbatch --test-only" in made.text()
+    assert slurm.calls == calls
 
 
 def test_words_that_slurm_never_takes_are_no_reason_to_guess() -> None:
     made = draft("mini", captured("24.11"), NOTHING, ALICE)
-    settle(made, cast("Scheduler", Picky("#SBATCH --gpus-per-socket")))
+    choose_gpu_requests(made, cast("Scheduler", Picky("#SBATCH --gpus-per-socket")))
     assert made.data["node_classes"]["a100"]["gpu_request"] == "gpus-per-node"
-    assert "said: Slurm rejected the job: Invalid generic resource" in made.text()
+    assert "failed: Slurm rejected the job: Invalid generic resource" in made.text()
 
 
 def test_modules_are_asked_through_their_own_program(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_modules_are_asked_through_their_own_program(tmp_path: Path) -> None:
         "#!/bin/sh\nprintf '%s\\n' /apps/modules: CUDA/ CUDA/12.4 PyTorch/2.6-foss '2024/pytorch(default)' GCC/13 >&2\n"
     )
     command.chmod(0o755)
-    found = look({"LMOD_CMD": str(command), "SCRATCH": str(tmp_path), "WORK": "not/absolute"})
+    found = inspect_login_node({"LMOD_CMD": str(command), "SCRATCH": str(tmp_path), "WORK": "not/absolute"})
     assert found.module_system == "lmod"
     assert found.modules == ("CUDA/12.4", "PyTorch/2.6-foss", "2024/pytorch")
     assert found.folders == {"scratch": "SCRATCH"}
@@ -208,9 +208,9 @@ def record(**more: Any) -> Mapping[str, Any]:
 
 
 def test_what_jobs_measured_goes_into_the_profile(tmp_path: Path) -> None:
-    login = Login("none", (), (), {"scratch": "SCRATCH"})
+    login = LoginNode("none", (), (), {"scratch": "SCRATCH"})
     made = draft("mini", captured("24.11"), login, ALICE)
-    assert take(made, [Smoked("gpu", "run", (record(), record()))], "2026-11-22", "alice") == []
+    assert add_measurements(made, [ProbeResult("gpu", "run", (record(), record()))], "2026-11-22", "alice") == []
     site = profile(made, tmp_path)
     assert (site.status, site.verified_on) == ("verified", "2026-11-22")
     assert (site.network.interface, site.fabric.kind, site.internet.compute) == (["ib0"], "infiniband", "direct")
@@ -222,13 +222,15 @@ def test_what_jobs_measured_goes_into_the_profile(tmp_path: Path) -> None:
 
 def test_nodes_without_names_meet_by_address(tmp_path: Path) -> None:
     made = draft("mini", captured("24.11"), NOTHING, ALICE)
-    take(made, [Smoked("gpu", "run", (record(names={"n1": []}, by="address"), record()))], "2026-11-22", "alice")
+    add_measurements(
+        made, [ProbeResult("gpu", "run", (record(names={"n1": []}, by="address"), record()))], "2026-11-22", "alice"
+    )
     assert profile(made, tmp_path).network.master.resolve == "ip"
 
 
 def test_a_job_that_failed_leaves_a_draft_and_says_why(tmp_path: Path) -> None:
     made = draft("mini", captured("24.11"), NOTHING, ALICE)
-    faults = take(made, [Smoked("gpu", "run", (), "FAILED: exit code 1")], "2026-11-22", "alice")
+    faults = add_measurements(made, [ProbeResult("gpu", "run", (), "FAILED: exit code 1")], "2026-11-22", "alice")
     assert faults == ["gpu: FAILED: exit code 1"]
     site = profile(made, tmp_path)
     assert (site.status, site.verified_on) == ("draft", None)

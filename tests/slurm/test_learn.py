@@ -48,7 +48,7 @@ def from_nothing(stranger: Stranger, release: str) -> None:
     assert learned["jobs"][0]["fault"] is None
     profile = Path(learned["file"]).read_text(encoding="utf-8")
     assert "interface: [eth0]" in profile
-    assert "sbatch --test-only takes it" in profile
+    assert "accepted by sbatch --test-only" in profile
     assert "PyTorch 2" in profile
 
     done = stranger.launch("sites", "detect", "--json")

@@ -1,1 +1,1 @@
-"""Drafting a site profile from the cluster itself."""
+"""Draft a site profile from the cluster itself."""

@@ -1,4 +1,4 @@
-"""The draft of a profile: what Slurm and the login node said, as the keys of a profile, each with its source. Pure."""
+"""Draft of a profile: information from Slurm and the login node as profile keys, each with its source. Pure."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpc_launch.schedulers.slurm.query_cluster import Survey
-from hpc_launch.site_tools.learning.draft_queues import Learned, closed, queues
-from hpc_launch.site_tools.learning.hardware import Group, Hardware, Part, levelled, names, parts, vendor
-from hpc_launch.site_tools.learning.login_node import Login
+from hpc_launch.site_tools.learning.draft_queues import LearnedQueue, no_access_reason, queues
+from hpc_launch.site_tools.learning.hardware import Group, Hardware, Part, level_memory, names, parts, vendor
+from hpc_launch.site_tools.learning.login_node import LoginNode
 from hpc_launch.site_tools.learning.profile_yaml import yaml_text
 
 SOURCE = "learned"
-"""What the profile names as its source: the cluster itself was asked."""
+"""Source of the facts in a learned profile."""
 
-MOST_OPTIONS = 24
-"""More features than these are places in racks and the like."""
+MAX_OPTIONS = 24
+"""More features than this are usually locations such as racks."""
 
 
 @dataclass
 class ProfileDraft:
-    """A profile on its way: its keys, the source of each, and what a reader should know besides."""
+    """A draft: its keys, the source of each, and remarks for readers."""
 
     name: str
     data: dict[str, Any] = field(default_factory=dict)
     notes: dict[tuple[str, ...], str] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
-    """Lines above the profile."""
+    """Comment lines above the profile."""
 
     def put(self, value: Any, *path: str, note: str | None = None) -> None:
-        """Set a key, with what it was learned from."""
+        """Set a key and its source."""
         table = self.data
         for key in path[:-1]:
             table = table.setdefault(key, {})
@@ -40,58 +40,58 @@ class ProfileDraft:
             self.notes[path] = note
 
     def text(self) -> str:
-        """The file."""
+        """The file's text."""
         return yaml_text(self.data, self.notes, self.remarks)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Who asks, where and when."""
+class LearnContext:
+    """User, host and date."""
 
     user: str
     groups: frozenset[str]
     host: str
-    """The login node's full name."""
+    """Full name of the login node."""
     day: str
 
 
 def profile_name(text: str) -> str:
-    """A name for a profile out of Slurm's name of the cluster."""
+    """Derive a profile name from Slurm's cluster name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:64] or "cluster"
 
 
-def draft(name: str, survey: Survey, login: Login, asked: Asked) -> ProfileDraft:
-    """The profile as far as nobody has to run anything on a node."""
+def draft(name: str, survey: Survey, login: LoginNode, context: LearnContext) -> ProfileDraft:
+    """Draft the profile without running anything on a node."""
     result = ProfileDraft(name)
     result.remarks = [
-        f"Drafted by `hpc-launch sites learn` on {asked.host}, {asked.day}, from what Slurm and this host said.",
-        "Behind a key stands what it was learned from. Change what you know better, and say so under `facts:`.",
+        f"Drafted by `hpc-launch sites learn` on {context.host}, {context.day}, from Slurm and this host.",
+        "Comments name the source of each key. Correct what you know better, and note it under `facts:`.",
     ]
-    _identity(result, survey, asked)
-    usable = _hardware_and_queues(result, survey, asked)
-    _options(result, (part.group for found in usable.values() for part in found))
+    _identity(result, survey, context)
+    accessible = _hardware_and_queues(result, survey, context)
+    _options(result, (part.group for found in accessible.values() for part in found))
     _account(result, survey)
     _software(result, survey, login)
     return result
 
 
-def _identity(result: ProfileDraft, survey: Survey, asked: Asked) -> None:
+def _identity(result: ProfileDraft, survey: Survey, context: LearnContext) -> None:
     for key, value in (
         ("name", result.name),
         ("title", f"The Slurm cluster {survey.name}"),
         ("status", "draft"),
         ("source", SOURCE),
-        ("as_of", asked.day),
+        ("as_of", context.day),
         ("grade", "A"),
-        ("contact", asked.user),
+        ("contact", context.user),
     ):
         result.put(value, key)
     result.notes["status",] = "`verified` once `sites learn --smoke` has run jobs"
-    domain = asked.host.partition(".")[2]
+    domain = context.host.partition(".")[2]
     probe = {"cluster": survey.name, **({"host": f"*.{domain}"} if domain else {})}
     result.put([probe], "detect", note="scontrol show config: ClusterName")
-    login = re.sub(r"\d+", "*", asked.host)
-    result.put({"login": [login], "compute": _patterns(survey)}, "hosts", note="names with their numbers left out")
+    login = re.sub(r"\d+", "*", context.host)
+    result.put({"login": [login], "compute": _patterns(survey)}, "hosts", note="host names with `*` for numbers")
     version = re.match(r"\d+\.\d+", survey.version or "")
     result.put("slurm", "scheduler", "type")
     if version:
@@ -103,43 +103,45 @@ def _patterns(survey: Survey) -> list[str]:
     return list(found)[:20]
 
 
-def _hardware_and_queues(result: ProfileDraft, survey: Survey, asked: Asked) -> dict[str, list[Part]]:
-    nodes = levelled(survey.nodes)
-    usable: dict[str, list[Part]] = {}
+def _hardware_and_queues(result: ProfileDraft, survey: Survey, context: LearnContext) -> dict[str, list[Part]]:
+    nodes = level_memory(survey.nodes)
+    accessible: dict[str, list[Part]] = {}
     unknown = []
     for partition in sorted(survey.partitions, key=lambda one: not one.default):
-        why = closed(partition, survey, asked.groups)
+        why = no_access_reason(partition, survey, context.groups)
         found = parts(partition, nodes) if why is None else []
         if found:
-            usable[partition.name] = found
+            accessible[partition.name] = found
         unknown.append(f"partition {partition.name}: {why or 'no nodes'}") if not found else None
-    every = [part for found in usable.values() for part in found]
-    classes = names(every)
+    all_parts = [part for found in accessible.values() for part in found]
+    classes = names(all_parts)
     result.put({}, "node_classes")
-    typed = {part.group.hardware for part in every if part.by_type}
+    typed = {part.group.hardware for part in all_parts if part.by_type}
     for hardware, name in classes.items():
         _node_class(result, name, hardware, survey, typed=hardware in typed)
     result.put({}, "queues")
     for partition in survey.partitions:
-        if partition.name in usable:
-            for learned in queues(partition, usable[partition.name], classes, survey):
+        if partition.name in accessible:
+            for learned in queues(partition, accessible[partition.name], classes, survey):
                 _queue(result, learned)
-    unknown += [f"what tells {classes[part.group.hardware]} from other nodes" for part in every if part.unclear]
-    first = next((one.name for one in survey.partitions if one.default and one.name in usable), None)
+    unknown += [
+        f"how to distinguish {classes[part.group.hardware]} from other nodes" for part in all_parts if part.unclear
+    ]
+    first = next((one.name for one in survey.partitions if one.default and one.name in accessible), None)
     if first is not None:
         result.put(first, "default_queue", note="Slurm's default partition")
     if unknown:
         result.put(list(dict.fromkeys(unknown)), "unknown")
-    return usable
+    return accessible
 
 
 def _node_class(result: ProfileDraft, name: str, hardware: Hardware, survey: Survey, *, typed: bool) -> None:
     path = ("node_classes", name)
-    result.put(hardware.cpus, *path, "cpus", note="scontrol show node: CPUs that jobs can have")
+    result.put(hardware.cpus, *path, "cpus", note="scontrol show node: CPUs available to jobs")
     if hardware.threads_per_core > 1:
         result.put(hardware.threads_per_core, *path, "threads_per_core")
     if hardware.memory:
-        note = "RealMemory, less what Slurm keeps; of the node with the least"
+        note = "RealMemory of the smallest node, without what Slurm reserves"
         result.put(f"{hardware.memory}M", *path, "memory", note=note)
     if hardware.arch in {"x86_64", "aarch64"}:
         result.put(hardware.arch, *path, "arch")
@@ -148,8 +150,8 @@ def _node_class(result: ProfileDraft, name: str, hardware: Hardware, survey: Sur
     result.put(hardware.gpus, *path, "gpus", note="Gres")
     if hardware.gpu_type:
         result.put(hardware.gpu_type, *path, "gpu_type")
-    if (made := vendor(hardware.gpu_type)) is not None:
-        result.put(made, *path, "gpu_vendor", note="by the type's name")
+    if (gpu_vendor := vendor(hardware.gpu_type)) is not None:
+        result.put(gpu_vendor, *path, "gpu_vendor", note="by the GPU type's name")
     select = survey.settings.get("SelectType", "")
     dialect = "gpus-per-node" if select.endswith("cons_tres") else "gres"
     if typed:
@@ -157,17 +159,17 @@ def _node_class(result: ProfileDraft, name: str, hardware: Hardware, survey: Sur
     result.put(dialect, *path, "gpu_request", note=f"SelectType={select}")
 
 
-def _queue(result: ProfileDraft, learned: Learned) -> None:
+def _queue(result: ProfileDraft, learned: LearnedQueue) -> None:
     for key, value in learned.data.items():
         result.put(value, "queues", learned.name, key, note=learned.notes.get(key))
 
 
 def _options(result: ProfileDraft, groups: Iterable[Group]) -> None:
-    """Features that only some nodes of a kind have are what a job may ask for."""
+    """Options for features that only some nodes of a type have."""
     features = sorted(frozenset().union(*(group.some for group in groups)))
-    usual = [name for name in features if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name)]
-    if usual and len(usual) <= MOST_OPTIONS:
-        found = {name: {"about": "a feature of some nodes", "constraint": name} for name in usual}
+    feature_names = [name for name in features if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name)]
+    if feature_names and len(feature_names) <= MAX_OPTIONS:
+        found = {name: {"about": "feature of some nodes", "constraint": name} for name in feature_names}
         result.put(found, "options", note="AvailableFeatures")
 
 
@@ -180,24 +182,26 @@ def _account(result: ProfileDraft, survey: Survey) -> None:
     result.put({"required": required, "find": command}, "account", note="AccountingStorageEnforce")
 
 
-def _software(result: ProfileDraft, survey: Survey, login: Login) -> None:
+def _software(result: ProfileDraft, survey: Survey, login: LoginNode) -> None:
     runtimes = [*survey.srun_plugins, *login.runtimes]
     runtime = next(iter(runtimes), "none")
-    said = f"found: {', '.join(runtimes)}" if runtimes else "no runtime was found on this host"
-    result.put(runtime, "containers", "runtime", note=said)
+    note = f"found: {', '.join(runtimes)}" if runtimes else "no container runtime found on this host"
+    result.put(runtime, "containers", "runtime", note=note)
     stacks = {re.sub(r"[^A-Za-z0-9._-]+", "-", name): name for name in login.torch_modules}
     if stacks:
         found = {key: {"environment": {"modules": [name]}} for key, name in stacks.items()}
-        note = f"module avail ({login.module_system}); a job asks with `environment: {{stack: NAME}}`"
+        note = f"module avail ({login.module_system}); select with `environment: {{stack: NAME}}`"
         result.put(found, "stacks", note=note)
-    others = [name for name in login.modules if name not in login.torch_modules]
-    result.remarks.append(f"Modules: {login.module_system}{f'; {chr(44).join(others)}' if others else ''}.")
+    other_modules = [name for name in login.modules if name not in login.torch_modules]
+    result.remarks.append(
+        f"Modules: {login.module_system}{f'; {chr(44).join(other_modules)}' if other_modules else ''}."
+    )
     for name, variable in login.folders.items():
         result.put("${env." + variable + "}", "paths", name, note=f"${variable} on the login node")
 
 
 def can_do(survey: Survey) -> Mapping[str, bool]:
-    """What this Slurm can do that a user of hpc-launch may want to know of."""
+    """Features of this Slurm installation that are relevant to users."""
     return {
         "GPUs by --gpus-per-node": survey.settings.get("SelectType", "").endswith("cons_tres"),
         "memory is counted": "MEMORY" in survey.settings.get("SelectTypeParameters", "").upper(),

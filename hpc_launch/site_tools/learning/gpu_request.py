@@ -1,4 +1,4 @@
-"""In which words GPUs are asked for: the cluster's own sbatch says which of them it takes, without submitting a job."""
+"""Determine how to request GPUs: test with the cluster's sbatch which forms it accepts, without submitting a job."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from hpc_launch.drive.prepare import make_ready
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.site_tools.learning.draft_profile import ProfileDraft
 
-DIALECTS = ("gpus-per-node", "gpus-per-node-type", "gres", "gres-type", "gpus", "none")
+REQUEST_FORMS = ("gpus-per-node", "gpus-per-node-type", "gres", "gres-type", "gpus", "none")
 
 
-def settle(draft: ProfileDraft, scheduler: Scheduler) -> None:
-    """Try the dialect of each node class with GPUs, then others, by `sbatch --test-only`; keep the first that is taken.
+def choose_gpu_requests(draft: ProfileDraft, scheduler: Scheduler) -> None:
+    """Test the GPU request of each node class with `sbatch --test-only`, then alternatives. Keep the first accepted
+    one.
 
-    Where none is taken, or sbatch does not answer, the draft keeps what it has and says what was heard.
+    If none is accepted, or sbatch does not respond, keep the original and note the error.
     """
     for name, node in draft.data["node_classes"].items():
         queue = next((key for key, one in draft.data["queues"].items() if one["node_class"] == name), None)
@@ -27,35 +28,35 @@ def settle(draft: ProfileDraft, scheduler: Scheduler) -> None:
             continue
         first = node["gpu_request"]
         path = ("node_classes", name, "gpu_request")
-        heard: str | None = None
-        for dialect in _candidates(first, typed="gpu_type" in node):
-            draft.put(dialect, *path)
-            refusal = _refusal(draft, queue, scheduler)
-            if refusal is None:
-                draft.notes[path] = f"{draft.notes.get(path, '')}; sbatch --test-only takes it".lstrip("; ")
+        first_error: str | None = None
+        for form in _candidates(first, typed="gpu_type" in node):
+            draft.put(form, *path)
+            rejection = _rejection(draft, queue, scheduler)
+            if rejection is None:
+                draft.notes[path] = f"{draft.notes.get(path, '')}; accepted by sbatch --test-only".lstrip("; ")
                 break
-            heard = heard or refusal
+            first_error = first_error or rejection
         else:
             draft.put(first, *path)
-            draft.notes[path] = f"{draft.notes.get(path, '')}; sbatch --test-only said: {heard}".lstrip("; ")
+            draft.notes[path] = f"{draft.notes.get(path, '')}; sbatch --test-only failed: {first_error}".lstrip("; ")
 
 
 def _candidates(first: str, *, typed: bool) -> Iterator[str]:
-    """The dialect that Slurm's settings speak for, then the others. One with the type stays one with the type."""
+    """The form suggested by Slurm's settings, then the others. A request with the GPU type keeps the type."""
     yield first
-    for dialect in DIALECTS:
-        with_type = dialect.endswith("-type")
-        if dialect != first and (typed or not with_type) and (with_type or not first.endswith("-type")):
-            yield dialect
+    for form in REQUEST_FORMS:
+        with_type = form.endswith("-type")
+        if form != first and (typed or not with_type) and (with_type or not first.endswith("-type")):
+            yield form
 
 
-def _refusal(draft: ProfileDraft, queue: str, scheduler: Scheduler) -> str | None:
-    """Why sbatch would refuse a job of the queue; None where it takes it."""
+def _rejection(draft: ProfileDraft, queue: str, scheduler: Scheduler) -> str | None:
+    """Why sbatch would reject a job in the queue, or None if it accepts it."""
     with tempfile.TemporaryDirectory(prefix="hpc-launch-") as folder:
         profile, job = Path(folder, f"{draft.name}.yaml"), Path(folder, "job.yaml")
         write_atomic(profile, draft.text())
-        asked = {"name": "dialect", "queue": queue, "nodes": 1, "time": "00:01:00", "launcher": "srun"}
-        write_atomic(job, json.dumps({**asked, "command": ["true"]}))
+        job_keys = {"name": "dialect", "queue": queue, "nodes": 1, "time": "00:01:00", "launcher": "srun"}
+        write_atomic(job, json.dumps({**job_keys, "command": ["true"]}))
         try:
             ready = make_ready(job, site=str(profile))
             scheduler.test_only(Submission(ready.script, Path(folder), ready.plan.name))

@@ -1,4 +1,4 @@
-"""What the jobs on the nodes measured, as facts of the profile. Pure."""
+"""Convert measurements of the probe jobs into facts of the profile. Pure."""
 
 from __future__ import annotations
 
@@ -6,67 +6,67 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hpc_launch.site_tools.learning.draft_profile import ProfileDraft
-from hpc_launch.site_tools.learning.probe_jobs import Smoked
+from hpc_launch.site_tools.learning.probe_jobs import ProbeResult
 
 VERIFIED = "measured by jobs on the nodes"
 
 Record = Mapping[str, Any]
 
 
-def take(draft: ProfileDraft, smoked: Sequence[Smoked], day: str, by: str) -> list[str]:
-    """Put what was measured into the draft, and hand back what went wrong, a line each."""
-    good = [one for one in smoked if one.fault is None]
-    faults = [f"{one.queue}: {one.fault}" for one in smoked if one.fault]
-    records = [record for one in good for record in one.records]
-    for one in good:
+def add_measurements(draft: ProfileDraft, probe_results: Sequence[ProbeResult], day: str, user: str) -> list[str]:
+    """Add the measurements to the draft. Returns one line per error."""
+    successful = [one for one in probe_results if one.fault is None]
+    faults = [f"{one.queue}: {one.fault}" for one in probe_results if one.fault]
+    records = [record for one in successful for record in one.records]
+    for one in successful:
         faults += [f"{one.queue}: {fault}" for record in one.records for fault in record.get("faults") or ()]
-    if not good:
+    if not successful:
         return faults
-    together = [record["together"] for record in records if isinstance(record.get("together"), dict)]
-    _network(draft, records, together)
+    collective = [record["together"] for record in records if isinstance(record.get("together"), dict)]
+    _network(draft, records, collective)
     _fabric(draft, records)
-    faults += _gpus(draft, good)
-    _folders(draft, together)
+    faults += _gpus(draft, successful)
+    _folders(draft, collective)
     _internet(draft, records)
     _runtimes(draft, records)
     facts = {key: {"source": VERIFIED, "as_of": day, "grade": "A"} for key in _GROUPS if key in draft.data}
     draft.put(facts, "facts")
-    names = ", ".join(one.queue for one in good)
-    draft.put("verified" if len(good) == len(smoked) else "draft", "status", note=f"jobs ran in {names}")
+    names = ", ".join(one.queue for one in successful)
+    draft.put("verified" if len(successful) == len(probe_results) else "draft", "status", note=f"jobs ran in {names}")
     draft.put(day, "verified_on")
-    draft.put(f"{by}, with sites learn --smoke", "verified_by")
-    draft.remarks += _sentences(good)
+    draft.put(f"{user}, with sites learn --smoke", "verified_by")
+    draft.remarks += _remarks(successful)
     return faults
 
 
 _GROUPS = ("network", "fabric", "internet")
 
 
-def _network(draft: ProfileDraft, records: Sequence[Record], together: Sequence[Record]) -> None:
-    """The interface between the nodes, and what is handed on as the first node's address."""
-    used = {one.get("interface") for one in together if one.get("sum_is_right")}
-    if len(used) == 1 and (name := used.pop()) not in {None, "lo"}:
-        most = max((one.get("bytes") or 0 for one in together), default=0)
-        draft.put([name], "network", "interface", note=f"{most} bytes of a sum went through it")
-    unknown = sorted({name for one in together for name, found in (one.get("names") or {}).items() if not found})
+def _network(draft: ProfileDraft, records: Sequence[Record], collective: Sequence[Record]) -> None:
+    """Interface between the nodes, and the form of the rendezvous address."""
+    interfaces = {one.get("interface") for one in collective if one.get("sum_is_right")}
+    if len(interfaces) == 1 and (name := interfaces.pop()) not in {None, "lo"}:
+        most = max((one.get("bytes") or 0 for one in collective), default=0)
+        draft.put([name], "network", "interface", note=f"carried {most} bytes of a sum")
+    unknown = sorted({name for one in collective for name, fabric in (one.get("names") or {}).items() if not fabric})
     if unknown and len(records) > 1:
-        draft.put({"resolve": "ip"}, "network", "master", note=f"nodes do not know {', '.join(unknown[:3])} by name")
-    elif any(one.get("by") == "address" for one in together):
-        draft.put({"resolve": "ip"}, "network", "master", note="the first node was reached by its address alone")
+        draft.put({"resolve": "ip"}, "network", "master", note=f"nodes cannot resolve {', '.join(unknown[:3])}")
+    elif any(one.get("by") == "address" for one in collective):
+        draft.put({"resolve": "ip"}, "network", "master", note="the first node was only reachable by address")
 
 
 def _fabric(draft: ProfileDraft, records: Iterable[Record]) -> None:
     kinds = {_kind(record) for record in records}
     if len(kinds) == 1 and (kind := kinds.pop()) is not None:
-        draft.put(kind, "fabric", "kind", note=f"`extends: [{kind}]` brings what such a network usually wants")
+        draft.put(kind, "fabric", "kind", note=f"`extends: [{kind}]` adds the usual settings for this network")
 
 
 def _kind(record: Record) -> str | None:
-    """The family of the fast network, by the adapters of a node."""
-    found = record.get("fabric") or {}
-    names = [str(adapter.get("name")) for adapter in found.get("adapters") or ()]
-    links = {str(adapter.get("link")) for adapter in found.get("adapters") or ()}
-    if found.get("slingshot"):
+    """Family of the fast network, by a node's adapters."""
+    fabric = record.get("fabric") or {}
+    names = [str(adapter.get("name")) for adapter in fabric.get("adapters") or ()]
+    links = {str(adapter.get("link")) for adapter in fabric.get("adapters") or ()}
+    if fabric.get("slingshot"):
         return "slingshot"
     if any(name.startswith("hfi1") for name in names):
         return "omni-path"
@@ -79,67 +79,67 @@ def _kind(record: Record) -> str | None:
     return "ethernet" if "fabric" in record and record["fabric"] is not None else None
 
 
-def _gpus(draft: ProfileDraft, good: Iterable[Smoked]) -> list[str]:
-    """Whose GPUs they are and how large, by what a process saw; a doubt where Slurm gave others than it has."""
+def _gpus(draft: ProfileDraft, successful: Iterable[ProbeResult]) -> list[str]:
+    """GPU vendor and memory as seen by a process. Reports GPU counts that differ from the request."""
     faults = []
-    for one in good:
+    for one in successful:
         queue = draft.data["queues"][one.queue]
         name = queue["node_class"]
         node = draft.data["node_classes"][name]
         for record in one.records:
-            seen = record.get("gpus") or {}
-            given = (seen.get("variables") or {}).get("SLURM_GPUS_ON_NODE")
-            if node.get("gpus") and given is not None and given != str(node["gpus"]):
-                faults.append(f"{one.queue}: a job got {given} GPUs of a node that has {node['gpus']}")
-            models = [str(model) for model in seen.get("models") or ()]
+            gpus = record.get("gpus") or {}
+            allocated = (gpus.get("variables") or {}).get("SLURM_GPUS_ON_NODE")
+            if node.get("gpus") and allocated is not None and allocated != str(node["gpus"]):
+                faults.append(f"{one.queue}: a job got {allocated} GPUs on a node that has {node['gpus']}")
+            models = [str(model) for model in gpus.get("models") or ()]
             if models:
                 model, _, mebibytes = models[0].rpartition(", ")
                 draft.put(f"{len(models)} {model}", "node_classes", name, "about", note=VERIFIED)
                 if mebibytes.isdecimal():
                     draft.put(f"{mebibytes}M", "node_classes", name, "gpu_memory", note=VERIFIED)
-            vendor = "nvidia" if seen.get("nvidia") else "amd" if seen.get("amd") else None
+            vendor = "nvidia" if gpus.get("nvidia") else "amd" if gpus.get("amd") else None
             if vendor and node.get("gpus"):
                 draft.put(vendor, "node_classes", name, "gpu_vendor", note=VERIFIED)
     return faults
 
 
-def _folders(draft: ProfileDraft, together: Sequence[Record]) -> None:
-    """A folder that not every node sees is no place for a run."""
+def _folders(draft: ProfileDraft, collective: Sequence[Record]) -> None:
+    """Mark folders that are not visible on every node, which cannot hold runs."""
     paths = draft.data.get("paths", {})
     for name in [*paths]:
-        seen = [one["folders"].get(name) for one in together if one.get("folders") is not None]
-        if seen and all(seen):
-            draft.notes["paths", name] = f"{draft.notes['paths', name]}; all nodes of the jobs saw it"
+        gpus = [one["folders"].get(name) for one in collective if one.get("folders") is not None]
+        if gpus and all(gpus):
+            draft.notes["paths", name] = f"{draft.notes['paths', name]}; visible on all nodes of the jobs"
         else:
-            paths[name] = {"path": paths[name], "note": "not every node sees it, or nobody may write there"}
+            paths[name] = {"path": paths[name], "note": "not visible or not writable on every node"}
 
 
 def _internet(draft: ProfileDraft, records: Iterable[Record]) -> None:
     answers = [record["internet"] for record in records if record.get("internet")]
-    ways = {answer.get("compute") for answer in answers}
-    if len(ways) == 1:
-        draft.put(ways.pop(), "internet", "compute", note="tried from the nodes")
+    access = {answer.get("compute") for answer in answers}
+    if len(access) == 1:
+        draft.put(access.pop(), "internet", "compute", note="tested from the nodes")
         if proxy := answers[0].get("proxy"):
             draft.put(proxy, "internet", "proxy")
 
 
 def _runtimes(draft: ProfileDraft, records: Iterable[Record]) -> None:
-    """What the nodes have that the login node has not: images run there."""
-    found = [name for record in records for name in record.get("runtimes") or ()]
-    known = [name for name in ("apptainer", "singularity", "podman-hpc", "shifter") if name in found]
-    if known and draft.data["containers"]["runtime"] == "none":
-        draft.put(known[0], "containers", "runtime", note="found on the nodes")
+    """Container runtimes on the nodes that the login node lacks."""
+    fabric = [name for record in records for name in record.get("runtimes") or ()]
+    runtimes = [name for name in ("apptainer", "singularity", "podman-hpc", "shifter") if name in fabric]
+    if runtimes and draft.data["containers"]["runtime"] == "none":
+        draft.put(runtimes[0], "containers", "runtime", note="found on the nodes")
 
 
-def _sentences(good: Iterable[Smoked]) -> list[str]:
+def _remarks(successful: Iterable[ProbeResult]) -> list[str]:
     lines = []
-    for one in good:
+    for one in successful:
         first = one.records[0]
-        together = first.get("together") or {}
-        torch = together.get("torch")
+        collective = first.get("together") or {}
+        torch = collective.get("torch")
         words = [f"{len(one.records)} nodes, Python {first.get('python')}"]
-        if together.get("sum_is_right"):
-            words.append(f"2 MiB summed over {together.get('interface')} in {together.get('seconds')} s")
+        if collective.get("sum_is_right"):
+            words.append(f"2 MiB summed over {collective.get('interface')} in {collective.get('seconds')} s")
         words.append(f"PyTorch {torch['version']}, {torch['backend']}" if torch else "no PyTorch without modules")
         lines.append(f"Measured in {one.queue}: {', '.join(words)}.")
     return lines

@@ -1,4 +1,4 @@
-"""Small jobs on the nodes themselves, one a queue, submitted as every run is; what they measured is read back."""
+"""Run small probe jobs on the nodes, one per queue, submitted like any run, and read their measurements."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ PROGRAM = Path(__file__).parents[2] / "agent" / "hpc_launch_smoke.py"
 TIME_S = 300
 POLL_S = 0.5
 REACH = ("github.com:443", "huggingface.co:443")
-"""What a training wants of the internet. One answer is enough."""
+"""Internet hosts that a training needs. One reachable host is enough."""
 
 Say = Callable[[str], None]
 TrackerOf = Callable[[RunFolder], RunTracker]
 
 
 @dataclass(frozen=True)
-class Wish:
-    """A queue to try: with so many nodes, for so long at most (seconds)."""
+class ProbeRequest:
+    """A queue to test, with its number of nodes and maximum time (seconds)."""
 
     queue: str
     nodes: int
@@ -44,8 +44,8 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Smoked:
-    """What came of a job: the record of each node, or why there is none."""
+class ProbeResult:
+    """Result of a job: the record of each node, or the error."""
 
     queue: str
     run: str | None
@@ -54,8 +54,8 @@ class Smoked:
 
 
 @dataclass(frozen=True)
-class Around:
-    """What the jobs are submitted and followed with."""
+class ProbeContext:
+    """Objects to submit and follow the jobs with."""
 
     scheduler: Scheduler
     index: RunIndex | None
@@ -64,102 +64,109 @@ class Around:
     sleep: Callable[[float], None] = time.sleep
 
 
-def smoke(  # noqa: PLR0917 - each is told in the docstring
-    profile: Path, wishes: Sequence[Wish], folders: Mapping[str, str], base: Path, patience_s: float, around: Around
-) -> list[Smoked]:
-    """Run a job in each queue, all at once, and wait for them together. What is left of them is cancelled.
+def run_probe_jobs(  # noqa: PLR0917 - documented in the docstring
+    profile: Path,
+    requests: Sequence[ProbeRequest],
+    folders: Mapping[str, str],
+    base: Path,
+    patience_s: float,
+    context: ProbeContext,
+) -> list[ProbeResult]:
+    """Run a job in each queue in parallel, and wait for all of them. Unfinished jobs are cancelled.
 
-    Args:
-        profile: The draft's file.
-        wishes: The queues.
-        folders: Folders by name, of which is asked whether all nodes see them.
-        base: A folder on shared storage, for the jobs' files.
-        patience_s: How long jobs may take, their wait in the queue included.
-        around: What the jobs are submitted and followed with.
+    Args: profile: the draft's file. requests: the queues. folders: folders by name, to check on all nodes. base: folder
+    on shared storage for the jobs' files. patience_s: maximum time for the jobs, including queueing. context: objects
+    to submit and follow the jobs with.
 
-    Raises UsageError where `base` cannot be written.
+    Raises UsageError if `base` is not writable.
     """
     started: dict[str, tuple[RunFolder, Path] | str] = {}
     try:
-        for wish in wishes:
-            started[wish.queue] = _start(profile, wish, folders, base / wish.queue, around)
-        return _await(started, patience_s, around)
+        for request in requests:
+            started[request.queue] = _start(profile, request, folders, base / request.queue, context)
+        return _wait(started, patience_s, context)
     finally:
-        for begun in started.values():
-            if not isinstance(begun, str):
+        for submission in started.values():
+            if not isinstance(submission, str):
                 with suppress(SchedulerError):
-                    cancel_run(begun[0], around.scheduler)
+                    cancel_run(submission[0], context.scheduler)
 
 
 def _start(
-    profile: Path, wish: Wish, folders: Mapping[str, str], folder: Path, around: Around
+    profile: Path, request: ProbeRequest, folders: Mapping[str, str], folder: Path, context: ProbeContext
 ) -> tuple[RunFolder, Path] | str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / PROGRAM.name, read_text(PROGRAM))
-        write_atomic(folder / "job.yaml", json.dumps(_job(wish, folders, folder), indent=2) + "\n")
+        write_atomic(folder / "job.yaml", json.dumps(_job(request, folders, folder), indent=2) + "\n")
     except OSError as error:
-        raise UsageError(f"cannot write {folder}: {error.strerror}", "HPC_LAUNCH_HOME names another folder") from error
+        raise UsageError(f"cannot write {folder}: {error.strerror}", "set HPC_LAUNCH_HOME to another folder") from error
     try:
         ready = make_ready(folder / "job.yaml", site=str(profile))
-        run, _, job_id = submit_new(first_attempt(ready, ()), around.scheduler, index=around.index)
+        run, _, job_id = submit_new(first_attempt(ready, ()), context.scheduler, index=context.index)
     except (Refused, SchedulerError) as error:
-        around.say(f"{wish.queue}: {error}")
+        context.say(f"{request.queue}: {error}")
         return str(error)
-    around.say(f"{wish.queue}: job {job_id} on {wish.nodes} node{'s' if wish.nodes > 1 else ''}")
+    context.say(f"{request.queue}: job {job_id} on {request.nodes} node{'s' if request.nodes > 1 else ''}")
     return run, folder
 
 
-def _job(wish: Wish, folders: Mapping[str, str], folder: Path) -> dict[str, Any]:
-    """A job file; JSON is YAML."""
-    words = ["python3", str(folder / PROGRAM.name), str(folder), "--python", sys.executable]
+def _job(request: ProbeRequest, folders: Mapping[str, str], folder: Path) -> dict[str, Any]:
+    """The job file as JSON, which is valid YAML."""
+    command = ["python3", str(folder / PROGRAM.name), str(folder), "--python", sys.executable]
     for name, path in folders.items():
-        words += ["--folder", f"{name}={path}"]
+        command += ["--folder", f"{name}={path}"]
     for target in REACH:
-        words += ["--reach", target]
+        command += ["--reach", target]
     return {
         "name": "smoke",
-        "queue": wish.queue,
-        "nodes": wish.nodes,
+        "queue": request.queue,
+        "nodes": request.nodes,
         "processes_per_node": 1,
-        "time": format_time(min(TIME_S, wish.time_s or TIME_S)),
+        "time": format_time(min(TIME_S, request.time_s or TIME_S)),
         "launcher": "srun",
-        "command": [word.replace("${", "$${") for word in words],
+        "command": [word.replace("${", "$${") for word in command],
         "retry": {"max_attempts": 1},
     }
 
 
-def _await(started: Mapping[str, tuple[RunFolder, Path] | str], patience_s: float, around: Around) -> list[Smoked]:
-    runs = {queue: begun for queue, begun in started.items() if not isinstance(begun, str)}
-    trackers = {queue: around.tracker_of(run) for queue, (run, _) in runs.items()}
-    last: dict[str, RunStatus] = {}
+def _wait(
+    started: Mapping[str, tuple[RunFolder, Path] | str], patience_s: float, context: ProbeContext
+) -> list[ProbeResult]:
+    runs = {queue: submission for queue, submission in started.items() if not isinstance(submission, str)}
+    trackers = {queue: context.tracker_of(run) for queue, (run, _) in runs.items()}
+    statuses: dict[str, RunStatus] = {}
     end = time.monotonic() + patience_s
     waiting = dict(runs)
     while waiting and time.monotonic() < end:
         for queue, (run, _) in list(waiting.items()):
-            status = last[queue] = trackers[queue].poll(background=True)[run.name]
+            status = statuses[queue] = trackers[queue].poll(background=True)[run.name]
             if status.final or status.state == "STUCK":
-                around.say(f"{queue}: {status.state}")
+                context.say(f"{queue}: {status.state}")
                 del waiting[queue]
-        around.sleep(POLL_S if waiting else 0)
-    return [_result(queue, begun, last.get(queue), late=queue in waiting) for queue, begun in started.items()]
+        context.sleep(POLL_S if waiting else 0)
+    return [
+        _result(queue, submission, statuses.get(queue), late=queue in waiting) for queue, submission in started.items()
+    ]
 
 
-def _result(queue: str, begun: tuple[RunFolder, Path] | str, status: RunStatus | None, *, late: bool) -> Smoked:
-    if isinstance(begun, str):
-        return Smoked(queue, None, fault=begun)
-    run, folder = begun
-    found = sorted(folder.glob("rank-*.json"))
-    records = tuple(record for path in found if (record := read_json(path)) is not None)
+def _result(
+    queue: str, submission: tuple[RunFolder, Path] | str, status: RunStatus | None, *, late: bool
+) -> ProbeResult:
+    if isinstance(submission, str):
+        return ProbeResult(queue, None, fault=submission)
+    run, folder = submission
+    paths = sorted(folder.glob("rank-*.json"))
+    records = tuple(record for path in paths if (record := read_json(path)) is not None)
     if late:
-        return Smoked(queue, run.name, records, f"not over in time: {status.state if status else 'SUBMITTING'}")
+        return ProbeResult(queue, run.name, records, f"timed out: {status.state if status else 'SUBMITTING'}")
     if status is None or status.state != "COMPLETED" or not records:
-        reason = f"{status.state}: {status.reason or 'see its log'}" if status else "it was not seen"
-        return Smoked(queue, run.name, records, reason)
-    return Smoked(queue, run.name, records)
+        reason = f"{status.state}: {status.reason or 'see its log'}" if status else "its status is unknown"
+        return ProbeResult(queue, run.name, records, reason)
+    return ProbeResult(queue, run.name, records)
 
 
 def shared_base(name: str) -> Path:
-    """Where the jobs' files go: beside the runs, on storage that all nodes see."""
+    """Folder for the jobs' files: next to the runs, on shared storage."""
     home = os.environ.get("HPC_LAUNCH_HOME") or os.path.join(os.path.expanduser("~"), "hpc-launch", "runs")
     return Path(home) / "learn" / f"{name}-{time.strftime('%y%m%d-%H%M%S')}-{os.getpid()}"

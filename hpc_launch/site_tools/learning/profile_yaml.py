@@ -1,4 +1,4 @@
-"""A profile as YAML: every key with what it was learned from behind it, every text as YAML reads it back."""
+"""Format a profile as YAML, with a comment for the source of each key."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-KeyPath = tuple[str, ...]
-Notes = Mapping[KeyPath, str]
+NotePath = tuple[str, ...]
+Notes = Mapping[NotePath, str]
 
 _WIDTH = 110
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
-_OTHERWISE = re.compile(r"(?i)(y|n|yes|no|on|off|true|false|null|none)")
-"""YAML 1.1 reads these as something else; `none` is a word that people take for it."""
+_AMBIGUOUS = re.compile(r"(?i)(y|n|yes|no|on|off|true|false|null|none)")
+"""YAML 1.1 reads these as other types; people may read `none` as one."""
 
 
 def yaml_text(data: Mapping[str, Any], notes: Notes, head: Sequence[str]) -> str:
-    """The file: `head` as comments above, and the note of a key behind it."""
+    """The file: `head` as comments at the top, and each key's note as a comment."""
     lines = [f"# {line}".rstrip() for line in head]
     lines += _mapping(data, (), notes, 0)
     return "\n".join(lines) + "\n"
 
 
-def _mapping(data: Mapping[str, Any], path: KeyPath, notes: Notes, depth: int) -> Iterator[str]:
+def _mapping(data: Mapping[str, Any], path: NotePath, notes: Notes, depth: int) -> Iterator[str]:
     for key, value in data.items():
-        here = (*path, key)
+        key_path = (*path, key)
         start = f"{'  ' * depth}{_scalar(key)}:"
-        note = f"  # {_line(notes[here])}" if here in notes else ""
+        note = f"  # {_line(notes[key_path])}" if key_path in notes else ""
         flat = f"{start} {_flow(value)}"
-        nested = any((*here, child) in notes for child in value) if isinstance(value, Mapping) else False
+        nested = any((*key_path, child) in notes for child in value) if isinstance(value, Mapping) else False
         if isinstance(value, Mapping) and value and (depth == 0 or nested or len(flat) > _WIDTH):
             yield f"{start}{note}"
-            yield from _mapping(value, here, notes, depth + 1)
+            yield from _mapping(value, key_path, notes, depth + 1)
         elif isinstance(value, list) and len(flat) > _WIDTH:
             yield f"{start}{note}"
             yield from (f"{'  ' * depth}  - {_flow(item)}" for item in value)
@@ -50,7 +50,7 @@ def _flow(value: Any) -> str:
 
 def _scalar(value: Any) -> str:
     if isinstance(value, str):
-        plain = _PLAIN.fullmatch(value) and not _OTHERWISE.fullmatch(value)
+        plain = _PLAIN.fullmatch(value) and not _AMBIGUOUS.fullmatch(value)
         return value if plain else json.dumps(value, ensure_ascii=True)
     return json.dumps(value)
 
