@@ -96,7 +96,7 @@ def _git(*arguments: str, failure: str, hint: str | None = None) -> str:
         raise UsageError(failure, f"git timed out after {TIMEOUT_S} s") from error
     if process.returncode:
         stderr_lines = process.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise UsageError(failure, "; ".join(line.strip() for line in stderr_lines[-3:]) or hint)
+        raise UsageError(failure, "; ".join(line.strip() for line in stderr_lines[-3:] if line.strip()) or hint)
     return process.stdout.decode("utf-8", "surrogateescape")
 
 

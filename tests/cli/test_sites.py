@@ -259,7 +259,7 @@ def test_a_repository_is_taken_at_a_revision_and_stays_there(desk: Desk) -> None
     shutil.rmtree(desk.repository)
     assert "--qos=fast" in desk.call("render", "job.yaml").stdout
     gone = desk.sites("update", "sites", "--revision", "v3", code=2).stderr
-    assert "cannot be cloned" in gone
+    assert "cannot clone" in gone
     assert "--qos=fast" in desk.call("render", "job.yaml").stdout
     desk.sites("remove", "sites")
     assert "HL301" in desk.call("render", "job.yaml", code=3).stderr
@@ -276,7 +276,7 @@ def test_an_upgrade_changes_nothing_before_it_is_taken(desk: Desk) -> None:
     older = desk.call("render", "job.yaml").stdout
     assert "NCCL_IB_HCA=mlx5_0" in older
     assert older != before
-    notice = "sites: infiniband, which it extends, has changed; see `hpc-launch sites diff sites`\n"
+    notice = "sites: its parent infiniband has changed; see `hpc-launch sites diff sites`\n"
     assert desk.sites("list").stderr == notice
     shown = desk.sites("diff", "sites").stdout
     assert "fabric.hca" in shown
@@ -373,7 +373,7 @@ def test_one_name_is_one_repository(desk: Desk) -> None:
     desk.add("--revision", "v1")
     other = desk.folder / "other" / "sites.git"
     shutil.copytree(desk.repository, other)
-    assert "give another --name" in desk.sites("add", str(other), "--revision", "v1", code=2).stderr
+    assert "use another --name" in desk.sites("add", str(other), "--revision", "v1", code=2).stderr
     assert "no revisions" in _folder_has_none(desk)
 
 

@@ -216,7 +216,7 @@ def test_what_jobs_measured_goes_into_the_profile(tmp_path: Path) -> None:
     assert (site.network.interface, site.fabric.kind, site.internet.compute) == (["ib0"], "infiniband", "direct")
     assert site.containers.runtime == "apptainer"
     assert site.node_classes["a100"].gpu_memory == 40960
-    assert "not every node sees it" in site.paths["scratch"].note
+    assert "not visible or not writable" in site.paths["scratch"].note
     assert site.facts["network"].source == "measured by jobs on the nodes"
 
 
