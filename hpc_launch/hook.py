@@ -15,7 +15,7 @@ from hpc_launch.base.errors import UserError
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.recover_run import recover
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.records.run_store import read_info
+from hpc_launch.run.records.run_info import read_info
 from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.schedulers.registry import scheduler_for
 from hpc_launch.schedulers.scheduler import Scheduler

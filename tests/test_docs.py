@@ -34,8 +34,8 @@ from hpc_launch.images.image_record import ImageRecord, now, record_file
 from hpc_launch.images.pull_image import existing_record
 from hpc_launch.retry.drill_run import ready_for_drill
 from hpc_launch.run.diagnosis.rule_files import rulebook
-from hpc_launch.run.records.run_store import refusing
 from hpc_launch.run.status.run_status import RUN_STATES
+from hpc_launch.run.submitting.run_store import refusing
 from hpc_launch.site_tools.check_profile import check
 from hpc_launch.site_tools.node_health_lookup import node_health_store
 from hpc_launch.site_tools.sharing_checks import missing_sources

@@ -44,7 +44,7 @@ def _cancel(run: RunFolder, index: Index) -> str:
     """Cancel one run and describe the outcome. Raises Unreachable; UsageError if the folder is not a run's."""
     from hpc_launch.cli.follow import poll_runs
     from hpc_launch.retry.drivers import Schedulers
-    from hpc_launch.run.records.final_state import MAY_COME_BACK
+    from hpc_launch.run.records.scheduler_state import MAY_COME_BACK
     from hpc_launch.run.submitting.cancel_run import cancel_run
     from hpc_launch.view.format_values import clean
 

@@ -74,7 +74,7 @@ def _of_files(names: list[str]) -> Diagnosis:
     from hpc_launch.base.errors import UsageError
     from hpc_launch.base.findings import Finding
     from hpc_launch.cli.warn import warn
-    from hpc_launch.run.diagnosis.any_log import diagnose_files
+    from hpc_launch.run.diagnosis.collect_evidence import diagnose_files
     from hpc_launch.run.diagnosis.rule_files import rulebook
 
     findings: list[Finding] = []
@@ -88,13 +88,12 @@ def _of_files(names: list[str]) -> Diagnosis:
 
 def _verdict(diagnosis: Diagnosis, attempt: AttemptFolder | None) -> Verdict:
     """The stored verdict, or the diagnosis's default one, with advice to the user as its reason."""
-    from hpc_launch.base.files import read_json
     from hpc_launch.recover.diagnosis import Verdict
     from hpc_launch.recover.retry_policy import default_action
-    from hpc_launch.run.records.verdict_record import decided_of
+    from hpc_launch.run.records.verdict_record import read_verdict
 
     default = default_action(diagnosis)
-    stored = decided_of(read_json(attempt.verdict)) if attempt is not None else None
+    stored = read_verdict(attempt) if attempt is not None else None
     if stored is None or stored.action == default:
         return Verdict(default, diagnosis.advice)
     # The advice may be to retry, which the verdict rules out.

@@ -7,21 +7,25 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+import yaml
+from msgspec import structs
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.base.files import read_json, read_text
+from hpc_launch.base.files import read_text
 from hpc_launch.drive.prepare import Ready, make_ready
-from hpc_launch.drive.recorded_plan import recovery_of, resolved_yaml
 from hpc_launch.drive.secrets import find_secrets
-from hpc_launch.plan.retry_plan import RetryPlan
+from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.recover.node_health import kept_off
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.node_health_store import NodeHealthStore
-from hpc_launch.run.records.run_store import read_info
+from hpc_launch.run.records.plan_record import PlanRecord, newest_plan, plan_record
+from hpc_launch.run.records.run_info import read_info
+from hpc_launch.run.records.submission import Overrides
 from hpc_launch.run.records.verdict_record import VerdictRecord
-from hpc_launch.run.status.run_status import Prepared
+from hpc_launch.run.submitting.run_store import Prepared
 from hpc_launch.schedulers.registry import scheduler_for
+from hpc_launch.sites.resolved import Resolved
 
 
 def first_attempt(ready: Ready, sets: Sequence[str], *, scheduler: str | None = None) -> Prepared:
@@ -38,20 +42,19 @@ def next_attempt(run: RunFolder, *, sets: Sequence[str] = (), exclude: Sequence[
     Raises UsageError where the folder does not hold a run, Refused as a first submission does.
     """
     recorded = _recorded(run)
-    all_sets = [*(text for text in _texts(recorded.get("sets")) if text not in sets), *sets]
-    excluded = [*dict.fromkeys([*_texts(recorded.get("excluded")), *exclude])]
-    ready = make_ready(
-        run.job_yaml, site=str(run.site_yaml), sets=all_sets, job_folder=str(recorded.get("job_folder") or run.path)
-    )
-    readmitted = _texts(recorded.get("readmitted"))
-    return ready, _prepared(ready, all_sets, excluded, job_file=recorded.get("job_file"), readmitted=readmitted)
+    all_sets = [*(text for text in recorded.sets if text not in sets), *sets]
+    excluded = [*dict.fromkeys([*recorded.excluded, *exclude])]
+    job_folder = recorded.job_folder or str(run.path)
+    ready = make_ready(run.job_yaml, site=str(run.site_yaml), sets=all_sets, job_folder=job_folder)
+    readmitted = recorded.readmitted
+    return ready, _prepared(ready, all_sets, excluded, job_file=recorded.job_file, readmitted=readmitted)
 
 
 def edited_since(run: RunFolder) -> str | None:
     """The job file that the run was submitted from, where it says something else by now."""
     try:
-        path = _recorded(run).get("job_file")
-        if isinstance(path, str) and read_text(Path(path)) != read_text(run.job_yaml):
+        path = _recorded(run).job_file
+        if path is not None and read_text(Path(path)) != read_text(run.job_yaml):
             return path
     except (OSError, UnicodeDecodeError):
         return None
@@ -83,14 +86,12 @@ def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) ->
     """The last attempt again: nothing is read, merged or detected anew, so that it can be made on any node."""
     recorded, info = _recorded(run), read_info(run)
     script = next((attempt.script for attempt in reversed(run.attempts()) if attempt.script.is_file()), None)
-    plan = recovery_of(recorded)
+    plan = recorded.recovery
     if info is None or script is None or plan is None:
         raise UsageError(f"{run.path} holds no attempt that could be repeated", "submit the job file anew")
-    sets = _texts(recorded.get("sets"))
-    readmitted = [*dict.fromkeys([*_texts(recorded.get("readmitted")), *readmit])]
-    kept_off = dict.fromkeys([*_texts(recorded.get("excluded")), *exclude])
-    excluded = [node for node in kept_off if node not in readmit]
-    options, overrides = _differing(info.site, info.scheduler, plan, sets, excluded, readmitted=readmitted)
+    readmitted = tuple(dict.fromkeys([*recorded.readmitted, *readmit]))
+    excluded = tuple(node for node in dict.fromkeys([*recorded.excluded, *exclude]) if node not in readmit)
+    options, overrides = _differing(info.site, info.scheduler, plan, recorded.sets, excluded, readmitted=readmitted)
     return Prepared(
         name=info.name,
         site=info.site,
@@ -100,23 +101,19 @@ def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) ->
         resolved_yaml="",
         site_yaml="",
         script=read_text(script, errors="surrogateescape"),
-        plan={**recorded, "excluded": excluded, "readmitted": readmitted},
+        plan=structs.replace(recorded, excluded=excluded, readmitted=readmitted),
         options=options,
         overrides=overrides,
-        secrets=find_secrets(_texts(recorded.get("secrets")), os.environ),
+        secrets=find_secrets(recorded.secrets, os.environ),
     )
 
 
-def _recorded(run: RunFolder) -> dict[str, Any]:
-    """The newest plan.json. Raises UsageError where there is none."""
-    for attempt in reversed(run.attempts()):
-        if recorded := read_json(attempt.plan):
-            return recorded
-    raise UsageError(f"{run.path} holds no attempt that could be repeated", "submit the job file anew")
-
-
-def _texts(value: object) -> list[str]:
-    return [str(item) for item in value] if isinstance(value, list) else []
+def _recorded(run: RunFolder) -> PlanRecord:
+    """The plan of the run's last attempt. Raises UsageError where there is none."""
+    plan = newest_plan(run)
+    if plan is None:
+        raise UsageError(f"{run.path} holds no attempt that could be repeated", "submit the job file anew")
+    return plan
 
 
 def _prepared(
@@ -124,17 +121,13 @@ def _prepared(
     sets: Sequence[str],
     exclude: Sequence[str],
     scheduler: str | None = None,
-    job_file: object = None,
+    job_file: str | None = None,
     *,
     readmitted: Sequence[str] = (),
 ) -> Prepared:
     plan, loaded = ready.plan, ready.loaded
-    data: dict[str, Any] = plan.as_json()
     place = loaded.resolved.place()
     origin = job_file or (os.path.abspath(place.file) if place is not None else None)
-    if readmitted:
-        data.update(readmitted=list(readmitted))
-    data.update(sets=list(sets), excluded=list(exclude), job_folder=loaded.resolved.job_folder, job_file=origin)
     kind = scheduler or plan.scheduler
     options, overrides = _differing(plan.site, kind, plan.recovery, sets, exclude, readmitted=readmitted)
     return Prepared(
@@ -143,10 +136,17 @@ def _prepared(
         scheduler=kind,
         runs_folder=Path(plan.runs_folder),
         job_yaml=loaded.job_text,
-        resolved_yaml=resolved_yaml(loaded.resolved),
+        resolved_yaml=_resolved_yaml(loaded.resolved),
         site_yaml=loaded.site_text,
         script=ready.script,
-        plan=data,
+        plan=plan_record(
+            plan,
+            sets=tuple(sets),
+            excluded=tuple(exclude),
+            readmitted=tuple(readmitted),
+            job_folder=loaded.resolved.job_folder,
+            job_file=origin,
+        ),
         options=options,
         overrides=overrides,
         secrets=find_secrets(plan.secrets, os.environ),
@@ -161,19 +161,11 @@ def _differing(
     exclude: Sequence[str],
     *,
     readmitted: Sequence[str],
-) -> tuple[tuple[str, ...], dict[str, Any]]:
+) -> tuple[tuple[str, ...], Overrides]:
     """What stands on sbatch's command line for this attempt alone, and the record of what differs from the job file."""
-    overrides: dict[str, Any] = {}
-    if sets:
-        overrides["set"] = list(sets)
-    if exclude:
-        overrides["exclude"] = list(exclude)
     noted = _avoided(site, plan, exclude) if scheduler == "slurm" else ()
     noted = tuple(node for node in noted if node not in readmitted)
-    if readmitted:
-        overrides["readmitted"] = list(readmitted)
-    if noted:
-        overrides["ledger"] = list(noted)
+    overrides = Overrides(set=tuple(sets), exclude=tuple(exclude), readmitted=tuple(readmitted), ledger=noted)
     # An option takes the place of the script's directive, so that the job file's own nodes have to stand here too.
     nodes = dict.fromkeys([*plan.exclude, *exclude, *noted]) if exclude or noted else {}
     return ((f"--exclude={','.join(nodes)}",) if nodes else ()), overrides
@@ -186,3 +178,10 @@ def _avoided(site: str, plan: RetryPlan, exclude: Sequence[str]) -> tuple[str, .
         return ()
     size = scheduler_for("slurm").size(plan.partition)
     return kept_off(standing, size, plan.least_nodes, [*plan.exclude, *exclude])
+
+
+def _resolved_yaml(resolved: Resolved) -> str:
+    """resolved.yaml: `job` (the merged values) and `origins` (the layer and place of each)."""
+    origins = {".".join(map(str, path)): str(origin) for path, origin in resolved.merged.origins.items()}
+    data = {"site": resolved.site.name, "job": resolved.merged.data, "origins": origins}
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)

@@ -16,8 +16,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.base.files import create_once, read_json
-from hpc_launch.run.records.process_identity import certainly_gone, process_of, this_process
+from hpc_launch.base.files import create_once
+from hpc_launch.base.json_records import create_record, read_record
+from hpc_launch.run.records.process_identity import ProcessRecord, certainly_gone, process_fields, this_process
 
 TOUCHED_EVERY = 10.0
 """Seconds between two signs of life of a holder."""
@@ -25,6 +26,12 @@ TOUCHED_EVERY = 10.0
 DEAD_AFTER = 180.0
 """Seconds without one, by the clock of the one who waits, after which the holder counts as gone. NFS may show a time
 that is a minute old (nfs(5), acregmax)."""
+
+
+class _Lock(ProcessRecord, frozen=True, kw_only=True):
+    """The content of a lock file: the process that holds it, and a token that tells it from later locks."""
+
+    token: str | None = None
 
 
 @contextmanager
@@ -49,12 +56,12 @@ def only_one(
 def _acquire(
     lock: Path, token: str, image: Path, say: Callable[[str], None], *, poll: float, dead_after: float
 ) -> None:
-    mine = _text({**this_process().as_json(), "token": token})
+    mine = _Lock(token=token, **process_fields(this_process()))
     seen: tuple[str | None, int] | None = None
     since = told = 0.0
     while True:
         try:
-            if create_once(lock, mine):
+            if create_record(lock, mine):
                 return
         except OSError as error:
             raise UserError(
@@ -65,7 +72,8 @@ def _acquire(
             sign = (holder, lock.stat().st_mtime_ns)
             if sign != seen:
                 seen, since = sign, now
-        who = process_of(read_json(lock))
+        record = read_record(lock, _Lock)
+        who = record.process if record is not None else None
         if holder is not None and (now - since > dead_after or (who is not None and certainly_gone(who))):
             _take_over(lock, holder, say)
             continue
@@ -98,12 +106,5 @@ def _touch(lock: Path, token: str, over: threading.Event) -> None:
 
 
 def _token(lock: Path) -> str | None:
-    held = read_json(lock)
-    token = held.get("token") if held else None
-    return token if isinstance(token, str) and token.isalnum() else None
-
-
-def _text(value: dict[str, object]) -> str:
-    import json
-
-    return json.dumps(value) + "\n"
+    record = read_record(lock, _Lock)
+    return record.token if record is not None and record.token and record.token.isalnum() else None

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from hpc_launch import __version__
 from hpc_launch.base.errors import UserError
-from hpc_launch.base.files import read_json, write_json
+from hpc_launch.base.json_records import read_record, write_record
 
 MAX_ATTEMPTS = 5
 """Maximum number of consecutive attempts that receive no data."""
@@ -28,6 +30,15 @@ TIMEOUT = 60.0
 CHUNK = 1 << 20
 LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Temporary HTTP status codes (RFC 9110, section 15)."""
+
+
+class DownloadSource(Struct, frozen=True, kw_only=True):
+    """The record beside a partial download: its source and version."""
+
+    url: str = ""
+    """A digest of the URL."""
+    mark: str = ""
+    """The server's validator: ETag or Last-Modified."""
 
 
 class _Interrupted(Exception):
@@ -60,10 +71,10 @@ def fetch(url: str, part: Path, say: Callable[[str], None], *, pause: float = PA
 
 def _download(url: str, part: Path, say: Callable[[str], None]) -> None:
     source_file = part.with_name(f"{part.name}.json")
-    offset, saved = _received(part), read_json(source_file) or {}
+    offset, saved = _received(part), read_record(source_file, DownloadSource) or DownloadSource()
     headers = {"User-Agent": f"hpc-launch/{__version__}", "Accept-Encoding": "identity"}
-    validator = str(saved.get("mark") or "")
-    if offset and saved.get("url") == _url_digest(url) and validator:
+    validator = saved.mark
+    if offset and saved.url == _url_digest(url) and validator:
         # If-Range: the server sends the rest if the file is unchanged, else all of it (RFC 9110, section 13.1.5).
         headers |= {"Range": f"bytes={offset}-", "If-Range": validator}
     else:
@@ -87,7 +98,7 @@ def _download(url: str, part: Path, say: Callable[[str], None]) -> None:
         if not goes_on:
             # Unlink instead of truncating: another process may still be writing to the old file.
             part.unlink(missing_ok=True)
-            write_json(source_file, {"url": _url_digest(url), "mark": _validator(answer.headers)})
+            write_record(source_file, DownloadSource(url=_url_digest(url), mark=_validator(answer.headers)))
         length = answer.headers.get("Content-Length")
         whole = at + int(length) if length is not None and length.isdigit() else None
         _receive(answer, part, at, whole, say)

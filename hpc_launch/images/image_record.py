@@ -6,9 +6,9 @@ import hashlib
 import time
 from pathlib import Path
 
-from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec import Struct, to_builtins
 
-from hpc_launch.base.files import read_json, write_json
+from hpc_launch.base import json_records
 
 CHUNK = 1 << 22
 """Bytes per read."""
@@ -40,13 +40,7 @@ def record_file(image: Path) -> Path:
 
 def read_record(image: Path) -> ImageRecord | None:
     """The record beside an image; None if there is none or it cannot be read."""
-    value = read_json(record_file(image)) if image.name else None  # `/` has no name
-    if value is None:
-        return None
-    try:
-        return convert(value, ImageRecord)
-    except ValidationError:
-        return None
+    return json_records.read_record(record_file(image), ImageRecord) if image.name else None  # `/` has no name
 
 
 def put(draft: Path, image: Path, record: ImageRecord) -> None:
@@ -56,7 +50,7 @@ def put(draft: Path, image: Path, record: ImageRecord) -> None:
     """
     record_file(image).unlink(missing_ok=True)
     draft.replace(image)
-    write_json(record_file(image), record.as_json())
+    json_records.write_record(record_file(image), record)
 
 
 def digest_of(path: Path) -> str:

@@ -6,28 +6,27 @@ choices.
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
+from itertools import islice
 from statistics import median
-from typing import Any
 
-from hpc_launch.base.files import read_json, without_waiting
+from msgspec import Struct
+
+from hpc_launch.base.json_records import read_record
 from hpc_launch.performance.log_facts import LogFact, first_lines
 from hpc_launch.performance.run_samples import Gpu, NodeSamples, RankSamples, Remark, RunFacts
 from hpc_launch.performance.slow_communication import buckets, loader, nvlink, sockets
 from hpc_launch.performance.slow_nodes import REASONS, stragglers, throttled
 from hpc_launch.recover.diagnosis import Quote
-from hpc_launch.run import hosts
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.rank_logs import log_files
-from hpc_launch.run.records import values
+from hpc_launch.run.records.plan_record import PlanRecord, plan_of
+from hpc_launch.run.records.script_record import ScriptRecord
+from hpc_launch.run.records.watcher_records import GpuSample, WatcherSample, watcher_samples
 
-SAMPLES = 256 << 10
-"""Bytes read from the end of a node's samples: about an hour with eight GPUs."""
 HEAD = 2 << 20
 """Bytes read from the start of a log."""
 MAX_LOGS = 64
@@ -47,73 +46,47 @@ def remarks(facts: RunFacts) -> tuple[Remark, ...]:
 
 def gather(attempt: AttemptFolder) -> RunFacts:
     """Collect the performance facts of an attempt. Never raises."""
-    plan = _plan(attempt)
-    start = read_json(attempt.start) or {}
-    names = hosts.names(start.get("nodes"))
+    plan = plan_of(attempt) or PlanRecord()
+    start = read_record(attempt.start, ScriptRecord) or ScriptRecord()
+    names = start.node_names
     nodes = tuple(_nodes(attempt, names))
     return RunFacts(
         nodes=nodes,
         lines=(*_lines(attempt, names), *_configured(attempt)),
-        fabric=values.text(plan.get("fabric")),
-        planned_nodes=values.whole(plan.get("nodes")) or len(nodes) or 1,
-        processes_per_node=values.whole(plan.get("processes_per_node")) or 1,
+        fabric=plan.fabric,
+        planned_nodes=plan.nodes or len(nodes) or 1,
+        processes_per_node=plan.processes_per_node or 1,
     )
 
 
-def _plan(attempt: AttemptFolder) -> Mapping[str, Any]:
-    # An attempt that began by a requeue has no plan of its own: it runs the one before it.
-    numbers = range(attempt.number, 0, -1)
-    plans = (read_json(AttemptFolder(attempt.path.with_name(f"{number:03d}")).plan) for number in numbers)
-    return next((plan for plan in plans if plan is not None), {})
-
-
 def _nodes(attempt: AttemptFolder, names: tuple[str, ...]) -> Iterator[NodeSamples]:
-    folder = attempt.path / "agent"
-    with suppress(OSError):
-        for path in sorted(folder.glob("node-*.jsonl"))[:MAX_NODES]:
-            number = values.whole(path.stem.removeprefix("node-"))
-            samples = list(_samples(path))
-            if number is not None and samples:
-                name = names[number] if number < len(names) else f"node {number}"
-                # In a local run several "nodes" share the host's name.
-                name = f"{name} (node {number})" if names.count(name) > 1 else name
-                yield _node(name, samples, os.path.relpath(path, attempt.path))
+    for number, path in islice(attempt.watcher_files(), MAX_NODES):
+        samples = list(watcher_samples(path))
+        if samples:
+            name = names[number] if number < len(names) else f"node {number}"
+            # In a local run several "nodes" share the host's name.
+            name = f"{name} (node {number})" if names.count(name) > 1 else name
+            yield _node(name, samples, os.path.relpath(path, attempt.path))
 
 
-def _samples(path: Path) -> Iterator[dict[str, Any]]:
-    with suppress(OSError), open(path, "rb", opener=without_waiting) as stream:
-        size = stream.seek(0, os.SEEK_END)
-        stream.seek(max(0, size - SAMPLES))
-        for line in stream.read(SAMPLES).splitlines():
-            with suppress(ValueError, RecursionError):
-                data = json.loads(line) if b'"sample"' in line else None
-                if isinstance(data, dict) and data.get("event") == "sample":
-                    yield data
-
-
-def _node(name: str, samples: list[dict[str, Any]], source: str) -> NodeSamples:
+def _node(name: str, samples: list[WatcherSample], source: str) -> NodeSamples:
     places: dict[int, Counter[str]] = {}
     rates: dict[str, list[float]] = {}
-    gpus: dict[int, list[Mapping[str, Any]]] = {}
+    gpus: dict[int, list[GpuSample]] = {}
     for sample in samples:
-        for rank, counts in _items(sample.get("places")):
-            if rank.isdecimal() and isinstance(counts, dict):
-                whole = {str(place): values.whole(count) or 0 for place, count in counts.items()}
-                places.setdefault(int(rank), Counter()).update(whole)
-        for interface, both in _items(sample.get("net_bytes_s")):
-            if isinstance(both, list):
-                rates.setdefault(interface, []).append(sum(values.seconds(rate) or 0.0 for rate in both))
-        for gpu in sample.get("gpus") or () if isinstance(sample.get("gpus"), list) else ():
-            index = values.whole(gpu.get("index")) if isinstance(gpu, dict) else None
-            if index is not None:
-                gpus.setdefault(index, []).append(gpu)
-    links = [values.whole(sample.get("nvlinks")) for sample in samples]
+        for rank, counts in sample.places.items():
+            if rank.isdecimal():
+                places.setdefault(int(rank), Counter()).update(counts)
+        for interface, both in sample.net_bytes_s.items():
+            rates.setdefault(interface, []).append(sum(both))
+        for gpu in sample.gpus:
+            gpus.setdefault(gpu.index, []).append(gpu)
     return NodeSamples(
         name=name,
         ranks=tuple(_rank(rank, counts) for rank, counts in sorted(places.items())),
         gpus=tuple(_gpu(index, seen) for index, seen in sorted(gpus.items())),
         net={interface: median(seen) for interface, seen in rates.items()},
-        nvlinks=next((count for count in reversed(links) if count is not None), None),
+        nvlinks=next((sample.nvlinks for sample in reversed(samples) if sample.nvlinks is not None), None),
         source=source,
     )
 
@@ -123,33 +96,29 @@ def _rank(rank: int, counts: Counter[str]) -> RankSamples:
     return RankSamples(rank, total, {place: count / total for place, count in counts.items()} if total else {})
 
 
-def _gpu(index: int, seen: list[Mapping[str, Any]]) -> Gpu:
-    masks = [_mask(gpu.get("throttle")) for gpu in seen]
+def _gpu(index: int, seen: list[GpuSample]) -> Gpu:
+    masks = [_mask(gpu.throttle) for gpu in seen]
     return Gpu(
         index=index,
         samples=len(seen),
-        util=_median(seen, "util"),
-        mhz=_median(seen, "sm_mhz"),
-        mem_mib=_median(seen, "mem_mib"),
+        util=_median(gpu.util for gpu in seen),
+        mhz=_median(gpu.sm_mhz for gpu in seen),
+        mem_mib=_median(gpu.mem_mib for gpu in seen),
         throttled={word: sum(bool(mask & bit) for mask in masks) / len(masks) for bit, word in REASONS.items()},
     )
 
 
-def _median(seen: list[Mapping[str, Any]], key: str) -> float | None:
-    known = [number for gpu in seen if (number := values.seconds(gpu.get(key))) is not None]
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
     return median(known) if known else None
 
 
-def _mask(value: object) -> int:
+def _mask(text: str | None) -> int:
     """Parse nvidia-smi's bit mask, such as `0x0000000000000004`."""
     try:
-        return int(value, 16) if isinstance(value, str) else 0
+        return int(text or "0", 16)
     except ValueError:
         return 0
-
-
-def _items(value: object) -> list[tuple[str, Any]]:
-    return [(str(key), item) for key, item in value.items()] if isinstance(value, dict) else []
 
 
 def _lines(attempt: AttemptFolder, names: tuple[str, ...]) -> Iterator[LogFact]:
@@ -160,12 +129,19 @@ def _lines(attempt: AttemptFolder, names: tuple[str, ...]) -> Iterator[LogFact]:
             yield from first_lines(stream.read(HEAD), name, node=node, rank=log.rank)
 
 
+class _ZeroOptimization(Struct, frozen=True):
+    reduce_bucket_size: float | None = None
+
+
+class _DeepSpeedConfig(Struct, frozen=True):
+    zero_optimization: _ZeroOptimization = _ZeroOptimization()
+
+
 def _configured(attempt: AttemptFolder) -> Iterator[LogFact]:
-    """The bucket size in the DeepSpeed configuration that the script wrote to the attempt folder."""
-    with suppress(OSError):
-        for path in sorted(attempt.path.glob("*.json")):
-            zero = (read_json(path) or {}).get("zero_optimization")
-            size = values.seconds(zero.get("reduce_bucket_size")) if isinstance(zero, dict) else None
-            if size is not None:
-                quote = Quote(path.name, 0, f'"reduce_bucket_size": {size:.0f}')
-                yield LogFact("zero_bucket", quote, value=size)
+    """The bucket size in DeepSpeed's configuration, which the script wrote to the attempt's folder."""
+    for path in attempt.configurations():
+        config = read_record(path, _DeepSpeedConfig) or _DeepSpeedConfig()
+        size = config.zero_optimization.reduce_bucket_size
+        if size is not None:
+            quote = Quote(path.name, 0, f'"reduce_bucket_size": {size:.0f}')
+            yield LogFact("zero_bucket", quote, value=size)

@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import os.path
 
-from msgspec import Struct
-
 from hpc_launch.plan.fill_values import ValueFiller
+from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.spec.shell_text import Text, Var
 
 CODE = Var("HPC_LAUNCH_CODE")
-
-
-class CodePlan(Struct, frozen=True):
-    """The folder that is copied at submission, and the patterns excluded from the copy."""
-
-    root: str
-    exclude: tuple[str, ...] = ()
-    limit_mib: int = 100
-
-    def as_json(self) -> dict[str, object]:
-        """For plan.json."""
-        return {"root": self.root, "exclude": list(self.exclude), "limit_mib": self.limit_mib}
 
 
 def code(filler: ValueFiller) -> CodePlan | None:

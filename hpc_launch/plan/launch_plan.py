@@ -8,8 +8,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.plan.code_folder import CodePlan
-from hpc_launch.plan.retry_plan import RetryPlan
+from hpc_launch.plan.recorded_parts import CodePlan, RetryPlan
 from hpc_launch.sites.network import MasterAddress
 from hpc_launch.spec.launcher import LauncherName
 from hpc_launch.spec.origin import Origin
@@ -128,11 +127,6 @@ class CheckpointPlan(Struct, frozen=True):
     complete: tuple[str, ...]
     latest: str | None
 
-    def as_json(self) -> dict[str, object]:
-        """For plan.json; a null in `dir` stands for the run folder."""
-        folder = [part if isinstance(part, str) else None for part in self.folder]
-        return {"dir": folder, "pattern": self.pattern, "complete": list(self.complete), "latest": self.latest}
-
 
 class Continuation(Struct, frozen=True):
     """How the training is warned before its end, and how the next attempt continues."""
@@ -148,10 +142,6 @@ class Continuation(Struct, frozen=True):
     def resume_names(self) -> frozenset[str]:
         """The variables that are set when a checkpoint is found."""
         return frozenset(variable.name for variable in self.resume_variables)
-
-    def as_json(self) -> dict[str, object] | None:
-        """For plan.json: how to find checkpoints."""
-        return self.checkpoint.as_json() if self.checkpoint else None
 
 
 class WatchPlan(Struct, frozen=True):
@@ -243,25 +233,3 @@ class LaunchPlan(Struct, frozen=True):
     def world_size(self) -> int:
         """The total number of processes; the maximum for an elastic run."""
         return self.nodes * self.processes_per_node
-
-    def as_json(self) -> dict[str, object]:
-        """For plan.json."""
-        return {
-            "name": self.name,
-            "site": self.site,
-            "scheduler": self.scheduler,
-            "nodes": self.nodes,
-            "processes_per_node": self.processes_per_node,
-            "gpus_per_node": self.gpus_per_node,
-            "world_size": self.world_size,
-            "launcher": self.launcher,
-            "time_limit_s": self.time_limit_s,
-            "signal_before_s": self.signal_before_s,
-            "requeue": self.requeue,
-            "fabric": self.fabric,
-            "progress": dict(self.progress),
-            "checkpoint": self.continuation.as_json(),
-            "recovery": self.recovery.as_json(),
-            "code": self.code.as_json() if self.code else None,
-            "secrets": list(self.secrets),
-        }

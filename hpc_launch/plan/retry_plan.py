@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from msgspec import Struct, to_builtins
-
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.recorded_parts import BatchPlan, RetryPlan
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.reader import check
-from hpc_launch.spec.retry import FAILURE_CLASSES, Retry
+from hpc_launch.spec.retry import FAILURE_CLASSES
 from hpc_launch.spec.set_options import override_layer
 from hpc_launch.spec.units import format_time
 
@@ -30,45 +29,6 @@ is derived. The last row is Transformers' (TrainingArguments), where an accumula
 
 SENTINEL_S = 600
 """Time limit of a sentinel job in seconds, if its queue allows it."""
-
-
-class BatchPlan(Struct, frozen=True):
-    """Where the job file sets its batch size: dotted keys and values."""
-
-    micro_key: str
-    micro: int
-    accumulation_key: str | None = None
-    """None if the training derives it."""
-    accumulation: int = 1
-
-
-class RetryPlan(Struct, frozen=True):
-    """The retry policy of the job file, and the values that a changed attempt starts from."""
-
-    retry: Retry = Retry()
-    batch: BatchPlan | None = None
-    memory: int | None = None
-    node_memory: int | None = None
-    time_s: int | None = None
-    most_time_s: int | None = None
-    nodes: int | None = None
-    """None for an elastic run."""
-    least_nodes: int = 1
-    """The fewest nodes that the job can run on."""
-    max_nodes: int | None = None
-    queue: str | None = None
-    partition: str | None = None
-    exclude: tuple[str, ...] = ()
-    """Nodes excluded by the job file."""
-    ledger: str | None = None
-    """The site's folder for notes on bad nodes; None: the user's own."""
-    sentinel: tuple[str, ...] | None = None
-    """sbatch options of the sentinel job; None if the site does not use one."""
-
-    def as_json(self) -> dict[str, Any]:
-        """For plan.json."""
-        result: dict[str, Any] = to_builtins(self)
-        return result
 
 
 def retry_plan(draft: PlanDraft, size: JobSize) -> RetryPlan:

@@ -8,21 +8,20 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.base.files import read_json
 from hpc_launch.drive.attempts import next_attempt
-from hpc_launch.plan.retry_plan import RetryPlan
+from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.recover.diagnosis import Action, Diagnosis, Verdict
 from hpc_launch.recover.retry_changes import BatchState, ChangeFacts
 from hpc_launch.recover.retry_policy import AttemptProgress, PastAttempt, Policy, decide
 from hpc_launch.run.checkpoint_files import near_miss, newest_checkpoint, rule_of
 from hpc_launch.run.layout import AttemptFolder, RunFolder
-from hpc_launch.run.records import values
-from hpc_launch.run.records.verdict_record import VerdictRecord, decided, decided_of
+from hpc_launch.run.records.plan_record import plan_of
+from hpc_launch.run.records.verdict_record import VerdictRecord, read_verdict, verdict_record
 from hpc_launch.run.status.attempt_view import AttemptView
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.schedulers.scheduler import Scheduler
 
-NEVER_SUBMITTED = "never_submitted"
+NEVER_SUBMITTED_CAUSE = "never_submitted"
 """The cause of an attempt whose driver was killed before the scheduler had it."""
 TOO_FEW = "too_few_nodes_left"
 """The cause of an attempt that our own exclusions left too few nodes for."""
@@ -48,20 +47,21 @@ class RetryContext:
     def before(self) -> list[tuple[AttemptFolder, VerdictRecord | None]]:
         """The attempts before this one with their verdicts, the first one first."""
         attempts = [attempt for attempt in self.run.attempts() if attempt.number < self.attempt.number]
-        return [(attempt, decided_of(read_json(attempt.verdict))) for attempt in attempts]
+        return [(attempt, read_verdict(attempt)) for attempt in attempts]
 
 
 def make_decision(found: RetryContext, told: Diagnosis, *, withdrawn: bool = False) -> VerdictRecord:
     """The verdict on what `told` says of the last attempt. Nothing is written."""
     earlier = [verdict for _, verdict in found.before() if verdict is not None]
     step, progress = progress_of(found)
-    excluded = _excluded(found.attempt)
+    recorded = plan_of(found.attempt)
+    excluded = recorded.excluded if recorded is not None else ()
     policy = Policy(found.plan.retry, _facts(found, excluded, told))
     verdict = decide(told, _history(earlier), progress, policy)
     if verdict.sets:
         verdict = _possible(found.run, verdict)
     now = found.case.now
-    return decided(told, verdict, now, further=progress.further, step=step, withdrawn=withdrawn)
+    return verdict_record(told, verdict, now, further=progress.further, step=step, withdrawn=withdrawn)
 
 
 def once_more(found: RetryContext) -> VerdictRecord | None:
@@ -70,8 +70,8 @@ def once_more(found: RetryContext) -> VerdictRecord | None:
     last = earlier[-1][1] if earlier else None
     if last is None or not last.again:
         return None
-    told = Diagnosis("unknown", cause=NEVER_SUBMITTED, confidence="high")
-    void = sum(verdict is not None and verdict.cause == NEVER_SUBMITTED for _, verdict in earlier[-MOST_VOID:])
+    told = Diagnosis("unknown", cause=NEVER_SUBMITTED_CAUSE, confidence="high")
+    void = sum(verdict is not None and verdict.cause == NEVER_SUBMITTED_CAUSE for _, verdict in earlier[-MOST_VOID:])
     if void >= MOST_VOID:
         verdict = Verdict("STOP", f"{MOST_VOID} attempts in a row were never submitted: what kills the drivers?")
     else:
@@ -79,7 +79,7 @@ def once_more(found: RetryContext) -> VerdictRecord | None:
         # The ladder's place and the changes are those of the attempt that this one should have been.
         action: Action = last.action  # type: ignore[assignment]
         verdict = Verdict(action, reason, exclude=last.exclude, sets=last.sets, steps_used=last.ladder)
-    return decided(told, verdict, found.case.now, further=False, step=None)
+    return verdict_record(told, verdict, found.case.now, further=False, step=None)
 
 
 def _history(earlier: Sequence[VerdictRecord]) -> list[PastAttempt]:
@@ -88,7 +88,7 @@ def _history(earlier: Sequence[VerdictRecord]) -> list[PastAttempt]:
     for verdict in earlier:
         if not verdict.again:
             history = []
-        elif verdict.cause not in (NEVER_SUBMITTED, TOO_FEW):
+        elif verdict.cause not in (NEVER_SUBMITTED_CAUSE, TOO_FEW):
             action: Action = verdict.action  # type: ignore[assignment]
             history.append(PastAttempt(verdict.failure_class, action, verdict.further, verdict.ladder, verdict.blamed))
     return history
@@ -109,8 +109,8 @@ def progress_of(found: RetryContext) -> tuple[int | None, AttemptProgress]:
     if newest.step is None:
         further = case.started is not None and newest.time > case.started
         return None, AttemptProgress(further, f"the newest checkpoint is {newest.path.name}")
-    resumed = values.whole((case.end or {}).get("resumed_step"))
-    return newest.step, _compared(newest.step, max(before, resumed or 0), "the newest checkpoint is of step")
+    resumed = (case.end.resumed_step if case.end is not None else None) or 0
+    return newest.step, _compared(newest.step, max(before, resumed), "the newest checkpoint is of step")
 
 
 def _compared(step: int | None, before: int, what: str) -> AttemptProgress:
@@ -134,11 +134,6 @@ def _facts(found: RetryContext, excluded: tuple[str, ...], told: Diagnosis) -> C
         queue=plan.queue,
         excluded=excluded,
     )
-
-
-def _excluded(attempt: AttemptFolder) -> tuple[str, ...]:
-    nodes = (read_json(attempt.plan) or {}).get("excluded")
-    return tuple(str(node) for node in nodes) if isinstance(nodes, list) else ()
 
 
 def _possible(run: RunFolder, verdict: Verdict) -> Verdict:

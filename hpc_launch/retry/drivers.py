@@ -25,7 +25,7 @@ class Schedulers:
 
     def of(self, run: RunFolder) -> Scheduler:
         """The scheduler that the run was submitted to. Raises UsageError where its folder does not say."""
-        from hpc_launch.run.records.run_store import read_info
+        from hpc_launch.run.records.run_info import read_info
         from hpc_launch.schedulers.registry import scheduler_for
 
         info = read_info(run)

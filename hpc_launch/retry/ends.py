@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from hpc_launch.recover.diagnosis import Diagnosis, Quote
 from hpc_launch.retry.decision import RetryContext, progress_of
+from hpc_launch.run.records.claim import CANCELLED, NEVER_SUBMITTED
 from hpc_launch.run.status.attempt_view import AttemptView
 from hpc_launch.run.status.finished import finished
-from hpc_launch.run.submitting.reconcile import NEVER_SUBMITTED
 
 
 def of_void(reason: str) -> Diagnosis:
     """What the reason of an attempt that no job will ever run comes to."""
     quote = (Quote("claim", 1, f"void {reason}"),)
-    if reason.startswith("cancelled"):
+    if reason.startswith(CANCELLED):
         return Diagnosis("cancelled_by_user", confidence="high", evidence=quote)
     if reason == NEVER_SUBMITTED:
         return Diagnosis("unknown", confidence="high", evidence=quote)
@@ -47,6 +47,6 @@ def of_warned(found: RetryContext) -> Diagnosis:
         return Diagnosis("success", confidence="high", default_verdict="NONE")
     text = "ended with 0 after the warning before its end" + ("" if done is None else ", before its last step")
     # A TERM that came before the warning is a preemption's (slurm_templates/parts/guard.sh).
-    kind = "preempted" if (found.case.end or {}).get("warned_by") == "TERM" else "time_limit"
+    kind = "preempted" if found.case.end is not None and found.case.end.preempted else "time_limit"
     quote = Quote("end.json", 1, text)
     return Diagnosis(kind, confidence="high", evidence=(quote,), default_verdict="CONTINUE")

@@ -12,11 +12,11 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
-from hpc_launch.base.files import read_json
+from hpc_launch.base.json_records import read_record
 from hpc_launch.recover.diagnosis import Diagnosis, Quote
 from hpc_launch.retry.decision import RetryContext
 from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.records import values
+from hpc_launch.run.records.submission import SubmittedJob
 
 
 def lost(found: RetryContext) -> Diagnosis | None:
@@ -40,7 +40,7 @@ def lost(found: RetryContext) -> Diagnosis | None:
 
 def _moved(attempt: AttemptFolder) -> Iterator[float]:
     """When the files of the attempt were written to, its logs and the watcher's notes with them."""
-    for folder in (attempt.path, attempt.logs, attempt.path / "agent"):
+    for folder in (attempt.path, attempt.logs, attempt.agent):
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 with suppress(OSError):
@@ -50,7 +50,7 @@ def _moved(attempt: AttemptFolder) -> Iterator[float]:
 def _same_cluster(found: RetryContext) -> bool:
     """Whether it is the job's own cluster that does not know it: storage may be shared by several."""
     for attempt in reversed(found.run.attempts()):
-        name = values.text((read_json(attempt.job) or {}).get("cluster"))
-        if name is not None:
-            return name == found.scheduler.cluster()
+        job = read_record(attempt.job, SubmittedJob)
+        if job is not None and job.cluster is not None:
+            return job.cluster == found.scheduler.cluster()
     return False

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from msgspec import structs
 
-from hpc_launch.base.files import read_json
 from hpc_launch.recover.diagnosis import Action, Diagnosis, Verdict
 from hpc_launch.retry.decision import TOO_FEW, RetryContext
-from hpc_launch.run.records.verdict_record import VerdictRecord, decided
+from hpc_launch.run.records.verdict_record import VerdictRecord, verdict_record
 
 _TOO_FEW = re.compile(
     r"node configuration is not available|required nodes? not available|node count specification|BadConstraints"
@@ -32,7 +30,8 @@ def readmitting(found: RetryContext, told: Diagnosis, *, withdrawn: bool = False
     if last is None or not last.again or not _TOO_FEW.search(said):
         return None
     # The run's own come last in time; the ledger's were known before it began.
-    kept_off = [*_nodes(found, "ledger"), *_nodes(found, "exclude")]
+    intent = found.case.files.intent
+    kept_off = [*intent.overrides.ledger, *intent.overrides.exclude] if intent is not None else []
     if not kept_off:
         return None
     node = kept_off[-1]
@@ -40,12 +39,5 @@ def readmitting(found: RetryContext, told: Diagnosis, *, withdrawn: bool = False
     action: Action = last.action  # type: ignore[assignment]
     known = structs.replace(told, cause=TOO_FEW)
     verdict = Verdict(action, reason, steps_used=last.ladder)
-    return replace(
-        decided(known, verdict, found.case.now, further=False, step=None, withdrawn=withdrawn), readmit=(node,)
-    )
-
-
-def _nodes(found: RetryContext, kind: str) -> list[str]:
-    overrides = (read_json(found.attempt.intent) or {}).get("overrides")
-    nodes = overrides.get(kind) if isinstance(overrides, dict) else None
-    return [str(node) for node in nodes] if isinstance(nodes, list) else []
+    record = verdict_record(known, verdict, found.case.now, further=False, step=None, withdrawn=withdrawn)
+    return structs.replace(record, readmit=(node,))

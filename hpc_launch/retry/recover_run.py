@@ -11,9 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from hpc_launch.base.errors import SchedulerError, UserError
-from hpc_launch.base.files import read_json
 from hpc_launch.drive.attempts import following_attempt
-from hpc_launch.drive.recorded_plan import recovery_of
 from hpc_launch.recover.diagnosis import Diagnosis, Quote
 from hpc_launch.retry.blame import named, note
 from hpc_launch.retry.decision import RetryContext, make_decision, once_more
@@ -23,16 +21,16 @@ from hpc_launch.retry.lost import lost
 from hpc_launch.retry.readmit import readmitting
 from hpc_launch.retry.withdraw import withdraw
 from hpc_launch.run.layout import AttemptFolder, RunFolder
-from hpc_launch.run.records import values
-from hpc_launch.run.records.final_state import MAY_COME_BACK
+from hpc_launch.run.records.claim import NEVER_SUBMITTED
 from hpc_launch.run.records.journal import Journal
-from hpc_launch.run.records.run_store import read_info
-from hpc_launch.run.records.verdict_record import VerdictRecord, decided_of, keep_verdict
+from hpc_launch.run.records.plan_record import newest_plan
+from hpc_launch.run.records.run_info import read_info
+from hpc_launch.run.records.scheduler_state import MAY_COME_BACK
+from hpc_launch.run.records.verdict_record import VerdictRecord, keep_verdict
 from hpc_launch.run.status.attempt_view import AttemptView
 from hpc_launch.run.status.still_alive import script_ended
 from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.run.submitting.fault_points import checkpoint
-from hpc_launch.run.submitting.reconcile import NEVER_SUBMITTED
 from hpc_launch.run.submitting.submit_attempt import RunIndex, submit_next
 from hpc_launch.schedulers.scheduler import JobRecord, Scheduler
 
@@ -71,7 +69,7 @@ def recover(
         return NOTHING
     if found.status.state == "STUCK":
         return _withdrawn(found)
-    verdict = decided_of(found.case.files.verdict)
+    verdict = found.case.files.verdict
     if verdict is None:
         verdict = _decide(found, inside, diagnose)
     if verdict is None:
@@ -83,7 +81,7 @@ def recover(
 
 def _situation(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> RetryContext | None:
     """The run's last attempt, where this user's drivers are to look after it."""
-    cases, status, info = tracker.cases(run), tracker.last.get(run.name), read_info(run)
+    cases, status, info = tracker.views(run), tracker.last.get(run.name), read_info(run)
     if not cases or status is None or info is None:
         return None
     try:
@@ -91,16 +89,14 @@ def _situation(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> Ret
             return None  # somebody else's, who has drivers of their own
     except OSError:
         return None
-    plans = (read_json(attempt.plan) for attempt in reversed(run.attempts()))
-    recorded = next((data for data in plans if data), {})
-    plan = recovery_of(recorded)
+    recorded = newest_plan(run)
     # `hpc-launch run` lives in an allocation, and ends with it.
-    if plan is None or recorded.get("scheduler") != info.scheduler:
+    if recorded is None or recorded.recovery is None or recorded.scheduler != info.scheduler:
         return None
     case = cases[-1]
-    if case.superseded or case.requeued or _may_come_back(case, recorded.get("requeue") is True):
+    if case.superseded or case.requeued or _may_come_back(case, recorded.requeue):
         return None
-    return RetryContext(run, case, status, plan, scheduler, slurm=info.scheduler == "slurm")
+    return RetryContext(run, case, status, recorded.recovery, scheduler, slurm=info.scheduler == "slurm")
 
 
 def _may_come_back(case: AttemptView, requeue: bool) -> bool:
@@ -151,7 +147,7 @@ def _told(found: RetryContext, inside: bool, diagnose: Diagnose) -> Diagnosis | 
     if inside and case.disturbed:
         return of_time_limit(case) or of_preemption(found)
     well = script_ended(case) and not case.disturbed and case.exit_code == 0
-    warned = case.end is not None and values.flag(case.end.get("warned"))
+    warned = case.warned
     if not status.undecided and not (script_ended(case) and not case.disturbed and (warned or not well)):
         return None
     if case.files.cancel is not None:

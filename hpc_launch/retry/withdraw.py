@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
-
-from hpc_launch.base.files import create_once, read_json
 from hpc_launch.recover.diagnosis import Diagnosis, Quote
 from hpc_launch.retry.decision import RetryContext
-from hpc_launch.run.records import values
+from hpc_launch.run.records.scheduler_state import stuck_since
 from hpc_launch.schedulers.slurm.pending_reasons import advice, failed_to_start
 
 LAUNCH_S = 10.0
@@ -25,10 +21,7 @@ def withdraw(found: RetryContext) -> Diagnosis | str | None:
     kind = failed_to_start(live.reason) if live is not None else None
     if live is None or kind is None:
         return None
-    path = found.attempt.path / "stuck.json"
-    with suppress(OSError):
-        create_once(path, json.dumps({"time": live.as_of, "reason": live.reason}) + "\n")
-    since = values.seconds((read_json(path) or {}).get("time")) or live.as_of
+    since = stuck_since(found.attempt, live)
     patience = LAUNCH_S if kind == "node_failure" else float(found.plan.retry.stuck_after)
     if live.as_of - since < patience:
         return f"job {live.job_id} can never start; it is left for {patience - live.as_of + since:.0f} s more"

@@ -1,4 +1,4 @@
-"""The newest whole checkpoint of a run, by the rule of its job file: what an attempt would go on from.
+"""Find the newest complete checkpoint of a run, from which the next attempt resumes.
 
 `slurm_templates/parts/resume.sh` has the same rule in bash, for the job itself; a test checks that both agree.
 """
@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
-from hpc_launch.base.files import read_json, read_text, without_waiting
+from hpc_launch.base.files import read_text, without_waiting
 from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.records.plan_record import newest_plan
 
 ZIP_HEAD, ZIP_END, ZIP_END_SIZE = b"PK\x03\x04", b"PK\x05\x06", 22
-"""torch.save writes zip files without a comment: the last 22 bytes of a whole one are its end record."""
+"""torch.save writes zip files without a comment: the last 22 bytes of a complete file are its end record."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class CheckpointFound:
 
     path: Path
     step: int | None
-    """None where the job's pattern has no group for it."""
+    """None where the pattern has no group for it."""
     time: float
 
 
 @dataclass(frozen=True)
 class CheckpointRule:
-    """Where checkpoints are, and how a whole one is told (`checkpoint:` of the job file)."""
+    """Where checkpoints are, and how to recognise a complete one (`checkpoint:` of the job file)."""
 
     folder: Path
     pattern: re.Pattern[str]
@@ -41,24 +41,28 @@ class CheckpointRule:
 
 
 def newest_checkpoint(run: RunFolder) -> CheckpointFound | None:
-    """The newest whole checkpoint; None where there is none, or the job file does not say where they are."""
+    """The newest complete checkpoint; None where there is none, or the job file does not say where they are."""
     rule = rule_of(run)
-    return None if rule is None else newest_whole(rule)
+    return None if rule is None else newest_complete(rule)
 
 
 def rule_of(run: RunFolder) -> CheckpointRule | None:
-    """The rule of the run's newest plan; None where it has none. Never raises."""
-    plans = (read_json(attempt.plan) for attempt in reversed(run.attempts()))
-    wanted = next((plan for plan in plans if plan is not None), {}).get("checkpoint")
-    if not isinstance(wanted, Mapping):
+    """The rule of the run's newest plan; None where it has no valid one. Never raises."""
+    plan = newest_plan(run)
+    record = plan.checkpoint if plan is not None else None
+    if record is None or not record.dir:
         return None
-    return _rule(wanted, run)
+    try:
+        pattern = re.compile(record.pattern)
+    except (re.error, RecursionError, OverflowError):
+        return None
+    return CheckpointRule(record.folder(run), pattern, record.complete, record.latest)
 
 
 def near_miss(run: RunFolder) -> str | None:
-    """What is wrong with the job's pattern where it fits no name whole, but the beginning of one; None otherwise.
+    """Why the job's pattern matches nothing, where it matches only the beginning of a name; None otherwise.
 
-    That is how a pattern for `step-10` misses `step-10.pt`. A name on `.tmp` is what a training was just writing.
+    For example, a pattern for `step-10` misses `step-10.pt`. Names ending in `.tmp` are being written and ignored.
     """
     rule = rule_of(run)
     if rule is None or newest_first(rule):
@@ -71,15 +75,15 @@ def near_miss(run: RunFolder) -> str | None:
     return f"`checkpoint.pattern` ({rule.pattern.pattern}) has to match the whole of {newest.name}"
 
 
-def newest_whole(rule: CheckpointRule) -> CheckpointFound | None:
-    """The newest checkpoint that is whole. A torn one is passed over for the one before it. Never raises."""
-    return next((found for found in newest_first(rule) if is_whole(rule, found)), None)
+def newest_complete(rule: CheckpointRule) -> CheckpointFound | None:
+    """The newest complete checkpoint. An incomplete one is skipped for the one before it. Never raises."""
+    return next((found for found in newest_first(rule) if is_complete(rule, found)), None)
 
 
 def newest_first(rule: CheckpointRule) -> list[CheckpointFound]:
-    """All that look like checkpoints by their names, torn ones too: by step, or by time where names tell no step.
+    """All checkpoints by name, incomplete ones too: by step, or by time where names have no step.
 
-    Of two with the same step, or of the same second, the one with the greater name counts, as in the job.
+    Of two with the same step or the same second, the one with the greater name counts, as in the script.
     """
     found: dict[int, CheckpointFound] = {}
     for entry in sorted(_entries(rule.folder), key=lambda entry: os.fsencode(entry.name)):
@@ -95,20 +99,20 @@ def newest_first(rule: CheckpointRule) -> list[CheckpointFound]:
     return [found[key] for key in sorted(found, reverse=True)]
 
 
-def is_whole(rule: CheckpointRule, found: CheckpointFound) -> bool:
-    """Whether all files that the rule asks for are there, and no file of torch.save lacks its end."""
-    if rule.latest is not None and not _vouched(rule, found):
+def is_complete(rule: CheckpointRule, found: CheckpointFound) -> bool:
+    """Whether all files of the rule exist, and no file by torch.save is truncated."""
+    if rule.latest is not None and not _is_in_latest(rule, found):
         return False
     files = list(_files(found.path))
     names = {os.path.relpath(path, found.path): path for path in files}
     for wanted in rule.complete:
         if not any(_fits(name, wanted) and _size(path) for name, path in names.items()):
             return False
-    return bool(files) and not any(map(_torn_zip, files))
+    return bool(files) and not any(map(_is_truncated_zip, files))
 
 
-def _vouched(rule: CheckpointRule, found: CheckpointFound) -> bool:
-    """Whether the file `latest` stands for this checkpoint: it names this one, or one of a later step."""
+def _is_in_latest(rule: CheckpointRule, found: CheckpointFound) -> bool:
+    """Whether the file `latest` names this checkpoint or one of a later step."""
     try:
         named = read_text(rule.folder / (rule.latest or ""), errors="replace").split("\n", 1)[0].strip()
     except OSError:
@@ -122,14 +126,14 @@ def _vouched(rule: CheckpointRule, found: CheckpointFound) -> bool:
 
 
 def _fits(name: str, wanted: str) -> bool:
-    # Only `*` is special, and it stops at a folder's end, as in bash.
+    # Only `*` is special, and it does not match `/`, as in bash.
     return name.count("/") == wanted.count("/") and all(
         fnmatchcase(part, re.sub(r"([\[?])", r"[\1]", pattern))
         for part, pattern in zip(name.split("/"), wanted.split("/"), strict=True)
     )
 
 
-def _torn_zip(path: Path) -> bool:
+def _is_truncated_zip(path: Path) -> bool:
     try:
         with open(path, "rb", opener=without_waiting) as stream:
             if stream.read(len(ZIP_HEAD)) != ZIP_HEAD:
@@ -141,7 +145,7 @@ def _torn_zip(path: Path) -> bool:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The files of a checkpoint: itself, or all below the folder that it is."""
+    """The files of a checkpoint, which is a file or a folder."""
     if path.is_file():
         yield path
         return
@@ -174,16 +178,3 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
             return [entry for entry in entries if not entry.name.startswith(".")]
     except OSError:
         return []
-
-
-def _rule(wanted: Mapping[str, Any], run: RunFolder) -> CheckpointRule | None:
-    parts, complete, latest = wanted.get("dir"), wanted.get("complete", []), wanted.get("latest")
-    if not isinstance(parts, list) or not parts or not isinstance(complete, list):
-        return None
-    try:
-        pattern = re.compile(str(wanted.get("pattern")))
-    except (re.error, RecursionError, OverflowError):
-        return None
-    # A null stands for the run folder, which nobody knew when the plan was made.
-    folder = Path("".join(str(run.path) if part is None else str(part) for part in parts))
-    return CheckpointRule(folder, pattern, tuple(map(str, complete)), latest if isinstance(latest, str) else None)

@@ -1,4 +1,4 @@
-"""From what a person types to the run that is meant: a name or its beginning, a job id, a folder, or `@last`."""
+"""Find a run by what a user types: a name or its beginning, a job id, a folder, or `@last`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from hpc_launch.run.run_index import Index, IndexEntry
 LAST = "@last"
 
 SHOWN = 5
-"""How many candidates an error names."""
+"""How many candidates an error message names."""
 
 
 def find_run(text: str, index: Index) -> RunFolder:
-    """The run that `text` names. Raises UsageError with what comes near, or with all that it may mean."""
+    """The run that `text` names. Raises UsageError with similar names, or with all runs it may mean."""
     folder = _as_folder(text)
     if folder is not None:
         return folder
     entries = index.entries()
     if text == LAST:
         if not entries:
-            raise UsageError("there is no run yet", hint="hpc-launch submit JOB.yaml starts one")
+            raise UsageError("there is no run yet", hint="submit one with hpc-launch submit JOB.yaml")
         return RunFolder(entries[0].folder)
     exact = [entry.folder for entry in entries if entry.run == text]
     by_prefix = [entry.folder for entry in entries if text and entry.run.startswith(text)]
@@ -35,20 +35,20 @@ def find_run(text: str, index: Index) -> RunFolder:
         raise UsageError(f"no run is called {text!r}", hint=_near(text, entries))
     names = ", ".join(folder.name for folder in candidates[:SHOWN])
     more = f" and {len(candidates) - SHOWN} more" if len(candidates) > SHOWN else ""
-    raise UsageError(f"{text!r} may mean {names}{more}", hint="give more of the name, or the run's folder")
+    raise UsageError(f"{text!r} may mean {names}{more}", hint="type more of the name, or the run's folder")
 
 
 def _as_folder(text: str) -> RunFolder | None:
-    """The run whose folder, or a folder in it, `text` is."""
+    """The run that `text` is the folder of, or a folder inside."""
     try:
         if not text or not Path(text).expanduser().is_dir():
             return None
         path = Path(text).expanduser().resolve()
     except (OSError, ValueError, RuntimeError):
         return None
-    for folder in (path, *path.parents[:2]):
-        if (folder / "run.json").exists() or (folder / "attempts").is_dir():
-            return RunFolder(folder)
+    for folder in map(RunFolder, (path, *path.parents[:2])):
+        if folder.exists or folder.attempts_folder.is_dir():
+            return folder
     return None
 
 

@@ -1,58 +1,83 @@
-"""Where everything of a run lies on disk. The folders are the truth; whatever else there is can be made from them.
+"""The files of a run and their names. The run folder is the only source of truth; everything else is derived from it.
 
     RUN/                            named NAME-YYMMDD-HHMMSS-xxxx, on shared storage
     ├── job.yaml                    the job file as submitted
     ├── resolved.yaml               every merged value with its origin
-    ├── site.yaml                   the site as it was resolved then
-    ├── run.json                    {"run", "name", "site", "scheduler", "created", "version"}
-    ├── hooks/hpc_launch_hooks.py   what a training may import
+    ├── site.yaml                   the site profile as resolved at submission
+    ├── run.json                    name, site, scheduler, creation time (records/run_info.py)
+    ├── after.sh                    what the job runs at its end: the next driver
+    ├── hooks/hpc_launch_hooks.py   helpers that a training may import
     │         hpc_launch_watch.py   the watcher that each node runs beside the launcher
-    ├── code/  code.json            the training's code at submission, which all attempts run
-    ├── journal/HOST-PID-xxxx.jsonl a file a writer, only ever appended to by that writer
-    └── attempts/NNN/               mkdir is the claim of the number
-        ├── script.sh  plan.json    what was submitted, and the plan behind it
-        ├── intent.json             {"token", "job_name", "time", "options", "overrides", "host", "pid", "pid_start"}:
-        │                           written before sbatch
-        ├── job.json                {"job_id", "submitted", "restart", "cluster"}: written after sbatch, by
-        │                           whoever found the token, or by the job itself when Slurm requeued it
-        ├── claim                   one line, created once: a job id (the job started), or `void REASON` (it never will)
-        ├── start.json  end.json    written by the job itself
-        ├── final.json              the last word of the scheduler, kept because the scheduler forgets
-        ├── batch.log               the batch shell
-        ├── logs/node-K.log         all ranks of node K; `[rankR]:` at the start of a line of rank R
-        ├── logs/node-K.rank-R.log  rank R alone, with the launcher srun
-        ├── stop                    appears when the job is asked to save and end
-        ├── done                    the training may make it when no step is left
-        ├── ending                  appears when the job is being ended: a SIGTERM is then no warning
-        ├── cancel.json             {"time", "by", "host"}: a person asked for the end of this attempt
-        ├── diagnosis.json          what ended the attempt, once the scheduler's last word is known
-        ├── verdict.json            what ended the attempt and what follows, created once by the first driver there
-        └── hook.log                what the job's own end hook said
+    ├── code/  code.json            the training's code at submission, used by all attempts
+    ├── journal/HOST-PID-xxxx.jsonl one file per process, append-only (records/journal.py)
+    └── attempts/NNN/               creating the folder claims the number
+        ├── script.sh  plan.json    the submitted script and the launch plan behind it (records/plan_record.py)
+        ├── intent.json             written before sbatch: token, job name, options (records/submission.py)
+        ├── job.json                the job id: written after sbatch by whoever found the token, or by the job itself
+        │                           after Slurm requeued it
+        ├── claim                   one line, created once: a job id (the job started) or `void REASON` (it never will)
+        ├── start.json  end.json    written by the script (records/script_record.py)
+        ├── final.json              the final state by the scheduler, kept because Slurm forgets jobs
+        ├── local.json              the state of a job of the local scheduler
+        ├── batch.log               output of the batch shell
+        ├── logs/node-K.log         all ranks of node K; lines of rank R start with `[rankR]:`
+        ├── logs/node-K.rank-R.log  rank R alone (launcher srun)
+        ├── logs/node-K.exit        exit code of the launcher of node K
+        ├── logs/node-K.error.json  error file of torchelastic's agent on node K
+        ├── agent/node-K.jsonl      events and samples of the watcher on node K (records/watcher_records.py)
+        ├── agent/hang.json         created once by the watcher that detected a hang
+        ├── agent/stacks/rank-R.txt the stack of rank R at that time
+        ├── stop                    exists when the job is asked to save and exit
+        ├── done                    the training may create it when no steps are left
+        ├── ending                  exists while the job is being ended: a SIGTERM is then not a warning
+        ├── cancel.json             a user asked for the end of this attempt
+        ├── stuck.json              since when the pending job can never start
+        ├── diagnosis.json          what ended the attempt, once its final state is known
+        ├── verdict.json            what ended the attempt and what follows, created once by the first driver
+        ├── sentinel/               the small job that runs the next driver after this one
+        └── hook.log                output of the driver that the job ran at its end
 
-`claim` is the one lock there is: a job trains only if it created the file, and whoever gives an attempt up creates
-it first. So a driver that was frozen before sbatch and wakes up later submits a job that ends at once.
+`claim` is the only lock: a job trains only if it created the file, and a driver that abandons an attempt creates it
+first. A driver that was frozen before sbatch and resumes later submits a job that exits at once.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from hpc_launch.schedulers.job_files import BATCH_LOG, SCRIPT
+
+_NODE_LOG = re.compile(r"node-(\d{1,9})(?:\.rank-(\d{1,9}))?\.log\Z")
+_EXIT = re.compile(r"node-(\d{1,9})\.exit\Z")
+_ERROR = re.compile(r"node-(\d{1,9})\.error\.json\Z")
+_NOTES = re.compile(r"node-(\d{1,9})\.jsonl\Z")
+_STACK = re.compile(r"rank-(\d{1,9})\.txt\Z")
+_WORKER_ERRORS = re.compile(r"ranks-of-node-(\d{1,9})\Z")
 
 
 @dataclass(frozen=True)
 class AttemptFolder:
-    """The folder of one attempt, and the names in it."""
+    """The folder of one attempt and the paths in it."""
 
     path: Path
 
     @property
     def number(self) -> int:
-        """Counted from 1."""
+        """Number of the attempt, from 1."""
         return int(self.path.name)
 
     @property
+    def run(self) -> RunFolder:
+        """The run that the attempt belongs to."""
+        return RunFolder(self.path.parents[1])
+
+    @property
     def script(self) -> Path:
-        return self.path / "script.sh"
+        return self.path / SCRIPT
 
     @property
     def plan(self) -> Path:
@@ -84,11 +109,7 @@ class AttemptFolder:
 
     @property
     def batch_log(self) -> Path:
-        return self.path / "batch.log"
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
+        return self.path / BATCH_LOG
 
     @property
     def stop(self) -> Path:
@@ -99,19 +120,96 @@ class AttemptFolder:
         return self.path / "cancel.json"
 
     @property
+    def stuck(self) -> Path:
+        return self.path / "stuck.json"
+
+    @property
+    def diagnosis(self) -> Path:
+        return self.path / "diagnosis.json"
+
+    @property
     def verdict(self) -> Path:
         return self.path / "verdict.json"
 
     @property
+    def sentinel(self) -> Path:
+        return self.path / "sentinel"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def agent(self) -> Path:
+        """Where the watchers of all nodes write."""
+        return self.path / "agent"
+
+    @property
+    def hang(self) -> Path:
+        return self.agent / "hang.json"
+
+    @property
     def first_log(self) -> Path:
-        """The output of rank 0: with its node's other ranks, or alone where srun starts each process."""
-        alone = self.logs / "node-0.rank-0.log"
-        return alone if alone.exists() else self.logs / "node-0.log"
+        """Output of rank 0: its node's log, or its own where srun starts each process."""
+        own = self.logs / "node-0.rank-0.log"
+        return own if own.exists() else self.logs / "node-0.log"
+
+    def node_logs(self) -> Iterator[tuple[int, int | None, Path]]:
+        """The training's logs by name: node, rank where the log is of one rank, path."""
+        for match, path in _listed(self.logs, _NODE_LOG):
+            yield int(match[1]), None if match[2] is None else int(match[2]), path
+
+    def exit_files(self) -> Iterator[tuple[int, Path]]:
+        """The files with the exit codes of the launchers, by node."""
+        yield from _numbered(self.logs, _EXIT)
+
+    def error_files(self) -> Iterator[tuple[int, Path]]:
+        """The error files of torchelastic's agents, by node."""
+        yield from _numbered(self.logs, _ERROR)
+
+    def worker_error_files(self) -> Iterator[tuple[int, Path]]:
+        """The error files that workers under torchrun wrote with `@record`, by node."""
+        for match, folder in _listed(self.logs, _WORKER_ERRORS, folders=True):
+            with suppress(OSError):
+                yield from ((int(match[1]), path) for path in sorted(folder.rglob("error.json")) if path.is_file())
+
+    def watcher_files(self) -> Iterator[tuple[int, Path]]:
+        """The files with the watchers' events and samples, by node."""
+        yield from _numbered(self.agent, _NOTES)
+
+    def stack_files(self) -> Iterator[tuple[int, Path]]:
+        """The files with the stacks of hanging ranks, by rank."""
+        yield from _numbered(self.agent / "stacks", _STACK)
+
+    def configurations(self) -> list[Path]:
+        """The JSON files in the folder, among them the configuration that the script wrote for DeepSpeed."""
+        with suppress(OSError):
+            return sorted(self.path.glob("*.json"))
+        return []
+
+
+def is_node_log(name: str) -> bool:
+    """Whether a file of this name holds output of the training."""
+    return _NODE_LOG.match(name) is not None
+
+
+def _numbered(folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, Path]]:
+    return ((int(match[1]), path) for match, path in _listed(folder, pattern))
+
+
+def _listed(folder: Path, pattern: re.Pattern[str], *, folders: bool = False) -> list[tuple[re.Match[str], Path]]:
+    """The files in a folder whose names match, sorted. A link to a device is not a file: reading it may never end."""
+    try:
+        paths = sorted(folder.iterdir())
+    except OSError:
+        return []
+    found = [(match, path) for path in paths if (match := pattern.match(path.name))]
+    return [(match, path) for match, path in found if (path.is_dir() if folders else path.is_file())]
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run."""
+    """The folder of one run and the paths in it."""
 
     path: Path
 
@@ -136,26 +234,43 @@ class RunFolder:
         return self.path / "site.yaml"
 
     @property
+    def code(self) -> Path:
+        return self.path / "code"
+
+    @property
+    def code_info(self) -> Path:
+        return self.path / "code.json"
+
+    @property
     def journal(self) -> Path:
         return self.path / "journal"
 
     @property
     def after(self) -> Path:
-        """The command that the job runs when it ends."""
+        """The command that the job runs at its end."""
         return self.path / "after.sh"
 
     @property
     def hooks(self) -> Path:
         return self.path / "hooks"
 
+    @property
+    def attempts_folder(self) -> Path:
+        return self.path / "attempts"
+
+    @property
+    def exists(self) -> bool:
+        """Whether the run is complete on disk: `run.json` is written last."""
+        return self.info.exists()
+
     def attempt(self, number: int) -> AttemptFolder:
         """The folder of attempt `number`, whether it exists or not."""
-        return AttemptFolder(self.path / "attempts" / f"{number:03d}")
+        return AttemptFolder(self.attempts_folder / f"{number:03d}")
 
     def attempts(self) -> list[AttemptFolder]:
-        """All attempts there are, by number."""
+        """All existing attempts by number."""
         try:
-            names = sorted(entry.name for entry in (self.path / "attempts").iterdir() if entry.name.isdecimal())
+            names = sorted(entry.name for entry in self.attempts_folder.iterdir() if entry.name.isdecimal())
         except OSError:
             return []
-        return [AttemptFolder(self.path / "attempts" / name) for name in names]
+        return [AttemptFolder(self.attempts_folder / name) for name in names]

@@ -1,4 +1,4 @@
-"""The logs of an attempt: which there are, their lines by node and rank, and following them while they grow."""
+"""The logs of an attempt: list them, read their lines by node and rank, and follow them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ SHORTEST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 2.0
 
 LONGEST_LINE = 1 << 20
-"""Bytes after which a line without an end is handed on in pieces."""
+"""Bytes after which a line without a newline is split."""
 
 _CHUNK = 1 << 18
-_NODE_LOG = re.compile(r"node-(\d{1,9})(?:\.rank-(\d{1,9}))?\.log\Z")
 _RANK = re.compile(r"\[rank(\d{1,9})\]:")
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """A log. `node` counts from 0; None is the batch shell's own. `rank` where all of it is from one."""
+    """A log. `node` counts from 0; None for the batch log. `rank` where all of it is from one rank."""
 
     path: Path
     node: int | None = None
@@ -33,14 +32,14 @@ class LogFile:
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line without its end, as text; bytes that are no UTF-8 are replaced."""
+    """One line without its newline; bytes that are not UTF-8 are replaced."""
 
     file: LogFile
     text: str
 
     @property
     def rank(self) -> int | None:
-        """The rank that wrote it, where the file or the line says so."""
+        """The rank that wrote the line, where the file or the line says so."""
         if self.file.rank is not None:
             return self.file.rank
         match = _RANK.match(self.text)
@@ -48,25 +47,17 @@ class LogLine:
 
 
 def log_files(attempt: AttemptFolder, node: int | None = None) -> list[LogFile]:
-    """The logs there are: the batch log first, then by node; only that of `node` where one is given."""
+    """The existing logs: the batch log first, then by node; with `node` only that node's."""
     files = [LogFile(attempt.batch_log)] if node is None and os.path.isfile(attempt.batch_log) else []
-    try:
-        paths = list(attempt.logs.iterdir())
-    except OSError:
-        return files
-    found = [
-        LogFile(path, int(match[1]), None if match[2] is None else int(match[2]))
-        for path in paths
-        if (match := _NODE_LOG.match(path.name)) and os.path.isfile(path)  # a link to a device has no end
-    ]
-    found.sort(key=lambda file: (file.node or 0, file.rank or 0))
-    return files + [file for file in found if node in (None, file.node)]
+    logs = [LogFile(path, number, rank) for number, rank, path in attempt.node_logs()]
+    logs.sort(key=lambda file: (file.node or 0, file.rank or 0))
+    return files + [file for file in logs if node in (None, file.node)]
 
 
 def read_lines(attempt: AttemptFolder, *, node: int | None = None, rank: int | None = None) -> Iterator[LogLine]:
-    """All lines of all logs, file after file. A file that cannot be read is left out."""
+    """All lines of all logs, file by file. Unreadable files are left out."""
     for file in log_files(attempt, node):
-        yield from _wanted(_Tail(file).read(last=True), rank)
+        yield from _of_rank(_Tail(file).read(last=True), rank)
 
 
 def follow(
@@ -78,18 +69,18 @@ def follow(
     from_end: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[LogLine]:
-    """The lines as they come, until `ended()` holds and all was read.
+    """Yield lines as they are written, until `ended()` is true and everything has been read.
 
-    New files are taken up, one that was cut or replaced is read anew, and no line is handed on in two pieces (but for
-    one longer than LONGEST_LINE). The pause between looks grows from 0.2 s to 2 s while nothing comes.
+    New files are included, truncated or replaced ones are read again from the start, and no line is split (except one
+    longer than LONGEST_LINE). The pause between reads grows from 0.2 s to 2 s while nothing is written.
 
     Args:
-        attempt: Whose logs.
-        ended: Whether nothing more will be written; asked once before each look.
+        attempt: The attempt.
+        ended: Whether nothing more will be written; called once before each read.
         node: Only this node's log.
         rank: Only lines of this rank.
-        from_end: Leave out what is there already.
-        sleep: How to wait so many seconds.
+        from_end: Skip the existing content.
+        sleep: How to wait for so many seconds.
     """
     tails: dict[Path, _Tail] = {}
     pause = SHORTEST_PAUSE_S
@@ -97,20 +88,20 @@ def follow(
         tails = {file.path: _Tail(file, skip=True) for file in log_files(attempt, node)}
     while True:
         over = ended()
-        came = False
+        new = False
         for file in log_files(attempt, node):
             tail = tails.setdefault(file.path, _Tail(file))
-            for line in _wanted(tail.read(last=over), rank):
-                came = True
+            for line in _of_rank(tail.read(last=over), rank):
+                new = True
                 yield line
         if over:
             return
-        pause = SHORTEST_PAUSE_S if came else min(pause * 1.5, LONGEST_PAUSE_S)
+        pause = SHORTEST_PAUSE_S if new else min(pause * 1.5, LONGEST_PAUSE_S)
         sleep(pause)
 
 
 class _Tail:
-    """One log and how far it was read."""
+    """One log and how far it has been read."""
 
     def __init__(self, file: LogFile, *, skip: bool = False) -> None:
         self._file = file
@@ -125,7 +116,7 @@ class _Tail:
                 self._at = 0
 
     def read(self, *, last: bool) -> Iterator[LogLine]:
-        """The lines that were finished since; with `last` also one without an end."""
+        """The lines completed since the last read; with `last` also one without a newline."""
         for line in self._lines(last):
             yield LogLine(self._file, line.decode("utf-8", errors="replace").removesuffix("\r"))
 
@@ -155,5 +146,5 @@ class _Tail:
             return
 
 
-def _wanted(lines: Iterator[LogLine], rank: int | None) -> Iterator[LogLine]:
+def _of_rank(lines: Iterator[LogLine], rank: int | None) -> Iterator[LogLine]:
     return (line for line in lines if rank is None or line.rank == rank)

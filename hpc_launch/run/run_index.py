@@ -1,7 +1,7 @@
-"""The list of this user's runs: SQLite in the state folder, one file a host, made from the run folders at will.
+"""The index of this user's runs: SQLite in the state folder, one file per host, rebuilt from the run folders.
 
-Nothing depends on it. Which folders hold runs stands in small files beside it, which need no locks; a database that is
-broken, locked or cannot be written is passed over, and the folders are read instead.
+Nothing depends on it. Small files next to it, which need no locks, name the folders that hold runs. If the database is
+broken, locked or read-only, the folders are read instead.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from hpc_launch.base.files import create_once, read_text
 from hpc_launch.base.user_dirs import state_folder
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.attempt_files import Reader
-from hpc_launch.run.records.run_store import read_info
+from hpc_launch.run.records.run_info import read_info
 from hpc_launch.run.status.run_status import RunStatus
 
 VERSION = 1
-"""The database's user_version. Another one, older or newer, is thrown away: it can be made again."""
+"""The database's user_version. A database of another version is deleted: it can be rebuilt."""
 
 LOCKED_S = 0.5
-"""How long a locked database is waited for."""
+"""How long to wait for a locked database."""
 
 SEEN_S = 60.0
-"""How often a state that did not change is written down again."""
+"""How often an unchanged state is written again."""
 
 _TABLES = """
 CREATE TABLE runs(folder TEXT PRIMARY KEY, run TEXT, name TEXT, site TEXT, created REAL, last_state TEXT,
@@ -40,7 +40,7 @@ CREATE TABLE jobs(job_id TEXT, folder TEXT, PRIMARY KEY (job_id, folder));
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """A run in the list. `last_state` is what was last seen at `last_seen` (seconds since the epoch), if ever."""
+    """A run in the index. `last_state` was seen at `last_seen` (seconds since the epoch); None if never."""
 
     run: str
     folder: Path
@@ -52,7 +52,7 @@ class IndexEntry:
 
 
 class Index:
-    """The runs that this user started from here. No method raises for a fault of the database or a folder."""
+    """The runs that this user submitted. No method raises for an error of the database or a folder."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.folder = folder
@@ -62,7 +62,7 @@ class Index:
         self._seen: dict[str, tuple[str, float]] = {}
 
     def add(self, run: RunFolder, job_id: str | None = None) -> None:
-        """List a run, and its newest job."""
+        """Add a run and its newest job."""
         run = RunFolder(_real(run.path))
         self._remember(run.path.parent)
         entry = _entry(run)
@@ -75,7 +75,7 @@ class Index:
                     database.execute("INSERT OR IGNORE INTO jobs VALUES (?, ?)", (job_id, str(run.path)))
 
     def seen(self, status: RunStatus) -> None:
-        """Keep the state that a run was last seen in."""
+        """Store the last seen state of a run."""
         now = time.time()
         state, at = self._seen.get(status.run, (None, 0.0))
         if state == status.state and now - at < SEEN_S:
@@ -87,7 +87,7 @@ class Index:
                 database.execute("UPDATE runs SET last_state = ?, last_seen = ? WHERE folder = ?", values)
 
     def entries(self) -> list[IndexEntry]:
-        """All runs that are there, newest first."""
+        """All existing runs, newest first."""
         listed: dict[str, IndexEntry] = {}
         with self._open() as database:
             if database is not None:
@@ -104,7 +104,7 @@ class Index:
         return sorted(result, key=lambda entry: (entry.created, entry.run), reverse=True)
 
     def jobs(self, job_id: str) -> list[Path]:
-        """The folders of the runs that a job belongs to; the database first, then every folder's own files."""
+        """The folders of the runs that a job belongs to: by the database, else by the records of all runs."""
         with self._open() as database:
             if database is not None:
                 rows = database.execute("SELECT folder FROM jobs WHERE job_id = ?", (job_id,)).fetchall()
@@ -119,13 +119,13 @@ class Index:
         ]
 
     def folders(self) -> list[Path]:
-        """The folders that are known to hold runs, and $HPC_LAUNCH_HOME."""
+        """The known parents of run folders, and $HPC_LAUNCH_HOME."""
         known = {Path(self._home)} if self._home else set()
         with suppress(OSError):
             for path in (self.folder / "folders").iterdir():
                 with suppress(OSError, ValueError):
                     known.add(Path(read_text(path).rstrip("\n")))
-        # One folder may be known by several names: its runs are listed once.
+        # A folder may be known by several names; list its runs once.
         return sorted({_real(folder) for folder in known})
 
     def _remember(self, folder: Path) -> None:
@@ -139,7 +139,7 @@ class Index:
     def _run_folders(self) -> Iterator[Path]:
         for folder in self.folders():
             with suppress(OSError, ValueError):
-                yield from sorted(path for path in folder.iterdir() if (path / "run.json").exists())
+                yield from sorted(path for path in folder.iterdir() if RunFolder(path).exists)
 
     def _update(self, new: list[IndexEntry], gone: set[str]) -> None:
         if not new and not gone:
@@ -154,7 +154,7 @@ class Index:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection | None]:
-        """The database within a transaction; None where it cannot be had. A fault inside ends in silence."""
+        """The database in a transaction; None where it is not usable. Errors inside are suppressed."""
         connection: sqlite3.Connection | None = None
         if self._usable:
             try:
@@ -171,9 +171,9 @@ class Index:
             except sqlite3.OperationalError:
                 self._usable = False
             except UnicodeError:
-                pass  # A name that is no text: the database cannot hold it, and no run or job has it.
+                pass  # the name is not valid text: the database cannot store it, and no run or job has it
             except sqlite3.Error:
-                # Torn inside: the next command makes it anew from the folders.
+                # Corrupt: the next command rebuilds it from the folders.
                 self._usable = False
                 with suppress(OSError):
                     self._database.unlink(missing_ok=True)
@@ -185,13 +185,13 @@ class Index:
         except sqlite3.OperationalError:
             raise
         except sqlite3.DatabaseError:
-            # Not a database, or another version's: nothing in it is worth more than the folders.
+            # Not a database, or of another version: everything in it can be rebuilt.
             self._database.unlink(missing_ok=True)
             return _opened(self._database)
 
 
 def user_index(environment: Mapping[str, str]) -> Index:
-    """The index of the user whose environment this is."""
+    """The index of the user with this environment."""
     return Index(state_folder(environment), environment)
 
 

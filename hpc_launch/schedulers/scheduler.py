@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from msgspec import Struct
+
+from hpc_launch.schedulers.job_files import BATCH_LOG
+
 LIVE_STATES = frozenset(
     "PENDING RUNNING SUSPENDED COMPLETING CONFIGURING RESIZING SIGNALING STAGE_OUT STOPPED REQUEUED REQUEUE_FED "
     "REQUEUE_HOLD SPECIAL_EXIT RESV_DEL_HOLD EXPEDITING LAUNCH_FAILED POWER_UP_NODE RECONFIG_FAIL UPDATE_DB".split()
@@ -32,23 +36,25 @@ class Submission:
     """Extra sbatch options of this attempt, such as `--exclude=n3`."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Secrets: environment variables of the job that must not be written to any file."""
+    time_limit_s: float | None = None
+    signal_before_s: float | None = None
+    """Both are also in the script's directives, which the local scheduler does not read."""
 
     @property
     def batch_log(self) -> Path:
         """The log of the batch script."""
-        return self.folder / "batch.log"
+        return self.folder / BATCH_LOG
 
 
-@dataclass(frozen=True)
-class JobRecord:
-    """The state of a job according to one source. Times are seconds since the epoch; None means unknown."""
+class JobRecord(Struct, frozen=True):
+    """The state of a job by one source, as in final.json. Times are seconds since the epoch; None means unknown."""
 
     job_id: str
     state: str
     """Slurm's base state in upper case, without 'by 1000' or a trailing '+'."""
-    source: str
+    source: str = "none"
     """`squeue`, `sacct`, `scontrol` or `local`."""
-    as_of: float
+    as_of: float = 0.0
     """When the source was queried."""
     name: str | None = None
     reason: str | None = None

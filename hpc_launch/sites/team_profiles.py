@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from hpc_launch.base.files import read_json
+from hpc_launch.base.json_records import read_record
 from hpc_launch.base.user_dirs import config_folder
 
 PINNED = "pinned"
@@ -19,6 +19,16 @@ layer, nearest first."""
 SCRIPTS = ".scripts"
 """Folder in a pinned copy with the scripts that its profiles rendered at that time."""
 RECORD = "team.json"
+
+
+class TeamRecord(Struct, frozen=True, kw_only=True):
+    """team.json: an added source; see `Team` for the fields."""
+
+    url: str
+    revision: str | None = None
+    commit: str | None = None
+    on: str = ""
+    version: str = ""
 
 
 class Team(Struct, frozen=True):
@@ -69,16 +79,10 @@ def teams() -> list[Team]:
 
 def find_team(name: str) -> Team | None:
     """The source added under a name. None if there is none, or if its record is damaged."""
-    record = read_json(teams_folder() / name / RECORD)
-    if record is None or not isinstance(record.get("url"), str):
+    record = read_record(teams_folder() / name / RECORD, TeamRecord)
+    if record is None:
         return None
-
-    def text(key: str) -> str | None:
-        value = record.get(key)
-        return value if isinstance(value, str) else None
-
-    revision, commit = text("revision"), text("commit")
-    return Team(name, record["url"], revision, commit, text("on") or "", text("version") or "")
+    return Team(name, record.url, record.revision, record.commit, record.on, record.version)
 
 
 def _names() -> list[str]:

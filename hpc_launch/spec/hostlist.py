@@ -35,6 +35,14 @@ def expand(text: str) -> list[str]:
     return hosts
 
 
+def names_or_text(text: str | None) -> tuple[str, ...]:
+    """`expand` for a list from a record: an invalid list is kept as one name. Never raises."""
+    try:
+        return tuple(expand(text or ""))
+    except ValueError:
+        return ((text or "").strip(),)
+
+
 def compress(hosts: Iterable[str]) -> str:
     """Compress host names into a sorted host list without duplicates, with ranges for trailing numbers.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TextIO
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.run import hosts
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.rank_logs import LogFile, LogLine, log_files
 from hpc_launch.run.records.attempt_files import Reader
@@ -43,7 +42,7 @@ def choose_node(wanted: str, attempt: AttemptFolder) -> int | None:
     Raises UsageError for a node that is not known to be part of the attempt.
     """
     numbers = sorted({file.node for file in log_files(attempt) if file.node is not None})
-    names = _hosts(attempt)
+    names = Reader().read(attempt).nodes
     if wanted.isdecimal() and wanted not in names:
         number = int(wanted)
         if numbers and number not in numbers and number >= len(names):
@@ -57,12 +56,6 @@ def choose_node(wanted: str, attempt: AttemptFolder) -> int | None:
         hint = f"{known}; or give the node's index, from 0"
         raise UsageError(f"no node {format_values.clean(wanted)!r} in this attempt", hint)
     return None if len(names) == 1 and len(numbers) > 1 else matches[0]
-
-
-def _hosts(attempt: AttemptFolder) -> tuple[str, ...]:
-    """The hosts of an attempt by node index, from the job's own records."""
-    files = Reader().read(attempt)
-    return hosts.names((files.end or {}).get("nodes") or (files.start or {}).get("nodes"))
 
 
 def _name(file: LogFile) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from hpc_launch.run.layout import AttemptFolder
+from hpc_launch.run.records.submission import Overrides
 from hpc_launch.run.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.view.format_values import clean, clock_time, duration, hosts, pad
 from hpc_launch.view.log_tail import last_lines
@@ -68,10 +67,8 @@ def _evidence(status: RunStatus) -> list[Field]:
     quotes = attempt.evidence[:LAST_LINES] if attempt is not None else ()
     if not quotes:
         return _named("last lines", [f"| {line}" for line in last_lines(status, LAST_LINES)])
-    places = [f"{quote.get('file')}:{quote.get('line') or ''}".rstrip(":") for quote in quotes]
-    return _named(
-        "evidence", [f"{clean(at)} | {clean(str(quote.get('text')))}" for at, quote in zip(places, quotes, strict=True)]
-    )
+    places = [f"{quote.file}:{quote.line or ''}".rstrip(":") for quote in quotes]
+    return _named("evidence", [f"{clean(at)} | {clean(one.text)}" for at, one in zip(places, quotes, strict=True)])
 
 
 def bar(done: float, width: int = BAR) -> str:
@@ -104,8 +101,9 @@ def _attempt(attempt: AttemptStatus, now: float) -> str:
         parts.append(f"{'took' if attempt.ended is not None else 'so far'} {duration(spent)}")
     if attempt.verdict not in (None, "NONE"):
         parts.append(f"{clean(attempt.failure_class)}: {clean(attempt.verdict)}")
-    if attempt.overrides:
-        parts.append(f"changed: {_changes(attempt.overrides)}")
+    changes = _changes(attempt.overrides)
+    if changes:
+        parts.append(f"changed: {changes}")
     return ", ".join(parts)
 
 
@@ -145,10 +143,10 @@ def _aligned(fields: list[Field]) -> list[str]:
     return [f"  {pad(name, width)}  {value}" for name, value in fields]
 
 
-def _changes(overrides: Mapping[str, Any]) -> str:
+def _changes(overrides: Overrides) -> str:
     """The overrides of an attempt as options: `--set args.lr=0.1 --exclude n3`."""
     options = []
-    for name, values in overrides.items():
+    for name, values in overrides.by_name().items():
         option = "exclude" if name == "ledger" else name  # nodes that other runs recorded as bad
-        options += [f"--{option} {value}" for value in (values if isinstance(values, list) else [values])]
+        options += [f"--{option} {value}" for value in values]
     return clean(" ".join(options))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from hpc_launch.recover.hang_stacks import not_arrived, stacks_in_log
-from hpc_launch.run.records.run_store import HOOKS, WATCHER
+from hpc_launch.run.submitting.run_store import HOOKS, WATCHER
 from hpc_launch.site_tools.learning.probe_jobs import PROGRAM as SMOKE
 
 LAUNCHER = textwrap.dedent(

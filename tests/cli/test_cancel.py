@@ -25,7 +25,7 @@ def test_a_running_one(home: Home) -> None:
     found = home.json("status", run.name)
     assert found["state"] == "CANCELLED"
     assert "cancelled by" in found["reason"]
-    assert [event["job_id"] for event in read_journals(run) if event["event"] == "cancel asked"] == [job_id]
+    assert [event.job_id for event in read_journals(run) if event.event == "cancel asked"] == [job_id]
 
 
 def test_again_and_again(home: Home) -> None:

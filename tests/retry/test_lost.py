@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.plan.retry_plan import RetryPlan
+from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.submitting.submit_attempt import submit_new
 from tests.retry.driver import drive
@@ -21,7 +21,7 @@ HOUR = 3600.0
 
 
 def forgotten(runs: Path, scheduler: FakeScheduler, *, silent_s: float) -> RunFolder:
-    plan: dict[str, Any] = {"scheduler": "slurm", "recovery": RetryPlan().as_json(), "excluded": []}
+    plan: dict[str, Any] = {"scheduler": "slurm", "recovery": RetryPlan(), "excluded": []}
     run, attempt, job_id = submit_new(prepared(runs, plan=plan, secrets={}), scheduler)
     assert scheduler.start(job_id)
     scheduler.speak(job_id, "step 1/9")
@@ -40,7 +40,7 @@ def test_after_a_silence_it_counts_as_a_failed_node(runs: Path, scheduler: FakeS
 
     first = status_of(run, scheduler).attempts[0]
     assert (first.failure_class, first.verdict) == ("node_failure", "RETRY")
-    assert "nothing was written for" in first.evidence[0]["text"]
+    assert "nothing was written for" in first.evidence[0].text
     assert trained(scheduler) == ["2"]
 
 

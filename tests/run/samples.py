@@ -5,9 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
+from hpc_launch.base.json_records import as_record
 from hpc_launch.run.layout import AttemptFolder, RunFolder
-from hpc_launch.run.status.run_status import Prepared, RunStatus
+from hpc_launch.run.records.attempt_files import AttemptFiles
+from hpc_launch.run.records.claim import CancelRequest
+from hpc_launch.run.records.plan_record import PlanRecord
+from hpc_launch.run.records.script_record import ScriptRecord
+from hpc_launch.run.records.submission import Intent, Overrides, SubmittedJob
+from hpc_launch.run.records.verdict_record import VerdictRecord
+from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.run.submitting.run_store import Prepared
+from hpc_launch.schedulers.scheduler import JobRecord
 from tests.run.fake import FakeScheduler
 
 
@@ -24,7 +35,31 @@ def prepared(runs: Path, **changes: Any) -> Prepared:
         "plan": {"world_size": 4, "progress": {"step": r"step (\d+)/(\d+)", "loss": r"loss ([\d.]+)"}},
         "secrets": {"WANDB_API_KEY": "very-secret"},
     }
-    return Prepared(**{**values, **changes})
+    values |= changes
+    values["plan"] = as_record(to_builtins(values["plan"]), PlanRecord)
+    values["overrides"] = as_record(values.get("overrides", {}), Overrides)
+    return Prepared(**values)
+
+
+KINDS: dict[str, Any] = {
+    "intent": Intent,
+    "job": SubmittedJob,
+    "start": ScriptRecord,
+    "end": ScriptRecord,
+    "final": JobRecord,
+    "cancel": CancelRequest,
+    "verdict": VerdictRecord,
+}
+
+
+def files(attempt: AttemptFolder, **data: Any) -> AttemptFiles:
+    """The records of an attempt whose files hold this JSON."""
+    return AttemptFiles(attempt, **as_records(data))
+
+
+def as_records(data: dict[str, Any]) -> dict[str, Any]:
+    """JSON as the records of AttemptFiles, by name."""
+    return {key: as_record(value, KINDS[key]) if key in KINDS else value for key, value in data.items()}
 
 
 def status_of(run: RunFolder, scheduler: FakeScheduler, *, later_s: float = 0.0) -> RunStatus:

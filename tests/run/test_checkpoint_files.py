@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from hpc_launch.drive.prepare import make_ready
 from hpc_launch.launch.parts import MARKER, part
 from hpc_launch.run.checkpoint_files import near_miss, newest_checkpoint
 from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.records.plan_record import plan_record
 
 WHOLE = b"PK\x03\x04" + b"weights" * 9 + b"PK\x05\x06" + b"\0" * 18
 TORN = WHOLE[:-7]
@@ -121,7 +123,7 @@ def planned(folder: Path, checkpoint: dict[str, Any]) -> tuple[str, dict[str, An
     job = {"name": "x", "site": "local", "command": ["true"], "checkpoint": checkpoint}
     (folder / "job.yaml").write_text(json.dumps(job))
     ready = make_ready(folder / "job.yaml")
-    return ready.script, ready.plan.as_json()
+    return ready.script, to_builtins(plan_record(ready.plan))
 
 
 def bash(script: str, run: Path) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.submitting import code_snapshot
 from hpc_launch.run.submitting.code_snapshot import commit_of, take_snapshot
@@ -21,7 +22,7 @@ def project(tmp_path: Path) -> Path:
     (folder / "lib" / "__init__.py").write_text("x = 1\n")
     (folder / "lib" / "__pycache__" / "x.pyc").write_bytes(b"0")
     (folder / ".env").write_text("TOKEN=very-secret\n")
-    (folder / "weights.bin").write_bytes(bytes(code_snapshot.LARGE + 1))
+    (folder / "weights.bin").write_bytes(bytes(code_snapshot.LARGE_FILE + 1))
     (folder / "data").mkdir()
     (folder / "data" / "a.txt").write_text("a")
     (folder / "venv").mkdir()
@@ -33,7 +34,7 @@ def taken(project: Path, **wanted: Any) -> tuple[Path, dict[str, Any]]:
     run = RunFolder(project / "runs" / "tiny-1")
     run.path.mkdir(parents=True)
     (run.path / "run.json").write_text("{}")
-    take_snapshot(run, {"code": {"root": str(project), "exclude": [], "limit_mib": 100, **wanted}})
+    take_snapshot(run, CodePlan(str(project), **wanted))
     return run.path / "code", json.loads((run.path / "code.json").read_text())
 
 
@@ -50,7 +51,7 @@ def test_code_is_copied_and_all_else_is_linked(project: Path) -> None:
 
 
 def test_too_much_is_not_copied_and_the_note_says_so(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_snapshot, "MOST", 3)
+    monkeypatch.setattr(code_snapshot, "MAX_ENTRIES", 3)
     code, note = taken(project)
     assert not code.exists()
     assert note["kept"] is False
@@ -59,14 +60,14 @@ def test_too_much_is_not_copied_and_the_note_says_so(project: Path, monkeypatch:
 
 def test_over_the_limit_is_too_much(project: Path) -> None:
     for number in range(3):
-        (project / f"{number}.txt").write_bytes(bytes(code_snapshot.LARGE - 1))
+        (project / f"{number}.txt").write_bytes(bytes(code_snapshot.LARGE_FILE - 1))
     code, note = taken(project, limit_mib=1)
     assert not code.exists()
     assert "1 MiB" in note["why"]
 
 
 def test_without_a_wish_there_is_none(tmp_path: Path) -> None:
-    take_snapshot(RunFolder(tmp_path), {"code": None})
+    take_snapshot(RunFolder(tmp_path), None)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -156,7 +156,7 @@ def test_a_success_needs_no_word_of_a_scheduler_that_is_away(attempt: AttemptFol
 @pytest.mark.parametrize(("signal", "kind"), [("TERM", "preempted"), ("USR1", "time_limit")])
 def test_what_was_warned_and_left_was_not_cancelled(attempt: AttemptFolder, signal: str, kind: str) -> None:
     """At a preemption with a grace time Slurm calls the step cancelled, and the job completed."""
-    record = {"exit_code": 0, "signal": "", "phase": "ended", "ended": 100, "nodes": "n[1-2]"}
+    record = {"job_id": "77", "exit_code": 0, "signal": "", "phase": "ended", "ended": 100, "nodes": "n[1-2]"}
     put(attempt.end, {**record, "warned": 90, "warned_by": signal})
     put(attempt.plan, {"progress": {"step": r"step (\d+)/(\d+)"}})
     words = "slurmstepd-n1: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-21T14:22:07 ***"

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from hpc_launch.base.json_records import as_record
+from hpc_launch.run.records.script_record import ScriptRecord
 from hpc_launch.run.status.finished import finished, unfinished
 from hpc_launch.run.status.run_status import Progress
 
 
-def end(code: int = 0, **more: Any) -> dict[str, Any]:
-    return {"exit_code": code, "warned": None, "finished": None, "saved_step": None, **more}
+def end(code: int = 0, **more: Any) -> ScriptRecord | None:
+    data = {"exit_code": code, "warned": None, "finished": None, "saved_step": None, **more}
+    return as_record(data, ScriptRecord)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +39,7 @@ def end(code: int = 0, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_whether_a_training_did_its_last_step(
-    record: dict[str, Any] | None, progress: Progress, answer: bool | None
+    record: ScriptRecord | None, progress: Progress, answer: bool | None
 ) -> None:
     assert finished(record, progress) is answer
 

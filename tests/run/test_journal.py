@@ -18,7 +18,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def events(run: RunFolder) -> list[str]:
-    return [event["event"] for event in read_journals(run)]
+    return [event.event for event in read_journals(run)]
 
 
 def test_writers_are_merged_by_time(run: RunFolder) -> None:
@@ -32,7 +32,7 @@ def test_writers_are_merged_by_time(run: RunFolder) -> None:
 
     assert events(run) == ["run created", "driver came", "submitted"]
     assert len(list(run.journal.iterdir())) == 2
-    assert {event["pid"] for event in read_journals(run)} == {os.getpid()}
+    assert {event.pid for event in read_journals(run)} == {os.getpid()}
 
 
 @pytest.mark.parametrize(

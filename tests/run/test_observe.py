@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +11,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.records.attempt_files import AttemptFiles, Claim, parse_claim
+from hpc_launch.run.records.attempt_files import AttemptFiles
+from hpc_launch.run.records.claim import Claim, parse_claim
 from hpc_launch.run.status.attempt_view import AttemptView, SchedulerAnswer
 from hpc_launch.run.status.observe import observe
 from hpc_launch.run.status.run_state import STATES, run_state
 from hpc_launch.run.status.run_status import RUN_STATES, STATE_SOURCES
 from hpc_launch.schedulers.scheduler import ENDED_STATES, LIVE_STATES, JobRecord
+from tests.run.samples import as_records, files
 
 NOW = 1_000_000.0
 ATTEMPT = AttemptFolder(Path("/runs/tiny-1/attempts/001"))
-FILES = AttemptFiles(
+FILES = files(
     ATTEMPT,
     job={"job_id": "7", "submitted": NOW - 500, "restart": 0},
     claim=Claim(job_id="7"),
     start={"job_id": "7", "restart": 0, "started": NOW - 400, "nodes": "n[1-3]"},
     output=True,
 )
+
+
+def replace(before: AttemptFiles, **data: Any) -> AttemptFiles:
+    """The same with other files, given as JSON."""
+    return dataclasses.replace(before, **as_records(data))
+
+
 QUEUED = replace(FILES, claim=None, start=None, output=False)
 
 
@@ -104,9 +113,9 @@ def test_an_end_record_of_another_job_is_none() -> None:
 
 
 def test_the_claim_says_whose_the_attempt_is() -> None:
-    files = replace(FILES, claim=Claim(job_id="8"), start=None)
+    changed = replace(FILES, claim=Claim(job_id="8"), start=None)
 
-    status = observe(case(files, record("RUNNING")))
+    status = observe(case(changed, record("RUNNING")))
 
     assert (status.job_id, status.state) == ("8", "UNKNOWN")
 
@@ -136,21 +145,21 @@ def test_the_last_word_is_kept() -> None:
 
 
 def test_a_cancel_on_record_names_who() -> None:
-    files = replace(FILES, cancel={"by": "ann"})
+    changed = replace(FILES, cancel={"by": "ann"})
 
-    assert observe(case(files, record("CANCELLED"))).reason == "cancelled by ann"
-    assert state_of(replace(files, end=ended(1)), record("RUNNING", ago=25)) == ("COMPLETING", "ENDING")
-    assert state_of(replace(files, end=ended(1))) == ("CANCELLED", "CANCELLED")
+    assert observe(case(changed, record("CANCELLED"))).reason == "cancelled by ann"
+    assert state_of(replace(changed, end=ended(1)), record("RUNNING", ago=25)) == ("COMPLETING", "ENDING")
+    assert state_of(replace(changed, end=ended(1))) == ("CANCELLED", "CANCELLED")
 
 
 def test_requeued_and_waiting() -> None:
-    files = replace(FILES, end=ended(143, "TERM", ago=100))
+    changed = replace(FILES, end=ended(143, "TERM", ago=100))
 
-    assert state_of(files, record("PENDING", restarts=1, reason="BeginTime")) == ("REQUEUED", "PENDING")
-    assert state_of(files, record("RUNNING", restarts=1)) == ("REQUEUED", "STARTING")
-    assert state_of(files, record("PENDING")) == ("REQUEUED", "PENDING")
-    assert state_of(files, record("CANCELLED", restarts=1)) == ("REQUEUED", "CANCELLED")
-    assert state_of(files, record("COMPLETED", restarts=1)) == ("REQUEUED", "FAILED")
+    assert state_of(changed, record("PENDING", restarts=1, reason="BeginTime")) == ("REQUEUED", "PENDING")
+    assert state_of(changed, record("RUNNING", restarts=1)) == ("REQUEUED", "STARTING")
+    assert state_of(changed, record("PENDING")) == ("REQUEUED", "PENDING")
+    assert state_of(changed, record("CANCELLED", restarts=1)) == ("REQUEUED", "CANCELLED")
+    assert state_of(changed, record("COMPLETED", restarts=1)) == ("REQUEUED", "FAILED")
 
 
 def test_a_later_attempt_of_the_same_job_ends_the_earlier() -> None:
@@ -161,10 +170,10 @@ def test_a_later_attempt_of_the_same_job_ends_the_earlier() -> None:
 
 
 def test_an_answer_from_before_the_requeue_is_not_about_this_attempt() -> None:
-    files = replace(FILES, job={"job_id": "7", "restart": 2}, start=None)
+    changed = replace(FILES, job={"job_id": "7", "restart": 2}, start=None)
 
-    assert observe(case(files, record("NODE_FAIL", restarts=1))).state == "UNKNOWN"
-    assert observe(case(files, record("RUNNING", restarts=2))).state == "RUNNING"
+    assert observe(case(changed, record("NODE_FAIL", restarts=1))).state == "UNKNOWN"
+    assert observe(case(changed, record("RUNNING", restarts=2))).state == "RUNNING"
 
 
 def test_the_start_record_is_newer_than_the_queue() -> None:
@@ -178,9 +187,9 @@ def test_a_program_that_says_nothing_is_not_starting_for_ever() -> None:
 
 def test_a_job_of_another_name_is_another_job() -> None:
     """Ids are used again when a cluster is set up anew."""
-    files = replace(QUEUED, intent={"job_name": "ours.abc.1"})
-    assert state_of(files, record("RUNNING", name="theirs"))[0] == "UNKNOWN"
-    assert state_of(files, record("RUNNING", name="ours.abc.1"))[0] == "RUNNING"
+    changed = replace(QUEUED, intent={"job_name": "ours.abc.1"})
+    assert state_of(changed, record("RUNNING", name="theirs"))[0] == "UNKNOWN"
+    assert state_of(changed, record("RUNNING", name="ours.abc.1"))[0] == "RUNNING"
 
 
 def test_a_reason_that_never_passes_is_stuck() -> None:
@@ -196,7 +205,7 @@ def test_an_end_after_the_warning_says_so() -> None:
     status = observe(case(replace(FILES, end=ended(warned="1")), record("COMPLETED")))
 
     assert status.state == "COMPLETED"
-    assert "after the warning" in (status.reason or "")
+    assert "after a warning" in (status.reason or "")
 
 
 def test_facts_come_from_the_records() -> None:
@@ -226,7 +235,7 @@ def data(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any] |
 
 
 all_files = st.builds(
-    AttemptFiles,
+    files,
     st.just(ATTEMPT),
     intent=data(time=times, overrides=junk),
     job=data(job_id=ids, submitted=times, restart=numbers),

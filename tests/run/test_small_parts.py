@@ -12,12 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.run import hosts
+from hpc_launch.base import json_records
+from hpc_launch.base.json_records import as_record
 from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.records import values
-from hpc_launch.run.records.attempt_files import Claim, Reader
-from hpc_launch.run.records.final_state import record_of
-from hpc_launch.run.records.process_identity import certainly_gone, process_of, this_process
+from hpc_launch.run.records.attempt_files import Reader
+from hpc_launch.run.records.claim import Claim
+from hpc_launch.run.records.process_identity import ProcessRecord, certainly_gone, process_fields, this_process
+from hpc_launch.run.records.script_record import ScriptRecord
+from hpc_launch.schedulers.scheduler import JobRecord
+from hpc_launch.spec.hostlist import expand, names_or_text
 
 
 @pytest.mark.parametrize(
@@ -35,24 +38,22 @@ from hpc_launch.run.records.process_identity import certainly_gone, process_of, 
     ],
 )
 def test_whole_numbers(value: Any, number: int | None) -> None:
-    assert values.whole(value) == number
+    assert json_records.whole(value) == number
 
 
 def test_times() -> None:
-    assert values.seconds("1700000000") == 1_700_000_000.0
-    assert values.seconds("2023-11-14T22:13:20Z") == 1_700_000_000.0
-    assert values.seconds("2023-11-14T22:13:20") == 1_700_000_000.0
-    assert values.seconds("nan") is None
-    assert values.seconds("soon") is None
+    assert json_records.seconds("1700000000") == 1_700_000_000.0
+    assert json_records.seconds("2023-11-14T22:13:20Z") == 1_700_000_000.0
+    assert json_records.seconds("2023-11-14T22:13:20") == 1_700_000_000.0
+    assert json_records.seconds("nan") is None
+    assert json_records.seconds("soon") is None
 
 
 @given(st.one_of(st.none(), st.text(), st.integers(), st.floats(), st.lists(st.text())))
 def test_any_value(value: Any) -> None:
-    values.whole(value)
-    values.seconds(value)
-    values.text(value)
-    values.flag(value)
-    hosts.names(value)
+    json_records.whole(value)
+    json_records.seconds(value)
+    as_record({"exit_code": value, "nodes": value, "warned": value, "started": value}, ScriptRecord)
 
 
 @pytest.mark.parametrize(
@@ -64,19 +65,27 @@ def test_any_value(value: Any) -> None:
         ("r[1-2]n[1-2]", ("r1n1", "r1n2", "r2n1", "r2n2")),
         ("", ()),
         (None, ()),
-        (["a", "b"], ("a", "b")),
-        ("n[1-999999999]", ("n1-999999999",)),
+        ("n[1-999999999]", ("n[1-999999999]",)),
+        ("n[1", ("n[1",)),
         ("n[5-1]", ("n[5-1]",)),
     ],
 )
-def test_host_lists(text: Any, names: tuple[str, ...]) -> None:
-    assert hosts.names(text) == names
+def test_host_lists(text: str | None, names: tuple[str, ...]) -> None:
+    assert names_or_text(text) == names
+
+
+@given(st.text(alphabet="n1290-,[] x", max_size=12))
+def test_a_host_list_from_a_record_is_expanded_or_kept(text: str) -> None:
+    try:
+        assert names_or_text(text) == tuple(expand(text))
+    except ValueError:
+        assert names_or_text(text) == (text.strip(),)
 
 
 def test_this_process_is_there() -> None:
     me = this_process()
 
-    assert process_of(me.as_json()) == me
+    assert ProcessRecord(**process_fields(me)).process == me
     assert not certainly_gone(me)
     assert certainly_gone(replace(me, start=me.start.rpartition(":")[0] + ":1"))
 
@@ -114,7 +123,7 @@ def test_a_file_is_read_again_when_it_changed(tmp_path: Path) -> None:
     assert reader.read(attempt).end is None
 
     attempt.end.write_text('{"exit_code": 0}')
-    assert reader.read(attempt).end == {"exit_code": 0}
+    assert reader.read(attempt).end == ScriptRecord(exit_code=0)
 
     attempt.claim.write_text("")
     assert reader.read(attempt).claim is None
@@ -124,4 +133,4 @@ def test_a_file_is_read_again_when_it_changed(tmp_path: Path) -> None:
 
 @given(st.dictionaries(st.sampled_from(["job_id", "state", "steps", "ended", "source"]), st.text() | st.integers()))
 def test_any_final_record(data: dict[str, Any]) -> None:
-    record_of(data)
+    as_record(data, JobRecord)

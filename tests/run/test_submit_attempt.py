@@ -30,7 +30,7 @@ def test_a_run_folder_holds_everything(runs: Path, scheduler: FakeScheduler) -> 
     assert intent is not None
     assert scheduler.job(job_id)["name"] == intent["job_name"] == f"tiny.{intent['token']}.1"
     assert (read_json(attempt.job) or {})["job_id"] == job_id
-    events = [event["event"] for event in read_journals(run)]
+    events = [event.event for event in read_journals(run)]
     assert events == ["run created", "attempt claimed", "intent", "submitted"]
 
 
@@ -61,7 +61,7 @@ def test_a_lost_answer_is_looked_up(runs: Path, scheduler: FakeScheduler) -> Non
     assert job_id == "1"
     assert (read_json(attempt.job) or {})["job_id"] == "1"
     assert scheduler.jobs() == ["1"]
-    assert "adopted" in [event["event"] for event in read_journals(run)]
+    assert "adopted" in [event.event for event in read_journals(run)]
 
 
 def test_no_answer_at_all_leaves_the_attempt_open(runs: Path, scheduler: FakeScheduler) -> None:
@@ -103,9 +103,9 @@ def test_the_next_attempt_waits_for_the_last(runs: Path, scheduler: FakeSchedule
 
     scheduler.fault = ""
     scheduler.cancel(first)
-    _, attempt, second = submit_next(run, prepared(runs, overrides={"nodes": 1}), scheduler)
+    _, attempt, second = submit_next(run, prepared(runs, overrides={"set": ["nodes=1"]}), scheduler)
     assert (attempt.number, second) == (2, "2")
-    assert status_of(run, scheduler).attempts[1].overrides == {"nodes": 1}
+    assert status_of(run, scheduler).attempts[1].overrides.by_name() == {"set": ("nodes=1",)}
 
 
 def test_an_attempt_taken_between_look_and_claim(runs: Path, scheduler: FakeScheduler) -> None:

@@ -11,7 +11,7 @@ from hpc_launch.base.files import read_json
 from hpc_launch.recover.diagnosis import Diagnosis, Verdict
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.journal import read_journals
-from hpc_launch.run.records.verdict_record import decided, keep_verdict
+from hpc_launch.run.records.verdict_record import keep_verdict, verdict_record
 from hpc_launch.run.status.run_state import Never, never_known
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.status.tracker import RunTracker
@@ -82,7 +82,7 @@ def test_what_was_decided_at_the_end_is_in_the_last_status(following: Following)
         assert status.undecided
         told = Diagnosis("import_error")
         verdict = Verdict("STOP", "import_error: install it")
-        keep_verdict(one.attempt, decided(told, verdict, one.clock.now, further=False, step=None))
+        keep_verdict(one.attempt, verdict_record(told, verdict, one.clock.now, further=False, step=None))
         return False
 
     status = wait(one.tracker, one.run, lambda _: None, sleep=one.clock.sleep, goes_on=decides)
@@ -240,7 +240,7 @@ def test_who_followed_is_in_the_journal(following: Following) -> None:
     one.scheduler.end(one.job)
     one.wait()
 
-    events = [event["event"] for event in read_journals(one.run)]
+    events = [event.event for event in read_journals(one.run)]
     assert events.count("driver came") == events.count("driver gone") == 1
     assert "state" in events
 
@@ -257,7 +257,7 @@ def test_an_interrupted_wait_leaves_the_run_alone(following: Following) -> None:
         one.wait()
 
     assert one.scheduler.job(one.job)["state"] == "RUNNING"
-    assert "driver gone" in [event["event"] for event in read_journals(one.run)]
+    assert "driver gone" in [event.event for event in read_journals(one.run)]
 
 
 def test_a_requeued_job_makes_the_next_attempt_itself(following: Following) -> None:

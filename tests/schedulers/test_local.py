@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,9 +35,8 @@ def submit(scheduler: LocalScheduler, tmp_path: Path) -> Submit:
     def start(body: str, *, name: str = "job.t0.1", plan: dict[str, float | None] | None = None) -> tuple[str, Path]:
         folder = tmp_path / f"a b'{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
-        if plan is not None:
-            (folder / "plan.json").write_text(json.dumps(plan))
-        submission = Submission(f"#!/bin/bash\n{body}\n", folder, name, environment={"SECRET": "s3cret"})
+        limits: dict[str, Any] = dict(plan or {})
+        submission = Submission(f"#!/bin/bash\n{body}\n", folder, name, environment={"SECRET": "s3cret"}, **limits)
         return scheduler.submit(submission), folder
 
     return start
@@ -239,5 +239,6 @@ def test_the_supervisor_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     package = "hpc_launch.schedulers"
-    expected = ["hpc_launch", package, f"{package}.local", f"{package}.local.processes", f"{package}.local.supervisor"]
+    local = [f"{package}.local", f"{package}.local.processes", f"{package}.local.supervisor"]
+    expected = ["hpc_launch", package, f"{package}.job_files", *local]
     assert done.stdout.split() == expected

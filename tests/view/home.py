@@ -17,9 +17,9 @@ import pytest
 
 from hpc_launch.base.errors import SubmitRefused
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.records.run_store import create_run
+from hpc_launch.run.records.plan_record import PlanRecord, ProgressRecord
 from hpc_launch.run.run_index import Index
-from hpc_launch.run.status.run_status import Prepared
+from hpc_launch.run.submitting.run_store import Prepared, create_run
 from hpc_launch.run.submitting.submit_attempt import submit_new, submit_next
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
@@ -119,7 +119,7 @@ class Home:
             resolved_yaml="",
             site_yaml="",
             script=_SCRIPT.format(body=body, nodes=nodes),
-            plan={"progress": {"step": r"step (\d+)/(\d+)", "loss": r"loss ([\d.]+)"}},
+            plan=PlanRecord(progress=ProgressRecord(step=r"step (\d+)/(\d+)", loss=r"loss ([\d.]+)")),
         )
 
     def command(self, *words: str) -> list[str]:

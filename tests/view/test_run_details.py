@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.cli.main import VERBS
+from hpc_launch.recover.diagnosis import Quote
+from hpc_launch.run.records.submission import Overrides
 from hpc_launch.run.status.run_status import RUN_STATES, Progress
 from hpc_launch.view.run_details import details, summary
 from hpc_launch.view.state_text import detach_message, next_commands, one_line
@@ -35,7 +37,7 @@ def test_a_stuck_one_says_why_and_what_helps() -> None:
 
 def test_each_attempt_has_its_line() -> None:
     first = attempt(state="TIMEOUT", exit_code=143, ended=NOW - 40, started=NOW - 100)
-    text = "\n".join(details(status(attempts=(first, attempt(number=2, overrides={"set": ["lr=1"]}))), now=NOW))
+    text = "\n".join(details(status(attempts=(first, attempt(number=2, overrides=Overrides(set=("lr=1",))))), now=NOW))
     assert "1: TIMEOUT, job 4711, on n[1-4], exit code 143" in text
     assert "took 1 m 00 s" in text
     assert "changed: --set lr=1" in text
@@ -58,7 +60,7 @@ def test_what_is_proposed_exists(state: str) -> None:
 
 
 def test_the_end_of_a_failed_one_quotes_what_the_verdict_rests_on() -> None:
-    quote = {"file": "logs/node-1.log", "line": 12, "text": "[rank3]: KeyError: 'x'\x1b[2J"}
+    quote = Quote("logs/node-1.log", 12, "[rank3]: KeyError: 'x'\x1b[2J")
     failed = status(state="FAILED", attempts=(attempt(state="FAILED", evidence=(quote,)),))
     text = "\n".join(summary(failed, now=NOW))
     assert "evidence" in text
@@ -133,7 +135,7 @@ def test_hostile_values_stay_text() -> None:
         reason=HOSTILE,
         job_id=HOSTILE,
         folder=Path("/runs") / HOSTILE.replace("\x00", ""),
-        attempts=(attempt(job_id=HOSTILE, nodes=(HOSTILE,), overrides={HOSTILE: HOSTILE}, state=HOSTILE),),
+        attempts=(attempt(job_id=HOSTILE, nodes=(HOSTILE,), overrides=Overrides(set=(HOSTILE,)), state=HOSTILE),),
     )
     for lines in (details(bad, now=NOW), summary(bad, now=NOW), [one_line(bad, NOW), detach_message([bad.run])]):
         assert not [line for line in lines if not line.isprintable()]

@@ -1,93 +1,109 @@
-"""Everything that an attempt left behind, gathered for a diagnosis: records, logs, error files, the watcher's notes."""
+"""Collect the evidence that an attempt, or any job, left behind, and diagnose it."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
 
-import msgspec
+from msgspec.structs import replace
 
-from hpc_launch import __version__
-from hpc_launch.base.files import read_json, write_json
 from hpc_launch.recover.diagnose import diagnose
 from hpc_launch.recover.diagnosis import Diagnosis
-from hpc_launch.recover.evidence import (
-    EndFacts,
-    Evidence,
-    SchedulerFacts,
-)
+from hpc_launch.recover.evidence import EndFacts, Evidence, LogScan, SchedulerFacts
 from hpc_launch.recover.rulebook import Rulebook
-from hpc_launch.run import hosts
-from hpc_launch.run.diagnosis.artifacts import node_exits, notes, scans
+from hpc_launch.recover.scan_log import LogScanner, scan
+from hpc_launch.run.diagnosis.artifacts import CHUNK, node_exits, notes, read_chunks, scans
 from hpc_launch.run.diagnosis.rule_files import rulebook
 from hpc_launch.run.layout import AttemptFolder, RunFolder
-from hpc_launch.run.records import values
-from hpc_launch.run.records.attempt_files import CANCELLED, AttemptFiles, Reader
-from hpc_launch.run.records.final_state import record_of
-from hpc_launch.run.records.verdict_record import decided_of
+from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
+from hpc_launch.run.records.claim import CANCELLED
+from hpc_launch.run.records.diagnosis_record import keep_diagnosis, kept_diagnosis
+from hpc_launch.run.records.run_info import read_info
+from hpc_launch.run.records.verdict_record import read_verdict
 from hpc_launch.run.status.finished import unfinished
 from hpc_launch.run.status.progress_reader import ProgressReader
 from hpc_launch.schedulers.scheduler import JobRecord
+from hpc_launch.spec.hostlist import names_or_text
+
+STDIN = "-"
 
 
 def diagnose_attempt(
     _run: RunFolder, attempt: AttemptFolder, *, rules: Rulebook | None = None, word: JobRecord | None = None
 ) -> Diagnosis:
-    """What ended this attempt, from all that its folder and the scheduler have of it.
+    """Diagnose an attempt from all its records and the scheduler's. Never raises: unreadable files are left out.
 
-    Never raises: what cannot be read is left out. The result of an attempt whose last word is known is kept in
-    `diagnosis.json`, so that it is made once. `word`: what the scheduler just said of the job, where that is not kept.
+    The diagnosis of an attempt whose final state is known is kept in diagnosis.json, so that it is made only once.
+    `word`: the scheduler's current record, where it is not kept yet.
     """
-    kept = _kept(attempt)
+    kept = kept_diagnosis(attempt)
     if kept is not None:
-        return _as_decided(attempt, kept)
+        return _with_blamed_nodes(attempt, kept)
     book = rules if rules is not None else rulebook()
     evidence = gather(attempt, book, word)
     diagnosis = diagnose(evidence, book)
-    if evidence.scheduler is not None and read_json(attempt.final) is not None:
-        with suppress(OSError):
-            told = {"version": __version__, "diagnosis": msgspec.to_builtins(diagnosis)}
-            write_json(attempt.path / "diagnosis.json", told)
-    return _as_decided(attempt, diagnosis)
+    if evidence.scheduler is not None and attempt.final.exists():
+        keep_diagnosis(attempt, diagnosis)
+    return _with_blamed_nodes(attempt, diagnosis)
 
 
-def _as_decided(attempt: AttemptFolder, told: Diagnosis) -> Diagnosis:
-    """With the nodes that the verdict on record blames, where the evidence has none: who decided could still see, in
-    the states of the nodes, which one had gone."""
-    verdict = decided_of(read_json(attempt.verdict))
-    if verdict is None or told.bad_nodes or not verdict.blamed or verdict.failure_class != told.failure_class:
-        return told
-    blamed, first = verdict.blamed, told.first_failure
+def _with_blamed_nodes(attempt: AttemptFolder, diagnosis: Diagnosis) -> Diagnosis:
+    """Add the nodes that the verdict on record blames, where the evidence names none.
+
+    The driver that decided could still see in the states of the nodes which one had failed.
+    """
+    verdict = read_verdict(attempt)
+    if verdict is None or diagnosis.bad_nodes or not verdict.blamed:
+        return diagnosis
+    if verdict.failure_class != diagnosis.failure_class:
+        return diagnosis
+    blamed, first = verdict.blamed, diagnosis.first_failure
     if len(blamed) == 1 and first.node is None:
-        first = msgspec.structs.replace(first, node=blamed[0])
-    action = told.default_verdict if told.default_verdict == "STOP" else "RETRY_ELSEWHERE"
-    return msgspec.structs.replace(told, bad_nodes=blamed, first_failure=first, default_verdict=action)
+        first = replace(first, node=blamed[0])
+    action = diagnosis.default_verdict if diagnosis.default_verdict == "STOP" else "RETRY_ELSEWHERE"
+    return replace(diagnosis, bad_nodes=blamed, first_failure=first, default_verdict=action)
 
 
 def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = None) -> Evidence:
-    """All evidence of an attempt, as values."""
+    """Collect the evidence of an attempt."""
     files = Reader().read(attempt)
-    record = record_of(files.final) or _asked(files) or word
-    nodes = hosts.names(record.nodes if record else None) or hosts.names((files.end or files.start or {}).get("nodes"))
-    cancel = files.cancel or {}
-    end = _end(files)
-    progress = ProgressReader().read(files, None)
+    record = files.final or _from_accounting(files) or word
+    nodes = names_or_text(record.nodes if record else None) or files.nodes
+    end, cancel = _end_facts(files), files.cancel
     return Evidence(
         logs=tuple(scans(attempt, rules, nodes)),
-        scheduler=_facts(record),
+        scheduler=_scheduler_facts(record),
         end=end,
         node_exits=tuple(node_exits(attempt, nodes)),
         notes=tuple(notes(attempt, nodes)),
         nodes=nodes,
-        cancelled_by=values.text(cancel.get("by")) or ("hpc-launch" if cancel else None),
-        cancelled_at=values.seconds(cancel.get("time")),
-        void=_void(files),
-        unfinished=unfinished(files.end, progress),
+        cancelled_by=(cancel.by or "hpc-launch") if cancel is not None else None,
+        cancelled_at=cancel.time if cancel is not None else None,
+        void=None if files.void is None or files.void.startswith(CANCELLED) else files.void,
+        unfinished=unfinished(files.own_end, ProgressReader().read(files, None)),
         alive=end is None and record is None,
         of_a_run=True,
     )
 
 
-def _facts(record: JobRecord | None) -> SchedulerFacts | None:
+def diagnose_files(names: Sequence[str], rules: Rulebook, stdin: BinaryIO) -> Diagnosis:
+    """Diagnose a job by its log files alone; `-` is `stdin`. Raises OSError for a file that cannot be read."""
+    scanned = [_scan_file(name, number, rules, stdin) for number, name in enumerate(names)]
+    return diagnose(Evidence(logs=tuple(scanned)), rules)
+
+
+def _scan_file(name: str, number: int, rules: Rulebook, stdin: BinaryIO) -> LogScan:
+    if name == STDIN:
+        return scan(rules, "stdin", iter(lambda: stdin.read(CHUNK), b""), source=number)
+    try:
+        return read_chunks(Path(name), LogScanner(rules, name, source=number), wait=True)
+    except OSError as error:
+        # Python names the file of a failed open, but not of a failed read.
+        raise OSError(error.errno, error.strerror, name) from error
+
+
+def _scheduler_facts(record: JobRecord | None) -> SchedulerFacts | None:
     if record is None:
         return None
     return SchedulerFacts(
@@ -102,9 +118,10 @@ def _facts(record: JobRecord | None) -> SchedulerFacts | None:
     )
 
 
-def _asked(files: AttemptFiles) -> JobRecord | None:
-    """Accounting's word where the last one was not kept yet: it alone knows the steps. None where it is silent."""
-    if files.job_id is None or not files.job_id.split("_")[0].isdecimal() or not _is_slurm(files):
+def _from_accounting(files: AttemptFiles) -> JobRecord | None:
+    """The final state by sacct, which alone knows the steps, where it is not on record yet; None without an answer."""
+    info = read_info(files.attempt.run)
+    if files.job_id is None or not files.job_id.split("_")[0].isdecimal() or info is None or info.scheduler != "slurm":
         return None
     from hpc_launch.schedulers.slurm.parse_jobs import pick
     from hpc_launch.schedulers.slurm.query_jobs import from_sacct_by_id
@@ -114,36 +131,16 @@ def _asked(files: AttemptFiles) -> JobRecord | None:
     return record if ended else None
 
 
-def _is_slurm(files: AttemptFiles) -> bool:
-    info = read_json(files.attempt.path.parent.parent / "run.json") or {}
-    return info.get("scheduler") == "slurm"
-
-
-def _end(files: AttemptFiles) -> EndFacts | None:
-    end = files.end or {}
-    code = values.whole(end.get("exit_code"))
-    if code is None:
+def _end_facts(files: AttemptFiles) -> EndFacts | None:
+    end = files.own_end
+    if end is None or end.exit_code is None:
         return None
     return EndFacts(
-        exit_code=code,
-        signal=values.text(end.get("signal")),
-        phase=values.text(end.get("phase")),
-        warned=values.flag(end.get("warned")),
-        preempted=end.get("warned_by") == "TERM",
-        lost_nodes=values.whole(end.get("lost_nodes")) or 0,
-        ended=values.seconds(end.get("ended")),
+        exit_code=end.exit_code,
+        signal=end.signal,
+        phase=end.phase,
+        warned=end.warned,
+        preempted=end.preempted,
+        lost_nodes=end.lost_nodes,
+        ended=end.ended,
     )
-
-
-def _void(files: AttemptFiles) -> str | None:
-    return None if files.void is None or files.void.startswith(CANCELLED) else files.void
-
-
-def _kept(attempt: AttemptFolder) -> Diagnosis | None:
-    data = read_json(attempt.path / "diagnosis.json")
-    if data is None or data.get("version") != __version__:
-        return None
-    try:
-        return msgspec.convert(data.get("diagnosis"), Diagnosis)
-    except msgspec.ValidationError:
-        return None

@@ -1,4 +1,4 @@
-"""The rules in force: the shipped ones, those of the site or team, and the user's own."""
+"""Load the failure rules: the shipped ones, those of the site or team, and the user's own."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from hpc_launch.spec.yaml_source import MAX_BYTES
 
 
 def rulebook(findings: list[Finding] | None = None) -> Rulebook:
-    """All rules; one with the same id as another replaces it, the user's last of all.
+    """All rules; a later rule replaces an earlier one with the same id, and the user's come last.
 
-    A file or rule that cannot be used is left out, and said in `findings`.
+    Invalid files and rules are left out and added to `findings`.
     """
     book = shipped()
     for path in _files():
         try:
             text = read_text(path, longest=MAX_BYTES)
         except (OSError, UnicodeDecodeError) as error:
-            _say(findings, path, f"cannot be read: {error}")
+            _report(findings, path, f"cannot be read: {error}")
             continue
-        more, faults = parse_rules(text, book.causes)
+        rules, faults = parse_rules(text, book.causes)
         for fault in faults:
-            _say(findings, path, fault)
-        book = book.extended(more)
+            _report(findings, path, fault)
+        book = book.extended(rules)
     return book
 
 
 def _files() -> Iterator[Path]:
-    """`rules/*.yaml` beside the site profiles: the machine's, the teams', the user's."""
+    """The files `rules/*.yaml` next to the site profiles: the machine's, the teams', the user's."""
     order = {"machine": 0, "shared": 1, "team": 2, "HPC_LAUNCH_SITE_PATH": 3, "user": 4}
     layers = [(layer.split()[0], folder) for layer, folder in search_path()]
     found = [(order[layer], layer, folder) for layer, folder in layers if layer in order]
@@ -45,7 +45,7 @@ def _files() -> Iterator[Path]:
             continue
 
 
-def _say(findings: list[Finding] | None, path: Path, fault: str) -> None:
+def _report(findings: list[Finding] | None, path: Path, fault: str) -> None:
     if findings is not None:
         hint = "correct or remove it; the other rules are used"
         findings.append(

@@ -1,1 +1,1 @@
-"""The files of a run folder: one type, one reader and one writer for each."""
+"""The records in a run folder: one type, one reader and one writer per file."""

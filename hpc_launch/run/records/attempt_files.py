@@ -1,56 +1,50 @@
-"""What the files of an attempt say, read once and handed on as one value."""
+"""The records of an attempt as one value, read together."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from hpc_launch.base.files import read_json, read_text
-from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.records import values
+from msgspec import Struct
 
-Data = Mapping[str, Any]
+from hpc_launch.base.json_records import read_record
+from hpc_launch.run.layout import AttemptFolder, is_node_log
+from hpc_launch.run.records.claim import CancelRequest, Claim, read_claim
+from hpc_launch.run.records.scheduler_state import final_of
+from hpc_launch.run.records.script_record import ScriptRecord
+from hpc_launch.run.records.submission import Intent, SubmittedJob
+from hpc_launch.run.records.verdict_record import VerdictRecord
+from hpc_launch.schedulers.scheduler import JobRecord
 
-VOID = "void"
-"""The first word of a claim that belongs to no job."""
-
-CANCELLED = "cancelled"
-"""How the reason of a void claim begins where a person cancelled the attempt before a job had it."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """Whose the attempt is: a job's, or nobody's for the reason in `void`."""
-
-    job_id: str | None = None
-    void: str | None = None
+R = TypeVar("R", bound=Struct)
 
 
 @dataclass(frozen=True)
 class AttemptFiles:
-    """The files of one attempt as they were read; None is 'not there', or torn."""
+    """The records of one attempt; None where a file is missing or torn."""
 
     attempt: AttemptFolder
-    intent: Data | None = None
-    job: Data | None = None
+    intent: Intent | None = None
+    job: SubmittedJob | None = None
     claim: Claim | None = None
-    start: Data | None = None
-    end: Data | None = None
-    final: Data | None = None
-    cancel: Data | None = None
-    verdict: Data | None = None
+    start: ScriptRecord | None = None
+    end: ScriptRecord | None = None
+    """As read; `own_end` is the one to decide by."""
+    final: JobRecord | None = None
+    cancel: CancelRequest | None = None
+    verdict: VerdictRecord | None = None
     output: bool = False
-    """Whether the training wrote anything yet."""
+    """Whether the training has written anything yet."""
 
     @property
     def job_id(self) -> str | None:
         """The job of this attempt: the one that claimed it, else the one that was submitted for it."""
         if self.claim is not None and self.claim.job_id is not None:
             return self.claim.job_id
-        return values.text(self.job.get("job_id")) if self.job else None
+        return self.job.job_id if self.job is not None else None
 
     @property
     def void(self) -> str | None:
@@ -60,63 +54,55 @@ class AttemptFiles:
     @property
     def restart(self) -> int:
         """How often Slurm had requeued the job when this attempt began."""
-        for data in (self.start, self.job):
-            restart = values.whole(data.get("restart")) if data else None
-            if restart is not None:
-                return restart
-        return 0
+        counts = [record.restart for record in (self.start, self.job) if record is not None]
+        return next((count for count in counts if count is not None), 0)
 
+    @property
+    def own_end(self) -> ScriptRecord | None:
+        """The end record, where it belongs to this job and this restart and has an exit code."""
+        end = self.end
+        if end is None or end.exit_code is None or end.job_id is None or end.job_id != self.job_id:
+            return None
+        return end if end.restart in (None, self.restart) else None
 
-def read_claim(attempt: AttemptFolder) -> Claim | None:
-    """Who claimed the attempt; None while nobody did."""
-    try:
-        return parse_claim(read_text(attempt.claim, errors="replace"))
-    except OSError:
-        return None
-
-
-def parse_claim(text: str) -> Claim | None:
-    """The one line of a claim file; None for an empty one, which is just being written."""
-    words = text.strip().splitlines()[0].split(maxsplit=1) if text.strip() else []
-    if not words:
-        return None
-    if words[0].rstrip(":") == VOID:
-        return Claim(void=words[1].strip() if len(words) > 1 else "given up")
-    return Claim(job_id=words[0])
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes by number, by the script's own records."""
+        records = [record.node_names for record in (self.end, self.start) if record is not None]
+        return next((names for names in records if names), ())
 
 
 class Reader:
-    """Reads attempts again and again, and only those files that changed."""
+    """Reads attempts repeatedly, and only files that changed."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[tuple[int, int, int], Any]] = {}
-        self._spoke: set[Path] = set()
+        self._with_output: set[Path] = set()
 
     def read(self, attempt: AttemptFolder) -> AttemptFiles:
-        """What is there now. Never raises: an unreadable folder reads as an empty one."""
-        # Listing the folder, rather than asking for each name, makes an NFS client ask the server anew: a name that
-        # was missing a moment ago would stay missing for up to a minute otherwise.
-        found = {entry.name: entry for entry in _entries(attempt.path)}
+        """The current records. Never raises: an unreadable folder counts as empty."""
+        # Listing the folder makes an NFS client ask the server again. A lookup by name may keep saying for a minute
+        # that a file is missing.
+        entries = {entry.name: entry for entry in _entries(attempt.path)}
 
-        def data(path: Path) -> Data | None:
-            value = self._read(found.get(path.name), path)
-            return value if isinstance(value, dict) else None
+        def record(path: Path, kind: type[R]) -> R | None:
+            return self._changed(entries.get(path.name), lambda: read_record(path, kind))
 
-        claim = self._read(found.get(attempt.claim.name), attempt.claim)
         return AttemptFiles(
             attempt=attempt,
-            intent=data(attempt.intent),
-            job=data(attempt.job),
-            claim=claim if isinstance(claim, Claim) else None,
-            start=data(attempt.start),
-            end=data(attempt.end),
-            final=data(attempt.final),
-            cancel=data(attempt.cancel),
-            verdict=data(attempt.verdict),
-            output=attempt.logs.name in found and self._output(attempt),
+            intent=record(attempt.intent, Intent),
+            job=record(attempt.job, SubmittedJob),
+            claim=self._changed(entries.get(attempt.claim.name), lambda: read_claim(attempt)),
+            start=record(attempt.start, ScriptRecord),
+            end=record(attempt.end, ScriptRecord),
+            final=final_of(record(attempt.final, JobRecord)),
+            cancel=record(attempt.cancel, CancelRequest),
+            verdict=record(attempt.verdict, VerdictRecord),
+            output=attempt.logs.name in entries and self._output(attempt),
         )
 
-    def _read(self, entry: os.DirEntry[str] | None, path: Path) -> Data | Claim | None:
+    def _changed(self, entry: os.DirEntry[str] | None, read: Callable[[], R | None]) -> R | None:
+        """The content of a file, read again if it changed."""
         if entry is None:
             return None
         try:
@@ -126,16 +112,17 @@ class Reader:
         stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         kept = self._kept.get(entry.path)
         if kept is not None and kept[0] == stamp:
-            return kept[1]  # type: ignore[no-any-return]
-        value = read_claim(AttemptFolder(path.parent)) if path.name == "claim" else read_json(path)
+            content: R = kept[1]
+            return content
+        value = read()
         if value is not None:
             self._kept[entry.path] = (stamp, value)
         return value
 
     def _output(self, attempt: AttemptFolder) -> bool:
-        if attempt.path not in self._spoke and any(_is_output(entry) for entry in _entries(attempt.logs)):
-            self._spoke.add(attempt.path)
-        return attempt.path in self._spoke
+        if attempt.path not in self._with_output and any(_is_output(entry) for entry in _entries(attempt.logs)):
+            self._with_output.add(attempt.path)
+        return attempt.path in self._with_output
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -148,6 +135,6 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 def _is_output(entry: os.DirEntry[str]) -> bool:
     try:
-        return entry.name.startswith("node-") and entry.name.endswith(".log") and entry.stat().st_size > 0
+        return is_node_log(entry.name) and entry.stat().st_size > 0
     except OSError:
         return False

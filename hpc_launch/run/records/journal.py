@@ -1,7 +1,7 @@
-"""What happened to a run, told by each process that did something to it: append-only JSON lines, a file a writer.
+"""The journal of a run: events by each process that changed it. JSON Lines, append-only, one file per process.
 
-A file of its own for each writer because appends from two hosts to one file tear on NFS. The journals are a record
-for people and for finding out who claimed an attempt; no state is decided by them alone.
+Each process has its own file because appends from two hosts to one file tear on NFS. Journals are for people and for
+finding out who claimed an attempt; no state is decided by them alone.
 """
 
 from __future__ import annotations
@@ -11,32 +11,47 @@ import os
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Literal
 
+from hpc_launch.base.json_records import file_lines, line_record
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.records import values
-from hpc_launch.run.records.process_identity import this_process
+from hpc_launch.run.records.process_identity import ProcessRecord, process_fields, this_process
 
 Event = Literal[
     "run created", "attempt claimed", "intent", "submitted", "adopted", "voided", "state", "cancel asked",
     "driver came", "driver gone", "verdict", "withdrawn", "sentinel",
 ]  # fmt: skip
 
+_SUFFIX = ".jsonl"
+
+
+class JournalEvent(ProcessRecord, frozen=True, kw_only=True):
+    """One event of a run and the process that wrote it. `time` is in seconds since the epoch."""
+
+    time: float
+    event: str
+    attempt: int | None = None
+    job_id: str | None = None
+    reason: str | None = None
+    state: str | None = None
+
 
 class Journal:
-    """The journal of this process in one run. The file appears with the first event."""
+    """The journal of this process in one run. The file is created with the first event."""
 
     def __init__(self, run: RunFolder, *, clock: Callable[[], float] = time.time) -> None:
-        self._who = this_process()
-        name = f"{self._who.host}-{self._who.pid}-{secrets.token_hex(2)}.jsonl"
+        process = this_process()
+        self._process = process_fields(process)
+        name = f"{process.host}-{process.pid}-{secrets.token_hex(2)}{_SUFFIX}"
         self._path = run.journal / name.replace("/", "_")
         self._clock = clock
         self._torn = False
 
     def write(self, event: Event, **fields: Any) -> None:
-        """Append one event and bring it to the disk. Raises OSError."""
-        line = json.dumps({"time": self._clock(), "event": event, **fields, **self._who.as_json()}, default=str)
-        # After a write that a full disk cut short, a line end first: else this event would be lost in the torn one.
+        """Append one event and flush it to disk. Raises OSError."""
+        line = json.dumps({"time": self._clock(), "event": event, **fields, **self._process}, default=str)
+        # After a write that a full disk cut short, a newline first: this event would be lost in the torn line.
         data = (("\n" if self._torn else "") + line + "\n").encode()
         self._path.parent.mkdir(exist_ok=True)
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
@@ -50,33 +65,16 @@ class Journal:
             os.close(descriptor)
 
     def note(self, event: Event, **fields: Any) -> None:
-        """`write`, for what must go on although the record of it cannot be kept."""
-        try:
+        """Append an event if possible: for acts that must go on although they cannot be recorded."""
+        with suppress(OSError):
             self.write(event, **fields)
-        except OSError:
-            return
 
 
-def read_journals(run: RunFolder) -> list[dict[str, Any]]:
-    """All events of a run by time; lines that are torn or no events are left out. Never raises."""
-    events: list[dict[str, Any]] = []
+def read_journals(run: RunFolder) -> list[JournalEvent]:
+    """All events of a run by time, without torn or foreign lines. Never raises."""
     try:
-        paths = sorted(path for path in run.journal.iterdir() if path.name.endswith(".jsonl"))
+        paths = sorted(path for path in run.journal.iterdir() if path.name.endswith(_SUFFIX))
     except OSError:
         return []
-    for path in paths:
-        try:
-            lines = path.read_bytes().split(b"\n")
-        except OSError:
-            continue
-        events.extend(event for line in lines if (event := _event(line)) is not None)
-    return sorted(events, key=lambda event: values.seconds(event["time"]) or 0.0)
-
-
-def _event(line: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    good = isinstance(value, dict) and "event" in value and values.seconds(value.get("time")) is not None
-    return value if good else None
+    events = [line_record(line, JournalEvent) for path in paths for line in file_lines(path)]
+    return sorted((event for event in events if event is not None), key=lambda event: event.time)

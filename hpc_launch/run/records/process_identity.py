@@ -1,21 +1,24 @@
-"""Who a process is, in a way that another process can check later: host, number, and when it started."""
+"""Identify a process so that another process can later check whether it has ended: host, process id, start time."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from hpc_launch.run.records import values
+from msgspec import Struct
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process of some host. `start` tells a reused number apart: boot, pid namespace and start ticks, or ''.
+    """A process of some host.
 
-    `job` is the Slurm job on whose node it runs, with which it ends; '' outside of jobs.
+    Attributes:
+        host: The host's name.
+        pid: The process id.
+        start: Boot, pid namespace and start ticks, which tell a reused process id apart; '' where not known.
+        job: The Slurm job on whose node it runs, and with which it ends; '' outside of jobs.
     """
 
     host: str
@@ -23,43 +26,58 @@ class Process:
     start: str
     job: str = ""
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields as they stand in intent.json, run.json and the journals."""
-        inside = {"pid_job": self.job} if self.job else {}
-        return {"host": self.host, "pid": self.pid, "pid_start": self.start, **inside}
-
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
 
 
+class ProcessFields(TypedDict):
+    """The fields of a ProcessRecord, for its constructor."""
+
+    host: str
+    pid: int
+    pid_start: str
+    pid_job: str | None
+
+
+class ProcessRecord(Struct, frozen=True, kw_only=True):
+    """Base of the records that name the process that wrote them: run.json, intent.json, journals, image locks."""
+
+    host: str | None = None
+    pid: int | None = None
+    pid_start: str | None = None
+    pid_job: str | None = None
+
+    @property
+    def process(self) -> Process | None:
+        """The process; None where the record does not name one."""
+        if not self.host or self.pid is None or self.pid <= 0:
+            return None
+        return Process(self.host, self.pid, self.pid_start or "", self.pid_job or "")
+
+
+def process_fields(process: Process) -> ProcessFields:
+    """The fields that describe a process in a record."""
+    return {"host": process.host, "pid": process.pid, "pid_start": process.start, "pid_job": process.job or None}
+
+
 def this_process() -> Process:
-    """The process that asks."""
+    """The current process."""
     pid = os.getpid()
     ticks = _start_ticks(pid)
     # The shell of an salloc on a login node has the job's id too, and outlives it.
     job = os.environ.get("SLURM_JOB_ID", "") if "SLURMD_NODENAME" in os.environ else ""
-    return Process(os.uname().nodename, pid, f"{_space()}:{ticks}" if ticks else "", job)
-
-
-def process_of(data: Mapping[str, Any] | None) -> Process | None:
-    """The process that `as_json` described; None where the data does not say."""
-    if data is None:
-        return None
-    host, pid = values.text(data.get("host")), values.whole(data.get("pid"))
-    if not (host and pid and pid > 0):
-        return None
-    return Process(host, pid, values.text(data.get("pid_start")) or "", values.text(data.get("pid_job")) or "")
+    return Process(os.uname().nodename, pid, f"{_pid_space()}:{ticks}" if ticks else "", job)
 
 
 def certainly_gone(process: Process) -> bool:
-    """Whether this machine can vouch that `process` has ended. False wherever there is doubt.
+    """Whether `process` has certainly ended. False wherever there is doubt.
 
-    Another host, another boot and another pid namespace cannot be looked into, so nothing there is certain.
+    Another host, another boot and another pid namespace cannot be inspected, so nothing there is certain.
     """
     if process.host != os.uname().nodename:
         return False
     space, _, ticks = process.start.rpartition(":")
-    if process.start and space != _space():
+    if process.start and space != _pid_space():
         return False
     try:
         os.kill(process.pid, 0)
@@ -71,8 +89,8 @@ def certainly_gone(process: Process) -> bool:
     return bool(ticks) and bool(now) and now != ticks
 
 
-def _space() -> str:
-    """This boot and this pid namespace: the space in which a process number means something."""
+def _pid_space() -> str:
+    """This boot and this pid namespace, within which a process id is unique."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}:{Path('/proc/self/ns/pid').stat().st_ino}"
@@ -81,7 +99,7 @@ def _space() -> str:
 
 
 def _start_ticks(pid: int) -> str:
-    """When the process started, in clock ticks since the boot; '' where that is not shown, `ended` for a zombie."""
+    """When the process started, in clock ticks since boot; '' where that is not visible, `ended` for a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:

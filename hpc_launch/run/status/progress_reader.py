@@ -1,7 +1,7 @@
 """Step, loss and rate of a training, from its own log lines and the job file's regular expressions.
 
-The expressions are the user's, so everything is bounded: bytes read, lines and their length, and the time a search may
-take. An expression that is invalid or too slow is not used again.
+The expressions are the user's, so everything is bounded: bytes read, number and length of lines, and the time of a
+search. An expression that is invalid or too slow is not used again.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
-from hpc_launch.base.files import read_json, without_waiting
+from hpc_launch.base.files import without_waiting
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles
+from hpc_launch.run.records.plan_record import plan_of, progress_patterns
 from hpc_launch.run.status.run_status import Progress
 
 TAIL = 64 * 1024
-MOST_LINES = 400
-LONGEST_LINE = 2000
+MAX_LINES = 400
+MAX_LINE = 2000
 SEARCH_S = 0.5
-"""How long one search through the tail may take."""
+"""Time limit of one search through the tail."""
 
 RATE_WINDOW = 20
-"""Observations that the rate is measured over."""
+"""Number of points that the rate is measured over."""
 
 
 class _TooSlowError(Exception):
-    """A search ran out of its time."""
+    """A search exceeded its time limit."""
 
 
 @dataclass
-class _FollowedLog:
-    """What is remembered of one attempt's log."""
+class _LogState:
+    """The state of one attempt's log between reads."""
 
     patterns: dict[str, re.Pattern[str]]
     stamp: tuple[int, int] | None = None
@@ -49,157 +50,139 @@ class _FollowedLog:
 
 
 class ProgressReader:
-    """Reads the newest progress again and again, and the log only when it grew."""
+    """Reads the newest progress repeatedly, and the log only when it has grown."""
 
     def __init__(self) -> None:
-        self._watched: dict[Path, _FollowedLog] = {}
+        self._logs: dict[Path, _LogState] = {}
 
     def read(self, files: AttemptFiles, started: float | None) -> Progress:
-        """The newest progress in the log of node 0. `started`: when the script began, for a first rate.
+        """The newest progress in the log of node 0. Never raises; what cannot be read is None.
 
-        Never raises; what cannot be read or found is not known.
+        Args:
+            files: The attempt's records.
+            started: When the script began, in seconds since the epoch: gives a first rate.
         """
         attempt = files.attempt
-        watched = self._watched.get(attempt.path)
-        if watched is None:
-            watched = self._watched[attempt.path] = _FollowedLog(_patterns(attempt))
+        log = self._logs.get(attempt.path)
+        if log is None:
+            log = self._logs[attempt.path] = _LogState(progress_patterns(plan_of(attempt)))
         try:
             status = attempt.first_log.stat()
             stamp = (status.st_mtime_ns, status.st_size)
-            if stamp != watched.stamp and watched.patterns:
-                watched.last = _look(watched, attempt.first_log, status.st_mtime, started)
-                watched.stamp = stamp
+            if stamp != log.stamp and log.patterns:
+                log.last = _read(log, attempt.first_log, status.st_mtime, started)
+                log.stamp = stamp
         except OSError:
             pass
-        return self._with_what_was_known(attempt, watched.last)
+        return self._with_earlier_attempt(attempt, log.last)
 
-    def _with_what_was_known(self, attempt: AttemptFolder, progress: Progress) -> Progress:
-        """With the last step and the spacing that the attempt before showed, where this one has not shown them (yet):
-        it may go on so late, or end so early, that its own log does not tell."""
+    def _with_earlier_attempt(self, attempt: AttemptFolder, progress: Progress) -> Progress:
+        """Add total and spacing from the attempt before, where this one's log does not show them (yet)."""
         if (progress.total is not None and progress.spacing is not None) or attempt.number < 2:
             return progress
-        before = AttemptFolder(attempt.path.parent / f"{attempt.number - 1:03d}")
+        before = attempt.run.attempt(attempt.number - 1)
         known = self.read(AttemptFiles(before), None)
         return replace(progress, total=progress.total or known.total, spacing=progress.spacing or known.spacing)
 
 
 def first_step(attempt: AttemptFolder) -> int | None:
-    """The first step that the log of an attempt shows; None while it shows none."""
+    """The first step in the log of an attempt; None while there is none."""
     try:
-        return _first_step(_FollowedLog(_patterns(attempt)), attempt.first_log)
+        return _first_step(_LogState(progress_patterns(plan_of(attempt))), attempt.first_log)
     except OSError:
         return None
 
 
-def tail_lines(path: Path, most: int = TAIL) -> list[str]:
-    """The lines in the last `most` bytes, newest first, each cut to LONGEST_LINE. Raises OSError."""
+def tail_lines(path: Path, size: int = TAIL) -> list[str]:
+    """The lines in the last `size` bytes, newest first, each cut to MAX_LINE. Raises OSError."""
     with open(path, "rb", opener=without_waiting) as stream:
-        size = stream.seek(0, os.SEEK_END)
-        stream.seek(max(0, size - most))
-        data = stream.read(most)
-    # A carriage return ends a line as well: progress bars write nothing else.
+        length = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, length - size))
+        data = stream.read(size)
+    # A carriage return ends a line as well: progress bars write no newlines.
     lines = data.decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
-    if size > most:
+    if length > size:
         lines = lines[1:]
-    # The last piece may be half written still.
-    return [line[:LONGEST_LINE] for line in reversed(lines[:-1]) if line][:MOST_LINES]
+    # The last line may be incomplete.
+    return [line[:MAX_LINE] for line in reversed(lines[:-1]) if line][:MAX_LINES]
 
 
-def _look(watched: _FollowedLog, path: Path, at: float, started: float | None) -> Progress:
+def _read(log: _LogState, path: Path, at: float, started: float | None) -> Progress:
     lines = tail_lines(path)
-    step = _newest(watched, "step", lines)
-    loss = _newest(watched, "loss", lines)
-    before = watched.last
-    number = _whole(step, 1) if step else before.step
-    total = (_whole(step, 2) if step and step.re.groups > 1 else None) or before.total
+    step = _newest(log, "step", lines)
+    loss = _newest(log, "loss", lines)
+    before = log.last
+    number = _integer(step, 1) if step else before.step
+    total = (_integer(step, 2) if step and step.re.groups > 1 else None) or before.total
     value = _number(loss) if loss else before.loss
     if number is not None and step is not None:
-        if watched.first is None:
-            watched.first = _first_step(watched, path)
-        _observe(watched, at, number, started)
-    rate = _rate(watched)
+        if log.first is None:
+            log.first = _first_step(log, path)
+        _add_point(log, at, number, started)
+    rate = _rate(log)
     left = max(0, total - number) if total is not None and number is not None else None
-    spacing = _spacing(watched, lines) or before.spacing
+    spacing = _spacing(log, lines) or before.spacing
     return Progress(number, total, value, rate, left / rate if left is not None and rate else None, spacing)
 
 
-def _spacing(watched: _FollowedLog, lines: list[str]) -> int | None:
-    """How many steps the newest line that shows one is ahead of the one before it."""
-    pattern, newest = watched.patterns.get("step"), None
+def _spacing(log: _LogState, lines: list[str]) -> int | None:
+    """How many steps lie between the two newest lines that show one."""
+    pattern, newest = log.patterns.get("step"), None
     if pattern is None:
         return None
     try:
         with _limited(SEARCH_S):
             for line in lines:
                 match = pattern.search(line)
-                step = _whole(match, 1) if match else None
+                step = _integer(match, 1) if match else None
                 if step is None:
                     continue
                 if newest is not None and step < newest:
                     return newest - step
                 newest = step
     except _TooSlowError:
-        del watched.patterns["step"]
+        del log.patterns["step"]
     return None
 
 
-def _observe(watched: _FollowedLog, at: float, step: int, started: float | None) -> None:
-    points = watched.points
-    if not points and started is not None and watched.first is not None and watched.first < step and started < at:
-        points.append((started, watched.first))
+def _add_point(log: _LogState, at: float, step: int, started: float | None) -> None:
+    points = log.points
+    if not points and started is not None and log.first is not None and log.first < step and started < at:
+        points.append((started, log.first))
     if points and step < points[-1][1]:
         points.clear()
     if not points or (at > points[-1][0] and step > points[-1][1]):
         points.append((at, step))
 
 
-def _rate(watched: _FollowedLog) -> float | None:
-    if len(watched.points) < 2:
+def _rate(log: _LogState) -> float | None:
+    if len(log.points) < 2:
         return None
-    (t0, s0), (t1, s1) = watched.points[0], watched.points[-1]
+    (t0, s0), (t1, s1) = log.points[0], log.points[-1]
     return (s1 - s0) / (t1 - t0) if t1 > t0 and s1 > s0 else None
 
 
-def _first_step(watched: _FollowedLog, path: Path) -> int | None:
-    """The first step in the head of the log: after a resume it is far from 0, and the rate must not count that."""
+def _first_step(log: _LogState, path: Path) -> int | None:
+    """The first step in the head of the log: far from 0 after a resume, which the rate must not count."""
     with open(path, "rb", opener=without_waiting) as stream:
         head = stream.read(TAIL).decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
-    found = _newest(watched, "step", [line[:LONGEST_LINE] for line in head[:-1] if line][:MOST_LINES])
-    return _whole(found, 1) if found else None
+    found = _newest(log, "step", [line[:MAX_LINE] for line in head[:-1] if line][:MAX_LINES])
+    return _integer(found, 1) if found else None
 
 
-def _newest(watched: _FollowedLog, name: str, lines: list[str]) -> re.Match[str] | None:
-    pattern = watched.patterns.get(name)
+def _newest(log: _LogState, name: str, lines: list[str]) -> re.Match[str] | None:
+    pattern = log.patterns.get(name)
     if pattern is None:
         return None
     try:
         with _limited(SEARCH_S):
             return next((match for line in lines if (match := pattern.search(line))), None)
     except _TooSlowError:
-        del watched.patterns[name]
+        del log.patterns[name]
         return None
 
 
-def _patterns(attempt: AttemptFolder) -> dict[str, re.Pattern[str]]:
-    # An attempt that began by a requeue has no plan of its own: it runs the one before it.
-    numbers = range(attempt.number, 0, -1)
-    plans = (read_json(AttemptFolder(attempt.path.with_name(f"{number:03d}")).plan) for number in numbers)
-    wanted = next((plan for plan in plans if plan is not None), {}).get("progress")
-    result: dict[str, re.Pattern[str]] = {}
-    for name in ("step", "loss"):
-        text = wanted.get(name) if isinstance(wanted, dict) else None
-        if not isinstance(text, str):
-            continue
-        try:
-            pattern = re.compile(text)
-        except (re.error, RecursionError, OverflowError):
-            continue
-        if pattern.groups:
-            result[name] = pattern
-    return result
-
-
-def _whole(match: re.Match[str], group: int) -> int | None:
+def _integer(match: re.Match[str], group: int) -> int | None:
     text = (match[group] or "").replace(",", "").replace("_", "")
     return int(text) if text.isdecimal() and len(text) < 18 else None
 
@@ -209,7 +192,7 @@ def _number(match: re.Match[str]) -> float | None:
         value = float(match[1] or "")
     except ValueError:
         return None
-    # JSON has no word for nan and inf.
+    # JSON cannot express nan and inf.
     return value if math.isfinite(value) else None
 
 
@@ -217,8 +200,8 @@ def _number(match: re.Match[str]) -> float | None:
 def _limited(seconds: float) -> Iterator[None]:
     """End the block with _TooSlowError after `seconds`.
 
-    `re` cannot be interrupted but by a signal, and only the main thread gets those; elsewhere the bounds on lines
-    have to do. Somebody else's timer is left alone.
+    Only a signal can interrupt `re`, and only the main thread receives signals; elsewhere the bounds on lines must
+    suffice. A timer that is already set is kept.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getitimer(signal.ITIMER_REAL)[0] > 0:

@@ -1,4 +1,4 @@
-"""The state of a run from its last attempt: a pure table, with the few words that need more than it."""
+"""Derive the state of a run from its last attempt: a table, and the few cases that need more."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hpc_launch.run.status.attempt_view import WAITING_STATES, AttemptView
 from hpc_launch.run.status.run_status import FINAL_RUN_STATES, AttemptStatus
 
 Never = Callable[[str], object | None]
-"""What to do about a pending reason that never passes by itself; None where waiting helps.
+"""What to do about a pending reason that never resolves by itself; None where waiting helps.
 
-Its `str` is shown, with the job's id in the place of `JOBID`.
+Its `str` is shown, with `JOBID` replaced by the job id.
 """
 
 STATES = {
@@ -23,7 +23,7 @@ STATES = {
     "RESIZING": "RUNNING",
     "SIGNALING": "RUNNING",
     "UPDATE_DB": "RUNNING",
-    # An administrator's pause ends by itself, with the training still in memory.
+    # Suspended by an administrator: the training stays in memory and continues by itself.
     "SUSPENDED": "RUNNING",
     "STOPPED": "RUNNING",
     "COMPLETING": "ENDING",
@@ -41,66 +41,66 @@ STATES = {
     "RECONFIG_FAIL": "FAILED",
     "UNKNOWN": "UNKNOWN",
 } | dict.fromkeys(WAITING_STATES, "PENDING")
-"""From Slurm's word for the attempt to the run's; a requeued attempt leaves its run waiting."""
+"""The run's state by Slurm's state of the attempt. A requeued attempt leaves its run pending."""
 
 
 STARTING_S = 600.0
-"""A job without any output is no longer starting after so long: some programs say nothing until their end."""
+"""A job without output counts as starting for so long: some programs print nothing until their end."""
 
 
 def never_known(reason: str) -> None:
-    """A `Never` that knows no reason."""
+    """A `Never` for which every reason may pass."""
 
 
-def run_state(status: AttemptStatus, case: AttemptView, never: Never = never_known) -> tuple[str, str | None]:
-    """State and reason of the run whose last attempt has this status, decided from this case."""
-    word, reason, output = status.state, status.reason, case.files.output
-    live = case.live
-    if case.requeued and case.record is not None:
-        # The next attempt's folder appears when the job runs again; until then this is all there is of it.
-        word, reason, output = case.record.state, case.record.reason or reason, False
-        if word == "COMPLETED":
+def run_state(status: AttemptStatus, view: AttemptView, never: Never = never_known) -> tuple[str, str | None]:
+    """State and reason of the run whose last attempt has this status."""
+    state_of_job, reason, output = status.state, status.reason, view.files.output
+    live = view.live
+    if view.requeued and view.record is not None:
+        # The folder of the next attempt is created when the job runs again; until then only the scheduler knows it.
+        state_of_job, reason, output = view.record.state, view.record.reason or reason, False
+        if state_of_job == "COMPLETED":
             return "FAILED", f"{reason}, and it ended without a record of its new start"
-    state = STATES.get(word, "UNKNOWN")
-    taken_back = _taken_back(case) if state == "CANCELLED" else None
-    if taken_back is not None:
-        return "FAILED", f"the job got {taken_back} and was ended before its script began: a failing Prolog does this"
-    if state == "RUNNING" and word not in ("SUSPENDED", "STOPPED") and not output:
-        started = case.record.started if case.requeued and case.record else case.started
-        early = started is None or case.now - started < STARTING_S
+    state = STATES.get(state_of_job, "UNKNOWN")
+    revoked = _revoked_nodes(view) if state == "CANCELLED" else None
+    if revoked is not None:
+        return "FAILED", f"the job got {revoked} and was ended before its script began: a failing Prolog does this"
+    if state == "RUNNING" and state_of_job not in ("SUSPENDED", "STOPPED") and not output:
+        started = view.record.started if view.requeued and view.record else view.started
+        early = started is None or view.now - started < STARTING_S
         return "STARTING" if early else "RUNNING", reason or "no output yet"
-    if word in ("SUSPENDED", "STOPPED"):
-        return state, "suspended by the cluster; it goes on by itself"
+    if state_of_job in ("SUSPENDED", "STOPPED"):
+        return state, "suspended by the cluster; it continues by itself"
     if state == "PENDING" and live is not None:
         advice = never(live.reason) if live.reason else None
         if advice is not None:
             return "STUCK", f"{live.reason}: {advice}".replace("JOBID", live.job_id)
-        if word != "PENDING":
-            reason = f"{word}{f' ({reason})' if reason else ''}"
+        if state_of_job != "PENDING":
+            reason = f"{state_of_job}{f' ({reason})' if reason else ''}"
     return state, reason
 
 
-def with_verdict(state: str, reason: str | None, decided: VerdictRecord | None) -> tuple[str, str | None]:
-    """State and reason of a run whose last attempt is over, after the verdict on it."""
-    if decided is None or state not in FINAL_RUN_STATES:
+def with_verdict(state: str, reason: str | None, verdict: VerdictRecord | None) -> tuple[str, str | None]:
+    """State and reason of a run whose last attempt is over, given the verdict on it."""
+    if verdict is None or state not in FINAL_RUN_STATES:
         return state, reason
     before = f"{reason}; " if reason else ""
-    if decided.again:
-        return "RETRYING", f"{before}another attempt follows: {decided.reason}"
-    if decided.withdrawn:
-        return "STOPPED", f"it could never start, and was taken out of the queue: {decided.reason}"
+    if verdict.again:
+        return "RETRYING", f"{before}another attempt follows: {verdict.reason}"
+    if verdict.withdrawn:
+        return "STOPPED", f"it could never start, and was removed from the queue: {verdict.reason}"
     if state == "FAILED":
-        return state, f"{before}no other attempt: {decided.reason}"
+        return state, f"{before}no other attempt: {verdict.reason}"
     return state, reason
 
 
-def _taken_back(case: AttemptView) -> str | None:
-    """The nodes that the scheduler gave the job and took back by itself before its script began; None otherwise.
+def _revoked_nodes(view: AttemptView) -> str | None:
+    """The nodes that Slurm allocated to the job and revoked before its script began; None otherwise.
 
-    That is what Slurm does with `--no-requeue` when a node cannot start the job (seen with 22.05); `squeue` and
-    `sacct` call it CANCELLED.
+    Slurm does so with `--no-requeue` when a node cannot start the job (seen with 22.05). `squeue` and `sacct` report
+    CANCELLED.
     """
-    files, record = case.files, case.last_word or case.record
+    files, record = view.files, view.last_word or view.record
     if record is None or files.claim is not None or files.start is not None or files.cancel is not None:
         return None
     return record.nodes

@@ -1,47 +1,26 @@
-"""The state of a run as every view, verb and driver sees it: frozen, and never more certain than its sources."""
+"""The state of a run as all views, verbs and drivers see it: frozen, and never more certain than its sources."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
+
+from hpc_launch.recover.diagnosis import Quote
+from hpc_launch.run.records.submission import Overrides
 
 RUN_STATES = (
     "SUBMITTING", "PENDING", "STUCK", "STARTING", "RUNNING", "ENDING", "RETRYING",
     "COMPLETED", "FAILED", "STOPPED", "CANCELLED", "UNKNOWN",
 )  # fmt: skip
-"""The words for a run; an attempt has Slurm's own word."""
+"""The states of a run; an attempt has Slurm's own state."""
 
 FINAL_RUN_STATES = frozenset({"COMPLETED", "FAILED", "STOPPED", "CANCELLED"})
-"""A run in one of these changes only when a person acts."""
+"""A run in one of these states changes only when a user acts."""
 
 STATE_SOURCES = ("end_record", "squeue", "sacct", "scontrol", "local", "none")
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A job that passed all checks, as text and data ready to be put on disk and submitted: what `drive` and the
-    verbs hand to `run`."""
-
-    name: str
-    """The job's own name: `[A-Za-z0-9][A-Za-z0-9._-]*`, at most 64 characters."""
-    site: str
-    scheduler: str
-    """`slurm` or `local`."""
-    runs_folder: Path
-    """Where run folders go: shared storage on a cluster."""
-    job_yaml: str
-    resolved_yaml: str
-    site_yaml: str
-    script: str
-    plan: Mapping[str, Any]
-    """The launch plan as JSON data; `plan["progress"]` holds the regular expressions of the job file."""
-    options: tuple[str, ...] = ()
-    """Options of this attempt alone for sbatch, such as `--exclude=n3`."""
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    """What differs from the job file in this attempt (`--set`, `--exclude`), for the record."""
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -52,7 +31,7 @@ class AttemptStatus:
     folder: Path
     job_id: str | None
     state: str
-    """Slurm's own word; `SUBMITTING` before a job id is known, `VOID` when it was never submitted and never will be."""
+    """Slurm's state; `SUBMITTING` before a job id is known, `VOID` if no job was or ever will be submitted."""
     source: str
     age_s: float | None
     reason: str | None = None
@@ -61,18 +40,20 @@ class AttemptStatus:
     submitted: float | None = None
     started: float | None = None
     ended: float | None = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Overrides = field(default_factory=Overrides)
     failure_class: str | None = None
-    """One of spec.failures; None while nobody has diagnosed it."""
+    """One of FAILURE_CLASSES; None while it has not been diagnosed."""
     verdict: str | None = None
-    evidence: tuple[Mapping[str, Any], ...] = ()
-    """Objects with `file`, `line` and `text`."""
+    evidence: tuple[Quote, ...] = ()
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What the training's own log lines say; None is 'not known'. `rate` is steps a second, `eta_s` seconds, `spacing`
-    how many steps lie between the last two lines that show one."""
+    """Progress by the training's own log; None is 'not known'.
+
+    `rate` is in steps per second, `eta_s` in seconds; `spacing` is the number of steps between the last two lines that
+    show one.
+    """
 
     step: int | None = None
     total: int | None = None
@@ -84,7 +65,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """A run now. `state` is one of RUN_STATES, `source` of STATE_SOURCES, `age_s` how old the source's word is."""
+    """A run now. `state` is one of RUN_STATES, `source` of STATE_SOURCES; `age_s` is the age of the source's answer."""
 
     run: str
     name: str
@@ -98,11 +79,11 @@ class RunStatus:
     attempts: tuple[AttemptStatus, ...] = ()
     progress: Progress = field(default_factory=Progress)
     undecided: bool = False
-    """Whether the last attempt is over and no driver has said yet what follows."""
+    """Whether the last attempt is over and no driver has decided yet what follows."""
 
     @property
     def final(self) -> bool:
-        """Whether only a person changes this state."""
+        """Whether only a user can change this state."""
         return self.state in FINAL_RUN_STATES
 
     def as_json(self, *, attempts: bool = True) -> dict[str, Any]:
@@ -142,6 +123,6 @@ def _attempt_json(attempt: AttemptStatus) -> dict[str, Any]:
         "ended": attempt.ended,
         "class": attempt.failure_class,
         "verdict": attempt.verdict,
-        "evidence": [dict(quote) for quote in attempt.evidence],
-        "overrides": dict(attempt.overrides),
+        "evidence": to_builtins(attempt.evidence),
+        "overrides": to_builtins(attempt.overrides),
     }

@@ -1,4 +1,4 @@
-"""What one scheduler last said of each job, with ages, asked in this thread or behind it."""
+"""The last answers of one scheduler about jobs, with their ages, queried in this thread or in the background."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from msgspec import structs
+
 from hpc_launch.base.errors import SchedulerError
 from hpc_launch.run.status.attempt_view import SchedulerAnswer
 from hpc_launch.schedulers.scheduler import JobRecord, Scheduler
 
 FLOOR_S = 10.0
-"""How old an answer must be before the question is asked again; the local scheduler may be asked at any time."""
+"""Minimum age of an answer before the next query; the local scheduler may be queried at any time."""
 
-SILENT_S = 10.0
-"""How long a scheduler that did not answer is left alone."""
+BACKOFF_S = 10.0
+"""Pause after a query without an answer."""
 
 
 class SchedulerAnswers:
-    """The memory of one scheduler's answers. It asks no more often than every 10 s, whoever asks."""
+    """Caches the answers of one scheduler: at most one query in 10 s."""
 
     def __init__(self, scheduler: Scheduler, *, clock: Callable[[], float] = time.time) -> None:
         self.scheduler = scheduler
@@ -36,13 +38,13 @@ class SchedulerAnswers:
 
     @property
     def silent(self) -> bool:
-        """Whether the scheduler is being left alone because it did not answer."""
+        """Whether queries are paused because the scheduler did not answer."""
         return self._clock() < self._not_before
 
     def ask(self, job_ids: Iterable[str], *, fresh: bool = False) -> None:
-        """One question about all these jobs, in this thread. Never raises: what went wrong is in the answers."""
+        """Query all these jobs in this thread. Never raises: errors are part of the answers."""
         wanted = sorted(set(job_ids))
-        if not wanted or (not fresh and (self.silent or all(map(self._young, wanted)))):
+        if not wanted or (not fresh and (self.silent or all(map(self._is_recent, wanted)))):
             return
         try:
             records = self.scheduler.query(wanted, fresh=fresh)
@@ -53,33 +55,33 @@ class SchedulerAnswers:
         now = self._clock()
         for job_id in wanted:
             record = records.get(job_id)
-            # An array's waiting entries share a record, under an id of its own.
-            named = replace(record, job_id=job_id) if record is not None else None
+            # Pending tasks of a job array share a record with an id of its own.
+            named = structs.replace(record, job_id=job_id) if record is not None else None
             self._answers[job_id] = _next(self.of(job_id), named, now)
 
-    def ask_behind(self, job_ids: Iterable[str]) -> None:
-        """The same in a thread of its own, so that a controller that hangs keeps nobody from looking at files."""
+    def ask_in_background(self, job_ids: Iterable[str]) -> None:
+        """Query in the background, so that a hanging controller does not delay the reading of files."""
         if self._thread is not None and self._thread.is_alive():
             return
-        # A daemon: an interrupted command must not wait for a controller that hangs.
-        self._thread = threading.Thread(target=self._behind, args=(list(job_ids),), daemon=True)
+        # A daemon thread: an interrupted command must not wait for a hanging controller.
+        self._thread = threading.Thread(target=self._in_background, args=(list(job_ids),), daemon=True)
         self._thread.start()
 
     def answered(self, timeout_s: float) -> None:
-        """Wait up to `timeout_s` for the question under way, if there is one. Raises what went wrong in its thread."""
+        """Wait up to `timeout_s` for a query in the background. Raises what went wrong in its thread."""
         if self._thread is not None:
             self._thread.join(timeout_s)
         fault, self._fault = self._fault, None
         if fault is not None:
             raise fault
 
-    def _behind(self, job_ids: list[str]) -> None:
+    def _in_background(self, job_ids: list[str]) -> None:
         try:
             self.ask(job_ids)
         except BaseException as fault:
             self._fault = fault
 
-    def _young(self, job_id: str) -> bool:
+    def _is_recent(self, job_id: str) -> bool:
         answer = self.of(job_id)
         if answer.answered is None or (answer.record is not None and answer.record.source == "local"):
             return False
@@ -88,14 +90,14 @@ class SchedulerAnswers:
     def _failed(self, job_ids: list[str], error: str) -> None:
         now = self._clock()
         self._silent_since = now if self._silent_since is None else self._silent_since
-        self._not_before = now + SILENT_S
+        self._not_before = now + BACKOFF_S
         silent = now - self._silent_since
         text = f"{error} (for {silent:.0f} s)" if silent >= 1 else error
         self._answers |= {job_id: replace(self.of(job_id), error=text) for job_id in job_ids}
 
 
 def _next(before: SchedulerAnswer, record: JobRecord | None, now: float) -> SchedulerAnswer:
-    """The answer after a new one. A job that is over and no longer known keeps its last record."""
+    """The answer after a new record. A job that is over and no longer known keeps its last record."""
     if record is not None:
         return SchedulerAnswer(record, record.as_of, None, record.state)
     last = before.record

@@ -1,4 +1,4 @@
-"""Whether a run's last attempt is over for good, so that the next one cannot train beside it."""
+"""Check that a run's attempts are over, so that the next one cannot train at the same time."""
 
 from __future__ import annotations
 
@@ -6,63 +6,60 @@ import time
 
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.records import values
-from hpc_launch.run.records.final_state import record_of
 from hpc_launch.run.status.attempt_view import AttemptView
 from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.schedulers.scheduler import Scheduler
 
 UNSEEN_S = 60.0
-"""A job younger than this may be missing from the scheduler's answer only because it is so new."""
+"""A job younger than this may be missing from the scheduler's answer just because it is new."""
 
 
 def still_alive(run: RunFolder, scheduler: Scheduler, *, ending: bool = False) -> str | None:
-    """What is still alive of the run, in words; None where every attempt is over for good or void.
+    """What of the run is still alive, as text; None where every attempt is over or void.
 
     Args:
         run: The run.
-        scheduler: Asked at once.
-        ending: A last attempt whose script has ended counts as over although its job is not quite: only for a next
-            job that Slurm starts after that one (`--dependency=afterany`).
+        scheduler: Queried at once.
+        ending: A last attempt whose script has ended counts as over even if its job is still completing: only for a
+            next job that Slurm starts after it (`--dependency=afterany`).
 
-    Raises Unreachable where it cannot tell.
+    Raises Unreachable where that cannot be determined.
     """
     tracker = RunTracker([run], lambda _: scheduler)
     status = tracker.poll(fresh=True)[run.name]
-    cases = tracker.cases(run)
-    if not cases:
-        return status.reason or "it is just being submitted"
-    for case in cases:
-        if ending and case is cases[-1] and script_ended(case):
+    views = tracker.views(run)
+    if not views:
+        return status.reason or "it is being submitted"
+    for view in views:
+        if ending and view is views[-1] and script_ended(view):
             continue
-        alive = _alive(case)
+        alive = _alive(view)
         if alive is not None:
-            return f"attempt {case.files.attempt.number}: {alive}"
+            return f"attempt {view.files.attempt.number}: {alive}"
     return None
 
 
-def script_ended(case: AttemptView) -> bool:
-    """Whether the script is at its end: what is left of the job is Slurm's own cleaning up."""
-    return case.end is not None and not case.superseded and not case.requeued
+def script_ended(view: AttemptView) -> bool:
+    """Whether the script has ended: Slurm may still be cleaning up the job."""
+    return view.end is not None and not view.superseded and not view.requeued
 
 
-def _alive(case: AttemptView) -> str | None:
-    if case.files.void is not None or case.superseded:
+def _alive(view: AttemptView) -> str | None:
+    if view.files.void is not None or view.superseded:
         return None
-    if case.job_id is None:
-        return case.submitting or "its submission is not settled"
-    if record_of(case.files.final) is not None:
+    if view.job_id is None:
+        return view.submitting or "its submission is not settled"
+    if view.files.final is not None:
         return None
-    if case.answer.error is not None:
+    if view.answer.error is not None:
         raise Unreachable(
-            f"whether job {case.job_id} is over cannot be told now: {case.answer.error}",
+            f"cannot determine whether job {view.job_id} is over: {view.answer.error}",
             hint="nothing was submitted; try again when the scheduler answers",
         )
-    if case.live is not None:
-        return f"job {case.job_id} is {case.live.state}"
-    if case.last_word is not None:
+    if view.live is not None:
+        return f"job {view.job_id} is {view.live.state}"
+    if view.last_word is not None:
         return None
-    submitted = values.seconds(case.files.job.get("submitted")) if case.files.job else None
-    if case.end is None and submitted is not None and time.time() - submitted < UNSEEN_S:
-        return f"job {case.job_id} was submitted a moment ago, and the scheduler does not show it yet"
+    if view.end is None and view.submitted is not None and time.time() - view.submitted < UNSEEN_S:
+        return f"job {view.job_id} was submitted a moment ago, and the scheduler does not show it yet"
     return None

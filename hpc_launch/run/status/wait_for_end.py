@@ -1,4 +1,4 @@
-"""Following one run to its end: a look at its files each second, a question to the scheduler at its own pace."""
+"""Follow one run to its end: read its records every second, query the scheduler at its own rate."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.records.final_state import MAY_COME_BACK
 from hpc_launch.run.records.journal import Journal
+from hpc_launch.run.records.scheduler_state import MAY_COME_BACK
 from hpc_launch.run.status.attempt_view import AttemptView
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.status.tracker import RunTracker
 
 CONFIRM_S = 10.0
-"""How far apart the two answers must be that call a job stuck, or over where it might yet be requeued."""
+"""Time between the two answers that confirm that a job is stuck, or over where it might still be requeued."""
 
 GONE_S = 60.0
-"""The same for a job of which no source says what it is: accounting may be late."""
+"""The same for a job that no source knows: accounting may be late."""
 
 OnChange = Callable[[RunStatus], None]
 
 
 @dataclass
-class _Doubt:
-    """A word that must be heard twice before it ends the waiting."""
+class _Confirmation:
+    """A state that must be seen twice before it ends the waiting."""
 
-    word: str | None = None
+    state: str | None = None
     since: float = 0.0
 
-    def settled(self, word: str, answered: float, apart_s: float) -> bool:
-        """Whether `word` was first heard `apart_s` seconds before the answer of the time `answered`."""
-        if word != self.word:
-            self.word, self.since = word, answered
+    def confirmed(self, state: str, answered: float, apart_s: float) -> bool:
+        """Whether `state` was first seen at least `apart_s` seconds before this answer."""
+        if state != self.state:
+            self.state, self.since = state, answered
         return answered - self.since >= apart_s
 
 
@@ -45,48 +45,54 @@ def wait(
     sleep: Callable[[float], None] = time.sleep,
     goes_on: Callable[[RunStatus], bool] = lambda _: False,
 ) -> RunStatus:
-    """Follow `run` until it is over, stuck for good, or known to nobody, and return that last status.
+    """Follow `run` until it is over, stuck for good, or unknown to all sources, and return that last status.
 
-    `goes_on` is asked then, and while another attempt is due: it drives the run, and says whether that has an end yet.
+    Args:
+        tracker: Gives the status.
+        run: The run.
+        on_change: Called for every status that differs in more than its age.
+        poll_s: Seconds between two polls.
+        sleep: How to wait that long.
+        goes_on: Called at the end and while another attempt is due: drives the run and returns whether it continues.
 
-    `on_change` is called for every status that differs in more than its age. A scheduler that does not answer is
-    waited for as long as it takes, and the reason says so; the end of a run shows in its files all the same.
+    A scheduler that does not answer is waited for without limit, and the reason says so; the end of a run is in its
+    records all the same.
     """
     tracker.add(run)
     journal = Journal(run)
     journal.note("driver came")
-    doubt = _Doubt()
+    confirmation = _Confirmation()
     shown: RunStatus | None = None
     try:
         while True:
             status = tracker.poll(background=True)[run.name]
             if shown is None or shown.state != status.state:
                 journal.note("state", state=status.state, reason=status.reason, job_id=status.job_id)
-            if shown is None or _ageless(shown) != _ageless(status):
+            if shown is None or _without_age(shown) != _without_age(status):
                 on_change(status)
             shown = status
             due = status.state == "RETRYING"
-            if (due or _over(status, tracker.cases(run), doubt)) and not goes_on(status):
-                # Whoever drove it may have decided just now, and then the status says why.
+            if (due or _over(status, tracker.views(run), confirmation)) and not goes_on(status):
+                # A driver may have decided just now, and then the status says why.
                 return tracker.poll(background=True)[run.name] if status.undecided else status
             sleep(poll_s)
     finally:
         journal.note("driver gone", state=shown.state if shown else None)
 
 
-def _over(status: RunStatus, cases: list[AttemptView], doubt: _Doubt) -> bool:
-    if not cases:
+def _over(status: RunStatus, views: list[AttemptView], confirmation: _Confirmation) -> bool:
+    if not views:
         return False
-    answer = cases[-1].answer
+    answer = views[-1].answer
     if status.state == "STUCK" and answer.record is not None:
-        return doubt.settled("STUCK", answer.record.as_of, CONFIRM_S)
+        return confirmation.confirmed("STUCK", answer.record.as_of, CONFIRM_S)
     if status.state == "UNKNOWN" and answer.error is None and answer.answered is not None:
-        return doubt.settled("UNKNOWN", answer.answered, GONE_S)
-    if status.final and status.attempts[-1].state in MAY_COME_BACK and cases[-1].files.final is None:
-        return answer.answered is None or doubt.settled(status.attempts[-1].state, answer.answered, CONFIRM_S)
-    doubt.word = None
+        return confirmation.confirmed("UNKNOWN", answer.answered, GONE_S)
+    if status.final and status.attempts[-1].state in MAY_COME_BACK and views[-1].files.final is None:
+        return answer.answered is None or confirmation.confirmed(status.attempts[-1].state, answer.answered, CONFIRM_S)
+    confirmation.state = None
     return status.final
 
 
-def _ageless(status: RunStatus) -> RunStatus:
+def _without_age(status: RunStatus) -> RunStatus:
     return replace(status, age_s=None, attempts=tuple(replace(attempt, age_s=None) for attempt in status.attempts))

@@ -1,7 +1,7 @@
-"""The copy of the training's code in the run folder: what all attempts run, whatever is edited meanwhile.
+"""Copy the training's code into the run folder: all attempts run this copy, whatever is edited meanwhile.
 
-Code is small. What is large or many (data, a virtual environment) is linked, so that a path beside the script still
-leads there.
+Code is small. Large files and large folders (data, a virtual environment) are linked instead, so that relative paths
+from the script stay valid.
 """
 
 from __future__ import annotations
@@ -9,29 +9,31 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
-from hpc_launch.base.files import read_text, write_json
+from hpc_launch.base.files import read_text
+from hpc_launch.base.json_records import write_record
+from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.records.run_info import CodeInfo
 
-LARGE = 1 << 20
-"""A file over this is linked: code is smaller."""
-MANY = 1000
-"""So are folders with more entries."""
-MOST = 20_000
-"""Nothing is copied where the folder has more entries than this."""
+LARGE_FILE = 1 << 20
+"""Larger files (bytes) are linked: code is smaller."""
+LARGE_FOLDER = 1000
+"""Folders with more entries are linked."""
+MAX_ENTRIES = 20_000
+"""Nothing is copied if there are more entries in all."""
 
-PASSED_OVER = ("__pycache__", ".git", ".hg", ".svn", "*.pyc", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+SKIPPED = ("__pycache__", ".git", ".hg", ".svn", "*.pyc", ".mypy_cache", ".ruff_cache", ".pytest_cache")
 
 PRIVATE = (".env", ".env.*", "*.pem", "*.key", "secrets.*")
-"""What may hold a secret stays where it is, and is linked."""
+"""Files that may hold secrets are linked, not copied."""
 
 
 class _TooMuchError(Exception):
-    """The folder is no folder of code."""
+    """The folder holds more than code."""
 
 
 class _Copy:
@@ -48,10 +50,10 @@ class _Copy:
         with os.scandir(source) as found:
             entries = sorted(found, key=lambda entry: entry.name)
         self.entries += len(entries)
-        if self.entries > MOST:
-            raise _TooMuchError(f"it has more than {MOST} entries")
+        if self.entries > MAX_ENTRIES:
+            raise _TooMuchError(f"it has more than {MAX_ENTRIES} entries")
         for entry in entries:
-            if any(fnmatchcase(entry.name, pattern) for pattern in PASSED_OVER):
+            if any(fnmatchcase(entry.name, pattern) for pattern in SKIPPED):
                 continue
             here = target / entry.name
             if self._is_linked(entry):
@@ -67,9 +69,9 @@ class _Copy:
             return True
         if entry.is_dir():
             inside = os.listdir(entry.path)
-            runs = os.path.realpath(entry.path) == self._runs or "run.json" in inside
-            return runs or "pyvenv.cfg" in inside or len(inside) > MANY
-        return not entry.is_file() or entry.stat().st_size > LARGE
+            runs = os.path.realpath(entry.path) == self._runs or RunFolder(Path(entry.path)).exists
+            return runs or "pyvenv.cfg" in inside or len(inside) > LARGE_FOLDER
+        return not entry.is_file() or entry.stat().st_size > LARGE_FILE
 
     def _file(self, entry: os.DirEntry[str], target: Path) -> None:
         self.files += 1
@@ -79,27 +81,35 @@ class _Copy:
         shutil.copy2(entry.path, target)
 
 
-def take_snapshot(run: RunFolder, plan: Mapping[str, Any]) -> None:
-    """Copy what `plan["code"]` names to `code/`, and note it in code.json. Raises OSError where that cannot be written.
+def take_snapshot(run: RunFolder, code: CodePlan | None) -> None:
+    """Copy the code folder to `code/` and record it in code.json. Raises OSError where those cannot be written.
 
-    What cannot be read, or is too much, is not kept: the note says why, and the script runs from where it lies.
+    A folder that is unreadable or too large is not copied: code.json says why, and the script runs from where it is.
     """
-    wanted = plan.get("code")
-    if not isinstance(wanted, Mapping):
+    if code is None:
         return
-    root, target = Path(str(wanted["root"])), run.path / "code"
-    copy = _Copy(run, [str(name) for name in wanted.get("exclude", [])], int(wanted.get("limit_mib", 100)) << 20)
-    note: dict[str, Any] = {"root": str(root), "commit": commit_of(root), "kept": True}
+    root = Path(code.root)
+    copy = _Copy(run, code.exclude, code.limit_mib << 20)
+    why: str | None = None
     try:
-        copy.folder(root, target)
+        copy.folder(root, run.code)
     except (_TooMuchError, PermissionError, FileNotFoundError) as error:
-        shutil.rmtree(target, ignore_errors=True)
-        note |= {"kept": False, "why": str(error)}
-    write_json(run.path / "code.json", {**note, "files": copy.files, "bytes": copy.bytes, "linked": copy.linked[:100]})
+        shutil.rmtree(run.code, ignore_errors=True)
+        why = str(error)
+    info = CodeInfo(
+        root=code.root,
+        commit=commit_of(root),
+        kept=why is None,
+        why=why,
+        files=copy.files,
+        bytes=copy.bytes,
+        linked=tuple(copy.linked[:100]),
+    )
+    write_record(run.code_info, info)
 
 
 def commit_of(root: Path) -> str | None:
-    """The commit that git has checked out there, read from its files; None where that is not known."""
+    """The commit checked out there, read from git's files; None where that is not known."""
     for folder in (root, *root.parents):
         git = folder / ".git"
         if not git.is_dir():

@@ -1,4 +1,4 @@
-"""Where a test may kill or freeze the submitting process: one call after each step, free when no test asks."""
+"""Fault injection for tests: kill or freeze the submitting process after a given step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STOP_AFTER = "HPC_LAUNCH_TEST_STOP_AFTER"
 
 
 def checkpoint(step: str) -> None:
-    """Say that `step` is done. The process SIGKILLs (or SIGSTOPs) itself here where the variable names this step."""
+    """Mark `step` as done. The process sends itself SIGKILL or SIGSTOP if the variable names this step."""
     if os.environ.get(KILL_AFTER) == step:
         os.kill(os.getpid(), signal.SIGKILL)
     if os.environ.get(STOP_AFTER) == step:

@@ -1,12 +1,11 @@
-"""Finding out what became of a submission that left no job id: killed, frozen, or never answered.
+"""Settle a submission that left no job id because its driver was killed, frozen, or got no answer.
 
-Whatever is decided here holds, because it goes through `claim`: an attempt is given up only by creating that file,
+Every decision made here is final, because it goes through `claim`: an attempt is abandoned only by creating that file,
 and a job trains only if it created it.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -16,27 +15,24 @@ from pathlib import Path
 from typing import Literal
 
 from hpc_launch.base.errors import SchedulerError, Unreachable
-from hpc_launch.base.files import create_once
 from hpc_launch.run.layout import AttemptFolder, RunFolder
-from hpc_launch.run.records import values
-from hpc_launch.run.records.attempt_files import AttemptFiles, Claim, Reader
+from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
+from hpc_launch.run.records.claim import NEVER_SUBMITTED, Claim, abandon
 from hpc_launch.run.records.journal import Journal, read_journals
-from hpc_launch.run.records.process_identity import Process, certainly_gone, process_of
-from hpc_launch.run.records.run_store import give_up
+from hpc_launch.run.records.process_identity import Process, certainly_gone
+from hpc_launch.run.records.submission import write_job
 from hpc_launch.schedulers.scheduler import JobRecord, Scheduler
 
 GRACE_S = 20.0
-"""How long after the intent an sbatch may still be under way although the process that started it is gone."""
+"""How long after the intent an sbatch may still be running although its driver is gone."""
 
 GIVE_UP_S = 600.0
-"""When an attempt that nobody finished submitting is given up, wherever its process may be."""
-
-NEVER_SUBMITTED = "never submitted"
+"""Age at which an unfinished submission is abandoned, wherever its driver may be."""
 
 
 @dataclass(frozen=True)
 class SubmissionOutcome:
-    """What became of the submission: a job, nothing ever (`void`), or not known yet; `reason` in words."""
+    """The result of a submission: a job, no job ever (`void`), or not known yet, with the reason as text."""
 
     kind: Literal["job", "void", "waiting"]
     job_id: str | None = None
@@ -53,9 +49,9 @@ def reconcile(
     clock: Callable[[], float] = time.time,
     journal: Journal | None = None,
 ) -> SubmissionOutcome:
-    """Settle an attempt without a job id as far as it can be settled now. Writes `job.json` or `claim`, once.
+    """Settle an attempt without a job id as far as possible now. Creates `job.json` or `claim`.
 
-    Never raises: a scheduler or a file system that does not answer leaves the attempt as it is, with the reason.
+    Never raises: where the scheduler or the file system does not answer, the attempt stays as it is, with the reason.
     """
     files = Reader().read(attempt)
     known = _known(files)
@@ -65,11 +61,10 @@ def reconcile(
     owner, since = _owner(run, files)
     age = clock() - since
     if files.intent is not None:
-        name = values.text(files.intent.get("job_name")) or ""
         try:
-            jobs = real_jobs(scheduler.find(name))
+            jobs = real_jobs(scheduler.find(files.intent.job_name or ""))
         except SchedulerError as error:
-            return SubmissionOutcome("waiting", reason=f"{_who(owner, age)}; the scheduler cannot be asked: {error}")
+            return SubmissionOutcome("waiting", reason=f"{_who(owner, age)}; the scheduler does not answer: {error}")
         if jobs:
             return SubmissionOutcome("job", adopt(attempt, pick(jobs).job_id, since, notes))
     late = age >= grace_s
@@ -82,17 +77,17 @@ def reconcile(
 
 
 def real_jobs(records: Iterable[JobRecord]) -> list[JobRecord]:
-    """Those records that were ever a job: Slurm also books a refused submission as a job that failed at once."""
+    """Records of actual jobs: Slurm also records a refused submission as a job that failed at once."""
     return [record for record in records if not _refused(record)]
 
 
 def pick(jobs: list[JobRecord]) -> JobRecord:
-    """The one that counts where a frozen driver made two: the lowest id. The other ends at the claim by itself."""
+    """The job that counts where a frozen driver submitted two: the lowest id. The other one exits at the claim."""
     return min(jobs, key=lambda job: [int(number) for number in re.findall(r"\d{1,18}", job.job_id)])
 
 
 def look_up(scheduler: Scheduler, job_name: str, lookup_s: float) -> str | None:
-    """The job of this name, asked for with growing pauses: a controller that was away comes back with it."""
+    """Search for the job of this name with growing pauses, while the controller may be down."""
     until = time.monotonic() + lookup_s
     pause = 0.5
     while True:
@@ -107,25 +102,18 @@ def look_up(scheduler: Scheduler, job_name: str, lookup_s: float) -> str | None:
 
 
 def adopt(attempt: AttemptFolder, job_id: str, submitted: float, journal: Journal) -> str:
-    """Write down the job that was found. Returns the attempt's job: another process may have been first."""
+    """Record the job that was found. Returns the attempt's job, which another process may have recorded first."""
     with suppress(OSError):
-        # A full disk changes nothing: whoever comes next finds the job in the same way.
+        # On a full disk the next driver finds the job in the same way.
         if write_job(attempt, job_id, submitted):
             journal.note("adopted", attempt=attempt.number, job_id=job_id)
     return Reader().read(attempt).job_id or job_id
 
 
-def write_job(attempt: AttemptFolder, job_id: str, submitted: float, cluster: str | None = None) -> bool:
-    """Create job.json; true for the one who did. Raises OSError."""
-    data: dict[str, object] = {"job_id": job_id, "submitted": submitted, "restart": 0}
-    data.update({"cluster": cluster} if cluster is not None else {})
-    return create_once(attempt.job, json.dumps(data) + "\n")
-
-
 def no_attempt(run: RunFolder, creator: Process | None, since: float, now: float) -> SubmissionOutcome:
-    """What became of a run folder in which no attempt was ever begun.
+    """Settle a run folder without any attempt.
 
-    Its first attempt is made and given up here, so that a driver that was only frozen finds it taken.
+    Its first attempt is created and abandoned here, so that a driver that was only frozen finds it taken.
     """
     if not (creator is not None and certainly_gone(creator)) and now - since < GIVE_UP_S:
         return SubmissionOutcome("waiting", reason=_who(creator, now - since))
@@ -133,12 +121,12 @@ def no_attempt(run: RunFolder, creator: Process | None, since: float, now: float
     try:
         attempt.path.mkdir(parents=True)
     except OSError as error:
-        return SubmissionOutcome("waiting", reason=f"{_who(creator, now - since)}; cannot give it up: {error.strerror}")
+        return SubmissionOutcome("waiting", reason=f"{_who(creator, now - since)}; cannot abandon it: {error.strerror}")
     return _void(attempt, Journal(run), _who(creator, now - since))
 
 
 def _job_over(process: Process, scheduler: Scheduler) -> bool:
-    """Whether a process on another host has ended with its job; Slurm leaves none of a job's processes behind."""
+    """Whether a process on another host has ended with its job: Slurm kills all processes of a job at its end."""
     try:
         record = scheduler.query([process.job]).get(process.job) if process.job else None
     except SchedulerError:
@@ -153,7 +141,7 @@ def _known(files: AttemptFiles) -> SubmissionOutcome | None:
     if job_id is None:
         return None
     if files.job is None:
-        # The job runs already: it claimed the attempt before its driver could write down the id.
+        # The job is running: it claimed the attempt before its driver could record the id.
         with suppress(OSError):
             write_job(files.attempt, job_id, _intended(files) or time.time())
     return SubmissionOutcome("job", job_id)
@@ -161,33 +149,33 @@ def _known(files: AttemptFiles) -> SubmissionOutcome | None:
 
 def _void(attempt: AttemptFolder, journal: Journal, why: str) -> SubmissionOutcome:
     try:
-        claim = give_up(attempt, NEVER_SUBMITTED)
+        claim = abandon(attempt, NEVER_SUBMITTED)
     except OSError as error:
-        return SubmissionOutcome("waiting", reason=f"{why}; cannot give it up: {error.strerror or error}")
+        return SubmissionOutcome("waiting", reason=f"{why}; cannot abandon it: {error.strerror or error}")
     if claim.job_id is not None:
         return SubmissionOutcome("job", claim.job_id)
     if claim == Claim():
-        return SubmissionOutcome("waiting", reason="another process is just claiming it")
+        return SubmissionOutcome("waiting", reason="another process is claiming it")
     journal.note("voided", attempt=attempt.number, reason=claim.void, why=why)
     return SubmissionOutcome("void", reason=claim.void)
 
 
 def _owner(run: RunFolder, files: AttemptFiles) -> tuple[Process | None, float]:
-    """Who was submitting the attempt, and since when: by the intent, else the journals, else the folder's age."""
+    """The submitting process and when it began: by the intent, else the journals, else the folder's age."""
     intended = _intended(files)
     if intended is not None:
-        return process_of(files.intent), intended
+        return files.intent.process if files.intent else None, intended
     for event in reversed(read_journals(run)):
-        if event["event"] == "attempt claimed" and event.get("attempt") == files.attempt.number:
-            return process_of(event), values.seconds(event["time"]) or 0.0
-    return None, _made(files.attempt.path)
+        if event.event == "attempt claimed" and event.attempt == files.attempt.number:
+            return event.process, event.time
+    return None, _modified(files.attempt.path)
 
 
 def _intended(files: AttemptFiles) -> float | None:
-    return values.seconds(files.intent.get("time")) if files.intent else None
+    return files.intent.time if files.intent else None
 
 
-def _made(path: Path) -> float:
+def _modified(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:
@@ -195,8 +183,8 @@ def _made(path: Path) -> float:
 
 
 def _who(owner: Process | None, age: float) -> str:
-    who = str(owner) if owner else "somebody"
-    return f"{who} began to submit it {max(age, 0):.0f} s ago and has not said how it went"
+    who = str(owner) if owner else "a process"
+    return f"{who} began to submit it {max(age, 0):.0f} s ago and has not recorded the outcome"
 
 
 def _refused(record: JobRecord) -> bool:

@@ -6,16 +6,16 @@ that ports derived from ids rarely collide, even between users.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from hpc_launch.base.files import create_once, read_json
+from msgspec import Struct, field
+
+from hpc_launch.base.json_records import create_record, read_record
 from hpc_launch.base.user_dirs import make_private, state_folder
 from hpc_launch.schedulers.local.processes import start_of
 
@@ -26,17 +26,21 @@ FORGOTTEN_S = 3600.0
 """Seconds after which an entry whose attempt folder is gone is dropped."""
 
 
-@dataclass(frozen=True)
-class LocalJob:
+class LocalJob(Struct, frozen=True, kw_only=True):
     """A local job as registered before its submission."""
 
     job_id: str
     name: str
-    folder: Path
+    path: str = field(name="folder")
     host: str
     submitted: float
     submitter: int
-    submitter_start: int | None
+    submitter_start: int | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The attempt folder."""
+        return Path(self.path)
 
     @property
     def being_submitted(self) -> bool:
@@ -68,14 +72,13 @@ def register(name: str, folder: Path) -> LocalJob:
         entry = LocalJob(
             job_id=f"{PREFIX}{number}",
             name=name,
-            folder=folder,
+            path=os.fspath(folder),
             host=socket.gethostname(),
             submitted=time.time(),
             submitter=os.getpid(),
             submitter_start=start_of(os.getpid()),
         )
-        text = json.dumps({**vars(entry), "folder": os.fspath(folder)})
-        if create_once(home / f"{entry.job_id}.json", text):
+        if create_record(home / f"{entry.job_id}.json", entry):
             return entry
 
 
@@ -88,13 +91,7 @@ def lookup(job_id: str) -> LocalJob | None:
     """The entry of a job; None if the id is not a local job's or its entry was dropped."""
     if not job_id.removeprefix(PREFIX).isdecimal():
         return None
-    value = read_json(_folder() / f"{job_id}.json")
-    if value is None:
-        return None
-    try:
-        return LocalJob(**{**value, "folder": Path(value["folder"])})
-    except (TypeError, KeyError):
-        return None
+    return read_record(_folder() / f"{job_id}.json", LocalJob)
 
 
 def entries() -> Iterator[LocalJob]:

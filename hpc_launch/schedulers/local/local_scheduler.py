@@ -10,12 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
+
+from msgspec.structs import replace
 
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
-from hpc_launch.base.files import read_json, write_atomic, write_json
+from hpc_launch.base.files import write_atomic
+from hpc_launch.base.json_records import write_record
+from hpc_launch.schedulers.job_files import LOCAL_STATE, SCRIPT
 from hpc_launch.schedulers.local import local_jobs
+from hpc_launch.schedulers.local.local_state import LocalState, read_local_state
 from hpc_launch.schedulers.local.processes import (
     IN_ALLOCATION,
     JOB_ID,
@@ -23,9 +26,8 @@ from hpc_launch.schedulers.local.processes import (
     SUPERVISOR,
     processes_of_job,
     send_signal,
-    start_of,
 )
-from hpc_launch.schedulers.scheduler import ENDED_STATES, JobRecord, Submission
+from hpc_launch.schedulers.scheduler import JobRecord, Submission
 from hpc_launch.schedulers.slurm.command_environment import submission_environment
 
 START_TIMEOUT_S = 60.0
@@ -45,7 +47,7 @@ class LocalScheduler:
     def submit(self, submission: Submission) -> str:
         folder = submission.folder.absolute()
         try:
-            script = folder / "script.sh"
+            script = folder / SCRIPT
             if not script.exists() or script.read_bytes() != submission.script.encode("utf-8", "surrogateescape"):
                 write_atomic(script, submission.script)
             entry = local_jobs.register(submission.job_name, folder)
@@ -53,7 +55,7 @@ class LocalScheduler:
             raise NotWritten(f"cannot prepare the job: {error}") from error
         try:
             done = subprocess.run(
-                _command(entry),
+                _command(entry, submission),
                 env=_environment(submission, in_allocation=self._in_allocation),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -93,28 +95,25 @@ class LocalScheduler:
         return {job_id: record for job_id, record in records.items() if record is not None}
 
     def warn(self, job_id: str, *, preempt: bool = False) -> None:
-        entry = local_jobs.lookup(job_id)
-        value = None if entry is None else read_json(entry.folder / "local.json")
-        shell = None if value is None else value.get("shell")
-        if preempt or value is None or value.get("job_id") != job_id or not isinstance(shell, int):
+        state = _state(job_id)
+        if preempt or state is None or state.shell is None:
             hint = "it has ended, or it asks for a preemption signal, which only Slurm sends"
             raise Unreachable(f"cannot warn {job_id}", hint)
-        if value.get("host") != socket.gethostname():
-            raise Unreachable(f"{job_id} runs on {value.get('host')}", "run the command on that host")
-        if _supervised(value):
+        if not state.here:
+            raise Unreachable(f"{job_id} runs on {state.host}", "run the command on that host")
+        if state.supervised:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(shell, signal.SIGUSR1)
+                os.kill(state.shell, signal.SIGUSR1)
 
     def cancel(self, job_id: str) -> None:
-        entry = local_jobs.lookup(job_id)
-        value = None if entry is None else read_json(entry.folder / "local.json")
-        if value is None or value.get("job_id") != job_id or value.get("state") in ENDED_STATES:
+        state = _state(job_id)
+        if state is None or state.over:
             return
-        if value.get("host") != socket.gethostname():
-            raise Unreachable(f"{job_id} runs on {value.get('host')}", "run `hpc-launch cancel` on that host")
-        if _supervised(value):
+        if not state.here:
+            raise Unreachable(f"{job_id} runs on {state.host}", "run `hpc-launch cancel` on that host")
+        if state.supervised and state.pid is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(value["pid"]), signal.SIGTERM)
+                os.kill(state.pid, signal.SIGTERM)
 
     def preempted(self, job_id: str) -> bool:
         del job_id
@@ -132,14 +131,11 @@ class LocalScheduler:
         return None
 
 
-def _command(entry: local_jobs.LocalJob) -> list[str]:
-    plan = read_json(entry.folder / "plan.json") or {}
+def _command(entry: local_jobs.LocalJob, submission: Submission) -> list[str]:
     command = [sys.executable, "-m", SUPERVISOR, str(entry.folder)]
     command += ["--job-id", entry.job_id, f"--name={entry.name}"]
-    for key, option in (("time_limit_s", "--time-limit"), ("signal_before_s", "--signal-before")):
-        if plan.get(key):
-            command.append(f"{option}={float(plan[key])}")
-    return command
+    limits = (("--time-limit", submission.time_limit_s), ("--signal-before", submission.signal_before_s))
+    return [*command, *(f"{option}={float(value)}" for option, value in limits if value)]
 
 
 def _environment(submission: Submission, *, in_allocation: bool) -> dict[str, str]:
@@ -151,55 +147,49 @@ def _environment(submission: Submission, *, in_allocation: bool) -> dict[str, st
     return {key: value for key, value in variables.items() if key not in {JOB_ID, JOB_MARKER}}
 
 
-def _supervised(value: dict[str, Any]) -> bool:
-    """Whether the supervisor that wrote this file is alive on this host."""
-    pid, began = value.get("pid"), value.get("pid_start")
-    return isinstance(pid, int) and began is not None and start_of(pid) == began
+def _state(job_id: str) -> LocalState | None:
+    """The state of a job, if it has one."""
+    entry = local_jobs.lookup(job_id)
+    state = read_local_state(entry.folder) if entry is not None else None
+    return state if state is not None and state.job_id == job_id else None
 
 
 def _record(entry: local_jobs.LocalJob) -> JobRecord | None:
     """The record of a job; None until its supervisor has written its state."""
-    path = entry.folder / "local.json"
-    value = read_json(path)
-    if value is None or value.get("job_id") != entry.job_id:
+    state = read_local_state(entry.folder)
+    if state is None or state.job_id != entry.job_id:
         return None
-    reason = value.get("reason")
-    if value["state"] not in ENDED_STATES:
-        if value.get("host") != socket.gethostname():
-            reason = f"on host {value.get('host')}; only that host knows whether it still runs"
-        elif not _supervised(value):
-            value = _record_lost_supervisor(entry, path)
-            reason = value.get("reason")
+    if not state.over and not state.here:
+        state = replace(state, reason=f"on host {state.host}; only that host knows whether it still runs")
+    elif not state.over and not state.supervised:
+        state = _record_lost_supervisor(entry, state)
     return JobRecord(
         job_id=entry.job_id,
-        state=str(value["state"]),
+        state=state.state,
         source="local",
         as_of=time.time(),
-        name=value.get("name"),
-        reason=reason,
-        exit_code=value.get("exit_code"),
-        signal=value.get("signal"),
-        nodes=value.get("host"),
-        submitted=value.get("submitted"),
-        started=value.get("started"),
-        ended=value.get("ended"),
+        name=state.name,
+        reason=state.reason,
+        exit_code=state.exit_code,
+        signal=state.signal,
+        nodes=state.host,
+        submitted=state.submitted,
+        started=state.started,
+        ended=state.ended,
         restarts=0,
     )
 
 
-def _record_lost_supervisor(entry: local_jobs.LocalJob, path: Path) -> dict[str, Any]:
+def _record_lost_supervisor(entry: local_jobs.LocalJob, before: LocalState) -> LocalState:
     """Record the end of a job whose supervisor is gone and kill its remaining processes."""
     # The supervisor may have written the job's end since our last read.
-    value = read_json(path) or {}
-    if value.get("state") in ENDED_STATES:
-        return value
+    state = read_local_state(entry.folder) or before
+    if state.over:
+        return state
     remaining = processes_of_job(entry.job_id, str(entry.folder))
     send_signal([pid for pid in remaining if pid != os.getpid()], signal.SIGKILL)
-    value |= {
-        "state": "NODE_FAIL",
-        "ended": time.time(),
-        "reason": f"the job's supervisor (process {value.get('pid')}) was killed or the machine rebooted",
-    }
+    reason = f"the job's supervisor (process {state.pid}) was killed or the machine rebooted"
+    state = replace(state, state="NODE_FAIL", ended=time.time(), reason=reason)
     with contextlib.suppress(OSError):
-        write_json(path, value)
-    return value
+        write_record(entry.folder / LOCAL_STATE, state)
+    return state

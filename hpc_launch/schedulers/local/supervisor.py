@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hpc_launch.schedulers.job_files import BATCH_LOG, LOCAL_STATE, SCRIPT
 from hpc_launch.schedulers.local.processes import JOB_ID, JOB_MARKER, descendants, job_marker, send_signal, start_of
 
 KILL_WAIT_S = 10.0
@@ -71,12 +72,12 @@ class Supervisor:
     def write(self, **changes: Any) -> None:
         """Update local.json atomically. Raises OSError."""
         self.state |= changes
-        temporary = self.folder / f".local.json.{os.getpid()}"
+        temporary = self.folder / f".{LOCAL_STATE}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as stream:
             json.dump(self.state, stream, indent=2)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(temporary, self.folder / "local.json")
+        os.replace(temporary, self.folder / LOCAL_STATE)
 
     def start(self) -> None:
         """Start the batch shell and record it. Raises OSError."""
@@ -116,7 +117,7 @@ class Supervisor:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.environ |= {JOB_ID: self.job_id, JOB_MARKER: job_marker(self.job_id, str(self.folder))}
-        os.execvp("bash", ["bash", str(self.folder / "script.sh"), str(self.folder)])  # noqa: S606 - bash is one
+        os.execvp("bash", ["bash", str(self.folder / SCRIPT), str(self.folder)])  # noqa: S606 - bash is one
 
     def run(self) -> None:
         """Supervise the job to its end and leave no process behind."""
@@ -250,7 +251,7 @@ def main(arguments: list[str]) -> int:
         return 0 if answer == "started" else os.EX_IOERR if answer.startswith(NOT_WRITTEN) else 1
     os.close(read_end)
     try:
-        _detach(supervisor.folder / "batch.log", status_pipe)
+        _detach(supervisor.folder / BATCH_LOG, status_pipe)
         supervisor.start()
     except OSError as error:
         # Too many processes is not a disk error.

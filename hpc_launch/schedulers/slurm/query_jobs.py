@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import lru_cache
+
+from msgspec.structs import replace
 
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.schedulers.scheduler import JobRecord

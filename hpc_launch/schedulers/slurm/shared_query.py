@@ -10,17 +10,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+
+from msgspec import Struct
 
 from hpc_launch.base.errors import Unreachable
-from hpc_launch.base.files import read_json, write_atomic
+from hpc_launch.base.files import write_atomic
+from hpc_launch.base.json_records import read_record, record_text
 from hpc_launch.base.user_dirs import make_private, state_folder
 from hpc_launch.schedulers.scheduler import JobRecord
 from hpc_launch.schedulers.slurm import parse_jobs
@@ -40,8 +40,7 @@ Ask = Callable[[list[str], Mapping[str, JobRecord]], list[JobRecord]]
 """Queries Slurm for jobs, given the previous records. Raises Unreachable."""
 
 
-@dataclass
-class CachedAnswer:
+class CachedAnswer(Struct):
     """The content of the cache file."""
 
     asked: float = 0.0
@@ -51,10 +50,10 @@ class CachedAnswer:
     failures: int = 0
     error: str | None = None
     hint: str | None = None
-    records: dict[str, JobRecord] = field(default_factory=dict)
-    wanted: dict[str, float] = field(default_factory=dict)
+    records: dict[str, JobRecord] = {}
+    wanted: dict[str, float] = {}
     """Time at which a process last asked about each job."""
-    absent: list[str] = field(default_factory=list)
+    absent: list[str] = []
     """Jobs unknown to every source."""
 
     @property
@@ -193,35 +192,12 @@ class SharedAnswer:
             yield
 
     def _load(self) -> CachedAnswer:
-        value = read_json(self.path)
-        if value is None:
-            return self._own
-        try:
-            return _from_json(value)
-        except (TypeError, ValueError, KeyError, AttributeError):
-            return self._own
+        return read_record(self.path, CachedAnswer) or self._own
 
     def _save(self, answer: CachedAnswer) -> None:
         self._own = answer
         with contextlib.suppress(OSError):
-            write_atomic(self.path, json.dumps(asdict(answer)), mode=0o600)
-
-
-def _from_json(value: Mapping[str, Any]) -> CachedAnswer:
-    records = {}
-    for job_id, given in value["records"].items():
-        steps = tuple((str(step), str(state), str(code)) for step, state, code in given.pop("steps"))
-        records[job_id] = JobRecord(**given, steps=steps)
-    return CachedAnswer(
-        asked=float(value["asked"]),
-        answered=float(value["answered"]),
-        failures=int(value["failures"]),
-        error=value["error"],
-        hint=value["hint"],
-        records=records,
-        wanted={str(job_id): float(at) for job_id, at in value["wanted"].items()},
-        absent=[str(job_id) for job_id in value["absent"]],
-    )
+            write_atomic(self.path, record_text(answer, indent=None), mode=0o600)
 
 
 def shared_answer() -> SharedAnswer:

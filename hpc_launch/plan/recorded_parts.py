@@ -1,0 +1,49 @@
+"""Parts of a launch plan that plan.json records, in a module that drivers and views can import without the planner."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from hpc_launch.spec.retry import Retry
+
+
+class CodePlan(Struct, frozen=True):
+    """The folder that is copied at submission, and the patterns excluded from the copy."""
+
+    root: str
+    exclude: tuple[str, ...] = ()
+    limit_mib: int = 100
+
+
+class BatchPlan(Struct, frozen=True):
+    """Where the job file sets its batch size: dotted keys and values."""
+
+    micro_key: str
+    micro: int
+    accumulation_key: str | None = None
+    """None if the training derives it."""
+    accumulation: int = 1
+
+
+class RetryPlan(Struct, frozen=True):
+    """The retry policy of the job file, and the values that a changed attempt starts from."""
+
+    retry: Retry = Retry()
+    batch: BatchPlan | None = None
+    memory: int | None = None
+    node_memory: int | None = None
+    time_s: int | None = None
+    most_time_s: int | None = None
+    nodes: int | None = None
+    """None for an elastic run."""
+    least_nodes: int = 1
+    """The fewest nodes that the job can run on."""
+    max_nodes: int | None = field(default=None, name="most_nodes")
+    queue: str | None = None
+    partition: str | None = None
+    exclude: tuple[str, ...] = ()
+    """Nodes excluded by the job file."""
+    ledger: str | None = None
+    """The site's folder for notes on bad nodes; None: the user's own."""
+    sentinel: tuple[str, ...] | None = None
+    """sbatch options of the sentinel job; None if the site does not use one."""

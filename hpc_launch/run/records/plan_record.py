@@ -1,0 +1,145 @@
+"""plan.json: what later stages need to know of the launch plan, and which plan an attempt runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hpc_launch.base.json_records import read_record
+from hpc_launch.plan.recorded_parts import CodePlan, RetryPlan
+from hpc_launch.run.layout import AttemptFolder, RunFolder
+
+if TYPE_CHECKING:
+    from hpc_launch.plan.launch_plan import LaunchPlan
+
+
+class ProgressRecord(Struct, frozen=True, kw_only=True):
+    """How to read progress from the log: regular expressions."""
+
+    step: str | None = None
+    loss: str | None = None
+
+
+class CheckpointRecord(Struct, frozen=True, kw_only=True):
+    """How to find complete checkpoints (`checkpoint:` of the job file)."""
+
+    dir: tuple[str | None, ...] = ()
+    """Parts of the folder's path. None stands for the run folder, which was not known when the plan was made."""
+    pattern: str = ""
+    complete: tuple[str, ...] = ()
+    latest: str | None = None
+
+    def folder(self, run: RunFolder) -> Path:
+        """The folder with the checkpoints of a run."""
+        return Path("".join(str(run.path) if part is None else part for part in self.dir))
+
+
+class PlanRecord(Struct, frozen=True, kw_only=True):
+    """The part of a launch plan that drivers and views need. Times are seconds."""
+
+    name: str = ""
+    site: str = ""
+    scheduler: str = ""
+    """`slurm` or `local`."""
+    nodes: int | None = None
+    processes_per_node: int | None = None
+    gpus_per_node: int | None = None
+    world_size: int | None = None
+    launcher: str = ""
+    time_limit_s: int | None = None
+    signal_before_s: int | None = None
+    requeue: bool = False
+    """Whether Slurm itself may requeue the job."""
+    fabric: str | None = None
+    progress: ProgressRecord = ProgressRecord()
+    checkpoint: CheckpointRecord | None = None
+    recovery: RetryPlan | None = None
+    code: CodePlan | None = None
+    secrets: tuple[str, ...] = ()
+    """Names of the environment variables that an attempt takes from its submitter."""
+    sets: tuple[str, ...] = ()
+    """The `--set` options of this and all earlier attempts."""
+    excluded: tuple[str, ...] = ()
+    """Nodes that this attempt excludes, besides the job file's own."""
+    readmitted: tuple[str, ...] = ()
+    """Nodes that are no longer excluded."""
+    job_folder: str | None = None
+    """The folder that relative paths of the job file start from."""
+    job_file: str | None = None
+    """The job file that the run was submitted from."""
+
+
+def plan_record(
+    plan: LaunchPlan,
+    *,
+    sets: tuple[str, ...] = (),
+    excluded: tuple[str, ...] = (),
+    readmitted: tuple[str, ...] = (),
+    job_folder: str | None = None,
+    job_file: str | None = None,
+) -> PlanRecord:
+    """The record of a launch plan and of what its attempt changes."""
+    rule = plan.continuation.checkpoint
+    checkpoint = None
+    if rule is not None:
+        parts = tuple(part if isinstance(part, str) else None for part in rule.folder)
+        checkpoint = CheckpointRecord(dir=parts, pattern=rule.pattern, complete=rule.complete, latest=rule.latest)
+    return PlanRecord(
+        name=plan.name,
+        site=plan.site,
+        scheduler=plan.scheduler,
+        nodes=plan.nodes,
+        processes_per_node=plan.processes_per_node,
+        gpus_per_node=plan.gpus_per_node,
+        world_size=plan.world_size,
+        launcher=plan.launcher,
+        time_limit_s=plan.time_limit_s,
+        signal_before_s=plan.signal_before_s,
+        requeue=plan.requeue,
+        fabric=plan.fabric,
+        progress=ProgressRecord(**plan.progress),
+        checkpoint=checkpoint,
+        recovery=plan.recovery,
+        code=plan.code,
+        secrets=plan.secrets,
+        sets=sets,
+        excluded=excluded,
+        readmitted=readmitted,
+        job_folder=job_folder,
+        job_file=job_file,
+    )
+
+
+def plan_of(attempt: AttemptFolder) -> PlanRecord | None:
+    """The plan that an attempt runs; None where none can be read.
+
+    An attempt that Slurm began by requeueing the job has no plan.json: it runs the plan of the attempt before it.
+    """
+    for number in range(attempt.number, 0, -1):
+        plan = read_record(attempt.run.attempt(number).plan, PlanRecord)
+        if plan is not None:
+            return plan
+    return None
+
+
+def newest_plan(run: RunFolder) -> PlanRecord | None:
+    """The plan of a run's last attempt; None where none can be read."""
+    attempts = run.attempts()
+    return plan_of(attempts[-1]) if attempts else None
+
+
+def progress_patterns(plan: PlanRecord | None) -> dict[str, re.Pattern[str]]:
+    """The valid patterns for step and loss by name."""
+    patterns = plan.progress if plan is not None else ProgressRecord()
+    result: dict[str, re.Pattern[str]] = {}
+    for name, text in (("step", patterns.step), ("loss", patterns.loss)):
+        try:
+            pattern = re.compile(text) if text is not None else None
+        except (re.error, RecursionError, OverflowError):
+            continue
+        if pattern is not None and pattern.groups:
+            result[name] = pattern
+    return result

@@ -1,0 +1,53 @@
+"""intent.json and job.json: what a driver is about to submit, and the job that came of it."""
+
+from __future__ import annotations
+
+from msgspec import Struct, structs
+
+from hpc_launch.base.json_records import create_record
+from hpc_launch.run.layout import AttemptFolder
+from hpc_launch.run.records.process_identity import ProcessRecord
+
+
+class Overrides(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How an attempt differs from the job file."""
+
+    set: tuple[str, ...] = ()
+    """Its `--set` options."""
+    exclude: tuple[str, ...] = ()
+    """Nodes that the run excludes."""
+    readmitted: tuple[str, ...] = ()
+    """Nodes that the run no longer excludes."""
+    ledger: tuple[str, ...] = ()
+    """Nodes excluded because the node health store lists them."""
+
+    def by_name(self) -> dict[str, tuple[str, ...]]:
+        """The differences there are, by name."""
+        return {name: values for name, values in structs.asdict(self).items() if values}
+
+
+class Intent(ProcessRecord, frozen=True, kw_only=True):
+    """intent.json: written before sbatch, so that the token finds the job whatever happens to the driver."""
+
+    token: str = ""
+    job_name: str | None = None
+    time: float | None = None
+    """When the submission began, in seconds since the epoch."""
+    options: tuple[str, ...] = ()
+    """sbatch options of this attempt only."""
+    overrides: Overrides = Overrides()
+
+
+class SubmittedJob(Struct, frozen=True, kw_only=True):
+    """job.json: the job of an attempt."""
+
+    job_id: str | None = None
+    submitted: float | None = None
+    restart: int | None = None
+    """How often Slurm had requeued the job when the attempt began."""
+    cluster: str | None = None
+
+
+def write_job(attempt: AttemptFolder, job_id: str, submitted: float, cluster: str | None = None) -> bool:
+    """Create job.json; true for the process that created it. Raises OSError."""
+    return create_record(attempt.job, SubmittedJob(job_id=job_id, submitted=submitted, restart=0, cluster=cluster))

@@ -1,0 +1,104 @@
+"""agent/: events, samples and hang reports of the watcher that runs on each node (agent/hpc_launch_watch.py)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from hpc_launch.base.files import without_waiting
+from hpc_launch.base.json_records import file_lines, line_record, read_record
+from hpc_launch.run.layout import AttemptFolder
+
+SAMPLE_TAIL = 256 << 10
+"""Bytes at the end of a node's file that are searched for samples: about an hour with eight GPUs."""
+
+_SAMPLE = b'"sample"'
+
+
+class WatcherEvent(Struct, frozen=True, kw_only=True):
+    """One event of a node. `t` is in seconds since the epoch."""
+
+    event: str
+    t: float | None = None
+    host: str | None = None
+    rank: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    oom_kill: bool | None = None
+    """Whether the kernel killed the rank for memory; None where nothing tells."""
+    text: str | None = None
+    """The kernel's message on a GPU fault."""
+    ranks: Any = None
+    """Process ids by rank in a `ranks` event, a list of ranks in a `hang` event."""
+
+    def has_rank(self, rank: int) -> bool:
+        """Whether this event says that a rank runs on the node."""
+        return self.event == "ranks" and isinstance(self.ranks, dict) and str(rank) in self.ranks
+
+
+class GpuSample(Struct, frozen=True, kw_only=True):
+    """One GPU in a sample, as nvidia-smi reports it."""
+
+    index: int
+    util: float | None = None
+    """Percent."""
+    sm_mhz: float | None = None
+    mem_mib: float | None = None
+    throttle: str | None = None
+    """Bits of `clocks_throttle_reasons.active` in hexadecimal."""
+
+
+class WatcherSample(Struct, frozen=True, kw_only=True):
+    """One sample of a node."""
+
+    event: str
+    places: dict[str, dict[str, int]] = {}
+    """How often each rank was seen at which place of the kernel, by rank."""
+    net_bytes_s: dict[str, tuple[float, float]] = {}
+    """Bytes per second received and sent, by interface."""
+    gpus: tuple[GpuSample, ...] = ()
+    nvlinks: int | None = None
+
+
+class HangReport(Struct, frozen=True, kw_only=True):
+    """agent/hang.json: the training hung. `t` is in seconds since the epoch."""
+
+    t: float | None = None
+    node: int | None = None
+    host: str | None = None
+    silent_s: float | None = None
+    """How long there was neither output nor activity."""
+
+    @property
+    def began(self) -> float | None:
+        """When the training stopped, which is the time of the failure."""
+        return self.t - self.silent_s if self.t is not None and self.silent_s is not None else self.t
+
+
+def read_hang(attempt: AttemptFolder) -> HangReport | None:
+    """The report of a hang; None where no watcher detected one."""
+    return read_record(attempt.hang, HangReport)
+
+
+def watcher_events(path: Path) -> Iterator[WatcherEvent]:
+    """The events in the file of a node, without samples."""
+    for line in file_lines(path):
+        event = line_record(line, WatcherEvent) if _SAMPLE not in line else None
+        if event is not None:
+            yield event
+
+
+def watcher_samples(path: Path) -> Iterator[WatcherSample]:
+    """The newest samples in the file of a node."""
+    with suppress(OSError), open(path, "rb", opener=without_waiting) as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - SAMPLE_TAIL))
+        for line in stream.read(SAMPLE_TAIL).splitlines():
+            sample = line_record(line, WatcherSample) if _SAMPLE in line else None
+            if sample is not None and sample.event == "sample":
+                yield sample

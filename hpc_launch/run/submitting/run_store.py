@@ -1,0 +1,165 @@
+"""Write a run to disk. A run folder that cannot be written completely is removed again."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpc_launch import __version__
+from hpc_launch.base.errors import Refused, UsageError
+from hpc_launch.base.files import write_atomic
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import Finding
+from hpc_launch.base.json_records import write_record
+from hpc_launch.run.layout import AttemptFolder, RunFolder
+from hpc_launch.run.records.plan_record import PlanRecord
+from hpc_launch.run.records.process_identity import process_fields, this_process
+from hpc_launch.run.records.run_info import RunInfo
+from hpc_launch.run.records.submission import Overrides
+from hpc_launch.run.submitting.code_snapshot import take_snapshot
+from hpc_launch.spec.shell_text import quote
+
+HOOKS = Path(__file__).parents[2] / "agent" / "hpc_launch_hooks.py"
+WATCHER = HOOKS.with_name("hpc_launch_watch.py")
+"""Copied into each run folder, so that nothing needs to be installed where the job runs."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A job that passed all checks, ready to be written to disk and submitted."""
+
+    name: str
+    """The job's own name: `[A-Za-z0-9][A-Za-z0-9._-]*`, at most 64 characters."""
+    site: str
+    scheduler: str
+    """`slurm` or `local`."""
+    runs_folder: Path
+    """Parent of the run folders: shared storage on a cluster."""
+    job_yaml: str
+    resolved_yaml: str
+    site_yaml: str
+    script: str
+    plan: PlanRecord
+    options: tuple[str, ...] = ()
+    """sbatch options of this attempt only, such as `--exclude=n3`."""
+    overrides: Overrides = field(default_factory=Overrides)
+    """How this attempt differs from the job file."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def create_run(prepared: Prepared, *, now: float | None = None) -> RunFolder:
+    """Create the run folder, without any attempts. Raises Refused and leaves nothing on disk."""
+    created = time.time() if now is None else now
+    with refusing(prepared.runs_folder):
+        prepared.runs_folder.mkdir(parents=True, exist_ok=True)
+        run = _new_folder(prepared, created)
+        try:
+            write_atomic(run.job_yaml, prepared.job_yaml)
+            write_atomic(run.resolved_yaml, prepared.resolved_yaml)
+            write_atomic(run.site_yaml, prepared.site_yaml)
+            run.journal.mkdir()
+            run.hooks.mkdir()
+            for source in (HOOKS, WATCHER):
+                write_atomic(run.hooks / source.name, source.read_text(encoding="utf-8"))
+            run.attempts_folder.mkdir()
+            take_snapshot(run, prepared.plan.code)
+            # Last: a folder with a run.json is a complete run.
+            info = RunInfo(
+                run=run.name,
+                name=prepared.name,
+                site=prepared.site,
+                scheduler=prepared.scheduler,
+                created=created,
+                version=__version__,
+                **process_fields(this_process()),
+            )
+            write_record(run.info, info)
+        except BaseException:
+            shutil.rmtree(run.path, ignore_errors=True)
+            raise
+    return run
+
+
+def claim_number(run: RunFolder, number: int) -> AttemptFolder:
+    """Create the folder of attempt `number`. Raises UsageError where another process has created it, and Refused."""
+    attempt = run.attempt(number)
+    with refusing(run.path):
+        try:
+            attempt.path.mkdir()
+        except FileExistsError:
+            raise UsageError(
+                f"attempt {number} of {run.name} has just been claimed by another process; nothing was submitted",
+                hint=f"hpc-launch status {run.name} shows its state",
+            ) from None
+    return attempt
+
+
+def write_attempt(attempt: AttemptFolder, prepared: Prepared) -> None:
+    """Write script and plan into a claimed attempt. Raises OSError."""
+    attempt.logs.mkdir(exist_ok=True)
+    write_record(attempt.plan, prepared.plan)
+    # Executable: the local scheduler starts it, and a user may.
+    write_atomic(attempt.script, prepared.script, mode=0o777)
+
+
+def write_after(run: RunFolder) -> None:
+    """Write the command that runs a driver at the end of a job, with this interpreter. Raises OSError.
+
+    It unsets Python's variables and leaves the working folder: both may belong to the training's Python.
+    """
+    path = os.environ.get("PYTHONPATH")
+    lines = [
+        "#!/bin/bash",
+        "# Called with an attempt's folder when its job ends: submits the next attempt if one is due.",
+        "cd / && unset PYTHONHOME PYTHONSTARTUP PYTHONPATH",
+        *([f"export PYTHONPATH={quote(path)}"] if path else []),
+        f'exec {quote(sys.executable)} -m hpc_launch.hook "$@"',
+    ]
+    write_atomic(run.after, "\n".join(lines) + "\n", mode=0o777)
+
+
+def discard(run: RunFolder, attempt: AttemptFolder) -> None:
+    """Remove an attempt of this process for which nothing was submitted, and the run if it has no other attempt."""
+    shutil.rmtree(attempt.path, ignore_errors=True)
+    discard_run(run)
+
+
+def discard_run(run: RunFolder) -> None:
+    """Remove a run without attempts; a run with any stays."""
+    with suppress(OSError):
+        # Fails if there is an attempt, and prevents a new one once it has succeeded.
+        run.attempts_folder.rmdir()
+        shutil.rmtree(run.path, ignore_errors=True)
+
+
+@contextmanager
+def refusing(folder: Path) -> Iterator[None]:
+    """Turn an OSError into the finding that the run folder cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename if isinstance(error.filename, str) else str(folder)
+        raise cannot_write(folder, error.strerror or str(error), where) from error
+
+
+def cannot_write(folder: Path, why: str, where: str | None = None) -> Refused:
+    """The error for a run folder that cannot be written."""
+    hint = "free some space, or choose another folder with run_dir: or $HPC_LAUNCH_HOME"
+    hint += f" (failed at {where})" if where else ""
+    return Refused([Finding(FindingCode.CANNOT_WRITE, f"cannot write the run folder {folder}: {why}", hint=hint)])
+
+
+def _new_folder(prepared: Prepared, created: float) -> RunFolder:
+    stamp = time.strftime("%y%m%d-%H%M%S", time.localtime(created))
+    while True:
+        run = RunFolder(prepared.runs_folder.absolute() / f"{prepared.name}-{stamp}-{secrets.token_hex(2)}")
+        with suppress(FileExistsError):
+            run.path.mkdir()
+            return run

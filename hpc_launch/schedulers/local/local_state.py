@@ -1,0 +1,54 @@
+"""local.json in the attempt's folder: the state of a local job, written by its supervisor."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from msgspec import Struct
+
+from hpc_launch.base.json_records import read_record
+from hpc_launch.schedulers.job_files import LOCAL_STATE
+from hpc_launch.schedulers.local.processes import start_of
+from hpc_launch.schedulers.scheduler import ENDED_STATES
+
+
+class LocalState(Struct, frozen=True, kw_only=True):
+    """The state of a local job. Times are seconds since the epoch; `state` is one of Slurm's."""
+
+    job_id: str
+    state: str
+    name: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    """The supervisor's process id."""
+    pid_start: int | None = None
+    """When that process started, in clock ticks since boot: tells a reused process id apart."""
+    shell: int | None = None
+    """Process id of the batch shell."""
+    submitted: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether the job has ended."""
+        return self.state in ENDED_STATES
+
+    @property
+    def here(self) -> bool:
+        """Whether the job runs on this host."""
+        return self.host == socket.gethostname()
+
+    @property
+    def supervised(self) -> bool:
+        """Whether the supervisor is alive; meaningful on its own host only."""
+        return self.pid is not None and self.pid_start is not None and start_of(self.pid) == self.pid_start
+
+
+def read_local_state(folder: Path) -> LocalState | None:
+    """The state in an attempt's folder; None while the supervisor has not written it."""
+    return read_record(folder / LOCAL_STATE, LocalState)
