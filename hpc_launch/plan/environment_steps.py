@@ -10,6 +10,7 @@ from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Prelude, Variable
 from hpc_launch.plan.launchers.descriptor import descriptor
+from hpc_launch.plan.network_variables import interface_variables
 from hpc_launch.plan.tracker_environment import tracker_variables
 from hpc_launch.plan.watcher_plan import debug_variables
 from hpc_launch.spec.document import KeyPath
@@ -73,11 +74,7 @@ def variables(
     for variable in of_site:
         kept = [one for one in result if one.name != variable.name or variable.before]
         result = [*kept, variable]
-    if resolved.site.network.interface and resolved.site.scheduler.type != "local":
-        names, origin = ",".join(resolved.site.network.interface), resolved.site_origin("network", "interface")
-        # NCCL takes a list of beginnings unless `=` stands before it (NCCL's user guide, NCCL_SOCKET_IFNAME).
-        result.append(Variable("NCCL_SOCKET_IFNAME", (f"={names}",), origin))
-        result.append(Variable("GLOO_SOCKET_IFNAME", (names,), origin))
+    result.extend(interface_variables(filler))
     for name, value in job.env.items():
         path: KeyPath = ("env", name)
         if not check_variable_name(filler, name, path):

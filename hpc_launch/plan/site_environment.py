@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import SiteSettings, SiteStep, Variable
+from hpc_launch.plan.network_variables import fabric_variables
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.site_context import condition_facts, profile_parts
-from hpc_launch.sites.conditions import ConditionFacts, holds
-from hpc_launch.sites.fabric import overlay_fabric
+from hpc_launch.sites.conditions import holds
 from hpc_launch.sites.folders import CACHE_VARIABLES, Cache
 from hpc_launch.sites.prelude import PreludeStep, Setting
 from hpc_launch.sites.provenance import third_party_note
@@ -43,7 +43,7 @@ def site_variables(filler: ValueFiller, size: JobSize) -> SiteVariables:
     """Variables of the fabric and the caches, then of each setting whose condition holds; later ones win."""
     about = condition_facts(filler, size)
     result = SiteVariables([], [], [], [])
-    for variable in (*_of_fabric(filler, size, about), *_of_caches(filler)):
+    for variable in (*fabric_variables(filler, size, about), *_of_caches(filler)):
         _put(result.job, variable)
     scopes = {"job": result.job, "node": result.node, "rank": result.rank, "container": result.container}
     own = filler.resolved.job.env
@@ -215,27 +215,6 @@ def _step(filler: ValueFiller, step: PreludeStep, path: KeyPath) -> Iterator[Sit
 
 def _as_step(variable: Variable) -> SiteStep:
     return SiteStep("variable", variable.origin, variable=variable)
-
-
-def _of_fabric(filler: ValueFiller, size: JobSize, about: ConditionFacts) -> Iterator[Variable]:
-    fabric, own = overlay_fabric(filler.resolved.site.fabric, size.node_class.fabric)
-    inside = about.runtime is not None
-    topology = "topology_inside" if inside and fabric.topology_inside else "topology"
-    for key, name in (
-        ("nccl_interfaces", "NCCL_SOCKET_IFNAME"),
-        ("gloo_interfaces", "GLOO_SOCKET_IFNAME"),
-        ("family", "NCCL_SOCKET_FAMILY"),
-        ("hca", "NCCL_IB_HCA"),
-        ("net", "NCCL_NET"),
-        ("plugin", "NCCL_NET_PLUGIN"),
-        (topology, "NCCL_TOPO_FILE"),
-    ):
-        value = getattr(fabric, key)
-        if value is None:
-            continue
-        path: KeyPath = ("node_classes", size.queue.node_class, "fabric", key) if key in own else ("fabric", key)
-        text = ",".join(value) if isinstance(value, list) else value
-        yield Variable(name, filler.site_text(text, path), filler.resolved.site_origin(*path))
 
 
 def _of_caches(filler: ValueFiller) -> Iterator[Variable]:
