@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.plan.retry_plan import RetryPlan
+from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry import recover_run
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.node_health_store import NodeHealthStore
@@ -33,7 +33,7 @@ AFTER_SBATCH = STEPS[STEPS.index("submitted") :]
 def failed(runs: Path, scheduler: FakeScheduler, *, ended: bool = True, **plan: Any) -> RunFolder:
     """A run whose first attempt failed; with `ended` by its own record too."""
     recovery_plan = RetryPlan(**{"nodes": 2, "least_nodes": 2, "partition": "gpu", **plan})
-    data = {"scheduler": "slurm", "recovery": recovery_plan.as_json(), "excluded": []}
+    data = {"scheduler": "slurm", "recovery": recovery_plan, "excluded": []}
     run, _, job_id = submit_new(prepared(runs, plan=data, secrets={}), scheduler)
     fail(run, scheduler, job_id, ended=ended)
     return run
@@ -105,10 +105,28 @@ def test_a_bad_node_is_kept_off_and_noted(runs: Path, scheduler: FakeScheduler) 
     assert drive(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", "n1").kind == "submitted"
 
     assert options(run) == ["--exclude=n9,n1"], "the option replaces the script's own directive"
-    assert status_of(run, scheduler).attempts[1].overrides == {"exclude": ["n1"]}
+    assert status_of(run, scheduler).attempts[1].overrides.by_name() == {"exclude": ("n1",)}
     assert [(one.node, one.count, one.notes[0].run) for one in NodeHealthStore("test").standing()] == [
         ("n1", 1, run.name)
     ]
+
+
+def test_a_requeue_by_slurm_does_not_reset_the_limit_on_excluded_nodes(runs: Path, scheduler: FakeScheduler) -> None:
+    """Slurm starts the same job again in a new attempt folder, which has no plan.json of its own."""
+    plan = {"scheduler": "slurm", "recovery": RetryPlan(retry=Retry(most_excluded=2))}
+    run, _, job_id = submit_new(prepared(runs, plan={**plan, "excluded": ["n1", "n2"]}, secrets={}), scheduler)
+    assert scheduler.start(job_id)
+    again = run.attempt(2)
+    again.logs.mkdir(parents=True)
+    now = scheduler.clock()
+    again.claim.write_text(f"{job_id}\n")
+    again.job.write_text(json.dumps({"job_id": job_id, "restart": 1}))
+    again.end.write_text(json.dumps({"job_id": job_id, "restart": 1, "exit_code": 1, "ended": now}))
+    scheduler.set(job_id, state="FAILED", exit_code=1, ended=now, restarts=1)
+
+    assert drive(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", "n3").kind == "submitted"
+
+    assert options(run)[0] == "--exclude=n1,n2", "n3 would be the third"
 
 
 def test_a_failed_node_that_no_log_names_is_the_one_that_is_down(runs: Path, scheduler: FakeScheduler) -> None:
@@ -242,7 +260,7 @@ def test_after_a_person_s_resubmission_the_counting_begins_anew(runs: Path, sche
 def test_a_job_that_can_never_start_is_taken_out(runs: Path, scheduler: FakeScheduler) -> None:
     clock = Clock()
     scheduler.clock = clock
-    plan = {"scheduler": "slurm", "recovery": RetryPlan().as_json(), "excluded": []}
+    plan = {"scheduler": "slurm", "recovery": RetryPlan(), "excluded": []}
     run, _, job_id = submit_new(prepared(runs, plan=plan, secrets={}), scheduler)
     scheduler.set(job_id, reason="PartitionNodeLimit")
 
@@ -260,7 +278,7 @@ def test_a_job_that_can_never_start_is_taken_out(runs: Path, scheduler: FakeSche
 def test_what_a_person_holds_is_left_to_that_person(runs: Path, scheduler: FakeScheduler, reason: str) -> None:
     clock = Clock()
     scheduler.clock = clock
-    plan = {"scheduler": "slurm", "recovery": RetryPlan().as_json(), "excluded": []}
+    plan = {"scheduler": "slurm", "recovery": RetryPlan(), "excluded": []}
     run, _, job_id = submit_new(prepared(runs, plan=plan, secrets={}), scheduler)
     scheduler.set(job_id, reason=reason)
 
