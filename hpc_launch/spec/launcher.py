@@ -16,25 +16,24 @@ class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[
         LauncherName,
         Meta(
-            description="`torchrun` and `deepspeed` are started once a node and start the processes there; `srun` "
-            "starts each process itself, with RANK, LOCAL_RANK and WORLD_SIZE set. With `none` the program is "
-            "started once, on the first node, and starts its processes itself, by srun or over ssh; the nodes are in "
-            "`${attempt.dir}/hostfile`. `ft_launcher` is a torchrun of nvidia-resiliency-ext, which also restarts hung "
-            "processes."
+            description="`torchrun`, `ft_launcher` and `deepspeed` start once per node and start its processes; "
+            "`ft_launcher` is the torchrun of nvidia-resiliency-ext, with hot restarts. `srun` starts each process "
+            "itself, with RANK, LOCAL_RANK and WORLD_SIZE set. `none` starts the program once, on the first node; it "
+            "starts its processes itself, with srun or over ssh. `${attempt.dir}/hostfile` lists the nodes."
         ),
     ]
     options: Annotated[
         list[str],
         Meta(
-            description="More options for the launcher itself, as it spells them, each a list item.",
+            description="More options of the launcher, one per list item.",
             examples=[["--log-line-prefix-template=x"]],
         ),
     ] = []
     rendezvous: Annotated[
         Literal["static", "c10d"] | None,
         Meta(
-            description="torchrun: how its agents meet. `static` (the default) keeps the order of the nodes; `c10d` "
-            "can start the processes again and go on with fewer nodes, and is the default where the job asks for that."
+            description="torchrun: rendezvous backend. `static` (the default) keeps the order of the nodes; `c10d` can "
+            "restart processes and continue with fewer nodes, and is the default if the job requests that."
         ),
     ] = None
     max_restarts: Annotated[
@@ -48,13 +47,13 @@ class Launcher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     multinode: Annotated[
         Literal["no_ssh", "pdsh"] | None,
         Meta(
-            description="deepspeed: `no_ssh` has the site's step start it on every node; `pdsh` starts it once, and it "
-            "starts the nodes itself over ssh, from a hostfile. The site's choice if left out."
+            description="deepspeed: with `no_ssh`, the site's step starts it on every node; with `pdsh`, it starts "
+            "once and connects to the nodes over ssh, from a host file. Default: the site's choice."
         ),
     ] = None
     numa_binding: Annotated[
         Literal["node", "socket", "exclusive", "core-complex"] | None,
-        Meta(description="torchrun 2.9 and later: which CPUs each process is bound to. Needs `numactl` on the nodes."),
+        Meta(description="torchrun 2.9 and later: CPU binding of each process. Requires `numactl` on the nodes."),
     ] = None
 
     def optional_keys(self) -> list[str]:
