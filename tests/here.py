@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.forked import hpc_launch_text
 
 HOMES = {"HPC_LAUNCH_HOME": "runs", "XDG_STATE_HOME": "state", "XDG_CONFIG_HOME": "config"}
 
@@ -13,5 +14,4 @@ HOMES = {"HPC_LAUNCH_HOME": "runs", "XDG_STATE_HOME": "state", "XDG_CONFIG_HOME"
 def launch(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """A verb to its end, in `folder`."""
     env = {**os.environ, **{name: str(folder / home) for name, home in HOMES.items()}}
-    command = [sys.executable, "-m", "hpc_launch.cli.main", *words]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=180, check=False)
+    return hpc_launch_text(words, cwd=folder, env=env)

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.busy import patience
+from tests.forked import hpc_launch_text
 
 COMMAND = str(Path(sys.executable).with_name("hpc-launch"))
 SITE = """\
@@ -58,6 +59,8 @@ class Shell:
         self, *words: str | Path, before: Sequence[str] = (), env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run hpc-launch; it must not take long, whatever it is given."""
+        if not before:
+            return hpc_launch_text([*map(str, words)], cwd=self.folder, env={**self.env, **(env or {})}, timeout=90)
         return subprocess.run(
             [*before, COMMAND, *map(str, words)],
             cwd=self.folder,

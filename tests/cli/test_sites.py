@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from hpc_launch.run.node_health_store import NodeHealthStore
 from hpc_launch.site_tools import check_profile
 from hpc_launch.site_tools.check_profile import check_all
 from hpc_launch.site_tools.team_sources import add
+from tests.forked import hpc_launch_text
 
 PROFILE = """name: mine
 extends: [infiniband, nvidia]
@@ -87,16 +87,7 @@ class Desk:
         return self.git("rev-parse", "HEAD")
 
     def call(self, *words: str, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
-        program = str(Path(sys.executable).with_name("hpc-launch"))
-        ran = subprocess.run(
-            [program, *words],
-            cwd=self.folder / "work",
-            env={**self.environment, **more},
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
+        ran = hpc_launch_text(words, cwd=self.folder / "work", env={**self.environment, **more})
         assert ran.returncode == code, ran.stderr + ran.stdout
         return ran
 

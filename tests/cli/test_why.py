@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.forked import hpc_launch
 from tests.here import launch
 from tests.view.home import Home, a_home
 
@@ -23,8 +25,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
 
 def call(*words: str, text: str | bytes = "") -> subprocess.CompletedProcess[bytes]:
     data = text if isinstance(text, bytes) else text.encode()
-    command = [sys.executable, "-m", "hpc_launch.cli.main", "why", *words]
-    return subprocess.run(command, input=data, capture_output=True, check=False, timeout=180)
+    return hpc_launch(["why", *words], env=os.environ, input=data)
 
 
 def test_a_log_as_json(tmp_path: Path) -> None:

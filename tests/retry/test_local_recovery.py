@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.forked import hpc_launch_text
+
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.11 GiB"
 
 
@@ -27,10 +29,7 @@ class Shell:
         }  # fmt: skip
 
     def call(self, *args: str) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "-m", "hpc_launch.cli.main", *args]
-        return subprocess.run(
-            words, cwd=self.project, env=self.env, capture_output=True, text=True, timeout=120, check=False
-        )
+        return hpc_launch_text(args, cwd=self.project, env=self.env, timeout=120)
 
     def write(self, job: str, train: str) -> None:
         (self.project / "train.py").write_text(train)

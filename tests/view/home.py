@@ -24,6 +24,7 @@ from hpc_launch.run.submitting.submit_attempt import submit_new, submit_next
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
 from hpc_launch.schedulers.scheduler import Submission
+from tests.forked import hpc_launch_text
 
 _SCRIPT = """#!/bin/bash
 # What matters of the real script: the claim, both records, a log.
@@ -132,15 +133,7 @@ class Home:
 
     def call(self, *words: str, code: int = 0, timeout: float = 150) -> subprocess.CompletedProcess[str]:
         """The command to its end, which must be `code`."""
-        done = subprocess.run(
-            self.command(*words),
-            env=self.environment,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=timeout,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        done = hpc_launch_text(words, env=self.environment, timeout=timeout)
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
         assert "\x1b" not in done.stdout + done.stderr, "no escape sequence belongs into a pipe"
         return done
