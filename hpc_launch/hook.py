@@ -1,7 +1,7 @@
-"""What a job calls when it ends, and what a sentinel job runs: `python -m hpc_launch.hook ATTEMPT_FOLDER`.
+"""The driver that a job runs at its end, and that a sentinel job runs: `python -m hpc_launch.hook ATTEMPT_FOLDER`.
 
-It goes by what the run folder recorded, and detects nothing anew. What it did goes to ATTEMPT_FOLDER/hook.log, through
-its stdout. It always ends with 0: whatever goes wrong here, the job's own outcome stands.
+It uses the records in the run folder and detects nothing again. Its output goes to hook.log in the attempt's folder.
+It always exits with 0: an error here must not change the outcome of the job.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hpc_launch.schedulers.scheduler import Scheduler
 
 POLL_S = 2.0
 LONGEST_S = 540.0
-"""How long a hook outside the job waits for a pause or the scheduler's last word: less than a sentinel's time limit."""
+"""How long a driver outside the job waits for a pause or the final state: less than a sentinel's time limit."""
 
 
 def main(arguments: list[str]) -> int:
@@ -37,21 +37,21 @@ def main(arguments: list[str]) -> int:
         scheduler = scheduler_for(info.scheduler if info else "")
         move = _drive(run, scheduler, int(folder.name), inside=inside)
     except (UserError, OSError, ValueError) as error:
-        print(f"[hpc-launch] the next driver has to look: {error}", flush=True)
+        print(f"[hpc-launch] left to the next driver: {error}", flush=True)
     else:
         print(f"[hpc-launch] {move.kind}{f': {move.words}' if move.words else ''}", flush=True)
     return 0
 
 
 def _drive(run: RunFolder, scheduler: Scheduler, number: int, *, inside: bool) -> DriverOutcome:
-    """One look from inside the job; from outside, looks until nothing is left to wait for."""
+    """Drive the run once from inside the job; from outside, until there is nothing left to wait for."""
     tracker = RunTracker([run], lambda _: scheduler)
     end = time.monotonic() + LONGEST_S
     while True:
         tracker.poll(fresh=inside)
         attempts = run.attempts()
         if attempts and attempts[-1].number > number:
-            return DriverOutcome("nothing", "a later attempt is there already")
+            return DriverOutcome("nothing", "a later attempt exists")
         move = recover(run, tracker, scheduler, inside=inside)
         if inside or move.kind != "waiting" or time.monotonic() > end:
             return move

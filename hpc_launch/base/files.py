@@ -86,12 +86,3 @@ def read_text(path: Path, *, errors: str = "strict", longest: int = LONGEST) -> 
 def without_waiting(name: str, flags: int) -> int:
     """An opener that does not wait for the other end of a pipe; O_NONBLOCK has no effect on regular files."""
     return os.open(name, flags | os.O_NONBLOCK)
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in `path`; None if the file is missing, incomplete or not an object."""
-    try:
-        value = json.loads(read_text(path))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.base.files import read_json
 from hpc_launch.run.records.journal import read_journals
+from tests.run.samples import read_json
 from tests.view.home import LONG, Home, a_home
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,11 @@ def status_of(run: RunFolder, scheduler: FakeScheduler, *, later_s: float = 0.0)
 def only_run(runs: Path) -> RunFolder:
     (path,) = runs.iterdir()
     return RunFolder(path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None where there is none."""
+    return dict(json.loads(path.read_text())) if path.exists() else None
 
 
 def node_log(attempt: AttemptFolder, node: int = 0) -> Path:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import Refused, SubmitRefused, SubmitUnknown, Unreachable, UsageError
-from hpc_launch.base.files import create_once, read_json
+from hpc_launch.base.files import create_once
 from hpc_launch.run.records.journal import read_journals
 from hpc_launch.run.submitting.reconcile import GRACE_S
 from hpc_launch.run.submitting.submit_attempt import submit_new, submit_next
 from tests.run.fake import FakeScheduler
-from tests.run.samples import only_run, prepared, status_of
+from tests.run.samples import only_run, prepared, read_json, status_of
 
 
 def test_a_run_folder_holds_everything(runs: Path, scheduler: FakeScheduler) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.base.files import read_json
 from hpc_launch.recover.diagnosis import Diagnosis, Verdict
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.journal import read_journals
@@ -18,7 +17,7 @@ from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.run.status.wait_for_end import wait
 from hpc_launch.run.submitting.submit_attempt import submit_new
 from tests.run.fake import Clock, FakeScheduler
-from tests.run.samples import node_log, prepared
+from tests.run.samples import node_log, prepared, read_json
 
 
 class Following:

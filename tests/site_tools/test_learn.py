@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec import convert
 
 from hpc_launch.base.errors import SubmitRefused
 from hpc_launch.base.findings import Finding
@@ -22,6 +22,7 @@ from hpc_launch.site_tools.learning.hardware import names, parts, vendor
 from hpc_launch.site_tools.learning.login_node import LoginNode, inspect_login_node
 from hpc_launch.site_tools.learning.measured_facts import add_measurements
 from hpc_launch.site_tools.learning.probe_jobs import ProbeResult
+from hpc_launch.site_tools.learning.smoke_record import SmokeRecord
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import read_site
 
@@ -198,13 +199,18 @@ def test_modules_are_asked_through_their_own_program(tmp_path: Path) -> None:
     assert site.paths["scratch"].path == "${env.SCRATCH}"
 
 
-def record(**more: Any) -> Mapping[str, Any]:
+def record(**more: Any) -> SmokeRecord:
     together = {"interface": "ib0", "bytes": 4_200_000, "sum_is_right": True, "seconds": 0.1, "by": "name"}
     together |= {"names": {"n1": ["10.0.0.1"]}, "folders": {"home": True, "scratch": False}, "torch": None}
     adapters = [{"name": "mlx5_0", "link": "InfiniBand", "rate": "200 Gb/sec"}]
     gpus = {"variables": {"SLURM_GPUS_ON_NODE": "4"}, "nvidia": 4, "models": ["NVIDIA A100, 40960"] * 4}
-    base = {"fabric": {"adapters": adapters, "slingshot": []}, "gpus": gpus, "internet": {"compute": "direct"}}
-    return {**base, "runtimes": ["apptainer"], "python": "3.9.18", "faults": [], "together": {**together, **more}}
+    base: dict[str, Any] = {
+        "fabric": {"adapters": adapters, "slingshot": []},
+        "gpus": gpus,
+        "internet": {"compute": "direct"},
+    }
+    base |= {"runtimes": ["apptainer"], "python": "3.9.18", "faults": [], "together": {**together, **more}}
+    return convert(base, SmokeRecord)
 
 
 def test_what_jobs_measured_goes_into_the_profile(tmp_path: Path) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from hpc_launch.site_tools.learning.draft_profile import ProfileDraft
 from hpc_launch.site_tools.learning.probe_jobs import ProbeResult
+from hpc_launch.site_tools.learning.smoke_record import CollectiveMeasurement, SmokeRecord
 
 VERIFIED = "measured by jobs on the nodes"
-
-Record = Mapping[str, Any]
 
 
 def add_measurements(draft: ProfileDraft, probe_results: Sequence[ProbeResult], day: str, user: str) -> list[str]:
@@ -19,10 +17,10 @@ def add_measurements(draft: ProfileDraft, probe_results: Sequence[ProbeResult], 
     faults = [f"{one.queue}: {one.fault}" for one in probe_results if one.fault]
     records = [record for one in successful for record in one.records]
     for one in successful:
-        faults += [f"{one.queue}: {fault}" for record in one.records for fault in record.get("faults") or ()]
+        faults += [f"{one.queue}: {fault}" for record in one.records for fault in record.faults]
     if not successful:
         return faults
-    collective = [record["together"] for record in records if isinstance(record.get("together"), dict)]
+    collective = [record.together for record in records if record.together is not None]
     _network(draft, records, collective)
     _fabric(draft, records)
     faults += _gpus(draft, successful)
@@ -42,31 +40,33 @@ def add_measurements(draft: ProfileDraft, probe_results: Sequence[ProbeResult], 
 _GROUPS = ("network", "fabric", "internet")
 
 
-def _network(draft: ProfileDraft, records: Sequence[Record], collective: Sequence[Record]) -> None:
+def _network(draft: ProfileDraft, records: Sequence[SmokeRecord], collective: Sequence[CollectiveMeasurement]) -> None:
     """Interface between the nodes, and the form of the rendezvous address."""
-    interfaces = {one.get("interface") for one in collective if one.get("sum_is_right")}
+    interfaces = {one.interface for one in collective if one.sum_is_right}
     if len(interfaces) == 1 and (name := interfaces.pop()) not in {None, "lo"}:
-        most = max((one.get("bytes") or 0 for one in collective), default=0)
+        most = max((one.bytes or 0 for one in collective), default=0)
         draft.put([name], "network", "interface", note=f"carried {most} bytes of a sum")
-    unknown = sorted({name for one in collective for name, fabric in (one.get("names") or {}).items() if not fabric})
+    unknown = sorted({name for one in collective for name, fabric in one.names.items() if not fabric})
     if unknown and len(records) > 1:
         draft.put({"resolve": "ip"}, "network", "master", note=f"nodes cannot resolve {', '.join(unknown[:3])}")
-    elif any(one.get("by") == "address" for one in collective):
+    elif any(one.by == "address" for one in collective):
         draft.put({"resolve": "ip"}, "network", "master", note="the first node was only reachable by address")
 
 
-def _fabric(draft: ProfileDraft, records: Iterable[Record]) -> None:
+def _fabric(draft: ProfileDraft, records: Iterable[SmokeRecord]) -> None:
     kinds = {_kind(record) for record in records}
     if len(kinds) == 1 and (kind := kinds.pop()) is not None:
         draft.put(kind, "fabric", "kind", note=f"`extends: [{kind}]` adds the usual settings for this network")
 
 
-def _kind(record: Record) -> str | None:
+def _kind(record: SmokeRecord) -> str | None:
     """Family of the fast network, by a node's adapters."""
-    fabric = record.get("fabric") or {}
-    names = [str(adapter.get("name")) for adapter in fabric.get("adapters") or ()]
-    links = {str(adapter.get("link")) for adapter in fabric.get("adapters") or ()}
-    if fabric.get("slingshot"):
+    fabric = record.fabric
+    if fabric is None:
+        return None
+    names = [adapter.name for adapter in fabric.adapters]
+    links = {adapter.link for adapter in fabric.adapters}
+    if fabric.slingshot:
         return "slingshot"
     if any(name.startswith("hfi1") for name in names):
         return "omni-path"
@@ -76,7 +76,7 @@ def _kind(record: Record) -> str | None:
         return "infiniband"
     if "Ethernet" in links:
         return "roce"
-    return "ethernet" if "fabric" in record and record["fabric"] is not None else None
+    return "ethernet"
 
 
 def _gpus(draft: ProfileDraft, successful: Iterable[ProbeResult]) -> list[str]:
@@ -87,46 +87,45 @@ def _gpus(draft: ProfileDraft, successful: Iterable[ProbeResult]) -> list[str]:
         name = queue["node_class"]
         node = draft.data["node_classes"][name]
         for record in one.records:
-            gpus = record.get("gpus") or {}
-            allocated = (gpus.get("variables") or {}).get("SLURM_GPUS_ON_NODE")
+            gpus = record.gpus
+            allocated = gpus.variables.get("SLURM_GPUS_ON_NODE")
             if node.get("gpus") and allocated is not None and allocated != str(node["gpus"]):
                 faults.append(f"{one.queue}: a job got {allocated} GPUs on a node that has {node['gpus']}")
-            models = [str(model) for model in gpus.get("models") or ()]
-            if models:
-                model, _, mebibytes = models[0].rpartition(", ")
-                draft.put(f"{len(models)} {model}", "node_classes", name, "about", note=VERIFIED)
+            if gpus.models:
+                model, _, mebibytes = gpus.models[0].rpartition(", ")
+                draft.put(f"{len(gpus.models)} {model}", "node_classes", name, "about", note=VERIFIED)
                 if mebibytes.isdecimal():
                     draft.put(f"{mebibytes}M", "node_classes", name, "gpu_memory", note=VERIFIED)
-            vendor = "nvidia" if gpus.get("nvidia") else "amd" if gpus.get("amd") else None
+            vendor = "nvidia" if gpus.nvidia else "amd" if gpus.amd else None
             if vendor and node.get("gpus"):
                 draft.put(vendor, "node_classes", name, "gpu_vendor", note=VERIFIED)
     return faults
 
 
-def _folders(draft: ProfileDraft, collective: Sequence[Record]) -> None:
+def _folders(draft: ProfileDraft, collective: Sequence[CollectiveMeasurement]) -> None:
     """Mark folders that are not visible on every node, which cannot hold runs."""
     paths = draft.data.get("paths", {})
     for name in [*paths]:
-        gpus = [one["folders"].get(name) for one in collective if one.get("folders") is not None]
-        if gpus and all(gpus):
+        visible = [one.folders.get(name) for one in collective if one.folders is not None]
+        if visible and all(visible):
             draft.notes["paths", name] = f"{draft.notes['paths', name]}; visible on all nodes of the jobs"
         else:
             paths[name] = {"path": paths[name], "note": "not visible or not writable on every node"}
 
 
-def _internet(draft: ProfileDraft, records: Iterable[Record]) -> None:
-    answers = [record["internet"] for record in records if record.get("internet")]
-    access = {answer.get("compute") for answer in answers}
+def _internet(draft: ProfileDraft, records: Iterable[SmokeRecord]) -> None:
+    answers = [record.internet for record in records if record.internet is not None]
+    access = {answer.compute for answer in answers}
     if len(access) == 1:
         draft.put(access.pop(), "internet", "compute", note="tested from the nodes")
-        if proxy := answers[0].get("proxy"):
+        if proxy := answers[0].proxy:
             draft.put(proxy, "internet", "proxy")
 
 
-def _runtimes(draft: ProfileDraft, records: Iterable[Record]) -> None:
+def _runtimes(draft: ProfileDraft, records: Iterable[SmokeRecord]) -> None:
     """Container runtimes on the nodes that the login node lacks."""
-    fabric = [name for record in records for name in record.get("runtimes") or ()]
-    runtimes = [name for name in ("apptainer", "singularity", "podman-hpc", "shifter") if name in fabric]
+    found = {name for record in records for name in record.runtimes}
+    runtimes = [name for name in ("apptainer", "singularity", "podman-hpc", "shifter") if name in found]
     if runtimes and draft.data["containers"]["runtime"] == "none":
         draft.put(runtimes[0], "containers", "runtime", note="found on the nodes")
 
@@ -135,11 +134,11 @@ def _remarks(successful: Iterable[ProbeResult]) -> list[str]:
     lines = []
     for one in successful:
         first = one.records[0]
-        collective = first.get("together") or {}
-        torch = collective.get("torch")
-        words = [f"{len(one.records)} nodes, Python {first.get('python')}"]
-        if collective.get("sum_is_right"):
-            words.append(f"2 MiB summed over {collective.get('interface')} in {collective.get('seconds')} s")
-        words.append(f"PyTorch {torch['version']}, {torch['backend']}" if torch else "no PyTorch without modules")
+        collective = first.together or CollectiveMeasurement()
+        torch = collective.torch
+        words = [f"{len(one.records)} nodes, Python {first.python}"]
+        if collective.sum_is_right:
+            words.append(f"2 MiB summed over {collective.interface} in {collective.seconds} s")
+        words.append(f"PyTorch {torch.version}, {torch.backend}" if torch else "no PyTorch without modules")
         lines.append(f"Measured in {one.queue}: {', '.join(words)}.")
     return lines

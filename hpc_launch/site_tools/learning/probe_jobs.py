@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hpc_launch.base.errors import Refused, SchedulerError, UsageError
-from hpc_launch.base.files import read_json, read_text, write_atomic
+from hpc_launch.base.files import read_text, write_atomic
+from hpc_launch.base.json_records import read_record
 from hpc_launch.drive.attempts import first_attempt
 from hpc_launch.drive.prepare import make_ready
 from hpc_launch.run.layout import RunFolder
@@ -22,6 +23,7 @@ from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.run.submitting.cancel_run import cancel_run
 from hpc_launch.run.submitting.submit_attempt import RunIndex, submit_new
 from hpc_launch.schedulers.scheduler import Scheduler
+from hpc_launch.site_tools.learning.smoke_record import SmokeRecord
 from hpc_launch.spec.units import format_time
 
 PROGRAM = Path(__file__).parents[2] / "agent" / "hpc_launch_smoke.py"
@@ -49,7 +51,7 @@ class ProbeResult:
 
     queue: str
     run: str | None
-    records: tuple[Mapping[str, Any], ...] = ()
+    records: tuple[SmokeRecord, ...] = ()
     fault: str | None = None
 
 
@@ -157,7 +159,7 @@ def _result(
         return ProbeResult(queue, None, fault=submission)
     run, folder = submission
     paths = sorted(folder.glob("rank-*.json"))
-    records = tuple(record for path in paths if (record := read_json(path)) is not None)
+    records = tuple(record for path in paths if (record := read_record(path, SmokeRecord)) is not None)
     if late:
         return ProbeResult(queue, run.name, records, f"timed out: {status.state if status else 'SUBMITTING'}")
     if status is None or status.state != "COMPLETED" or not records:
