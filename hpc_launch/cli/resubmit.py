@@ -26,7 +26,7 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
     from hpc_launch.base.errors import UsageError
     from hpc_launch.cli.after_submit import after_submission
     from hpc_launch.cli.warn import warn
-    from hpc_launch.drive.attempts import edited_since, next_attempt
+    from hpc_launch.retry.next_attempt import edited_since, next_attempt
     from hpc_launch.run.find_run import find_run
     from hpc_launch.run.run_index import user_index
     from hpc_launch.run.submitting.submit_attempt import submit_next

@@ -139,7 +139,7 @@ def _of_run(
     findings: list[Finding] = []
     rules = rulebook(findings)
     warn(findings)
-    diagnosis = diagnose_attempt(folder, attempt, rules=rules)
+    diagnosis = diagnose_attempt(attempt, rules)
     alive = status.state in ALIVE and attempt.number == attempts[-1].number and diagnosis.failure_class == "unknown"
     report = None
     if alive or diagnosis.failure_class == "success":

@@ -87,7 +87,7 @@ def _forgotten(case: Case) -> Candidate | None:
     processes of a job that it does not know (validate_jobs_on_node, src/slurmctld/job_mgr.c).
     """
     driver = case.evidence.driver
-    if driver.forgotten is None or driver.silent_s < driver.lost_after_s:
+    if driver.forgotten is None:
         return None
     quotes = (Quote("scheduler", 0, f"{driver.forgotten}; nothing was written for {driver.silent_s:.0f} s"),)
     return Candidate("node_failure", "node_failure", 60, quotes, verdict="RETRY")
@@ -152,6 +152,8 @@ def _unknown(case: Case) -> Candidate:
     return Candidate("unknown", "unknown", 90, tuple(quotes[-2:]), advice=advice)
 
 
+_NODE_STATES = (["NODE_FAIL"], ["BOOT_FAIL"], ["LAUNCH_FAILED"])
+
 Rule = Callable[[Case], Candidate | None]
 
 RECORD_RULES: tuple[Rule, ...] = (
@@ -188,6 +190,16 @@ def diagnose_records(evidence: Evidence, rules: Rulebook) -> Diagnosis | None:
     case = Case(evidence, rules)
     root = _first(RECORD_RULES, case)
     return build(root, case) if root is not None else None
+
+
+def may_be_node_failure(evidence: Evidence, rules: Rulebook) -> bool:
+    """Whether the states of the nodes may show which one failed, so that the scheduler should be asked for them."""
+    if len(evidence.nodes) < 2:
+        return False
+    slurm, end = evidence.scheduler, evidence.end
+    lost = (slurm is not None and slurm.state.split()[:1] in _NODE_STATES) or (end is not None and end.lost_nodes > 0)
+    hits = (hit.rule for scan in evidence.logs for hit in scan.hits)
+    return lost or any(rules.class_of(rules.rules[rule]) == "node_failure" for rule in hits)
 
 
 def _first(table: Iterable[Rule], case: Case) -> Candidate | None:

@@ -170,11 +170,10 @@ class DriverFacts(Struct, frozen=True):
     never_starts: NeverStarts | None = None
     """Set once the job waited for `retry.stuck_after`."""
     forgotten: str | None = None
-    """Set where the job's own cluster does not know a job that began and left no end record: the state in words."""
+    """Set where the job's own cluster does not know a job that began and left no end record, and whose attempt folder
+    was silent for `retry.lost_after`: the state in words."""
     silent_s: float = 0.0
     """For how long nothing was written in the attempt's folder, of a forgotten job."""
-    lost_after_s: float = 0.0
-    """`retry.lost_after`."""
     went_further: bool | None = None
     """Of a training that was warned and ended with 0: whether it is not known to be done, and got further."""
     excluded: tuple[str, ...] = ()

@@ -70,7 +70,9 @@ def _bad_node(node: str, notes: Sequence[NodeReport]) -> BadNode:
     return BadNode(node, once, once[-1].time + lasts, avoided)
 
 
-def kept_off(nodes: Iterable[BadNode], size: int | None, needed: int, already: Sequence[str] = ()) -> tuple[str, ...]:
+def excluded_nodes(
+    nodes: Iterable[BadNode], size: int | None, needed: int, already: Sequence[str] = ()
+) -> tuple[str, ...]:
     """The nodes that a new job keeps off, the worst first; none where the queue's size is not known.
 
     Args:

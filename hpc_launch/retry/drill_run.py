@@ -12,8 +12,9 @@ from typing import Any
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.drive.attempts import first_attempt, next_attempt
+from hpc_launch.drive.attempts import first_attempt
 from hpc_launch.drive.prepare import Ready, make_ready
+from hpc_launch.retry.next_attempt import next_attempt
 from hpc_launch.run.checkpoint_files import CheckpointFound, near_miss, newest_checkpoint
 from hpc_launch.run.layout import AttemptFolder, RunFolder
 from hpc_launch.run.status.progress_reader import first_step

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.recover.node_health import AT_ONCE, EXPIRY_S, MOST_S, NodeReport, kept_off, standing
+from hpc_launch.recover.node_health import AT_ONCE, EXPIRY_S, MOST_S, NodeReport, excluded_nodes, standing
 from hpc_launch.run.node_health_store import NodeHealthStore
 
 
@@ -57,7 +57,7 @@ nodes = st.lists(
 
 @given(nodes, st.one_of(st.none(), st.integers(1, 200)), st.integers(1, 200), st.lists(st.sampled_from(["n1", "x"])))
 def test_a_queue_is_never_emptied(notes: list[NodeReport], size: int | None, needed: int, already: list[str]) -> None:
-    names = kept_off(standing(notes, 1000), size, needed, already)
+    names = excluded_nodes(standing(notes, 1000), size, needed, already)
     assert not set(names) & set(already)
     if size is None:
         assert names == ()

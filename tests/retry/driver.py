@@ -8,22 +8,39 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hpc_launch.recover.diagnosis import Action, Diagnosis
+from hpc_launch.recover import rulebook
+from hpc_launch.recover.diagnosis import Action
+from hpc_launch.recover.evidence import Evidence, Hit, LogScan
+from hpc_launch.recover.rulebook import FailureRule, Rulebook
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.recover_run import recover
-from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.layout import AttemptFolder, RunFolder
+from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.schedulers.scheduler import JobRecord
 from tests.run.fake import FakeScheduler
+
+SHIPPED = rulebook.shipped()
 
 
 def drive(
     run: RunFolder, scheduler: FakeScheduler, kind: str, action: Action, *nodes: str, inside: bool = False
 ) -> DriverOutcome:
-    """What a driver does that diagnoses the last attempt so."""
-    told = Diagnosis(kind, confidence="high", bad_nodes=nodes, default_verdict=action)
+    """What a driver does that finds one line in the log: of this class, with this verdict, naming this node."""
+    line = {"id": "line", "cause": "unknown", "match": "it failed", "examples": [], "source": "", "order": 10}
+    rule = FailureRule(**line, failure_class=kind, verdict=action)  # type: ignore[arg-type]
+    book = Rulebook([rule], SHIPPED.causes, SHIPPED.classes)
+
+    def gather(attempt: AttemptFolder, rules: Rulebook, record: JobRecord | None) -> Evidence:
+        files = Reader().read(attempt)
+        hit = Hit("line", "node-0.log", 1, "it failed", blames=nodes[0] if nodes else None)
+        cancelled_by = files.cancel.by if files.cancel is not None else None
+        log = LogScan("node-0.log", lines=1, hits=(hit,))
+        return Evidence(logs=(log,), nodes=files.nodes, cancelled_by=cancelled_by, of_a_run=True)
+
     tracker = RunTracker([run], lambda _: scheduler, clock=scheduler.clock)
     tracker.poll(fresh=True)
-    return recover(run, tracker, scheduler, inside=inside, diagnose=lambda *_: told)
+    return recover(run, tracker, scheduler, inside=inside, gather=gather, rules=book)
 
 
 def main(arguments: list[str]) -> int:

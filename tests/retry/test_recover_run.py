@@ -212,7 +212,7 @@ def test_a_change_that_would_be_refused_stops_with_the_reason(runs: Path, schedu
     move = drive(run, scheduler, "host_oom", "RETRY_CHANGED")
 
     assert move.kind == "ended"
-    assert "that cannot be" in move.words
+    assert "the changed job is refused" in move.words
 
 
 def recovery_reaction() -> Any:

@@ -20,7 +20,7 @@ def test_our_own_exclusion_is_dropped_where_it_leaves_too_few_nodes(runs: Path, 
     move = drive(run, scheduler, "unknown", "STOP")
 
     assert move.kind == "submitted", move
-    assert "n1 is no longer kept off" in move.words
+    assert "n1 is no longer excluded" in move.words
     assert not [option for option in options(run) if option.startswith("--exclude")]
     assert status_of(run, scheduler).attempts[-1].overrides.by_name() == {"readmitted": ("n1",)}
     assert trained(scheduler) == ["2"]

@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from hpc_launch.recover.evidence import Evidence
+from hpc_launch.recover.diagnose import diagnose, may_be_node_failure
+from hpc_launch.recover.diagnosis import Verdict
+from hpc_launch.recover.evidence import DriverFacts, Evidence
 from hpc_launch.recover.retry_policy import default_action
 from hpc_launch.run.diagnosis import artifacts
 from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt, gather
 from hpc_launch.run.diagnosis.rule_files import rulebook
 from hpc_launch.run.layout import AttemptFolder, RunFolder
+from hpc_launch.run.records.claim import CANCELLED, NEVER_SUBMITTED
+from hpc_launch.run.records.verdict_record import keep_verdict, verdict_record
 from tests.recover.logs import BOOK
 
 GLOO = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.9.0.2]:52359."
@@ -50,10 +55,6 @@ def evidence(attempt: AttemptFolder) -> Evidence:
     return gather(attempt, BOOK)
 
 
-def run_of(attempt: AttemptFolder) -> RunFolder:
-    return RunFolder(attempt.path.parent.parent)
-
-
 def test_logs_bear_their_node_and_rank(attempt: AttemptFolder) -> None:
     end(attempt, 1)
     (attempt.logs / "node-1.log").write_text("[rank3]: ValueError: x\n")
@@ -65,7 +66,7 @@ def test_logs_bear_their_node_and_rank(attempt: AttemptFolder) -> None:
         ("logs/node-0.rank-0.log", "n1", 0),
         ("logs/node-1.log", "n2", None),
     ]
-    place = diagnose_attempt(run_of(attempt), attempt, rules=BOOK).first_failure
+    place = diagnose_attempt(attempt, BOOK).first_failure
     assert (place.node, place.rank) == ("n2", 3)
 
 
@@ -79,7 +80,7 @@ def test_error_files_of_torchelastic(attempt: AttemptFolder) -> None:
     put(attempt.logs / "node-0.error.json", error(GLOO, 50))
     put(attempt.logs / "ranks-of-node-1" / "77_x" / "attempt_0" / "1" / "error.json", error("KeyError: 'x'", 40))
     (attempt.logs / "node-1.error.json").write_text("{torn")
-    found = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
+    found = diagnose_attempt(attempt, BOOK)
     assert (found.failure_class, found.first_failure.node, found.first_failure.time) == ("user_code_error", "n2", 40.0)
     assert found.evidence[0].file.endswith("attempt_0/1/error.json")
 
@@ -87,7 +88,7 @@ def test_error_files_of_torchelastic(attempt: AttemptFolder) -> None:
 def test_steps_of_the_last_word(attempt: AttemptFolder) -> None:
     end(attempt, 0)
     final(attempt, "COMPLETED", derived_exit_code=0, steps=[["0", "OUT_OF_MEMORY", "0:125"]])
-    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class == "host_oom"
+    assert diagnose_attempt(attempt, BOOK).failure_class == "host_oom"
 
 
 def test_notes_of_the_watcher(attempt: AttemptFolder) -> None:
@@ -104,7 +105,7 @@ def test_notes_of_the_watcher(attempt: AttemptFolder) -> None:
     (note,) = evidence(attempt).notes
     assert (note.kind, note.node, note.rank, note.signal, note.time) == ("death", "n2", 3, 11, 12.0)
     put(folder / "hang.json", {"t": 700.0, "node": 0, "silent_s": 600})
-    found = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
+    found = diagnose_attempt(attempt, BOOK)
     assert (found.failure_class, found.first_failure.node, found.first_failure.time) == (
         "hang_no_progress",
         None,  # it noticed; nothing tells that it is to blame
@@ -116,7 +117,7 @@ def test_notes_of_the_watcher(attempt: AttemptFolder) -> None:
     for rank, place in {2: "torch/distributed/distributed_c10d.py", 3: "data.py"}.items():
         text = f'Thread 7 (idle): "MainThread"\n    step ({place}:12)\n'
         (folder / "stacks" / f"rank-{rank}.txt").write_text(text)
-    found = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
+    found = diagnose_attempt(attempt, BOOK)
     assert (found.first_failure.node, found.first_failure.rank) == ("n2", 3)
     assert "rank 3 stood at data.py:12 in step while others waited" in found.evidence[0].text
 
@@ -125,13 +126,13 @@ def test_a_sigkill_is_no_lack_of_memory_where_the_watcher_counted_none(attempt: 
     """Nobody saw the signal, and neither has Slurm anything to say, as where its database is down."""
     end(attempt, 137)
     (attempt.logs / "node-1.rank-3.log").write_text("node.sh: line 2: 17 Killed   python3 train.py\n")
-    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class == "host_oom"
+    assert diagnose_attempt(attempt, BOOK).failure_class == "host_oom"
     folder = attempt.path / "agent"
     folder.mkdir()
     gone: dict[str, Any] = {"t": 12.0, "event": "gone", "rank": 3, "signal": None, "exit_code": None, "oom_kill": None}
     for killed, kind in ((None, "host_oom"), (False, "segfault_or_abort"), (True, "host_oom")):
         put(folder / "node-1.jsonl", {**gone, "oom_kill": killed})
-        assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class == kind, killed
+        assert diagnose_attempt(attempt, BOOK).failure_class == kind, killed
 
 
 def test_the_watcher_knows_which_rank_was_killed_for_memory(attempt: AttemptFolder) -> None:
@@ -139,18 +140,18 @@ def test_the_watcher_knows_which_rank_was_killed_for_memory(attempt: AttemptFold
     end(attempt, 137)
     words = "slurmstepd-n1: error: Detected 1 oom-kill event(s) in StepId=1.0. Some of your processes may have been"
     (attempt.logs / "node-0.rank-0.log").write_text(words + "\n")
-    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).first_failure.rank == 0
+    assert diagnose_attempt(attempt, BOOK).first_failure.rank == 0
     (attempt.path / "agent").mkdir()
     put(attempt.path / "agent" / "node-0.jsonl", {"t": 12.0, "event": "gone", "rank": 1, "oom_kill": True})
-    found = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
+    found = diagnose_attempt(attempt, BOOK)
     assert (found.failure_class, found.first_failure.rank) == ("host_oom", 1)
 
 
 def test_a_success_needs_no_word_of_a_scheduler_that_is_away(attempt: AttemptFolder) -> None:
     end(attempt, 0)
-    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class == "success"
+    assert diagnose_attempt(attempt, BOOK).failure_class == "success"
     final(attempt, "FAILED", exit_code=1)
-    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class != "success"
+    assert diagnose_attempt(attempt, BOOK).failure_class != "success"
 
 
 @pytest.mark.parametrize(("signal", "kind"), [("TERM", "preempted"), ("USR1", "time_limit")])
@@ -162,7 +163,7 @@ def test_what_was_warned_and_left_was_not_cancelled(attempt: AttemptFolder, sign
     words = "slurmstepd-n1: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-21T14:22:07 ***"
     (attempt.logs / "node-0.log").write_text(f"step 1/14\nstep 2/14\n{words}\n")
     final(attempt, "COMPLETED", exit_code=0, derived_exit_code=0)
-    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class == kind
+    assert diagnose_attempt(attempt, BOOK).failure_class == kind
 
 
 def test_of_ranks_that_lost_a_peer_the_one_that_went_first_is_the_root(attempt: AttemptFolder) -> None:
@@ -170,24 +171,34 @@ def test_of_ranks_that_lost_a_peer_the_one_that_went_first_is_the_root(attempt: 
     end(attempt, 1)
     (attempt.logs / "node-0.rank-0.log").write_text(f"{GLOO}\n")
     (attempt.logs / "node-1.rank-3.log").write_text("step 1/14\n")
-    before = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
+    before = diagnose_attempt(attempt, BOOK)
     assert before.failure_class == "nccl_system_error"
     (attempt.path / "agent").mkdir()
     gone: dict[str, Any] = {"event": "gone", "signal": None, "exit_code": None, "oom_kill": False}
     put(attempt.path / "agent" / "node-0.jsonl", {**gone, "t": 12.9, "rank": 0})
     put(attempt.path / "agent" / "node-1.jsonl", {**gone, "t": 12.8, "rank": 3})
-    found = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
+    found = diagnose_attempt(attempt, BOOK)
     assert (found.failure_class, found.first_failure.node, found.first_failure.rank) == ("segfault_or_abort", "n2", 3)
     assert default_action(found) == "RETRY"
 
 
-def test_a_node_that_the_verdict_blames_is_named(attempt: AttemptFolder) -> None:
-    """The log of a batch host that died just stops; who decided saw which node was down."""
+def test_a_node_that_is_down_is_blamed_and_the_diagnosis_of_the_verdict_is_shown(attempt: AttemptFolder) -> None:
+    """The log of a batch host that died just stops; the driver that decided saw which node was down."""
     final(attempt, "NODE_FAIL")
-    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).first_failure.node is None
-    put(attempt.verdict, {"action": "RETRY_ELSEWHERE", "failure_class": "node_failure", "blamed": ["n2"]})
-    found = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
-    assert (found.first_failure.node, found.bad_nodes) == ("n2", ("n2",))
+    facts = evidence(attempt)
+    assert may_be_node_failure(facts, BOOK)
+    assert diagnose(facts, BOOK).bad_nodes == ()
+    found = diagnose(replace(facts, driver=DriverFacts(node_states=(("n2", "down*"),))), BOOK)
+    assert (found.first_failure.node, found.bad_nodes, found.evidence[-1].text) == ("n2", ("n2",), "n2 down*")
+    verdict = verdict_record(found, Verdict("RETRY_ELSEWHERE", "why", exclude=("n2",)), 1.0, further=False, step=None)
+    keep_verdict(attempt, verdict)
+    assert verdict.blamed == found.bad_nodes
+    assert diagnose_attempt(attempt, BOOK) == found
+
+
+def test_the_words_of_a_claim_are_known_to_the_rules() -> None:
+    for void, kind in ((NEVER_SUBMITTED, "unknown"), (f"{CANCELLED} by alice", "cancelled_by_user")):
+        assert diagnose(Evidence(void=void), BOOK).failure_class == kind
 
 
 def test_exit_codes_of_nodes_cancel_and_void(attempt: AttemptFolder) -> None:
@@ -195,34 +206,30 @@ def test_exit_codes_of_nodes_cancel_and_void(attempt: AttemptFolder) -> None:
     (attempt.logs / "node-1.exit").write_text("3\n")
     assert [(note.node, note.code) for note in evidence(attempt).node_exits] == [("n2", 3)]
     put(attempt.cancel, {"time": 4, "by": "alice"})
-    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class == "cancelled_by_user"
+    assert diagnose_attempt(attempt, BOOK).failure_class == "cancelled_by_user"
     attempt.claim.write_text("void sbatch: error: Batch job submission failed: Invalid qos specification\n")
-    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class == "submit_rejected"
+    assert diagnose_attempt(attempt, BOOK).failure_class == "submit_rejected"
 
 
 def test_the_answer_is_kept_once_the_last_word_is_known(attempt: AttemptFolder) -> None:
     end(attempt, 1)
     log = attempt.logs / "node-0.log"
     log.write_text("ValueError: x\n")
-    run = run_of(attempt)
-    assert diagnose_attempt(run, attempt, rules=BOOK).failure_class == "user_code_error"
+    assert diagnose_attempt(attempt, BOOK).failure_class == "user_code_error"
     assert not (attempt.path / "diagnosis.json").exists(), "the scheduler may still have something to say"
     final(attempt, "FAILED", exit_code=1)
-    first = diagnose_attempt(run, attempt, rules=BOOK)
+    first = diagnose_attempt(attempt, BOOK)
     log.unlink()
-    assert diagnose_attempt(run, attempt, rules=BOOK) == first
+    assert diagnose_attempt(attempt, BOOK) == first
     (attempt.path / "diagnosis.json").write_text("{torn")
-    assert diagnose_attempt(run, attempt, rules=BOOK).failure_class == "unknown"
+    assert diagnose_attempt(attempt, BOOK).failure_class == "unknown"
 
 
 def test_an_empty_folder_and_one_that_still_runs(attempt: AttemptFolder) -> None:
-    found = diagnose_attempt(run_of(attempt), attempt, rules=BOOK)
+    found = diagnose_attempt(attempt, BOOK)
     assert found.failure_class == "unknown"
     assert "still runs" in found.advice
-    assert (
-        diagnose_attempt(run_of(attempt), AttemptFolder(attempt.path.parent / "002"), rules=BOOK).failure_class
-        == "unknown"
-    )
+    assert diagnose_attempt(AttemptFolder(attempt.path.parent / "002"), BOOK).failure_class == "unknown"
 
 
 def test_of_a_very_large_log_the_middle_is_only_counted(
@@ -242,7 +249,7 @@ def test_of_a_very_large_log_the_middle_is_only_counted(
 def test_a_pipe_in_place_of_a_log_is_not_waited_for(attempt: AttemptFolder) -> None:
     end(attempt, 1)
     os.mkfifo(attempt.logs / "node-0.log")
-    assert diagnose_attempt(run_of(attempt), attempt, rules=BOOK).failure_class == "unknown"
+    assert diagnose_attempt(attempt, BOOK).failure_class == "unknown"
 
 
 def test_rules_of_the_user_and_the_team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

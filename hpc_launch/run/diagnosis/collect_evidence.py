@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from msgspec.structs import replace
-
 from hpc_launch.recover.diagnose import diagnose
 from hpc_launch.recover.diagnosis import Diagnosis
 from hpc_launch.recover.evidence import EndFacts, Evidence, LogScan, SchedulerFacts
@@ -15,12 +13,11 @@ from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.scan_log import LogScanner, scan
 from hpc_launch.run.diagnosis.artifacts import CHUNK, node_exits, notes, read_chunks, scans
 from hpc_launch.run.diagnosis.rule_files import rulebook
-from hpc_launch.run.layout import AttemptFolder, RunFolder
+from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
-from hpc_launch.run.records.claim import CANCELLED
 from hpc_launch.run.records.diagnosis_record import keep_diagnosis, kept_diagnosis
 from hpc_launch.run.records.run_info import read_info
-from hpc_launch.run.records.verdict_record import read_verdict
+from hpc_launch.run.records.verdict_record import read_verdict, stored_diagnosis
 from hpc_launch.run.status.finished import unfinished
 from hpc_launch.run.status.progress_reader import ProgressReader
 from hpc_launch.schedulers.scheduler import JobRecord
@@ -29,40 +26,22 @@ from hpc_launch.spec.hostlist import names_or_text
 STDIN = "-"
 
 
-def diagnose_attempt(
-    _run: RunFolder, attempt: AttemptFolder, *, rules: Rulebook | None = None, word: JobRecord | None = None
-) -> Diagnosis:
-    """Diagnose an attempt from all its records and the scheduler's. Never raises: unreadable files are left out.
+def diagnose_attempt(attempt: AttemptFolder, rules: Rulebook | None = None) -> Diagnosis:
+    """The diagnosis of an attempt: the one that its verdict is based on, else from all its records and logs.
 
-    The diagnosis of an attempt whose final state is known is kept in diagnosis.json, so that it is made only once.
-    `word`: the scheduler's current record, where it is not kept yet.
+    Never raises: unreadable files are left out. The diagnosis of an attempt without a verdict whose final state is
+    known is kept in diagnosis.json.
     """
-    kept = kept_diagnosis(attempt)
-    if kept is not None:
-        return _with_blamed_nodes(attempt, kept)
+    verdict = read_verdict(attempt)
+    stored = (stored_diagnosis(verdict) if verdict is not None else None) or kept_diagnosis(attempt)
+    if stored is not None:
+        return stored
     book = rules if rules is not None else rulebook()
-    evidence = gather(attempt, book, word)
+    evidence = gather(attempt, book)
     diagnosis = diagnose(evidence, book)
     if evidence.scheduler is not None and attempt.final.exists():
         keep_diagnosis(attempt, diagnosis)
-    return _with_blamed_nodes(attempt, diagnosis)
-
-
-def _with_blamed_nodes(attempt: AttemptFolder, diagnosis: Diagnosis) -> Diagnosis:
-    """Add the nodes that the verdict on record blames, where the evidence names none.
-
-    The driver that decided could still see in the states of the nodes which one had failed.
-    """
-    verdict = read_verdict(attempt)
-    if verdict is None or diagnosis.bad_nodes or not verdict.blamed:
-        return diagnosis
-    if verdict.failure_class != diagnosis.failure_class:
-        return diagnosis
-    blamed, first = verdict.blamed, diagnosis.first_failure
-    if len(blamed) == 1 and first.node is None:
-        first = replace(first, node=blamed[0])
-    action = diagnosis.default_verdict if diagnosis.default_verdict == "STOP" else "RETRY_ELSEWHERE"
-    return replace(diagnosis, bad_nodes=blamed, first_failure=first, default_verdict=action)
+    return diagnosis
 
 
 def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = None) -> Evidence:
@@ -80,7 +59,7 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
         nodes=nodes,
         cancelled_by=(cancel.by or "hpc-launch") if cancel is not None else None,
         cancelled_at=cancel.time if cancel is not None else None,
-        void=None if files.void is None or files.void.startswith(CANCELLED) else files.void,
+        void=files.void,
         unfinished=unfinished(files.own_end, ProgressReader().read(files, None)),
         alive=end is None and record is None,
         of_a_run=True,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec.structs import replace
 
 from hpc_launch.base.json_records import create_record, read_record
 from hpc_launch.recover.diagnosis import Diagnosis, Quote, Verdict
@@ -60,6 +61,7 @@ def verdict_record(
         time=now,
         not_before=now + verdict.delay_s,
         exclude=verdict.exclude,
+        readmit=verdict.readmit,
         sets=verdict.sets,
         ladder=verdict.steps_used,
         further=further,
@@ -81,3 +83,12 @@ def keep_verdict(attempt: AttemptFolder, verdict: VerdictRecord) -> tuple[Verdic
 def read_verdict(attempt: AttemptFolder) -> VerdictRecord | None:
     """The verdict on an attempt; None where there is none."""
     return read_record(attempt.verdict, VerdictRecord)
+
+
+def stored_diagnosis(verdict: VerdictRecord) -> Diagnosis | None:
+    """The diagnosis that a verdict is based on; None where the record has none, or one of another format."""
+    try:
+        found = convert(verdict.diagnosis, Diagnosis)
+    except ValidationError:
+        return None
+    return replace(found, evidence=verdict.evidence)

@@ -1,0 +1,215 @@
+"""What a driver knows of a run's last attempt, and what it asks the scheduler and the file system for the diagnosis."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from hpc_launch.base.json_records import read_record
+from hpc_launch.plan.recorded_parts import RetryPlan
+from hpc_launch.recover.evidence import DriverFacts, EndingJob, NeverStarts
+from hpc_launch.recover.retry_policy import AttemptProgress
+from hpc_launch.run.checkpoint_files import near_miss, newest_checkpoint, rule_of
+from hpc_launch.run.layout import AttemptFolder, RunFolder
+from hpc_launch.run.records.plan_record import newest_plan
+from hpc_launch.run.records.run_info import read_info
+from hpc_launch.run.records.scheduler_state import MAY_COME_BACK, stuck_since
+from hpc_launch.run.records.submission import SubmittedJob
+from hpc_launch.run.records.verdict_record import VerdictRecord, read_verdict
+from hpc_launch.run.status.attempt_view import AttemptView
+from hpc_launch.run.status.finished import finished
+from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.run.status.still_alive import script_ended
+from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.schedulers.scheduler import Scheduler
+from hpc_launch.schedulers.slurm.pending_reasons import advice, failed_to_start
+
+LAUNCH_S = 10.0
+"""Patience with a job that Slurm holds because a node could not start it: nobody repairs that, so it is seen twice."""
+
+
+@dataclass(frozen=True)
+class RetryContext:
+    """The last attempt of a run as a driver sees it."""
+
+    run: RunFolder
+    view: AttemptView
+    status: RunStatus
+    plan: RetryPlan
+    scheduler: Scheduler
+    slurm: bool
+
+    @property
+    def attempt(self) -> AttemptFolder:
+        """The folder of the attempt."""
+        return self.view.files.attempt
+
+    def verdicts_before(self) -> list[VerdictRecord | None]:
+        """The verdicts on the attempts before this one, oldest first; None where there is none."""
+        return [read_verdict(one) for one in self.run.attempts() if one.number < self.attempt.number]
+
+    @property
+    def follows_verdict(self) -> bool:
+        """Whether a verdict asked for this attempt, not a person."""
+        before = self.verdicts_before()
+        return bool(before) and before[-1] is not None and before[-1].again
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """The nodes that hpc-launch excluded from this attempt: by node health, then the run's own, the newest last."""
+        intent = self.view.files.intent
+        return (*intent.overrides.ledger, *intent.overrides.exclude) if intent is not None else ()
+
+
+def read_context(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> RetryContext | None:
+    """The context of a run; None where this user's drivers must leave the run alone."""
+    views, status, info = tracker.views(run), tracker.last.get(run.name), read_info(run)
+    if not views or status is None or info is None:
+        return None
+    try:
+        if run.path.stat().st_uid != os.getuid():
+            return None  # another user's run, which has its own drivers
+    except OSError:
+        return None
+    plan = newest_plan(run)
+    # A run of `hpc-launch run` lives in an allocation and ends with it.
+    if plan is None or plan.recovery is None or plan.scheduler != info.scheduler:
+        return None
+    view = views[-1]
+    if view.superseded or view.requeued or _may_come_back(view, plan.requeue):
+        return None
+    return RetryContext(run, view, status, plan.recovery, scheduler, slurm=info.scheduler == "slurm")
+
+
+def _may_come_back(view: AttemptView, requeue: bool) -> bool:
+    """Whether Slurm may still requeue the job: nothing new is submitted until then."""
+    record = view.last_word
+    return requeue and view.files.final is None and record is not None and record.state in MAY_COME_BACK
+
+
+def is_over(context: RetryContext, *, inside: bool) -> bool:
+    """Whether the attempt is over and needs a diagnosis.
+
+    `inside` the job the cause of a signal is not known yet, unless the scheduler says so (`DriverFacts.ending`).
+    """
+    view = context.view
+    if inside and view.disturbed:
+        return False
+    ended = script_ended(view) and not view.disturbed
+    return context.status.undecided or (ended and (view.warned or view.exit_code != 0))
+
+
+def driver_facts(context: RetryContext, *, inside: bool) -> DriverFacts:
+    """Gather what only a driver can ask for. Each question is asked only where a rule needs the answer."""
+    view = context.view
+    ending = _ending(view) if inside else None
+    silent_s = None if inside else _silence_of_forgotten(context)
+    return DriverFacts(
+        ending=ending,
+        preempted=ending is not None and _is_preempted(context, ending),
+        forgotten=context.status.reason or "" if silent_s is not None else None,
+        silent_s=silent_s or 0.0,
+        went_further=_went_further(context),
+        excluded=context.excluded if view.files.void is not None and context.follows_verdict else (),
+    )
+
+
+def never_starts(context: RetryContext) -> tuple[NeverStarts | None, float]:
+    """The pending job that can never start, and for how many more seconds somebody may still repair it.
+
+    None where a person must act, such as releasing a hold.
+    """
+    live = context.view.live
+    kind = failed_to_start(live.reason) if live is not None else None
+    if live is None or kind is None:
+        return None, 0.0
+    patience = LAUNCH_S if kind == "node_failure" else float(context.plan.retry.stuck_after)
+    explained = advice(live.reason, live.job_id)
+    meaning = explained.meaning if explained is not None else ""
+    job = NeverStarts(kind, live.state, live.source, live.reason or "", meaning)
+    return job, patience - (live.as_of - stuck_since(context.attempt, live))
+
+
+def _ending(view: AttemptView) -> EndingJob | None:
+    live = view.live
+    if live is None or not view.disturbed:
+        return None
+    return EndingJob(live.job_id, live.state, live.source, live.reason)
+
+
+def _is_preempted(context: RetryContext, job: EndingJob) -> bool:
+    if job.reason == "TimeLimit" or job.state != "COMPLETING" or context.view.files.cancel is not None:
+        return False
+    return context.scheduler.preempted(job.job_id)
+
+
+def _silence_of_forgotten(context: RetryContext) -> float | None:
+    """For how long a job that Slurm has forgotten wrote nothing; None before `retry.lost_after`, or where it is known.
+
+    A job that never began is not meant: nothing is known of it at all.
+    """
+    view, answer, files = context.view, context.view.answer, context.view.files
+    asked = context.slurm and answer.error is None and answer.answered is not None
+    if not asked or context.status.state != "UNKNOWN" or view.record is not None or view.last_word is not None:
+        return None
+    if view.end is not None or files.cancel is not None or files.claim is None or files.claim.job_id != view.job_id:
+        return None
+    silent = view.now - max(_write_times(context.attempt), default=view.now)
+    return silent if silent >= context.plan.retry.lost_after and _same_cluster(context) else None
+
+
+def _write_times(attempt: AttemptFolder) -> Iterator[float]:
+    """When each file of the attempt was last written, including its logs and the watcher's notes."""
+    for folder in (attempt.path, attempt.logs, attempt.agent):
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    yield entry.stat().st_mtime
+
+
+def _same_cluster(context: RetryContext) -> bool:
+    """Whether the cluster that does not know the job is the one it was submitted to: clusters may share storage."""
+    for attempt in reversed(context.run.attempts()):
+        job = read_record(attempt.job, SubmittedJob)
+        if job is not None and job.cluster is not None:
+            return job.cluster == context.scheduler.cluster()
+    return False
+
+
+def _went_further(context: RetryContext) -> bool | None:
+    """Of a training that was warned and ended with 0: whether it has steps left and got further; None for others."""
+    view = context.view
+    if not view.warned or view.disturbed or view.exit_code != 0 or not script_ended(view):
+        return None
+    done = finished(view.end, context.status.progress)
+    return not done if done is not None else progress_of(context)[1].further
+
+
+def progress_of(context: RetryContext) -> tuple[int | None, AttemptProgress]:
+    """The step that the attempt reached, by its newest checkpoint, or by its log where the job has no checkpoints.
+
+    With whether that is further than all attempts before it.
+    """
+    view = context.view
+    steps = [verdict.step for verdict in context.verdicts_before() if verdict is not None]
+    before = max((step for step in steps if step is not None), default=0)
+    if rule_of(context.run) is None:
+        step = context.status.progress.step
+        return step, _compared(step, before, "its log shows step")
+    newest = newest_checkpoint(context.run)
+    if newest is None:
+        miss = near_miss(context.run)
+        return None, AttemptProgress(False, f"it left no checkpoint{f': {miss}' if miss else ''}")
+    if newest.step is None:
+        further = view.started is not None and newest.time > view.started
+        return None, AttemptProgress(further, f"the newest checkpoint is {newest.path.name}")
+    resumed = (view.end.resumed_step if view.end is not None else None) or 0
+    return newest.step, _compared(newest.step, max(before, resumed), "the newest checkpoint is at step")
+
+
+def _compared(step: int | None, before: int, what: str) -> AttemptProgress:
+    if step is None:
+        return AttemptProgress(False)
+    return AttemptProgress(step > before, f"{what} {step}" + (f", the previous one at step {before}" if before else ""))

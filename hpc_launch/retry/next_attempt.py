@@ -1,0 +1,109 @@
+"""Prepare the next attempt of a run from what its folder recorded."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from msgspec import structs
+
+from hpc_launch.base.errors import UsageError
+from hpc_launch.base.files import read_text
+from hpc_launch.drive.attempts import attempt_options, prepare
+from hpc_launch.drive.prepare import Ready, make_ready
+from hpc_launch.drive.secrets import find_secrets
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.records.plan_record import PlanRecord, newest_plan
+from hpc_launch.run.records.run_info import read_info
+from hpc_launch.run.records.verdict_record import VerdictRecord
+from hpc_launch.run.submitting.run_store import Prepared
+
+
+def next_attempt(run: RunFolder, *, sets: Sequence[str] = (), exclude: Sequence[str] = ()) -> tuple[Ready, Prepared]:
+    """The next attempt of a run: its recorded job file and site, its earlier `--set` options, then the new ones.
+
+    Raises UsageError where the folder does not hold a run, Refused as a first submission does.
+    """
+    recorded = _recorded(run)
+    all_sets = [*(text for text in recorded.sets if text not in sets), *sets]
+    excluded = [*dict.fromkeys([*recorded.excluded, *exclude])]
+    job_folder = recorded.job_folder or str(run.path)
+    ready = make_ready(run.job_yaml, site=str(run.site_yaml), sets=all_sets, job_folder=job_folder)
+    readmitted = recorded.readmitted
+    return ready, prepare(ready, all_sets, excluded, job_file=recorded.job_file, readmitted=readmitted)
+
+
+def edited_since(run: RunFolder) -> str | None:
+    """The job file that the run was submitted from, where it has changed since."""
+    try:
+        path = _recorded(run).job_file
+        if path is not None and read_text(Path(path)) != read_text(run.job_yaml):
+            return path
+    except (OSError, UnicodeDecodeError):
+        return None
+    return None
+
+
+def following_attempt(
+    run: RunFolder, verdict: VerdictRecord, now: float, *, after: str | None = None, changed: Prepared | None = None
+) -> Prepared:
+    """The attempt that a verdict asks for. Without changes it has the same script as the last attempt.
+
+    Args:
+        run: The run.
+        verdict: The verdict.
+        now: Seconds since the epoch. Slurm waits for what is left of the verdict's pause (`--begin`).
+        after: The job that must end before the new one starts.
+        changed: The changed attempt, where it was prepared for the verdict just now.
+
+    Raises UsageError where the folder does not hold a run, Refused as a first submission does.
+    """
+    if not verdict.sets:
+        prepared = _repeated(run, verdict.exclude, verdict.readmit)
+    elif changed is not None:
+        prepared = changed
+    else:
+        _, prepared = next_attempt(run, sets=verdict.sets, exclude=verdict.exclude)
+    options = [f"--dependency=afterany:{after}"] if after is not None else []
+    if verdict.not_before > now:
+        options.append(f"--begin=now+{math.ceil(verdict.not_before - now)}")
+    return replace(prepared, options=(*prepared.options, *options))
+
+
+def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) -> Prepared:
+    """The last attempt again. Nothing is read, merged or detected again, so that any node can prepare it."""
+    recorded, info = _recorded(run), read_info(run)
+    script = next((attempt.script for attempt in reversed(run.attempts()) if attempt.script.is_file()), None)
+    plan = recorded.recovery
+    if info is None or script is None or plan is None:
+        raise UsageError(f"{run.path} has no attempt to repeat", "submit the job file again")
+    readmitted = tuple(dict.fromkeys([*recorded.readmitted, *readmit]))
+    excluded = tuple(node for node in dict.fromkeys([*recorded.excluded, *exclude]) if node not in readmit)
+    options, overrides = attempt_options(
+        info.site, info.scheduler, plan, recorded.sets, excluded, readmitted=readmitted
+    )
+    return Prepared(
+        name=info.name,
+        site=info.site,
+        scheduler=info.scheduler,
+        runs_folder=run.path.parent,
+        job_yaml="",
+        resolved_yaml="",
+        site_yaml="",
+        script=read_text(script, errors="surrogateescape"),
+        plan=structs.replace(recorded, excluded=excluded, readmitted=readmitted),
+        options=options,
+        overrides=overrides,
+        secrets=find_secrets(recorded.secrets, os.environ),
+    )
+
+
+def _recorded(run: RunFolder) -> PlanRecord:
+    """The plan of the run's last attempt. Raises UsageError where there is none."""
+    plan = newest_plan(run)
+    if plan is None:
+        raise UsageError(f"{run.path} has no attempt to repeat", "submit the job file again")
+    return plan
