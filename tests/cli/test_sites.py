@@ -292,7 +292,7 @@ def test_raw_lines_count_for_the_revision_that_is_trusted(desk: Desk) -> None:
     assert "HL313" in desk.call("render", "job.yaml", code=3).stderr
     assert "v1 is not the requested revision" in desk.add("--revision", "v2", "--trust", "v1", code=2)
     assert "HL313" not in desk.add("--revision", "v2", "--trust", "v2")
-    assert "\necho hi\n" in desk.call("render", "job.yaml").stdout
+    assert "echo hi\n" in desk.call("render", "job.yaml").stdout
     desk.commit("v3", mine=f"{PROFILE}prelude: [{{raw: 'echo other'}}]\n")
     assert "HL313" in desk.sites("update", "sites", "--revision", "v3").stderr
     assert "HL313" in desk.call("render", "job.yaml", code=3).stderr

@@ -30,7 +30,7 @@ job_environment() {
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
     export NCCL_SOCKET_IFNAME='^docker,lo,veth,eth'          # efa.yaml:10
     export FI_EFA_SET_CUDA_SYNC_MEMOPS=0                     # efa.yaml:12
-    export HF_HUB_ETAG_TIMEOUT=60                            # aws-p4d.yaml:25; many processes ask the hub at once
+    export HF_HUB_ETAG_TIMEOUT=60                            # aws-p4d.yaml:25; many processes access the hub at once
 }
 
 # === Rendezvous ===

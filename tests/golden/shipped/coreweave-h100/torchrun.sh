@@ -35,10 +35,10 @@ job_environment() {
     export NCCL_SOCKET_IFNAME=eth0                           # coreweave-h100.yaml:23
     export NCCL_IB_HCA=ibp                                   # coreweave-h100.yaml:24
     export NCCL_NET_PLUGIN=none                              # coreweave-h100.yaml:25
-    export UCX_TLS=tcp                                       # coreweave-h100.yaml:27; UCX is kept to TCP, so that nothing starts it by mistake; NCCL does not use it
-    export UCX_NET_DEVICES=eth0                              # coreweave-h100.yaml:27; UCX is kept to TCP, so that nothing starts it by mistake; NCCL does not use it
-    export OMPI_MCA_coll_hcoll_enable=0                      # coreweave-h100.yaml:27; UCX is kept to TCP, so that nothing starts it by mistake; NCCL does not use it
-    export PMIX_MCA_gds='^ds12'                              # coreweave-h100.yaml:27; UCX is kept to TCP, so that nothing starts it by mistake; NCCL does not use it
+    export UCX_TLS=tcp                                       # coreweave-h100.yaml:27; restricts UCX to TCP, in case something uses it; NCCL does not
+    export UCX_NET_DEVICES=eth0                              # coreweave-h100.yaml:27; restricts UCX to TCP, in case something uses it; NCCL does not
+    export OMPI_MCA_coll_hcoll_enable=0                      # coreweave-h100.yaml:27; restricts UCX to TCP, in case something uses it; NCCL does not
+    export PMIX_MCA_gds='^ds12'                              # coreweave-h100.yaml:27; restricts UCX to TCP, in case something uses it; NCCL does not
 }
 
 # === Rendezvous ===

@@ -18,7 +18,7 @@
 
 # === Environment ===
 job_environment() {
-    ulimit -c 0 || die 'ulimit -c 0 failed'                  # cscs.yaml:22; a crash of many processes leaves many large files
+    ulimit -c 0 || die 'ulimit -c 0 failed'                  # cscs.yaml:22; a crash of many processes would leave many large files
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -33,10 +33,10 @@ job_environment() {
     export NCCL_CROSS_NIC=1                                  # slingshot.yaml:22
     export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:23
     export FI_MR_CACHE_MONITOR=userfaultfd                   # slingshot.yaml:24
-    export NCCL_NET='AWS Libfabric'                          # slingshot.yaml:26; without the plugin the job fails, and does not fall back to TCP
+    export NCCL_NET='AWS Libfabric'                          # slingshot.yaml:26; without the plugin, the job fails instead of falling back to TCP
     export FI_CXI_DEFAULT_TX_SIZE=16384                      # cscs.yaml:15
     export FI_CXI_RX_MATCH_MODE=software                     # cscs.yaml:16
-    export MPICH_GPU_SUPPORT_ENABLED=0                       # cscs.yaml:19; MPI's own GPU support and NCCL do not go together
+    export MPICH_GPU_SUPPORT_ENABLED=0                       # cscs.yaml:19; MPI's GPU support conflicts with NCCL
     export TORCH_NCCL_ASYNC_ERROR_HANDLING=1                 # cscs.yaml:20
     export CUDA_CACHE_DISABLE=1                              # cscs.yaml:20
     export TRITON_HOME=/dev/shm                              # cscs.yaml:20
@@ -53,7 +53,7 @@ job_rendezvous() {
 on_each_node() {
     export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS
     export LOCAL_WORLD_SIZE=4 GROUP_RANK=$SLURM_NODEID
-    ulimit -c 0                                              # cscs.yaml:22; a crash of many processes leaves many large files
+    ulimit -c 0                                              # cscs.yaml:22; a crash of many processes would leave many large files
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
         python3 "$HPC_LAUNCH_CODE"/train.py \

@@ -52,7 +52,7 @@ job_environment() {
     export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:23
     export FI_MR_CACHE_MONITOR=kdreg2                        # slingshot.yaml:25
     export HSA_FORCE_FINE_GRAIN_PCIE=1                       # slingshot.yaml:25
-    export FI_CXI_RDZV_PROTO=alt_read                        # frontier.yaml:68; the centre's setting; it needs an option of sbatch
+    export FI_CXI_RDZV_PROTO=alt_read                        # frontier.yaml:68; setting of the centre that requires an sbatch option
 }
 
 # === Rendezvous ===

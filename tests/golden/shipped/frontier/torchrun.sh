@@ -55,8 +55,8 @@ job_environment() {
     export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:23
     export FI_MR_CACHE_MONITOR=kdreg2                        # slingshot.yaml:25
     export HSA_FORCE_FINE_GRAIN_PCIE=1                       # slingshot.yaml:25
-    export FI_CXI_RDZV_PROTO=alt_read                        # frontier.yaml:68; the centre's setting; it needs an option of sbatch
-    export LD_LIBRARY_PATH="$CRAY_LD_LIBRARY_PATH""${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" # frontier.yaml:69; the programming environment is not the default one
+    export FI_CXI_RDZV_PROTO=alt_read                        # frontier.yaml:68; setting of the centre that requires an sbatch option
+    export LD_LIBRARY_PATH="$CRAY_LD_LIBRARY_PATH""${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" # frontier.yaml:69; the programming environment is not loaded by default
 }
 
 # === Rendezvous ===

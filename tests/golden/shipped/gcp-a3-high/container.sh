@@ -28,26 +28,26 @@ job_environment() {
     export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
     export OMP_NUM_THREADS=26                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export NCCL_NET=GPUDirectTCPX_v7                         # gcp-a3-high.yaml:21; the service behind it is started for jobs of several nodes alone
-    export NCCL_SOCKET_IFNAME=enp0s12                        # gcp-a3-high.yaml:22; the service behind it is started for jobs of several nodes alone
-    export NCCL_GPUDIRECTTCPX_CTRL_DEV=enp0s12               # gcp-a3-high.yaml:23; the service behind it is started for jobs of several nodes alone
-    export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=enp6s0,enp12s0,enp134s0,enp140s0 # gcp-a3-high.yaml:24; the service behind it is started for jobs of several nodes alone
-    export NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX=/run/tcpx-"$HPC_LAUNCH_JOB_ID" # gcp-a3-high.yaml:25; the service behind it is started for jobs of several nodes alone
-    export NCCL_GPUDIRECTTCPX_PROGRAM_FLOW_STEERING_WAIT_MICROS=500000 # gcp-a3-high.yaml:26; the service behind it is started for jobs of several nodes alone
-    export NCCL_GPUDIRECTTCPX_TX_BINDINGS='enp6s0:8-21,112-125;enp12s0:8-21,112-125;enp134s0:60-73,164-177;enp140s0:60-73,164-177' # gcp-a3-high.yaml:27; the service behind it is started for jobs of several nodes alone
-    export NCCL_GPUDIRECTTCPX_RX_BINDINGS='enp6s0:22-35,126-139;enp12s0:22-35,126-139;enp134s0:74-87,178-191;enp140s0:74-87,178-191' # gcp-a3-high.yaml:28; the service behind it is started for jobs of several nodes alone
-    export NCCL_CROSS_NIC=0                                  # gcp-a3-high.yaml:29; the service behind it is started for jobs of several nodes alone
-    export NCCL_ALGO=Ring                                    # gcp-a3-high.yaml:30; the service behind it is started for jobs of several nodes alone
-    export NCCL_PROTO=Simple                                 # gcp-a3-high.yaml:31; the service behind it is started for jobs of several nodes alone
-    export NCCL_NSOCKS_PERTHREAD=4                           # gcp-a3-high.yaml:32; the service behind it is started for jobs of several nodes alone
-    export NCCL_SOCKET_NTHREADS=1                            # gcp-a3-high.yaml:33; the service behind it is started for jobs of several nodes alone
-    export NCCL_DYNAMIC_CHUNK_SIZE=524288                    # gcp-a3-high.yaml:34; the service behind it is started for jobs of several nodes alone
-    export NCCL_P2P_NET_CHUNKSIZE=524288                     # gcp-a3-high.yaml:35; the service behind it is started for jobs of several nodes alone
-    export NCCL_P2P_PCI_CHUNKSIZE=524288                     # gcp-a3-high.yaml:36; the service behind it is started for jobs of several nodes alone
-    export NCCL_P2P_NVL_CHUNKSIZE=1048576                    # gcp-a3-high.yaml:37; the service behind it is started for jobs of several nodes alone
-    export NCCL_BUFFSIZE=4194304                             # gcp-a3-high.yaml:38; the service behind it is started for jobs of several nodes alone
-    export NCCL_NET_GDR_LEVEL=PIX                            # gcp-a3-high.yaml:39; the service behind it is started for jobs of several nodes alone
-    export NCCL_P2P_PXN_LEVEL=0                              # gcp-a3-high.yaml:40; the service behind it is started for jobs of several nodes alone
+    export NCCL_NET=GPUDirectTCPX_v7                         # gcp-a3-high.yaml:21; its service only runs for multi-node jobs
+    export NCCL_SOCKET_IFNAME=enp0s12                        # gcp-a3-high.yaml:22; its service only runs for multi-node jobs
+    export NCCL_GPUDIRECTTCPX_CTRL_DEV=enp0s12               # gcp-a3-high.yaml:23; its service only runs for multi-node jobs
+    export NCCL_GPUDIRECTTCPX_SOCKET_IFNAME=enp6s0,enp12s0,enp134s0,enp140s0 # gcp-a3-high.yaml:24; its service only runs for multi-node jobs
+    export NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX=/run/tcpx-"$HPC_LAUNCH_JOB_ID" # gcp-a3-high.yaml:25; its service only runs for multi-node jobs
+    export NCCL_GPUDIRECTTCPX_PROGRAM_FLOW_STEERING_WAIT_MICROS=500000 # gcp-a3-high.yaml:26; its service only runs for multi-node jobs
+    export NCCL_GPUDIRECTTCPX_TX_BINDINGS='enp6s0:8-21,112-125;enp12s0:8-21,112-125;enp134s0:60-73,164-177;enp140s0:60-73,164-177' # gcp-a3-high.yaml:27; its service only runs for multi-node jobs
+    export NCCL_GPUDIRECTTCPX_RX_BINDINGS='enp6s0:22-35,126-139;enp12s0:22-35,126-139;enp134s0:74-87,178-191;enp140s0:74-87,178-191' # gcp-a3-high.yaml:28; its service only runs for multi-node jobs
+    export NCCL_CROSS_NIC=0                                  # gcp-a3-high.yaml:29; its service only runs for multi-node jobs
+    export NCCL_ALGO=Ring                                    # gcp-a3-high.yaml:30; its service only runs for multi-node jobs
+    export NCCL_PROTO=Simple                                 # gcp-a3-high.yaml:31; its service only runs for multi-node jobs
+    export NCCL_NSOCKS_PERTHREAD=4                           # gcp-a3-high.yaml:32; its service only runs for multi-node jobs
+    export NCCL_SOCKET_NTHREADS=1                            # gcp-a3-high.yaml:33; its service only runs for multi-node jobs
+    export NCCL_DYNAMIC_CHUNK_SIZE=524288                    # gcp-a3-high.yaml:34; its service only runs for multi-node jobs
+    export NCCL_P2P_NET_CHUNKSIZE=524288                     # gcp-a3-high.yaml:35; its service only runs for multi-node jobs
+    export NCCL_P2P_PCI_CHUNKSIZE=524288                     # gcp-a3-high.yaml:36; its service only runs for multi-node jobs
+    export NCCL_P2P_NVL_CHUNKSIZE=1048576                    # gcp-a3-high.yaml:37; its service only runs for multi-node jobs
+    export NCCL_BUFFSIZE=4194304                             # gcp-a3-high.yaml:38; its service only runs for multi-node jobs
+    export NCCL_NET_GDR_LEVEL=PIX                            # gcp-a3-high.yaml:39; its service only runs for multi-node jobs
+    export NCCL_P2P_PXN_LEVEL=0                              # gcp-a3-high.yaml:40; its service only runs for multi-node jobs
 }
 
 # === Rendezvous ===

@@ -19,7 +19,7 @@
 
 # === Environment ===
 job_environment() {
-    export NCCL_LIB_DIR=/var/lib/tcpxo/lib64                 # gcp-a3-mega.yaml:20; the file that is sourced next reads it
+    export NCCL_LIB_DIR=/var/lib/tcpxo/lib64                 # gcp-a3-mega.yaml:20; used by the file sourced next
     # shellcheck source=/dev/null
     . /var/lib/tcpxo/lib64/nccl-env-profile.sh || die 'cannot source /var/lib/tcpxo/lib64/nccl-env-profile.sh' # gcp-a3-mega.yaml:21
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed

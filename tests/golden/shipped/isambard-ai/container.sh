@@ -20,10 +20,10 @@
 
 # === Environment ===
 job_environment() {
-    unset TMPDIR                                             # isambard-ai.yaml:34; third party, 2026-06-29; they name folders that are not in the image; an issue that the centre knows
-    unset LOCALDIR                                           # isambard-ai.yaml:34; third party, 2026-06-29; they name folders that are not in the image; an issue that the centre knows
-    unset XDG_RUNTIME_DIR                                    # isambard-ai.yaml:34; third party, 2026-06-29; they name folders that are not in the image; an issue that the centre knows
-    unset DBUS_SESSION_BUS_ADDRESS                           # isambard-ai.yaml:34; third party, 2026-06-29; they name folders that are not in the image; an issue that the centre knows
+    unset TMPDIR                                             # isambard-ai.yaml:34; third party, 2026-06-29; they refer to folders that are not in the image; known issue of the centre
+    unset LOCALDIR                                           # isambard-ai.yaml:34; third party, 2026-06-29; they refer to folders that are not in the image; known issue of the centre
+    unset XDG_RUNTIME_DIR                                    # isambard-ai.yaml:34; third party, 2026-06-29; they refer to folders that are not in the image; known issue of the centre
+    unset DBUS_SESSION_BUS_ADDRESS                           # isambard-ai.yaml:34; third party, 2026-06-29; they refer to folders that are not in the image; known issue of the centre
     module load brics/apptainer-multi-node || die 'module load brics/apptainer-multi-node failed' # isambard-ai.yaml:43; third party, 2026-06-29
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
@@ -40,7 +40,7 @@ job_environment() {
     export NCCL_CROSS_NIC=1                                  # slingshot.yaml:22
     export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:23
     export FI_MR_CACHE_MONITOR=userfaultfd                   # slingshot.yaml:24
-    export NCCL_NET='AWS Libfabric'                          # slingshot.yaml:26; without the plugin the job fails, and does not fall back to TCP
+    export NCCL_NET='AWS Libfabric'                          # slingshot.yaml:26; without the plugin, the job fails instead of falling back to TCP
     export FI_CXI_DEFAULT_TX_SIZE=1024                       # isambard-ai.yaml:27; third party, 2026-06-29
     export FI_CXI_RX_MATCH_MODE=software                     # isambard-ai.yaml:28; third party, 2026-06-29
 }
@@ -55,9 +55,9 @@ job_rendezvous() {
 within() { # inside the image or process, before what is started there
     fail() { printf '[hpc-launch] %s\n' "$*" >&2; exit 1; }
     # shellcheck source=/dev/null
-    . /host/adapt.sh || fail 'cannot source /host/adapt.sh'  # isambard-ai.yaml:35; third party, 2026-06-29; makes the host's libraries of the network known inside
-    export NCCL_CROSS_NIC=1                                  # isambard-ai.yaml:30; third party, 2026-06-29; the file that is sourced in the image sets the first to 0
-    export FI_HMEM_CUDA_USE_GDRCOPY=0                        # isambard-ai.yaml:30; third party, 2026-06-29; the file that is sourced in the image sets the first to 0
+    . /host/adapt.sh || fail 'cannot source /host/adapt.sh'  # isambard-ai.yaml:35; third party, 2026-06-29; makes the host's network libraries available inside the image
+    export NCCL_CROSS_NIC=1                                  # isambard-ai.yaml:30; third party, 2026-06-29; the file sourced in the image sets the first one to 0
+    export FI_HMEM_CUDA_USE_GDRCOPY=0                        # isambard-ai.yaml:30; third party, 2026-06-29; the file sourced in the image sets the first one to 0
     exec "$@"
 }
 # default. Static rendezvous: ranks follow the order of the nodes.

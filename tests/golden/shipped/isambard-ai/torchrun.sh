@@ -34,7 +34,7 @@ job_environment() {
     export NCCL_CROSS_NIC=1                                  # slingshot.yaml:22
     export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:23
     export FI_MR_CACHE_MONITOR=userfaultfd                   # slingshot.yaml:24
-    export NCCL_NET='AWS Libfabric'                          # slingshot.yaml:26; without the plugin the job fails, and does not fall back to TCP
+    export NCCL_NET='AWS Libfabric'                          # slingshot.yaml:26; without the plugin, the job fails instead of falling back to TCP
     export FI_CXI_DEFAULT_TX_SIZE=1024                       # isambard-ai.yaml:27; third party, 2026-06-29
     export FI_CXI_RX_MATCH_MODE=software                     # isambard-ai.yaml:28; third party, 2026-06-29
 }

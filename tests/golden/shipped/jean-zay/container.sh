@@ -28,7 +28,7 @@
 # === Environment ===
 job_environment() {
     module purge                                             # jean-zay.yaml:23; third party, 2026-11-20
-    module load arch/h100 || die 'module load arch/h100 failed' # jean-zay.yaml:36; third party, 2024-07-29; it comes before all other modules
+    module load arch/h100 || die 'module load arch/h100 failed' # jean-zay.yaml:36; third party, 2024-07-29; it must be loaded before all other modules
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout

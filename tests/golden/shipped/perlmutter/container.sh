@@ -37,7 +37,7 @@ job_environment() {
     export NCCL_CROSS_NIC=1                                  # perlmutter.yaml:60
     export NCCL_NET_GDR_LEVEL=PHB                            # perlmutter.yaml:61
     export HDF5_USE_FILE_LOCKING=FALSE                       # perlmutter.yaml:62
-    export CUDA_VISIBLE_DEVICES=3,2,1,0                      # perlmutter.yaml:63; GPUs are numbered against the order of the CPUs that Slurm binds processes to
+    export CUDA_VISIBLE_DEVICES=3,2,1,0                      # perlmutter.yaml:63; GPU numbers run opposite to the order of the CPUs that Slurm binds processes to
 }
 
 # === Rendezvous ===

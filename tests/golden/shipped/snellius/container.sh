@@ -32,7 +32,7 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
     export OMP_NUM_THREADS=16                                # cores of a node / processes on it
-    export PYTHONUSERBASE=''                                 # snellius.yaml:48; packages in the home are not the image's
+    export PYTHONUSERBASE=''                                 # snellius.yaml:48; packages in the home folder do not match the image
 }
 
 # === Rendezvous ===

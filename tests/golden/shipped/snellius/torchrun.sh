@@ -32,7 +32,7 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=16                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export PYTHONUSERBASE=''                                 # snellius.yaml:48; packages in the home are not the image's
+    export PYTHONUSERBASE=''                                 # snellius.yaml:48; packages in the home folder do not match the image
 }
 
 # === Rendezvous ===
