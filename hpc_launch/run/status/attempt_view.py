@@ -1,4 +1,4 @@
-"""All facts that decide the state of an attempt, as one value for the rules of observe.py."""
+"""All facts that decide the state of an attempt, as one value for the rules of attempt_state.py."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.claim import NEVER_SUBMITTED
 from hpc_launch.run.records.run_info import RunInfo, read_info
 from hpc_launch.run.records.scheduler_state import keep_final
+from hpc_launch.run.status.attempt_state import observe
 from hpc_launch.run.status.attempt_view import AttemptView, SchedulerAnswer, SourceLags
 from hpc_launch.run.status.finished import unfinished
-from hpc_launch.run.status.observe import observe
 from hpc_launch.run.status.progress_reader import ProgressReader
 from hpc_launch.run.status.run_state import Never, never_known, run_state, with_verdict
 from hpc_launch.run.status.run_status import FINAL_RUN_STATES, AttemptStatus, Progress, RunStatus

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles
 from hpc_launch.run.records.claim import Claim, parse_claim
+from hpc_launch.run.status.attempt_state import observe
 from hpc_launch.run.status.attempt_view import AttemptView, SchedulerAnswer
-from hpc_launch.run.status.observe import observe
 from hpc_launch.run.status.run_state import STATES, run_state
 from hpc_launch.run.status.run_status import RUN_STATES, STATE_SOURCES
 from hpc_launch.schedulers.scheduler import ENDED_STATES, LIVE_STATES, JobRecord
