@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from hpc_launch.base import json_records
 from hpc_launch.base.json_records import as_record
-from hpc_launch.run.layout import AttemptFolder
+from hpc_launch.run.layout import AttemptFolder, RunFolder
 from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.run.records.claim import Claim
+from hpc_launch.run.records.plan_record import PlanRecord, plan_of
 from hpc_launch.run.records.process_identity import ProcessRecord, certainly_gone, process_fields, this_process
 from hpc_launch.run.records.script_record import ScriptRecord
 from hpc_launch.schedulers.scheduler import JobRecord
@@ -134,3 +135,26 @@ def test_a_file_is_read_again_when_it_changed(tmp_path: Path) -> None:
 @given(st.dictionaries(st.sampled_from(["job_id", "state", "steps", "ended", "source"]), st.text() | st.integers()))
 def test_any_final_record(data: dict[str, Any]) -> None:
     as_record(data, JobRecord)
+
+
+def test_a_record_is_read_field_by_field() -> None:
+    plan = {"nodes": "2", "world_size": "many", "sets": ["a=1", {}], "progress": 3, "recovery": {"queue": 7}, "new": 1}
+    record = as_record(plan, PlanRecord)
+
+    assert record is not None
+    assert (record.nodes, record.world_size, record.sets, record.progress.step) == (2, None, ("a=1",), None)
+    assert record.recovery is not None
+    assert record.recovery.queue == "7"
+    assert as_record({"source": "sacct"}, JobRecord) is None, "no job id, no state"
+    assert as_record([], PlanRecord) is None
+
+
+def test_a_requeued_attempt_runs_the_plan_before_it(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    for number in (1, 2, 3):
+        run.attempt(number).path.mkdir(parents=True)
+    run.attempt(1).plan.write_text('{"excluded": ["n1"]}')
+    run.attempt(3).plan.write_text('{"excluded": ["n1", "n2"]}')
+
+    plans = [plan_of(attempt) or PlanRecord() for attempt in run.attempts()]
+    assert [plan.excluded for plan in plans] == [("n1",), ("n1",), ("n1", "n2")]
