@@ -54,7 +54,7 @@ def build(root: Candidate, case: Case) -> Diagnosis:
 
 
 def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) -> FirstFailure:
-    """The root's own place; what it leaves open is taken from the launcher's lists."""
+    """The place of the root cause, completed from the launcher's lists."""
     if root.order >= 90:  # nothing failed, or nothing is known
         return FirstFailure()
     if root.failure_class in _NO_PLACE:
@@ -72,7 +72,7 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
     if rank is None:
         workers = log_candidates.workers_of(evidence)
         here = [one for one in workers if node is None or one.node is None or _short(one.node) == _short(node)]
-        # A single machine calls itself localhost in one place and by its name in another.
+        # A single machine appears as localhost in one place and by its name in another.
         for worker in [*here, *([] if len(evidence.nodes) > 1 else workers)][:1]:
             rank, node = worker.rank, node or worker.node
             time = time if time is not None else worker.time
@@ -95,7 +95,7 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
             one = min(tasks, key=lambda each: (each.source, each.line))
             node, rank = one.node, one.rank
     if rank is None and node is None and root.failure_class == "host_oom":
-        # Slurm's step daemon names its node only where it ends what is left of the job.
+        # slurmstepd names its node only where it ends the rest of the job.
         ended_on = {one.node for one in solid if one.rule in {"slurm-cancelled", "slurm-step-cancelled"}}
         if len(ended_on) == 1:
             node = ended_on.pop()
@@ -130,7 +130,7 @@ def _failed_nodes(evidence: Evidence) -> tuple[tuple[str, ...], tuple[Quote, ...
 
 
 def _known_name(name: str | None, evidence: Evidence) -> str | None:
-    """The name that Slurm has for a node, where a log has another form of it."""
+    """The name of a node in Slurm, where a log has another form of it."""
     if name is None or name in evidence.nodes:
         return name
     for known in evidence.nodes:
@@ -150,7 +150,7 @@ def _confidence(root: Candidate) -> Confidence:
 
 
 def _also(root: Candidate, solid: list[Candidate], faint: list[Candidate]) -> tuple[str, ...]:
-    """Other classes that were seen, each with how often and where first; then what was survived."""
+    """Other classes that were seen, each with its count and first place; then those that the program survived."""
     words: list[str] = []
     for name, group in (("", solid), (" (went on, or a warning)", faint)):
         seen: dict[str, list[Candidate]] = {}

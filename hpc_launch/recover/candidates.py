@@ -13,7 +13,7 @@ class Candidate(Struct, frozen=True):
     failure_class: str
     cause: str
     order: int
-    """As in the rules: 10 nearest to the root, 60 and above a bare sign that something ended."""
+    """As in the rules: 10 is nearest to the root, 60 and above only shows that something ended."""
     quotes: tuple[Quote, ...] = ()
     node: str | None = None
     rank: int | None = None
@@ -33,5 +33,5 @@ class Candidate(Struct, frozen=True):
 
     @property
     def band(self) -> int:
-        """Candidates of one band are decided by time."""
+        """Time decides among candidates of one band."""
         return self.order // 10

@@ -18,7 +18,7 @@ SHORT = 60
 
 
 def ended_well(evidence: Evidence, solid: list[Candidate]) -> bool:
-    """Whether the job's own record and the scheduler both say so, or a log has nothing to say against it."""
+    """Whether the job's own record and the scheduler both report success, or nothing in the logs contradicts it."""
     end, facts = evidence.end, evidence.scheduler
     if any(candidate.cause == "workdir_missing" for candidate in solid):
         return False
@@ -27,7 +27,7 @@ def ended_well(evidence: Evidence, solid: list[Candidate]) -> bool:
     if end is not None and end.exit_code != 0:
         return False
     if facts is not None and (facts.state.split()[:1] != ["COMPLETED"] or facts.derived_exit_code):
-        return False  # one that says nothing, as it is away, does not contradict
+        return False  # a scheduler that does not respond does not contradict
     if any(candidate.certain for candidate in solid):
         return False
     if any(exit_.code != 0 for exit_ in evidence.node_exits):
@@ -56,24 +56,24 @@ def _looks_done(evidence: Evidence) -> bool:
 
 
 def _ends_with_a_warning(scan: LogScan) -> bool:
-    """Whether the last line of a quote tells of a cause, if only as a warning."""
+    """Whether the last line of an excerpt names a cause, if only as a warning."""
     return not scan.steps_seen and any(
         hit.line == scan.lines and hit.faint and hit.rule not in _SIGNS for hit in scan.hits
     )
 
 
 def _last_word(scan: LogScan) -> int:
-    """The last line with a word of failure, unless so much was written after it that the program lived on."""
+    """The last line with a word of failure, unless so much follows that the program must have continued."""
     return scan.bad_line if scan.lines - scan.bad_line <= LIVED_ON else 0
 
 
 def _last_sign(scan: LogScan) -> int:
-    """The last line of a kind that is none of a cause, and yet only seen where something fails."""
+    """The last line that names no cause, but appears only where something fails."""
     return max((hit.line for hit in scan.hits if hit.rule in _SIGNS and not hit.faint), default=0)
 
 
 def _after(scan: LogScan, sign: int) -> bool:
-    """Whether a launcher says after the last word of success that it failed."""
+    """Whether a launcher reports a failure after the last sign of success."""
     return sign > scan.success_line > 0 and any(
         hit.line > scan.success_line and hit.rule in _SIGNS and not hit.faint for hit in scan.hits
     )

@@ -1,4 +1,4 @@
-"""All that a diagnosis is made from, as values: what the scheduler, the job's own records and its logs say."""
+"""The evidence for a diagnosis: what the scheduler, the job's own records and its logs report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Hit(Struct, frozen=True):
-    """One line that a rule knows. Times are seconds since the epoch."""
+    """One line that matches a rule. Times are seconds since the epoch."""
 
     rule: str
     """The id of the rule."""
@@ -21,17 +21,17 @@ class Hit(Struct, frozen=True):
     """Where the program was: the last `File "…", line N` of a traceback before this line."""
     frame_line: int = 0
     faint: bool = False
-    """The line itself says that it is a warning, or that the work went on."""
+    """The line itself is a warning, or reports that the program continued."""
     source: int = 0
-    """The number of the log: ties in time are broken by it."""
+    """The number of the log; it breaks ties in time."""
     blames: str | None = None
-    """The node that the rule says is at fault, where its pattern names one."""
+    """The node at fault, where the pattern of the rule captures one."""
     peer: str | None = None
     """The address at the other end of a connection."""
     later_progress: int = 0
     """How many steps of the training were seen after this line in the same log."""
     later_success: bool = False
-    """Whether the log says after this line that the work was done."""
+    """Whether the log reports success after this line."""
 
 
 class WorkerFailure(Struct, frozen=True):
@@ -45,16 +45,16 @@ class WorkerFailure(Struct, frozen=True):
     time: float | None = None
     exit_code: int | None = None
     message: str = ""
-    """The exception's own words; empty where torchrun knew none."""
+    """The exception's message; empty where torchrun had none."""
     exit_line: int = 0
-    """Where its exit code stands."""
+    """The line with its exit code."""
     said_root: bool = False
     """torchrun calls it the root cause. Often right, not always."""
     source: int = 0
 
 
 class LogScan(Struct, frozen=True):
-    """What one log holds."""
+    """What a scan found in one log."""
 
     name: str
     source: int = 0
@@ -68,7 +68,7 @@ class LogScan(Struct, frozen=True):
     last_total: int | None = None
     last_progress_line: int = 0
     success_line: int = 0
-    """The last line that says that the work was done; 0: none."""
+    """The last line that reports success; 0: none."""
     success_text: str = ""
     last_line: str = ""
     nan_run: int = 0
@@ -76,16 +76,16 @@ class LogScan(Struct, frozen=True):
     nan_line: int = 0
     nan_text: str = ""
     idle_s: float = 0.0
-    """How long the log went on after the last step of the training with nothing but repeated lines."""
+    """For how long the log had only repeated lines after the last training step."""
     idle_line: int = 0
     idle_text: str = ""
     bad_line: int = 0
-    """The last line with a word of failure in it that no rule need know; 0: none."""
+    """The last line that mentions a failure, whether a rule matches it or not; 0: none."""
     bad_text: str = ""
 
 
 class SchedulerFacts(Struct, frozen=True):
-    """The scheduler's word on the job: Slurm's own words and numbers."""
+    """What the scheduler reports about the job, in Slurm's own terms."""
 
     state: str
     source: str = "none"
@@ -107,13 +107,13 @@ class EndFacts(Struct, frozen=True):
     phase: str | None = None
     warned: bool = False
     preempted: bool = False
-    """The warning was a preemption's, not that of the time limit."""
+    """The warning announced a preemption, not the time limit."""
     lost_nodes: int = 0
     ended: float | None = None
 
 
 class NodeExit(Struct, frozen=True):
-    """With which code the launcher of a node ended."""
+    """The exit code of the launcher on one node."""
 
     node: str
     code: int
@@ -122,7 +122,7 @@ class NodeExit(Struct, frozen=True):
 
 
 class AgentNote(Struct, frozen=True):
-    """What the watcher inside the job noted on one node.
+    """What the watcher inside the job recorded on one node.
 
     `kind`: `hang` (no progress for too long), `oom_kill` (the kernel killed for memory), `death` (a process ended by a
     signal or a code), `spared` (it ended, nobody saw how, and the kernel killed nothing for memory), `gpu` (the driver
@@ -183,7 +183,7 @@ class DriverFacts(Struct, frozen=True):
 
 
 class Evidence(Struct, frozen=True):
-    """Everything known of one attempt, or of a few log files of anybody's job."""
+    """All evidence about one attempt, or about the log files of any job."""
 
     logs: tuple[LogScan, ...] = ()
     scheduler: SchedulerFacts | None = None
@@ -191,16 +191,16 @@ class Evidence(Struct, frozen=True):
     node_exits: tuple[NodeExit, ...] = ()
     notes: tuple[AgentNote, ...] = ()
     nodes: tuple[str, ...] = ()
-    """The job's nodes by Slurm's names, in order of their number in the job; empty where not known."""
+    """The job's nodes by their names in Slurm, in the order of their numbers in the job; empty where not known."""
     cancelled_by: str | None = None
-    """Who cancelled the attempt by hpc-launch."""
+    """The user who cancelled the attempt with hpc-launch."""
     cancelled_at: float | None = None
     void: str | None = None
     """Why the attempt never had a job: `never submitted`, `cancelled …`, or the scheduler's refusal."""
     driver: DriverFacts = DriverFacts()
     alive: bool = False
-    """The job still runs: silence is no failure then."""
+    """The job still runs, so silence is not a failure."""
     unfinished: str | None = None
-    """Why a training that ended with exit code 0 is not done, in words."""
+    """Why a training that ended with exit code 0 is not finished, as text."""
     of_a_run: bool = False
-    """Made from a run's folder, not from log files alone."""
+    """Collected from a run folder, not from log files alone."""

@@ -1,4 +1,4 @@
-"""Which ranks of a hanging training did not come to the collective that the others wait in, from their stacks.
+"""Find the ranks of a hanging training that did not reach the collective in which the others wait, by their stacks.
 
 Two notations are read: that of `py-spy dump`, and that of Python's faulthandler, which the interpreter itself prints
 into the log at a fatal signal. Only the main thread counts; with faulthandler it is the one that got the signal.
@@ -18,7 +18,7 @@ _THREAD = re.compile(r'^(?:(?P<main>Current thread 0x|Thread \d+ .*"MainThread")
 _RANK = re.compile(r"^\[(?:rank)?(?P<rank>\d+)\]: ?(?P<rest>.*)")
 _WAITS = re.compile(r"torch/distributed/|torch/autograd/graph\.py|deepspeed/comm/|torch/cuda/__init__\.py")
 _NEAR = 6
-"""A collective may be called through so many frames of a library."""
+"""Maximum number of library frames between a collective and its caller."""
 
 
 class Frame(Struct, frozen=True):
@@ -60,9 +60,9 @@ def stacks_in_log(lines: Iterable[str]) -> dict[int, tuple[Frame, ...]]:
 
 
 def not_arrived(stacks: Mapping[int, tuple[Frame, ...]]) -> dict[int, Frame]:
-    """The ranks that are elsewhere while others wait for each other, and where each of them is.
+    """The ranks that are elsewhere while others wait for each other, and the place of each.
 
-    Empty where all wait, or where nobody does and no place holds more than half of them: then nothing can be told.
+    Empty where all wait, or where none waits and no place holds more than half of them: then there is no answer.
     """
     known = {rank: frames for rank, frames in stacks.items() if frames}
     waiting = {rank for rank, frames in known.items() if any(_WAITS.search(frame.file) for frame in frames[:_NEAR])}

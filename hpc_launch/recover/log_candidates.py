@@ -1,4 +1,4 @@
-"""Possible root causes from the lines of logs and torchrun's lists: which of them count."""
+"""Find possible root causes in log lines and torchrun's lists, and decide which of them count."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from hpc_launch.recover.evidence import Evidence, Hit, LogScan, SchedulerFacts, 
 from hpc_launch.recover.rulebook import FailureRule, Rulebook
 
 WENT_ON = 3
-"""After so many later steps of the training an error was no end: the program had recovered."""
+"""So many later training steps show that the program recovered from an error."""
 
 QUOTED = 10
-"""Lines of a log that somebody cut out: one NaN in it is what it is about."""
+"""A log of at most so many lines is an excerpt: a single NaN in it counts."""
 
 WAITS = re.compile(
     r"(?i)\bGLOBAL_RANK: \d+, MEMBER: \d+/\d+\s*$|\bWaiting in store based barrier\b"
     r"|^(?:\S+ ){0,4}(?:still )?waiting for (?:all |the |other |remaining )+"
     r"(?:ranks|workers|processes|nodes|peers|clients|tasks)\b|^\[before the start of training step\]"
 )
-"""Last lines of a log that breaks off where processes wait for one another: Lightning, PyTorch, Megatron-LM."""
+"""Last lines of a log that stops where processes wait for one another: Lightning, PyTorch, Megatron-LM."""
 
 LAST = frozenset({"slurm-time-limit", "slurm-preempted", "slurm-requeued", "slurm-cancelled"})
-"""Rules whose lines end a job whatever is printed after them."""
+"""Rules whose lines end a job, whatever is printed after them."""
 
 _SAID_FAILED = frozenset(
     {"torchrun-summary", "torchrun-exit", "launcher-exit", "slurm-task-exit", "slurm-task-killed", "slurm-task-signal",
      "slurm-cancelled", "slurm-step-cancelled", "mpi-abort"}
 )  # fmt: skip
-"""Rules whose lines say that a launcher ended without success."""
+"""Rules whose lines report that a launcher failed."""
 
 _ENDS_OTHERS = frozenset({"slurm-step-aborted", "slurm-step-cancelled", "slurm-cancelled", "torchrun-force-kill"})
 """After these lines a launcher ends the processes that are left."""
@@ -41,14 +41,14 @@ _BYSTANDERS = frozenset(
     {"slurm-task-exit", "slurm-task-killed", "slurm-task-exit-killed", "slurm-task-exit-signal", "killed-word",
      "torchrun-signal-9", "launcher-exit", "sigterm-words"}
 )  # fmt: skip
-"""Rules whose lines, after one of those, tell of a process that was ended by it."""
+"""Rules whose lines, after one of those, report a process that was ended by it."""
 
 
 def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], list[Candidate]]:
-    """The candidates that lines give: those that count, and those that the program survived or only warned of."""
+    """The candidates from log lines: those that count, and those that the program survived or only warned about."""
     solid: list[Candidate] = []
     faint: list[Candidate] = []
-    # With torchrun or DeepSpeed a task of Slurm is a launcher, not a rank.
+    # With torchrun or DeepSpeed, a Slurm task is a launcher, not a rank.
     tasks_are_ranks = not evidence.of_a_run or any(scan.rank is not None for scan in evidence.logs)
     failed_later = {scan.source: _last_failure_line(scan) for scan in evidence.logs}
     ended_badly = (evidence.end is not None and evidence.end.exit_code != 0) or _is_failed(evidence.scheduler)
@@ -79,7 +79,7 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
 
 
 def from_workers(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
-    """Candidates from torchrun's lists and error files: the messages are known by the same rules as lines are."""
+    """Candidates from torchrun's lists and error files. The rules for log lines apply to their messages too."""
     found: list[Candidate] = []
     for worker in workers_of(evidence):
         if not worker.message:
@@ -113,7 +113,7 @@ def from_workers(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
 
 
 def workers_of(evidence: Evidence) -> list[WorkerFailure]:
-    """Failed workers that torchrun did not end itself, the first in time first; its own word only breaks ties."""
+    """Failed workers that torchrun did not end itself, earliest first; torchrun's own claim only breaks ties."""
     workers = [worker for scan in evidence.logs for worker in scan.workers if worker.exit_code != -15]
     return sorted(
         workers,
@@ -147,7 +147,7 @@ def _of_hit(hit: Hit, rule: FailureRule, rules: Rulebook) -> Candidate:
 
 
 def _of_numbers(scan: LogScan) -> list[Candidate]:
-    """What no single line says: a loss that stays NaN, a log that only repeats itself."""
+    """Candidates that no single line shows: a loss that stays NaN, a log that only repeats itself."""
     found: list[Candidate] = []
     if scan.nan_run >= WENT_ON or (scan.nan_run and scan.lines <= QUOTED):
         quote = Quote(scan.name, scan.nan_line, scan.nan_text)
@@ -173,7 +173,7 @@ def _of_numbers(scan: LogScan) -> list[Candidate]:
 
 
 def _of_silent(worker: WorkerFailure) -> list[Candidate]:
-    """A worker that ended with a code of its own and left no exception: nobody else can have brought that about."""
+    """A worker that ended with its own exit code and no exception: no other process can cause that."""
     if worker.exit_code is None or worker.exit_code <= 1:
         return []
     text = f"exitcode  : {worker.exit_code}"
@@ -189,7 +189,7 @@ def _of_silent(worker: WorkerFailure) -> list[Candidate]:
             source=worker.source,
             line=worker.line,
             rule="torchrun-exit",
-            advice=f"look what the program means by exit code {worker.exit_code}; it said no more",
+            advice=f"check what exit code {worker.exit_code} means in the program; it printed no message",
         )
     ]
 

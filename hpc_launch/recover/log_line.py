@@ -1,4 +1,4 @@
-"""A line of a log taken apart: colours off, and who wrote it: rank, node, local rank."""
+"""Parse a log line: remove colours, and find its sender: rank, node, local rank."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from msgspec import Struct
 
 LONGEST = 4000
-"""Characters of a line that rules see: of a longer one its beginning and its end."""
+"""Maximum number of characters that rules see; of a longer line the beginning and the end."""
 
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|[\x00-\x08\x0b-\x1f\x7f]")
 _STAMP = re.compile(
@@ -41,11 +41,11 @@ FAINT = re.compile(
     r"attempt \d+(?: of |/)\d+|proceeding without|will use .{1,40} instead|disabled?\b.{0,30}because)\b)"
     r"|\bDEBUG\b|\[(?i:skip(?:ped)?|warn)\]|\(ignored\)|Exception ignored in|^\s*#|\becho\b"
 )
-"""The line itself takes back what it says, or says that the work goes on."""
+"""The line retracts its own message, or reports that the program continues."""
 
 
 class LogLine(Struct, frozen=True):
-    """A line with its sender. `body` has neither colours nor the sender's mark at its beginning."""
+    """A line with its sender. `body` has no colours and no sender prefix."""
 
     body: str
     rank: int | None = None
@@ -54,7 +54,7 @@ class LogLine(Struct, frozen=True):
 
 
 def plain(raw: bytes) -> str:
-    """The text of a line: undecodable bytes replaced, colours and control characters taken out, its length bounded."""
+    """The text of a line: undecodable bytes replaced, colours and control characters removed, length limited."""
     if len(raw) > 4 * LONGEST:
         raw = raw[: 2 * LONGEST] + b" ... " + raw[-2 * LONGEST :]
     text = raw.decode("utf-8", errors="replace")
@@ -67,7 +67,7 @@ def plain(raw: bytes) -> str:
 
 
 def parse(text: str, *, numbered: bool = False) -> LogLine:
-    """Take a plain line apart.
+    """Parse a plain line.
 
     Args:
         text: What `plain` gives.
@@ -100,7 +100,7 @@ def parse(text: str, *, numbered: bool = False) -> LogLine:
 
 
 def _may_be_node(word: str) -> bool:
-    """Whether a word before a colon names a host, not an exception, a file or a program."""
+    """Whether a word before a colon is a host name, not an exception, a file or a program."""
     return not word.lower().startswith(_NOT_NODES) and _NO_NODE.search(word) is None
 
 

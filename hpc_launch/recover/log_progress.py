@@ -1,4 +1,4 @@
-"""How far the training came, by its own lines, and whether it says that it is done."""
+"""Find how far the training got, by its own log lines, and whether it reports that it is done."""
 
 from __future__ import annotations
 
@@ -55,21 +55,21 @@ _ECHO = re.compile(
     r"(?i)^\s{0,40}(?:#|=|-|\*|\s){0,40}"
     r"(?:(?:all )?done[.!]{0,3}\s{0,9}$|(?:slurm |the |this )?job (?:is )?(?:finished|completed?|done)\b)"
 )
-"""What a job script prints at its end, however its program ended."""
+"""Lines that a job script prints at its end, however its program ended."""
 _DEATH = re.compile(
     r"^FATAL: {2,}|Killing subprocess|Exited with exit code|ChildFailedError|BAD TERMINATION OF"
     r"|Primary job ?terminated normally, but|non-zero exit (?:status|code)"
     r"|^(?:\[\w+\]: ?)?[A-Za-z_]\w*(?:\.\w+){0,9}(?:Error|Exception)(?::|$)"
 )
-"""How a program's or a launcher's output ends when it failed."""
+"""Last lines of a program or launcher that failed."""
 _NEAR = 4
-"""Lines between such a line and the script's own last words."""
+"""Maximum number of lines between such a line and the script's own last lines."""
 _BAD = re.compile(
     r"(?i)\b(?:errors?|fail(?:ed|ure|s|ing)?|abort(?:ed|ing)?|denied|cannot|can't|unable to|invalid|not found|killed|"
     r"fatal|exceeded|refused|illegal|panic|crash(?:ed)?|terminated|unrecognized|unsupported|no such|not available|"
     r"unreachable|corrupt\w*|segfault|timed out|out of (?!\d)|not permitted|unexpected|does not exist|must be)\b"
 )
-"""Words of failure in general."""
+"""General words of failure."""
 _MILD = re.compile(
     r"(?i)^-- \w|^(?:[\d.: -]{8,40}: )?I(?:\d{4})? |\bwarn|\bdeprecat|\binfo\b|\bdebug\b|"
     r"^\s{0,40}\w+(?:\.\w+){0,9} ?= ?|skip|ignor|retry|fallback|falling|"
@@ -81,16 +81,16 @@ _MILD = re.compile(
     r"\bJob terminated\.|orte_base_help_aggregate|"
     r"(?:val|test|train|mean|abs\w*|sq\w*|std)\w*[ _-]error"
 )
-"""Words beside them that take the sting out."""
+"""Words that make such a line harmless."""
 _NUMBERS = re.compile(r"[\d:.\-]+")
 _QUIET_S = 1500.0
-"""Seconds after the last step after which a log that only repeats itself counts as one of a job that hangs."""
+"""Seconds after the last step from which a log that only repeats itself shows a hang."""
 _MARKS = 50_000
 _AFTER = 50
 
 
 class Kind(IntFlag):
-    """What a line is, numbers apart: lines of one form are judged once."""
+    """The kind of a line, without its numbers: lines of the same form are judged once."""
 
     PLAIN = 0
     STEP = 1
@@ -120,7 +120,7 @@ class ProgressMeter:
 
     @staticmethod
     def kind(text: str, low: str) -> Kind:
-        """What lines of this form are."""
+        """The kind of lines of this form."""
         kind = Kind.PLAIN
         if _found(text, low) is not None:
             kind |= Kind.STEP
@@ -158,7 +158,7 @@ class ProgressMeter:
             )
 
     def after(self, hit: Hit) -> Hit:
-        """The hit, with what came after it in the log."""
+        """The hit, with what follows it in the log."""
         later = len(self._marks) - bisect_right(self._marks, hit.line)
         success = self._done[0] > hit.line
         if not later and not success:
@@ -166,7 +166,7 @@ class ProgressMeter:
         return msgspec.structs.replace(hit, later_progress=later, later_success=success)
 
     def into(self, scan: LogScan) -> LogScan:
-        """The scan, with how far the training came."""
+        """The scan, with how far the training got."""
         idle_s, idle_line, idle_text = self._idle()
         step, total = self._counted or (self._step, None)
         return msgspec.structs.replace(
@@ -192,7 +192,7 @@ class ProgressMeter:
         if found is None or found[0] == self._step:
             return False
         self._step = found[0]
-        if found[1] is not None:  # an epoch without a total says nothing of the bar's steps
+        if found[1] is not None:  # an epoch without a total says nothing about the steps of the progress bar
             self._counted = (found[0], found[1])
         self.steps += 1
         self._marks.append(line)
@@ -203,7 +203,7 @@ class ProgressMeter:
     def _loss(self, text: str, line: int) -> None:
         match = _LOSS.search(text)
         if match is None or "skip" in text.lower():
-            return  # fp16 tries a step again with a smaller scale: nothing is wrong
+            return  # fp16 repeats a step with a smaller scale: not a failure
         if match[1].lower().lstrip("-").startswith(("nan", "inf")):
             self._nan_run += 1
             if self._nan_run == 1:
@@ -212,7 +212,7 @@ class ProgressMeter:
             self._nan_run = 0
 
     def _idle(self) -> tuple[float, int, str]:
-        """Lines that only repeat themselves long after the last step: somebody's heartbeat, not the training."""
+        """Lines that only repeat long after the last step: a heartbeat, not the training."""
         if not self._after or len(self._after) > 12:
             return 0.0, 0, ""
         repeated = [entry for entry in self._after.values() if entry.count > 1]
@@ -226,7 +226,7 @@ class ProgressMeter:
 
 
 class _Repeated(msgspec.Struct, frozen=True):
-    """A line that comes again and again, numbers apart."""
+    """A line that repeats, apart from its numbers."""
 
     count: int
     line: int
@@ -239,7 +239,7 @@ class _Repeated(msgspec.Struct, frozen=True):
 
 
 def _found(text: str, low: str) -> tuple[float, int | None] | None:
-    """The step that a line of the training shows, and the last one there will be."""
+    """The step that a training line shows, and the total number of steps."""
     if "<" in text and "/" in text and (match := _BAR.search(text)) is not None:
         return None if _LOADING.search(text) else (float(match[1]), int(match[2]))
     if not any(word in low for word in ("step", "iter", "epoch", "tick", "batch", "update", "it ")):

@@ -1,4 +1,7 @@
-"""Which nodes to keep off, from what the runs of a team noted: pure. A note expires, and a queue is never emptied."""
+"""Node health: which nodes new jobs exclude, by the reports of a team's runs. Pure.
+
+A report expires, and exclusions never empty a queue.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,19 @@ from msgspec import Struct
 from hpc_launch.recover.diagnosis import Quote
 
 AT_ONCE = frozenset({"gpu_hardware", "gpu_driver", "node_failure"})
-"""Classes of which one note is enough. For all else a node has to be named by two attempts: the network between two
-nodes may be the other one's fault."""
+"""Classes for which one report is enough. For all others two attempts must name the node: a network failure between two
+nodes may be the fault of the other one."""
 
 EXPIRY_S = 24 * 3600.0
-"""How long one note keeps jobs off; each further one doubles it, up to MOST_S."""
+"""How long one report excludes a node. Each further report doubles it, up to MOST_S."""
 MOST_S = 14 * 24 * 3600.0
 
 FRACTION = 10
-"""At most one node in so many is kept off, but one in any case where the job can do without."""
+"""At most one node in so many is excluded, but always one where the job can do without it."""
 
 
 class NodeReport(Struct, frozen=True, kw_only=True):
-    """One attempt's word on a node; or, with `cleared`, a person's that it is well again."""
+    """One attempt's report on a node; with `cleared`, a person's report that the node is healthy again."""
 
     time: float
     node: str
@@ -36,14 +39,14 @@ class NodeReport(Struct, frozen=True, kw_only=True):
 
 
 class BadNode(Struct, frozen=True):
-    """A node with notes that have not expired. Times are seconds since the epoch."""
+    """A node with reports that have not expired. Times are seconds since the epoch."""
 
     node: str
     notes: tuple[NodeReport, ...]
     """The oldest first."""
     expires: float
     avoided: bool
-    """Whether new jobs keep off: one note of some classes is not enough."""
+    """Whether new jobs exclude it; for some classes one report is not enough."""
 
     @property
     def count(self) -> int:
@@ -52,7 +55,7 @@ class BadNode(Struct, frozen=True):
 
 
 def standing(notes: Iterable[NodeReport], now: float) -> list[BadNode]:
-    """The nodes with notes that hold now, those with the most notes first."""
+    """The nodes with reports that have not expired, those with the most reports first."""
     by_node: dict[str, list[NodeReport]] = {}
     for note in sorted(notes, key=lambda note: note.time):
         if note.cleared:
@@ -73,13 +76,13 @@ def _bad_node(node: str, notes: Sequence[NodeReport]) -> BadNode:
 def excluded_nodes(
     nodes: Iterable[BadNode], size: int | None, needed: int, already: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """The nodes that a new job keeps off, the worst first; none where the queue's size is not known.
+    """The nodes that a new job excludes, the worst first; none where the size of the queue is not known.
 
     Args:
         nodes: As `standing` gives them.
         size: Nodes of the queue.
-        needed: Nodes that the job cannot do without.
-        already: Nodes that it keeps off in any case.
+        needed: The number of nodes that the job needs.
+        already: Nodes that it excludes in any case.
     """
     if size is None:
         return ()

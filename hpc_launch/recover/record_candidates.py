@@ -1,4 +1,4 @@
-"""Possible root causes from what the scheduler and the watcher inside the job say."""
+"""Find possible root causes in what the scheduler and the watcher inside the job report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NODE_STATES = {"NODE_FAIL": "node_failure", "BOOT_FAIL": "boot_failure", "LAUNC
 
 
 def from_scheduler(facts: SchedulerFacts | None) -> list[Candidate]:
-    """What Slurm's own words come to: the state, and the rows of the steps, where an out-of-memory kill hides."""
+    """Candidates from Slurm: the job's state, and the states of its steps, where an out-of-memory kill hides."""
     if facts is None:
         return []
     found: list[Candidate] = []
@@ -49,7 +49,7 @@ def from_scheduler(facts: SchedulerFacts | None) -> list[Candidate]:
 
 
 def from_notes(notes: Iterable[AgentNote]) -> list[Candidate]:
-    """What the watcher inside the job saw."""
+    """Candidates from the notes of the watcher inside the job."""
     known: dict[str, tuple[str, str, int]] = {
         "oom_kill": ("host_oom", "host_oom_kill", 10),
         "gpu": ("gpu_hardware", "gpu_ecc", 10),
@@ -78,7 +78,7 @@ def from_notes(notes: Iterable[AgentNote]) -> list[Candidate]:
                 time=note.time,
                 blames=note.node if note.kind == "gpu" else None,
                 verdict="RETRY" if killed else None,
-                advice="try again; something outside the training killed a process" if killed else "",
+                advice="retry; something outside the training killed a process" if killed else "",
                 certain=True,
             )
         )

@@ -1,4 +1,4 @@
-"""What every match of a regular expression must contain: the words that a fast look at a log searches for first."""
+"""The literal words that every match of a regular expression contains: a fast scan of a log searches for them first."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from importlib import import_module
 from typing import Any
 
 SHORTEST = 3
-"""Letters below which a word says nothing: it would be found in every line."""
+"""Minimum number of letters: shorter words occur in every line."""
 
 _PARSER: Any = import_module("re._parser" if hasattr(re, "_parser") else "sre_parse")
 
 
 def needed_words(pattern: str) -> frozenset[str]:
-    """Lower-case words of which every match of `pattern` contains at least one; empty where none can be told.
+    """Lower-case words of which every match of `pattern` contains at least one; empty where there are none.
 
-    Raises re.error for what is no regular expression.
+    Raises re.error for an invalid regular expression.
     """
     try:
         return _of_sequence(_PARSER.parse(pattern)) or frozenset()
@@ -34,7 +34,7 @@ def smallest(words: Iterable[str]) -> list[str]:
 
 
 def _of_sequence(items: Iterable[tuple[Any, Any]]) -> frozenset[str] | None:
-    """The best choice among the parts that must all be there."""
+    """The best of the parts that a match must all contain."""
     choices: list[frozenset[str]] = []
     run = ""
     for code, value in items:
@@ -77,11 +77,11 @@ _COMMON = re.compile(
     r"world|param|batch|avail|link|rank|local|time|shard|file|cuda|gpu|node|process|number|config|state|info|layer|"
     r"memory|epoch|iter|rate|size|total|torch|python|nccl|please|received|checkpoint|instruction|variable|argument|option"
 )
-"""Words of lines where nothing is wrong: bad ones to look for first."""
+"""Words of harmless lines: poor words to search for."""
 
 
 def _worth(words: frozenset[str]) -> tuple[int, int]:
-    """How well a set of words sorts out lines that matter, better sets larger."""
+    """How selective a set of words is; larger is better."""
     return min(_rarity(word) for word in words), -len(words)
 
 

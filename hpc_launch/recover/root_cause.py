@@ -32,8 +32,8 @@ def find(evidence: Evidence, solid: Sequence[Candidate], faint: Sequence[Candida
 def choose(candidates: Sequence[Candidate]) -> Candidate | None:
     """The root: the band nearest to it, and in that band the first in time; None where there is no candidate.
 
-    In one log lines are ordered by their place. Between logs the clock decides; what bears no time was written by a
-    program while it lived, and comes before the words of those who saw it end.
+    Within one log, the order of the lines decides; between logs, their times. A line without a time was written by a
+    program while it ran, and comes before the messages of those that saw it end.
     """
     if not candidates:
         return None
@@ -53,7 +53,7 @@ def choose(candidates: Sequence[Candidate]) -> Candidate | None:
 
 
 def _without_a_line(evidence: Evidence, faint: Sequence[Candidate]) -> Candidate | None:
-    """What can be told although no line names a cause."""
+    """The root cause where no line names one."""
     end, facts = evidence.end, evidence.scheduler
     if end is not None and evidence.unfinished is not None:
         quotes = (Quote("end.json", 0, evidence.unfinished),)
@@ -77,9 +77,9 @@ def _without_a_line(evidence: Evidence, faint: Sequence[Candidate]) -> Candidate
 
 
 def _words_of_failure(evidence: Evidence) -> Candidate | None:
-    """A log that speaks of a failure in words that no rule knows.
+    """A log that reports a failure in words that match no rule.
 
-    In a long one that is most often the program's own; in the few lines that somebody quotes a tool refuses something.
+    In a long log that is usually the program's own failure; in a short excerpt a tool usually rejects something.
     """
     scan = max(evidence.logs, key=lambda scan: scan.bad_line, default=None)
     if evidence.of_a_run or scan is None or not scan.bad_line:
@@ -91,7 +91,7 @@ def _words_of_failure(evidence: Evidence) -> Candidate | None:
 
 
 def _killed(root: Candidate, evidence: Evidence) -> Candidate:
-    """A SIGKILL from nowhere is mostly the kernel's, for memory; where Slurm or the watcher counted none, it is not."""
+    """An unexplained SIGKILL usually comes from the kernel for lack of memory, unless Slurm or the watcher saw none."""
     if root.cause not in {"task_died_by_signal", "torchrun_worker_signal"} or root.failure_class != "host_oom":
         return root
     counted = any(
@@ -104,12 +104,12 @@ def _killed(root: Candidate, evidence: Evidence) -> Candidate:
         root,
         failure_class="segfault_or_abort",
         verdict="RETRY",
-        advice="try again; something outside the training killed a process, and no lack of memory was recorded",
+        advice="retry; something outside the training killed a process, and no lack of memory was recorded",
     )
 
 
 def _listed(root: Candidate, evidence: Evidence) -> Candidate:
-    """torchrun's list of exit codes is in no order of time: where it is all there is, its times tell who was first."""
+    """torchrun's list of exit codes is not ordered by time: where there is nothing else, its times show the first."""
     workers = log_candidates.workers_of(evidence) if root.rule == "torchrun-exit" and root.order >= 60 else []
     if not workers:
         return root
@@ -118,7 +118,7 @@ def _listed(root: Candidate, evidence: Evidence) -> Candidate:
 
 
 def _silent_peer(root: Candidate, evidence: Evidence) -> Candidate:
-    """Of ranks that lost a peer, where the watchers saw one end before that had said nothing: that one is the root."""
+    """Among ranks that lost a peer: the rank that ended before them, silently, as the watchers saw, is the root."""
     ends = [note for note in evidence.notes if note.kind in {"spared", "death"} and note.time and note.rank is not None]
     if root.cause != "gloo_peer_lost" or not ends:
         return root
@@ -128,12 +128,12 @@ def _silent_peer(root: Candidate, evidence: Evidence) -> Candidate:
     return Candidate(
         "segfault_or_abort", "task_died_by_signal", 48, (Quote(first.file, 0, f"{first.text}, before the others"),),
         node=first.node, rank=first.rank, time=first.time, verdict="RETRY",
-        advice="try again; a process ended without a word, and no lack of memory was recorded",
+        advice="retry; a process ended silently, and no lack of memory was recorded",
     )  # fmt: skip
 
 
 def _placed(root: Candidate, evidence: Evidence) -> Candidate:
-    """Slurm's word of a kill for memory stands in the log of any rank; the watcher saw which one died of it."""
+    """Slurm reports an out-of-memory kill in the log of any rank; the watcher saw which rank died."""
     notes = [note for note in evidence.notes if note.kind == "oom_kill" and note.rank is not None]
     if root.cause != "host_oom_kill" or not notes:
         return root
@@ -173,7 +173,7 @@ def _collectives(hits: Iterable[Hit]) -> tuple[bool, int | None]:
 
 
 def _behind(last: dict[int, int]) -> int | None:
-    """The one rank that said nothing while all around it did; else the one whose number is lowest."""
+    """The only rank that reported nothing; else the only rank with the lowest sequence number."""
     if len(last) < 3 or max(last) > _MOST_RANKS:
         return None
     missing = [rank for rank in range(max(last)) if rank not in last]

@@ -1,4 +1,4 @@
-"""The rules by which lines are known: read from YAML, checked, and looked up fast."""
+"""The rules that match log lines: read from YAML, checked, and searched fast."""
 
 from __future__ import annotations
 
@@ -33,45 +33,45 @@ class FailureRule(Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     cause: str
     match: str | list[str]
-    """Regular expressions of Python's `re`, searched in the line without colours and without its rank's mark. Groups:
-    `node` (who is at fault), `at` (a node that is only named), `rank`, `peer` (an address)."""
+    """Regular expressions of Python's `re`, searched in the line without colours and rank prefix. Groups:
+    `node` (who is at fault), `at` (a node that is only mentioned), `rank`, `peer` (an address)."""
     examples: list[str]
     """Lines that must match; the tests run them."""
     source: str
     """Where the wording comes from: a program and its file, or a document."""
     role: Role = "root"
     order: int = 20
-    """Lower is nearer to the root: 10 what nothing else brings about, 20 a clear cause, 30 a likely one, 40 the
-    program's own exception, 50 what follows from the end of another process, 60 a bare exit code."""
+    """Lower is nearer to the root: 10 nothing else causes it, 20 a clear cause, 30 a likely one, 40 the program's own
+    exception, 50 a consequence of the end of another process, 60 a bare exit code."""
     failure_class: str | None = msgspec.field(default=None, name="class")
     """Where it differs from the class of the cause."""
     verdict: Action | None = None
     """Where it differs from the default of the class."""
     at_start: Action | None = None
-    """The verdict where no step of the training was seen yet: what never worked is set up wrongly."""
+    """The verdict where no training step was seen yet: the setup is probably wrong."""
     advice: str = ""
     unless: str = ""
-    """A line that this matches too does not count."""
+    """Lines that also match this do not count."""
     firm: bool = False
-    """Counts even in a line that calls itself a warning."""
+    """Counts even in a line that is marked as a warning."""
     counters: list[str] = []
     """Lines that must not match; the tests run them."""
 
     @property
     def patterns(self) -> list[str]:
-        """All of its expressions."""
+        """All its expressions."""
         return [self.match] if isinstance(self.match, str) else self.match
 
 
 class Cause(Struct, frozen=True, forbid_unknown_fields=True):
-    """A finer cause, and the class that it belongs to."""
+    """A cause, and the class that it belongs to."""
 
     failure_class: str = msgspec.field(name="class")
     means: str
 
 
 class ClassFacts(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a class of failures means, what is done by default, and what a person does."""
+    """What a failure class means, the default verdict, and what a person does."""
 
     title: str
     means: str
@@ -82,7 +82,7 @@ class ClassFacts(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Compiled:
-    """A rule with its expressions, compiled when a line first may match."""
+    """A rule with its expressions, compiled when a line may match for the first time."""
 
     __slots__ = ("_expressions", "_unless", "rule")
 
@@ -113,12 +113,12 @@ class Rulebook:
         self.classes = classes
 
     def class_of(self, rule: FailureRule) -> str:
-        """The failure class that a rule stands for."""
+        """The failure class of a rule."""
         return rule.failure_class or self.causes[rule.cause].failure_class
 
     @cached_property
     def table(self) -> list[tuple[str, tuple[Compiled, ...]]]:
-        """Words, and the rules that need a line to contain one of them."""
+        """Words, each with the rules that match only lines with one of their words."""
         by_word: dict[str, list[Compiled]] = {}
         for rule in self.rules.values():
             compiled = Compiled(rule)
@@ -132,7 +132,7 @@ class Rulebook:
         return tuple(smallest(word for word, _ in self.table))
 
     def matches(self, text: str) -> list[tuple[FailureRule, re.Match[str]]]:
-        """All rules that know `text`, each with its match, by order."""
+        """All rules that match `text`, each with its match, by order."""
         low = text.lower()
         tried: set[str] = set()
         found: list[tuple[FailureRule, re.Match[str]]] = []
@@ -161,7 +161,7 @@ class Rulebook:
 
 
 def parse_rules(text: str, causes: Mapping[str, Cause]) -> tuple[list[FailureRule], list[str]]:
-    """The rules in a YAML text, and what is wrong with those that cannot be used, in words."""
+    """The rules in a YAML text, and the errors of those that cannot be used, as text."""
     data, findings = parse_list(text, "rules")
     for finding in findings:
         line = finding.place.line if finding.place else 1
@@ -169,7 +169,7 @@ def parse_rules(text: str, causes: Mapping[str, Cause]) -> tuple[list[FailureRul
         return [], [
             "it must be a list of rules"
             if finding.code == FindingCode.NOT_ONE_MAPPING
-            else f"it is no YAML: line {line}: {what}"
+            else f"not valid YAML: line {line}: {what}"
         ]
     rules: list[FailureRule] = []
     faults: list[str] = []
@@ -189,9 +189,9 @@ def parse_rules(text: str, causes: Mapping[str, Cause]) -> tuple[list[FailureRul
 
 def _fault(rule: FailureRule, causes: Mapping[str, Cause]) -> str | None:
     if rule.cause not in causes:
-        return f"there is no cause {rule.cause!r}"
+        return f"unknown cause {rule.cause!r}"
     if rule.failure_class is not None and rule.failure_class not in FAILURE_CLASSES:
-        return f"there is no class {rule.failure_class!r}"
+        return f"unknown class {rule.failure_class!r}"
     for pattern in [*rule.patterns, *([rule.unless] if rule.unless else [])]:
         if len(pattern) > LONGEST_PATTERN:
             return "a pattern is too long"
@@ -203,9 +203,9 @@ def _fault(rule: FailureRule, causes: Mapping[str, Cause]) -> str | None:
         try:
             words = needed_words(pattern)
         except (re.error, OverflowError) as error:
-            return f"{pattern!r} is no regular expression: {error}"
+            return f"{pattern!r} is not a valid regular expression: {error}"
         if not words and pattern != rule.unless:
-            return f"a match of {pattern!r} need not contain any fixed word of 3 letters, so every line would be tried"
+            return f"{pattern!r} needs a fixed word of at least 3 letters; otherwise every line would be tried"
     return None
 
 
@@ -231,7 +231,7 @@ def _mapping(name: str, kind: type[Any]) -> dict[str, Any]:
 
 
 def _loaded(text: str) -> Any:
-    """The YAML in `text`, by libyaml where it is there: ten times as fast. Both loaders make plain values only."""
+    """The YAML in `text`, with libyaml where available: ten times as fast. Both loaders create plain values only."""
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
 
 

@@ -1,1 +1,1 @@
-"""How a run continues after an attempt has ended: the decision, and the next attempt."""
+"""How a run continues after an attempt has ended: the diagnosis, the verdict, and the next attempt."""

@@ -1,4 +1,4 @@
-"""The drill: a short run is warned as before its end. Did it save, and did the next attempt go on from there?"""
+"""The drill: warn a short run as before its end, and check that it saves and that the next attempt resumes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hpc_launch.schedulers.scheduler import Scheduler
 
 POLL_S = 0.5
 LEAD_S = 120.0
-"""How long a training may take to save and end where the job file has no `signal_before`."""
+"""How long a training may take to save and end, where the job file sets no `signal_before`."""
 
 Say = Callable[[str], None]
 TrackerOf = Callable[[RunFolder], RunTracker]
@@ -34,7 +34,7 @@ TrackerOf = Callable[[RunFolder], RunTracker]
 
 @dataclass
 class DrillResult:
-    """What the drill found. Times are seconds; what was not reached is None."""
+    """The result of a drill. Times are seconds; None for what was not reached."""
 
     run: str
     warned_at_step: int | None = None
@@ -49,7 +49,7 @@ class DrillResult:
 
     @property
     def good(self) -> bool:
-        """Whether a checkpoint appeared, the training ended by itself, and the next attempt went on from there."""
+        """Whether a checkpoint appeared, the training ended by itself, and the next attempt resumed from it."""
         return self.fault is None and bool(self.saved) and bool(self.resumed)
 
     def as_json(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class DrillResult:
 
 
 def ready_for_drill(job: Path, *, site: str | None, sets: Sequence[str]) -> tuple[Ready, list[str]]:
-    """The short job and the `--set` options that make it of the job. Raises Refused."""
+    """The short job, and the `--set` options that derive it from the job. Raises Refused."""
     asked = make_ready(job, site=site, sets=sets)
     spec = asked.loaded.resolved.job
     short = [f"{key}={json.dumps(value)}" for key, value in spec.drill.set.items()]
@@ -101,7 +101,7 @@ def drill(
         if preempt and outcome.fault is not None and outcome.saved is False:
             outcome.fault += "; here a preemption gives no warning, so save often"
         if outcome.fault is None:
-            say("the next attempt's turn")
+            say("submitting the next attempt")
             if len(run.attempts()) == 1:
                 submit_next(run, next_attempt(run)[1], scheduler, index=index)
             _second(watched, run.attempt(2))
@@ -112,7 +112,7 @@ def drill(
 
 @dataclass(frozen=True)
 class _WatchedDrill:
-    """The run of the drill, and what is known of it."""
+    """The run of the drill, and what was found out about it."""
 
     ready: Ready
     run: RunFolder
@@ -122,7 +122,7 @@ class _WatchedDrill:
     sleep: Callable[[float], None]
 
     def until(self, wanted: Callable[[RunStatus], bool], seconds: float | None = None) -> RunStatus:
-        """The first status that is `wanted`, final or stuck; the last one where time is over."""
+        """The first status that is `wanted`, final or stuck; after `seconds`, the last one."""
         begin = time.monotonic()
         while True:
             status = self.tracker.poll(background=True)[self.run.name]
@@ -137,13 +137,13 @@ def _first(watched: _WatchedDrill, warn: Callable[[], None]) -> None:
     outcome = watched.outcome
     status = watched.until(lambda status: status.progress.step is not None)
     if status.progress.step is None:
-        outcome.fault = f"no step was seen: {status.state}: {status.reason or 'see its log'}"
+        outcome.fault = f"the first attempt showed no step: {status.state}: {status.reason or 'see its log'}"
         return
     watched.sleep(watched.ready.loaded.resolved.job.drill.after)
     status = watched.until(lambda _: True)
     step = outcome.warned_at_step = status.progress.step
     if _first_is_over(status):
-        outcome.fault = f"the training was over before it could be warned, at step {step}: make it longer"
+        outcome.fault = f"the training ended before the warning, at step {step}: make it longer"
         return
     before, warned = newest_checkpoint(watched.run), time.time()
     watched.say(f"warning the training at step {step}")
@@ -174,7 +174,7 @@ def _first(watched: _WatchedDrill, warn: Callable[[], None]) -> None:
 
 
 def _second(watched: _WatchedDrill, attempt: AttemptFolder) -> None:
-    """The attempt that has to go on: its first step lies behind the checkpoint's."""
+    """The attempt that must resume: its first step is after the checkpoint's step."""
     outcome = watched.outcome
     status = watched.until(lambda _: first_step(attempt) is not None)
     step = outcome.resumed_at_step = first_step(attempt)
@@ -186,7 +186,7 @@ def _second(watched: _WatchedDrill, attempt: AttemptFolder) -> None:
     outcome.resumed = behind is None or step > behind
     watched.say(f"the next attempt began with step {step}")
     if not outcome.resumed:
-        outcome.fault = f"the next attempt began with step {step}, though the checkpoint was of step {behind}"
+        outcome.fault = f"the next attempt began with step {step}, although the checkpoint is at step {behind}"
 
 
 def _first_is_over(status: RunStatus) -> bool:

@@ -1,4 +1,4 @@
-"""What a driver did for a run, as the verbs see it."""
+"""What a driver did for a run, for the verbs to report."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from msgspec import Struct
 
 
 class DriverOutcome(Struct, frozen=True):
-    """What a driver did or found. `words` is for the person who looks on."""
+    """What a driver did or found. `words`: the text for the user."""
 
     kind: Literal["nothing", "ended", "waiting", "submitted"]
     words: str = ""
 
     @property
     def goes_on(self) -> bool:
-        """Whether the run has no end yet."""
+        """Whether the run continues."""
         return self.kind in ("waiting", "submitted")
 
 

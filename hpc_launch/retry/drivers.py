@@ -1,4 +1,4 @@
-"""What the verbs that look at runs do for them: the next attempts that are due."""
+"""The drivers of the verbs that show runs: they submit the next attempts that are due."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.schedulers.scheduler import Scheduler
 
 DRIVE_S = 3.0
-"""How soon a run that waits for something is looked after again."""
+"""The interval between two looks at a run that waits for something."""
 
 
 class Schedulers:
-    """One scheduler object for each kind, so that all runs of a cluster are asked about together."""
+    """One scheduler object of each kind, so that one query covers all runs of a cluster."""
 
     def __init__(self) -> None:
         self._known: dict[str, Scheduler] = {}
 
     def of(self, run: RunFolder) -> Scheduler:
-        """The scheduler that the run was submitted to. Raises UsageError where its folder does not say."""
+        """The scheduler that the run was submitted to. Raises UsageError where the run folder does not record it."""
         from hpc_launch.run.records.run_info import read_info
         from hpc_launch.schedulers.registry import scheduler_for
 
@@ -36,7 +36,7 @@ class Schedulers:
 
 
 class Drivers:
-    """Makes the next attempts of the runs that a tracker follows, no more often than every few seconds for each."""
+    """Submits the next attempts of the runs that a tracker follows, at most once in DRIVE_S for each run."""
 
     def __init__(self, tracker: RunTracker, index: Index) -> None:
         self._tracker = tracker
@@ -49,7 +49,7 @@ class Drivers:
         return status.undecided or status.state in ("RETRYING", "STUCK")
 
     def drive(self, run: RunFolder) -> DriverOutcome:
-        """Do what is due. What was found a moment ago holds."""
+        """Do what is due, unless the last look was less than DRIVE_S ago."""
         from hpc_launch.retry.recover_run import recover
 
         at, move = self._last.get(run.name, (0.0, NOTHING))
@@ -58,7 +58,7 @@ class Drivers:
         try:
             move = recover(run, self._tracker, self._schedulers.of(run), index=self._index)
         except UserError:
-            move = NOTHING  # its folder does not say which scheduler has it
+            move = NOTHING  # its folder does not record the scheduler
         self._last[run.name] = (time.monotonic(), move)
         return move
 

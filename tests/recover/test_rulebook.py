@@ -97,13 +97,13 @@ def test_no_line_takes_long() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("- [", "it is no YAML"),
+        ("- [", "not valid YAML"),
         ("a: 1", "a list of rules"),
         ("- {id: x}", "missing required field"),
-        ("- {id: x, cause: nobody, match: abcdef, examples: [abcdef], source: me}", "no cause 'nobody'"),
-        ("- {id: x, cause: fs_full, class: what, match: abcdef, examples: [], source: me}", "no class 'what'"),
-        ("- {id: x, cause: fs_full, match: '(abc', examples: [], source: me}", "no regular expression"),
-        ("- {id: x, cause: fs_full, match: '[a-z]+', examples: [], source: me}", "any fixed word"),
+        ("- {id: x, cause: nobody, match: abcdef, examples: [abcdef], source: me}", "unknown cause 'nobody'"),
+        ("- {id: x, cause: fs_full, class: what, match: abcdef, examples: [], source: me}", "unknown class 'what'"),
+        ("- {id: x, cause: fs_full, match: '(abc', examples: [], source: me}", "not a valid regular expression"),
+        ("- {id: x, cause: fs_full, match: '[a-z]+', examples: [], source: me}", "a fixed word"),
         ("- {id: x, cause: fs_full, match: '(a+b+)+abcdef', examples: [], source: me}", "may take for ever"),
         ("- {id: x, cause: fs_full, match: abcdef, examples: [], source: me, color: red}", "unknown field"),
     ],
