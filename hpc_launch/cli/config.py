@@ -42,8 +42,8 @@ EXAMPLES = {
 
 
 _REQUESTS = {
-    "deepspeed": ("deepspeed", "DeepSpeed"),
-    "fsdp": ("fsdp", "Fsdp"),
+    "deepspeed": ("deepspeed_config", "DeepSpeed"),
+    "fsdp": ("fsdp_config", "Fsdp"),
     "megatron": ("megatron", None),
     "hostfile": ("hostfile", "Hostfile"),
     "launcher": ("node_script", "NodeScript"),

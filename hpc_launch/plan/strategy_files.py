@@ -11,7 +11,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import Entry
-from hpc_launch.plan.strategies import deepspeed, fsdp
+from hpc_launch.plan.strategies import deepspeed_config, fsdp_config
 from hpc_launch.plan.strategies.accelerate_env import precision
 from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.origin import Origin, rule
@@ -72,7 +72,7 @@ def zero(filler: ValueFiller, world_size: int) -> Text | None:
     asked, stage = job.strategy, job.strategy.zero_stage
     nvme: Text = () if asked.nvme_path is None else filler.text(asked.nvme_path, ("strategy", "nvme_path"))
     marked, marks = _marked(nvme)
-    request = deepspeed.DeepSpeed(
+    request = deepspeed_config.DeepSpeed(
         zero_stage=stage,  # type: ignore[arg-type]
         offload_optimizer=asked.offload_optimizer,
         offload_param=asked.offload_param,
@@ -89,26 +89,26 @@ def zero(filler: ValueFiller, world_size: int) -> Text | None:
         overlap=asked.overlap,
         auto=asked.reader in {"trainer", "accelerate"},
     )
-    text, findings = deepspeed.make(request)
+    text, findings = deepspeed_config.make(request)
     filler.findings.extend(_of_the_job(filler, found) for found in findings)
     if text is not None and asked.reader == "accelerate" and stage == 3:
         text = _without_width(text, request)
     return None if text is None else _unmarked(text, marks)
 
 
-def sharded(filler: ValueFiller, nodes: int, world_size: int) -> fsdp.Fsdp | None:
+def sharded(filler: ValueFiller, nodes: int, world_size: int) -> fsdp_config.Fsdp | None:
     """The request for an FSDP configuration; None with findings if it is invalid."""
     job = filler.resolved.job
     asked = job.strategy
     sizes = {name: getattr(asked.fsdp, name) for name in asked.fsdp.__struct_fields__}
-    request = fsdp.Fsdp(
+    request = fsdp_config.Fsdp(
         **sizes,
         mixed_precision=precision(job.precision),  # type: ignore[arg-type]
         reader="trainer" if asked.reader == "trainer" else "accelerate",
         num_machines=nodes,
         num_processes=world_size,
     )
-    text, findings = fsdp.make(request)
+    text, findings = fsdp_config.make(request)
     # HL628: FSDP_SHARDING_STRATEGY is missing from the environment; the script sets it.
     filler.findings.extend(
         _of_the_job(filler, found) for found in findings if found.code != FindingCode.STRATEGY_WITHOUT_EFFECT
@@ -168,7 +168,7 @@ def _unmarked(text: str, marks: dict[str, Var]) -> Text:
     return join_parts([marks.get(part, part) for part in re.split(f"({pattern})", text)])
 
 
-def _without_width(text: str, request: deepspeed.DeepSpeed) -> str:
+def _without_width(text: str, request: deepspeed_config.DeepSpeed) -> str:
     """Accelerate derives sizes from `model.config.hidden_size` and fails for models without it."""
     data = json.loads(text)
     plain = {

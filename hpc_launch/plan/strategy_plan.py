@@ -11,7 +11,7 @@ from hpc_launch.plan.launch_plan import StrategyPlan, Variable
 from hpc_launch.plan.megatron_args import check_layout, megatron_flags
 from hpc_launch.plan.strategies import accelerate_env
 from hpc_launch.plan.strategies.batch import Batch, BatchPlaces, settle
-from hpc_launch.plan.strategies.fsdp import accelerate_data, make
+from hpc_launch.plan.strategies.fsdp_config import accelerate_data, make
 from hpc_launch.plan.strategies.parallel_layout import ParallelLayout
 from hpc_launch.plan.strategies.parallel_rules import check_connections, needs_one_connection
 from hpc_launch.plan.strategy_files import entries, origin_of, sharded, zero

@@ -31,7 +31,7 @@ class LogFile:
 
 
 @dataclass(frozen=True)
-class LogLine:
+class RankLogLine:
     """One line without its newline; bytes that are not UTF-8 are replaced."""
 
     file: LogFile
@@ -54,7 +54,7 @@ def log_files(attempt: AttemptFolder, node: int | None = None) -> list[LogFile]:
     return files + [file for file in logs if node in (None, file.node)]
 
 
-def read_lines(attempt: AttemptFolder, *, node: int | None = None, rank: int | None = None) -> Iterator[LogLine]:
+def read_lines(attempt: AttemptFolder, *, node: int | None = None, rank: int | None = None) -> Iterator[RankLogLine]:
     """All lines of all logs, file by file. Unreadable files are left out."""
     for file in log_files(attempt, node):
         yield from _of_rank(_Tail(file).read(last=True), rank)
@@ -68,7 +68,7 @@ def follow(
     rank: int | None = None,
     from_end: bool = False,
     sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[LogLine]:
+) -> Iterator[RankLogLine]:
     """Yield lines as they are written, until `ended()` is true and everything has been read.
 
     New files are included, truncated or replaced ones are read again from the start, and no line is split (except one
@@ -115,10 +115,10 @@ class _Tail:
             except OSError:
                 self._at = 0
 
-    def read(self, *, last: bool) -> Iterator[LogLine]:
+    def read(self, *, last: bool) -> Iterator[RankLogLine]:
         """The lines completed since the last read; with `last` also one without a newline."""
         for line in self._lines(last):
-            yield LogLine(self._file, line.decode("utf-8", errors="replace").removesuffix("\r"))
+            yield RankLogLine(self._file, line.decode("utf-8", errors="replace").removesuffix("\r"))
 
     def _lines(self, last: bool) -> Iterator[bytes]:
         for data in self._chunks():
@@ -146,5 +146,5 @@ class _Tail:
             return
 
 
-def _of_rank(lines: Iterator[LogLine], rank: int | None) -> Iterator[LogLine]:
+def _of_rank(lines: Iterator[RankLogLine], rank: int | None) -> Iterator[RankLogLine]:
     return (line for line in lines if rank is None or line.rank == rank)

@@ -6,7 +6,7 @@ from typing import TextIO
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.rank_logs import LogFile, LogLine, log_files
+from hpc_launch.run.rank_logs import LogFile, RankLogLine, log_files
 from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.view import format_values
 from hpc_launch.view.terminal import tolerant
@@ -24,7 +24,7 @@ class Printer:
         self._one_node = one_node
         self._one_rank = one_rank
 
-    def show(self, line: LogLine) -> None:
+    def show(self, line: RankLogLine) -> None:
         """Write one line, with escapes removed. Raises BrokenPipeError if the reader is gone."""
         self.lines += 1
         known = self._one_rank or (self._one_node and line.file.rank is None)

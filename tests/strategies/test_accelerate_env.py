@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hpc_launch.plan.strategies import fsdp
 from hpc_launch.plan.strategies.accelerate_env import for_fsdp, key_of
+from hpc_launch.plan.strategies.fsdp_config import Fsdp, accelerate_data, make
 from hpc_launch.plan.strategies.fsdp_keys import fsdp_keys
 
 pytestmark = pytest.mark.torch("accelerate")
@@ -35,9 +35,9 @@ OWN = "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_a
 @pytest.mark.parametrize(
     "text",
     [
-        fsdp.make(fsdp.Fsdp(wrap_class=["Block", "Head"], offload=True))[0],
-        fsdp.make(fsdp.Fsdp(version=1, sharding_strategy="SHARD_GRAD_OP", mixed_precision="fp16"))[0],
-        fsdp.make(fsdp.Fsdp(version=1, wrap_policy="SIZE_BASED_WRAP", min_params=1000, mixed_precision="no"))[0],
+        make(Fsdp(wrap_class=["Block", "Head"], offload=True))[0],
+        make(Fsdp(version=1, sharding_strategy="SHARD_GRAD_OP", mixed_precision="fp16"))[0],
+        make(Fsdp(version=1, wrap_policy="SIZE_BASED_WRAP", min_params=1000, mixed_precision="no"))[0],
         OWN,
         OWN.replace("false", "true") + "  fsdp_activation_checkpointing: true\n",
     ],
@@ -62,10 +62,10 @@ print(plugin.fsdp_version, plugin.reshard_after_forward, plugin.state_dict_type.
 
 
 def test_accelerates_own_reader_takes_it_as_it_was_meant() -> None:
-    asked = fsdp.Fsdp(
+    asked = Fsdp(
         sharding_strategy="SHARD_GRAD_OP", wrap_policy="SIZE_BASED_WRAP", min_params=1000, state_dict="FULL_STATE_DICT"
     )
-    environment = {"PATH": os.environ["PATH"], **for_fsdp(fsdp.accelerate_data(asked))}
+    environment = {"PATH": os.environ["PATH"], **for_fsdp(accelerate_data(asked))}
     done = subprocess.run([sys.executable, "-c", PLUGIN], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.split() == ["2", "False", "FULL_STATE_DICT", "1000"]
 

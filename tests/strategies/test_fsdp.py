@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.plan.strategies.config_file import parse_json, parse_yaml
-from hpc_launch.plan.strategies.fsdp import Fsdp, make
 from hpc_launch.plan.strategies.fsdp_check import check
+from hpc_launch.plan.strategies.fsdp_config import Fsdp, make
 from hpc_launch.plan.strategies.key_tables import shipped_keys
 from tests.strategies.conftest import Config, ask
 
