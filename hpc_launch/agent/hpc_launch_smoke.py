@@ -100,15 +100,15 @@ def write(path: str, text: str) -> None:
 
 def interfaces() -> Dict[str, List[str]]:
     """The IPv4 addresses of each network interface."""
-    found = {}
+    result = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         for _, name in socket.if_nameindex():
             try:
                 answer = fcntl.ioctl(one.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                found[name] = [socket.inet_ntoa(answer[20:24])]
+                result[name] = [socket.inet_ntoa(answer[20:24])]
             except OSError:
-                found[name] = []
-    return found
+                result[name] = []
+    return result
 
 
 def bytes_of(name: str) -> Optional[int]:
@@ -143,26 +143,26 @@ def _line(path: str) -> Optional[str]:
 def gpus() -> Dict[str, Any]:
     """The GPUs visible to a process, from variables, device files and nvidia-smi."""
     wanted = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS")
-    found = {}  # type: Dict[str, Any]
-    found["variables"] = {name: os.environ[name] for name in wanted if name in os.environ}
-    found["nvidia"] = len(glob.glob("/dev/nvidia[0-9]*"))
-    found["amd"] = len(glob.glob("/dev/dri/renderD*")) if os.path.exists("/dev/kfd") else 0
-    found["models"] = []
+    result = {}  # type: Dict[str, Any]
+    result["variables"] = {name: os.environ[name] for name in wanted if name in os.environ}
+    result["nvidia"] = len(glob.glob("/dev/nvidia[0-9]*"))
+    result["amd"] = len(glob.glob("/dev/dri/renderD*")) if os.path.exists("/dev/kfd") else 0
+    result["models"] = []
     if shutil.which("nvidia-smi"):
         words = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
         done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=False)
-        found["models"] = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines()]
-    return found
+        result["models"] = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines()]
+    return result
 
 
 def temporary() -> Dict[str, Any]:
     """Node-local temporary folders, and whether they are writable."""
-    found = {}
+    result = {}
     for name in ("SLURM_TMPDIR", "TMPDIR", "LOCAL_SCRATCH", ""):
         path = os.environ.get(name) if name else TEMPORARY
         if path:
-            found[name or TEMPORARY] = {"path": path, "writable": os.path.isdir(path) and os.access(path, os.W_OK)}
-    return found
+            result[name or TEMPORARY] = {"path": path, "writable": os.path.isdir(path) and os.access(path, os.W_OK)}
+    return result
 
 
 def internet(targets: List[str]) -> Optional[Dict[str, str]]:
@@ -205,15 +205,15 @@ def _through(proxy: str, target: str) -> bool:
 
 def together(out: str, folders: Dict[str, str], rank: int, size: int, record: Dict[str, Any]) -> Dict[str, Any]:
     """Measurements across nodes: host names, the interface between them, shared folders, sums."""
-    found = {"folders": {}, "names": {}}  # type: Dict[str, Any]
+    result = {"folders": {}, "names": {}}  # type: Dict[str, Any]
     if rank == 0:
         probes = _leave_probes(folders)
         try:
-            return _first(out, size, record, found, probes)
+            return _first(out, size, record, result, probes)
         finally:
             for path in probes.values():
                 os.unlink(path)
-    return _other(out, size, record, found)
+    return _other(out, size, record, result)
 
 
 def _leave_probes(folders: Dict[str, str]) -> Dict[str, str]:
@@ -230,7 +230,7 @@ def _leave_probes(folders: Dict[str, str]) -> Dict[str, str]:
 
 
 def _first(
-    out: str, size: int, record: Dict[str, Any], found: Dict[str, Any], probes: Dict[str, str]
+    out: str, size: int, record: Dict[str, Any], result: Dict[str, Any], probes: Dict[str, str]
 ) -> Dict[str, Any]:
     with socket.socket() as server:
         server.bind(("", 0))
@@ -249,18 +249,18 @@ def _first(
     names = json.dumps(hosts).encode()
     for peer in peers:
         send(peer, names)
-    found["names"] = resolved(hosts)
+    result["names"] = resolved(hosts)
     if peers:
-        _measured(found, record, peers[0], lambda: _sum_first(peers, size))
-    found["by"], found["folders"] = "name", dict.fromkeys(probes, True)
-    found["torch"] = _torch(torch_port, record) if size > 1 else None
+        _measured(result, record, peers[0], lambda: _sum_first(peers, size))
+    result["by"], result["folders"] = "name", dict.fromkeys(probes, True)
+    result["torch"] = _torch(torch_port, record) if size > 1 else None
     for peer in peers:
         receive(peer)
         peer.close()
-    return found
+    return result
 
 
-def _other(out: str, size: int, record: Dict[str, Any], found: Dict[str, Any]) -> Dict[str, Any]:
+def _other(out: str, size: int, record: Dict[str, Any], result: Dict[str, Any]) -> Dict[str, Any]:
     meeting = _meeting(os.path.join(out, "meeting.json"))
     master = os.environ.get("MASTER_ADDR", "")
     peer = None
@@ -272,18 +272,18 @@ def _other(out: str, size: int, record: Dict[str, Any], found: Dict[str, Any]) -
             record["faults"].append("connect %s: %s" % (address, error))
     if peer is None:
         raise OSError("cannot connect to the first node")
-    found["by"] = "name" if address == master else "address"
+    result["by"] = "name" if address == master else "address"
     with peer:
         peer.settimeout(WAIT_S)
         send(peer, socket.gethostname().encode())
-        found["names"] = resolved(json.loads(receive(peer).decode()))
+        result["names"] = resolved(json.loads(receive(peer).decode()))
         for name, path in meeting["probes"].items():
             os.listdir(os.path.dirname(path))  # makes a network file system refresh its cache
-            found["folders"][name] = os.path.exists(path)
-        _measured(found, record, peer, lambda: _sum_other(peer, size))
-        found["torch"] = _torch(meeting["torch_port"], record)
+            result["folders"][name] = os.path.exists(path)
+        _measured(result, record, peer, lambda: _sum_other(peer, size))
+        result["torch"] = _torch(meeting["torch_port"], record)
         send(peer, b"done")
-    return found
+    return result
 
 
 def _meeting(path: str) -> Dict[str, Any]:
@@ -301,26 +301,26 @@ def _meeting(path: str) -> Dict[str, Any]:
 
 def resolved(hosts: List[str]) -> Dict[str, List[str]]:
     """The addresses of each host name as resolved here; empty if unknown."""
-    found = {}
+    result = {}
     for host in hosts:
         try:
-            found[host] = sorted({str(entry[4][0]) for entry in socket.getaddrinfo(host, None)})
+            result[host] = sorted({str(entry[4][0]) for entry in socket.getaddrinfo(host, None)})
         except OSError:
-            found[host] = []
-    return found
+            result[host] = []
+    return result
 
 
-def _measured(found: Dict[str, Any], record: Dict[str, Any], peer: socket.socket, sums: Callable[[], bool]) -> None:
+def _measured(result: Dict[str, Any], record: Dict[str, Any], peer: socket.socket, sums: Callable[[], bool]) -> None:
     """Sum over all processes, and record the interface that carried the data."""
     mine = peer.getsockname()[0]
     name = next((one for one, all_of in (record["interfaces"] or {}).items() if mine in all_of), None)
-    found["interface"], found["address"] = name, mine
+    result["interface"], result["address"] = name, mine
     before = bytes_of(name) if name else None
     begin = time.time()
-    found["sum_is_right"] = sums()
-    found["seconds"] = round(time.time() - begin, 4)
+    result["sum_is_right"] = sums()
+    result["seconds"] = round(time.time() - begin, 4)
     after = bytes_of(name) if name else None
-    found["bytes"] = after - before if after is not None and before is not None else None
+    result["bytes"] = after - before if after is not None and before is not None else None
 
 
 def _sum_first(peers: List[socket.socket], size: int) -> bool:

@@ -272,18 +272,18 @@ class Gpus:
                 if len(values) == len(NVIDIA_KEYS):
                     self.latest[values[0]] = {key: number(value) for key, value in zip(NVIDIA_KEYS, values)}
             return list(self.latest.values())
-        found = []  # type: List[Dict[str, Any]]
+        samples = []  # type: List[Dict[str, Any]]
         for busy in sorted(glob.glob("/sys/class/drm/card*/device/gpu_busy_percent")):
             folder = os.path.dirname(busy)
             heat = [text_of(path).strip() for path in glob.glob(folder + "/hwmon/hwmon*/temp1_input")]
             used = text_of(folder + "/mem_info_vram_used").strip()
-            found.append({
-                "index": len(found),
+            samples.append({
+                "index": len(samples),
                 "util": number(text_of(busy).strip()),
                 "mem_mib": int(used) // 2**20 if used.isdigit() else None,
                 "temp_c": int(heat[0]) // 1000 if heat and heat[0].isdigit() else None,
             })  # fmt: skip
-        return found
+        return samples
 
     def close(self) -> None:
         for process in (self.process, self.asked_links):
@@ -375,11 +375,11 @@ class Watch:
 
     def look(self) -> None:
         """Find new ranks: at the start, and after the launcher restarted them."""
-        found = find_ranks(self.top, self.ranks)
-        new = {number: rank for number, rank in found.items() if self.ranks.get(number) is not rank}
+        ranks = find_ranks(self.top, self.ranks)
+        new = {number: rank for number, rank in ranks.items() if self.ranks.get(number) is not rank}
         if not new:
             return
-        self.ranks = found
+        self.ranks = ranks
         self.eager_until = time.time() + 2 * LOOK_S  # further ranks appear within seconds
         for rank in new.values():
             self.gone.discard(rank.rank)

@@ -20,13 +20,13 @@ def command(every: bool, as_json: bool) -> None:
     """
     from hpc_launch.site_tools.list_profiles import profile_summaries
 
-    found = profile_summaries(bases=every or as_json)
+    profiles = profile_summaries(bases=every or as_json)
     if as_json:
-        echo_json([one.as_json() for one in found])
+        echo_json([one.as_json() for one in profiles])
         return
     from hpc_launch.view.profile_tables import table
 
-    for line in table(found):
+    for line in table(profiles):
         click.echo(line)
     from hpc_launch.site_tools.team_sources import outdated_reason
     from hpc_launch.sites.team_profiles import teams

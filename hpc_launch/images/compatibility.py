@@ -151,15 +151,15 @@ def required_libraries(
 
 
 def check_fabric(
-    kind: str | None, groups: tuple[tuple[str, ...], ...], found: Mapping[str, str | None], *, must: bool
+    kind: str | None, groups: tuple[tuple[str, ...], ...], paths: Mapping[str, str | None], *, must: bool
 ) -> Check:
     """Whether the image has the fast network's libraries. `must`: NCCL_NET forces this network."""
     if not groups:
         known = f"{kind} needs no library besides NCCL" if kind else "the site profile names no fast network"
         return Check("fabric", "ok" if kind else "skip", known)
-    absent = [" or ".join(group) for group in groups if not any(found.get(name) for name in group)]
+    absent = [" or ".join(group) for group in groups if not any(paths.get(name) for name in group)]
     if not absent:
-        present = ", ".join(str(next(found[name] for name in group if found.get(name))) for group in groups)
+        present = ", ".join(str(next(paths[name] for name in group if paths.get(name))) for group in groups)
         return Check("fabric", "ok", f"{kind or 'the network'}: {present}")
     message = f"{kind or 'the network'}: {', '.join(absent)} not found in the image"
     hint = "bind the site's libraries with `binds` and LD_LIBRARY_PATH, or use an image that has them"

@@ -42,11 +42,11 @@ def torch_build() -> dict[str, str | None]:
             text = stream.read()
     except Exception:
         return {}
-    found: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for key in ("__version__", "cuda", "hip"):
         value = re.search(rf"^{key}\s*(?::[^=]*)?=\s*['\"]([^'\"]+)", text, re.MULTILINE)
-        found[key.strip("_")] = value.group(1) if value else None
-    return found
+        values[key.strip("_")] = value.group(1) if value else None
+    return values
 
 
 def torch_import() -> dict[str, Any]:
@@ -84,13 +84,13 @@ def libraries(names: list[str]) -> dict[str, str | None]:
     """The path of each library, from LD_LIBRARY_PATH, the usual folders and the loader's cache."""
     folders = [part for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part] + list(LIBRARY_FOLDERS)
     folders += glob.glob("/usr/lib/*-linux-gnu") + glob.glob("/opt/cray/libfabric/*/lib64")
-    found: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for name in names:
         hits = [path for folder in folders for path in glob.glob(os.path.join(folder, name + "*"))]
         stem = re.match(r"lib(.+?)\.so", name)
         known = ctypes.util.find_library(stem.group(1)) if stem and not hits else None
-        found[name] = hits[0] if hits else known
-    return found
+        values[name] = hits[0] if hits else known
+    return values
 
 
 def writable(path: str) -> bool:

@@ -107,14 +107,14 @@ def records(text: str) -> Iterator[dict[str, str]]:
 
 def nodes(text: str) -> list[ClusterNode]:
     """Parse `scontrol -o show node`, without nodes in State=FUTURE."""
-    found = []
+    parsed = []
     for row in records(text):
         cpus = number(row.get("CPUEfctv")) or number(row.get("CPUTot"))
         if "NodeName" not in row or not cpus or "FUTURE" in row.get("State", ""):
             continue
         memory = number(row.get("RealMemory"))
         reserved = number(row.get("MemSpecLimit")) or 0
-        found.append(
+        parsed.append(
             ClusterNode(
                 name=row["NodeName"],
                 cpus=cpus,
@@ -126,7 +126,7 @@ def nodes(text: str) -> list[ClusterNode]:
                 partitions=_names(row.get("Partitions")),
             )
         )
-    return found
+    return parsed
 
 
 def gpus(gres: str) -> tuple[GpuCount, ...]:
@@ -143,12 +143,12 @@ def gpus(gres: str) -> tuple[GpuCount, ...]:
 
 def partitions(text: str) -> list[Partition]:
     """Parse `scontrol -o show partition`."""
-    found = []
+    parsed = []
     for row in records(text):
         if "PartitionName" not in row:
             continue
         accounts = _names(row.get("AllowAccounts"))
-        found.append(
+        parsed.append(
             Partition(
                 name=row["PartitionName"],
                 up=row.get("State", "UP").upper() == "UP",
@@ -173,7 +173,7 @@ def partitions(text: str) -> list[Partition]:
                 reservation_only=row.get("ReqResv") == "YES",
             )
         )
-    return found
+    return parsed
 
 
 QOS_FIELDS = ("name", "maxwall", "maxtres", "mintres", "maxjobspu", "maxsubmitpu")
