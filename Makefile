@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
 SYSTEM_PACKAGES ?= yes
+COVERAGE ?= no
 
 BIN := $(VENV)/bin
-export PYTHON VENV PYTEST_ARGS SYSTEM_PACKAGES
+export PYTHON VENV PYTEST_ARGS SYSTEM_PACKAGES COVERAGE
 
 # A stamp records that the environment has what these files ask for, so that a second run starts at once.
 REQUIREMENTS := pyproject.toml constraints.txt .ci/venv.sh

@@ -189,6 +189,7 @@ def assert_nothing_left(folder: Path, manager: int) -> None:
     assert not [link for link in links if link.startswith("cable-")]
 
 
+@pytest.mark.cluster
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setitem(PACKAGES, "no-such-daemon", "some-package")

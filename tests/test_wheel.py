@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parent.parent
 
 
@@ -43,7 +45,6 @@ def test_it_brings_neither_torch_nor_deepspeed(installed: Path) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.slow
 def test_it_submits_the_example(installed: Path, tmp_path: Path) -> None:
     (job,) = installed.glob("lib/python*/site-packages/hpc_launch/_data/examples/tiny-gpt/job.yaml")
     launch = installed / "bin" / "hpc-launch"
