@@ -45,7 +45,7 @@ __all__ = ["known_surroundings"]
         ("frontier", ["launcher=torchrun"], "HL549", "advises against the launcher `torchrun`"),
         ("clariden", ["env.NCCL_NET_PLUGIN=ofi"], "HL543", "conflicts with"),
         ("frontier", ["env.FI_MR_CACHE_MONITOR=memhooks"], "HL543", "memhooks can deadlock"),
-        ("narval", ["env.NCCL_IB_DISABLE=1", "env.NCCL_IB_HCA=mlx5_0"], "HL543", "turns the fast network off"),
+        ("narval", ["env.NCCL_IB_DISABLE=1", "env.NCCL_IB_HCA=mlx5_0"], "HL543", "disables the fast network"),
     ],
 )
 def test_the_site_says_what_is_wrong(site: str, sets: list[str], code: str, words: str) -> None:
