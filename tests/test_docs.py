@@ -27,7 +27,7 @@ from hpc_launch.base.files import write_json
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.cli.main import VERBS, group
-from hpc_launch.drive.prepare import all_findings
+from hpc_launch.drive.prepare import validate_job
 from hpc_launch.drive.secrets import find_secrets
 from hpc_launch.images.apptainer_tool import find_tool
 from hpc_launch.images.image_record import ImageRecord, now, record_file
@@ -240,7 +240,7 @@ def test_there_are_jobs_and_sites_to_look_at() -> None:
 def test_job_files_on_the_pages_are_right(page: str, block: str, home: Path) -> None:
     Path("job.yaml").write_text(block, encoding="utf-8")
     Path("site.yaml").write_text(SITES.get(page, SITES["docs/site-profile.md"]), encoding="utf-8")
-    assert [str(finding) for finding in all_findings(Path("job.yaml"), site="./site.yaml")] == []
+    assert [str(finding) for finding in validate_job(Path("job.yaml"), site="./site.yaml")] == []
     _fits(block, "job")
 
 
@@ -438,7 +438,7 @@ def _profiles(home: Path, **texts: str) -> Sequence[Finding]:
     for name, text in texts.items():
         (folder / f"{name}.yaml").write_text(text)
     Path("job.yaml").write_text(TINY)
-    return all_findings(Path("job.yaml"), site="mini")
+    return validate_job(Path("job.yaml"), site="mini")
 
 
 def _circle(home: Path) -> Sequence[Finding]:
@@ -486,7 +486,7 @@ def _untrusted(home: Path) -> Sequence[Finding]:
     Path("own.yaml").write_text("name: own\nextends: mini\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HPC_LAUNCH_SITE_PATH", str(home / "shared"))
-        return all_findings(Path("job.yaml"), site="./own.yaml")
+        return validate_job(Path("job.yaml"), site="./own.yaml")
 
 
 def _secret_is_missing(home: Path) -> Sequence[Finding]:
@@ -660,9 +660,9 @@ def _provoked(code: str, home: Path) -> Sequence[Finding]:
     if bad.own is not None:
         Path("own.json").write_text(bad.own, encoding="utf-8")
     if bad.site in (None, "local"):
-        return all_findings(Path("job.yaml"), site=bad.site, sets=bad.sets)
+        return validate_job(Path("job.yaml"), site=bad.site, sets=bad.sets)
     Path("mini.yaml").write_text(bad.site or "")
-    return all_findings(Path("job.yaml"), site="mini.yaml", sets=bad.sets)
+    return validate_job(Path("job.yaml"), site="mini.yaml", sets=bad.sets)
 
 
 def _sections() -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.drive.prepare import make_ready
+from hpc_launch.drive.prepare import prepare_job
 from tests.hostile import COUNT, LONG, NASTY, Hostile, hostile_jobs
 
 STUB = f"""#!{sys.executable} -SE
@@ -36,7 +36,7 @@ def test_hostile_values_reach_the_training_byte_for_byte(tmp_path: Path, monkeyp
             job.job_file(script=train.name, launcher="torchrun", environment={"python": str(stub)}), encoding="utf-8"
         )
 
-    scripts = [make_ready(tmp_path / f"{job.number}.yaml", site="local").script for job in jobs]
+    scripts = [prepare_job(tmp_path / f"{job.number}.yaml", site="local").script for job in jobs]
 
     with ThreadPoolExecutor(8) as pool:
         seen = list(pool.map(lambda pair: _run(tmp_path, *pair), zip(jobs, scripts, strict=True)))

@@ -56,9 +56,9 @@ def build_command(
     hpc-launch containers build rocm -o images/rocm.sif
     hpc-launch containers build my.def --site mycluster
     """
-    from hpc_launch.drive.container_images import make, site_profile
+    from hpc_launch.drive.container_images import build_for_site, site_profile
 
-    _show(make(recipe, output, site_profile(site), arguments, print_note, force=force), as_json)
+    _show(build_for_site(recipe, output, site_profile(site), arguments, print_note, force=force), as_json)
 
 
 @click.command("pull")
@@ -80,12 +80,12 @@ def pull_command(
     import re
 
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.drive.container_images import bring, site_profile
+    from hpc_launch.drive.container_images import pull_for_site, site_profile
 
     if digest is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         hint = "write sha256: followed by the 64 hex digits that `sha256sum` prints"
         raise UsageError(f"{digest} is not a valid digest", hint)
-    _show(bring(image, output, site_profile(site), digest, print_note, force=force), as_json)
+    _show(pull_for_site(image, output, site_profile(site), digest, print_note, force=force), as_json)
 
 
 @click.command("check")
@@ -100,12 +100,12 @@ def check_command(what: str, site: str | None, sets: tuple[str, ...], as_json: b
     hpc-launch containers check job.yaml --site mycluster
     hpc-launch containers check images/cuda.sif
     """
-    from hpc_launch.drive.container_images import look_at_image, look_at_job, site_profile
+    from hpc_launch.drive.container_images import check_image_file, check_job_image, site_profile
 
     if what.endswith((".yaml", ".yml")):
-        checks = look_at_job(Path(what), site, sets)
+        checks = check_job_image(Path(what), site, sets)
     else:
-        checks = look_at_image(what, site_profile(site))
+        checks = check_image_file(what, site_profile(site))
     if as_json:
         echo_json([one.as_json() for one in checks])
     else:
@@ -113,14 +113,14 @@ def check_command(what: str, site: str | None, sets: tuple[str, ...], as_json: b
     return 3 if any(one.level == "fail" for one in checks) else 0
 
 
-def _show(made: BuiltImage, as_json: bool) -> None:
+def _show(image: BuiltImage, as_json: bool) -> None:
     if as_json:
-        echo_json(made.as_json())
+        echo_json(image.as_json())
         return
     print_note(
-        f"{made.record.digest}, {made.record.size >> 20} MiB, {made.record.architecture or 'unknown architecture'}"
+        f"{image.record.digest}, {image.record.size >> 20} MiB, {image.record.architecture or 'unknown architecture'}"
     )
-    click.echo(made.path)
+    click.echo(image.path)
 
 
 def _print_checks(checks: Sequence[Check]) -> None:

@@ -28,13 +28,13 @@ def command(job: Path, key: str | None, site: str | None, sets: tuple[str, ...],
     """
     from hpc_launch.base.errors import UsageError
     from hpc_launch.drive.explain import explain, explain_site
-    from hpc_launch.drive.prepare import make_ready
+    from hpc_launch.drive.prepare import prepare_job
 
-    ready = make_ready(job, site=site, sets=sets)
-    lines = explain_site(ready) if key is not None and key.startswith("site.") else explain(ready)
+    prepared_job = prepare_job(job, site=site, sets=sets)
+    lines = explain_site(prepared_job) if key is not None and key.startswith("site.") else explain(prepared_job)
     if key is not None:
         wanted = key.removeprefix("--").removeprefix("$")
-        chosen = [line for line in lines if wanted in (line.key, line.bare) or line.key.startswith(f"{wanted}.")]
+        chosen = [line for line in lines if wanted in (line.key, line.name) or line.key.startswith(f"{wanted}.")]
         if not chosen:
             import difflib
 

@@ -24,17 +24,17 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], output: Path | N
     hpc-launch render job.yaml --site mycluster -o script.sh
     """
     from hpc_launch.cli.warn import print_site_and_warnings
-    from hpc_launch.drive.prepare import make_ready
+    from hpc_launch.drive.prepare import prepare_job
 
-    ready = make_ready(job, site=site, sets=sets)
-    print_site_and_warnings(ready.loaded.detected, ready.plan.site, ready.warnings)
+    prepared_job = prepare_job(job, site=site, sets=sets)
+    print_site_and_warnings(prepared_job.loaded.detected, prepared_job.plan.site, prepared_job.warnings)
     if output is None:
-        click.echo(ready.script, nl=False)
+        click.echo(prepared_job.script, nl=False)
         return
     from hpc_launch.base.errors import UsageError
     from hpc_launch.base.files import write_output
 
     try:
-        write_output(output, ready.script)
+        write_output(output, prepared_job.script)
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}", "name another file with -o") from error

@@ -42,8 +42,8 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
             raise UsageError(f"--exclude {nodes}: {error}", "write nodes as n3 or n[3-5]") from error
     index = user_index(os.environ)
     folder = find_run(run, index)
-    ready, prepared = next_attempt(folder, sets=sets, exclude=excluded)
-    warn(ready.warnings)
+    prepared_job, prepared = next_attempt(folder, sets=sets, exclude=excluded)
+    warn(prepared_job.warnings)
     edited = edited_since(folder)
     if edited is not None:
         click.echo(f"{visible(edited)} has changed since; this run uses the job file it was submitted with", err=True)

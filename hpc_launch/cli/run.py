@@ -28,19 +28,19 @@ def command(job: Path, site: str | None, sets: tuple[str, ...]) -> int:
     from hpc_launch.cli.after_submit import after_submission
     from hpc_launch.cli.warn import print_site_and_warnings
     from hpc_launch.drive.attempts import first_attempt
-    from hpc_launch.drive.prepare import make_ready
+    from hpc_launch.drive.prepare import prepare_job
     from hpc_launch.run.run_index import user_index
     from hpc_launch.run.submitting.submit_attempt import submit_new
     from hpc_launch.schedulers.registry import scheduler_for
 
-    ready = make_ready(job, site=site, sets=sets)
-    print_site_and_warnings(ready.loaded.detected, ready.plan.site, ready.warnings)
+    prepared_job = prepare_job(job, site=site, sets=sets)
+    print_site_and_warnings(prepared_job.loaded.detected, prepared_job.plan.site, prepared_job.warnings)
     kind = "local"
-    if ready.plan.scheduler == "slurm":
+    if prepared_job.plan.scheduler == "slurm":
         if "SLURM_JOB_ID" not in os.environ:
             hint = "create one with salloc, or queue the job with `hpc-launch submit`"
             raise UsageError("not inside a Slurm allocation", hint)
         kind = "allocation"
-    prepared = first_attempt(ready, sets, scheduler=kind)
+    prepared = first_attempt(prepared_job, sets, scheduler=kind)
     submitted = submit_new(prepared, scheduler_for(kind), index=user_index(os.environ))
     return after_submission(submitted, wait=True, as_json=False)

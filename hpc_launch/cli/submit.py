@@ -12,7 +12,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.cli.shared_options import job_argument, json_option, set_option, site_option
 
 if TYPE_CHECKING:
-    from hpc_launch.drive.prepare import Ready
+    from hpc_launch.drive.prepare import PreparedJob
 
 
 @click.command("submit")
@@ -33,21 +33,21 @@ def command(
     hpc-launch submit job.yaml --set nodes=4 --set args.lr=0.001 --wait
     """
     from hpc_launch.cli.warn import print_site_and_warnings
-    from hpc_launch.drive.prepare import make_ready
+    from hpc_launch.drive.prepare import prepare_job
 
-    ready = make_ready(job, site=site, sets=sets)
-    print_site_and_warnings(ready.loaded.detected, ready.plan.site, ready.warnings)
+    prepared_job = prepare_job(job, site=site, sets=sets)
+    print_site_and_warnings(prepared_job.loaded.detected, prepared_job.plan.site, prepared_job.warnings)
     if dry_run:
-        return _dry_run(ready, as_json)
+        return _dry_run(prepared_job, as_json)
     if test_only:
-        return _test_only(ready)
+        return _test_only(prepared_job)
     from hpc_launch.drive.attempts import first_attempt
     from hpc_launch.run.run_index import user_index
     from hpc_launch.run.submitting.submit_attempt import submit_new
     from hpc_launch.schedulers.registry import scheduler_for
     from hpc_launch.view.terminal import waiting_notice
 
-    prepared = first_attempt(ready, sets)
+    prepared = first_attempt(prepared_job, sets)
     with waiting_notice("waiting for the scheduler to accept the job"):
         submitted = submit_new(prepared, scheduler_for(prepared.scheduler), index=user_index(os.environ))
     from hpc_launch.cli.after_submit import after_submission
@@ -55,17 +55,17 @@ def command(
     return after_submission(submitted, wait=wait, as_json=as_json)
 
 
-def _dry_run(ready: Ready, as_json: bool) -> int:
+def _dry_run(prepared_job: PreparedJob, as_json: bool) -> int:
     """Write the script, byte-identical to a submission's, to the runs folder, where it can be started by hand."""
     from hpc_launch.base.errors import Refused
     from hpc_launch.base.files import write_atomic
     from hpc_launch.base.findings import Finding
 
-    folder = Path(ready.plan.runs_folder) / "dry-run"
-    path = folder / f"{ready.plan.name}.sh"
+    folder = Path(prepared_job.plan.runs_folder) / "dry-run"
+    path = folder / f"{prepared_job.plan.name}.sh"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, ready.script, mode=0o777)
+        write_atomic(path, prepared_job.script, mode=0o777)
     except OSError as error:
         message = f"cannot write {path}: {error.strerror or error}"
         raise Refused([Finding(FindingCode.CANNOT_WRITE, message, hint="set run_dir: to a writable folder")]) from error
@@ -74,12 +74,12 @@ def _dry_run(ready: Ready, as_json: bool) -> int:
 
         click.echo(json.dumps({"run": None, "job_id": None, "script": str(path), "folder": None}))
     else:
-        click.echo(ready.script, nl=False)
+        click.echo(prepared_job.script, nl=False)
         click.echo(f"dry run: not submitted; script written to {path}", err=True)
     return 0
 
 
-def _test_only(ready: Ready) -> int:
+def _test_only(prepared_job: PreparedJob) -> int:
     import tempfile
 
     from hpc_launch.schedulers.registry import scheduler_for
@@ -87,8 +87,8 @@ def _test_only(ready: Ready) -> int:
     from hpc_launch.view.terminal import waiting_notice
 
     with tempfile.TemporaryDirectory(prefix="hpc-launch-") as folder:
-        submission = Submission(ready.script, Path(folder), ready.plan.name)
+        submission = Submission(prepared_job.script, Path(folder), prepared_job.plan.name)
         with waiting_notice("waiting for the scheduler's estimate"):
-            answer = scheduler_for(ready.plan.scheduler).test_only(submission)
+            answer = scheduler_for(prepared_job.plan.scheduler).test_only(submission)
     click.echo(answer)
     return 0

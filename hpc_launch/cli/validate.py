@@ -23,8 +23,8 @@ def command(jobs: tuple[Path, ...], site: str | None, sets: tuple[str, ...], sty
     hpc-launch validate job.yaml --site mycluster
     hpc-launch validate --format github jobs/*.yaml
     """
-    from hpc_launch.drive.prepare import all_findings
+    from hpc_launch.drive.prepare import validate_job
 
-    findings = [finding for job in jobs for finding in all_findings(job, site=site, sets=sets)]
+    findings = [finding for job in jobs for finding in validate_job(job, site=site, sets=sets)]
     clean = f"{len(jobs)} job file{'s' if len(jobs) > 1 else ''} checked, no errors"
     return report(findings, "json" if as_json else style, clean)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from hpc_launch.drive.prepare import Ready
+from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.drive.secrets import find_secrets
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.recover.node_health import excluded_nodes
@@ -20,7 +20,7 @@ from hpc_launch.schedulers.registry import scheduler_for
 from hpc_launch.sites.resolved import Resolved
 
 
-def first_attempt(ready: Ready, sets: Sequence[str], *, scheduler: str | None = None) -> Prepared:
+def first_attempt(ready: PreparedJob, sets: Sequence[str], *, scheduler: str | None = None) -> Prepared:
     """Prepare the first attempt of a new run, for the site's scheduler or the one named.
 
     Raises Refused where a secret is missing.
@@ -29,7 +29,7 @@ def first_attempt(ready: Ready, sets: Sequence[str], *, scheduler: str | None = 
 
 
 def prepare(
-    ready: Ready,
+    ready: PreparedJob,
     sets: Sequence[str],
     exclude: Sequence[str],
     scheduler: str | None = None,

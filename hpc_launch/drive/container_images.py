@@ -1,4 +1,4 @@
-"""`containers` from its arguments: which site, which file, which image is meant, and who is at it already."""
+"""Build, pull and check images: resolve the site, the recipe or URI and the file, and lock the file meanwhile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Place
-from hpc_launch.drive.image_lock import only_one
+from hpc_launch.drive.image_lock import lock_image
 from hpc_launch.images.apptainer_tool import find_tool
 from hpc_launch.images.build_image import build, find_recipe
 from hpc_launch.images.check_image import Requirements, check
@@ -26,117 +26,121 @@ from hpc_launch.sites.load_profile import load_site_profile
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.spec.shell_text import Text, UnknownName, interpolate, plain
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
+"""Shows a line of progress."""
 
 
 class BuiltImage(Struct, frozen=True):
-    """An image that is in its place. `new`: it was not there before."""
+    """An image file with its record."""
 
     path: str
     record: ImageRecord
     new: bool
+    """Whether it was built or pulled now, rather than reused."""
 
     def as_json(self) -> dict[str, object]:
-        """What `containers build --json` and `pull --json` print."""
+        """Return the JSON object of `containers build --json` and `pull --json`."""
         return {"path": self.path, "new": self.new, **self.record.as_json()}
 
 
 def site_profile(name: str | None) -> SiteProfile | None:
-    """The profile that is asked for, or that $HPC_LAUNCH_SITE names; None where no site is named. Raises Refused."""
+    """Load the profile named by the argument or by $HPC_LAUNCH_SITE; None if neither is set. Raises Refused."""
     name = name or os.environ.get("HPC_LAUNCH_SITE")
     return load_site_profile(name, Place("--site")) if name else None
 
 
-def make(
-    name: str, output: str | None, site: SiteProfile | None, arguments: Sequence[str], say: Say, *, force: bool
+def build_for_site(
+    name: str, output: str | None, site: SiteProfile | None, arguments: Sequence[str], report: Report, *, force: bool
 ) -> BuiltImage:
-    """Build a recipe to its place. Raises UsageError where an image is there already, unless `force`."""
+    """Build an image from a recipe. Raises UsageError if the image exists, unless `force` is set."""
     recipe = find_recipe(name)
-    image = _place(output, f"{recipe.stem}.sif", site)
+    image = _image_path(output, f"{recipe.stem}.sif", site)
     tool = find_tool(site.containers.runtime if site else None)
-    with only_one(image, say):
+    with lock_image(image, report):
         if image.exists() and not force:
-            raise UsageError(f"{image} is there already", "build it anew with --force, or name another file with -o")
-        _left_over(image)
-        return BuiltImage(str(image), build(recipe, image, tool, arguments, say), new=True)
+            raise UsageError(f"{image} already exists", "rebuild it with --force, or name another file with -o")
+        _remove_drafts(image)
+        return BuiltImage(str(image), build(recipe, image, tool, arguments, report), new=True)
 
 
-def bring(
-    name: str, output: str | None, site: SiteProfile | None, digest: str | None, say: Say, *, force: bool
+def pull_for_site(
+    name: str, output: str | None, site: SiteProfile | None, digest: str | None, report: Report, *, force: bool
 ) -> BuiltImage:
-    """Pull an image to its place, once: whoever comes second waits, and finds it there. Raises as `pull` does."""
-    named = site.containers.images.get(name) if site else None
-    uri = named.uri if named else name
+    """Pull an image once; a second process waits and reuses it. Raises UsageError and what `pull` raises."""
+    image_of_site = site.containers.images.get(name) if site else None
+    uri = image_of_site.uri if image_of_site else name
     if uri is None:
-        raise UsageError(f"the profile does not say where {name} comes from", "add `uri:` to it, or give the URI")
+        raise UsageError(f"image `{name}` of the profile has no `uri`", "add one to the profile, or give the URI")
     if scheme(uri) is None:
-        known = ", ".join(site.containers.images) if site else "none, as no site is named"
-        raise UsageError(f"{uri} is no URI of an image", f"such as docker://NAME:TAG; images of the site: {known}")
-    recorded(uri)  # refuses one that must not be written down
-    wanted = digest or (named.digest if named else None)
-    if named is not None and output is None:
-        image = Path(_filled(named.path, site))
+        known = (", ".join(site.containers.images) or "none") if site else "unknown, no site is named"
+        raise UsageError(f"{uri} is not an image URI", f"write docker://NAME:TAG; images of the site: {known}")
+    recorded(uri)  # refuses a URI that contains a password
+    digest = digest or (image_of_site.digest if image_of_site else None)
+    if image_of_site is not None and output is None:
+        image = Path(_filled(image_of_site.path, site))
     else:
-        image = _place(output, file_name(uri), site)
-    with only_one(image, say):
-        record = None if force else existing_record(image, uri, wanted, say)
+        image = _image_path(output, file_name(uri), site)
+    with lock_image(image, report):
+        record = None if force else existing_record(image, uri, digest, report)
         if record is not None:
             return BuiltImage(str(image), record, new=False)
-        _left_over(image)
-        return BuiltImage(str(image), pull(uri, image, wanted, say), new=True)
+        _remove_drafts(image)
+        return BuiltImage(str(image), pull(uri, image, digest, report), new=True)
 
 
-def look_at_job(job_file: Path, site: str | None, sets: Sequence[str]) -> list[Check]:
-    """The image of a job, for all that the job needs of it. What refuses the job is a failure as well."""
-    from hpc_launch.drive.prepare import make_ready
+def check_job_image(job_file: Path, site: str | None, sets: Sequence[str]) -> list[Check]:
+    """Check the image of a job against what the job needs. Errors of the job itself count as failed checks."""
+    from hpc_launch.drive.prepare import prepare_job
     from hpc_launch.plan.fill_values import ValueFiller
     from hpc_launch.plan.job_size import job_size
     from hpc_launch.plan.site_context import condition_facts
     from hpc_launch.sites.fabric import overlay_fabric
 
     try:
-        ready = make_ready(job_file, site=site, sets=sets)
+        prepared = prepare_job(job_file, site=site, sets=sets)
     except Refused as refused:
         return [
-            Check("job", "fail" if one.severity == "error" else "warn", str(one), one.hint) for one in refused.findings
+            Check("job", "fail" if finding.severity == "error" else "warn", str(finding), finding.hint)
+            for finding in refused.findings
         ]
-    plan, resolved = ready.plan, ready.loaded.resolved
+    plan, resolved = prepared.plan, prepared.loaded.resolved
     filler = ValueFiller(resolved, [])
-    form, job = job_size(filler), resolved.job
-    if plan.container is None or job.container is None or form is None:
-        raise UsageError(f"{job_file} runs in no image", "add `container:`, or name an image file")
-    fabric = overlay_fabric(resolved.site.fabric, form.node_class.fabric)[0]
-    site_says = resolved.site.containers
-    declared = site_says.images.get(job.container.image)
-    first = plain(plan.program.words[0]) if plan.program.kind == "command" else None
-    wanted = Requirements(
+    size, job = job_size(filler), resolved.job
+    if plan.container is None or job.container is None or size is None:
+        raise UsageError(f"{job_file} does not use an image", "add `container:` to it, or name an image file")
+    fabric = overlay_fabric(resolved.site.fabric, size.node_class.fabric)[0]
+    settings = resolved.site.containers
+    declared = settings.images.get(job.container.image)
+    required = Requirements(
         container=plan.container,
         python=plain(plan.python) or "python3",
         launcher=descriptor(plan.launcher).in_image,
         script=filler.file(job.script, ("script",)) if job.script is not None else None,
         module=job.module.partition(".")[0] if job.module is not None else None,
-        program=first,
-        arch=form.node_class.arch,
-        vendor=_vendor(plan.gpus_per_node, form.node_class.gpu_vendor),
-        driver=condition_facts(filler, form).versions.get("driver"),
+        program=plain(plan.program.words[0]) if plan.program.kind == "command" else None,
+        arch=size.node_class.arch,
+        vendor=_vendor(plan.gpus_per_node, size.node_class.gpu_vendor),
+        driver=condition_facts(filler, size).versions.get("driver"),
         torch=job.environment.torch or (declared.torch if declared else None),
         fabric=fabric.kind if plan.nodes > 1 else None,
         plugin=fabric.plugin,
         net=fabric.net,
-        libraries=tuple(site_says.libraries) if site_says.libraries is not None else None,
+        libraries=tuple(settings.libraries) if settings.libraries is not None else None,
         variables=plan.variables,
         inside=plan.around.inside,
     )
-    return list(check(wanted))
+    return list(check(required))
 
 
-def look_at_image(name: str, site: SiteProfile | None) -> list[Check]:
-    """An image by itself, for the site's default queue, or for this machine where no site is named."""
-    named = site.containers.images.get(name) if site else None
-    path = _filled(named.path, site) if named else name
+def check_image_file(name: str, site: SiteProfile | None) -> list[Check]:
+    """Check an image without a job: for the default queue of the site, or for this machine if no site is named."""
+    image_of_site = site.containers.images.get(name) if site else None
+    path = _filled(image_of_site.path, site) if image_of_site else name
     runtime = site.containers.runtime if site else "apptainer"
     if runtime == "none":
-        raise UsageError(f"site {site.name if site else ''} runs no containers")
+        raise UsageError(
+            f"site {site.name if site else ''} has no container runtime", "choose another site with --site"
+        )
     queue = site.queues.get(site.default_queue or next(iter(site.queues), "")) if site else None
     node = site.node_classes.get(queue.node_class) if site and queue else None
     arch = node.arch if node else os.uname().machine
@@ -144,11 +148,11 @@ def look_at_image(name: str, site: SiteProfile | None) -> list[Check]:
     return list(
         check(
             Requirements(
-                container=_bare(os.path.abspath(path), runtime, site),
+                container=_container_plan(os.path.abspath(path), runtime, site),
                 arch=arch,
                 vendor=_vendor(node.gpus, node.gpu_vendor) if node else None,
                 driver=({**site.versions, **node.versions} if site and node else {}).get("driver"),
-                torch=named.torch if named else None,
+                torch=image_of_site.torch if image_of_site else None,
                 fabric=site.fabric.kind if site else None,
                 plugin=site.fabric.plugin if site else None,
                 net=site.fabric.net if site else None,
@@ -158,23 +162,24 @@ def look_at_image(name: str, site: SiteProfile | None) -> list[Check]:
     )
 
 
-def _bare(image: str, runtime: str, site: SiteProfile | None) -> ContainerPlan:
-    says = site.containers if site else None
+def _container_plan(image: str, runtime: str, site: SiteProfile | None) -> ContainerPlan:
+    """The plan for an image without a job."""
+    settings = site.containers if site else None
     return ContainerPlan(
         runtime=runtime,  # type: ignore[arg-type]
         image=image,
-        binds=tuple(_known_binds(says.binds, site)) if says else (),
+        binds=tuple(_known_binds(settings.binds, site)) if settings else (),
         workdir="/",
         gpus=None,
-        home=says.home if says else False,
-        writable=says.writable if says else False,
-        options=tuple(says.options) if says else (),
+        home=settings.home if settings else False,
+        writable=settings.writable if settings else False,
+        options=tuple(settings.options) if settings else (),
         variables=(),
     )
 
 
 def _known_binds(binds: Sequence[str], site: SiteProfile | None) -> Iterator[Text]:
-    """Those of the site's binds that are known without a job."""
+    """Yield the binds of the site whose names are known outside a job."""
     for bind in binds:
         with suppress(UsageError):
             yield (_filled(bind, site),)
@@ -184,14 +189,14 @@ def _vendor(gpus: int, vendor: str | None) -> str | None:
     return (vendor or "nvidia") if gpus else None
 
 
-def _left_over(image: Path) -> None:
-    """Take away what killed builds and pulls left. The caller holds the lock."""
+def _remove_drafts(image: Path) -> None:
+    """Remove the drafts of killed builds and pulls. The caller holds the lock."""
     for draft in image.parent.glob(f".{glob.escape(image.name)}.*.draft"):
         draft.unlink(missing_ok=True)
 
 
-def _place(output: str | None, name: str, site: SiteProfile | None) -> Path:
-    """Where an image goes: as said, into the site's folder, or here. Raises UsageError where that is no folder."""
+def _image_path(output: str | None, name: str, site: SiteProfile | None) -> Path:
+    """The image file: `output`, or `name` in the site's folder or here. Raises UsageError if there is no such folder."""
     if output is not None:
         image = Path(output).absolute()
         image = image / name if output.endswith("/") or image.is_dir() else image
@@ -201,12 +206,12 @@ def _place(output: str | None, name: str, site: SiteProfile | None) -> Path:
     try:
         image.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make {image.parent}: {error.strerror}", "name another place with -o") from error
+        raise UsageError(f"cannot create {image.parent}: {error.strerror}", "name another file with -o") from error
     return image
 
 
 def _filled(text: str, site: SiteProfile | None) -> str:
-    """A path of the profile. Raises UsageError where a name in it is not known outside a job."""
+    """Fill in the names of a path in the profile. Raises UsageError for a name that is unknown outside a job."""
     names = this_machine.names(os.environ)
     try:
         for key, folder in (site.paths if site else {}).items():
@@ -214,7 +219,7 @@ def _filled(text: str, site: SiteProfile | None) -> str:
                 names[f"paths.{key}"] = plain(interpolate(folder.path, names)) or ""
         path = plain(interpolate(text, names))
     except UnknownName as unknown:
-        raise UsageError(f"`${{{unknown.name}}}` in {text} is not known here", "name a file with -o") from unknown
+        raise UsageError(f"`${{{unknown.name}}}` in {text} is unknown here", "name a file with -o") from unknown
     if path is None:
         raise UsageError(f"{text} is known only inside a job", "name a file with -o")
     return os.path.expanduser(path)

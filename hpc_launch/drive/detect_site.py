@@ -1,4 +1,4 @@
-"""Which site this machine is of: what the machine and its Slurm tell, for the probes of the profiles."""
+"""Collect what detection rules can match on this machine: variables, host names, files and Slurm's cluster name."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from pathlib import Path
 
 from hpc_launch.sites.detect_profile import Detection, Machine, detect
 
-HOST_TIMEOUT_S = 2.0
-"""A resolver that does not answer keeps getfqdn for many seconds, and short names are known without it."""
+HOST_NAME_TIMEOUT_S = 2.0
+"""Limit for getfqdn, which takes many seconds if the DNS resolver does not respond."""
 
 
 def detect_site(project: Path | None = None) -> Detection:
-    """Hold all profiles against this machine; Slurm is asked only if nothing else decides."""
+    """Detect the site of this machine. Slurm is queried only if no other method finds a match."""
     return detect(this_machine(), project)
 
 
 def this_machine() -> Machine:
-    """What the probes may ask."""
-    return Machine(dict(os.environ), _hosts(), os.path.exists, _cluster, _has_slurm)
+    """The properties of this machine that detection rules can match."""
+    return Machine(dict(os.environ), _host_names(), os.path.exists, _cluster, _has_slurm)
 
 
-def _hosts() -> tuple[str, ...]:
-    """This host's full name and its short one."""
+def _host_names() -> tuple[str, ...]:
+    """The fully qualified and the short name of this host."""
     name = os.uname().nodename
     if "." in name:
         return (name,)
-    found: list[str] = []
+    full_names: list[str] = []
 
-    def look() -> None:
+    def resolve() -> None:
         import socket
 
         with suppress(OSError, UnicodeError):
-            found.append(socket.getfqdn(name))
+            full_names.append(socket.getfqdn(name))
 
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=resolve, daemon=True)
     thread.start()
-    thread.join(HOST_TIMEOUT_S)
-    return tuple(dict.fromkeys([*found, name]))
+    thread.join(HOST_NAME_TIMEOUT_S)
+    return tuple(dict.fromkeys([*full_names, name]))
 
 
 def _has_slurm() -> bool:

@@ -1,4 +1,4 @@
-"""Whether what the job names is there: its script, its folders, its files. Asked on the machine that submits."""
+"""Check on the submitting machine that the files and folders named by the job exist and can be read."""
 
 from __future__ import annotations
 
@@ -16,75 +16,85 @@ from hpc_launch.sites.resolved import Resolved
 from hpc_launch.spec.container import Container
 from hpc_launch.spec.document import KeyPath
 
-Missing = Callable[[KeyPath, str, str, str], None]
+Report = Callable[[KeyPath, str, str, str], None]
+"""Add a finding. Arguments: key, what the path is, problem, hint."""
 
 
 def check_files(resolved: Resolved, findings: list[Finding]) -> None:
-    """Add a finding for each file or folder of the job that cannot be found or read."""
+    """Add a finding for each file or folder of the job that does not exist or cannot be read."""
     job = resolved.job
-    filler = ValueFiller(resolved, [])  # its faults were noted when the plan was built
+    filler = ValueFiller(resolved, [])  # the plan has already reported what this one would
+    relative = f"relative paths start at {resolved.job_folder}"
 
-    def missing(path: KeyPath, what: str, name: str, hint: str) -> None:
-        findings.append(Finding(FindingCode.FILE_NOT_FOUND, f"{what} {name} {_why(name)}", resolved.place(*path), hint))
+    def report(key: KeyPath, what: str, problem: str, hint: str) -> None:
+        findings.append(Finding(FindingCode.FILE_NOT_FOUND, f"{what} {problem}", resolved.place(*key), hint))
 
     if job.script is not None:
         script = filler.file(job.script, ("script",))
         if not _readable(script):
-            missing(("script",), "the script", script, f"a relative path starts at {resolved.job_folder}")
+            report(("script",), f"the script {script}", _file_problem(script), relative)
     if job.workdir is not None:
         folder = filler.file(job.workdir, ("workdir",))
         if not os.path.isdir(folder):
-            missing(("workdir",), "the work folder", folder, f"a relative path starts at {resolved.job_folder}")
+            problem = "is not a folder" if os.path.exists(folder) else "does not exist"
+            report(("workdir",), f"the working directory {folder}", problem, relative)
     if job.environment.venv is not None:
         venv = filler.file(job.environment.venv, ("environment", "venv"))
-        if not _readable(os.path.join(venv, "bin", "activate")):
-            missing(("environment", "venv"), "the virtual environment", venv, "it has to hold bin/activate")
+        activate = os.path.join(venv, "bin", "activate")
+        if not _readable(activate):
+            what = f"the virtual environment {venv}"
+            if not os.path.exists(venv):
+                report(("environment", "venv"), what, "does not exist", relative)
+            else:
+                hint = "name a folder created by `python -m venv`"
+                report(("environment", "venv"), what, "has no readable bin/activate", hint)
     if job.container is not None:
-        _check_container(filler, job.container, missing)
+        _check_container(filler, job.container, report)
         _check_architecture(ValueFiller(resolved, findings), job.container)
     for index, name in enumerate(job.environment.source):
-        path: KeyPath = ("environment", "source", index)
-        file = filler.file(name, path)
+        key: KeyPath = ("environment", "source", index)
+        file = filler.file(name, key)
         if not _readable(file):
-            missing(path, "the file", file, "it would be sourced in the job")
+            report(key, f"the file {file}", _file_problem(file), "the job would source it")
 
 
-def _check_container(filler: ValueFiller, container: Container, missing: Missing) -> None:
-    """The image, where it is a file, and the folders that are to be seen inside."""
+def _check_container(filler: ValueFiller, container: Container, report: Report) -> None:
+    """Check the image, if it is a file, and the bind sources."""
     runtime, image = runtime_and_image(filler, container)
     if runtime in FILES and "://" not in image and not os.path.exists(image):
         known = ", ".join(filler.resolved.site.containers.images) or "none"
-        missing(("container", "image"), "the image", image, f"the site's own images: {known}")
+        report(("container", "image"), f"the image {image}", "does not exist", f"images of the site: {known}")
     for index, bind in enumerate(container.binds):
-        path: KeyPath = ("container", "binds", index)
-        source = filler.absolute(filler.static(bind, path).partition(":")[0])
+        key: KeyPath = ("container", "binds", index)
+        source = filler.absolute(filler.static(bind, key).partition(":")[0])
         if not os.path.exists(source):
-            missing(path, "the folder to bind", source, "it has to be there when the job starts")
+            report(key, f"the bind source {source}", "does not exist", "create it before the job starts")
 
 
 def _check_architecture(filler: ValueFiller, container: Container) -> None:
-    """HL470 by the image's own header, unless what the site declares of it was wrong already."""
+    """Check the architecture in the image file's header (HL470), unless the site's declaration already failed."""
     known = ValueFiller(filler.resolved, [])
-    form, (runtime, image) = job_size(known), runtime_and_image(known, container)
+    size, (runtime, image) = job_size(known), runtime_and_image(known, container)
     if (
-        form is None
+        size is None
         or runtime not in FILES
         or any(finding.code == FindingCode.WRONG_IMAGE_ARCHITECTURE for finding in filler.findings)
     ):
         return
     from hpc_launch.images.architecture import architecture
 
-    with suppress(OSError):  # that it is not there was said
+    with suppress(OSError):  # a missing image has its own finding
         arch = architecture(Path(image))
         if arch is not None:
-            check_architecture(filler, form, arch)
+            check_architecture(filler, size, arch)
 
 
 def _readable(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.R_OK)
 
 
-def _why(path: str) -> str:
+def _file_problem(path: str) -> str:
+    """Why a path is not a readable file."""
     if os.path.isdir(path):
-        return "is a folder" if not os.access(path, os.X_OK) else "is not what it should be"
-    return "cannot be read" if os.path.exists(path) else "is not there"
+        return "is a folder, not a file"
+    return "cannot be read" if os.path.exists(path) else "does not exist"

@@ -35,7 +35,7 @@ class _Lock(ProcessRecord, frozen=True, kw_only=True):
 
 
 @contextmanager
-def only_one(
+def lock_image(
     image: Path, say: Callable[[str], None], *, poll: float = 1.0, dead_after: float = DEAD_AFTER
 ) -> Iterator[None]:
     """Hold the lock of an image; waits for whoever has it, saying so once a minute. Raises UserError, OSError."""

@@ -1,24 +1,34 @@
-"""Job file in, finished script out: read, merge, plan, check, render. Nothing is written and nothing submitted."""
+"""Prepare a job: read the job file and the site profile, merge, plan, check and render the script.
+
+Nothing is written and nothing is submitted.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from hpc_launch.base.errors import Refused
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.drive.detect_site import detect_site
 from hpc_launch.drive.file_checks import check_files
-from hpc_launch.drive.strategy_config import read_own
 from hpc_launch.plan.build_plan import build
+from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.sites.load_layers import Loaded, load
+from hpc_launch.sites.resolved import Resolved
+
+if TYPE_CHECKING:
+    from hpc_launch.plan.user_strategy_config import UserStrategyConfig
 
 
-class Ready(Struct, frozen=True):
-    """A job that passed every check, and its script. `warnings` are worth showing."""
+class PreparedJob(Struct, frozen=True):
+    """A job that passed every check, with its plan, its script and the warnings to show."""
 
     loaded: Loaded
     plan: LaunchPlan
@@ -26,28 +36,59 @@ class Ready(Struct, frozen=True):
     warnings: tuple[Finding, ...]
 
 
-def make_ready(
+def prepare_job(
     job_file: Path, *, site: str | None = None, sets: Sequence[str] = (), job_folder: str | None = None
-) -> Ready:
-    """The whole way from the files to the script. Raises Refused with all faults at once.
+) -> PreparedJob:
+    """Prepare a job file for submission. Raises Refused with all errors at once.
 
-    Relative paths start at `job_folder`, by default the job file's own.
+    Args:
+        job_file: The job file.
+        site: Name or path of the site profile; detected if None.
+        sets: Values of `--set`.
+        job_folder: Base of relative paths; by default the folder of the job file.
     """
     loaded = load(job_file, site=site, sets=sets, job_folder=job_folder, detect=detect_site)
-    own, faults = read_own(loaded.resolved)
-    plan, findings = build(loaded.resolved, own)
-    findings += faults
+    user_config, config_findings = _read_user_config(loaded.resolved)
+    plan, findings = build(loaded.resolved, user_config)
+    findings += config_findings
     check_files(loaded.resolved, findings)
     if plan is None or errors(findings):
         raise Refused(findings)
     from hpc_launch.launch.render import render
 
-    return Ready(loaded, plan, render(plan), tuple(findings))
+    return PreparedJob(loaded, plan, render(plan), tuple(findings))
 
 
-def all_findings(job_file: Path, *, site: str | None = None, sets: Sequence[str] = ()) -> list[Finding]:
-    """What `validate` shows: every fault and warning, as far as the reading gets."""
+def validate_job(job_file: Path, *, site: str | None = None, sets: Sequence[str] = ()) -> list[Finding]:
+    """Return every error and warning of a job file."""
     try:
-        return list(make_ready(job_file, site=site, sets=sets).warnings)
+        return list(prepare_job(job_file, site=site, sets=sets).warnings)
     except Refused as refused:
         return list(refused.findings)
+
+
+def _read_user_config(resolved: Resolved) -> tuple[UserStrategyConfig | None, list[Finding]]:
+    """The file named by `strategy.file`, with findings if it cannot be read. None if the job names no file."""
+    strategy, key = resolved.job.strategy, ("strategy", "file")
+    if strategy.file is None:
+        return None, []
+    from hpc_launch.plan.strategies import config_file
+    from hpc_launch.plan.user_strategy_config import UserStrategyConfig
+
+    filler = ValueFiller(resolved, [])
+    path = filler.file(strategy.file, key)
+    if filler.findings:
+        return None, filler.findings
+    if not os.path.exists(path):
+        message = f"the configuration file {path} does not exist"
+        hint = f"relative paths start at {resolved.job_folder}"
+        return None, [Finding(FindingCode.FILE_NOT_FOUND, message, resolved.place(*key), hint)]
+    relative = os.path.relpath(path)  # shorter in messages if the file is below the working directory
+    path = path if relative.startswith("..") else relative
+    text, findings = config_file.read(path)
+    if text is None:
+        return None, findings
+    # DeepSpeed and the Trainer read JSON; Accelerate reads YAML for FSDP.
+    is_yaml = strategy.zero_stage is None and strategy.reader == "accelerate"
+    parsed, findings = (config_file.parse_yaml if is_yaml else config_file.parse_json)(text, path)
+    return (None if parsed is None else UserStrategyConfig(text, parsed)), findings

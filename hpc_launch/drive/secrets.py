@@ -1,4 +1,4 @@
-"""Secrets by name: from the submitting shell, or from a file that only the user can read. Never written anywhere."""
+"""Look up secrets by name in the submitting shell, or in a file that only the user can read. Never write them."""
 
 from __future__ import annotations
 
@@ -15,46 +15,42 @@ from hpc_launch.base.user_dirs import config_folder
 
 
 def find_secrets(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The value of each name; the shell's goes before the file's. Raises Refused naming all that have none."""
+    """Return the value of each name; the shell takes precedence over the file. Raises Refused for missing ones."""
     if not names:
         return {}
     findings: list[Finding] = []
     path = config_folder() / "secrets.env"
     stored = _read(path, findings)
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name in names:
         value = environment.get(name) or stored.get(name)
         if value:
-            found[name] = value
+            values[name] = value
         else:
-            hint = f"export {name} in this shell, or write {name}=… into {path} (mode 0600)"
+            hint = f"export {name} in this shell, or add {name}=… to {path} (mode 0600)"
             findings.append(Finding(FindingCode.SECRET_NOT_SET, f"the secret {name} is not set", hint=hint))
     if findings:
         raise Refused(findings)
-    return found
+    return values
 
 
 def _read(path: Path, findings: list[Finding]) -> dict[str, str]:
-    """NAME=VALUE lines; blank lines and `#` comments are left out."""
+    """Parse NAME=VALUE lines; blank lines and `#` comments are ignored."""
     try:
         with open(path, encoding="utf-8", opener=without_waiting) as stream:
             mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
             if mode & 0o077:
-                message, hint = f"others can read {path} (mode {mode:04o})", f"chmod 600 {path}"
+                message, hint = f"other users can read the file (mode {mode:04o})", f"run `chmod 600 {path}`"
                 findings.append(Finding(FindingCode.INSECURE_SECRETS_FILE, message, Place(str(path)), hint))
                 return {}
             lines = stream.read().splitlines()
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        findings.append(
-            Finding(
-                FindingCode.INSECURE_SECRETS_FILE,
-                f"cannot read {path}: {error}",
-                Place(str(path)),
-                "write NAME=VALUE lines",
-            )
-        )
+        reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
+        hint = "write one NAME=VALUE per line, in UTF-8"
+        message = f"cannot read the file: {reason}"
+        findings.append(Finding(FindingCode.INSECURE_SECRETS_FILE, message, Place(str(path)), hint))
         return {}
     pairs = (line.partition("=") for line in lines if "=" in line and not line.lstrip().startswith("#"))
     return {name.strip().removeprefix("export ").strip(): value.strip() for name, _, value in pairs}

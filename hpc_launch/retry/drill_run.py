@@ -13,7 +13,7 @@ from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.drive.attempts import first_attempt
-from hpc_launch.drive.prepare import Ready, make_ready
+from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.next_attempt import next_attempt
 from hpc_launch.run.checkpoint_files import CheckpointFound, near_miss, newest_checkpoint
 from hpc_launch.run.layout import AttemptFolder, RunFolder
@@ -56,14 +56,14 @@ class DrillResult:
         return {"good": self.good, **asdict(self)}
 
 
-def ready_for_drill(job: Path, *, site: str | None, sets: Sequence[str]) -> tuple[Ready, list[str]]:
+def ready_for_drill(job: Path, *, site: str | None, sets: Sequence[str]) -> tuple[PreparedJob, list[str]]:
     """The short job, and the `--set` options that derive it from the job. Raises Refused."""
-    asked = make_ready(job, site=site, sets=sets)
+    asked = prepare_job(job, site=site, sets=sets)
     spec = asked.loaded.resolved.job
     short = [f"{key}={json.dumps(value)}" for key, value in spec.drill.set.items()]
     # The drill itself makes the next attempt, and nobody else.
     all_sets = [f"name={asked.plan.name[:58]}-drill", "retry.max_attempts=1", *short, *sets]
-    ready = make_ready(job, site=site, sets=all_sets)
+    ready = prepare_job(job, site=site, sets=all_sets)
     findings = []
     if ready.plan.continuation.checkpoint is None:
         message = "the drill cannot see checkpoints: the job does not say where they are"
@@ -78,7 +78,7 @@ def ready_for_drill(job: Path, *, site: str | None, sets: Sequence[str]) -> tupl
 
 
 def drill(
-    ready: Ready,
+    ready: PreparedJob,
     sets: Sequence[str],
     scheduler: Scheduler,
     tracker_of: TrackerOf,
@@ -114,7 +114,7 @@ def drill(
 class _WatchedDrill:
     """The run of the drill, and what was found out about it."""
 
-    ready: Ready
+    ready: PreparedJob
     run: RunFolder
     outcome: DrillResult
     tracker: RunTracker
@@ -198,5 +198,5 @@ def _newer(found: CheckpointFound, before: CheckpointFound | None) -> bool:
     return before is None or found.path != before.path or found.time > before.time
 
 
-def _finding(ready: Ready, message: str, hint: str, key: str) -> Finding:
+def _finding(ready: PreparedJob, message: str, hint: str, key: str) -> Finding:
     return Finding(FindingCode.DRILL_CANNOT_MEASURE, message, ready.loaded.resolved.place(key), hint)

@@ -13,7 +13,7 @@ from msgspec import structs
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import read_text
 from hpc_launch.drive.attempts import attempt_options, prepare
-from hpc_launch.drive.prepare import Ready, make_ready
+from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.drive.secrets import find_secrets
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.plan_record import PlanRecord, newest_plan
@@ -22,7 +22,9 @@ from hpc_launch.run.records.verdict_record import VerdictRecord
 from hpc_launch.run.submitting.run_store import Prepared
 
 
-def next_attempt(run: RunFolder, *, sets: Sequence[str] = (), exclude: Sequence[str] = ()) -> tuple[Ready, Prepared]:
+def next_attempt(
+    run: RunFolder, *, sets: Sequence[str] = (), exclude: Sequence[str] = ()
+) -> tuple[PreparedJob, Prepared]:
     """The next attempt of a run: its recorded job file and site, its earlier `--set` options, then the new ones.
 
     Raises UsageError where the folder does not hold a run, Refused as a first submission does.
@@ -31,7 +33,7 @@ def next_attempt(run: RunFolder, *, sets: Sequence[str] = (), exclude: Sequence[
     all_sets = [*(text for text in recorded.sets if text not in sets), *sets]
     excluded = [*dict.fromkeys([*recorded.excluded, *exclude])]
     job_folder = recorded.job_folder or str(run.path)
-    ready = make_ready(run.job_yaml, site=str(run.site_yaml), sets=all_sets, job_folder=job_folder)
+    ready = prepare_job(run.job_yaml, site=str(run.site_yaml), sets=all_sets, job_folder=job_folder)
     readmitted = recorded.readmitted
     return ready, prepare(ready, all_sets, excluded, job_file=recorded.job_file, readmitted=readmitted)
 

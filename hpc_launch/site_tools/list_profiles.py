@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.drive.explain import Explained, values
+from hpc_launch.drive.explain import ExplainedValue, values
 from hpc_launch.sites.layers import BASES, SiteLayer, chain, merge_layers
 from hpc_launch.sites.provenance import provenance
 from hpc_launch.sites.read_profile import recorded
@@ -44,7 +44,7 @@ class ProfileDetails(Struct, frozen=True):
 
     name: str
     merged: Merged
-    lines: list[Explained]
+    lines: list[ExplainedValue]
     findings: list[Finding]
 
     @property
@@ -112,7 +112,7 @@ def profile_details(name: str) -> ProfileDetails:
     return ProfileDetails(path.stem, merged, values_with_origin(layers, merged), findings)
 
 
-def values_with_origin(layers: list[SiteLayer], merged: Merged) -> list[Explained]:
+def values_with_origin(layers: list[SiteLayer], merged: Merged) -> list[ExplainedValue]:
     """Each value with its file and line, and a note on its source."""
     sources = {place.file: provenance(item.document) for item in layers if (place := item.document.places.get(()))}
     lines = []

@@ -10,14 +10,14 @@ import threading
 import time
 from pathlib import Path
 
-from hpc_launch.drive.image_lock import only_one
+from hpc_launch.drive.image_lock import lock_image
 from tests.busy import patience
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from hpc_launch.drive.image_lock import only_one
-with only_one(Path(sys.argv[1]), lambda text: None):
+from hpc_launch.drive.image_lock import lock_image
+with lock_image(Path(sys.argv[1]), lambda text: None):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -31,7 +31,7 @@ def test_a_killed_holder_on_this_host_is_noticed_at_once(tmp_path: Path) -> None
     holder.kill()
     holder.communicate()
     began, said = time.monotonic(), list[str]()
-    with only_one(image, said.append):
+    with lock_image(image, said.append):
         assert time.monotonic() - began < patience(5)
     assert said == ["whoever was at it is gone; going on"]
     assert list(tmp_path.iterdir()) == []
@@ -41,7 +41,7 @@ def test_a_holder_on_another_host_counts_as_gone_when_it_is_silent(tmp_path: Pat
     lock = tmp_path / ".x.sif.lock"
     lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "pid_start": "", "token": "abc123"}))
     said: list[str] = []
-    with only_one(tmp_path / "x.sif", said.append, poll=0.05, dead_after=1.0):
+    with lock_image(tmp_path / "x.sif", said.append, poll=0.05, dead_after=1.0):
         pass
     assert said[0].endswith("x.sif is being made by process 1 on elsewhere; waiting for that")
 
@@ -60,7 +60,7 @@ def test_a_holder_that_shows_life_is_waited_for(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=live)
     thread.start()
-    with only_one(tmp_path / "x.sif", lambda _: None, poll=0.05, dead_after=1.0):
+    with lock_image(tmp_path / "x.sif", lambda _: None, poll=0.05, dead_after=1.0):
         assert over.is_set()
     thread.join()
 
@@ -71,7 +71,7 @@ def test_of_many_who_wait_for_a_dead_one_only_one_goes_on_at_a_time(tmp_path: Pa
     inside, most, lost = [0], [0], threading.Lock()
 
     def one() -> None:
-        with only_one(tmp_path / "x.sif", lambda _: None, poll=0.02, dead_after=0.5):
+        with lock_image(tmp_path / "x.sif", lambda _: None, poll=0.02, dead_after=0.5):
             with lost:
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])

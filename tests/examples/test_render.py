@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.drive.prepare import all_findings
+from hpc_launch.drive.prepare import validate_job
 from hpc_launch.launch.render import render
 from hpc_launch.plan.build_plan import build
 from hpc_launch.sites.load_layers import load
@@ -48,7 +48,7 @@ def test_every_job_file_is_known_here() -> None:
 @ALL
 @pytest.mark.parametrize("site", ["nvidia", "amd", "cloud"])
 def test_no_finding_on_clusters_that_differ(code: Code, site: str, home: Path) -> None:
-    assert [str(finding) for finding in all_findings(checkout(code, home), site=site)] == []
+    assert [str(finding) for finding in validate_job(checkout(code, home), site=site)] == []
 
 
 @ALL

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.resources import shipped
-from hpc_launch.drive.prepare import Ready, make_ready
+from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.launch.parts import MARKER, part, part_names
 
 HERE = Path(__file__).parent
@@ -71,19 +71,19 @@ def test_parts_need_no_rendering() -> None:
 
 
 @pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ready:
+def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PreparedJob:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    return make_ready(shipped("examples/tiny-gpt") / "job.yaml", site="lumi-g", sets=["account=project_465000001"])
+    return prepare_job(shipped("examples/tiny-gpt") / "job.yaml", site="lumi-g", sets=["account=project_465000001"])
 
 
-def test_the_own_part_of_the_example_on_lumi_is_short(example: Ready) -> None:
+def test_the_own_part_of_the_example_on_lumi_is_short(example: PreparedJob) -> None:
     own, _, _ = example.script.partition(MARKER)
     assert own.count("\n") <= MOST_LINES
     titles = ["Slurm options", "Environment", "Rendezvous", "What runs on each node", "How the nodes are started"]
     assert re.findall(r"^# === (.*) ===$", own, re.MULTILINE) == [*titles, "Values for the part below"]
 
 
-def test_the_page_has_the_lines_of_each_part(example: Ready) -> None:
+def test_the_page_has_the_lines_of_each_part(example: PreparedJob) -> None:
     own, _, static = example.script.partition(f"{MARKER}\n")
     pieces = re.split(r"^# === (.*) ===$", own, flags=re.MULTILINE)
     rows = [("Head", pieces[0].count("\n"))]

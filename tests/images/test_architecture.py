@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.drive.prepare import all_findings
+from hpc_launch.drive.prepare import validate_job
 from hpc_launch.images.architecture import architecture
 from tests.images.samples import elf, sif
 
@@ -67,7 +67,7 @@ def findings(tmp_path: Path, container: str, site: str = SITE) -> list[str]:
     (tmp_path / "site.yaml").write_text(site)
     (tmp_path / "train.py").write_text("")
     (tmp_path / "job.yaml").write_text(f"name: x\nscript: train.py\ncontainer: {container}\n")
-    return [str(one) for one in all_findings(tmp_path / "job.yaml", site=str(tmp_path / "site.yaml"))]
+    return [str(one) for one in validate_job(tmp_path / "job.yaml", site=str(tmp_path / "site.yaml"))]
 
 
 def test_a_job_with_an_image_for_another_processor_is_refused_where_it_names_it(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.drive.prepare import Ready, all_findings, make_ready
+from hpc_launch.drive.prepare import PreparedJob, prepare_job, validate_job
 from tests.images.samples import sif
 
 SITE = """
@@ -28,9 +28,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ready(folder: Path, more: str) -> Ready:
+def ready(folder: Path, more: str) -> PreparedJob:
     (folder / "job.yaml").write_text(f"name: x\nscript: train.py\n{more}")
-    return make_ready(folder / "job.yaml", site=str(folder / "site.yaml"))
+    return prepare_job(folder / "job.yaml", site=str(folder / "site.yaml"))
 
 
 def test_the_order_is_the_one_that_the_page_tells(folder: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_value_of_a_step_arrives_as_it_was_written(folder: Path) -> None:
 )
 def test_what_cannot_be_is_refused(folder: Path, container: str, code: str) -> None:
     (folder / "job.yaml").write_text(f"name: x\nscript: train.py\ncontainer: {container}\n")
-    found = all_findings(folder / "job.yaml", site=str(folder / "site.yaml"))
+    found = validate_job(folder / "job.yaml", site=str(folder / "site.yaml"))
     assert [(one.code, one.place.line if one.place else None) for one in found] == [(code, 3)]
 
 

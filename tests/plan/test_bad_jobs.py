@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import Refused
-from hpc_launch.drive.prepare import all_findings, make_ready
+from hpc_launch.drive.prepare import prepare_job, validate_job
 
 SITE = """\
 name: here
@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def findings(folder: Path, text: str, *sets: str) -> list[tuple[str, int | None]]:
     job = folder / "job.yaml"
     job.write_text(text)
-    found = [f for f in all_findings(job, sets=sets) if f.severity == "error"]
+    found = [f for f in validate_job(job, sets=sets) if f.severity == "error"]
     for finding in found:
         assert finding.hint, finding
         assert finding.place is not None, finding
@@ -96,7 +96,7 @@ def test_all_faults_are_reported_at_once(folder: Path) -> None:
 
 def test_a_misspelt_key_names_its_neighbour(folder: Path) -> None:
     (folder / "job.yaml").write_text(GOOD + "nodse: 3\n")
-    (finding,) = all_findings(folder / "job.yaml")
+    (finding,) = validate_job(folder / "job.yaml")
     assert "nodes" in (finding.hint or "") + finding.message
 
 
@@ -108,7 +108,7 @@ def test_an_unknown_site_is_refused(folder: Path) -> None:
 
 def make_ready_without_site(folder: Path) -> None:
     (folder / "job.yaml").write_text(GOOD.replace("site: here\n", ""))
-    make_ready(folder / "job.yaml")
+    prepare_job(folder / "job.yaml")
 
 
 def test_time_over_the_limit_depends_on_the_nodes(folder: Path) -> None:
@@ -119,7 +119,7 @@ def test_time_over_the_limit_depends_on_the_nodes(folder: Path) -> None:
 
 def test_an_unquoted_walltime_means_hours(folder: Path) -> None:
     (folder / "job.yaml").write_text(GOOD)
-    ready = make_ready(folder / "job.yaml")
+    ready = prepare_job(folder / "job.yaml")
     assert ready.plan.time_limit_s == 24 * 3600
     assert "#SBATCH --time=1-00:00:00 " in ready.script
 
@@ -135,7 +135,7 @@ def test_a_missing_secret_is_refused_before_anything_is_written(folder: Path, mo
 
     monkeypatch.delenv("HF_TOKEN", raising=False)
     (folder / "job.yaml").write_text(GOOD + "secrets: [HF_TOKEN]\n")
-    ready = make_ready(folder / "job.yaml")
+    ready = prepare_job(folder / "job.yaml")
     with pytest.raises(Refused, match="HL210"):
         first_attempt(ready, ())
     secrets = folder / "config" / "hpc-launch" / "secrets.env"
@@ -155,7 +155,7 @@ def test_the_users_overlay_lies_between_site_and_job(folder: Path) -> None:
     overlay.parent.mkdir(parents=True)
     overlay.write_text("defaults: {nodes: 3}\nsites: {here: {account: proj7, env: {A: user, B: user}}}\n")
     (folder / "job.yaml").write_text(GOOD.replace("nodes: 2\n", "") + "env: {B: job}\n")
-    ready = make_ready(folder / "job.yaml", sets=["env.C=set"])
+    ready = prepare_job(folder / "job.yaml", sets=["env.C=set"])
     assert ready.plan.nodes == 3
     assert "--account=proj7" in ready.script
     exports = [line.split("#")[0].strip() for line in ready.script.splitlines()]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.drive.prepare import all_findings, make_ready
+from hpc_launch.drive.prepare import prepare_job, validate_job
 from hpc_launch.plan.launch_plan import StepPlan
 
 SITE = """\
@@ -36,14 +36,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def step(folder: Path, site: str, job: str) -> StepPlan:
     (folder / "sites" / "here.yaml").write_text(SITE + site)
     (folder / "job.yaml").write_text(JOB + ("" if "nodes:" in job else "nodes: 2\n") + job)
-    return make_ready(folder / "job.yaml").plan.step
+    return prepare_job(folder / "job.yaml").plan.step
 
 
 def codes(folder: Path, site: str, job: str) -> list[tuple[str, str, int | None]]:
     """Code, file and line of each fault; every one has a hint."""
     (folder / "sites" / "here.yaml").write_text(SITE + site)
     (folder / "job.yaml").write_text(JOB + ("" if "nodes:" in job else "nodes: 2\n") + job)
-    found = [finding for finding in all_findings(folder / "job.yaml") if finding.severity == "error"]
+    found = [finding for finding in validate_job(folder / "job.yaml") if finding.severity == "error"]
     assert all(finding.hint for finding in found)
     return [(one.code, Path(one.place.file).name, one.place.line) for one in found if one.place is not None]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpc_launch.drive.explain import explain
-from hpc_launch.drive.prepare import Ready, all_findings, make_ready
+from hpc_launch.drive.prepare import PreparedJob, prepare_job, validate_job
 from hpc_launch.launch.parts import MARKER, part
 
 SITE = """\
@@ -60,20 +60,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def ready(folder: Path, more: str) -> Ready:
+def ready(folder: Path, more: str) -> PreparedJob:
     (folder / "job.yaml").write_text(GOOD + more)
-    return make_ready(folder / "job.yaml")
+    return prepare_job(folder / "job.yaml")
 
 
-def written(made: Ready) -> dict[str, Any]:
+def written(made: PreparedJob) -> dict[str, Any]:
     """The configuration as bash would write it: what stands between the lines of the here-document."""
     text = made.script.partition("<<'END'")[2].partition("\n")[2].partition("\nEND\n")[0]
     data: dict[str, Any] = json.loads(text)
     return data
 
 
-def variables(made: Ready) -> dict[str, str]:
-    spelt = {line.bare: line.value for line in explain(made) if line.kind == "variable"}
+def variables(made: PreparedJob) -> dict[str, str]:
+    spelt = {line.name: line.value for line in explain(made) if line.kind == "variable"}
     return {name.removeprefix("$"): value for name, value in spelt.items()}
 
 
@@ -140,7 +140,7 @@ def variables(made: Ready) -> dict[str, str]:
 def test_what_does_not_hold_together_is_refused_where_it_stands(folder: Path, more: str, expected: list[str]) -> None:
     same_lines = GOOD.replace("nodes: 2", "account: a") if "nodes: 1" in more else GOOD
     (folder / "job.yaml").write_text(same_lines + more + "\n")
-    faults = [found for found in all_findings(folder / "job.yaml") if found.severity == "error"]
+    faults = [found for found in validate_job(folder / "job.yaml") if found.severity == "error"]
     assert [f"{found.place} {found.code}".removeprefix(f"{folder}/") for found in faults] == expected
     for found in faults:
         assert found.hint, found
@@ -162,18 +162,18 @@ def test_a_fault_in_an_own_deepspeed_file_points_into_it(
 ) -> None:
     (folder / "own.json").write_text(OWN.replace(*change))
     (folder / "job.yaml").write_text(GOOD + "strategy: {name: zero2, file: own.json}\n")
-    faults = [str(found) for found in all_findings(folder / "job.yaml") if found.severity == "error"]
+    faults = [str(found) for found in validate_job(folder / "job.yaml") if found.severity == "error"]
     place, code = expected.split()
     assert any(fault.startswith(f"own.json:{place}: {code} ") for fault in faults), (key, faults)
     if key == "zero_optimisation":
-        hints = [found.hint for found in all_findings(folder / "job.yaml")]
+        hints = [found.hint for found in validate_job(folder / "job.yaml")]
         assert "did you mean `zero_optimization`?" in hints
 
 
 def test_keys_of_the_other_generation_in_an_own_fsdp_file(folder: Path) -> None:
     (folder / "own.yaml").write_text(OWN_FSDP + "  fsdp_use_orig_params: true\n  fsdp_cuda_graphs: true\n")
     (folder / "job.yaml").write_text(GOOD + "strategy: {name: fsdp, for: accelerate, file: own.yaml}\n")
-    findings = all_findings(folder / "job.yaml")
+    findings = validate_job(folder / "job.yaml")
     faults = [f"{found.place} {found.code}" for found in findings if found.severity == "error"]
     assert faults == ["own.yaml:8:3 HL621", "own.yaml:9:3 HL620"]
 
@@ -207,7 +207,7 @@ def test_an_own_file_is_handed_on_as_it_is(folder: Path) -> None:
     assert written(made)["wandb"] == {"group": "$(id) `id` \\"}
 
 
-def by_bash(made: Ready, folder: Path) -> str:
+def by_bash(made: PreparedJob, folder: Path) -> str:
     """The file as bash writes it from the script."""
     before = f"attempt_dir={folder} HPC_LAUNCH_JOB_ID=17 HPC_LAUNCH_ATTEMPT_DIR={folder}"
     after = f"job_environment\n{part('strategy')}"

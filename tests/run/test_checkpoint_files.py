@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 
-from hpc_launch.drive.prepare import make_ready
+from hpc_launch.drive.prepare import prepare_job
 from hpc_launch.launch.parts import MARKER, part
 from hpc_launch.run.checkpoint_files import near_miss, newest_checkpoint
 from hpc_launch.run.layout import RunFolder
@@ -122,7 +122,7 @@ def planned(folder: Path, checkpoint: dict[str, Any]) -> tuple[str, dict[str, An
     """The script and the plan of a job with these checkpoints."""
     job = {"name": "x", "site": "local", "command": ["true"], "checkpoint": checkpoint}
     (folder / "job.yaml").write_text(json.dumps(job))
-    ready = make_ready(folder / "job.yaml")
+    ready = prepare_job(folder / "job.yaml")
     return ready.script, to_builtins(plan_record(ready.plan))
 
 

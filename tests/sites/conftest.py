@@ -9,7 +9,7 @@ import pytest
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding
-from hpc_launch.drive.prepare import Ready, make_ready
+from hpc_launch.drive.prepare import PreparedJob, prepare_job
 
 BODY = """
 scheduler: slurm
@@ -20,7 +20,7 @@ queues:
 """
 
 Write = Callable[..., None]
-Plan = Callable[..., Ready]
+Plan = Callable[..., PreparedJob]
 
 
 @pytest.fixture
@@ -48,9 +48,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 def plan(write: Write, tmp_path: Path) -> Plan:
     """Plans a small job on a site."""
 
-    def make(site: str = "here", job: str = "", sets: tuple[str, ...] = ()) -> Ready:
+    def make(site: str = "here", job: str = "", sets: tuple[str, ...] = ()) -> PreparedJob:
         (tmp_path / "job.yaml").write_text(f"name: tiny\nscript: train.py\n{job}")
-        return make_ready(tmp_path / "job.yaml", site=site, sets=sets)
+        return prepare_job(tmp_path / "job.yaml", site=site, sets=sets)
 
     return make
 

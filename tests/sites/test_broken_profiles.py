@@ -11,7 +11,7 @@ import pytest
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding
-from hpc_launch.drive.prepare import make_ready
+from hpc_launch.drive.prepare import prepare_job
 from tests.sites.conftest import BODY, Plan, Write
 
 Refusing = Callable[..., list[Finding]]
@@ -196,10 +196,10 @@ def test_no_rights(
 
     def codes(site: str) -> list[tuple[str, str, str]]:
         with pytest.raises(Refused) as caught:
-            make_ready(open_ / "job.yaml", site=site)
+            prepare_job(open_ / "job.yaml", site=site)
         return [(one.code, Path(str(one.place)).name, str(one.hint)) for one in caught.value.findings]
 
-    assert make_ready(open_ / "job.yaml", site="there").plan.site == "there"
+    assert prepare_job(open_ / "job.yaml", site="there").plan.site == "there"
     assert codes("here")[0][:2] == ("HL001", "here.yaml")
     assert codes("mine")[0][:2] == ("HL308", "mine.yaml:2:10")
     code, place, hint = codes("base")[0]

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from hpc_launch.drive.attempts import first_attempt
-from hpc_launch.drive.prepare import make_ready
+from hpc_launch.drive.prepare import prepare_job
 from hpc_launch.run.run_index import user_index
 from hpc_launch.run.submitting.submit_attempt import submit_new
 from hpc_launch.schedulers.registry import scheduler_for
@@ -18,7 +18,7 @@ from hpc_launch.schedulers.registry import scheduler_for
 
 def main(jobs: list[str]) -> None:
     for job in jobs:
-        prepared = first_attempt(make_ready(Path(job)), ())
+        prepared = first_attempt(prepare_job(Path(job)), ())
         run, _, job_id = submit_new(prepared, scheduler_for(prepared.scheduler), index=user_index(os.environ))
         print(run.path, job_id, flush=True)
 

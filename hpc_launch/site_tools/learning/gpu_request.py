@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hpc_launch.base.errors import Refused, SchedulerError
 from hpc_launch.base.files import write_atomic
-from hpc_launch.drive.prepare import make_ready
+from hpc_launch.drive.prepare import prepare_job
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.site_tools.learning.draft_profile import ProfileDraft
 
@@ -58,8 +58,8 @@ def _rejection(draft: ProfileDraft, queue: str, scheduler: Scheduler) -> str | N
         job_keys = {"name": "dialect", "queue": queue, "nodes": 1, "time": "00:01:00", "launcher": "srun"}
         write_atomic(job, json.dumps({**job_keys, "command": ["true"]}))
         try:
-            ready = make_ready(job, site=str(profile))
-            scheduler.test_only(Submission(ready.script, Path(folder), ready.plan.name))
+            prepared_job = prepare_job(job, site=str(profile))
+            scheduler.test_only(Submission(prepared_job.script, Path(folder), prepared_job.plan.name))
         except (Refused, SchedulerError) as error:
             return str(error)
     return None

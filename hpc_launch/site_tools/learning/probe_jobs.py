@@ -16,7 +16,7 @@ from hpc_launch.base.errors import Refused, SchedulerError, UsageError
 from hpc_launch.base.files import read_text, write_atomic
 from hpc_launch.base.json_records import read_record
 from hpc_launch.drive.attempts import first_attempt
-from hpc_launch.drive.prepare import make_ready
+from hpc_launch.drive.prepare import prepare_job
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.status.tracker import RunTracker
@@ -104,7 +104,7 @@ def _start(
     except OSError as error:
         raise UsageError(f"cannot write {folder}: {error.strerror}", "set HPC_LAUNCH_HOME to another folder") from error
     try:
-        ready = make_ready(folder / "job.yaml", site=str(profile))
+        ready = prepare_job(folder / "job.yaml", site=str(profile))
         run, _, job_id = submit_new(first_attempt(ready, ()), context.scheduler, index=context.index)
     except (Refused, SchedulerError) as error:
         context.say(f"{request.queue}: {error}")
