@@ -196,7 +196,7 @@ def _remove_drafts(image: Path) -> None:
 
 
 def _image_path(output: str | None, name: str, site: SiteProfile | None) -> Path:
-    """The image file: `output`, or `name` in the site's folder or here. Raises UsageError if there is no such folder."""
+    """The image file: `output`, or `name` in the folder of the site or here. Raises UsageError for a bad folder."""
     if output is not None:
         image = Path(output).absolute()
         image = image / name if output.endswith("/") or image.is_dir() else image

@@ -206,7 +206,7 @@ def test_the_users_own_keys_count_for_verbs_without_a_job(desk: Desk) -> None:
     (own / "user.yaml").write_text(json.dumps({"profiles": {"mine": keys}}))
     assert json.loads(desk.call("nodes", "list", "--site", "mine", "--json").stdout)[0]["node"] == "n7"
     said = desk.call("containers", "pull", "tools", "--site", "mine", code=2).stderr
-    assert "the profile does not say where tools comes from" in said
+    assert "image `tools` of the profile has no `uri`" in said
     (own / "user.yaml").write_text("profiles: {mine: {queues: {gpu: {partition: [1]}}}}\n")
     for words in (("nodes", "list", "--site"), ("sites", "check", "--live")):
         assert "user.yaml:1:" in desk.call(*words, "mine", code=3).stderr

@@ -205,7 +205,7 @@ def test_an_image_of_the_site_goes_where_the_profile_says(pull: Pull, tmp_path: 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["pytorch"], 2, "pytorch is no URI of an image"),
+        (["pytorch"], 2, "pytorch is not an image URI"),
         (["http://me:secret@127.0.0.1/x.sif"], 2, "could see in the process list"),
         (["http://127.0.0.1/"], 2, "cannot derive a file name"),
         (["docker://a/b:c"], 3, "HL472 cannot pull images: neither apptainer nor singularity found"),

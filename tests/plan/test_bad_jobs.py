@@ -103,10 +103,10 @@ def test_a_misspelt_key_names_its_neighbour(folder: Path) -> None:
 def test_an_unknown_site_is_refused(folder: Path) -> None:
     assert findings(folder, GOOD.replace("here", "hree")) == [("HL301", 2)]
     with pytest.raises(Refused, match="HL300"):
-        make_ready_without_site(folder)
+        prepare_job_without_site(folder)
 
 
-def make_ready_without_site(folder: Path) -> None:
+def prepare_job_without_site(folder: Path) -> None:
     (folder / "job.yaml").write_text(GOOD.replace("site: here\n", ""))
     prepare_job(folder / "job.yaml")
 

@@ -92,7 +92,7 @@ def test_an_image_without_a_python_is_found_out(user: User, image: Path) -> None
 def test_an_image_that_is_there_is_not_built_over(user: User, image: Path) -> None:
     done = user.launch("containers", "build", "cpu", "-o", str(image))
     assert done.returncode == 2
-    assert "is there already" in done.stderr
+    assert "already exists" in done.stderr
 
 
 def test_a_recipe_that_fails_leaves_the_old_image_and_says_why(user: User, sif: Path) -> None:
