@@ -1,1 +1,1 @@
-"""Measurements as ratios within one run; their last results lie beside them."""
+"""Benchmarks that report ratios measured in one run. The latest results are in the .md files beside them."""
