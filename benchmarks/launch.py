@@ -2,8 +2,8 @@
 
     python -m benchmarks.launch [--rounds 10]
 
-Compares the script of hpc-launch with a minimal script. Both start the same training in turn, with torchrun on two nodes
-of the test cluster. The requirements are those of the cluster tests. The result is printed and written to
+Compares the script of hpc-launch with a minimal script. Both start the same training in turn, with torchrun on two
+nodes of the test cluster. The requirements are those of the cluster tests. The result is printed and written to
 benchmarks/launch.md.
 """
 

@@ -1,1 +1,1 @@
-"""From files to a prepared attempt, and from an ended attempt to the next: what the verbs call."""
+"""Prepare jobs and attempts for submission: what the verbs call."""

@@ -1,8 +1,8 @@
-"""One process at a time for an image, whichever host it is on: locks of the file system do not hold on every one.
+"""Lock an image file across hosts. flock is not used, because not every shared file system supports it.
 
-`FILE.lock` is created once, says who holds it, and is touched every few seconds. It is taken over where its holder is
-certainly gone, or has not touched it for a while. The right to take over a lock is itself a file that is created once,
-so that two who wait do not both take it.
+`.FILE.lock` is created exclusively, names its holder, and is touched every few seconds. Another process takes it over
+if the holder has certainly exited or has not touched the file for a while. To take over, a process first creates
+another file exclusively, so that only one of several waiting processes succeeds.
 """
 
 from __future__ import annotations
@@ -20,86 +20,85 @@ from hpc_launch.base.files import create_once
 from hpc_launch.base.json_records import create_record, read_record
 from hpc_launch.run.records.process_identity import ProcessRecord, certainly_gone, process_fields, this_process
 
-TOUCHED_EVERY = 10.0
-"""Seconds between two signs of life of a holder."""
+TOUCH_INTERVAL_S = 10.0
+"""Time between two updates of the lock file by its holder."""
 
-DEAD_AFTER = 180.0
-"""Seconds without one, by the clock of the one who waits, after which the holder counts as gone. NFS may show a time
-that is a minute old (nfs(5), acregmax)."""
+STALE_AFTER_S = 180.0
+"""Time without an update, on the clock of the waiting process, after which a lock is stale. NFS may show modification
+times up to a minute late (nfs(5), acregmax)."""
 
 
 class _Lock(ProcessRecord, frozen=True, kw_only=True):
-    """The content of a lock file: the process that holds it, and a token that tells it from later locks."""
+    """The content of a lock file: the process that holds it, and a unique token."""
 
     token: str | None = None
 
 
 @contextmanager
 def lock_image(
-    image: Path, say: Callable[[str], None], *, poll: float = 1.0, dead_after: float = DEAD_AFTER
+    image: Path, report: Callable[[str], None], *, poll: float = 1.0, stale_after: float = STALE_AFTER_S
 ) -> Iterator[None]:
-    """Hold the lock of an image; waits for whoever has it, saying so once a minute. Raises UserError, OSError."""
+    """Hold the lock of an image. Waits for another holder and reports it once a minute. Raises UserError, OSError."""
     lock, token = image.with_name(f".{image.name}.lock"), secrets.token_hex(8)
-    _acquire(lock, token, image, say, poll=poll, dead_after=dead_after)
-    over = threading.Event()
-    beat = threading.Thread(target=_touch, args=(lock, token, over), daemon=True)
-    beat.start()
+    _acquire(lock, token, image, report, poll=poll, stale_after=stale_after)
+    done = threading.Event()
+    heartbeat = threading.Thread(target=_touch, args=(lock, token, done), daemon=True)
+    heartbeat.start()
     try:
         yield
     finally:
-        over.set()
-        beat.join()
+        done.set()
+        heartbeat.join()
         if _token(lock) == token:
             lock.unlink(missing_ok=True)
 
 
 def _acquire(
-    lock: Path, token: str, image: Path, say: Callable[[str], None], *, poll: float, dead_after: float
+    lock: Path, token: str, image: Path, report: Callable[[str], None], *, poll: float, stale_after: float
 ) -> None:
-    mine = _Lock(token=token, **process_fields(this_process()))
-    seen: tuple[str | None, int] | None = None
-    since = told = 0.0
+    own = _Lock(token=token, **process_fields(this_process()))
+    last_version: tuple[str | None, int] | None = None
+    changed_at = reported_at = 0.0
     while True:
         try:
-            if create_record(lock, mine):
+            if create_record(lock, own):
                 return
         except OSError as error:
-            raise UserError(
-                f"cannot write to {lock.parent}: {error.strerror}", "choose another place with -o"
-            ) from error
+            message = f"cannot write to {lock.parent}: {error.strerror}"
+            raise UserError(message, "name another file with -o") from error
         holder, now = _token(lock), time.monotonic()
         with suppress(OSError):
-            sign = (holder, lock.stat().st_mtime_ns)
-            if sign != seen:
-                seen, since = sign, now
+            version = (holder, lock.stat().st_mtime_ns)
+            if version != last_version:
+                last_version, changed_at = version, now
         record = read_record(lock, _Lock)
-        who = record.process if record is not None else None
-        if holder is not None and (now - since > dead_after or (who is not None and certainly_gone(who))):
-            _take_over(lock, holder, say)
+        process = record.process if record is not None else None
+        if holder is not None and (now - changed_at > stale_after or (process is not None and certainly_gone(process))):
+            _take_over(lock, holder, report)
             continue
-        if now - told > 60 or not told:
-            say(f"{image} is being made by {who or 'somebody'}; waiting for that")
-            told = now
+        if now - reported_at > 60 or not reported_at:
+            report(f"waiting: {process or 'another process'} is writing {image}")
+            reported_at = now
         time.sleep(poll)
 
 
-def _take_over(lock: Path, holder: str, say: Callable[[str], None]) -> None:
-    right = lock.with_name(f"{lock.name}.{holder}")
-    if create_once(right, ""):
-        say("whoever was at it is gone; going on")
+def _take_over(lock: Path, holder: str, report: Callable[[str], None]) -> None:
+    takeover = lock.with_name(f"{lock.name}.{holder}")
+    if create_once(takeover, ""):
+        report("the lock is stale; taking it over")
         if _token(lock) == holder:
             lock.unlink(missing_ok=True)
-        right.unlink(missing_ok=True)
+        takeover.unlink(missing_ok=True)
     else:
         time.sleep(0.5)
-        # Who had the right may have ended before using it.
+        # The process that created the takeover file may have exited before using it.
         with suppress(OSError):
-            if time.time() - right.stat().st_mtime > DEAD_AFTER:
-                right.unlink(missing_ok=True)
+            if time.time() - takeover.stat().st_mtime > STALE_AFTER_S:
+                takeover.unlink(missing_ok=True)
 
 
-def _touch(lock: Path, token: str, over: threading.Event) -> None:
-    while not over.wait(TOUCHED_EVERY):
+def _touch(lock: Path, token: str, done: threading.Event) -> None:
+    while not done.wait(TOUCH_INTERVAL_S):
         with suppress(OSError):
             if _token(lock) == token:
                 os.utime(lock)

@@ -33,7 +33,7 @@ def test_a_killed_holder_on_this_host_is_noticed_at_once(tmp_path: Path) -> None
     began, said = time.monotonic(), list[str]()
     with lock_image(image, said.append):
         assert time.monotonic() - began < patience(5)
-    assert said == ["whoever was at it is gone; going on"]
+    assert said == ["the lock is stale; taking it over"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -41,9 +41,9 @@ def test_a_holder_on_another_host_counts_as_gone_when_it_is_silent(tmp_path: Pat
     lock = tmp_path / ".x.sif.lock"
     lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "pid_start": "", "token": "abc123"}))
     said: list[str] = []
-    with lock_image(tmp_path / "x.sif", said.append, poll=0.05, dead_after=1.0):
+    with lock_image(tmp_path / "x.sif", said.append, poll=0.05, stale_after=1.0):
         pass
-    assert said[0].endswith("x.sif is being made by process 1 on elsewhere; waiting for that")
+    assert said[0] == f"waiting: process 1 on elsewhere is writing {tmp_path / 'x.sif'}"
 
 
 def test_a_holder_that_shows_life_is_waited_for(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_holder_that_shows_life_is_waited_for(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=live)
     thread.start()
-    with lock_image(tmp_path / "x.sif", lambda _: None, poll=0.05, dead_after=1.0):
+    with lock_image(tmp_path / "x.sif", lambda _: None, poll=0.05, stale_after=1.0):
         assert over.is_set()
     thread.join()
 
@@ -71,7 +71,7 @@ def test_of_many_who_wait_for_a_dead_one_only_one_goes_on_at_a_time(tmp_path: Pa
     inside, most, lost = [0], [0], threading.Lock()
 
     def one() -> None:
-        with lock_image(tmp_path / "x.sif", lambda _: None, poll=0.02, dead_after=0.5):
+        with lock_image(tmp_path / "x.sif", lambda _: None, poll=0.02, stale_after=0.5):
             with lost:
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
