@@ -522,7 +522,7 @@ def test_a_pattern_that_would_take_for_ever_is_refused(shell: Shell, pattern: st
     )
     done = shell.call("render", "job.yaml", "--site", "slow")
     assert done.returncode == 3, done.stderr
-    assert "for ever" in done.stderr
+    assert "may never finish" in done.stderr
     rules = shell.folder / "sites" / "rules"
     rules.mkdir()
     (rules / "slow.yaml").write_text(
@@ -532,7 +532,7 @@ def test_a_pattern_that_would_take_for_ever_is_refused(shell: Shell, pattern: st
     done = shell.call("why", "--log", "log")
     assert done.returncode == 1
     assert "HL690" in done.stderr
-    assert "for ever" in done.stderr
+    assert "may never finish" in done.stderr
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "large", "loop", "folder", "bomb", "itself"])
