@@ -112,9 +112,11 @@ def shell(tmp_path: Path) -> Shell:
         pytest.param("name: x\nscript: tarin.py\n", "local", "2:9 HL201", "tarin.py", id="missing script"),
         pytest.param(GOOD + "gpus_per_node: 5\n", "here", "3:16 HL401", "has 4", id="too many GPUs"),
         pytest.param(GOOD + "time: 24:00:01\n", "here", "3:7 HL402", "1-00:00:00 or less", id="too long"),
-        pytest.param(GOOD + "queue: gpus\n", "here", "3:8 HL302", "has gpu", id="unknown queue"),
+        pytest.param(GOOD + "queue: gpus\n", "here", "3:8 HL302", "use one of: gpu", id="unknown queue"),
         pytest.param(GOOD + "site: heer\n", None, "3:7 HL301", "did you mean `here`", id="unknown site"),
-        pytest.param(GOOD + f"args: [{'x' * 100_001}]\n", "local", "3:8 HL205", "the name of the file", id="long value"),
+        pytest.param(
+            GOOD + f"args: [{'x' * 100_001}]\n", "local", "3:8 HL205", "the name of the file", id="long value"
+        ),
         pytest.param("name: x\nscript: train.py\nargs: ['a\0b']\n", "local", "3:10 HL007", "U+0000", id="raw NUL"),
         pytest.param('name: x\nscript: train.py\nargs: ["a\\0b"]\n', "local", "3:8 HL007", "", id="escaped NUL"),
         pytest.param(BOMB, "local", "1: HL006", "aliases", id="alias bomb"),
