@@ -34,7 +34,7 @@ def test_one_rank_is_killed_from_outside(user: User) -> None:
     """Nothing counted it as a kill for memory, so it is none."""
     found = why(user, "killed", 'if [ "$RANK" = 1 ]; then kill -KILL $$; fi; sleep 60')
     assert (found["class"], found["first_failure"]["rank"]) == ("segfault_or_abort", 1), found
-    assert "try again; something outside" in found["advice"]
+    assert "retry; something outside" in found["advice"]
     assert (found["verdict"], "retry.max_attempts is 1" in found["advice"]) == ("STOP", True), found
 
 
