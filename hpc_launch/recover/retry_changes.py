@@ -1,4 +1,4 @@
-"""The changes between two attempts, one step of a list at a time: smaller micro batch, more memory, longer, elsewhere.
+"""The changes of RETRY_CHANGED, one step of a list per attempt: smaller micro batch, more memory, longer, elsewhere.
 
 What changes the training (precision, offloading, checkpointing of activations) is no step of the default lists: the
 job file has to name it.
@@ -19,25 +19,25 @@ STEPS = {
     "cuda_oom": (RetryStep(change="half_batch", times=10),),
     "host_oom": (RetryStep(memory="x1.5", times=3),),
 }
-"""What is tried where the job file names no steps."""
+"""The steps if the job file names none."""
 
 
 class BatchState(Struct, frozen=True):
-    """Where the job file has the micro batch and the accumulation, by dotted keys, and their values."""
+    """The dotted keys of micro batch and accumulation in the job file, and their values."""
 
     micro_key: str
     micro: int
     accumulation_key: str | None = None
-    """None where the training derives it from the global batch."""
+    """None if the training derives it from the global batch."""
     accumulation: int = 1
 
 
 class ChangeFacts(Struct, frozen=True):
-    """What the ended attempt asked for, as far as it is known, and what its site has."""
+    """The requests of the ended attempt, as far as known, and the limits of its site."""
 
     batch: BatchState | None = None
     memory: int | None = None
-    """MiB on each node; 0 is all of it, None not asked for."""
+    """MiB per node; 0 means all of it, None not requested."""
     node_memory: int | None = None
     time_s: int | None = None
     most_time_s: int | None = None
@@ -45,13 +45,13 @@ class ChangeFacts(Struct, frozen=True):
     """None for an elastic run."""
     max_nodes: int | None = None
     spare_nodes: int | None = None
-    """How many nodes of the queue the job can do without; None where the queue's size is not known."""
+    """How many nodes of the queue the job can do without; None if the size of the queue is unknown."""
     queue: str | None = None
     excluded: tuple[str, ...] = ()
 
 
 class JobChange(Struct, frozen=True):
-    """A step as `--set` options, in words, and the steps used up with it."""
+    """A step as `--set` options and as text, and the number of steps used with it."""
 
     sets: tuple[str, ...]
     words: str
@@ -59,7 +59,7 @@ class JobChange(Struct, frozen=True):
 
 
 def next_change(kind: str, steps: Sequence[RetryStep] | None, used: int, facts: ChangeFacts) -> JobChange | None:
-    """The first step after `used` that changes something; None where none is left."""
+    """The first step after `used` that changes something; None if none is left."""
     chosen = tuple(steps or ()) or STEPS.get(kind, ())
     ladder = [step for step in chosen for _ in range(step.times)]
     for at, step in enumerate(ladder[used:], used + 1):
@@ -90,7 +90,7 @@ def _changes(step: RetryStep, facts: ChangeFacts) -> Iterator[tuple[str, str]]:
 
 
 def _smaller(batch: BatchState) -> Iterator[tuple[str, str]]:
-    """The micro batch divided by its smallest prime factor and the accumulation multiplied by it: 8 by 2, 9 by 3."""
+    """Divide the micro batch by its smallest prime factor and multiply the accumulation by it: 8 by 2, 9 by 3."""
     if batch.micro < 2:
         return
     part = next((n for n in range(2, math.isqrt(batch.micro) + 1) if batch.micro % n == 0), batch.micro)
@@ -101,7 +101,7 @@ def _smaller(batch: BatchState) -> Iterator[tuple[str, str]]:
 
 def _memory(factor: str, facts: ChangeFacts) -> Iterator[tuple[str, str]]:
     if facts.memory is None:
-        # How much it was given is not known; all of the node is more, unless it had that.
+        # The allocated memory is unknown; the whole node is more, unless the job had it already.
         yield "memory", "0"
     elif facts.memory > 0:
         more = _capped(facts.memory * _factor(factor), facts.node_memory)

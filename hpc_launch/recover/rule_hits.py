@@ -1,4 +1,4 @@
-"""What the rules know of a log's lines: at most so many hits of each rule, with their place, time and code."""
+"""Collect the rule hits of a log: a bounded number per rule, with place, time and source line."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hpc_launch.recover.torchrun_failures import WorkerBlocks
 from hpc_launch.recover.tracebacks import Tracebacks
 
 _FIRST_HITS = 30
-"""So many hits of one rule are kept from the beginning of a log, and as many from its end."""
+"""How many hits of one rule are kept from the beginning of a log, and from its end."""
 _NOTEBOOK = re.compile(r"([A-Za-z_][\w.]{0,120})\s{2,}Traceback \(most recent")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,120}(?:Error|Exception)\b")
 
 
 class Found:
-    """Shown the lines that may be of interest, in their order; `finish` hands over the hits."""
+    """Takes candidate lines in order; `finish` returns the hits."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class Found:
         self._hits: dict[str, tuple[list[Hit], list[Hit]]] = {}
 
     def line(self, line: LogLine, text: str, number: int, time: float | None) -> None:
-        """Keep what the rules know of a line: `text` is the whole of it, `time` the newest one, since the epoch."""
+        """Record the hits of a line. `time`: the latest known time in seconds since the epoch."""
         found = self._rules.matches(line.body)
-        if line.body[:1] in " >" and all(rule.role == "context" for rule, _ in found):  # set in, or quoted in a mail
+        if line.body[:1] in " >" and all(rule.role == "context" for rule, _ in found):  # indented or quoted
             found = self._rules.matches(line.body.lstrip("> ")) or found
         found = self._with_code(line, found, number)
         ended = self._traces.ends(line, number, known=bool(found))
@@ -52,7 +52,7 @@ class Found:
             self._keep_unknown(line, number, time)
 
     def finish(self, time: float | None) -> list[Hit]:
-        """The hits by line; of a traceback that the log breaks off in, its last code, where nothing else is said."""
+        """The hits by line, with the last source line of a traceback in which the log breaks off."""
         if all(hit.faint for first, _ in self._hits.values() for hit in first):
             for rank, number, text in self._traces.unfinished():
                 if found := self._rules.matches(_named(text)):
@@ -65,7 +65,7 @@ class Found:
     def _with_code(
         self, line: LogLine, found: list[tuple[FailureRule, re.Match[str]]], number: int
     ) -> list[tuple[FailureRule, re.Match[str]]]:
-        """What the raising line of code adds where the exception's own words say nothing in particular."""
+        """Hits of the source line that raised the exception, if its message is not specific."""
         told = found and found[0][0].order < 40 and not found[0][0].id.startswith("checkpoint-")
         if told or not _EXCEPTION.match(line.body):
             return found
@@ -89,7 +89,7 @@ class Found:
         special = any(rule.order > 40 and rule.id != "error-word" for rule, _ in found)
         for rule, match in found:
             if rule.order == 40 and special:
-                continue  # the program's own exception only where nothing says that it follows from another's end
+                continue  # an exception of the program itself counts only if it is not a consequence of another failure
             groups = match.groupdict()
             rank = groups.get("rank") or groups.get("rank2")
             frame, frame_line = self._traces.frame(line.rank, number)
@@ -113,7 +113,7 @@ class Found:
             )
 
     def _keep_unknown(self, line: LogLine, number: int, time: float | None) -> None:
-        """An exception that no rule knows by its name: the program's own."""
+        """An exception that no rule knows by name, so it is the program's own."""
         frame, frame_line = self._traces.frame(line.rank, number)
         self._add(
             Hit(
@@ -141,13 +141,13 @@ class Found:
 
 
 def _is_faint(text: str, body: str) -> bool:
-    """Whether a line takes back what it says; marks of a level stand behind the rank's, too."""
-    if body.startswith("FATAL: "):  # Apptainer's last word, whatever it cites
+    """Whether a line is only a warning; the level may follow the rank prefix."""
+    if body.startswith("FATAL: "):  # Apptainer's final error, whatever it quotes
         return False
     return FAINT.search(text) is not None or (body is not text and FAINT.match(body) is not None)
 
 
 def _named(head: str) -> str:
-    """The exception that the head of a notebook's traceback names, as the traceback would end; empty without one."""
+    """The exception named in the header of a notebook's traceback, written as at its end; empty if there is none."""
     match = _NOTEBOOK.match(head)
     return f"{match[1]}:" if match else ""

@@ -1,4 +1,4 @@
-"""One pass over a log: bytes in, what rules know of it out. Memory does not grow with the log."""
+"""Scan a log in one pass: bytes in, rule hits out. Memory use does not grow with the log."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hpc_launch.recover.torchrun_failures import WorkerBlocks, starts_block
 from hpc_launch.recover.tracebacks import Tracebacks
 
 LONGEST_LINE = 1 << 18
-"""Bytes after which a line without an end is looked at in pieces."""
+"""Bytes after which an unfinished line is scanned in pieces."""
 
 _FORMS = 20_000
-"""So many forms of lines are remembered; then it begins anew."""
+"""How many line shapes are remembered before the memory is cleared."""
 _OFTEN = 20
-"""So many lines of a form, long numbers apart, are shown to the rules."""
+"""How many lines of one shape (long numbers ignored) are matched against the rules."""
 _PIECES = 200
-"""Of a bar that was drawn a thousand times over itself so many pictures are looked at."""
+"""How many states of a progress bar that redraws itself in one line are scanned."""
 
 _DIGITS = b"0123456789"
 _LONG_NUMBERS = re.compile(r"\d{4,}|0x[0-9a-fA-F]+|\d+\.\d+")
@@ -32,12 +32,12 @@ _SOURCE = re.compile(
     r"\s{0,12}(?:-{2,10}> ?)?\d{1,6} {1,80}"
     r"(?:#|[frb]?[\"']|(?:raise|from|import|return|if|elif|def|with|for|class|assert) |try:|except\b)"
 )
-"""A line of the program itself, with its number, as IPython shows it around an exception."""
+"""A numbered source line, as IPython prints around an exception."""
 _SKIP, _RULES, _ALWAYS = 0, 1, 2
 
 
 class LogScanner:
-    """Takes the bytes of one log in pieces; `finish` hands over what was found."""
+    """Takes the bytes of one log in chunks; `finish` returns the result."""
 
     def __init__(
         self, rules: Rulebook, name: str, *, source: int = 0, node: str | None = None, rank: int | None = None
@@ -60,7 +60,7 @@ class LogScanner:
         self._found = Found(rules, self._traces, self._workers, name=name, source=source, node=node, rank=rank)
 
     def feed(self, chunk: bytes) -> None:
-        """The next piece of the log, cut anywhere."""
+        """Scan the next chunk, which may end anywhere."""
         if not self._started and chunk:
             self._started = True
             chunk = chunk.removeprefix(codecs.BOM_UTF8)
@@ -78,17 +78,17 @@ class LogScanner:
                 self._physical(line)
         if len(self._rest) > LONGEST_LINE:
             self._flush()
-            self._line -= 1  # the rest of it is the same line
+            self._line -= 1  # the rest belongs to the same line
 
     def pass_over(self, chunk: bytes) -> None:
-        """Count the lines of a piece that is too much to look at."""
+        """Count the lines of a chunk that is skipped."""
         if self._rest:
             self._flush()
             self._line -= 1
         self._line += chunk.count(b"\n")
 
     def finish(self) -> LogScan:
-        """What was found. The scanner is used up."""
+        """The result. The scanner cannot be used again."""
         if self._rest:
             self._flush()
         hits = self._found.finish(self._time)
@@ -120,7 +120,7 @@ class LogScanner:
             self._piece(piece)
 
     def _piece(self, raw: bytes) -> None:
-        """Lines of the same form, digits apart, are judged once: a training prints the same few a million times."""
+        """Classify lines of the same shape (digits ignored) once: a training prints the same few millions of times."""
         self._last = raw
         busy = self._traces.busy(self._line) or self._workers.place is not None
         form = raw[:1000].translate(None, _DIGITS)
@@ -141,7 +141,7 @@ class LogScanner:
         self._look(text, limited=look == _RULES and not busy)
 
     def _judged(self, text: str) -> tuple[int, Kind, bool]:
-        """What lines of this form are: whether rules may know them, their kind, whether they bear a time."""
+        """Classify the lines of a shape: whether a rule may match, their kind, whether they contain a time."""
         low = text.lower()
         if not text or text.isspace() or text.startswith("+ ") or _SOURCE.match(text):  # "+ ": `set -x` of bash
             return _SKIP, Kind.PLAIN, False
@@ -155,7 +155,7 @@ class LogScanner:
         return look, ProgressMeter.kind(text, low), stamp is not None
 
     def _now(self, text: str) -> float | None:
-        """The time of this line, else the last one that a line bore."""
+        """The time of this line, or of the last line that had one."""
         stamp = line_time(text, self._year)
         if stamp is not None:
             self._time = stamp
@@ -185,7 +185,7 @@ def scan(
     node: str | None = None,
     rank: int | None = None,
 ) -> LogScan:
-    """All of one log."""
+    """Scan a whole log."""
     scanner = LogScanner(rules, name, source=source, node=node, rank=rank)
     for chunk in decoded(chunks):
         scanner.feed(chunk)
@@ -193,7 +193,7 @@ def scan(
 
 
 def decoded(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks as UTF-8 where the first one bears the mark of UTF-16 (logs of Windows tools); others as they are."""
+    """The chunks converted to UTF-8 if the first one has a UTF-16 byte order mark; otherwise unchanged."""
     decoder: codecs.IncrementalDecoder | None = None
     first = True
     for chunk in chunks:
@@ -205,6 +205,6 @@ def decoded(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _looks_numbered(data: bytes) -> bool:
-    """Whether most lines begin with a task's number, as `srun --label` writes them."""
+    """Whether most lines begin with a task number, as `srun --label` writes."""
     lines = [line for line in data[:20000].split(b"\n")[:-1] if line.strip()]
     return len(lines) >= 3 and len(_NUMBERED.findall(data[:20000])) > 0.7 * len(lines)

@@ -1,4 +1,4 @@
-"""The time at which a line was written, as far as the line says: the forms that training logs use."""
+"""Read the time of a log line, in the formats that training logs use."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SYSLOG = re.compile(
     r"(?: (?:[A-Z]{3,4} )?(20\d\d))?"
 )
 HEAD = 120
-"""Characters of a line in which its time is looked for."""
+"""How many characters of a line are searched for a time."""
 
 
 def line_time(text: str, year: int | None = None) -> float | None:
-    """Seconds since the epoch of the time that `text` bears, local time where it names no zone; None without one.
+    """The time in `text` in seconds since the epoch, local time if it has no zone; None if there is none.
 
     Args:
         text: A line.
@@ -45,14 +45,14 @@ def line_time(text: str, year: int | None = None) -> float | None:
 
 
 def year_of(stamp: float) -> int:
-    """The year, for lines that leave it out."""
+    """The year, for formats without one."""
     return datetime.fromtimestamp(stamp).astimezone().year
 
 
 def _local(parts: tuple[int, ...]) -> float:
-    """Seconds since the epoch of year, month, day, hour, minute, second by this machine's clock.
+    """Seconds since the epoch for a local date and time.
 
-    Raises ValueError for a date that there is not.
+    Raises ValueError for an invalid date.
     """
     datetime(*parts, tzinfo=timezone.utc)  # type: ignore[misc, arg-type]
     return time.mktime((*parts, 0, 0, -1))  # type: ignore[arg-type]

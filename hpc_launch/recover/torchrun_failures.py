@@ -1,4 +1,4 @@
-"""The list of failed workers that torchrun prints, entry by entry."""
+"""Read the list of failed workers that torchrun prints."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _RANK = re.compile(r"(\d+) \(local_rank: (\d+)\)")
 _CODE = re.compile(r"(-?\d+)")
 _EXCEPTION = re.compile(r"\s*[A-Za-z_][\w.]{0,120}(?:Error|Exception|Interrupt|Exit)\b")
 _MOST = 4096
-"""So many entries of a log are kept: one a worker."""
+"""How many entries of a log are kept, one per worker."""
 
 
 def starts_block(low: str) -> bool:
-    """Whether a line, in lower case, may begin an entry or a part of the list."""
+    """Whether a lower-case line may begin an entry or a section of the list."""
     return "root cause (first" in low or "failures:" in low or ("time  " in low and ": 20" in low)
 
 
 class WorkerPlace(Struct, frozen=True):
-    """Whose entry the lines belong to."""
+    """The worker that the lines belong to."""
 
     rank: int | None = None
     node: str | None = None
     time: float | None = None
     terminated: bool = False
-    """torchrun ended this worker itself, so what it says is no cause."""
+    """torchrun ended this worker itself, so its error is not a cause."""
 
 
 class WorkerBlocks:
-    """Sees every line of a log once, without the mark of its sender."""
+    """Takes every line of a log once, without its rank prefix."""
 
     def __init__(self, name: str, source: int) -> None:
         self._name = name
@@ -46,7 +46,7 @@ class WorkerBlocks:
 
     @property
     def place(self) -> WorkerPlace | None:
-        """Whose entry is being read; None outside of the list."""
+        """The worker whose entry is being read; None outside the list."""
         if not self._fields:
             return None
         rank = _RANK.match(self._fields.get("rank", ""))
@@ -59,7 +59,7 @@ class WorkerBlocks:
         )
 
     def see(self, body: str, line: int) -> None:
-        """Take one line."""
+        """Read one line."""
         if not self._fields:
             if body.startswith("Root Cause (first"):
                 self._root = True
