@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from hpc_launch.base.errors import SchedulerError
 from hpc_launch.schedulers.registry import scheduler_for
