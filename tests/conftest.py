@@ -14,9 +14,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Let the programs under test hear Ctrl-C where this process was told to ignore it (`nohup`, `make test &`).
+    """Let the programs under test receive the signals that `nohup` and `make test &` make this process ignore.
 
-    An ignored signal stays ignored across exec; a handled one goes back to its default.
+    An ignored signal stays ignored across exec; a handled one is reset to its default.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda _number, _frame: None)

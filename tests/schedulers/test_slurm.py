@@ -281,6 +281,7 @@ def test_without_accounting(login_bare: LoginNode) -> None:
     login.call("cancel", job_id=held)
 
 
+@pytest.mark.cluster
 @pytest.mark.slow
 def test_a_job_that_the_controller_has_forgotten() -> None:
     with Cluster.start(nodes=1, gpus_per_node=0, min_job_age=2) as cluster:
