@@ -125,6 +125,6 @@ def test_only_one_of_many_drivers_gets_the_next_attempt(runs: Path, scheduler: F
     ends = [finish(one) for one in drivers]
 
     assert sorted(code for code, _ in ends) == [0, 2, 2, 2, 2, 2]
-    assert all("claimed by somebody else" in text or "is not over" in text for code, text in ends if code == 2)
+    assert all("claimed by another process" in text or "is not over" in text for code, text in ends if code == 2)
     assert [folder.number for folder in run.attempts()] == [1, 2]
     assert len(scheduler.jobs()) == 2

@@ -85,7 +85,7 @@ def test_an_image_without_a_python_is_found_out(user: User, image: Path) -> None
     done = user.launch("containers", "check", str(image))
     assert done.returncode == 3
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [
-        ["ok", "image"], ["skip", "architecture"], ["hint:", "say"], ["fail", "inside"],
+        ["ok", "image"], ["skip", "architecture"], ["hint:", "set"], ["fail", "inside"],
     ]  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def test_a_recipe_that_fails_leaves_the_old_image_and_says_why(user: User, sif: 
     done = user.launch("containers", "build", recipe, "-o", str(user.home / "bad.sif"))
     assert done.returncode == 1
     assert "no such luck" in done.stderr
-    assert "hint: this user is not in /etc/subuid and there is no `fakeroot` command" in done.stderr
+    assert "hint: this user has no entry in /etc/subuid and there is no `fakeroot` command" in done.stderr
     assert [path.name for path in user.home.glob("*bad*")] == ["bad.def"]
 
 

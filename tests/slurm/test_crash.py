@@ -119,7 +119,7 @@ def test_a_driver_that_wakes_up_after_its_attempt_was_repeated(user: User, step:
     out, err = driver.communicate(timeout=180)
 
     assert driver.returncode == 2, out + err
-    assert "given up meanwhile" in err
+    assert "abandoned meanwhile" in err
     wait_until(lambda: not any(f" {name}" in line for line in jobs_of(user) for name in names(user)), 30)
     status = user.status(run["run"])
     assert status["state"] == "COMPLETED"
@@ -141,7 +141,7 @@ def test_of_two_resubmissions_at_once_one_wins(user: User) -> None:
 
     assert sorted(code for _, _, code in ends) == [0, 2], ends
     (lost,) = (err for _, err, code in ends if code == 2)
-    assert "claimed by somebody else" in lost or "is not over" in lost
+    assert "claimed by another process" in lost or "is not over" in lost
     wait_until(lambda: len(user.trainings(marker(user))) >= 2, 60)
     status = user.until(run, "COMPLETED", "FAILED")
     assert [attempt["number"] for attempt in status["attempts"]] == [1, 2]

@@ -36,8 +36,8 @@ VENDORS = ("nvidia", "amd", "none")
 """Whose GPUs the nodes have; `none`: the training runs on CPUs."""
 
 REFUSED = {
-    "deepspeed, pdsh": ("HL485", "DeepSpeed's ssh arrives outside the container, and an image has no pdsh"),
-    "none": ("HL426", "the program starts the other nodes itself, and cannot from inside a container"),
+    "deepspeed, pdsh": ("HL485", "DeepSpeed's ssh starts processes outside the container"),
+    "none": ("HL426", "the program starts its own processes, which is impossible from inside a container"),
 }
 """Launchers that refuse every image on several nodes: the finding, and why."""
 
