@@ -39,10 +39,10 @@ quickstart: $(VENV)/quickstart.stamp ## install hpc-launch and train the example
 	@echo "Running: hpc-launch submit examples/tiny-gpt/job.yaml --site local --wait"
 	@$(BIN)/hpc-launch submit examples/tiny-gpt/job.yaml --site local --wait
 
-check: $(VENV)/check.stamp ## lint, check types and run the fast tests (no Slurm, no PyTorch; 2 minutes)
+check: $(VENV)/check.stamp ## lint, check types and run the fast tests (no Slurm, no PyTorch)
 	@.ci/test.sh check
 
-test: $(VENV)/test.stamp ## run all checks and tests (PYTEST_ARGS='-k name' selects tests; 15 minutes)
+test: $(VENV)/test.stamp ## run all checks and tests (PYTEST_ARGS='-k name' selects tests)
 	@.ci/system-packages.sh
 	@.ci/test.sh all
 
