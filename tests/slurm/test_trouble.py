@@ -99,6 +99,7 @@ def test_a_suspended_job_says_so(user: User) -> None:
     assert user.until(run["run"], "CANCELLED")["state"] == "CANCELLED"
 
 
+@pytest.mark.cluster
 @pytest.mark.slow
 def test_jobs_that_slurm_has_long_forgotten(user_of_the_forgetful: User) -> None:
     user = user_of_the_forgetful
