@@ -54,7 +54,7 @@ def test_a_training_that_begins_anew_is_not_ready(tmp_path: Path) -> None:
     done = drill(tmp_path, "--set", "checkpoint.resume.args.from=null")
 
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "not ready: the next attempt began with step 1, though the checkpoint was of step" in done.stdout
+    assert "not ready: the next attempt began with step 1, although the checkpoint is at step" in done.stdout
 
 
 @pytest.mark.slow
