@@ -27,7 +27,7 @@ def _param(name: str, hint: Any, defaults: dict[str, Any]) -> click.Parameter:
     if extra.get("rest"):
         return click.Argument([name], nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENT...]")
     required = name not in defaults
-    # A mutable default is a factory; all of ours make an empty value.
+    # A mutable default is a factory; every one here makes an empty value.
     default = None if required or callable(defaults[name]) or not isinstance(defaults[name], _PLAIN) else defaults[name]
     names = [extra.get("name", "--" + name.replace("_", "-")), *extra.get("names", [])]
     help_ = meta.description if meta else None

@@ -57,8 +57,3 @@ def keep_final(attempt: AttemptFolder, record: JobRecord) -> None:
 def final_of(record: JobRecord | None) -> JobRecord | None:
     """A record read from final.json; None where it is not one of an ended job."""
     return record if record is not None and record.ended_for_good else None
-
-
-def read_final(attempt: AttemptFolder) -> JobRecord | None:
-    """The final state of an attempt's job; None while it is not known."""
-    return final_of(read_record(attempt.final, JobRecord))

@@ -53,11 +53,6 @@ _HINTS: tuple[tuple[str, str], ...] = (
 """Hints for common refusals, by Slurm's messages (src/common/slurm_errno.c)."""
 
 
-def no_answer(line: str) -> bool:
-    """Whether an error line means that the controller did not answer, so the request may have been carried out."""
-    return _NO_ANSWER.search(line) is not None
-
-
 def classify(code: int, output: str, errors: str) -> SchedulerError:
     """The error for a submission that returned no job id.
 
