@@ -73,10 +73,11 @@ def _node(name: str, samples: list[WatcherSample], source: str) -> NodeSamples:
     places: dict[int, Counter[str]] = {}
     rates: dict[str, list[float]] = {}
     gpus: dict[int, list[GpuSample]] = {}
-    for sample in samples:
+    for sample in samples[len(samples) // 2 :]:  # the older half may be the start, when ranks wait at other places
         for rank, counts in sample.places.items():
             if rank.isdecimal():
                 places.setdefault(int(rank), Counter()).update(counts)
+    for sample in samples:
         for interface, both in sample.net_bytes_s.items():
             rates.setdefault(interface, []).append(sum(both))
         for gpu in sample.gpus:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cluster.services import wait_for
 from tests.here import launch
 
 pytestmark = pytest.mark.torch
@@ -36,7 +36,7 @@ JOB: dict[str, Any] = {
     "script": "train.py",
     "nodes": 2,
     "processes_per_node": 1,
-    "time": "00:05:00",
+    "time": "00:20:00",
     "hang": {"sample_every": "1s"},
     "retry": 1,
     "progress": {"step": "step (\\d+)"},
@@ -51,18 +51,24 @@ class Here:
         (folder / "train.py").write_text(TRAINING)
 
     def start(self, late: str) -> None:
-        """Submit it, and wait until the watcher has seen both ranks for ten seconds."""
+        """Submit it, and wait until the watcher has seen both ranks train for a while."""
         (self.folder / "job.yaml").write_text(json.dumps({**JOB, "args": [late]}))
         done = launch(self.folder, "submit", "job.yaml")
         assert done.returncode == 0, done.stderr
-        until = time.time() + 90
-        while time.time() < until and not self._seen():
-            time.sleep(0.5)
+        wait_for("the third step", lambda: "step 3 " in self._log())
+        before = self._samples()
+        # The newest half counts, so it takes as many samples again until none is from the start.
+        wait_for("samples of the training", lambda: self._samples() >= max(2 * before, 16) + 2, 400)
 
-    def _seen(self) -> bool:
+    def _log(self) -> str:
+        logs = (self.folder / "runs").glob("*/attempts/001/logs/*.log")
+        return "".join(log.read_text(errors="replace") for log in logs)
+
+    def _samples(self) -> int:
+        """How many samples of its ranks the node with the fewest has."""
         files = list((self.folder / "runs").glob("*/attempts/001/agent/node-*.jsonl"))
-        looks = [sum('"places": {"' in line for line in file.read_text().splitlines()) for file in files]
-        return len(looks) == 2 and min(looks) >= 12
+        counts = [sum('"places": {"' in line for line in file.read_text().splitlines()) for file in files]
+        return min(counts) if len(counts) == 2 else 0
 
 
 @pytest.fixture

@@ -208,7 +208,13 @@ def test_from_the_files_of_an_attempt(tmp_path: Path) -> None:
         gpu = {"index": 0, "util": 99, "mem_mib": 70000, "temp_c": 60, "sm_mhz": 1980, "throttle": mask}
         sample = {"event": "sample", "places": {str(node): {"running": 3}}, "gpus": [gpu], "nvlinks": 0}
         sample["net_bytes_s"] = {"eth0": [10, 20]}
-        text = "torn{\n" + 5 * (json.dumps(sample) + "\n") + '{"event": "sample", "gpus": 3, "places": [1]}\n'
+        starting = {**sample, "places": {str(node): {"futex_do_wait": 3}}}
+        text = (
+            "torn{\n"
+            + 5 * (json.dumps(starting) + "\n")
+            + 5 * (json.dumps(sample) + "\n")
+            + '{"event": "sample", "gpus": 3, "places": [1]}\n'
+        )
         (attempt.path / "agent" / f"node-{node}.jsonl").write_text(text)
     facts = gather(attempt)
     assert [(node.name, node.net, node.ranks) for node in facts.nodes] == [
