@@ -108,13 +108,13 @@ def follow(runs: Sequence[RunFolder]) -> int:
                 drivers.drive_all(runs)
                 time.sleep(seconds)
 
-            def goes_on(status: RunStatus) -> bool:
-                return drivers.drive(RunFolder(status.folder)).goes_on
+            def continues(status: RunStatus) -> bool:
+                return drivers.drive(RunFolder(status.folder)).continues
 
             left = list(runs)
             while left:
                 # Each poll covers all runs; `wait` returns at once for a run that has ended by its turn.
-                ended = {run.name: wait(tracker, run, show, sleep=sleep, goes_on=goes_on).state for run in left}
+                ended = {run.name: wait(tracker, run, show, sleep=sleep, continues=continues).state for run in left}
                 # A stuck run may have become unblocked, and a run that lost its nodes may have been requeued.
                 left = [run for run in left if tracker.last[run.name].state != ended[run.name]]
             show()

@@ -15,12 +15,12 @@ from hpc_launch.recover.node_health import excluded_nodes
 from hpc_launch.run.node_health_store import NodeHealthStore
 from hpc_launch.run.records.plan_record import plan_record
 from hpc_launch.run.records.submission import Overrides
-from hpc_launch.run.submitting.run_store import Prepared
+from hpc_launch.run.submitting.run_store import PreparedAttempt
 from hpc_launch.schedulers.registry import scheduler_for
 from hpc_launch.sites.resolved import Resolved
 
 
-def first_attempt(ready: PreparedJob, sets: Sequence[str], *, scheduler: str | None = None) -> Prepared:
+def first_attempt(ready: PreparedJob, sets: Sequence[str], *, scheduler: str | None = None) -> PreparedAttempt:
     """Prepare the first attempt of a new run, for the site's scheduler or the one named.
 
     Raises Refused where a secret is missing.
@@ -36,14 +36,14 @@ def prepare(
     job_file: str | None = None,
     *,
     readmitted: Sequence[str] = (),
-) -> Prepared:
+) -> PreparedAttempt:
     """Prepare an attempt of a checked job. `exclude`, `readmitted`: nodes that the run excludes or uses again."""
     plan, loaded = ready.plan, ready.loaded
     place = loaded.resolved.place()
     origin = job_file or (os.path.abspath(place.file) if place is not None else None)
     kind = scheduler or plan.scheduler
     options, overrides = attempt_options(plan.site, kind, plan.recovery, sets, exclude, readmitted=readmitted)
-    return Prepared(
+    return PreparedAttempt(
         name=plan.name,
         site=plan.site,
         scheduler=kind,

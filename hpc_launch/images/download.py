@@ -91,11 +91,11 @@ def _download(url: str, part: Path, say: Callable[[str], None]) -> None:
     except (OSError, http.client.HTTPException) as error:
         raise _Interrupted(str(getattr(error, "reason", error))) from error
     with answer:
-        goes_on = answer.status == 206 and _first_of(answer.headers.get("Content-Range")) == offset
-        if offset and not goes_on:
+        resumes = answer.status == 206 and _first_of(answer.headers.get("Content-Range")) == offset
+        if offset and not resumes:
             say(f"{url}: the file has changed on the server; starting over")
-        at = offset if goes_on else 0
-        if not goes_on:
+        at = offset if resumes else 0
+        if not resumes:
             # Unlink instead of truncating: another process may still be writing to the old file.
             part.unlink(missing_ok=True)
             write_record(source_file, DownloadSource(url=_url_digest(url), mark=_validator(answer.headers)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hpc_launch.recover import log_candidates
 from hpc_launch.recover.candidates import Candidate
-from hpc_launch.recover.case import Case
 from hpc_launch.recover.diagnosis import Action, Confidence, Diagnosis, FirstFailure, Quote
+from hpc_launch.recover.diagnosis_input import DiagnosisInput
 from hpc_launch.recover.evidence import Evidence
 
 _NODES_MATTER = frozenset({"gpu_hardware", "gpu_driver", "node_failure", "nccl_system_error"})
@@ -20,10 +20,10 @@ SYMPTOM = 60
 """From this order on, a line shows that something ended, not why. It is not listed beside a cause."""
 
 
-def build(root: Candidate, case: Case) -> Diagnosis:
+def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
     """The diagnosis with this root cause."""
-    evidence, solid = case.evidence, case.solid
-    facts = case.rules.classes[root.failure_class]
+    evidence, solid = subject.evidence, subject.solid
+    facts = subject.rules.classes[root.failure_class]
     first = _first_failure(root, evidence, solid)
     bad, why_bad = _bad_nodes(root, first, evidence)
     # A broken GPU or driver belongs to the node that wrote the log; a person knows which, a driver does not.
@@ -45,7 +45,7 @@ def build(root: Candidate, case: Case) -> Diagnosis:
         confidence=root.confidence or _confidence(root),
         first_failure=first,
         evidence=(*quotes[:MOST_QUOTES], *why_bad),
-        also=_also(root, solid, case.faint),
+        also=_also(root, solid, subject.faint),
         default_verdict=default,
         bad_nodes=bad,
         place_known=place_known,

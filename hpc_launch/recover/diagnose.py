@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from hpc_launch.recover import root_cause
 from hpc_launch.recover.build_diagnosis import build
 from hpc_launch.recover.candidates import Candidate
-from hpc_launch.recover.case import Case
 from hpc_launch.recover.diagnosis import NEVER_SUBMITTED, TOO_FEW, Confidence, Diagnosis, Quote
+from hpc_launch.recover.diagnosis_input import DiagnosisInput
 from hpc_launch.recover.ended_well import ended_well
 from hpc_launch.recover.evidence import Evidence
 from hpc_launch.recover.rulebook import Rulebook
@@ -25,8 +25,8 @@ _TOO_FEW_NODES = re.compile(
 """Slurm's messages for a job for which the partition has too few nodes (slurm_errno.c, job_reason_codes)."""
 
 
-def _too_few_nodes(case: Case) -> Candidate | None:
-    driver, void = case.evidence.driver, case.evidence.void
+def _too_few_nodes(subject: DiagnosisInput) -> Candidate | None:
+    driver, void = subject.evidence.driver, subject.evidence.void
     waits = driver.never_starts
     text = waits.reason if waits is not None else void or ""
     if not driver.excluded or not _TOO_FEW_NODES.search(text):
@@ -36,40 +36,40 @@ def _too_few_nodes(case: Case) -> Candidate | None:
     return _certain(kind, TOO_FEW, 10, quote)
 
 
-def _never_submitted(case: Case) -> Candidate | None:
-    if case.evidence.void != "never submitted":
+def _never_submitted(subject: DiagnosisInput) -> Candidate | None:
+    if subject.evidence.void != "never submitted":
         return None
     advice = "submit it again: the process that submitted it was killed before Slurm had the job"
-    return _certain("unknown", NEVER_SUBMITTED, 10, _claim(case.evidence.void), advice=advice)
+    return _certain("unknown", NEVER_SUBMITTED, 10, _claim(subject.evidence.void), advice=advice)
 
 
-def _cancelled_before_submission(case: Case) -> Candidate | None:
-    void = case.evidence.void
+def _cancelled_before_submission(subject: DiagnosisInput) -> Candidate | None:
+    void = subject.evidence.void
     return _certain("cancelled_by_user", "", 5, _claim(void)) if void and void.startswith("cancelled") else None
 
 
-def _submission_refused(case: Case) -> Candidate | None:
+def _submission_refused(subject: DiagnosisInput) -> Candidate | None:
     """The scheduler refused the job: its own words are the evidence. A person saw them, so nothing is retried."""
-    if case.evidence.void is None:
+    if subject.evidence.void is None:
         return None
-    lines = [line for line in case.evidence.void.splitlines() if line.strip()] or ["it was never submitted"]
+    lines = [line for line in subject.evidence.void.splitlines() if line.strip()] or ["it was never submitted"]
     known = (
         (line, rule)
         for line in lines
-        for rule, _ in case.rules.matches(line)
-        if case.rules.class_of(rule) == "submit_rejected"
+        for rule, _ in subject.rules.matches(line)
+        if subject.rules.class_of(rule) == "submit_rejected"
     )
     line, rule = next(known, (lines[0], None))
     advice = rule.advice if rule is not None else ""
-    advice = f"{advice or case.rules.classes['submit_rejected'].advice}: {line[:600]}"
+    advice = f"{advice or subject.rules.classes['submit_rejected'].advice}: {line[:600]}"
     quotes = (_claim(line[:600]),)
     cause = rule.cause if rule is not None else ""
     confidence: Confidence = "high" if rule is not None else "medium"
     return Candidate("submit_rejected", cause, 10, quotes, verdict="STOP", advice=advice, confidence=confidence)
 
 
-def _never_starts(case: Case) -> Candidate | None:
-    waits = case.evidence.driver.never_starts
+def _never_starts(subject: DiagnosisInput) -> Candidate | None:
+    waits = subject.evidence.driver.never_starts
     if waits is None:
         return None
     launch = waits.failure_class == "node_failure"
@@ -78,7 +78,7 @@ def _never_starts(case: Case) -> Candidate | None:
     return _certain(waits.failure_class, cause, 10, quote, advice=waits.meaning)
 
 
-def _forgotten(case: Case) -> Candidate | None:
+def _forgotten(subject: DiagnosisInput) -> Candidate | None:
     """Slurm no longer knows the job, which left no end record: its node counts as failed after a while.
 
     This happens where a node died, there is no accounting, and nobody looked for as long as the controller remembers a
@@ -86,40 +86,40 @@ def _forgotten(case: Case) -> Candidate | None:
     submitted to does not know it, and nothing in the attempt's folder changes. If its node comes back, Slurm ends the
     processes of a job that it does not know (validate_jobs_on_node, src/slurmctld/job_mgr.c).
     """
-    driver = case.evidence.driver
+    driver = subject.evidence.driver
     if driver.forgotten is None:
         return None
     quotes = (Quote("scheduler", 0, f"{driver.forgotten}; nothing was written for {driver.silent_s:.0f} s"),)
     return Candidate("node_failure", "node_failure", 60, quotes, verdict="RETRY")
 
 
-def _ending_at_time_limit(case: Case) -> Candidate | None:
+def _ending_at_time_limit(subject: DiagnosisInput) -> Candidate | None:
     """Inside the job only squeue's reason tells the time limit from a cancellation."""
-    job = case.evidence.driver.ending
+    job = subject.evidence.driver.ending
     if job is None or job.reason != "TimeLimit":
         return None
     return _certain("time_limit", "time_limit", 12, Quote(job.source, 0, f"{job.state} {job.reason}"))
 
 
-def _ending_by_preemption(case: Case) -> Candidate | None:
+def _ending_by_preemption(subject: DiagnosisInput) -> Candidate | None:
     """Inside the job only the scheduler can tell a preemption from a cancellation."""
-    job = case.evidence.driver.ending
-    if job is None or not case.evidence.driver.preempted:
+    job = subject.evidence.driver.ending
+    if job is None or not subject.evidence.driver.preempted:
         return None
     return _certain("preempted", "preempted", 12, Quote("sacct", 0, f"{job.job_id} PREEMPTED"))
 
 
-def _cancelled(case: Case) -> Candidate | None:
-    evidence = case.evidence
+def _cancelled(subject: DiagnosisInput) -> Candidate | None:
+    evidence = subject.evidence
     if evidence.cancelled_by is None:
         return None
     quote = Quote("cancel.json", 0, f"cancelled by {evidence.cancelled_by} with hpc-launch")
     return Candidate("cancelled_by_user", "cancelled", 5, (quote,), certain=True, time=evidence.cancelled_at)
 
 
-def _ended_after_warning(case: Case) -> Candidate | None:
+def _ended_after_warning(subject: DiagnosisInput) -> Candidate | None:
     """A training that was warned and ended with 0 continues, unless it is done or left nothing to continue from."""
-    end, evidence = case.evidence.end, case.evidence
+    end, evidence = subject.evidence.end, subject.evidence
     if end is None or end.exit_code != 0 or not end.warned:
         return None
     if evidence.unfinished is not None or evidence.driver.went_further:
@@ -127,34 +127,34 @@ def _ended_after_warning(case: Case) -> Candidate | None:
         text = evidence.unfinished or "ended with 0 after the warning before its end"
         return _certain(kind, kind, 30, Quote("end.json", 0, text))
     if evidence.driver.went_further is False:
-        return _success(case)
+        return _success(subject)
     return None
 
 
-def _ended_well(case: Case) -> Candidate | None:
-    return _success(case) if ended_well(case.evidence, case.solid) else None
+def _ended_well(subject: DiagnosisInput) -> Candidate | None:
+    return _success(subject) if ended_well(subject.evidence, subject.solid) else None
 
 
-def _root_cause(case: Case) -> Candidate | None:
-    return root_cause.find(case.evidence, case.solid, case.faint)
+def _root_cause(subject: DiagnosisInput) -> Candidate | None:
+    return root_cause.find(subject.evidence, subject.solid, subject.faint)
 
 
-def _unknown(case: Case) -> Candidate:
+def _unknown(subject: DiagnosisInput) -> Candidate:
     """It failed, or just stopped, and nothing says why."""
     quotes = [
         Quote(scan.name, scan.bad_line, scan.bad_text)
         if scan.bad_line
         else Quote(scan.name, scan.lines, scan.last_line)
-        for scan in case.evidence.logs
+        for scan in subject.evidence.logs
         if scan.last_line.strip()
     ]
-    advice = "it still runs, and nothing failed so far" if case.evidence.alive else ""
+    advice = "it still runs, and nothing failed so far" if subject.evidence.alive else ""
     return Candidate("unknown", "unknown", 90, tuple(quotes[-2:]), advice=advice)
 
 
 _NODE_STATES = (["NODE_FAIL"], ["BOOT_FAIL"], ["LAUNCH_FAILED"])
 
-Rule = Callable[[Case], Candidate | None]
+Rule = Callable[[DiagnosisInput], Candidate | None]
 
 RECORD_RULES: tuple[Rule, ...] = (
     _too_few_nodes,
@@ -181,15 +181,15 @@ RULES: tuple[Rule, ...] = (
 
 def diagnose(evidence: Evidence, rules: Rulebook) -> Diagnosis:
     """Weigh all evidence and name the root cause. Never raises: without any clue the class is `unknown`."""
-    case = Case(evidence, rules)
-    return build(_first(RULES, case) or _unknown(case), case)
+    subject = DiagnosisInput(evidence, rules)
+    return build(_first(RULES, subject) or _unknown(subject), subject)
 
 
 def diagnose_records(evidence: Evidence, rules: Rulebook) -> Diagnosis | None:
     """The diagnosis where the records alone are enough for one; None where the logs have to be read."""
-    case = Case(evidence, rules)
-    root = _first(RECORD_RULES, case)
-    return build(root, case) if root is not None else None
+    subject = DiagnosisInput(evidence, rules)
+    root = _first(RECORD_RULES, subject)
+    return build(root, subject) if root is not None else None
 
 
 def may_be_node_failure(evidence: Evidence, rules: Rulebook) -> bool:
@@ -202,16 +202,16 @@ def may_be_node_failure(evidence: Evidence, rules: Rulebook) -> bool:
     return lost or any(rules.class_of(rules.rules[rule]) == "node_failure" for rule in hits)
 
 
-def _first(table: Iterable[Rule], case: Case) -> Candidate | None:
-    return next((root for rule in table if (root := rule(case)) is not None), None)
+def _first(table: Iterable[Rule], subject: DiagnosisInput) -> Candidate | None:
+    return next((root for rule in table if (root := rule(subject)) is not None), None)
 
 
 def _certain(kind: str, cause: str, order: int, quote: Quote, *, advice: str = "") -> Candidate:
     return Candidate(kind, cause, order, (quote,), certain=True, advice=advice)
 
 
-def _success(case: Case) -> Candidate:
-    evidence = case.evidence
+def _success(subject: DiagnosisInput) -> Candidate:
+    evidence = subject.evidence
     quotes = [Quote(scan.name, scan.success_line, scan.success_text) for scan in evidence.logs if scan.success_line]
     warned = evidence.driver.went_further is not None
     sure = warned or (evidence.end is not None and evidence.scheduler is not None)

@@ -61,8 +61,8 @@ class JobChange(Struct, frozen=True):
 def next_change(kind: str, steps: Sequence[RetryStep] | None, used: int, facts: ChangeFacts) -> JobChange | None:
     """The first step after `used` that changes something; None if none is left."""
     chosen = tuple(steps or ()) or STEPS.get(kind, ())
-    ladder = [step for step in chosen for _ in range(step.times)]
-    for at, step in enumerate(ladder[used:], used + 1):
+    all_steps = [step for step in chosen for _ in range(step.times)]
+    for at, step in enumerate(all_steps[used:], used + 1):
         changes = list(_changes(step, facts))
         if changes:
             sets = tuple(f"{key}={value}" for key, value in changes)

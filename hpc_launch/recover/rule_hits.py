@@ -16,7 +16,7 @@ _NOTEBOOK = re.compile(r"([A-Za-z_][\w.]{0,120})\s{2,}Traceback \(most recent")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,120}(?:Error|Exception)\b")
 
 
-class Found:
+class RuleHits:
     """Takes candidate lines in order; `finish` returns the hits."""
 
     def __init__(

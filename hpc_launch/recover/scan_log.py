@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from hpc_launch.recover.evidence import LogScan
 from hpc_launch.recover.log_line import parse, plain
 from hpc_launch.recover.log_progress import Kind, ProgressMeter
-from hpc_launch.recover.rule_hits import Found
+from hpc_launch.recover.rule_hits import RuleHits
 from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.timestamps import line_time, year_of
 from hpc_launch.recover.torchrun_failures import WorkerBlocks, starts_block
@@ -57,7 +57,7 @@ class LogScanner:
         self._traces = Tracebacks()
         self._progress = ProgressMeter()
         self._workers = WorkerBlocks(name, source)
-        self._found = Found(rules, self._traces, self._workers, name=name, source=source, node=node, rank=rank)
+        self._found = RuleHits(rules, self._traces, self._workers, name=name, source=source, node=node, rank=rank)
 
     def feed(self, chunk: bytes) -> None:
         """Scan the next chunk, which may end anywhere."""

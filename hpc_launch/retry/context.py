@@ -85,7 +85,7 @@ def read_context(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> R
 
 def _may_come_back(view: AttemptView, requeue: bool) -> bool:
     """Whether Slurm may still requeue the job: nothing new is submitted until then."""
-    record = view.last_word
+    record = view.final_record
     return requeue and view.files.final is None and record is not None and record.state in MAY_COME_BACK
 
 
@@ -152,7 +152,7 @@ def _silence_of_forgotten(context: RetryContext) -> float | None:
     """
     view, answer, files = context.view, context.view.answer, context.view.files
     asked = context.slurm and answer.error is None and answer.answered is not None
-    if not asked or context.status.state != "UNKNOWN" or view.record is not None or view.last_word is not None:
+    if not asked or context.status.state != "UNKNOWN" or view.record is not None or view.final_record is not None:
         return None
     if view.end is not None or files.cancel is not None or files.claim is None or files.claim.job_id != view.job_id:
         return None

@@ -26,7 +26,7 @@ from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.node_health_store import NodeHealthStore, quotes
 from hpc_launch.run.records.plan_record import plan_of
 from hpc_launch.run.records.verdict_record import VerdictRecord, verdict_record
-from hpc_launch.run.submitting.run_store import Prepared
+from hpc_launch.run.submitting.run_store import PreparedAttempt
 from hpc_launch.schedulers.scheduler import JobRecord
 
 Gather = Callable[[AttemptFolder, Rulebook, "JobRecord | None"], Evidence]
@@ -38,7 +38,7 @@ class Decision:
     """A verdict, not yet on record, and the changed attempt that it asks for."""
 
     verdict: VerdictRecord
-    changed: Prepared | None = None
+    changed: PreparedAttempt | None = None
 
 
 def diagnose_now(context: RetryContext, gather: Gather | None, rules: Rulebook, *, inside: bool) -> Diagnosis | None:
@@ -48,7 +48,7 @@ def diagnose_now(context: RetryContext, gather: Gather | None, rules: Rulebook, 
     found = diagnose_records(Evidence(void=files.void, driver=facts, nodes=files.nodes, of_a_run=True), rules)
     if found is not None or not is_over(context, inside=inside):
         return found
-    evidence = replace((gather or _gather)(context.attempt, rules, context.view.last_word), driver=facts)
+    evidence = replace((gather or _gather)(context.attempt, rules, context.view.final_record), driver=facts)
     if may_be_node_failure(evidence, rules):
         states = tuple(context.scheduler.down(evidence.nodes).items())
         evidence = replace(evidence, driver=replace(facts, node_states=states))
@@ -106,7 +106,7 @@ def _history(context: RetryContext) -> list[PastAttempt]:
             failure_class=verdict.failure_class,
             action=cast("Action", verdict.action),
             progressed=verdict.further,
-            steps_used=verdict.ladder,
+            steps_used=verdict.steps_used,
             blamed=verdict.blamed,
             cause=verdict.cause,
             exclude=verdict.exclude,

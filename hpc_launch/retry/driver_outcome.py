@@ -14,7 +14,7 @@ class DriverOutcome(Struct, frozen=True):
     words: str = ""
 
     @property
-    def goes_on(self) -> bool:
+    def continues(self) -> bool:
         """Whether the run continues."""
         return self.kind in ("waiting", "submitted")
 

@@ -19,12 +19,12 @@ from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.plan_record import PlanRecord, newest_plan
 from hpc_launch.run.records.run_info import read_info
 from hpc_launch.run.records.verdict_record import VerdictRecord
-from hpc_launch.run.submitting.run_store import Prepared
+from hpc_launch.run.submitting.run_store import PreparedAttempt
 
 
 def next_attempt(
     run: RunFolder, *, sets: Sequence[str] = (), exclude: Sequence[str] = ()
-) -> tuple[PreparedJob, Prepared]:
+) -> tuple[PreparedJob, PreparedAttempt]:
     """The next attempt of a run: its recorded job file and site, its earlier `--set` options, then the new ones.
 
     Raises UsageError where the folder does not hold a run, Refused as a first submission does.
@@ -50,8 +50,13 @@ def edited_since(run: RunFolder) -> str | None:
 
 
 def following_attempt(
-    run: RunFolder, verdict: VerdictRecord, now: float, *, after: str | None = None, changed: Prepared | None = None
-) -> Prepared:
+    run: RunFolder,
+    verdict: VerdictRecord,
+    now: float,
+    *,
+    after: str | None = None,
+    changed: PreparedAttempt | None = None,
+) -> PreparedAttempt:
     """The attempt that a verdict asks for. Without changes it has the same script as the last attempt.
 
     Args:
@@ -75,7 +80,7 @@ def following_attempt(
     return replace(prepared, options=(*prepared.options, *options))
 
 
-def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) -> Prepared:
+def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) -> PreparedAttempt:
     """The last attempt again. Nothing is read, merged or detected again, so that any node can prepare it."""
     recorded, info = _recorded(run), read_info(run)
     script = next((attempt.script for attempt in reversed(run.attempts()) if attempt.script.is_file()), None)
@@ -87,7 +92,7 @@ def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) ->
     options, overrides = attempt_options(
         info.site, info.scheduler, plan, recorded.sets, excluded, readmitted=readmitted
     )
-    return Prepared(
+    return PreparedAttempt(
         name=info.name,
         site=info.site,
         scheduler=info.scheduler,

@@ -106,7 +106,7 @@ def _may_stop(context: RetryContext, diagnosis: Diagnosis, *, inside: bool) -> b
     view = context.view
     if inside:
         return False
-    if diagnosis.confidence == "high" or view.last_word is not None or view.files.void is not None:
+    if diagnosis.confidence == "high" or view.final_record is not None or view.files.void is not None:
         return True
     return view.record is None or (view.ended is not None and view.now - view.ended > PATIENCE_S)
 
@@ -124,7 +124,7 @@ def _follow(context: RetryContext, decision: Decision, index: RunIndex | None) -
             scheduler.cancel(view.live.job_id)
         return DriverOutcome("waiting", f"job {view.live.job_id} is being cancelled")
     # The old job must end before the new one starts. A dependency makes Slurm wait for that, without polling.
-    ending = context.slurm and view.last_word is None and script_ended(view)
+    ending = context.slurm and view.final_record is None and script_ended(view)
     after = view.job_id if ending else None
     try:
         prepared = following_attempt(run, verdict, view.now, after=after, changed=decision.changed)

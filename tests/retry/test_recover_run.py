@@ -356,10 +356,10 @@ def test_a_frozen_driver_that_wakes_up_later_changes_nothing(runs: Path, schedul
     assert len(trained(scheduler)) == 1
 
 
-@pytest.mark.parametrize(("job", "goes_on"), [("1", True), ("2", False)], ids=["over", "running"])
+@pytest.mark.parametrize(("job", "continues"), [("1", True), ("2", False)], ids=["over", "running"])
 @pytest.mark.parametrize("step", BEFORE_SBATCH)
 def test_a_driver_is_gone_with_the_job_that_it_runs_in(
-    runs: Path, scheduler: FakeScheduler, step: str, job: str, goes_on: bool
+    runs: Path, scheduler: FakeScheduler, step: str, job: str, continues: bool
 ) -> None:
     """The job's own hook, say, on a node that died: no other machine can look at its processes."""
     run = failed(runs, scheduler)
@@ -373,7 +373,7 @@ def test_a_driver_is_gone_with_the_job_that_it_runs_in(
 
     moves = [drive(run, scheduler, "nccl_timeout", "RETRY").kind for _ in range(2)]
 
-    assert ("submitted" in moves) == (goes_on or not began), moves
+    assert ("submitted" in moves) == (continues or not began), moves
     frozen.send_signal(signal.SIGCONT)
     frozen.communicate(timeout=180)
     assert len(set(trained(scheduler)) - {other}) == 1

@@ -18,12 +18,12 @@ from hpc_launch.run.records.submission import Intent, Overrides, SubmittedJob
 from hpc_launch.run.records.verdict_record import VerdictRecord
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.status.tracker import RunTracker
-from hpc_launch.run.submitting.run_store import Prepared
+from hpc_launch.run.submitting.run_store import PreparedAttempt
 from hpc_launch.schedulers.scheduler import JobRecord
 from tests.run.fake import FakeScheduler
 
 
-def prepared(runs: Path, **changes: Any) -> Prepared:
+def prepared(runs: Path, **changes: Any) -> PreparedAttempt:
     values: dict[str, Any] = {
         "name": "tiny",
         "site": "test",
@@ -39,7 +39,7 @@ def prepared(runs: Path, **changes: Any) -> Prepared:
     values |= changes
     values["plan"] = as_record(to_builtins(values["plan"]), PlanRecord)
     values["overrides"] = as_record(values.get("overrides", {}), Overrides)
-    return Prepared(**values)
+    return PreparedAttempt(**values)
 
 
 KINDS: dict[str, Any] = {

@@ -286,7 +286,7 @@ def test_it_always_answers(whole: AttemptView) -> None:
 def test_completed_only_with_evidence_that_agrees(whole: AttemptView) -> None:
     if observe(whole).state != "COMPLETED":
         return
-    word = whole.last_word
+    word = whole.final_record
     assert whole.exit_code == 0
     assert whole.signal is None
     assert whole.files.void is None
@@ -299,7 +299,7 @@ def test_completed_only_with_evidence_that_agrees(whole: AttemptView) -> None:
 def test_what_nobody_said_is_not_said(whole: AttemptView) -> None:
     status = observe(whole)
 
-    if whole.last_word is None and whole.end is None:
+    if whole.final_record is None and whole.end is None:
         assert status.state not in {"COMPLETED", "FAILED", "TIMEOUT"}
     if whole.live is None and status.state == "RUNNING":
         raise AssertionError(status)

@@ -84,7 +84,7 @@ def test_what_was_decided_at_the_end_is_in_the_last_status(following: Following)
         keep_verdict(one.attempt, verdict_record(told, verdict, one.clock.now, further=False, step=None))
         return False
 
-    status = wait(one.tracker, one.run, lambda _: None, sleep=one.clock.sleep, goes_on=decides)
+    status = wait(one.tracker, one.run, lambda _: None, sleep=one.clock.sleep, continues=decides)
 
     assert (status.state, status.undecided) == ("FAILED", False)
     assert "install it" in (status.reason or "")

@@ -19,7 +19,7 @@ from hpc_launch.base.errors import SubmitRefused
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.plan_record import PlanRecord, ProgressRecord
 from hpc_launch.run.run_index import Index
-from hpc_launch.run.submitting.run_store import Prepared, create_run
+from hpc_launch.run.submitting.run_store import PreparedAttempt, create_run
 from hpc_launch.run.submitting.submit_attempt import submit_new, submit_next
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
@@ -110,8 +110,8 @@ class Home:
         """What @last means."""
         return RunFolder(self.index.entries()[0].folder)
 
-    def prepared(self, body: str, *, name: str = "tiny", nodes: str = "n[1-2]") -> Prepared:
-        return Prepared(
+    def prepared(self, body: str, *, name: str = "tiny", nodes: str = "n[1-2]") -> PreparedAttempt:
+        return PreparedAttempt(
             name=name,
             site="local",
             scheduler="local",

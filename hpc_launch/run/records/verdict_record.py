@@ -29,7 +29,7 @@ class VerdictRecord(Struct, frozen=True, kw_only=True):
     readmit: tuple[str, ...] = ()
     """Nodes that are no longer excluded."""
     sets: tuple[str, ...] = ()
-    ladder: int = 0
+    steps_used: int = 0
     further: bool = False
     """Whether the attempt got further than all before it."""
     step: int | None = None
@@ -63,7 +63,7 @@ def verdict_record(
         exclude=verdict.exclude,
         readmit=verdict.readmit,
         sets=verdict.sets,
-        ladder=verdict.steps_used,
+        steps_used=verdict.steps_used,
         further=further,
         step=step,
         withdrawn=withdrawn,

@@ -55,7 +55,7 @@ def _submitting(view: AttemptView) -> Observation | None:
 def _requeued(view: AttemptView) -> Observation | None:
     if not view.requeued:
         return None
-    final = view.last_word
+    final = view.final_record
     if final is not None and final.state in END_REASONS:
         return _by_scheduler(final, f"{END_REASONS[final.state]}, and the scheduler requeued it")
     ending = _script_ending(view)
@@ -63,12 +63,12 @@ def _requeued(view: AttemptView) -> Observation | None:
 
 
 def _ended_from_outside(view: AttemptView) -> Observation | None:
-    final = view.last_word
+    final = view.final_record
     return _by_scheduler(final, _end_reason(view, final)) if final and final.state in END_REASONS else None
 
 
 def _failed(view: AttemptView) -> Observation | None:
-    final = view.last_word
+    final = view.final_record
     if final is None or final.state != "FAILED":
         return None
     if view.exit_code == 0:
@@ -78,7 +78,7 @@ def _failed(view: AttemptView) -> Observation | None:
 
 
 def _completed(view: AttemptView) -> Observation | None:
-    final = view.last_word
+    final = view.final_record
     if final is None or final.state != "COMPLETED":
         return None
     if view.end is None:
@@ -171,7 +171,7 @@ RULES: tuple[Callable[[AttemptView], Observation | None], ...] = (
 def observe(view: AttemptView) -> AttemptStatus:
     """The attempt's state. Every combination of records has an answer, never more certain than its sources."""
     result = next(result for rule in RULES if (result := rule(view)) is not None)
-    files, record = view.files, view.last_word or (None if view.requeued else view.record)
+    files, record = view.files, view.final_record or (None if view.requeued else view.record)
     ended_well, verdict = result.state == "COMPLETED", files.verdict
     return AttemptStatus(
         number=files.attempt.number,

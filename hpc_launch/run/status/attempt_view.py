@@ -94,7 +94,7 @@ class AttemptView:
         return record.state in WAITING_STATES and ran is not None and record.as_of > ran + self.limits.end_record
 
     @property
-    def last_word(self) -> JobRecord | None:
+    def final_record(self) -> JobRecord | None:
         """The scheduler's record of this attempt's end: final.json, else the current record."""
         kept = self.files.final
         if kept is not None and kept.job_id == self.job_id:

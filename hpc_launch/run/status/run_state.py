@@ -100,7 +100,7 @@ def _revoked_nodes(view: AttemptView) -> str | None:
     Slurm does so with `--no-requeue` when a node cannot start the job (seen with 22.05). `squeue` and `sacct` report
     CANCELLED.
     """
-    files, record = view.files, view.last_word or view.record
+    files, record = view.files, view.final_record or view.record
     if record is None or files.claim is not None or files.start is not None or files.cancel is not None:
         return None
     return record.nodes

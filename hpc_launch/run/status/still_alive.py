@@ -58,7 +58,7 @@ def _alive(view: AttemptView) -> str | None:
         )
     if view.live is not None:
         return f"job {view.job_id} is {view.live.state}"
-    if view.last_word is not None:
+    if view.final_record is not None:
         return None
     if view.end is None and view.submitted is not None and time.time() - view.submitted < UNSEEN_S:
         return f"job {view.job_id} was submitted a moment ago, and the scheduler does not show it yet"

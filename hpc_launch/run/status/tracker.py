@@ -194,7 +194,7 @@ class RunTracker:
             submitting=outcome[1].reason if outcome else followed.error,
             limits=self._limits,
         )
-        final = view.last_word
+        final = view.final_record
         if final is not None and not superseded and files.final is None:
             keep_final(files.attempt, final)
         return view

@@ -43,7 +43,7 @@ def wait(
     poll_s: float = 1.0,
     *,
     sleep: Callable[[float], None] = time.sleep,
-    goes_on: Callable[[RunStatus], bool] = lambda _: False,
+    continues: Callable[[RunStatus], bool] = lambda _: False,
 ) -> RunStatus:
     """Follow `run` until it is over, stuck for good, or unknown to all sources, and return that last status.
 
@@ -53,7 +53,7 @@ def wait(
         on_change: Called for every status that differs in more than its age.
         poll_s: Seconds between two polls.
         sleep: How to wait that long.
-        goes_on: Called at the end and while another attempt is due: drives the run and returns whether it continues.
+        continues: Called at the end and while another attempt is due: drives the run and returns whether it continues.
 
     A scheduler that does not answer is waited for without limit, and the reason says so; the end of a run is in its
     records all the same.
@@ -72,7 +72,7 @@ def wait(
                 on_change(status)
             shown = status
             due = status.state == "RETRYING"
-            if (due or _over(status, tracker.views(run), confirmation)) and not goes_on(status):
+            if (due or _over(status, tracker.views(run), confirmation)) and not continues(status):
                 # A driver may have decided just now, and then the status says why.
                 return tracker.poll(background=True)[run.name] if status.undecided else status
             sleep(poll_s)

@@ -32,7 +32,7 @@ WATCHER = HOOKS.with_name("hpc_launch_watch.py")
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedAttempt:
     """A job that passed all checks, ready to be written to disk and submitted."""
 
     name: str
@@ -54,7 +54,7 @@ class Prepared:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def create_run(prepared: Prepared, *, now: float | None = None) -> RunFolder:
+def create_run(prepared: PreparedAttempt, *, now: float | None = None) -> RunFolder:
     """Create the run folder, without any attempts. Raises Refused and leaves nothing on disk."""
     created = time.time() if now is None else now
     with refusing(prepared.runs_folder):
@@ -101,7 +101,7 @@ def claim_number(run: RunFolder, number: int) -> AttemptFolder:
     return attempt
 
 
-def write_attempt(attempt: AttemptFolder, prepared: Prepared) -> None:
+def write_attempt(attempt: AttemptFolder, prepared: PreparedAttempt) -> None:
     """Write script and plan into a claimed attempt. Raises OSError."""
     attempt.logs.mkdir(exist_ok=True)
     write_record(attempt.plan, prepared.plan)
@@ -158,7 +158,7 @@ def cannot_write(folder: Path, why: str, where: str | None = None) -> Refused:
     return Refused([Finding(FindingCode.CANNOT_WRITE, f"cannot write the run folder {folder}: {why}", hint=hint)])
 
 
-def _new_folder(prepared: Prepared, created: float) -> RunFolder:
+def _new_folder(prepared: PreparedAttempt, created: float) -> RunFolder:
     stamp = time.strftime("%y%m%d-%H%M%S", time.localtime(created))
     while True:
         run = RunFolder(prepared.runs_folder.absolute() / f"{prepared.name}-{stamp}-{secrets.token_hex(2)}")

@@ -25,7 +25,7 @@ from hpc_launch.run.status.still_alive import still_alive
 from hpc_launch.run.submitting.fault_points import checkpoint
 from hpc_launch.run.submitting.reconcile import adopt, look_up
 from hpc_launch.run.submitting.run_store import (
-    Prepared,
+    PreparedAttempt,
     cannot_write,
     claim_number,
     create_run,
@@ -62,14 +62,14 @@ class _Task:
 
     run: RunFolder
     attempt: AttemptFolder
-    prepared: Prepared
+    prepared: PreparedAttempt
     scheduler: Scheduler
     journal: Journal
     lookup_s: float
 
 
 def submit_new(
-    prepared: Prepared, scheduler: Scheduler, *, index: RunIndex | None = None, lookup_s: float = LOOKUP_S
+    prepared: PreparedAttempt, scheduler: Scheduler, *, index: RunIndex | None = None, lookup_s: float = LOOKUP_S
 ) -> Submitted:
     """Submit a new run.
 
@@ -96,7 +96,7 @@ def submit_new(
 
 def submit_next(
     run: RunFolder,
-    prepared: Prepared,
+    prepared: PreparedAttempt,
     scheduler: Scheduler,
     *,
     index: RunIndex | None = None,

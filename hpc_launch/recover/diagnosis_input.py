@@ -12,7 +12,7 @@ from hpc_launch.recover.rulebook import Rulebook
 
 
 @dataclass(frozen=True)
-class Case:
+class DiagnosisInput:
     """One attempt, or the logs of any job, to be diagnosed."""
 
     evidence: Evidence
