@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from docs.site_page import MADE, Shipped, launcher_of, page, request, table
+from docs.site_page import MADE, UNKNOWN, Shipped, launcher_of, page, request, runtime_of, table
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.base.resources import shipped
 from hpc_launch.sites.layers import chain, merge_layers
@@ -36,7 +36,8 @@ def shipped_profiles() -> list[Shipped]:
 def overview(profiles: list[Shipped]) -> str:
     """Return the overview page, with a row per profile."""
     rows = []
-    for site in (one.profile for one in profiles):
+    for one in profiles:
+        site = one.profile
         queue = site.queues[site.default_queue or next(iter(site.queues))]
         node = site.node_classes[queue.node_class]
         stack = site.stacks.get(queue.stack or node.stack or "")
@@ -48,11 +49,11 @@ def overview(profiles: list[Shipped]) -> str:
                 site.grade or "",
                 request(node),
                 f"`{launcher}`" if launcher == step else f"`{launcher}` with `{step}`",
-                f"`{site.containers.runtime}`",
+                runtime_of(one),
                 f"`{modules}`" if modules else "set by the job",
                 node.arch or "",
-                site.fabric.kind or "not known",
-                {None: "not known", "none": "no"}.get(site.internet.compute) or str(site.internet.compute),
+                site.fabric.kind or UNKNOWN,
+                {None: UNKNOWN, "none": "no"}.get(site.internet.compute) or str(site.internet.compute),
             )
         )
     head = (

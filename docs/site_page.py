@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hpc_launch.sites.detection_rules import DetectionRule
 from hpc_launch.sites.layers import SiteLayer
 from hpc_launch.sites.node_classes import NodeClass
 from hpc_launch.sites.prelude import ACTIONS, PreludeStep, Setting
@@ -34,12 +35,13 @@ def page(one: Shipped) -> str:
     site = one.profile
     lines = [f"# {site.title or site.name}", "", MADE.format(file=f"{site.name}.yaml"), "", *_head(site)]
     for title, body in (
+        ("Facts", key_facts(one)),
         ("Nodes", _nodes(site)),
         ("Queues", _queues(site)),
-        ("Account", _account(site)),
+        ("Account", _account(one)),
         ("Launch and network", _start(site)),
         ("Software and variables", _software(one)),
-        ("Containers", _images(site)),
+        ("Containers", _images(one)),
         ("Folders", _folders(site)),
         ("Job options", _options(site)),
         ("Parameters", _parameters(site)),
@@ -71,6 +73,59 @@ def _head(site: SiteProfile) -> Iterator[str]:
     yield ""
 
 
+UNKNOWN = "not known"
+
+
+def key_facts(one: Shipped) -> list[str]:
+    """Return the table of facts that every page shows, known or not, each with its source."""
+    site = one.profile
+    queue = site.default_queue or next(iter(site.queues))
+    purged = {key: folder.purge_days for key, folder in site.paths.items() if folder.purge_days}
+    per_user = {name: one.gpus_per_user for name, one in site.queues.items() if one.gpus_per_user}
+    fewest = {
+        name: min(int(row.nodes.partition("-")[0]) for row in one.limits)
+        for name, one in site.queues.items()
+        if one.limits
+    }
+    reach = {None: "", "none": "no", "direct": "yes", "proxy": f"through `{site.internet.proxy}`"}
+    purge_key = next(iter(purged), "")
+    facts: list[tuple[str, str, KeyPath]] = [
+        ("smallest allocation", site.billing.smallest or "", ("billing", "smallest")),
+        ("billing unit", site.billing.unit or "", ("billing", "unit")),
+        ("minimum nodes of a job", _each(fewest, "{}"), ("queues", queue, "limits")),
+        ("GPUs per user", _each(per_user, "{}"), ("queues", next(iter(per_user), queue), "gpus_per_user")),
+        ("purge of files", _each(purged, "after {} days"), ("paths", purge_key, "purge_days")),
+        ("internet access of compute nodes", reach[site.internet.compute], ("internet", "compute")),
+        ("PyTorch of the centre", site.pytorch or "", ("pytorch",)),
+        ("detection of login nodes", "; ".join(_rule(rule) for rule in site.detect), ("detect",)),
+    ]
+    rows = [(what, value or UNKNOWN, _source(one, path) if value else "") for what, value, path in facts]
+    return table(("fact", "value", "source"), rows)
+
+
+def _each(values: Mapping[str, int], words: str) -> str:
+    """Return the value, or the value of each name if they differ."""
+    if len(set(values.values())) == 1 and len(values) > 1 and words == "{}":
+        return words.format(next(iter(values.values())))
+    return ", ".join(f"`{name}`: {words.format(value)}" for name, value in values.items())
+
+
+def _rule(rule: DetectionRule) -> str:
+    parts = [f"`{name}={value}`" for name, value in rule.env.items()]
+    parts += [f"host `{rule.host}`"] if rule.host else []
+    parts += [f"`{rule.path}` exists"] if rule.path else []
+    parts += [f"Slurm cluster `{rule.cluster}`"] if rule.cluster else []
+    return " and ".join(parts)
+
+
+def _source(one: Shipped, path: KeyPath) -> str:
+    """Return grade, date and source of a value, from the file that sets it."""
+    place = one.merged.origin(*path).place
+    layer = next((layer for layer in one.layers if place is not None and str(layer.path) == place.file), one.layers[-1])
+    fact = provenance(layer.document).fact(path)
+    return ", ".join(filter(None, (fact.grade, fact.as_of, fact.source)))
+
+
 def request(node: NodeClass) -> str:
     """Return the Slurm option that requests all GPUs of a node."""
     if node.gpu_request == "none":
@@ -87,7 +142,7 @@ def _nodes(site: SiteProfile) -> list[str]:
     for name, node in site.node_classes.items():
         threads = f", {node.threads_per_core} per core" if node.threads_per_core > 1 else ""
         gpu = f" with {format_memory(node.gpu_memory)}" if node.gpu_memory else ""
-        memory = format_memory(node.memory) if node.memory else "not known"
+        memory = format_memory(node.memory) if node.memory else UNKNOWN
         chosen = [f"`{text}`" for text in (node.constraint, node.account_suffix) if text]
         rows.append(
             (
@@ -118,7 +173,7 @@ def _queues(site: SiteProfile) -> list[str]:
                 queue.about,
                 ", ".join(f"{what} `{value}`" for what, value in wanted if value),
                 f"`{queue.node_class}`",
-                "; ".join(map(_limit, queue.limits)) or "not known",
+                "; ".join(map(_limit, queue.limits)) or UNKNOWN,
                 "; ".join(_more(queue)),
             )
         )
@@ -161,9 +216,9 @@ def _more(queue: Queue) -> Iterator[str]:
         yield f"preemptible{', then requeued' if queue.preemption.requeued else ''}"
 
 
-def _account(site: SiteProfile) -> list[str]:
-    account = site.account
-    words = ["Required." if account.required else "Optional."]
+def _account(one: Shipped) -> list[str]:
+    account, said = one.profile.account, one.merged.data.get("account") or {}
+    words = ["Required." if account.required else "Optional."] if "required" in said else ["Not known if required."]
     words += [f"Format, including any suffix: `{account.pattern}`."] if account.pattern else []
     words += [f"To find it: {account.find}."] if account.find else []
     return [" ".join(words)]
@@ -190,11 +245,11 @@ def _start(site: SiteProfile) -> list[str]:
         f"- rendezvous address of the first node: {'the IP address of ' if master.resolve == 'ip' else ''}{address}"
     )
     fabric = site.fabric
-    lines.append(f"- network: {fabric.kind or 'not known'}")
+    lines.append(f"- network: {fabric.kind or UNKNOWN}")
     for what, names in (("NCCL", fabric.nccl_interfaces), ("Gloo", fabric.gloo_interfaces), ("adapters", fabric.hca)):
         lines += [f"- {what}: `{','.join(names)}`"] if names else []
     reach = {
-        None: "not known",
+        None: UNKNOWN,
         "none": "none",
         "direct": "direct",
         "proxy": f"through the proxy `{site.internet.proxy}`",
@@ -291,9 +346,16 @@ def _from(one: Shipped, path: tuple[Any, ...]) -> str:
     return "" if file == one.profile.name else f" (`{file}`)"
 
 
-def _images(site: SiteProfile) -> list[str]:
-    containers = site.containers
-    lines = [f"- runtime: `{containers.runtime}`"]
+def runtime_of(one: Shipped) -> str:
+    """Return the runtime that the profile names. A default is not a fact."""
+    named = "runtime" in (one.merged.data.get("containers") or {})
+    return f"`{one.profile.containers.runtime}`" if named else UNKNOWN
+
+
+def _images(one: Shipped) -> list[str]:
+    site, containers = one.profile, one.profile.containers
+    default = f"; `{containers.runtime}` is tried unless the job sets another" if runtime_of(one) == UNKNOWN else ""
+    lines = [f"- runtime: {runtime_of(one)}{default}"]
     for what, names in (("modules", containers.modules), ("binds", containers.binds), ("options", containers.options)):
         lines += [f"- {what}: {' '.join(f'`{name}`' for name in names)}"] if names else []
     lines += [f"- image `{name}`: `{image.path}`" for name, image in containers.images.items()]

@@ -27,7 +27,7 @@ from hpc_launch.base.files import write_json
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.cli.main import VERBS, group
-from hpc_launch.drive.prepare import validate_job
+from hpc_launch.drive.prepare import prepare_job, validate_job
 from hpc_launch.drive.secrets import find_secrets
 from hpc_launch.images.apptainer_tool import find_tool
 from hpc_launch.images.image_record import ImageRecord, now, record_file
@@ -363,6 +363,10 @@ BAD = {
     "HL405": Bad(TINY + "memory: 512G\n"),
     "HL406": Bad(TINY + "processes_per_node: 3\n"),
     "HL407": Bad(TINY + "nodes: 16\ntime: 1h\n"),
+    "HL409": Bad(
+        TINY + "nodes: 64\ntime: 10m\n",
+        site=re.sub(r", limits: \[.*?\]", "", MINI) + "status: documented\n",
+    ),
     "HL408": Bad(TINY + "nodes: 4000\n", site="local"),
     "HL410": Bad(TINY + 'sbatch: {"--mail-type": END}\n'),
     "HL411": Bad(TINY + "sbatch: {time: 1h}\n"),
@@ -554,7 +558,15 @@ def _bad_rule(home: Path) -> Sequence[Finding]:
     return findings
 
 
+def _rendered_elsewhere() -> list[Finding]:
+    Path("train.py").touch()
+    Path("job.yaml").write_text(TINY + "container: /software/images/torch.sif\n")
+    Path("mini.yaml").write_text(MINI)
+    return list(prepare_job(Path("job.yaml"), site="mini.yaml", anywhere=True).warnings)
+
+
 OTHERS = {
+    "HL216": lambda _: _rendered_elsewhere(),
     "HL300": _two_fit,
     "HL690": _bad_rule,
     "HL535": _ledger_of_an_account,

@@ -63,6 +63,7 @@ class FindingCode(str, Enum):
     INVALID_RUN_DIR = "HL213", "Invalid run folder"
     INSECURE_SECRETS_FILE = "HL214", "Insecure or unreadable secrets file"
     INVALID_PROGRESS_PATTERN = "HL215", "Invalid progress pattern"
+    NOT_CHECKED_HERE = "HL216", "Not checked here", "warning"
 
     # The site and its profile
     SITE_NOT_DETECTED = "HL300", "No site selected"
@@ -98,6 +99,7 @@ class FindingCode(str, Enum):
     UNEVEN_PROCESSES = "HL406", "Processes and GPUs do not divide", "warning"
     NODES_OUT_OF_LIMITS = "HL407", "Number of nodes not allowed"
     TOO_MANY_LOCAL_PROCESSES = "HL408", "Too many local processes"
+    LIMIT_UNKNOWN = "HL409", "Limit not known", "warning"
     INVALID_SBATCH_OPTION = "HL410", "Invalid sbatch option"
     RESERVED_SBATCH_OPTION = "HL411", "Reserved sbatch option"
     INVALID_SBATCH_VALUE = "HL412", "Invalid value for an `#SBATCH` line"

@@ -26,7 +26,7 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], output: Path | N
     from hpc_launch.cli.warn import print_site_and_warnings
     from hpc_launch.drive.prepare import prepare_job
 
-    prepared_job = prepare_job(job, site=site, sets=sets)
+    prepared_job = prepare_job(job, site=site, sets=sets, anywhere=True)
     print_site_and_warnings(prepared_job.loaded.detected, prepared_job.plan.site, prepared_job.warnings)
     if output is None:
         click.echo(prepared_job.script, nl=False)

@@ -7,7 +7,9 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from hpc_launch.sites.detect_profile import Detection, Machine, detect
+from hpc_launch.sites.detect_profile import Detection, Machine, detect, rule_matches
+from hpc_launch.sites.detection_rules import DetectionRule
+from hpc_launch.sites.profile import SiteProfile
 
 HOST_NAME_TIMEOUT_S = 2.0
 """Limit for getfqdn, which takes many seconds if the DNS resolver does not respond."""
@@ -16,6 +18,12 @@ HOST_NAME_TIMEOUT_S = 2.0
 def detect_site(project: Path | None = None) -> Detection:
     """Detect the site of this machine. Slurm is queried only if no other method finds a match."""
     return detect(this_machine(), project)
+
+
+def is_elsewhere(profile: SiteProfile) -> bool:
+    """Whether no `detect:` rule of the site recognizes this machine. Slurm is not queried."""
+    rules = [rule for rule in profile.detect if rule.cluster is None and rule != DetectionRule()]
+    return profile.scheduler.type != "local" and not any(rule_matches(rule, this_machine()) for rule in rules)
 
 
 def this_machine() -> Machine:

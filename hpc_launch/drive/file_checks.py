@@ -16,8 +16,8 @@ from hpc_launch.sites.resolved import Resolved
 from hpc_launch.spec.container import Container
 from hpc_launch.spec.document import KeyPath
 
-Report = Callable[[KeyPath, str, str, str], None]
-"""Add a finding. Arguments: key, what the path is, problem, hint."""
+Report = Callable[[KeyPath, str, str, str, str], None]
+"""Add a finding. Arguments: key, what the path is, problem, hint, path."""
 
 
 def check_files(resolved: Resolved, findings: list[Finding]) -> None:
@@ -26,28 +26,35 @@ def check_files(resolved: Resolved, findings: list[Finding]) -> None:
     filler = ValueFiller(resolved, [])  # the plan has already reported what this one would
     relative = f"relative paths start at {resolved.job_folder}"
 
-    def report(key: KeyPath, what: str, problem: str, hint: str) -> None:
+    def report(key: KeyPath, what: str, problem: str, hint: str, path: str) -> None:
+        if resolved.elsewhere and not path.startswith(f"{resolved.job_folder}/"):
+            message, hint = (
+                f"not checked here: {what}",
+                f"no rule recognizes this machine as site {resolved.site.name}; `submit` there checks it",
+            )
+            findings.append(Finding(FindingCode.NOT_CHECKED_HERE, message, resolved.place(*key), hint, "warning"))
+            return
         findings.append(Finding(FindingCode.FILE_NOT_FOUND, f"{what} {problem}", resolved.place(*key), hint))
 
     if job.script is not None:
         script = filler.file(job.script, ("script",))
         if not _readable(script):
-            report(("script",), f"the script {script}", _file_problem(script), relative)
+            report(("script",), f"the script {script}", _file_problem(script), relative, script)
     if job.workdir is not None:
         folder = filler.file(job.workdir, ("workdir",))
         if not os.path.isdir(folder):
             problem = "is not a folder" if os.path.exists(folder) else "does not exist"
-            report(("workdir",), f"the working directory {folder}", problem, relative)
+            report(("workdir",), f"the working directory {folder}", problem, relative, folder)
     if job.environment.venv is not None:
         venv = filler.file(job.environment.venv, ("environment", "venv"))
         activate = os.path.join(venv, "bin", "activate")
         if not _readable(activate):
             what = f"the virtual environment {venv}"
             if not os.path.exists(venv):
-                report(("environment", "venv"), what, "does not exist", relative)
+                report(("environment", "venv"), what, "does not exist", relative, venv)
             else:
                 hint = "name a folder created by `python -m venv`"
-                report(("environment", "venv"), what, "has no readable bin/activate", hint)
+                report(("environment", "venv"), what, "has no readable bin/activate", hint, venv)
     if job.container is not None:
         _check_container(filler, job.container, report)
         _check_architecture(ValueFiller(resolved, findings), job.container)
@@ -55,7 +62,7 @@ def check_files(resolved: Resolved, findings: list[Finding]) -> None:
         key: KeyPath = ("environment", "source", index)
         file = filler.file(name, key)
         if not _readable(file):
-            report(key, f"the file {file}", _file_problem(file), "the job would source it")
+            report(key, f"the file {file}", _file_problem(file), "the job would source it", file)
 
 
 def _check_container(filler: ValueFiller, container: Container, report: Report) -> None:
@@ -63,12 +70,12 @@ def _check_container(filler: ValueFiller, container: Container, report: Report) 
     runtime, image = runtime_and_image(filler, container)
     if runtime in FILES and "://" not in image and not os.path.exists(image):
         known = ", ".join(filler.resolved.site.containers.images) or "none"
-        report(("container", "image"), f"the image {image}", "does not exist", f"images of the site: {known}")
+        report(("container", "image"), f"the image {image}", "does not exist", f"images of the site: {known}", image)
     for index, bind in enumerate(container.binds):
         key: KeyPath = ("container", "binds", index)
         source = filler.absolute(filler.static(bind, key).partition(":")[0])
         if not os.path.exists(source):
-            report(key, f"the bind source {source}", "does not exist", "create it before the job starts")
+            report(key, f"the bind source {source}", "does not exist", "create it before the job starts", source)
 
 
 def _check_architecture(filler: ValueFiller, container: Container) -> None:

@@ -6,6 +6,7 @@ Nothing is written and nothing is submitted.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +16,12 @@ from msgspec import Struct
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, errors
-from hpc_launch.drive.detect_site import detect_site
+from hpc_launch.drive.detect_site import detect_site, is_elsewhere
 from hpc_launch.drive.file_checks import check_files
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.sites.load_layers import Loaded, load
+from hpc_launch.sites.load_layers import NOT_SET_HERE, Loaded, load
 from hpc_launch.sites.resolved import Resolved
 
 if TYPE_CHECKING:
@@ -37,7 +38,12 @@ class PreparedJob(Struct, frozen=True):
 
 
 def prepare_job(
-    job_file: Path, *, site: str | None = None, sets: Sequence[str] = (), job_folder: str | None = None
+    job_file: Path,
+    *,
+    site: str | None = None,
+    sets: Sequence[str] = (),
+    job_folder: str | None = None,
+    anywhere: bool = False,
 ) -> PreparedJob:
     """Prepare a job file for submission. Raises Refused with all errors at once.
 
@@ -46,8 +52,10 @@ def prepare_job(
         site: Name or path of the site profile; detected if None.
         sets: Values of `--set`.
         job_folder: Base of relative paths; by default the folder of the job file.
+        anywhere: Accept a site that this machine does not belong to: warn of what only the site itself knows.
     """
-    loaded = load(job_file, site=site, sets=sets, job_folder=job_folder, detect=detect_site)
+    away = is_elsewhere if anywhere else None
+    loaded = load(job_file, site=site, sets=sets, job_folder=job_folder, detect=detect_site, elsewhere=away)
     user_config, config_findings = _read_user_config(loaded.resolved)
     plan, findings = build(loaded.resolved, user_config)
     findings += config_findings
@@ -56,7 +64,25 @@ def prepare_job(
         raise Refused(findings)
     from hpc_launch.launch.render import render
 
-    return PreparedJob(loaded, plan, render(plan), tuple(findings))
+    script = render(plan)
+    if loaded.resolved.elsewhere:
+        findings += _placeholders(script, loaded.resolved)
+    return PreparedJob(loaded, plan, script, tuple(findings))
+
+
+def _placeholders(script: str, resolved: Resolved) -> list[Finding]:
+    """HL216 for each variable of the site that is not set on this machine."""
+    names = sorted(set(re.findall(rf"/(\w+){NOT_SET_HERE}", script)))
+    return [
+        Finding(
+            FindingCode.NOT_CHECKED_HERE,
+            f"not checked here: {name} of site {resolved.site.name}, so the script contains a placeholder",
+            resolved.place(),
+            f"set {name} in this shell, or render the script on the site",
+            severity="warning",
+        )
+        for name in names
+    ]
 
 
 def validate_job(job_file: Path, *, site: str | None = None, sets: Sequence[str] = ()) -> list[Finding]:

@@ -21,6 +21,7 @@ def check(draft: PlanDraft, size: JobSize) -> None:
     """Add a finding for each rule that the job breaks."""
     _check_hardware(draft, size)
     _check_time(draft, size)
+    _check_limits_known(draft, size)
     _check_account(draft, size)
     _check_site(draft, size)
     check_site(draft, size)
@@ -78,6 +79,29 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
         message = f"time {asked} exceeds the limit of {queue} for {job.max_nodes} nodes, {limit}"
         hint = f"set `time` to {limit} or less, or choose another queue"
         draft.fault_at(FindingCode.TIME_OVER_LIMIT, message, size.time_origin.place, hint)
+
+
+def _check_limits_known(draft: PlanDraft, size: JobSize) -> None:
+    """HL409 if no known limit of the queue bounds the job. A limit that published pages omit may still exist."""
+    resolved, queue = draft.resolved, size.queue
+    if resolved.site.status != "documented" or resolved.site.recorded or resolved.site.scheduler.type == "local":
+        return
+    nodes, gpus = resolved.job.max_nodes, size.gpus_per_node * resolved.job.max_nodes
+    row = next((row for row in queue.limits if count_holds(row.nodes, nodes) and count_holds(row.gpus, gpus)), None)
+    if queue.limits and row is None:
+        return  # reported as HL407
+    ranges = (row.nodes if row else None, row.gpus if row else None, queue.gpus)
+    bounded = any(counts is not None and not counts.endswith("-") for counts in ranges)
+    unknown = []
+    if nodes > 1 and not bounded and queue.node_minutes is None and queue.gpus_per_user is None:
+        unknown.append(f"its {nodes} nodes")
+    if size.time_s is not None and queue.node_minutes is None and (row is None or row.time is None):
+        unknown.append(f"its time limit of {format_time(size.time_s)}")
+    if unknown:
+        message = f"queue `{size.queue_name}` has no known limit, so that {' and '.join(unknown)} cannot be checked"
+        url = f" ({resolved.site.url})" if resolved.site.url else ""
+        hint = f"compare with the site's documentation{url}, or add `limits:` to the profile"
+        draft.fault(FindingCode.LIMIT_UNKNOWN, message, ("nodes",), hint, "warning")
 
 
 def _check_account(draft: PlanDraft, size: JobSize) -> None:

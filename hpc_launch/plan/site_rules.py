@@ -64,6 +64,10 @@ def _check_counts(draft: PlanDraft, size: JobSize) -> None:
         draft.fault(
             FindingCode.GPU_COUNT_NOT_OFFERED, message, (key,), "request another number, or choose another queue"
         )
+    most = queue.gpus_per_user
+    if most is not None and total > most:
+        message = f"{total} GPUs in total requested; queue `{size.queue_name}` allows {most} per user"
+        draft.fault(FindingCode.GPU_COUNT_NOT_OFFERED, message, (key,), f"request at most {most}")
 
 
 def _check_requests(draft: PlanDraft, size: JobSize) -> None:

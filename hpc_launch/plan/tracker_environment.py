@@ -102,6 +102,11 @@ def _key(draft: PlanDraft, path: KeyPath) -> list[Variable]:
     job, logins, host = draft.resolved.job, draft.resolved.logins, _host(draft)
     if "WANDB_API_KEY" in job.secrets:
         return []
+    if draft.resolved.elsewhere and (logins is None or host not in logins.hosts or job.container is not None):
+        message = f"not checked here: wandb's key for {host} at site {draft.resolved.site.name}"
+        hint = "`submit` there checks it"
+        draft.fault(FindingCode.NOT_CHECKED_HERE, message, path, hint, "warning")
+        return []
     if logins is None or host not in logins.hosts:
         hint = "run `wandb login` once on the login node, or add `secrets: [WANDB_API_KEY]`"
         draft.fault(FindingCode.TRACKER_KEY_MISSING, f"wandb runs online but has no key for {host}", path, hint)

@@ -20,6 +20,7 @@ MAX_AGE_DAYS = {
     "hosts": 1095,
     "detect": 1095,
     "queues": 270,
+    "billing": 270,
     "account": 270,
     "paths": 270,
 }
@@ -28,8 +29,8 @@ months."""
 MAX_SOFTWARE_AGE_DAYS = 180
 """The same for all other groups: modules, images, variables."""
 FACT_KEYS = frozenset(
-    "scheduler node_classes queues account sbatch srun rules launchers versions stacks options login_shell prelude env "
-    "fabric paths caches internet network launch containers".split()
+    "scheduler node_classes queues account billing pytorch sbatch srun rules launchers versions stacks options "
+    "login_shell prelude env fabric paths caches internet network launch containers".split()
 )
 """Keys of a profile that state facts about the system."""
 PERSONAL_KEYS = frozenset({"account", "wckey", "mail-user"})

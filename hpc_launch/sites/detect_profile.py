@@ -119,6 +119,11 @@ class _CachedMachine:
         return self.name
 
 
+def rule_matches(rule: DetectionRule, machine: Machine) -> bool:
+    """Whether one rule matches a machine."""
+    return bool(_reasons(rule, _CachedMachine(machine)))
+
+
 def _method(rule: DetectionRule) -> str:
     """Method of a rule: that of its strongest key. Rules with `cluster` come last, so that Slurm is queried only if
     necessary."""

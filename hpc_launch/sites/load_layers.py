@@ -43,6 +43,10 @@ class Loaded(Struct, frozen=True):
 
 Detect = Callable[[Path], Detection]
 """Detects the site of this machine. The argument is the project's folder."""
+NOT_SET_HERE = "-is-not-set-here"
+"""End of the placeholder for a variable of the site that is not set on another machine."""
+Elsewhere = Callable[[SiteProfile], bool]
+"""Whether this machine is not the site."""
 
 
 def load(
@@ -52,10 +56,12 @@ def load(
     sets: Sequence[str] = (),
     job_folder: str | None = None,
     detect: Detect | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Loaded:
     """Read and merge all layers. Relative paths start at `job_folder`, by default the job file's folder.
 
-    `detect` is called if no site is specified. Raises Refused with all errors in all files.
+    `detect` is called if no site is specified, `elsewhere` if one is: on another machine, folders that only the site
+    knows get a placeholder. Raises Refused with all errors in all files.
     """
     findings: list[Finding] = []
     document = _read_document(job_file, findings)
@@ -84,7 +90,8 @@ def load(
         profile = this_machine.with_local_hardware(profile, job.max_nodes)
     profile = _apply_queue(profile, job)
     late: dict[str, Text] = {}
-    names = _names(site_data, job, late, findings)
+    away = elsewhere is not None and site_name is not None and elsewhere(profile)
+    names = _names(site_data, job, late, findings, away=away)
     if errors(findings):
         raise Refused(findings)
     folder = job_folder or os.path.dirname(os.path.abspath(job_file))
@@ -104,6 +111,7 @@ def load(
         late,
         this_machine.bad_nodes(profile.bad_nodes, names),
         this_machine.submitter(),
+        away,
     )
     reason = detected.chosen.reason if detected and detected.chosen else None
     return Loaded(resolved, document.text, site_data.text, reason)
@@ -245,9 +253,9 @@ def _user_layers(overlay: Document | None, site: str, findings: list[Finding]) -
     return [_layer("user", part, findings) for part in parts]
 
 
-def _names(site: Site, job: JobSpec, late: dict[str, Text], findings: list[Finding]) -> dict[str, str]:
+def _names(site: Site, job: JobSpec, late: dict[str, Text], findings: list[Finding], *, away: bool) -> dict[str, str]:
     """Names that `${…}` can refer to: the machine's, the job's and the site's paths. Names that only the job knows are
-    added to `late`."""
+    added to `late`. `away`: this machine is not the site, so that a missing variable gets a placeholder."""
     names = this_machine.names(os.environ)
     names["job.name"] = job.name
     if job.account is not None:
@@ -255,7 +263,7 @@ def _names(site: Site, job: JobSpec, late: dict[str, Text], findings: list[Findi
     for key, folder in site.profile.paths.items():
         place = site.merged.places.get(("paths", key, "path"))
         try:
-            text = interpolate(folder.path, names, late=late)
+            text = interpolate(folder.path, _Placeholders(names) if away else names, late=late)
         except UnknownName as unknown:
             if _is_used(f"paths.{key}", job):
                 message, hint = f"unknown name `${{{unknown.name}}}`", "the job uses this path; set the variable"
@@ -267,6 +275,18 @@ def _names(site: Site, job: JobSpec, late: dict[str, Text], findings: list[Findi
         else:
             late[f"paths.{key}"] = text
     return names
+
+
+class _Placeholders(dict[str, str]):
+    """Names, with a placeholder for each variable that is not set on this machine."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or str(name).startswith("env.")
+
+    def __missing__(self, name: str) -> str:
+        if name.startswith("env."):
+            return f"/{name[4:]}{NOT_SET_HERE}"
+        raise KeyError(name)
 
 
 def _without_account_suffix(account: str, profile: SiteProfile) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from hpc_launch.sites.billing import Billing
 from hpc_launch.sites.container_settings import Containers
 from hpc_launch.sites.detection_rules import DetectionRule, Hosts, Parameter, UnusableNodes
 from hpc_launch.sites.fabric import Fabric
@@ -142,6 +143,14 @@ class SiteProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     queues: Annotated[dict[str, Queue], Meta(description="Queues, by the name that job files use.")]
     default_queue: Annotated[str | None, Meta(description="Default queue of a job. Default: the first queue.")] = None
     account: Annotated[Account, Meta(description="Rules for the account.")] = Account()
+    billing: Annotated[Billing, Meta(description="How the site charges for jobs. For readers.")] = Billing()
+    pytorch: Annotated[
+        str | None,
+        Meta(
+            description="How to use the PyTorch that the centre itself provides. For readers. Unknown if omitted.",
+            examples=["module load pytorch"],
+        ),
+    ] = None
     sbatch: Annotated[Options, Meta(description="sbatch options that the site adds, renames, requires or forbids.")] = (
         Options()
     )

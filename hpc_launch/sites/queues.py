@@ -54,6 +54,9 @@ class Queue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gpus: Annotated[Range | None, Meta(description="Total number of GPUs that a job may request.", examples=["4-"])] = (
         None
     )
+    gpus_per_user: Annotated[
+        int | None, Meta(description="Maximum number of GPUs that the running jobs of a user may use.", ge=1)
+    ] = None
     max_jobs: Annotated[int | None, Meta(description="Maximum number of running jobs per user.", ge=1)] = None
     max_submitted: Annotated[
         int | None, Meta(description="Maximum number of queued and running jobs per user.", ge=1)

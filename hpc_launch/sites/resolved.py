@@ -51,6 +51,8 @@ class Resolved(Struct, frozen=True):
     """Site folders that only the job knows, by their name in `${…}`."""
     bad_nodes: tuple[str, ...] = ()
     submitter: Submitter = Submitter()
+    elsewhere: bool = False
+    """Whether this machine is not the site, so that the site's files and variables cannot be checked here."""
 
     def origin(self, *path: str | int) -> Origin:
         """Origin of a job value."""

@@ -32,6 +32,9 @@ job_environment() {
     export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
     export OMP_NUM_THREADS=8                                 # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
+    export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: do not try to download
+    export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: the same for transformers before 5
+    export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: use only local data sets
     export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
     export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
 }
@@ -84,7 +87,8 @@ job_image_prefix=APPTAINERENV_
 job_image_variables=(
     PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT
     TORCH_NCCL_DEBUG_INFO_TEMP_FILE TORCH_NCCL_DEBUG_INFO_PIPE_FILE PYTHONNOUSERSITE OMP_NUM_THREADS
-    TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE MIOPEN_USER_DB_PATH MIOPEN_CUSTOM_CACHE_DIR
+    TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE HF_HUB_OFFLINE TRANSFORMERS_OFFLINE HF_DATASETS_OFFLINE MIOPEN_USER_DB_PATH
+    MIOPEN_CUSTOM_CACHE_DIR
 )
 
 # ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====

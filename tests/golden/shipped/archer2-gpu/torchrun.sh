@@ -23,9 +23,9 @@
 
 # === Environment ===
 job_environment() {
-    module load rocm || die 'module load rocm failed'        # archer2-gpu.yaml:32
-    module load craype-accel-amd-gfx90a || die 'module load craype-accel-amd-gfx90a failed' # archer2-gpu.yaml:32
-    module load craype-x86-milan || die 'module load craype-x86-milan failed' # archer2-gpu.yaml:32
+    module load rocm || die 'module load rocm failed'        # archer2-gpu.yaml:33
+    module load craype-accel-amd-gfx90a || die 'module load craype-accel-amd-gfx90a failed' # archer2-gpu.yaml:33
+    module load craype-x86-milan || die 'module load craype-x86-milan failed' # archer2-gpu.yaml:33
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -34,6 +34,9 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=8                                 # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
+    export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: do not try to download
+    export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: the same for transformers before 5
+    export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: use only local data sets
     export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
     export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
 }

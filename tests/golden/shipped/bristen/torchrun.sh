@@ -18,7 +18,7 @@
 
 # === Environment ===
 job_environment() {
-    ulimit -c 0 || die 'ulimit -c 0 failed'                  # cscs.yaml:22; a crash of many processes would leave many large files
+    ulimit -c 0 || die 'ulimit -c 0 failed'                  # cscs.yaml:29; a crash of many processes would leave many large files
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -27,19 +27,20 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=16                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export NCCL_SOCKET_IFNAME=hsn                            # slingshot.yaml:12
-    export FI_CXI_DISABLE_HOST_REGISTER=1                    # slingshot.yaml:15
-    export FI_CXI_DEFAULT_CQ_SIZE=131072                     # slingshot.yaml:16
-    export NCCL_CROSS_NIC=1                                  # slingshot.yaml:22
-    export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:23
-    export FI_MR_CACHE_MONITOR=userfaultfd                   # slingshot.yaml:24
-    export NCCL_NET='AWS Libfabric'                          # slingshot.yaml:26; without the plugin, the job fails instead of falling back to TCP
-    export FI_CXI_DEFAULT_TX_SIZE=16384                      # cscs.yaml:15
-    export FI_CXI_RX_MATCH_MODE=software                     # cscs.yaml:16
-    export MPICH_GPU_SUPPORT_ENABLED=0                       # cscs.yaml:19; MPI's GPU support conflicts with NCCL
-    export TORCH_NCCL_ASYNC_ERROR_HANDLING=1                 # cscs.yaml:20
-    export CUDA_CACHE_DISABLE=1                              # cscs.yaml:20
-    export TRITON_HOME=/dev/shm                              # cscs.yaml:20
+    export NCCL_SOCKET_IFNAME=hsn                            # slingshot.yaml:13
+    export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:10; without the plugin, the job fails instead of falling back to TCP
+    export FI_CXI_DISABLE_HOST_REGISTER=1                    # slingshot.yaml:16
+    export FI_CXI_DEFAULT_CQ_SIZE=131072                     # slingshot.yaml:17
+    export NCCL_CROSS_NIC=1                                  # slingshot.yaml:23
+    export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:24
+    export FI_MR_CACHE_MONITOR=userfaultfd                   # slingshot.yaml:25
+    export FI_CXI_DEFAULT_TX_SIZE=16384                      # cscs.yaml:22
+    export FI_CXI_RX_MATCH_MODE=software                     # cscs.yaml:23
+    export NCCL_PROTO='^LL128'                               # cscs.yaml:25; the centre disables this protocol, which NCCL 2.27 enabled and which is slower here
+    export MPICH_GPU_SUPPORT_ENABLED=0                       # cscs.yaml:26; MPI's GPU support conflicts with NCCL
+    export TORCH_NCCL_ASYNC_ERROR_HANDLING=1                 # cscs.yaml:27
+    export CUDA_CACHE_DISABLE=1                              # cscs.yaml:27
+    export TRITON_HOME=/dev/shm                              # cscs.yaml:27
 }
 
 # === Rendezvous ===
@@ -49,11 +50,11 @@ job_rendezvous() {
 }
 
 # === What runs on each node ===
-# cscs.yaml:38. Static rendezvous: ranks follow the order of the nodes.
+# cscs.yaml:45. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
     export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json
-    ulimit -c 0                                              # cscs.yaml:22; a crash of many processes would leave many large files
+    ulimit -c 0                                              # cscs.yaml:29; a crash of many processes would leave many large files
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         python3 -m torch.distributed.run \
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \

@@ -17,13 +17,13 @@
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
 #SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
-#SBATCH --network=disable_rdzv_get                           # slingshot.yaml:30: with FI_CXI_RDZV_PROTO=alt_read
+#SBATCH --network=disable_rdzv_get                           # slingshot.yaml:31: with FI_CXI_RDZV_PROTO=alt_read
 
 # === Environment ===
 job_environment() {
-    module load olcf-container-tools || die 'module load olcf-container-tools failed' # frontier.yaml:85
-    module load apptainer-enable-mpi || die 'module load apptainer-enable-mpi failed' # frontier.yaml:85
-    module load apptainer-enable-gpu || die 'module load apptainer-enable-gpu failed' # frontier.yaml:85
+    module load olcf-container-tools || die 'module load olcf-container-tools failed' # frontier.yaml:91
+    module load apptainer-enable-mpi || die 'module load apptainer-enable-mpi failed' # frontier.yaml:91
+    module load apptainer-enable-gpu || die 'module load apptainer-enable-gpu failed' # frontier.yaml:91
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -32,27 +32,27 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
     export OMP_NUM_THREADS=7                                 # cores of a node / processes on it
-    export http_proxy=http://proxy.ccs.ornl.gov:3128/        # frontier.yaml:82
-    export https_proxy=http://proxy.ccs.ornl.gov:3128/       # frontier.yaml:82
-    export HTTP_PROXY=http://proxy.ccs.ornl.gov:3128/        # frontier.yaml:82
-    export HTTPS_PROXY=http://proxy.ccs.ornl.gov:3128/       # frontier.yaml:82
-    export no_proxy='localhost,127.0.0.0/8,*.ccs.ornl.gov'   # frontier.yaml:82
-    export NO_PROXY='localhost,127.0.0.0/8,*.ccs.ornl.gov'   # frontier.yaml:82
-    export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # frontier.yaml:66
+    export http_proxy=http://proxy.ccs.ornl.gov:3128/        # frontier.yaml:88
+    export https_proxy=http://proxy.ccs.ornl.gov:3128/       # frontier.yaml:88
+    export HTTP_PROXY=http://proxy.ccs.ornl.gov:3128/        # frontier.yaml:88
+    export HTTPS_PROXY=http://proxy.ccs.ornl.gov:3128/       # frontier.yaml:88
+    export no_proxy='localhost,127.0.0.0/8,*.ccs.ornl.gov'   # frontier.yaml:88
+    export NO_PROXY='localhost,127.0.0.0/8,*.ccs.ornl.gov'   # frontier.yaml:88
+    export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # frontier.yaml:68
     export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
     export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
-    export FI_CXI_DISABLE_HOST_REGISTER=1                    # slingshot.yaml:15
-    export FI_CXI_DEFAULT_CQ_SIZE=131072                     # slingshot.yaml:16
-    export FI_CXI_DEFAULT_TX_SIZE=2048                       # slingshot.yaml:17
-    export FI_CXI_RX_MATCH_MODE=hybrid                       # slingshot.yaml:18
-    export FI_CXI_RDZV_EAGER_SIZE=0                          # slingshot.yaml:19
-    export FI_CXI_RDZV_THRESHOLD=0                           # slingshot.yaml:20
-    export FI_CXI_RDZV_GET_MIN=0                             # slingshot.yaml:21
-    export NCCL_CROSS_NIC=1                                  # slingshot.yaml:22
-    export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:23
-    export FI_MR_CACHE_MONITOR=kdreg2                        # slingshot.yaml:25
-    export HSA_FORCE_FINE_GRAIN_PCIE=1                       # slingshot.yaml:25
-    export FI_CXI_RDZV_PROTO=alt_read                        # frontier.yaml:68; setting of the centre that requires an sbatch option
+    export FI_CXI_DISABLE_HOST_REGISTER=1                    # slingshot.yaml:16
+    export FI_CXI_DEFAULT_CQ_SIZE=131072                     # slingshot.yaml:17
+    export FI_CXI_DEFAULT_TX_SIZE=2048                       # slingshot.yaml:18
+    export FI_CXI_RX_MATCH_MODE=hybrid                       # slingshot.yaml:19
+    export FI_CXI_RDZV_EAGER_SIZE=0                          # slingshot.yaml:20
+    export FI_CXI_RDZV_THRESHOLD=0                           # slingshot.yaml:21
+    export FI_CXI_RDZV_GET_MIN=0                             # slingshot.yaml:22
+    export NCCL_CROSS_NIC=1                                  # slingshot.yaml:23
+    export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:24
+    export FI_MR_CACHE_MONITOR=kdreg2                        # slingshot.yaml:26
+    export HSA_FORCE_FINE_GRAIN_PCIE=1                       # slingshot.yaml:26
+    export FI_CXI_RDZV_PROTO=alt_read                        # frontier.yaml:70; setting of the centre that requires an sbatch option
 }
 
 # === Rendezvous ===
@@ -66,7 +66,7 @@ on_nodes_first() { # once, before anything else is started there
     fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
     mkdir -p -- /tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" || fail 'mkdir -p -- /tmp/alice-miopen-$HPC_LAUNCH_JOB_ID failed' # amd.yaml:11
 }
-# frontier.yaml:86. srun starts each process, which takes its rank from the variables set there.
+# frontier.yaml:92. srun starts each process, which takes its rank from the variables set there.
 on_each_node() {
     export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS
     export LOCAL_WORLD_SIZE=8 GROUP_RANK=$SLURM_NODEID

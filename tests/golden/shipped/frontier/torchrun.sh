@@ -17,16 +17,16 @@
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
 #SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
-#SBATCH --network=disable_rdzv_get                           # slingshot.yaml:30: with FI_CXI_RDZV_PROTO=alt_read
+#SBATCH --network=disable_rdzv_get                           # slingshot.yaml:31: with FI_CXI_RDZV_PROTO=alt_read
 
 # === Environment ===
 job_environment() {
-    module load PrgEnv-gnu/8.7.0 || die 'module load PrgEnv-gnu/8.7.0 failed' # frontier.yaml:74
-    module load cpe/26.03 || die 'module load cpe/26.03 failed' # frontier.yaml:74
-    module load miniforge3/23.11.0-0 || die 'module load miniforge3/23.11.0-0 failed' # frontier.yaml:74
-    module load rocm/7.1.1 || die 'module load rocm/7.1.1 failed' # frontier.yaml:74
-    module load rccl-net-plugin || die 'module load rccl-net-plugin failed' # frontier.yaml:74
-    module load craype-accel-amd-gfx90a || die 'module load craype-accel-amd-gfx90a failed' # frontier.yaml:74
+    module load PrgEnv-gnu/8.7.0 || die 'module load PrgEnv-gnu/8.7.0 failed' # frontier.yaml:80
+    module load cpe/26.03 || die 'module load cpe/26.03 failed' # frontier.yaml:80
+    module load miniforge3/23.11.0-0 || die 'module load miniforge3/23.11.0-0 failed' # frontier.yaml:80
+    module load rocm/7.1.1 || die 'module load rocm/7.1.1 failed' # frontier.yaml:80
+    module load rccl-net-plugin || die 'module load rccl-net-plugin failed' # frontier.yaml:80
+    module load craype-accel-amd-gfx90a || die 'module load craype-accel-amd-gfx90a failed' # frontier.yaml:80
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -35,28 +35,29 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=7                                 # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export http_proxy=http://proxy.ccs.ornl.gov:3128/        # frontier.yaml:82
-    export https_proxy=http://proxy.ccs.ornl.gov:3128/       # frontier.yaml:82
-    export HTTP_PROXY=http://proxy.ccs.ornl.gov:3128/        # frontier.yaml:82
-    export HTTPS_PROXY=http://proxy.ccs.ornl.gov:3128/       # frontier.yaml:82
-    export no_proxy='localhost,127.0.0.0/8,*.ccs.ornl.gov'   # frontier.yaml:82
-    export NO_PROXY='localhost,127.0.0.0/8,*.ccs.ornl.gov'   # frontier.yaml:82
-    export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # frontier.yaml:66
+    export http_proxy=http://proxy.ccs.ornl.gov:3128/        # frontier.yaml:88
+    export https_proxy=http://proxy.ccs.ornl.gov:3128/       # frontier.yaml:88
+    export HTTP_PROXY=http://proxy.ccs.ornl.gov:3128/        # frontier.yaml:88
+    export HTTPS_PROXY=http://proxy.ccs.ornl.gov:3128/       # frontier.yaml:88
+    export no_proxy='localhost,127.0.0.0/8,*.ccs.ornl.gov'   # frontier.yaml:88
+    export NO_PROXY='localhost,127.0.0.0/8,*.ccs.ornl.gov'   # frontier.yaml:88
+    export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # frontier.yaml:68
     export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
     export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
-    export FI_CXI_DISABLE_HOST_REGISTER=1                    # slingshot.yaml:15
-    export FI_CXI_DEFAULT_CQ_SIZE=131072                     # slingshot.yaml:16
-    export FI_CXI_DEFAULT_TX_SIZE=2048                       # slingshot.yaml:17
-    export FI_CXI_RX_MATCH_MODE=hybrid                       # slingshot.yaml:18
-    export FI_CXI_RDZV_EAGER_SIZE=0                          # slingshot.yaml:19
-    export FI_CXI_RDZV_THRESHOLD=0                           # slingshot.yaml:20
-    export FI_CXI_RDZV_GET_MIN=0                             # slingshot.yaml:21
-    export NCCL_CROSS_NIC=1                                  # slingshot.yaml:22
-    export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:23
-    export FI_MR_CACHE_MONITOR=kdreg2                        # slingshot.yaml:25
-    export HSA_FORCE_FINE_GRAIN_PCIE=1                       # slingshot.yaml:25
-    export FI_CXI_RDZV_PROTO=alt_read                        # frontier.yaml:68; setting of the centre that requires an sbatch option
-    export LD_LIBRARY_PATH="$CRAY_LD_LIBRARY_PATH""${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" # frontier.yaml:69; the programming environment is not loaded by default
+    export FI_CXI_DISABLE_HOST_REGISTER=1                    # slingshot.yaml:16
+    export FI_CXI_DEFAULT_CQ_SIZE=131072                     # slingshot.yaml:17
+    export FI_CXI_DEFAULT_TX_SIZE=2048                       # slingshot.yaml:18
+    export FI_CXI_RX_MATCH_MODE=hybrid                       # slingshot.yaml:19
+    export FI_CXI_RDZV_EAGER_SIZE=0                          # slingshot.yaml:20
+    export FI_CXI_RDZV_THRESHOLD=0                           # slingshot.yaml:21
+    export FI_CXI_RDZV_GET_MIN=0                             # slingshot.yaml:22
+    export NCCL_CROSS_NIC=1                                  # slingshot.yaml:23
+    export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:24
+    export FI_MR_CACHE_MONITOR=kdreg2                        # slingshot.yaml:26
+    export HSA_FORCE_FINE_GRAIN_PCIE=1                       # slingshot.yaml:26
+    export FI_CXI_RDZV_PROTO=alt_read                        # frontier.yaml:70; setting of the centre that requires an sbatch option
+    export NCCL_NET=OFI                                      # frontier.yaml:71; the plugin's name in the centre's guide; without the plugin, the job fails instead of falling back to TCP
+    export LD_LIBRARY_PATH="$CRAY_LD_LIBRARY_PATH""${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" # frontier.yaml:75; the programming environment is not loaded by default
 }
 
 # === Rendezvous ===
@@ -70,7 +71,7 @@ on_nodes_first() { # once, before anything else is started there
     fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
     mkdir -p -- /tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" || fail 'mkdir -p -- /tmp/alice-miopen-$HPC_LAUNCH_JOB_ID failed' # amd.yaml:11
 }
-# frontier.yaml:86. Static rendezvous: ranks follow the order of the nodes.
+# frontier.yaml:92. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
     export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json

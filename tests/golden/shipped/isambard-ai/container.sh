@@ -34,13 +34,13 @@ job_environment() {
     export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
     export OMP_NUM_THREADS=72                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export NCCL_SOCKET_IFNAME=hsn                            # slingshot.yaml:12
-    export FI_CXI_DISABLE_HOST_REGISTER=1                    # slingshot.yaml:15
-    export FI_CXI_DEFAULT_CQ_SIZE=131072                     # slingshot.yaml:16
-    export NCCL_CROSS_NIC=1                                  # slingshot.yaml:22
-    export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:23
-    export FI_MR_CACHE_MONITOR=userfaultfd                   # slingshot.yaml:24
-    export NCCL_NET='AWS Libfabric'                          # slingshot.yaml:26; without the plugin, the job fails instead of falling back to TCP
+    export NCCL_SOCKET_IFNAME=hsn                            # slingshot.yaml:13
+    export FI_CXI_DISABLE_HOST_REGISTER=1                    # slingshot.yaml:16
+    export FI_CXI_DEFAULT_CQ_SIZE=131072                     # slingshot.yaml:17
+    export NCCL_CROSS_NIC=1                                  # slingshot.yaml:23
+    export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:24
+    export FI_MR_CACHE_MONITOR=userfaultfd                   # slingshot.yaml:25
+    export NCCL_NET='AWS Libfabric'                          # slingshot.yaml:27; without the plugin, the job fails instead of falling back to TCP
     export FI_CXI_DEFAULT_TX_SIZE=1024                       # isambard-ai.yaml:27; third party, 2026-06-29
     export FI_CXI_RX_MATCH_MODE=software                     # isambard-ai.yaml:28; third party, 2026-06-29
 }

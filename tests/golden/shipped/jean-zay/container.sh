@@ -4,7 +4,9 @@
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
 # jean-zay.yaml: node_classes: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede; scripts of users for H100
-# jean-zay.yaml: queues: third party, 2026-11-20; a user's listing of the QOS; the page of GPU partitions for the times
+# jean-zay.yaml: queues: third party, 2026-11-22; www.idris.fr/en/docs/jean-zay/slurm/slurm_partitions_gpu (undated) for the times; users' listings of the QOS for the names and the GPUs of a job
+# jean-zay.yaml: containers: third party, 2026-11-22; scripts of users, who load the module singularity; the centre admits images with `idrcontmgr cp`
+# jean-zay.yaml: pytorch: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede
 # jean-zay.yaml: account: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede
 # jean-zay.yaml: paths: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede
 # jean-zay.yaml: sbatch: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede
@@ -12,23 +14,24 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --qos=qos_gpu_h100-t3                                # jean-zay.yaml:63; third party, 2026-11-20
-#SBATCH --account=abc@h100                                   # user.yaml:29, with the suffix of jean-zay.yaml:35; third party, 2024-07-29
+#SBATCH --qos=qos_gpu_h100-t3                                # jean-zay.yaml:75; third party, 2026-11-22
+#SBATCH --account=abc@h100                                   # user.yaml:29, with the suffix of jean-zay.yaml:37; third party, 2024-07-29
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=96                                   # jean-zay.yaml:27; third party, 2024-07-29
-#SBATCH --gres=gpu:4                                         # jean-zay.yaml:30; third party, 2024-07-29
-#SBATCH --constraint=h100                                    # jean-zay.yaml:34; third party, 2024-07-29
+#SBATCH --cpus-per-task=96                                   # jean-zay.yaml:29; third party, 2024-07-29
+#SBATCH --gres=gpu:4                                         # jean-zay.yaml:32; third party, 2024-07-29
+#SBATCH --constraint=h100                                    # jean-zay.yaml:36; third party, 2024-07-29
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
 #SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
-#SBATCH --hint=nomultithread                                 # jean-zay.yaml:21; third party, 2024-07-29
+#SBATCH --hint=nomultithread                                 # jean-zay.yaml:23; third party, 2024-07-29
 
 # === Environment ===
 job_environment() {
-    module purge                                             # jean-zay.yaml:23; third party, 2026-11-20
-    module load arch/h100 || die 'module load arch/h100 failed' # jean-zay.yaml:36; third party, 2024-07-29; it must be loaded before all other modules
+    module purge                                             # jean-zay.yaml:25; third party, 2026-11-20
+    module load arch/h100 || die 'module load arch/h100 failed' # jean-zay.yaml:38; third party, 2024-07-29; it must be loaded before all other modules
+    module load singularity || die 'module load singularity failed' # jean-zay.yaml:86; third party, 2026-11-22
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -55,7 +58,7 @@ on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
     export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
-        apptainer exec --no-eval --nv --no-home \
+        singularity exec --no-eval --nv --no-home \
         --pwd /home/alice/project \
         --bind "$HPC_LAUNCH_RUN_DIR" \
         --bind /home/alice/project \
@@ -83,7 +86,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_cpus_per_task=96 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30)
-job_image_prefix=APPTAINERENV_
+job_image_prefix=SINGULARITYENV_
 job_image_variables=(
     PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT
     TORCH_NCCL_DEBUG_INFO_TEMP_FILE TORCH_NCCL_DEBUG_INFO_PIPE_FILE PYTHONNOUSERSITE OMP_NUM_THREADS

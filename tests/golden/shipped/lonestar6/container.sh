@@ -17,8 +17,8 @@
 
 # === Environment ===
 job_environment() {
-    module reset                                             # tacc.yaml:19
-    module load tacc-apptainer || die 'module load tacc-apptainer failed' # tacc.yaml:23
+    module reset                                             # tacc.yaml:21
+    module load tacc-apptainer || die 'module load tacc-apptainer failed' # tacc.yaml:25
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout

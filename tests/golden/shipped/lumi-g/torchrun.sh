@@ -7,12 +7,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=standard-g                               # lumi-g.yaml:38
+#SBATCH --partition=standard-g                               # lumi-g.yaml:40
 #SBATCH --account=project_465000001                          # user.yaml:4
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=56                                   # lumi-g.yaml:25
-#SBATCH --gpus-per-node=8                                    # lumi-g.yaml:30
+#SBATCH --cpus-per-task=56                                   # lumi-g.yaml:27
+#SBATCH --gpus-per-node=8                                    # lumi-g.yaml:32
 #SBATCH --mem=480G                                           # 8 GPUs with 60G each
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
@@ -21,7 +21,7 @@
 
 # === Environment ===
 job_environment() {
-    mkdir -p -- /scratch/project_465000001/alice/torch_home || die 'mkdir -p -- /scratch/project_465000001/alice/torch_home failed' # lumi-g.yaml:70
+    mkdir -p -- /scratch/project_465000001/alice/torch_home || die 'mkdir -p -- /scratch/project_465000001/alice/torch_home failed' # lumi-g.yaml:78
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -30,11 +30,12 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=7                                 # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # lumi-g.yaml:60
+    export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3            # lumi-g.yaml:68
     export MIOPEN_USER_DB_PATH=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
     export MIOPEN_CUSTOM_CACHE_DIR=/tmp/alice-miopen-"$HPC_LAUNCH_JOB_ID" # amd.yaml:11
-    export TORCH_HOME=/scratch/project_465000001/alice/torch_home # lumi-g.yaml:70
-    export NCCL_NET_GDR_LEVEL=PHB                            # lumi-g.yaml:62
+    export TORCH_HOME=/scratch/project_465000001/alice/torch_home # lumi-g.yaml:78
+    export NCCL_NET='AWS Libfabric'                          # libfabric.yaml:10; without the plugin, the job fails instead of falling back to TCP
+    export NCCL_NET_GDR_LEVEL=PHB                            # lumi-g.yaml:70
 }
 
 # === Rendezvous ===

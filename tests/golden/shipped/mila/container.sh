@@ -7,17 +7,17 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=long                                     # mila.yaml:45
+#SBATCH --partition=long                                     # mila.yaml:47
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=48                                   # mila.yaml:19
-#SBATCH --gres=gpu:l40s:4                                    # mila.yaml:24
+#SBATCH --cpus-per-task=48                                   # mila.yaml:21
+#SBATCH --gres=gpu:l40s:4                                    # mila.yaml:26
 #SBATCH --mem=1000G                                          # 4 GPUs with 250G each
 #SBATCH --time=00:15:00                                      # job.yaml:4
-#SBATCH --requeue                                            # mila.yaml:48
+#SBATCH --requeue                                            # mila.yaml:50
 #SBATCH --open-mode=append                                   # keep the log across requeues
 #SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
-#SBATCH --wait-all-nodes=1                                   # mila.yaml:15
+#SBATCH --wait-all-nodes=1                                   # mila.yaml:17
 
 # === Environment ===
 job_environment() {
@@ -44,7 +44,7 @@ on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
     export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
-        apptainer exec --no-eval --nv --no-home \
+        singularity exec --no-eval --nv --no-home \
         --pwd /home/alice/project \
         --bind "$HPC_LAUNCH_RUN_DIR" \
         --bind /home/alice/project \
@@ -72,7 +72,7 @@ job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_cpus_per_task=48 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30)
-job_image_prefix=APPTAINERENV_
+job_image_prefix=SINGULARITYENV_
 job_image_variables=(
     PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT
     TORCH_NCCL_DEBUG_INFO_TEMP_FILE TORCH_NCCL_DEBUG_INFO_PIPE_FILE PYTHONNOUSERSITE OMP_NUM_THREADS

@@ -7,17 +7,17 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=long                                     # mila.yaml:45
+#SBATCH --partition=long                                     # mila.yaml:47
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=48                                   # mila.yaml:19
-#SBATCH --gres=gpu:l40s:4                                    # mila.yaml:24
+#SBATCH --cpus-per-task=48                                   # mila.yaml:21
+#SBATCH --gres=gpu:l40s:4                                    # mila.yaml:26
 #SBATCH --mem=1000G                                          # 4 GPUs with 250G each
 #SBATCH --time=00:15:00                                      # job.yaml:4
-#SBATCH --requeue                                            # mila.yaml:48
+#SBATCH --requeue                                            # mila.yaml:50
 #SBATCH --open-mode=append                                   # keep the log across requeues
 #SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
-#SBATCH --wait-all-nodes=1                                   # mila.yaml:15
+#SBATCH --wait-all-nodes=1                                   # mila.yaml:17
 
 # === Environment ===
 job_environment() {

@@ -20,7 +20,7 @@
 
 # === Environment ===
 job_environment() {
-    module purge                                             # csc.yaml:13
+    module purge                                             # csc.yaml:16
     module load python-pytorch/2.10 || die 'module load python-pytorch/2.10 failed' # roihu.yaml:51
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal

@@ -8,12 +8,11 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpu_h100                                 # snellius.yaml:42
+#SBATCH --partition=gpu_h100                                 # snellius.yaml:44
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=64                                   # snellius.yaml:21
-#SBATCH --gpus-per-node=4                                    # snellius.yaml:25
-#SBATCH --exclusive                                          # snellius.yaml:42
+#SBATCH --cpus-per-task=64                                   # snellius.yaml:23
+#SBATCH --gpus-per-node=4                                    # snellius.yaml:27
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -21,9 +20,9 @@
 
 # === Environment ===
 job_environment() {
-    module purge                                             # snellius.yaml:46
-    module load 2024 || die 'module load 2024 failed'        # snellius.yaml:50
-    module load NCCL/2.22.3-GCCcore-13.3.0-CUDA-12.6.0 || die 'module load NCCL/2.22.3-GCCcore-13.3.0-CUDA-12.6.0 failed' # snellius.yaml:50
+    module purge                                             # snellius.yaml:49
+    module load 2024 || die 'module load 2024 failed'        # snellius.yaml:53
+    module load NCCL/2.22.3-GCCcore-13.3.0-CUDA-12.6.0 || die 'module load NCCL/2.22.3-GCCcore-13.3.0-CUDA-12.6.0 failed' # snellius.yaml:53
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -32,7 +31,7 @@ job_environment() {
     export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
     export OMP_NUM_THREADS=16                                # cores of a node / processes on it
     export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
-    export PYTHONUSERBASE=''                                 # snellius.yaml:48; packages in the home folder do not match the image
+    export PYTHONUSERBASE=''                                 # snellius.yaml:51; packages in the home folder do not match the image
 }
 
 # === Rendezvous ===
@@ -42,7 +41,7 @@ job_rendezvous() {
 }
 
 # === What runs on each node ===
-# snellius.yaml:60. Static rendezvous: ranks follow the order of the nodes.
+# snellius.yaml:63. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
     export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json

@@ -18,7 +18,7 @@
 
 # === Environment ===
 job_environment() {
-    module reset                                             # tacc.yaml:19
+    module reset                                             # tacc.yaml:21
     module load gcc || die 'module load gcc failed'          # vista.yaml:47
     module load cuda || die 'module load cuda failed'        # vista.yaml:47
     module load python3 || die 'module load python3 failed'  # vista.yaml:47
