@@ -57,11 +57,6 @@ def _has_slurm() -> bool:
 
 
 def _cluster() -> str | None:
-    from hpc_launch.base.errors import Unreachable
     from hpc_launch.schedulers.slurm.query_cluster import cluster_name, is_here
 
-    if not is_here():
-        return None
-    with suppress(Unreachable):
-        return cluster_name()
-    return None
+    return cluster_name() if is_here() else None

@@ -1,23 +1,26 @@
 """Detect the site of this machine by matching the `detect:` rules of all profiles on the search path.
 
 The methods are tried in order, and the first one with a match decides: variables set by the site, fully qualified host
-names, existing files, and finally Slurm's cluster name, which requires a query to the controller. If two profiles match
-by the same method, neither is chosen.
+names, existing files, and finally Slurm's cluster name, which requires a query to the controller. If the controller
+does not answer, the login host names of the profile decide instead. If two profiles match by the same method, neither
+is chosen.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, ValidationError, convert
+from msgspec.structs import replace
 
+from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.files import read_text
-from hpc_launch.sites.detection_rules import DetectionRule
+from hpc_launch.sites.detection_rules import DetectionRule, Hosts
 from hpc_launch.sites.search_path import ENDING, search_path
 from hpc_launch.spec.yaml_source import MAX_BYTES, parse_document
 
@@ -34,7 +37,7 @@ class Machine(Struct, frozen=True):
     hosts: tuple[str, ...]
     exists: Callable[[str], bool]
     cluster: Callable[[], str | None]
-    """Slurm's cluster name, or None if it is not available."""
+    """Slurm's cluster name, or None if it is not available. Raises Unreachable if the controller does not answer."""
     has_slurm: Callable[[], bool]
 
 
@@ -68,10 +71,14 @@ class Detection(Struct, frozen=True):
     unread: tuple[ProfileCandidate, ...]
     cluster: str | None
     """Slurm's cluster name, if it was queried."""
+    unreachable: str | None = None
+    """Why Slurm's cluster name is not known, if it was queried without an answer."""
 
     @property
     def message(self) -> str:
         """Why no site was chosen."""
+        if self.unreachable is not None:
+            return f"no site specified, and the Slurm controller is unreachable: {self.unreachable}"
         if self.matches:
             fit = "; ".join(f"{match.name} ({match.reason})" for match in self.matches)
             return f"no site specified, and several profiles match this machine: {fit}"
@@ -81,6 +88,8 @@ class Detection(Struct, frozen=True):
     def hint(self) -> str:
         """How to choose one."""
         flag = "`--site NAME`, `site:` in the job file, or HPC_LAUNCH_SITE"
+        if self.unreachable is not None:
+            return f"try again once it answers: it knows the cluster's name; or select a site with {flag}"
         if self.matches:
             return f"select one with {flag}"
         return (
@@ -98,6 +107,10 @@ def detect(machine: Machine, project: Path | None = None) -> Detection:
         matches = tuple(match for profile in profiles if (match := _first_match(profile, method, machine_facts)))
         if matches:
             return Detection(matches[0] if len(matches) == 1 else None, matches, unread, machine_facts.name)
+    if machine_facts.unreachable is not None:
+        matches = tuple(match for profile in profiles if (match := _by_login_host(profile, machine_facts)))
+        only = matches[0] if len(matches) == 1 else None
+        return Detection(only, matches, unread, None, machine_facts.unreachable)
     local = next((profile for profile in profiles if profile.name == "local"), None)
     if local is not None and not machine.has_slurm():
         chosen = Match("local", local.path, local.layer, "local", "Slurm is not installed on this machine")
@@ -111,11 +124,16 @@ class _CachedMachine:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.name: str | None = None
+        self.unreachable: str | None = None
         self._known = False
 
     def cluster(self) -> str | None:
         if not self._known:
-            self.name, self._known = self.machine.cluster(), True
+            self._known = True
+            try:
+                self.name = self.machine.cluster()
+            except Unreachable as error:
+                self.unreachable = str(error)
         return self.name
 
 
@@ -139,16 +157,45 @@ def _first_match(profile: ProfileCandidate, method: str, machine_facts: _CachedM
     return None
 
 
+def _by_login_host(profile: ProfileCandidate, machine_facts: _CachedMachine) -> Match | None:
+    """A profile with a rule on the cluster's name, which is not known, where everything else in it matches.
+
+    The host name must match a `host` of that rule, or a login host of the profile.
+    """
+    for rule in profile.rules:
+        rest = replace(rule, cluster=None)
+        if rule.cluster is None or (rest != DetectionRule() and not _reasons(rest, machine_facts)):
+            continue
+        patterns = [rule.host] if rule.host is not None else _login_hosts(profile.path)
+        host = next((one for one in machine_facts.machine.hosts for text in patterns if fnmatchcase(one, text)), None)
+        if host is not None:
+            reason = f"login host {host}; the Slurm controller, which knows the cluster's name, does not answer"
+            return Match(profile.name, profile.path, profile.layer, "host", reason)
+    return None
+
+
+def _login_hosts(path: Path) -> list[str]:
+    try:
+        text = read_text(path, longest=MAX_BYTES)
+    except (OSError, UnicodeDecodeError):
+        return []
+    document, _ = parse_document(_top_level_block(text, "hosts") or "", str(path))
+    try:
+        return convert(document.data.get("hosts") or {}, Hosts).login if document is not None else []
+    except ValidationError:
+        return []
+
+
 def _reasons(rule: DetectionRule, machine_facts: _CachedMachine) -> list[str]:
     """Reasons why a rule matches, one per key. Empty unless all of its keys match."""
     machine, reasons = machine_facts.machine, []
     for name, pattern in rule.env.items():
         value = machine.environment.get(name)
-        if value is None or not fnmatch.fnmatchcase(value, pattern):
+        if value is None or not fnmatchcase(value, pattern):
             return []
         reasons.append(f"{name}={value}")
     if rule.host is not None:
-        matching = [host for host in machine.hosts if fnmatch.fnmatchcase(host, rule.host)]
+        matching = [host for host in machine.hosts if fnmatchcase(host, rule.host)]
         if not matching:
             return []
         reasons.append(f"host {matching[0]}")

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.base.errors import Refused
+from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.sites import this_machine
@@ -61,7 +61,8 @@ def load(
     """Read and merge all layers. Relative paths start at `job_folder`, by default the job file's folder.
 
     `detect` is called if no site is specified, `elsewhere` if one is: on another machine, folders that only the site
-    knows get a placeholder. Raises Refused with all errors in all files.
+    knows get a placeholder. Raises Refused with all errors in all files, and Unreachable if the site cannot be detected
+    because the controller does not answer.
     """
     findings: list[Finding] = []
     document = _read_document(job_file, findings)
@@ -169,6 +170,8 @@ def _site(  # noqa: PLR0917 - sources of the name and search folders
     project: Path,
 ) -> Site | None:
     """The specified profile, or the detected one."""
+    if site_name is None and detected is not None and detected.chosen is None and detected.unreachable is not None:
+        raise Unreachable(detected.message, detected.hint)
     if site_name is None and (detected is None or detected.chosen is None):
         flag = "`--site NAME` (`--site local` for this machine)"
         hint = detected.hint if detected else f"use {flag}, set `site:` in the job file, or set HPC_LAUNCH_SITE"

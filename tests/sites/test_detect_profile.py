@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.base.errors import Refused
+from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.sites.detect_profile import Detection, Machine, detect
 from hpc_launch.sites.load_layers import load
 
@@ -64,6 +64,39 @@ def test_all_keys_of_a_probe_must_agree(write: Write) -> None:
     write(here=f"name: here\ndetect: [{{cluster: cluster, host: '*.example.org'}}]{BODY}")
     assert chosen(detect(machine(None, "login.example.org", cluster="cluster"))) == "here"
     assert chosen(detect(machine(None, "login.example.com", cluster="cluster"))) is None
+
+
+def deaf(*hosts: str) -> Machine:
+    """A machine whose controller does not answer."""
+
+    def ask() -> str:
+        raise Unreachable("scontrol: Unable to contact slurm controller (connect failure)")
+
+    return Machine({}, hosts, lambda _: False, ask, lambda: True)
+
+
+def test_a_controller_that_does_not_answer_is_named(write: Write) -> None:
+    write(here=f"name: here\ndetect: [{{cluster: beta}}]{BODY}")
+    found = detect(deaf("gate1"))
+    assert found.chosen is None
+    assert "the Slurm controller is unreachable: scontrol: Unable to contact" in found.message
+    assert "--site NAME" in found.hint
+    Path("job.yaml").write_text("name: x\ncommand: 'true'\n")
+    with pytest.raises(Unreachable, match="controller is unreachable") as caught:
+        load(Path("job.yaml"), detect=lambda _: found)
+    assert caught.value.exit_code == 4
+
+
+def test_without_the_controller_the_login_host_decides(write: Write) -> None:
+    write(
+        one=f"name: one\ndetect: [{{cluster: beta}}]\nhosts: {{login: ['gate*']}}{BODY}",
+        two=f"name: two\ndetect: [{{cluster: gamma, host: '*.example.org'}}]{BODY}",
+        three=f"name: three\ndetect: [{{cluster: delta}}]\nhosts: {{login: ['front*']}}{BODY}",
+    )
+    assert chosen(detect(deaf("gate1"))) == "one"
+    assert chosen(detect(deaf("front2.example.org", "front2"))) is None, "two and three match"
+    assert chosen(detect(deaf("a.example.org", "a"))) == "two"
+    assert chosen(detect(deaf("elsewhere"))) is None
 
 
 def test_two_that_fit_are_named_and_none_is_taken(write: Write) -> None:
