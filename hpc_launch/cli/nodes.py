@@ -45,7 +45,8 @@ def list_command(site: str | None, as_json: bool) -> None:
     \b
     hpc-launch nodes list --site mycluster
     """
-    standing = _store(site).standing()
+    store = _store(site)
+    standing = store.standing()
     if as_json:
         echo_json([_as_json(one) for one in standing])
         return
@@ -91,6 +92,8 @@ def clear_command(site: str | None, nodes: tuple[str, ...]) -> int:
             names += expand(text)
         except ValueError as error:
             raise UsageError(f"{text}: {error}", "write nodes as n3 or n[3-5]") from error
+    from hpc_launch.run.node_health_store import cannot_write
+
     store = _store(site)
     known = {one.node for one in store.standing()}
     unknown = [name for name in names if name not in known]
@@ -99,20 +102,25 @@ def clear_command(site: str | None, nodes: tuple[str, ...]) -> int:
     try:
         store.clear(names)
     except OSError as error:
-        raise UsageError(f"cannot write {store.folder}: {error.strerror}", "ask its owner for write access") from error
+        raise UsageError(cannot_write(store.folder, error)) from error
     click.echo(f"cleared: {', '.join(names)}")
     return 0
 
 
 def _store(site: str | None) -> NodeHealthStore:
-    """Open the node health store of the named site, or of $HPC_LAUNCH_SITE."""
-    from hpc_launch.base.errors import UsageError
-    from hpc_launch.site_tools.node_health_lookup import node_health_store
+    """Open the node health store of the named site, of $HPC_LAUNCH_SITE, or of this machine's. Names its problems."""
+    from hpc_launch.cli.warn import print_note
+    from hpc_launch.site_tools.node_health_lookup import detected_site, node_health_store
 
     name = site or os.environ.get("HPC_LAUNCH_SITE")
     if not name:
-        raise UsageError("no site given", "use `--site NAME` or set HPC_LAUNCH_SITE")
-    return node_health_store(name)
+        match = detected_site()
+        print_note(f"site {match.name}: {match.reason}")
+        name = match.name
+    store = node_health_store(name)
+    for problem in store.problems():
+        print_note(f"warning: {problem}")
+    return store
 
 
 def _as_json(one: BadNode) -> dict[str, object]:

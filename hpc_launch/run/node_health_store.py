@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import pwd
 import secrets
+import stat
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from hpc_launch.base.json_records import file_lines, line_record, record_text
-from hpc_launch.base.user_dirs import state_folder, user
+from hpc_launch.base.user_dirs import make_private, state_folder, user
 from hpc_launch.recover.diagnosis import Quote
 from hpc_launch.recover.node_health import BadNode, NodeReport, standing
 
@@ -17,41 +20,140 @@ from hpc_launch.recover.node_health import BadNode, NodeReport, standing
 class NodeHealthStore:
     """The reports on the nodes of one site.
 
+    A report that cannot be written to the team's folder goes to the user's own, which is read too.
+
     Args:
         site: The site's name.
         folder: The team's folder for reports (`paths.ledger` of the profile); None: the user's own.
     """
 
     def __init__(self, site: str, folder: str | None = None) -> None:
-        self.folder = (Path(folder) if folder else state_folder() / "ledger") / site.replace("/", "_")
+        name = site.replace("/", "_")
+        self.own = state_folder() / "ledger" / name
+        self.folder = Path(folder) / name if folder else self.own
 
     def notes(self) -> list[NodeReport]:
-        """All reports by all users. Unreadable ones are left out; never raises."""
-        try:
-            paths = sorted(path for path in self.folder.iterdir() if path.name.endswith(".jsonl"))
-        except OSError:
-            return []
-        reports = [line_record(line, NodeReport) for path in paths for line in file_lines(path)]
+        """All reports by all users. Unreadable ones are left out (`problems` names them); never raises."""
+        reports = [line_record(line, NodeReport) for path in self._files() for line in file_lines(path)]
         return [report for report in reports if report is not None]
 
     def standing(self, now: float | None = None) -> list[BadNode]:
         """The nodes with reports that have not expired."""
         return standing(self.notes(), time.time() if now is None else now)
 
-    def write(self, reports: Sequence[NodeReport]) -> None:
-        """Add reports. Raises OSError."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        name = f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}.jsonl".replace("/", "_")
-        text = "".join(record_text(report, indent=None) for report in reports)
-        temporary = self.folder / f".{name}"
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, self.folder / name)
+    def write(self, reports: Sequence[NodeReport]) -> str | None:
+        """Add reports. Returns why they are only in the user's own folder; None where the team has them.
+
+        Raises OSError where neither folder can be written.
+        """
+        try:
+            _write(self.folder, reports, shared=self.folder != self.own)
+        except OSError as error:
+            if self.folder == self.own:
+                raise
+            _write(self.own, reports, shared=False)
+            return f"{cannot_write(self.folder, error)}; the report is only in {self.own}"
+        return None
 
     def clear(self, nodes: Sequence[str]) -> None:
-        """Report that these nodes are healthy again. Raises OSError."""
-        self.write([NodeReport(time=time.time(), node=node, by=user(), cleared=True) for node in nodes])
+        """Report that these nodes are healthy again, wherever there are reports on them. Raises OSError."""
+        reports = [NodeReport(time=time.time(), node=node, by=user(), cleared=True) for node in nodes]
+        if self.folder != self.own and os.path.isdir(self.own):
+            _write(self.own, reports, shared=False)
+        _write(self.folder, reports, shared=self.folder != self.own)
+
+    def problems(self) -> list[str]:
+        """Why reports of other users are missing here, or this user's there, as text for the user."""
+        if self.folder == self.own:
+            return []
+        result = []
+        unreadable = [path for path in self._files() if not os.access(path, os.R_OK)]
+        if os.path.isdir(self.folder) and not os.access(self.folder, os.R_OK | os.X_OK):
+            result.append(f"cannot read the team's reports on bad nodes: {_described(self.folder)}")
+        elif unreadable:
+            owners = ", ".join(sorted({_owner(path) for path in unreadable}))
+            count = f"{len(unreadable)} report{'s' if len(unreadable) > 1 else ''} on bad nodes"
+            result.append(f"cannot read {count} by {owners} in {self.folder}; ask for: chmod g+r")
+        place = next(path for path in (self.folder, *self.folder.parents) if os.path.exists(path))
+        if not os.access(place, os.W_OK | os.X_OK):
+            result.append(f"your reports on bad nodes do not reach the team: cannot write {_described(place)}")
+        return result
+
+    def _files(self) -> list[Path]:
+        result: list[Path] = []
+        for folder in dict.fromkeys((self.folder, self.own)):
+            with suppress(OSError):
+                result += sorted(path for path in folder.iterdir() if path.name.endswith(".jsonl"))
+        return result
 
 
 def quotes(evidence: Sequence[Quote]) -> tuple[Quote, ...]:
     """The first lines of evidence, shortened for a report."""
     return tuple(Quote(quote.file, quote.line, quote.text[:400]) for quote in evidence[:3])
+
+
+def cannot_write(folder: Path, error: OSError) -> str:
+    """Why the team's folder cannot be written, and who can change that."""
+    place = next(path for path in (folder, *folder.parents) if os.path.exists(path))
+    return f"cannot write {folder}: {error.strerror or error}; {_described(place)}"
+
+
+def _write(folder: Path, reports: Sequence[NodeReport], *, shared: bool) -> None:
+    if shared:
+        _make_shared(folder)
+    else:
+        make_private(folder)
+    name = f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}.jsonl".replace("/", "_")
+    text = "".join(record_text(report, indent=None) for report in reports)
+    temporary, above = folder / f".{name}", folder.stat()
+    temporary.write_text(text, encoding="utf-8")
+    try:
+        if shared:
+            # Whoever may read the folder may read the report, whatever the umask.
+            with suppress(OSError):
+                os.chown(temporary, -1, above.st_gid)
+            temporary.chmod(0o600 | above.st_mode & (stat.S_IRGRP | stat.S_IROTH))
+        os.replace(temporary, folder / name)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _make_shared(folder: Path) -> None:
+    """Create a folder and its parents with the group, the group's permissions and the setgid bit of the folder above.
+
+    A folder of this user that lacks them gets them. Raises OSError.
+    """
+    if not os.path.isdir(folder.parent):
+        _make_shared(folder.parent)
+    folder.mkdir(exist_ok=True)
+    own, above = folder.stat(), folder.parent.stat()
+    if own.st_uid != os.getuid() or above.st_mode & stat.S_IWOTH:
+        return  # the group of a folder like /tmp is not a team
+    if own.st_gid != above.st_gid:
+        with suppress(OSError):
+            os.chown(folder, -1, above.st_gid)
+    if folder.stat().st_gid == above.st_gid:
+        group = above.st_mode & (stat.S_IRWXG | stat.S_ISGID)
+        folder.chmod(stat.S_IMODE(own.st_mode) & ~(stat.S_IRWXG | stat.S_ISGID | stat.S_IWOTH) | group)
+
+
+def _described(path: Path) -> str:
+    """A folder with its owner and permissions, and the command that opens it to its group."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        return f"{path}: {error.strerror or error}"
+    owner = _owner(path)
+    return f"{path} belongs to {owner} ({stat.filemode(mode)}); ask {owner} to run: chmod g+rwxs {path}"
+
+
+def _owner(path: Path) -> str:
+    try:
+        uid = path.stat().st_uid
+    except OSError:
+        return "somebody else"
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

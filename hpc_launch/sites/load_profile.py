@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.sites.profile import Overlay, SiteProfile
 from hpc_launch.sites.read_profile import read_site
-from hpc_launch.sites.search_path import find_profile, is_file_name
+from hpc_launch.sites.search_path import find_profile, is_file_name, search_path
 from hpc_launch.spec.document import Document
 from hpc_launch.spec.reader import check
 from hpc_launch.spec.yaml_source import read_document
@@ -25,12 +27,16 @@ def read_user_overlay(findings: list[Finding]) -> Document | None:
     return document
 
 
-def load_site_profile(name: str, asked_at: Place) -> SiteProfile:
-    """Load a site's profile by name or file, as a job there would use it. Raises Refused if it is invalid."""
+def load_site_profile(name: str, asked_at: Place, project: Path | None = None) -> SiteProfile:
+    """Load a site's profile by name or file, as a job there would use it. Raises Refused if it is invalid.
+
+    `project` is the folder whose own profiles are looked up too.
+    """
     findings: list[Finding] = []
     overlay = read_user_overlay(findings)
-    path = find_profile(name, asked_at)
-    found = read_site(path, overlay, findings, asked_at=asked_at, own=is_file_name(name))
+    path = find_profile(name, asked_at, project)
+    folders = [folder for _, folder in search_path(project)]
+    found = read_site(path, overlay, findings, asked_at=asked_at, own=is_file_name(name), folders=folders)
     if found is None or errors(findings):
         raise Refused(findings)
     return found.profile

@@ -212,6 +212,24 @@ def test_the_users_own_keys_count_for_verbs_without_a_job(desk: Desk) -> None:
         assert "user.yaml:1:" in desk.call(*words, "mine", code=3).stderr
 
 
+def test_nodes_finds_the_site_as_submit_does(desk: Desk) -> None:
+    assert "HL300" in desk.call("nodes", "list", code=3).stderr or not shutil.which("scontrol")
+    sites = desk.folder / "work" / ".hpc-launch" / "sites"
+    sites.mkdir(parents=True)
+    team = desk.folder / "team"
+    team.mkdir()
+    (sites / "ours.yaml").write_text(
+        PROFILE.replace("name: mine", "name: ours") + f"detect: [{{path: {desk.folder}}}]\npaths: {{ledger: {team}}}\n"
+    )
+    note = NodeReport(time=time.time(), node="n7", run="tiny", attempt=1, failure_class="gpu_hardware")
+    NodeHealthStore("ours", str(team)).write([note])
+    said = desk.call("nodes", "list")
+    assert said.stdout.splitlines()[1].split()[0] == "n7"
+    assert "site ours:" in said.stderr
+    assert desk.call("nodes", "clear", "n7").stdout == "cleared: n7\n"
+    assert desk.call("nodes", "report").stdout == ""
+
+
 def test_a_project_keeps_profiles_at_the_top_of_its_repository(desk: Desk) -> None:
     (desk.folder / ".git").mkdir()
     sites = desk.folder / ".hpc-launch" / "sites"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,3 +80,91 @@ def test_notes_of_many_writers_are_read_together_and_junk_is_passed_over(tmp_pat
     ledger.clear(["n1"])
     assert [one.node for one in ledger.standing(6)] == ["n2"]
     assert NodeHealthStore("another", str(tmp_path)).notes() == []
+
+
+def as_user(uid: int, groups: list[int], act: Callable[[], object], umask: int = 0o077) -> str:
+    """What `act` returns or raises in a process of this user, as text."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.umask(umask)
+            os.setgroups(groups)
+            os.setgid(uid)
+            os.setuid(uid)
+            told = str(act())
+        except BaseException as error:
+            told = f"{type(error).__name__}: {error}"
+        os.write(writer, told.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        told = stream.read()
+    os.waitpid(child, 0)
+    return told
+
+
+ALICE, BOB, TEAM = 64001, 64002, 64003
+
+
+@pytest.fixture
+def team(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of a team, and a state folder that each user may write; both outside the folders of this user alone."""
+    if os.geteuid() != 0:
+        pytest.skip("two users need root")
+    with TemporaryDirectory() as place:
+        folder = Path(place) / "ledger"
+        folder.mkdir()
+        os.chown(folder, ALICE, TEAM)
+        folder.chmod(0o2770)
+        Path(place).chmod(0o755)
+        state = Path(place) / "state"
+        state.mkdir()
+        state.chmod(0o777)
+        monkeypatch.setenv("XDG_STATE_HOME", str(state))
+        yield folder
+
+
+@pytest.mark.parametrize("setgid", [True, False])
+def test_every_member_of_a_team_writes_reads_and_clears(team: Path, *, setgid: bool) -> None:
+    team.chmod(0o2770 if setgid else 0o770)
+    store = NodeHealthStore("here", str(team))
+    assert as_user(ALICE, [TEAM], lambda: store.write([note("n1")])) == "None"
+    assert as_user(BOB, [TEAM], lambda: store.write([note("n2", run="b")])) == "None"
+    assert as_user(ALICE, [TEAM], lambda: [one.node for one in store.standing(1)]) == "['n1', 'n2']"
+    assert as_user(BOB, [TEAM], lambda: [one.node for one in store.standing(1)]) == "['n1', 'n2']"
+    assert as_user(BOB, [TEAM], store.problems) == "[]"
+    assert as_user(BOB, [TEAM], lambda: store.clear(["n1"])) == "None"
+    assert as_user(ALICE, [TEAM], lambda: [one.node for one in store.standing(1)]) == "['n2']"
+    assert "PermissionError" in as_user(BOB + 5, [], lambda: store.folder.stat()), "the team's alone"
+
+
+def test_a_folder_that_its_first_writer_closed_is_named_and_loses_no_report(team: Path) -> None:
+    store = NodeHealthStore("here", str(team))
+    store.folder.mkdir(mode=0o755)
+    os.chown(store.folder, ALICE, ALICE)
+
+    told = as_user(BOB, [TEAM], lambda: store.write([note("n2")]))
+
+    assert f"cannot write {store.folder}: Permission denied" in told
+    assert f"chmod g+rwxs {store.folder}" in told
+    assert as_user(BOB, [TEAM], lambda: [one.node for one in store.standing(1)]) == "['n2']", "their own jobs avoid it"
+    assert "do not reach the team" in as_user(BOB, [TEAM], store.problems)
+    assert "PermissionError" in as_user(BOB, [TEAM], lambda: store.clear(["n2"]))
+    assert as_user(ALICE, [TEAM], lambda: store.write([note("n1")])) == "None", "its owner opens it"
+    assert as_user(BOB, [TEAM], lambda: store.write([note("n3")])) == "None"
+
+
+def test_reports_that_cannot_be_read_are_counted(team: Path) -> None:
+    store = NodeHealthStore("here", str(team))
+    as_user(ALICE, [TEAM], lambda: store.write([note("n1")]))
+    next(store.folder.iterdir()).chmod(0o600)
+    assert as_user(BOB, [TEAM], store.standing) == "[]"
+    assert f"cannot read 1 report on bad nodes by {ALICE}" in as_user(BOB, [TEAM], store.problems)
+
+
+def test_a_folder_that_everybody_may_write_is_no_team(team: Path) -> None:
+    team.chmod(0o1777)
+    store = NodeHealthStore("here", str(team))
+    as_user(ALICE, [TEAM], lambda: store.write([note("n1")]), umask=0o022)
+    assert store.folder.stat().st_mode & 0o022 == 0
