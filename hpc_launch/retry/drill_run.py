@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.drive.attempts import first_attempt
 from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.next_attempt import next_attempt
-from hpc_launch.run.checkpoint_files import CheckpointFound, near_miss, newest_checkpoint
+from hpc_launch.run.checkpoint_files import CheckpointFound, near_miss, newest_checkpoint, newest_first, rule_of
 from hpc_launch.run.layout import AttemptFolder, RunFolder
 from hpc_launch.run.status.progress_reader import first_step
 from hpc_launch.run.status.run_status import RunStatus
@@ -145,14 +146,14 @@ def _first(watched: _WatchedDrill, warn: Callable[[], None]) -> None:
     if _first_is_over(status):
         outcome.fault = f"the training ended before the warning, at step {step}: make it longer"
         return
-    before, warned = newest_checkpoint(watched.run), time.time()
+    before, warned = _checkpoints(watched.run), time.time()
     watched.say(f"warning the training at step {step}")
     warn()
     lead = float(watched.ready.plan.signal_before_s or LEAD_S)
 
     def look(status: RunStatus) -> bool:
         found = newest_checkpoint(watched.run)
-        if outcome.saved is None and found is not None and _newer(found, before):
+        if found is not None and str(found.path) != outcome.checkpoint and _is_new(found, before, warned):
             outcome.saved, outcome.checkpoint, outcome.checkpoint_step = True, str(found.path), found.step
             outcome.saved_after_s = round(max(found.time - warned, 0.0), 1)
             watched.say(f"a checkpoint appeared after {outcome.saved_after_s} s: {found.path.name}")
@@ -169,8 +170,44 @@ def _first(watched: _WatchedDrill, warn: Callable[[], None]) -> None:
         ended_so = f"it ended{f' ({reason})' if reason else ''}"
         outcome.fault = f"no checkpoint appeared after the warning: {near_miss(watched.run) or ended_so}"
     else:
+        outcome.fault = _not_by_the_warning(status, outcome, before)
         ended = status.attempts[0].ended
         outcome.ended_after_s = None if ended is None else round(max(ended - warned, 0.0), 1)
+
+
+def _checkpoints(run: RunFolder) -> dict[Path, CheckpointFound]:
+    """All checkpoints, incomplete ones too, by path."""
+    rule = rule_of(run)
+    return {} if rule is None else {found.path: found for found in newest_first(rule)}
+
+
+def _is_new(found: CheckpointFound, before: dict[Path, CheckpointFound], warned: float) -> bool:
+    """Whether a checkpoint was begun after the warning; one without a step is overwritten each time."""
+    known = before.get(found.path)
+    return known is None or (found.step is None and found.time > max(known.time, warned))
+
+
+def _not_by_the_warning(status: RunStatus, outcome: DrillResult, before: dict[Path, CheckpointFound]) -> str | None:
+    """Why the checkpoint may be one that the training saves anyway; None where the warning made it save and end."""
+    if len(status.attempts) > 1:
+        return None  # the progress is that of the next attempt
+    step, total, saved = status.progress.step, status.progress.total, outcome.checkpoint_step
+    if step is not None and total is not None and step >= total:
+        return f"the training ignored the warning and ran to its last step, {total}: make it longer"
+    if saved is None:
+        return None
+    if step is not None and step > saved + 1:
+        lost = f"steps {saved + 1} to {step} would be lost"
+        return f"the checkpoint of step {saved} is a periodic one: the training ended at step {step}, and {lost}"
+    steps = sorted({found.step for found in before.values() if found.step is not None})
+    gaps = {later - earlier for earlier, later in pairwise(steps)}
+    period = gaps.pop() if len(gaps) == 1 else 1
+    if period > 1 and (saved - steps[-1]) % period == 0:
+        hint = "repeat the drill, or save less often in it (`drill.set`)"
+        return (
+            f"the checkpoint of step {saved} may be a periodic one, as the training saves every {period} steps: {hint}"
+        )
+    return None
 
 
 def _second(watched: _WatchedDrill, attempt: AttemptFolder) -> None:
@@ -192,10 +229,6 @@ def _second(watched: _WatchedDrill, attempt: AttemptFolder) -> None:
 def _first_is_over(status: RunStatus) -> bool:
     # Whoever drives the run may have made the next attempt already.
     return status.final or len(status.attempts) > 1
-
-
-def _newer(found: CheckpointFound, before: CheckpointFound | None) -> bool:
-    return before is None or found.path != before.path or found.time > before.time
 
 
 def _finding(ready: PreparedJob, message: str, hint: str, key: str) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,26 @@ def test_a_training_that_ignores_the_warning_is_not_ready(tmp_path: Path) -> Non
 
     assert done.returncode == 1, done.stdout + done.stderr
     assert "no checkpoint appeared, and the training did not end within 3 s of the warning" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_training_that_runs_to_its_end_despite_the_warning_is_not_ready(tmp_path: Path) -> None:
+    done = drill(tmp_path, "--set=args.listen=none", "--set=args.every=10", "--set=args.steps=60")
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "not ready: the training ignored the warning and ran to its last step, 60: make it longer" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_periodic_save_is_not_credited_to_the_warning(tmp_path: Path) -> None:
+    """The training ends at the warning without saving; only every seventh step is saved."""
+    done = drill(tmp_path, "--set=args.quit=true", "--set=args.every=7")
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.search(
+        "not ready: (no checkpoint appeared after the warning|the checkpoint of step [0-9]+ (is|may be) a periodic one)",
+        done.stdout,
+    ), done.stdout
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--every", type=int, default=0, help="steps between saves; 0: at the warning alone")
     parser.add_argument("--listen", default="file", help="file, hook, none, or the name of a signal")
+    parser.add_argument("--quit", action="store_true", help="end at the warning without saving")
     parser.add_argument("--pause", type=float, default=0.1)
     parser.add_argument("--from", dest="start", type=Path)
     parser.add_argument("--local_rank", type=int)
@@ -34,7 +35,7 @@ def main() -> None:
             print(f"step {step}/{args.steps}", flush=True)
         time.sleep(args.pause)
         stop = asked(args.listen)
-        if rank == 0 and (stop or (args.every and step % args.every == 0)):
+        if rank == 0 and ((stop and not args.quit) or (args.every and step % args.every == 0)):
             save(args.folder / f"step-{step}", step)
         if stop:
             print(f"rank {rank} stops at step {step}", flush=True)
