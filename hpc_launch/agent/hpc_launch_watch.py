@@ -429,6 +429,17 @@ class Watch:
                 pass
         return size
 
+    def progress_log(self) -> Optional[Tuple[int, float]]:
+        """Size and time of the last write of the log that shows progress: the lowest rank's own, else the node's."""
+        node = os.path.join(self.logs, "node-%d" % self.options.node)
+        for ending in [".rank-%d.log" % min(self.ranks, default=0), ".log"]:
+            try:
+                status = os.stat(node + ending)
+            except OSError:
+                continue
+            return status.st_size, round(status.st_mtime, 3)
+        return None
+
     def check_hang(self) -> None:
         """Detect a hang: no output on any node, and no activity here. Busy ranks (spinning in NCCL) get more time."""
         now = time.time()
@@ -525,6 +536,7 @@ class Watch:
             rss_mib={str(rank.rank): round(rank.rss_mib()) for rank in alive},
             cpu_s={str(rank.rank): round(rank.cpu_s(), 1) for rank in alive},
             places=self.places,
+            log=self.progress_log(),
             net_bytes_s=rates,
             gpus=self.gpus.sample(),
             nvlinks=self.gpus.links(),

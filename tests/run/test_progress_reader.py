@@ -38,8 +38,16 @@ def log(attempt: AttemptFolder, text: str, at: float) -> None:
     os.utime(node_log(attempt), (at, at))
 
 
-def read(attempt: AttemptFolder, reader: ProgressReader | None = None, started: float | None = None) -> Progress:
-    return (reader or ProgressReader()).read(AttemptFiles(attempt), started)
+def read(attempt: AttemptFolder, reader: ProgressReader | None = None) -> Progress:
+    return (reader or ProgressReader()).read(AttemptFiles(attempt))
+
+
+def sample(attempt: AttemptFolder, at: float) -> None:
+    """What the watcher of node 0 notes of the log as it is now."""
+    attempt.agent.mkdir(exist_ok=True)
+    note = {"t": at + 7, "event": "sample", "log": [node_log(attempt).stat().st_size, at]}
+    with (attempt.agent / "node-0.jsonl").open("a") as stream:
+        stream.write(json.dumps(note) + "\n")
 
 
 def test_the_newest_line_counts(attempt: AttemptFolder) -> None:
@@ -72,11 +80,30 @@ def test_rate_and_time_left_from_two_looks(attempt: AttemptFolder) -> None:
     assert read(attempt, reader) == Progress(30, 100, 3.0, 2.0, 35.0, spacing=20)
 
 
-def test_one_look_takes_the_start_of_the_script(attempt: AttemptFolder) -> None:
-    # It resumed at step 500: the rate counts from there.
+def test_one_look_at_the_log_alone_shows_no_rate(attempt: AttemptFolder) -> None:
+    """The start-up, with imports, NCCL and compilation, is not part of the rate: it would stretch the time left."""
     log(attempt, "step 500/1000\nstep 520/1000\n", 1040)
 
-    assert read(attempt, started=1000.0) == Progress(520, 1000, None, 0.5, 960.0, spacing=20)
+    assert read(attempt) == Progress(520, 1000, spacing=20)
+
+
+def test_one_look_takes_the_watchers_samples_for_the_rate(attempt: AttemptFolder) -> None:
+    log(attempt, "compiling for ten minutes\n", 1000)
+    sample(attempt, 1000)
+    log(attempt, "step 500/1000\nstep 510/1000\n", 1600)  # it resumed at step 500
+    sample(attempt, 1600)
+    log(attempt, "step 520/1000\n", 1620)
+    sample(attempt, 1620)
+
+    assert read(attempt) == Progress(520, 1000, None, 0.5, 960.0, spacing=10)
+
+
+def test_a_restart_between_sample_and_look_gives_no_rate(attempt: AttemptFolder) -> None:
+    log(attempt, "step 500/1000\n", 1600)
+    sample(attempt, 1600)
+    log(attempt, "step 20/1000\n", 1700)
+
+    assert read(attempt).rate is None
 
 
 def test_a_restart_begins_the_rate_anew(attempt: AttemptFolder) -> None:
@@ -164,6 +191,6 @@ def test_any_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> Non
     want(attempt, step=r"(\d+)/?(\d*)", loss=r"(\S+)")
     node_log(attempt).write_bytes(data)
 
-    progress = read(attempt, started=0.0)
+    progress = read(attempt)
 
     assert json.loads(json.dumps([progress.step, progress.loss, progress.rate], allow_nan=False))

@@ -60,7 +60,7 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
         cancelled_by=(cancel.by or "hpc-launch") if cancel is not None else None,
         cancelled_at=cancel.time if cancel is not None else None,
         void=files.void,
-        unfinished=unfinished(files.own_end, ProgressReader().read(files, None)),
+        unfinished=unfinished(files.own_end, ProgressReader().read(files)),
         alive=end is None and record is None,
         of_a_run=True,
     )

@@ -57,6 +57,8 @@ class WatcherSample(Struct, frozen=True, kw_only=True):
     """One sample of a node."""
 
     event: str
+    log: tuple[int, float] | None = None
+    """Size of the log that shows the node's progress in bytes, and when it was last written."""
     places: dict[str, dict[str, int]] = {}
     """How often each rank was seen at which place of the kernel, by rank."""
     net_bytes_s: dict[str, tuple[float, float]] = {}

@@ -22,6 +22,7 @@ from hpc_launch.base.files import without_waiting
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles
 from hpc_launch.run.records.plan_record import plan_of, progress_patterns
+from hpc_launch.run.records.watcher_records import watcher_samples
 from hpc_launch.run.status.run_status import Progress
 
 TAIL = 64 * 1024
@@ -44,7 +45,6 @@ class _LogState:
 
     patterns: dict[str, re.Pattern[str]]
     stamp: tuple[int, int] | None = None
-    first: int | None = None
     points: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RATE_WINDOW))
     last: Progress = field(default_factory=Progress)
 
@@ -55,12 +55,11 @@ class ProgressReader:
     def __init__(self) -> None:
         self._logs: dict[Path, _LogState] = {}
 
-    def read(self, files: AttemptFiles, started: float | None) -> Progress:
+    def read(self, files: AttemptFiles) -> Progress:
         """The newest progress in the log of node 0. Never raises; what cannot be read is None.
 
-        Args:
-            files: The attempt's records.
-            started: When the script began, in seconds since the epoch: gives a first rate.
+        The rate counts from the first step, not from the start of the script: at the first look by the watcher's
+        samples, which tell when the log had which size.
         """
         attempt = files.attempt
         log = self._logs.get(attempt.path)
@@ -70,7 +69,7 @@ class ProgressReader:
             status = attempt.first_log.stat()
             stamp = (status.st_mtime_ns, status.st_size)
             if stamp != log.stamp and log.patterns:
-                log.last = _read(log, attempt.first_log, status.st_mtime, started)
+                log.last = _read(log, attempt, status.st_mtime)
                 log.stamp = stamp
         except OSError:
             pass
@@ -81,7 +80,7 @@ class ProgressReader:
         if (progress.total is not None and progress.spacing is not None) or attempt.number < 2:
             return progress
         before = attempt.run.attempt(attempt.number - 1)
-        known = self.read(AttemptFiles(before), None)
+        known = self.read(AttemptFiles(before))
         return replace(progress, total=progress.total or known.total, spacing=progress.spacing or known.spacing)
 
 
@@ -95,10 +94,16 @@ def first_step(attempt: AttemptFolder) -> int | None:
 
 def tail_lines(path: Path, size: int = TAIL) -> list[str]:
     """The lines in the last `size` bytes, newest first, each cut to MAX_LINE. Raises OSError."""
+    return _lines_before(path, None, size)
+
+
+def _lines_before(path: Path, end: int | None, size: int = TAIL) -> list[str]:
+    """The same up to byte `end`; None for the end of the file. Raises OSError."""
     with open(path, "rb", opener=without_waiting) as stream:
         length = stream.seek(0, os.SEEK_END)
+        length = length if end is None else min(end, length)
         stream.seek(max(0, length - size))
-        data = stream.read(size)
+        data = stream.read(min(size, length))
     # A carriage return ends a line as well: progress bars write no newlines.
     lines = data.decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
     if length > size:
@@ -107,8 +112,8 @@ def tail_lines(path: Path, size: int = TAIL) -> list[str]:
     return [line[:MAX_LINE] for line in reversed(lines[:-1]) if line][:MAX_LINES]
 
 
-def _read(log: _LogState, path: Path, at: float, started: float | None) -> Progress:
-    lines = tail_lines(path)
+def _read(log: _LogState, attempt: AttemptFolder, at: float) -> Progress:
+    lines = tail_lines(attempt.first_log)
     step = _newest(log, "step", lines)
     loss = _newest(log, "loss", lines)
     before = log.last
@@ -116,9 +121,10 @@ def _read(log: _LogState, path: Path, at: float, started: float | None) -> Progr
     total = (_integer(step, 2) if step and step.re.groups > 1 else None) or before.total
     value = _number(loss) if loss else before.loss
     if number is not None and step is not None:
-        if log.first is None:
-            log.first = _first_step(log, path)
-        _add_point(log, at, number, started)
+        if not log.points:
+            earlier = _sampled(log, attempt)
+            log.points.extend([earlier] if earlier is not None and earlier[1] < number and earlier[0] < at else [])
+        _add_point(log, at, number)
     rate = _rate(log)
     left = max(0, total - number) if total is not None and number is not None else None
     spacing = _spacing(log, lines) or before.spacing
@@ -145,10 +151,20 @@ def _spacing(log: _LogState, lines: list[str]) -> int | None:
     return None
 
 
-def _add_point(log: _LogState, at: float, step: int, started: float | None) -> None:
+def _sampled(log: _LogState, attempt: AttemptFolder) -> tuple[float, int] | None:
+    """The time and the step of the oldest of the watcher's newest samples that follows a step; None for none."""
+    files = dict(attempt.watcher_files())
+    for sample in list(watcher_samples(files[0]))[-RATE_WINDOW:] if 0 in files else ():
+        size, written = sample.log or (0, 0.0)
+        match = _newest(log, "step", _lines_before(attempt.first_log, size)) if size else None
+        step = _integer(match, 1) if match else None
+        if step is not None:
+            return written, step
+    return None
+
+
+def _add_point(log: _LogState, at: float, step: int) -> None:
     points = log.points
-    if not points and started is not None and log.first is not None and log.first < step and started < at:
-        points.append((started, log.first))
     if points and step < points[-1][1]:
         points.clear()
     if not points or (at > points[-1][0] and step > points[-1][1]):
@@ -163,7 +179,7 @@ def _rate(log: _LogState) -> float | None:
 
 
 def _first_step(log: _LogState, path: Path) -> int | None:
-    """The first step in the head of the log: far from 0 after a resume, which the rate must not count."""
+    """The first step in the head of the log."""
     with open(path, "rb", opener=without_waiting) as stream:
         head = stream.read(TAIL).decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
     found = _newest(log, "step", [line[:MAX_LINE] for line in head[:-1] if line][:MAX_LINES])
