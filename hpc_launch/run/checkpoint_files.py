@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -18,6 +19,11 @@ from hpc_launch.run.records.plan_record import newest_plan
 
 ZIP_HEAD, ZIP_END, ZIP_END_SIZE = b"PK\x03\x04", b"PK\x05\x06", 22
 """torch.save writes zip files without a comment: the last 22 bytes of a complete file are its end record."""
+
+TENSOR_FILES = frozenset({".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".distcp", ".npz"})
+"""Endings of files with tensors."""
+MOST_LOOKED_AT = 50
+"""So many entries of a folder are looked at to find files with tensors."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +65,48 @@ def rule_of(run: RunFolder) -> CheckpointRule | None:
     return CheckpointRule(record.folder(run), pattern, record.complete, record.latest)
 
 
-def near_miss(run: RunFolder) -> str | None:
-    """Why the job's pattern matches nothing, where it matches only the beginning of a name; None otherwise.
+def near_miss(run: RunFolder, since: float = 0.0) -> str | None:
+    """Why the job's pattern matches nothing, where files that look like checkpoints are there; None otherwise.
 
-    For example, a pattern for `step-10` misses `step-10.pt`. Names ending in `.tmp` are being written and ignored.
+    For example, a pattern for `step-10` misses `step-10.pt`. The most similar name is named. Names ending in `.tmp` are
+    being written and ignored, and so is what was last written before `since` (seconds since the epoch).
     """
     rule = rule_of(run)
     if rule is None or newest_first(rule):
         return None
-    near = [entry for entry in _entries(rule.folder) if rule.pattern.match(entry.name)]
-    paths = [Path(entry.path) for entry in near if not entry.name.endswith(".tmp")]
-    if not paths:
+    own = {run.attempts_folder, run.code, run.hooks, run.journal}
+    paths = [path for entry in _entries(rule.folder) if (path := Path(entry.path)) not in own]
+    paths = [path for path in paths if not path.name.endswith(".tmp") and _modified(path) >= since]
+    near = [path for path in paths if rule.pattern.match(path.name)]
+    text = f"`checkpoint.pattern` ({rule.pattern.pattern})"
+    if near:
+        return f"{text} has to match the whole of {max(near, key=_modified).name}"
+    alike = [path for path in sorted(paths, key=_modified, reverse=True)[:MOST_LOOKED_AT] if _holds_tensors(path)]
+    if not alike:
         return None
-    newest = max(paths, key=_modified)
-    return f"`checkpoint.pattern` ({rule.pattern.pattern}) has to match the whole of {newest.name}"
+    closest = max(alike, key=lambda path: (_similarity(path.name, rule.pattern.pattern), _modified(path)))
+    return f"{text} matches none of the files in {rule.folder}; the closest is {closest.name}"
+
+
+def _similarity(name: str, pattern: str) -> float:
+    """How similar a name is to those that a pattern matches, from 0 to 1."""
+    example = re.sub(r"\\d|\[0-9\]", "0", pattern)
+    plain = re.sub(r"[^0-9A-Za-z_=-]", "", example)
+    return SequenceMatcher(None, re.sub(r"\d+", "0", name), plain).ratio()
+
+
+def _holds_tensors(path: Path) -> bool:
+    """Whether a file, or a file in a folder, is named like one with tensors, or was written by torch.save."""
+    files = [Path(entry.path) for entry in _entries(path)[:MOST_LOOKED_AT]] if path.is_dir() else [path]
+    return any(file.suffix in TENSOR_FILES or (file.is_file() and _head(file) == ZIP_HEAD) for file in files)
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with open(path, "rb", opener=without_waiting) as stream:
+            return stream.read(len(ZIP_HEAD))
+    except OSError:
+        return b""
 
 
 def newest_complete(rule: CheckpointRule) -> CheckpointFound | None:

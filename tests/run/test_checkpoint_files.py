@@ -97,7 +97,9 @@ def test_without_a_rule_there_is_no_checkpoint(tmp_path: Path) -> None:
     [
         (["step-5.pt", "step-20.pt"], "step-20.pt"),
         (["step-5.pt", "step-20.pt.tmp", ".step-30.pt"], "step-5.pt"),
-        (["other-5", "step-5.tmp"], None),
+        (["notes.txt", "step-5.tmp"], None),
+        (["checkpoint_20.pt", "optim_20.pt", "log.txt"], "checkpoint_20.pt"),
+        (["my-step-9", "other-9"], "my-step-9"),
         (["step-5", "step-20.pt"], None),
         ([], None),
     ],
@@ -109,13 +111,19 @@ def test_a_name_that_the_pattern_fits_in_part_is_told(names: list[str], missed: 
     run.attempt(1).plan.write_text(json.dumps(plan))
     (tmp_path / "saved").mkdir()
     for at, name in enumerate(names):
-        (tmp_path / "saved" / name).write_bytes(WHOLE)
+        (tmp_path / "saved" / name).write_bytes(b"text" if name.endswith(".txt") else WHOLE)
         os.utime(tmp_path / "saved" / name, (1000 + at, 1000 + at))
 
     told = near_miss(run)
 
     assert (told is None) is (missed is None)
-    assert told is None or told == rf"`checkpoint.pattern` (step-(\d+)) has to match the whole of {missed}"
+    prefix = r"`checkpoint.pattern` (step-(\d+))"
+    whole, closest = (
+        f"has to match the whole of {missed}",
+        f"matches none of the files in {tmp_path}/saved; the closest",
+    )
+    assert told is None or told in (f"{prefix} {whole}", f"{prefix} {closest} is {missed}")
+    assert near_miss(run, since=2000) is None, "nothing was written since"
 
 
 def planned(folder: Path, checkpoint: dict[str, Any]) -> tuple[str, dict[str, Any]]:

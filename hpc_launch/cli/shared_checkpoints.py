@@ -1,0 +1,36 @@
+"""Warn about runs that save their checkpoints in the same folder at the same time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hpc_launch.cli.follow import poll_runs, possibly_active
+from hpc_launch.cli.warn import print_note
+from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.run.checkpoint_files import rule_of
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.run_index import Index
+
+
+def warn_about_shared_checkpoints(plan: LaunchPlan, index: Index, run: RunFolder | None = None) -> None:
+    """Name the active runs that use the checkpoint folder of this plan; `run` is the plan's own."""
+    rule = plan.continuation.checkpoint
+    parts = [] if rule is None else [part for part in rule.folder if isinstance(part, str)]
+    if rule is None or len(parts) < len(rule.folder):
+        return  # each run has its own
+    entries, folder = index.entries(), os.path.realpath("".join(parts))
+    others = [other for other in possibly_active(entries) if run is None or other.path != run.path]
+    sharing = [other for other in others if _folder(other) == folder]
+    for status in poll_runs(sharing, index, entries, drive=False) if sharing else ():
+        if not status.final:
+            print_note(
+                f"warning: {status.run} ({status.state}) saves its checkpoints in {folder} too: "
+                "each run may overwrite the checkpoints of the other and resume from them"
+            )
+            print_note("  hint: use ${run.dir} in `checkpoint.dir`, or wait until that run has ended")
+
+
+def _folder(run: RunFolder) -> str | None:
+    rule = rule_of(run)
+    return None if rule is None else os.path.realpath(Path(rule.folder))
