@@ -118,9 +118,9 @@ def test_an_edited_job_file_is_said_and_does_not_count(shell: Shell) -> None:
     with (shell.project / "job.yaml").open("a") as stream:
         stream.write("args: {lr: 1}\n")
 
-    done = shell.call("resubmit", "@last", "--wait")
+    done = shell.call("resubmit", "@last", "--wait", "--yes")
     while "is not over" in done.stderr:  # the last processes of the first one are just ending
-        done = shell.call("resubmit", "@last", "--wait")
+        done = shell.call("resubmit", "@last", "--wait", "--yes")
 
     assert done.returncode == 0, done.stderr
     assert "has changed since" in done.stderr

@@ -1,0 +1,59 @@
+"""`resubmit` of a run that COMPLETED asks first."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.view.home import Home, a_home
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    with a_home(tmp_path, monkeypatch) as home:
+        yield home
+
+
+def answered(home: Home, answer: bytes, *words: str) -> tuple[int, str]:
+    """Exit code and output of a command on a terminal where somebody types `answer`."""
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(home.command(*words), env=home.environment, stdin=end, stdout=end, stderr=end)
+    os.close(end)
+    os.write(terminal, answer)
+    said = b""
+    try:
+        while piece := os.read(terminal, 4096):
+            said += piece
+    except OSError:
+        pass  # the command has closed its terminal
+    os.close(terminal)
+    return process.wait(timeout=60), said.decode()
+
+
+def test_a_run_that_completed_is_repeated_only_when_asked_to(home: Home) -> None:
+    run = home.submit()
+    home.call("watch", run.name)
+    refused = home.call("resubmit", run.name, code=2)
+    assert f"{run.name} COMPLETED at step 4; nothing was submitted" in refused.stderr
+    assert f"hpc-launch resubmit {run.name} --yes" in refused.stderr
+
+    code, said = answered(home, b"n\n", "resubmit", run.name)
+    assert (code, "Submit another attempt?" in said) == (2, True)
+    for code, said in (
+        answered(home, b"y\n", "resubmit", run.name),
+        answered(home, b"", "resubmit", run.name, "--yes"),
+    ):
+        # This run has no job file that could be submitted again.
+        assert (code, "COMPLETED at step 4;" in said) == (3, False), said
+    assert len(run.attempts()) == 1
+
+
+def test_a_run_that_failed_is_repeated_at_once(home: Home) -> None:
+    run = home.submit("exit 3")
+    home.call("watch", run.name, code=1)
+    assert "COMPLETED" not in home.call("resubmit", run.name, code=3).stderr
