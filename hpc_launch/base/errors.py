@@ -7,6 +7,7 @@ UserError                 the user can fix it
     ├── SubmitRefused     rejected: nothing was submitted
     │   └── NotWritten    not attempted: a file of the attempt cannot be written
     ├── SubmitUnknown     no answer in time: the job may have been submitted
+    │   └── NoContact     the scheduler could not be reached, or did not answer: it may answer later
     └── Unreachable       the scheduler does not answer queries
 """
 
@@ -59,6 +60,10 @@ class NotWritten(SubmitRefused):
 
 class SubmitUnknown(SchedulerError):
     """The outcome is unknown: the job may have been submitted, so it must be looked up by its token first."""
+
+
+class NoContact(SubmitUnknown):
+    """The scheduler could not be reached or did not answer. Submit again once it answers and does not know the job."""
 
 
 class Unreachable(SchedulerError):

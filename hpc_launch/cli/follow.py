@@ -33,7 +33,7 @@ class IndexUpdater:
         self._last = {entry.run: entry.last_state for entry in entries}
 
     def __call__(self, status: RunStatus) -> None:
-        if status.undecided:
+        if status.undecided or status.folder_missing:
             return  # the run may continue, so its state is not settled
         if self._last.get(status.run) != status.state:
             self._last[status.run] = status.state
@@ -55,8 +55,8 @@ def poll_runs(
     from hpc_launch.view.terminal import waiting_notice
 
     tracker = tracker_of(runs, index, entries)
-    with waiting_notice("querying the scheduler"):
-        statuses = tracker.poll()
+    with waiting_notice("reading the run folders") as doing:
+        statuses = tracker.poll(doing=doing)
     drivers = Drivers(tracker, index)
     due = [run for run in runs if drive and drivers.due(statuses[run.name])]
     if due:

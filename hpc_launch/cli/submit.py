@@ -32,7 +32,7 @@ def command(
     hpc-launch submit job.yaml --site mycluster
     hpc-launch submit job.yaml --set nodes=4 --set args.lr=0.001 --wait
     """
-    from hpc_launch.cli.warn import print_site_and_warnings
+    from hpc_launch.cli.warn import print_site_and_warnings, warn_about_node_health
     from hpc_launch.drive.prepare import prepare_job
 
     prepared_job = prepare_job(job, site=site, sets=sets)
@@ -41,15 +41,20 @@ def command(
         return _dry_run(prepared_job, as_json)
     if test_only:
         return _test_only(prepared_job)
+    from hpc_launch.cli.shared_checkpoints import warn_about_shared_checkpoints
     from hpc_launch.drive.attempts import first_attempt
     from hpc_launch.run.run_index import user_index
     from hpc_launch.run.submitting.submit_attempt import submit_new
     from hpc_launch.schedulers.registry import scheduler_for
     from hpc_launch.view.terminal import waiting_notice
 
+    warn_about_node_health(prepared_job.plan)
+    index = user_index(os.environ)
+    warn_about_shared_checkpoints(prepared_job.plan, index)
     prepared = first_attempt(prepared_job, sets)
-    with waiting_notice("waiting for the scheduler to accept the job"):
-        submitted = submit_new(prepared, scheduler_for(prepared.scheduler), index=user_index(os.environ))
+    scheduler = scheduler_for(prepared.scheduler)
+    with waiting_notice("submitting the job") as doing:
+        submitted = submit_new(prepared, scheduler, index=index, wait=doing if wait else None)
     from hpc_launch.cli.after_submit import after_submission
 
     return after_submission(submitted, wait=wait, as_json=as_json)

@@ -37,10 +37,13 @@ def _too_few_nodes(subject: DiagnosisInput) -> Candidate | None:
 
 
 def _never_submitted(subject: DiagnosisInput) -> Candidate | None:
-    if subject.evidence.void != "never submitted":
+    void = subject.evidence.void
+    if void is None or not void.startswith("never submitted"):
         return None
-    advice = "submit it again: the process that submitted it was killed before Slurm had the job"
-    return _certain("unknown", NEVER_SUBMITTED, 10, _claim(subject.evidence.void), advice=advice)
+    cause = void.removeprefix("never submitted").lstrip(": ")
+    killed = "submit it again: the process that submitted it was killed before Slurm had the job"
+    advice = f"submit it again once the scheduler answers: {cause}" if cause else killed
+    return _certain("unknown", NEVER_SUBMITTED, 10, _claim(void), advice=advice)
 
 
 def _cancelled_before_submission(subject: DiagnosisInput) -> Candidate | None:

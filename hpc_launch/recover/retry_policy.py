@@ -139,7 +139,7 @@ def _repeated(cause: str, history: Sequence[PastAttempt], avoided: Sequence[str]
         reason = f"{MOST_NEVER_SUBMITTED} attempts in a row were never submitted; find out what kills the drivers"
         return Verdict("STOP", reason)
     # The steps and the changes are those of the attempt that this one should have been.
-    reason = "the driver of this attempt was killed before the job was submitted"
+    reason = "the job of this attempt was never submitted"
     return Verdict(last.action, reason, exclude=last.exclude, sets=last.sets, steps_used=last.steps_used)
 
 

@@ -68,10 +68,7 @@ def read_context(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> R
     views, status, info = tracker.views(run), tracker.last.get(run.name), read_info(run)
     if not views or status is None or info is None:
         return None
-    try:
-        if run.path.stat().st_uid != os.getuid():
-            return None  # another user's run, which has its own drivers
-    except OSError:
+    if not owned(run):
         return None
     plan = newest_plan(run)
     # A run of `hpc-launch run` lives in an allocation and ends with it.
@@ -81,6 +78,14 @@ def read_context(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> R
     if view.superseded or view.requeued or _may_come_back(view, plan.requeue):
         return None
     return RetryContext(run, view, status, plan.recovery, scheduler, slurm=info.scheduler == "slurm")
+
+
+def owned(run: RunFolder) -> bool:
+    """Whether the run is this user's. Another user's run has its own drivers."""
+    try:
+        return run.path.stat().st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 def _may_come_back(view: AttemptView, requeue: bool) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -24,6 +23,7 @@ from hpc_launch.retry.context import RetryContext, driver_facts, is_over, progre
 from hpc_launch.retry.next_attempt import next_attempt
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.node_health_store import NodeHealthStore, quotes
+from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.plan_record import plan_of
 from hpc_launch.run.records.verdict_record import VerdictRecord, verdict_record
 from hpc_launch.run.submitting.run_store import PreparedAttempt
@@ -39,6 +39,8 @@ class Decision:
 
     verdict: VerdictRecord
     changed: PreparedAttempt | None = None
+    problem: str | None = None
+    """Why the team does not get the report on the bad nodes."""
 
 
 def diagnose_now(context: RetryContext, gather: Gather | None, rules: Rulebook, *, inside: bool) -> Diagnosis | None:
@@ -67,6 +69,9 @@ def make_decision(context: RetryContext, diagnosis: Diagnosis, *, withdrawn: boo
     step, progress = (None, AttemptProgress(False)) if never_ran else progress_of(context)
     policy = Policy(context.plan.retry, _change_facts(context, diagnosis), avoided=context.excluded)
     verdict, changed = decide(diagnosis, _history(context), progress, policy), None
+    cancel = context.view.files.cancel
+    if cancel is not None and verdict.action not in ("STOP", "NONE"):
+        verdict = Verdict("STOP", f"cancelled by {cancel.by or 'a user'}")
     if verdict.sets:
         try:
             _, changed = next_attempt(context.run, sets=verdict.sets, exclude=verdict.exclude)
@@ -79,8 +84,11 @@ def make_decision(context: RetryContext, diagnosis: Diagnosis, *, withdrawn: boo
     return Decision(record, changed)
 
 
-def report_bad_nodes(context: RetryContext, diagnosis: Diagnosis) -> None:
-    """Record the nodes that the diagnosis blames for the team's other jobs. On a failed write verdict.json has them."""
+def report_bad_nodes(context: RetryContext, diagnosis: Diagnosis) -> str | None:
+    """Record the nodes that the diagnosis blames for the team's other jobs. Returns why the team does not get them.
+
+    On a failed write verdict.json has them.
+    """
     reports = [
         NodeReport(
             time=time.time(),
@@ -95,9 +103,15 @@ def report_bad_nodes(context: RetryContext, diagnosis: Diagnosis) -> None:
         )
         for node in diagnosis.bad_nodes
     ]
-    if reports:
-        with suppress(OSError):
-            NodeHealthStore(context.status.site, context.plan.ledger).write(reports)
+    if not reports:
+        return None
+    try:
+        problem = NodeHealthStore(context.status.site, context.plan.ledger).write(reports)
+    except OSError as error:
+        problem = f"cannot record the bad nodes: {error.strerror or error}"
+    if problem is not None:
+        Journal(context.run).note("node report", attempt=context.attempt.number, reason=problem)
+    return problem
 
 
 def _history(context: RetryContext) -> list[PastAttempt]:

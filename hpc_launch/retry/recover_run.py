@@ -7,12 +7,15 @@ verdict of the first driver counts (verdict.json). The first driver to claim the
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
+
+from msgspec import structs
 
 from hpc_launch.base.errors import SchedulerError, UserError
 from hpc_launch.recover.diagnosis import Diagnosis
 from hpc_launch.recover.evidence import DriverFacts
 from hpc_launch.recover.rulebook import Rulebook
-from hpc_launch.retry.context import RetryContext, never_starts, read_context
+from hpc_launch.retry.context import RetryContext, never_starts, owned, read_context
 from hpc_launch.retry.decision import (
     Decision,
     Gather,
@@ -24,11 +27,12 @@ from hpc_launch.retry.decision import (
 from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
 from hpc_launch.retry.next_attempt import following_attempt
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.records.claim import NEVER_SUBMITTED
+from hpc_launch.run.records.claim import never_submitted
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.verdict_record import keep_verdict
 from hpc_launch.run.status.still_alive import script_ended
 from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.run.submitting.cancel_run import carry_out
 from hpc_launch.run.submitting.fault_points import checkpoint
 from hpc_launch.run.submitting.submit_attempt import RunIndex, submit_next
 from hpc_launch.schedulers.scheduler import Scheduler
@@ -62,6 +66,9 @@ def recover(
         gather: Collects the evidence; the attempt's folder if left out.
         rules: The rule book; the shipped one with the user's and the team's rules if left out.
     """
+    cancelled = None if inside else _cancel(run, tracker, scheduler)
+    if cancelled is not None:
+        return cancelled
     context = read_context(run, tracker, scheduler)
     if context is None:
         return NOTHING
@@ -72,15 +79,28 @@ def recover(
     if decision is None:
         over = context.status.undecided
         return DriverOutcome("waiting", "the scheduler has not reported the final state yet") if over else NOTHING
-    if not decision.verdict.again:
-        return DriverOutcome("ended", decision.verdict.reason)
-    return _follow(context, decision, index)
+    again, reason = decision.verdict.again, decision.verdict.reason
+    outcome = _follow(context, decision, index) if again else DriverOutcome("ended", reason)
+    return (
+        outcome if decision.problem is None else structs.replace(outcome, words=f"{outcome.words}; {decision.problem}")
+    )
+
+
+def _cancel(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> DriverOutcome | None:
+    """Carry out a cancellation that did not reach the scheduler. None where there is none."""
+    status = tracker.last.get(run.name)
+    if status is None or not status.cancel_due or not owned(run):
+        return None
+    try:
+        job_ids = carry_out(run, tracker.views(run), scheduler)
+    except SchedulerError as error:
+        return DriverOutcome("waiting", str(error))
+    return DriverOutcome("waiting", f"cancelled job {', '.join(job_ids)}, as asked while the scheduler did not answer")
 
 
 def _decide(context: RetryContext, gather: Gather | None, rules: Rulebook | None, *, inside: bool) -> Decision | None:
     """The verdict on an attempt that is over, put on record; None where it is too early for one."""
-    never_submitted = context.view.files.void == NEVER_SUBMITTED
-    if never_submitted and not context.follows_verdict:
+    if never_submitted(context.view.files.void) and not context.follows_verdict:
         return None  # a person's submission, which that person repeats
     diagnosis = diagnose_now(context, gather, rules or _rulebook(), inside=inside)
     if diagnosis is None:
@@ -96,7 +116,7 @@ def _decide(context: RetryContext, gather: Gather | None, rules: Rulebook | None
     if ours:
         fields = {"attempt": context.attempt.number, "failure_class": stored.failure_class, "reason": stored.reason}
         Journal(context.run).note("verdict", verdict=stored.action, **fields)
-        report_bad_nodes(context, diagnosis)
+        decision = replace(decision, problem=report_bad_nodes(context, diagnosis))
     checkpoint("verdict")
     return decision if ours else Decision(stored)
 

@@ -67,6 +67,8 @@ class JobRecord(Struct, frozen=True):
     submitted: float | None = None
     started: float | None = None
     ended: float | None = None
+    expected_start: float | None = None
+    """The scheduler's estimate for a pending job."""
     restarts: int | None = None
     steps: tuple[tuple[str, str, str], ...] = ()
     """(step, state, exit code as printed) of each step; only from sacct."""

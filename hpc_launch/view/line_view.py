@@ -53,6 +53,8 @@ class LineFollower:
             if self._keys.get(status.run) != key:
                 self._keys[status.run] = key
                 self._say(f"{clean(status.run)}: {one_line(status)}" if self._many else one_line(status))
+                for warning in status.warnings:
+                    self._say(f"{f'{clean(status.run)}: ' if self._many else ''}warning: {clean(warning)}")
 
     def close(self) -> None:
         self._closed.set()
@@ -67,7 +69,7 @@ class LineFollower:
     def _heartbeat(self) -> str:
         statuses = list(self._statuses.values())
         if not statuses:
-            return f"querying the runs for {duration(self._clock() - self._started)}"
+            return f"reading the runs for {duration(self._clock() - self._started)}"
         if not self._many:
             return one_line(statuses[0])
         counts = Counter(status.state.lower() for status in statuses)
@@ -88,4 +90,4 @@ class LineFollower:
 def _key(status: RunStatus) -> tuple[object, ...]:
     """What counts as a change; numbers in a reason are ignored because they may be counters."""
     reason = re.sub(r"\d+", "#", status.reason or "")
-    return status.state, status.job_id, len(status.attempts), reason
+    return status.state, status.job_id, len(status.attempts), reason, status.warnings

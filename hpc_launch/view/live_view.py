@@ -10,7 +10,15 @@ from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.view import run_table
 from hpc_launch.view.format_values import clean, duration, hosts
 from hpc_launch.view.log_tail import last_lines
-from hpc_launch.view.state_text import elapsed, fraction, last_attempt, progress_parts, reason_text, source_text
+from hpc_launch.view.state_text import (
+    elapsed,
+    fraction,
+    last_attempt,
+    progress_parts,
+    reason_text,
+    source_text,
+    waiting_parts,
+)
 from hpc_launch.view.terminal import STATE_COLOURS, is_terminal, tolerant, wants_colour
 
 if TYPE_CHECKING:
@@ -83,7 +91,7 @@ class LiveFollower:
 
         statuses = [_aged(status, time.monotonic() - seen) for seen, status in list(self._seen.values())]
         if not statuses:
-            return _line("querying the runs …")
+            return _line("reading the runs …")
         height = self._console.height - 1
         if self._many:
             return Group(*self._table(statuses, height))
@@ -118,6 +126,9 @@ def _one(status: RunStatus, log: list[str], width: int, height: int) -> list[Ren
     where += [f"attempt {attempt.number}"] if attempt is not None and attempt.number > 1 else []
     lines += [_line("  " + ", ".join(where))] if where else []
     lines += [_line(f"  {reason_text(status)}", "yellow")] if status.reason else []
+    lines += [_line(f"  warning: {clean(warning)}", "yellow") for warning in status.warnings]
+    waiting = waiting_parts(status, time.time())
+    lines += [_line("  " + ", ".join(waiting))] if waiting else []
     words = progress_parts(status)
     done = fraction(status.progress)
     if done is not None:

@@ -18,6 +18,7 @@ from hpc_launch.view.state_text import (
     progress_parts,
     reason_text,
     source_text,
+    waiting_parts,
 )
 from hpc_launch.view.terminal import painted
 
@@ -37,6 +38,9 @@ def details(status: RunStatus, *, colour: bool = False, now: float | None = None
     state = painted(status.state, status.state, colour=colour) + (f", {source}" if source else "")
     fields: list[Field] = [("state", state)]
     fields += [("why", reason_text(status))] if status.reason else []
+    fields += _named("warning", [clean(warning) for warning in status.warnings])
+    waiting = waiting_parts(status, current)
+    fields += [("next start", ", ".join(waiting))] if waiting else []
     fields += _progress(status)
     fields += [("site", clean(status.site))] if status.site else []
     lines = [_attempt(attempt, current) for attempt in status.attempts]

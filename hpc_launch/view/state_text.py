@@ -6,7 +6,7 @@ import shlex
 import time
 
 from hpc_launch.run.status.run_status import AttemptStatus, Progress, RunStatus
-from hpc_launch.view.format_values import ago, clean, duration, number, step_rate
+from hpc_launch.view.format_values import ago, clean, clock_time, duration, number, step_rate
 
 _SOURCES = {
     "end_record": "from the job's own record",
@@ -70,6 +70,27 @@ def progress_parts(status: RunStatus) -> list[str]:
     return words
 
 
+def waiting_parts(status: RunStatus, now: float) -> list[str]:
+    """Of a run that waits: the class and verdict of the attempt before, the pause, and the expected start.
+
+    `after nccl_timeout (RETRY)`, `pause until 14:32:10 (28 s left)`, `expected to start at 14:40:00 (in 8 m 02 s)`.
+    """
+    if status.state not in ("RETRYING", "SUBMITTING", "PENDING", "STUCK"):
+        return []
+    before = status.attempts[-1:] if status.state == "RETRYING" else status.attempts[-2:-1]
+    words = [
+        f"after {clean(attempt.failure_class)} ({clean(attempt.verdict)})"
+        for attempt in before
+        if attempt.failure_class is not None and attempt.verdict not in (None, "NONE")
+    ]
+    pause, start = status.pause_until, status.expected_start
+    if pause is not None and pause > now:
+        words.append(f"pause until {clock_time(pause, now)} ({duration(pause - now)} left)")
+    if start is not None and start > max(now, (pause or 0) + 1):
+        words.append(f"expected to start at {clock_time(start, now)} (in {duration(start - now)})")
+    return words
+
+
 def fraction(progress: Progress) -> float | None:
     """The fraction of the training that is done, from 0 to 1; None if unknown."""
     if progress.step is None or not progress.total:
@@ -94,8 +115,8 @@ def elapsed(attempt: AttemptStatus | None, now: float) -> float | None:
 
 def one_line(status: RunStatus, now: float | None = None) -> str:
     """A run on one line: `running for 35 s, step 40/200, loss 2.31, 35 s left`."""
-    attempt = last_attempt(status)
-    spent = elapsed(attempt, time.time() if now is None else now)
+    attempt, current = last_attempt(status), time.time() if now is None else now
+    spent = elapsed(attempt, current)
     head = status.state.lower()
     if attempt is not None and attempt.number > 1:
         head = f"attempt {attempt.number} {head}"
@@ -103,8 +124,8 @@ def one_line(status: RunStatus, now: float | None = None) -> str:
         head += f" {'after' if status.final else 'for'} {duration(spent)}"
     if status.reason and status.state != "COMPLETED":
         head += f" ({reason_text(status)})"
-    words = [head, *progress_parts(status)]
-    if len(words) == 1 and status.job_id is not None:
+    words = [head, *waiting_parts(status, current), *progress_parts(status)]
+    if not progress_parts(status) and status.job_id is not None:
         words.append(f"job {clean(status.job_id)}")
     return ", ".join(words)
 
@@ -112,6 +133,8 @@ def one_line(status: RunStatus, now: float | None = None) -> str:
 def next_commands(status: RunStatus) -> list[tuple[str, str]]:
     """(command, purpose) for a run in this state."""
     run = shlex.quote(clean(status.run))
+    if status.folder_missing:
+        return [("hpc-launch list", "list the runs whose folders exist")]
     commands = []
     for verb in _NEXT.get(status.state, ("status",)):
         word, *options = verb.split()

@@ -7,11 +7,13 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
 import click
+
+from hpc_launch.spec.shell_text import visible
 
 FIRST_NOTICE_S = 2.0
 """Seconds before the first notice."""
@@ -74,21 +76,29 @@ def write_lines(lines: list[str], stream: TextIO | None = None) -> None:
 
 
 @contextmanager
-def waiting_notice(what: str) -> Iterator[None]:
-    """Print `what` on stderr if the block takes longer than FIRST_NOTICE_S, and again every REPEAT_NOTICE_S."""
+def waiting_notice(what: str) -> Iterator[Callable[[str], None]]:
+    """Print `what` on stderr if the block takes longer than FIRST_NOTICE_S, and again every REPEAT_NOTICE_S.
+
+    The block may call the function that it gets with what it waits for from then on.
+    """
     done = threading.Event()
+    current = [what]
 
     def notify() -> None:
         waited, pause = 0.0, FIRST_NOTICE_S
         while not done.wait(pause):
             waited += pause
-            click.echo(f"{what} … ({waited:.0f} s)", err=True)
+            click.echo(f"{visible(current[0])} … ({waited:.0f} s)", err=True)
             pause = REPEAT_NOTICE_S
 
     thread = threading.Thread(target=notify, daemon=True)
     thread.start()
+
+    def change(text: str) -> None:
+        current[0] = text
+
     try:
-        yield
+        yield change
     finally:
         done.set()
         thread.join()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hpc_launch.base.errors import Unreachable
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry import recover_run
 from hpc_launch.run.layout import RunFolder
@@ -377,3 +378,36 @@ def test_a_driver_is_gone_with_the_job_that_it_runs_in(
     frozen.send_signal(signal.SIGCONT)
     frozen.communicate(timeout=180)
     assert len(set(trained(scheduler)) - {other}) == 1
+
+
+def test_a_cancel_while_the_scheduler_was_away_is_carried_out_by_the_next_driver(
+    runs: Path, scheduler: FakeScheduler
+) -> None:
+    recovery_plan = RetryPlan(nodes=2, least_nodes=2, partition="gpu")
+    data = {"scheduler": "slurm", "recovery": recovery_plan}
+    run, _, job_id = submit_new(prepared(runs, plan=data, secrets={}), scheduler)
+    scheduler.start(job_id)
+    scheduler.fault = "away"
+    with pytest.raises(Unreachable):
+        cancel_run(run, scheduler)
+    scheduler.fault = ""
+
+    move = drive(run, scheduler, "filesystem_error", "RETRY")
+
+    assert (move.kind, scheduler.job(job_id)["state"]) == ("waiting", "CANCELLED")
+    assert f"cancelled job {job_id}" in move.words
+    drive(run, scheduler, "filesystem_error", "RETRY")
+    assert len(run.attempts()) == 1
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_nothing_follows_a_job_that_ended_before_its_cancellation_arrived(
+    runs: Path, scheduler: FakeScheduler, *, inside: bool
+) -> None:
+    run = failed(runs, scheduler)
+    (run.attempts()[-1].cancel).write_text(json.dumps({"time": scheduler.clock(), "by": "alice"}))
+    scheduler.set("1", state="TIMEOUT")
+
+    drive(run, scheduler, "time_limit", "CONTINUE", inside=inside)
+
+    assert len(run.attempts()) == 1

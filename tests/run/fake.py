@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.base.errors import SubmitRefused, SubmitUnknown, Unreachable
+from hpc_launch.base.errors import NoContact, SubmitRefused, Unreachable
 from hpc_launch.base.files import create_once, write_json
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
@@ -17,7 +17,8 @@ from hpc_launch.schedulers.scheduler import JobRecord, Submission
 
 @dataclass
 class FakeScheduler:
-    """`fault` in the folder: `refuse`, `lost` (takes the job, gives no answer), `deaf` (neither), `away`."""
+    """`fault` in the folder: `refuse`, `lost` (takes the job, gives no answer), `deaf` (neither), `away`,
+    `down` (neither, and does not answer queries)."""
 
     folder: Path
     clock: Callable[[], float] = time.time
@@ -34,11 +35,11 @@ class FakeScheduler:
             raise SubmitRefused("Invalid account or account/partition combination specified")
         if fault == "too few":
             raise SubmitRefused("Slurm rejected the job: Requested node configuration is not available")
-        if fault == "deaf":
-            raise SubmitUnknown("Socket timed out on send/recv operation")
+        if fault in ("deaf", "down"):
+            raise NoContact("Socket timed out on send/recv operation")
         job_id = self.take(submission)
         if fault == "lost":
-            raise SubmitUnknown("Socket timed out on send/recv operation")
+            raise NoContact("Socket timed out on send/recv operation")
         return job_id
 
     def test_only(self, submission: Submission) -> str:
@@ -139,7 +140,7 @@ class FakeScheduler:
     def _ask(self, what: str) -> None:
         with (self.folder / f"asked-{what}").open("a") as stream:
             stream.write(f"{self.clock()}\n")
-        if self.fault == "away":
+        if self.fault in ("away", "down"):
             raise Unreachable("Unable to contact slurm controller (connect failure)")
 
     def _path(self, job_id: str) -> Path:

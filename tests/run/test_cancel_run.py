@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import SubmitUnknown, Unreachable
-from hpc_launch.run.submitting.cancel_run import cancel_run
+from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.run.submitting.cancel_run import cancel_run, carry_out
 from hpc_launch.run.submitting.submit_attempt import submit_new
 from tests.run.fake import FakeScheduler
 from tests.run.samples import only_run, prepared, status_of
@@ -62,8 +63,39 @@ def test_a_running_job_that_cannot_be_told(runs: Path, scheduler: FakeScheduler)
     scheduler.start(job)
     scheduler.fault = "away"
 
-    with pytest.raises(Unreachable, match="job 1 could not be cancelled"):
+    with pytest.raises(Unreachable, match="job 1 could not be cancelled") as caught:
         cancel_run(run, scheduler)
+    assert "the request is on record" in (caught.value.hint or "")
+
+
+def test_a_request_that_did_not_reach_the_scheduler_is_due_once_it_answers(
+    runs: Path, scheduler: FakeScheduler
+) -> None:
+    run, _, job = submit_new(prepared(runs), scheduler)
+    scheduler.start(job)
+    tracker = RunTracker([run], lambda _: scheduler, clock=scheduler.clock)
+    scheduler.fault = "away"
+    with pytest.raises(Unreachable):
+        cancel_run(run, scheduler)
+    assert not tracker.poll(fresh=True)[run.name].cancel_due, "nobody answers yet"
+    scheduler.fault = ""
+
+    assert tracker.poll(fresh=True)[run.name].cancel_due
+    assert carry_out(run, tracker.views(run), scheduler) == [job]
+
+    assert scheduler.job(job)["state"] == "CANCELLED"
+    status = tracker.poll(fresh=True)[run.name]
+    assert (status.state, status.cancel_due) == ("CANCELLED", False)
+
+
+def test_a_request_that_the_scheduler_accepted_is_not_due(runs: Path, scheduler: FakeScheduler) -> None:
+    run, _, job = submit_new(prepared(runs), scheduler)
+    scheduler.start(job)
+    cancel_run(run, scheduler)
+    scheduler.set(job, state="RUNNING", ended=None)  # its processes are being ended
+
+    assert not status_of(run, scheduler).cancel_due
+    assert status_of(run, scheduler, later_s=90).cancel_due is False, "the answer is of now"
 
 
 def test_a_submission_that_is_not_settled(runs: Path, scheduler: FakeScheduler) -> None:

@@ -13,7 +13,8 @@ import pytest
 from hpc_launch.base.errors import Refused, SubmitRefused, SubmitUnknown, Unreachable, UsageError
 from hpc_launch.base.files import create_once
 from hpc_launch.run.records.journal import read_journals
-from hpc_launch.run.submitting.reconcile import GRACE_S
+from hpc_launch.run.submitting.cancel_run import cancel_run
+from hpc_launch.run.submitting.reconcile import GIVE_UP_S, GRACE_S
 from hpc_launch.run.submitting.submit_attempt import submit_new, submit_next
 from tests.run.fake import FakeScheduler
 from tests.run.samples import only_run, prepared, read_json, status_of
@@ -227,3 +228,55 @@ def test_a_void_attempt_ends_a_job_that_comes_late(runs: Path, scheduler: FakeSc
 
     assert not scheduler.start(job_id)
     assert status_of(run, scheduler).state == "STOPPED"
+
+
+def test_the_cause_of_a_submission_without_an_answer_is_kept(runs: Path, scheduler: FakeScheduler) -> None:
+    scheduler.fault = "deaf"
+    with pytest.raises(SubmitUnknown):
+        submit_new(prepared(runs), scheduler, lookup_s=0.1)
+    scheduler.fault = ""
+
+    status = status_of(only_run(runs), scheduler, later_s=GIVE_UP_S + 1)
+
+    assert (status.state, status.undecided) == ("STOPPED", False)
+    assert status.reason == "never submitted: Socket timed out on send/recv operation"
+
+
+def test_with_wait_a_submission_outlasts_a_scheduler_that_is_away(runs: Path, scheduler: FakeScheduler) -> None:
+    scheduler.fault = "down"
+    told: list[str] = []
+
+    def wait(text: str) -> None:
+        told.append(text)
+        if len(told) == 3:
+            scheduler.fault = ""
+
+    run, attempt, job_id = submit_new(prepared(runs), scheduler, lookup_s=0.1, wait=wait)
+
+    assert (job_id, scheduler.jobs(), attempt.number) == ("1", ["1"], 1)
+    assert "the scheduler does not answer: Socket timed out" in told[0]
+    assert "the scheduler does not answer: Unable to contact slurm controller" in told[1]
+    assert scheduler.start("1"), "the job that was submitted at last is the attempt's"
+    assert status_of(run, scheduler).state in ("STARTING", "RUNNING")
+
+
+def test_with_wait_a_job_that_was_taken_without_an_answer_is_not_submitted_again(
+    runs: Path, scheduler: FakeScheduler
+) -> None:
+    scheduler.fault = "lost"
+    _, _, job_id = submit_new(prepared(runs), scheduler, wait=lambda _: None)
+    assert (job_id, scheduler.jobs()) == ("1", ["1"])
+
+
+def test_a_cancel_ends_a_submission_that_waits(runs: Path, scheduler: FakeScheduler) -> None:
+    scheduler.fault = "down"
+
+    def wait(_: str) -> None:
+        cancel_run(only_run(runs), scheduler)
+
+    with pytest.raises(UsageError, match="was abandoned meanwhile: cancelled by"):
+        submit_new(prepared(runs), scheduler, lookup_s=0.1, wait=wait)
+
+    scheduler.fault = ""
+    assert scheduler.jobs() == []
+    assert status_of(only_run(runs), scheduler).state == "CANCELLED"

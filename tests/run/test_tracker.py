@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from hpc_launch.run.status.run_state import Never, never_known
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.run.status.wait_for_end import wait
-from hpc_launch.run.submitting.submit_attempt import submit_new
+from hpc_launch.run.submitting.submit_attempt import submit_new, submit_next
+from hpc_launch.view.state_text import one_line, waiting_parts
 from tests.run.fake import Clock, FakeScheduler
 from tests.run.samples import node_log, prepared, read_json
 
@@ -280,4 +282,81 @@ def test_a_run_without_a_folder_is_no_fault(tmp_path: Path) -> None:
     scheduler = FakeScheduler(tmp_path / "scheduler")
     run = RunFolder(tmp_path / "gone")
 
-    assert RunTracker([run], lambda _: scheduler).poll()["gone"].state == "SUBMITTING"
+    assert RunTracker([run], lambda _: scheduler).poll()["gone"].state == "UNKNOWN"
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_run_folder_that_was_moved_or_deleted_ends_the_wait(following: Following, *, moved: bool) -> None:
+    one = following
+    one.start()
+
+    def vanish() -> None:
+        if moved:
+            one.run.path.rename(one.run.path.with_name("elsewhere"))
+        else:
+            shutil.rmtree(one.run.path)
+
+    one.clock.at(15, vanish)
+    begun = one.clock.now
+
+    status = one.wait()
+
+    assert (status.state, status.folder_missing) == ("UNKNOWN", True)
+    assert f"the run folder {one.run.path} no longer exists: it was moved or deleted" in (status.reason or "")
+    assert f"job {one.job} is RUNNING (`scancel {one.job}` ends it)" in (status.reason or "")
+    assert "began to submit" not in (status.reason or "")
+    assert one.clock.now - begun < 15 + 10 + 5
+    assert not one.run.path.exists(), "nothing creates it again"
+
+
+def test_a_file_server_that_does_not_answer_is_waited_for(following: Following) -> None:
+    one = following
+    one.start()
+    attempts = one.run.attempts_folder
+    one.clock.at(15, lambda: attempts.rename(attempts.with_name("away")))
+    one.clock.at(16, lambda: attempts.symlink_to(attempts))  # every look fails with ELOOP, not with ENOENT
+    one.clock.at(60, attempts.unlink)
+    one.clock.at(60, lambda: attempts.with_name("away").rename(attempts))
+    one.clock.at(70, lambda: one.scheduler.end(one.job))
+
+    assert one.wait().state == "COMPLETED"
+    assert any("cannot be read" in (status.reason or "") for _, status in one.told)
+
+
+def test_what_a_poll_is_about_to_do_is_told(following: Following) -> None:
+    told: list[str] = []
+    following.tracker.poll(doing=told.append)
+    assert told == ["reading 1 run folder", "querying the scheduler"]
+
+
+def test_a_retry_shows_its_class_its_pause_and_its_expected_start(following: Following) -> None:
+    one = following
+    one.start()
+    one.scheduler.end(one.job, 1)
+    one.scheduler.set(one.job, state="FAILED", exit_code=1, ended=one.clock.now)
+    one.clock.sleep(20)
+    verdict = Verdict("RETRY", "nccl_timeout", delay_s=30)
+    keep_verdict(
+        one.attempt, verdict_record(Diagnosis("nccl_timeout"), verdict, one.clock.now, further=False, step=None)
+    )
+
+    status = one.tracker.poll(fresh=True)[one.run.name]
+    assert status.state == "RETRYING"
+    assert waiting_parts(status, one.clock.now)[0] == "after nccl_timeout (RETRY)"
+    assert waiting_parts(status, one.clock.now)[1].endswith("(30 s left)")
+
+    _, _, second = submit_next(one.run, prepared(one.run.path.parent), one.scheduler)
+    one.scheduler.set(second, reason="BeginTime", expected_start=one.clock.now + 480)
+    one.clock.sleep(10)
+    status = one.tracker.poll(fresh=True)[one.run.name]
+    assert (status.state, status.expected_start) == ("PENDING", one.clock.now + 470)
+    after, pause, start = waiting_parts(status, one.clock.now)
+    assert (after, pause[-11:], start[-13:]) == ("after nccl_timeout (RETRY)", "(20 s left)", "(in 7 m 50 s)")
+    assert after in one_line(status, one.clock.now)
+    one.clock.sleep(25)
+    assert len(waiting_parts(status, one.clock.now)) == 2, "the pause is over"
+
+    one.scheduler.start(second)
+    one.clock.sleep(10)
+    status = one.tracker.poll(fresh=True)[one.run.name]
+    assert waiting_parts(status, one.clock.now) == []

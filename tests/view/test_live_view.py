@@ -61,7 +61,7 @@ def test_the_heart_beats_though_nobody_calls() -> None:
     time.sleep(0.3)
     display.close()
     lines = stream.getvalue().splitlines()
-    assert "querying the runs for 0 s" in lines[0]
+    assert "reading the runs for 0 s" in lines[0]
     assert sum("running" in line for line in lines) >= 2
 
 

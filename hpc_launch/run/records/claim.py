@@ -14,7 +14,7 @@ CANCELLED = "cancelled"
 """How the reason of a void claim begins where a user cancelled the attempt before a job had claimed it."""
 
 NEVER_SUBMITTED = "never submitted"
-"""The reason of a void claim whose driver ended before it submitted the job."""
+"""How the reason of a void claim begins whose driver ended before it submitted the job. The cause follows if known."""
 
 
 class Claim(Struct, frozen=True):
@@ -30,6 +30,8 @@ class CancelRequest(Struct, frozen=True, kw_only=True):
     time: float | None = None
     by: str | None = None
     host: str | None = None
+    sent: float | None = None
+    """When the scheduler accepted it; None while it has not been reached."""
 
 
 def read_claim(attempt: AttemptFolder) -> Claim | None:
@@ -38,6 +40,11 @@ def read_claim(attempt: AttemptFolder) -> Claim | None:
         return parse_claim(read_text(attempt.claim, errors="replace"))
     except OSError:
         return None
+
+
+def never_submitted(void: str | None) -> bool:
+    """Whether a claim is void because its driver ended before it submitted the job."""
+    return void is not None and void.startswith(NEVER_SUBMITTED)
 
 
 def parse_claim(text: str) -> Claim | None:

@@ -20,7 +20,8 @@ from hpc_launch.run.records.process_identity import ProcessRecord, process_field
 
 Event = Literal[
     "run created", "attempt claimed", "intent", "submitted", "adopted", "voided", "state", "cancel asked",
-    "driver came", "driver gone", "verdict", "withdrawn", "sentinel",
+    "driver came", "driver gone", "verdict", "withdrawn", "sentinel", "no answer",
+    "cancel sent", "node report",
 ]  # fmt: skip
 
 _SUFFIX = ".jsonl"

@@ -46,6 +46,10 @@ class SourceLags:
     """A scheduler that still reports RUNNING this long after the end record contradicts it."""
 
 
+CANCEL_S = 60.0
+"""A job that is still alive so long after Slurm accepted its cancellation is cancelled again."""
+
+
 @dataclass(frozen=True)
 class AttemptView:
     """One attempt at one point in time.
@@ -131,6 +135,16 @@ class AttemptView:
     def disturbed(self) -> bool:
         """Whether the script may have been ended from outside: then only the scheduler knows by whom and why."""
         return self.signal is not None or self.exit_code in DISTURBED_CODES or self.files.cancel is not None
+
+    @property
+    def cancel_due(self) -> bool:
+        """Whether a user's cancellation did not reach the scheduler, which answers now and says the job is alive."""
+        request, live = self.files.cancel, self.live
+        if request is None or live is None or self.superseded or self.answer.error is not None:
+            return False
+        if live.state == "COMPLETING" or live.as_of <= (request.time or 0.0):
+            return False
+        return request.sent is None or live.as_of - request.sent > CANCEL_S
 
     @property
     def warned(self) -> bool:

@@ -80,6 +80,16 @@ class RunStatus:
     progress: Progress = field(default_factory=Progress)
     undecided: bool = False
     """Whether the last attempt is over and no driver has decided yet what follows."""
+    cancel_due: bool = False
+    """Whether a cancellation is on record that did not reach the scheduler."""
+    pause_until: float | None = None
+    """Until when the next attempt waits because a verdict asks for a pause, in seconds since the epoch."""
+    expected_start: float | None = None
+    """The scheduler's estimate for a pending job, in seconds since the epoch."""
+    warnings: tuple[str, ...] = ()
+    """What a user should know while the run is active."""
+    folder_missing: bool = False
+    """Whether the run folder was moved or deleted."""
 
     @property
     def final(self) -> bool:

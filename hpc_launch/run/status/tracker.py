@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from hpc_launch.base.errors import UserError
+from hpc_launch.run.checkpoint_files import near_miss
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
-from hpc_launch.run.records.claim import NEVER_SUBMITTED
+from hpc_launch.run.records.claim import never_submitted
 from hpc_launch.run.records.run_info import RunInfo, read_info
 from hpc_launch.run.records.scheduler_state import keep_final
 from hpc_launch.run.status.attempt_state import observe
@@ -28,6 +30,9 @@ RECONCILE_S = 10.0
 PATIENCE_S = 0.3
 """How long a poll waits for a scheduler that is being queried in the background."""
 
+CHECKPOINTS_S = 30.0
+"""Pause between two searches of a checkpoint folder."""
+
 SchedulerFor = Callable[[RunFolder], Scheduler]
 
 
@@ -39,6 +44,12 @@ class _Followed:
     info: RunInfo | None = None
     answers: SchedulerAnswers | None = None
     error: str | None = None
+    unreadable: str | None = None
+    """Why the run folder, which was there before, cannot be read; its last content stays in `files`."""
+    missed: tuple[float, str | None] = (0.0, None)
+    """When the checkpoint folder was last searched for files that the pattern misses, and the result."""
+    missing: bool = False
+    """Whether it was moved or deleted."""
     files: list[AttemptFiles] = field(default_factory=list)
     views: list[AttemptView] = field(default_factory=list)
     outcomes: dict[int, tuple[float, SubmissionOutcome]] = field(default_factory=dict)
@@ -72,15 +83,26 @@ class RunTracker:
         """Follow another run."""
         self._followed.setdefault(run.name, _Followed(run))
 
-    def poll(self, *, fresh: bool = False, background: bool = False) -> dict[str, RunStatus]:
+    @property
+    def now(self) -> float:
+        """The current time, in seconds since the epoch."""
+        return self._clock()
+
+    def poll(
+        self, *, fresh: bool = False, background: bool = False, doing: Callable[[str], None] = lambda _: None
+    ) -> dict[str, RunStatus]:
         """The state of every run, by name.
 
         Args:
             fresh: Query the schedulers at once, for a user who just changed something.
             background: Do not wait for a scheduler; a later poll uses its answer.
+            doing: Called with what the poll is about to do, as text.
         """
+        count = len(self._followed)
         for followed in self._followed.values():
-            self._read(followed)
+            doing(f"reading {count} run folder{'s' if count != 1 else ''}")
+            self._read(followed, doing)
+        doing("querying the scheduler")
         self._ask(fresh, background)
         self.last = {name: self._status(followed) for name, followed in self._followed.items()}
         if self._seen is not None:
@@ -92,8 +114,11 @@ class RunTracker:
         """The facts that the last poll decided from, by attempt."""
         return self._followed[run.name].views
 
-    def _read(self, followed: _Followed) -> None:
+    def _read(self, followed: _Followed, doing: Callable[[str], None]) -> None:
         run = followed.run
+        _check_folder(followed)
+        if followed.unreadable is not None:
+            return
         followed.info = followed.info or read_info(run)
         if followed.answers is None:
             self._connect(followed)
@@ -101,7 +126,7 @@ class RunTracker:
             since = followed.info.created if followed.info else _age_of(run)
             creator = followed.info.process if followed.info else None
             followed.outcomes[0] = (0.0, no_attempt(run, creator, since, self._clock()))
-        followed.files = [self._settle(followed, self._reader.read(attempt)) for attempt in run.attempts()]
+        followed.files = [self._settle(followed, self._reader.read(attempt), doing) for attempt in run.attempts()]
 
     def _connect(self, followed: _Followed) -> None:
         try:
@@ -112,7 +137,7 @@ class RunTracker:
         followed.error = None
         followed.answers = self._answers.setdefault(id(scheduler), SchedulerAnswers(scheduler, clock=self._clock))
 
-    def _settle(self, followed: _Followed, files: AttemptFiles) -> AttemptFiles:
+    def _settle(self, followed: _Followed, files: AttemptFiles, doing: Callable[[str], None]) -> AttemptFiles:
         """Look up a submission without a job id from time to time."""
         number = files.attempt.number
         if (files.job is not None and files.job_id is not None) or files.void is not None or followed.answers is None:
@@ -120,6 +145,7 @@ class RunTracker:
         asked, _ = followed.outcomes.get(number, (0.0, None))
         if self._clock() - asked < RECONCILE_S:
             return files
+        doing("querying the scheduler")
         outcome = reconcile(followed.run, files.attempt, followed.answers.scheduler, clock=self._clock)
         followed.outcomes[number] = (self._clock(), outcome)
         return self._reader.read(files.attempt)
@@ -145,7 +171,7 @@ class RunTracker:
         state, reason, source, age = self._run_state(followed, attempts, now)
         progress = Progress()
         if attempts and followed.files[-1].output:
-            progress = self._progress.read(followed.files[-1], attempts[-1].started)
+            progress = self._progress.read(followed.files[-1])
         left = unfinished(followed.views[-1].end, progress) if state == "COMPLETED" else None
         if left is not None:
             state, reason = "FAILED", left
@@ -166,11 +192,28 @@ class RunTracker:
             attempts=attempts,
             progress=progress,
             undecided=undecided,
+            cancel_due=any(view.cancel_due for view in followed.views),
+            pause_until=_pause_until(followed.files, state),
+            expected_start=_expected_start(followed.views),
+            warnings=self._warnings(followed, state, attempts, now),
+            folder_missing=followed.missing,
         )
+
+    def _warnings(
+        self, followed: _Followed, state: str, attempts: tuple[AttemptStatus, ...], now: float
+    ) -> tuple[str, ...]:
+        if state not in ("RUNNING", "ENDING") or attempts[-1].started is None:
+            return ()
+        if now - followed.missed[0] >= CHECKPOINTS_S:
+            followed.missed = now, near_miss(followed.run, attempts[-1].started)
+        missed = followed.missed[1]
+        return (f"no checkpoint is recognized, so no attempt could resume: {missed}",) if missed is not None else ()
 
     def _run_state(
         self, followed: _Followed, attempts: tuple[AttemptStatus, ...], now: float
     ) -> tuple[str, str | None, str, float | None]:
+        if followed.unreadable is not None:
+            return "UNKNOWN", _unreadable_text(followed), "none", None
         if not attempts:
             return "SUBMITTING", followed.outcomes[0][1].reason, "none", None
         view, last = followed.views[-1], attempts[-1]
@@ -212,9 +255,48 @@ def _needs_verdict(state: str, view: AttemptView) -> bool:
     """Whether a driver has to decide on an attempt in this state; one that ended after a warning may continue."""
     if state == "COMPLETED":
         return view.warned
-    if view.files.void == NEVER_SUBMITTED and view.files.attempt.number == 1:
+    if never_submitted(view.files.void) and view.files.attempt.number == 1:
         return False  # the user saw that submission fail
     return state in FINAL_RUN_STATES
+
+
+def _pause_until(files: list[AttemptFiles], state: str) -> float | None:
+    """The end of the pause before the attempt that a verdict asks for: one that is due, or one that waits."""
+    waits = {"RETRYING": 1, "PENDING": 2, "STUCK": 2, "SUBMITTING": 2}.get(state)
+    verdict = files[-waits].verdict if waits is not None and len(files) >= waits else None
+    return verdict.not_before if verdict is not None and verdict.again else None
+
+
+def _expected_start(views: list[AttemptView]) -> float | None:
+    live = views[-1].live if views else None
+    return live.expected_start if live is not None else None
+
+
+def _check_folder(followed: _Followed) -> None:
+    """Find out whether the run folder is still there. A file server that does not answer is no proof that it is not."""
+    run = followed.run
+    followed.unreadable, followed.missing = None, False
+    if run.attempts():
+        return
+    try:
+        os.stat(run.attempts_folder if followed.files else run.path)
+    except FileNotFoundError:
+        followed.unreadable, followed.missing = "no longer exists: it was moved or deleted", True
+    except OSError as error:
+        followed.unreadable = f"cannot be read: {error.strerror or error}"
+    else:
+        if followed.files:
+            followed.unreadable = "no longer lists its attempts"
+
+
+def _unreadable_text(followed: _Followed) -> str:
+    view = followed.views[-1] if followed.views else None
+    reason = f"the run folder {followed.run.path} {followed.unreadable}"
+    if view is None or view.job_id is None or view.final_record is not None:
+        return reason
+    state = view.live.state if view.live is not None else "unknown"
+    end = f" (`scancel {view.job_id}` ends it)" if followed.info and followed.info.scheduler == "slurm" else ""
+    return f"{reason}; the last known state of job {view.job_id} is {state}{end}"
 
 
 def _age_of(run: RunFolder) -> float:

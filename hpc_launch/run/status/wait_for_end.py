@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.scheduler_state import MAY_COME_BACK
-from hpc_launch.run.status.attempt_view import AttemptView
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.status.tracker import RunTracker
 
 CONFIRM_S = 10.0
-"""Time between the two answers that confirm that a job is stuck, or over where it might still be requeued."""
+"""Time between two answers that confirm that a job is stuck, or over where it might still be requeued, or that the run
+folder is missing."""
 
 GONE_S = 60.0
 """The same for a job that no source knows: accounting may be late."""
@@ -72,7 +72,7 @@ def wait(
                 on_change(status)
             shown = status
             due = status.state == "RETRYING"
-            if (due or _over(status, tracker.views(run), confirmation)) and not continues(status):
+            if (due or _over(status, tracker, run, confirmation)) and not continues(status):
                 # A driver may have decided just now, and then the status says why.
                 return tracker.poll(background=True)[run.name] if status.undecided else status
             sleep(poll_s)
@@ -80,7 +80,10 @@ def wait(
         journal.note("driver gone", state=shown.state if shown else None)
 
 
-def _over(status: RunStatus, views: list[AttemptView], confirmation: _Confirmation) -> bool:
+def _over(status: RunStatus, tracker: RunTracker, run: RunFolder, confirmation: _Confirmation) -> bool:
+    views = tracker.views(run)
+    if status.folder_missing:
+        return confirmation.confirmed("folder missing", tracker.now, CONFIRM_S)
     if not views:
         return False
     answer = views[-1].answer

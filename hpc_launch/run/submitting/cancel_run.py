@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from contextlib import suppress
+
+from msgspec import structs
 
 from hpc_launch.base.errors import SchedulerError, Unreachable
 from hpc_launch.base.json_records import write_record
@@ -14,6 +17,7 @@ from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.claim import CANCELLED, CancelRequest, abandon
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.verdict_record import read_verdict
+from hpc_launch.run.status.attempt_view import AttemptView
 from hpc_launch.run.submitting.reconcile import real_jobs
 from hpc_launch.schedulers.scheduler import Scheduler
 
@@ -26,11 +30,13 @@ def cancel_run(run: RunFolder, scheduler: Scheduler, *, undecided: bool = False)
     still ask for. Cancelling a run that is over is not an error.
 
     Raises:
-        Unreachable: A job that may be running could not be cancelled.
+        Unreachable: A job that may be running could not be cancelled. The request stays on record, and the next driver
+            carries it out (`carry_out`).
     """
     journal = Journal(run)
     by = user()
     cancelled: list[str] = []
+    unreached: Unreachable | None = None
     for attempt in run.attempts():
         files = Reader().read(attempt)
         if files.void is not None or files.final is not None:
@@ -40,9 +46,27 @@ def cancel_run(run: RunFolder, scheduler: Scheduler, *, undecided: bool = False)
             if files.cancel is None and files.end is None:
                 write_record(attempt.cancel, CancelRequest(time=time.time(), by=by, host=os.uname().nodename))
             abandon(attempt, f"{CANCELLED} by {by}")
-        cancelled.extend(_cancel(Reader().read(attempt), scheduler))
+        try:
+            cancelled.extend(_cancel(Reader().read(attempt), scheduler))
+        except Unreachable as error:
+            unreached = error
     _block_next_attempt(run, by, undecided=undecided)
+    if unreached is not None:
+        raise unreached
     return sorted(set(cancelled))
+
+
+def carry_out(run: RunFolder, views: Iterable[AttemptView], scheduler: Scheduler) -> list[str]:
+    """Cancel the jobs whose cancellation is on record but did not reach the scheduler. Returns their ids.
+
+    Raises Unreachable.
+    """
+    cancelled = []
+    for view in views:
+        if view.cancel_due:
+            Journal(run).note("cancel sent", attempt=view.files.attempt.number, job_id=view.job_id)
+            cancelled.extend(_cancel(view.files, scheduler))
+    return cancelled
 
 
 def _block_next_attempt(run: RunFolder, by: str, *, undecided: bool) -> None:
@@ -63,12 +87,17 @@ def _cancel(files: AttemptFiles, scheduler: Scheduler) -> list[str]:
         jobs = [files.job_id] if files.job_id else _by_name(files, scheduler)
         for job_id in jobs:
             scheduler.cancel(job_id)
+        if jobs and files.cancel is not None:
+            with suppress(OSError):
+                write_record(files.attempt.cancel, structs.replace(files.cancel, sent=time.time()))
     except SchedulerError as error:
         if files.void is not None:
             # The job would exit at once.
             return []
         raise Unreachable(
-            f"job {files.job_id} could not be cancelled: {error}", hint="try again when the scheduler answers"
+            f"job {files.job_id} could not be cancelled: {error}",
+            hint=f"the request is on record: the next `hpc-launch watch {files.attempt.run.name}`, `status` or `list` "
+            "cancels the job once the scheduler answers, and no other attempt follows",
         ) from error
     return jobs
 

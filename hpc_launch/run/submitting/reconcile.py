@@ -18,7 +18,7 @@ from hpc_launch.base.errors import SchedulerError, Unreachable
 from hpc_launch.run.layout import AttemptFolder, RunFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.claim import NEVER_SUBMITTED, Claim, abandon
-from hpc_launch.run.records.journal import Journal, read_journals
+from hpc_launch.run.records.journal import Journal, JournalEvent, read_journals
 from hpc_launch.run.records.process_identity import Process, certainly_gone
 from hpc_launch.run.records.submission import write_job
 from hpc_launch.schedulers.scheduler import JobRecord, Scheduler
@@ -86,13 +86,24 @@ def pick(jobs: list[JobRecord]) -> JobRecord:
     return min(jobs, key=lambda job: [int(number) for number in re.findall(r"\d{1,18}", job.job_id)])
 
 
-def look_up(scheduler: Scheduler, job_name: str, lookup_s: float) -> str | None:
-    """Search for the job of this name with growing pauses, while the controller may be down."""
+def look_up(
+    scheduler: Scheduler, job_name: str, lookup_s: float, while_away: Callable[[Unreachable], None] | None = None
+) -> str | None:
+    """Search for the job of this name with growing pauses, while the controller may be down.
+
+    None after `lookup_s` seconds. With `while_away`, which is called after each query without an answer, these seconds
+    begin once the controller answers.
+    """
     until = time.monotonic() + lookup_s
     pause = 0.5
     while True:
-        with suppress(Unreachable):
+        try:
             jobs = real_jobs(scheduler.find(job_name))
+        except Unreachable as error:
+            if while_away is not None:
+                while_away(error)
+                until = time.monotonic() + lookup_s
+        else:
             if jobs:
                 return pick(jobs).job_id
         if time.monotonic() + pause > until:
@@ -119,7 +130,9 @@ def no_attempt(run: RunFolder, creator: Process | None, since: float, now: float
         return SubmissionOutcome("waiting", reason=_who(creator, now - since))
     attempt = run.attempt(1)
     try:
-        attempt.path.mkdir(parents=True)
+        # Without `parents`: a run folder that was deleted stays deleted.
+        run.attempts_folder.mkdir(exist_ok=True)
+        attempt.path.mkdir()
     except OSError as error:
         return SubmissionOutcome("waiting", reason=f"{_who(creator, now - since)}; cannot abandon it: {error.strerror}")
     return _void(attempt, Journal(run), _who(creator, now - since))
@@ -148,8 +161,9 @@ def _known(files: AttemptFiles) -> SubmissionOutcome | None:
 
 
 def _void(attempt: AttemptFolder, journal: Journal, why: str) -> SubmissionOutcome:
+    causes = [event.reason for event in read_journals(attempt.run) if _is_no_answer(event, attempt)]
     try:
-        claim = abandon(attempt, NEVER_SUBMITTED)
+        claim = abandon(attempt, f"{NEVER_SUBMITTED}: {causes[-1]}" if causes else NEVER_SUBMITTED)
     except OSError as error:
         return SubmissionOutcome("waiting", reason=f"{why}; cannot abandon it: {error.strerror or error}")
     if claim.job_id is not None:
@@ -158,6 +172,10 @@ def _void(attempt: AttemptFolder, journal: Journal, why: str) -> SubmissionOutco
         return SubmissionOutcome("waiting", reason="another process is claiming it")
     journal.note("voided", attempt=attempt.number, reason=claim.void, why=why)
     return SubmissionOutcome("void", reason=claim.void)
+
+
+def _is_no_answer(event: JournalEvent, attempt: AttemptFolder) -> bool:
+    return event.event == "no answer" and event.attempt == attempt.number and bool(event.reason)
 
 
 def _owner(run: RunFolder, files: AttemptFiles) -> tuple[Process | None, float]:

@@ -10,12 +10,23 @@ from __future__ import annotations
 import secrets
 import string
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from hpc_launch.base.errors import NotWritten, SchedulerError, SubmitRefused, SubmitUnknown, UsageError
-from hpc_launch.base.json_records import write_record
+from msgspec import structs
+
+from hpc_launch.base.errors import (
+    NoContact,
+    NotWritten,
+    SchedulerError,
+    SubmitRefused,
+    SubmitUnknown,
+    Unreachable,
+    UsageError,
+)
+from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.run.layout import AttemptFolder, RunFolder
 from hpc_launch.run.records.claim import abandon, read_claim
 from hpc_launch.run.records.journal import Journal
@@ -44,9 +55,18 @@ STEPS = ("folder", "claimed", "script", "intent", "checked", "submitted", "job",
 LOOKUP_S = 15.0
 """How long a submission without an answer is looked up before the command fails."""
 
+RENEW_S = 60.0
+"""How often a waiting submission renews its intent."""
+
+MOST_SUBMISSIONS = 20
+"""How often `wait` submits an attempt again. If two of its jobs ever exist, the second exits at the claim."""
+
 SENTINEL_OPTIONS = ("--nodes=1", "--ntasks=1", "--no-requeue")
 
 Submitted = tuple[RunFolder, AttemptFolder, str]
+
+Wait = Callable[[str], None]
+"""Wait for a scheduler that does not answer, without limit; called with what is waited for."""
 
 
 class RunIndex(Protocol):
@@ -66,17 +86,24 @@ class _Task:
     scheduler: Scheduler
     journal: Journal
     lookup_s: float
+    wait: Wait | None = None
 
 
 def submit_new(
-    prepared: PreparedAttempt, scheduler: Scheduler, *, index: RunIndex | None = None, lookup_s: float = LOOKUP_S
+    prepared: PreparedAttempt,
+    scheduler: Scheduler,
+    *,
+    index: RunIndex | None = None,
+    lookup_s: float = LOOKUP_S,
+    wait: Wait | None = None,
 ) -> Submitted:
     """Submit a new run.
 
     Raises:
         Refused: The run folder cannot be written. Nothing was submitted, and nothing is left on disk.
         SubmitRefused: The scheduler refused the job; the run is kept as STOPPED.
-        SubmitUnknown: No answer within `lookup_s` seconds; the error says how to find the job later.
+        SubmitUnknown: No answer within `lookup_s` seconds; the error says how to find the job later. With `wait`, only
+            where the scheduler answered in a way that is not understood.
     """
     run = create_run(prepared)
     journal = Journal(run)
@@ -91,7 +118,7 @@ def submit_new(
     except BaseException:
         discard_run(run)
         raise
-    return run, attempt, _submit(_Task(run, attempt, prepared, scheduler, journal, lookup_s), index)
+    return run, attempt, _submit(_Task(run, attempt, prepared, scheduler, journal, lookup_s, wait), index)
 
 
 def submit_next(
@@ -103,6 +130,7 @@ def submit_next(
     lookup_s: float = LOOKUP_S,
     ending: bool = False,
     number: int | None = None,
+    wait: Wait | None = None,
 ) -> Submitted:
     """Submit the next attempt of a run whose last one is over or void. Raises as `submit_new`.
 
@@ -123,7 +151,7 @@ def submit_next(
     # The number after the one that was examined: this fails where another process has claimed it since.
     last = number if number is not None else attempts[-1].number if attempts else 0
     attempt = claim_number(run, last + 1)
-    return run, attempt, _submit(_Task(run, attempt, prepared, scheduler, Journal(run), lookup_s), index)
+    return run, attempt, _submit(_Task(run, attempt, prepared, scheduler, Journal(run), lookup_s, wait), index)
 
 
 def _submit(task: _Task, index: RunIndex | None) -> str:
@@ -191,26 +219,52 @@ def _prepare(task: _Task) -> Submission:
 def _hand_over(task: _Task, submission: Submission) -> str:
     """Submit. Every answer becomes a job id, a refusal on record, or SubmitUnknown."""
     run, attempt = task.run, task.attempt
-    try:
-        return task.scheduler.submit(submission)
-    except NotWritten as error:
-        if read_claim(attempt) is None:
-            discard(run, attempt)
-        raise cannot_write(run.path, str(error)) from error
-    except SubmitRefused as error:
-        reason = f"refused: {error}"
-        with suppress(OSError):
-            abandon(attempt, reason)
-        task.journal.note("voided", attempt=attempt.number, reason=reason)
-        raise
-    except SubmitUnknown as error:
-        found = look_up(task.scheduler, submission.job_name, task.lookup_s)
-        if found is not None:
-            return adopt(attempt, found, time.time(), task.journal)
-        raise SubmitUnknown(
-            f"the scheduler gave no clear answer, so the job of {run.name} may or may not have been submitted: {error}",
-            hint=f"hpc-launch status {run.name} finds it by its name {submission.job_name}; nothing is submitted twice",
-        ) from error
+    for submissions in range(1, MOST_SUBMISSIONS + 1):
+        try:
+            return task.scheduler.submit(submission)
+        except NotWritten as error:
+            if read_claim(attempt) is None:
+                discard(run, attempt)
+            raise cannot_write(run.path, str(error)) from error
+        except SubmitRefused as error:
+            reason = f"refused: {error}"
+            with suppress(OSError):
+                abandon(attempt, reason)
+            task.journal.note("voided", attempt=attempt.number, reason=reason)
+            raise
+        except SubmitUnknown as error:
+            found = _look_up(task, submission.job_name, error)
+            if found is not None:
+                return adopt(attempt, found, time.time(), task.journal)
+            if task.wait is None or not isinstance(error, NoContact) or submissions == MOST_SUBMISSIONS:
+                raise SubmitUnknown(
+                    f"the scheduler gave no clear answer, so the job of {run.name} may or may not have been submitted: "
+                    f"{error}",
+                    hint=f"hpc-launch status {run.name} finds it by its name {submission.job_name}; "
+                    "nothing is submitted twice",
+                ) from error
+            _check_ours(task)
+    raise AssertionError("unreachable")
+
+
+def _look_up(task: _Task, job_name: str, error: SubmitUnknown) -> str | None:
+    """The job that a submission without an answer left; with `wait`, once the scheduler answers again."""
+    attempt, wait = task.attempt, task.wait
+    task.journal.note("no answer", attempt=attempt.number, reason=str(error))
+    if wait is None or not isinstance(error, NoContact):
+        return look_up(task.scheduler, job_name, task.lookup_s)
+    wait(f"the scheduler does not answer: {error}")
+
+    def while_away(error: Unreachable) -> None:
+        wait(f"the scheduler does not answer: {error}")
+        _check_ours(task)
+        # Other drivers abandon a submission by its age.
+        intent = read_record(attempt.intent, Intent)
+        if intent is not None and time.time() - (intent.time or 0) > RENEW_S:
+            with suppress(OSError):
+                write_record(attempt.intent, structs.replace(intent, time=time.time()))
+
+    return look_up(task.scheduler, job_name, task.lookup_s, while_away)
 
 
 def _check_ours(task: _Task) -> None:

@@ -68,6 +68,7 @@ def squeue(text: str, as_of: float) -> list[JobRecord]:
                 # Before the start this is the scheduler's estimate; before the end, the time limit.
                 started=None if state == "PENDING" else epoch(start),
                 ended=epoch(end) if ended else None,
+                expected_start=epoch(start) if state == "PENDING" else None,
                 restarts=number(restarts),
             )
         )
@@ -191,6 +192,7 @@ def scontrol(text: str, as_of: float) -> list[JobRecord]:
                 submitted=epoch(fields.get("SubmitTime", "")),
                 started=None if state == "PENDING" else epoch(fields.get("StartTime", "")),
                 ended=epoch(fields.get("EndTime", "")) if over else None,
+                expected_start=epoch(fields.get("StartTime", "")) if state == "PENDING" else None,
                 restarts=number(fields.get("Restarts")),
             )
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hpc_launch.base.errors import SchedulerError, SubmitRefused, SubmitUnknown
+from hpc_launch.base.errors import NoContact, SchedulerError, SubmitRefused, SubmitUnknown
 from hpc_launch.schedulers.slurm.run_command import NOT_HERE
 
 _NO_ANSWER = re.compile(
@@ -71,7 +71,7 @@ def classify(code: int, output: str, errors: str) -> SchedulerError:
     if code < 0 or code == 124 or 128 < code <= 128 + 64:
         return SubmitUnknown(f"sbatch was killed before it answered\n{message}".strip())
     if any(_NO_ANSWER.search(line) for line in lines):
-        return SubmitUnknown(f"Slurm did not confirm the submission: {_without_prefix(lines[-1])}")
+        return NoContact(f"Slurm did not confirm the submission: {_without_prefix(lines[-1])}")
     if code != 0 and any(_REFUSAL.search(line) for line in lines):
         # Keep everything: warnings and the site's own messages help, too.
         return SubmitRefused(f"Slurm rejected the job: {message}", _hint(message))
