@@ -30,12 +30,18 @@ def part_names(plan: LaunchPlan) -> tuple[str, ...]:
     return tuple(_part_names(plan))
 
 
+def checks_programs(plan: LaunchPlan) -> bool:
+    """Whether each node checks that it has the interpreter: what is in an image is the same everywhere."""
+    return plan.scheduler == "slurm" and plan.nodes > 1 and plan.container is None and plan.step.kind != "once"
+
+
 def _part_names(plan: LaunchPlan) -> Iterator[str]:
     slurm = plan.scheduler == "slurm"
     yield from ("messages", "job_slurm" if slurm else "job_local", "attempt")
     yield from ("requeue",) if slurm else ()
     yield from ("claim", "records", "signals", "variables", "resume" if plan.continuation.checkpoint else "fresh")
     yield "environment"
+    yield from ("programs",) if checks_programs(plan) else ()
     yield from ("secrets",) if plan.secrets else ()
     yield from ("image_variables",) if plan.container is not None and wrap_command(plan.container).exports else ()
     yield from ("strategy",) if plan.strategy is not None and plan.strategy.file else ()

@@ -16,7 +16,7 @@ from hpc_launch import __version__
 from hpc_launch.base.resources import shipped
 from hpc_launch.base.user_dirs import cache_folder, make_private
 from hpc_launch.images.runtimes.wrap_command import CommandWrapper, wrap_command
-from hpc_launch.launch.parts import MARKER, static_part
+from hpc_launch.launch.parts import MARKER, checks_programs, static_part
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.spec.origin import Origin
@@ -66,6 +66,7 @@ def render(plan: LaunchPlan) -> str:
             container=container,
             inside_ranks=plan.around.rank_variables if mine.rank_variables == "within" else (),
             each_rank=plan.around.rank_variables if mine.rank_variables == "each_rank" else (),
+            checks_programs=checks_programs(plan),
             into_container="".join(f"{words} \\\n        " for words in _before(plan, container)),
         )
     )
@@ -171,6 +172,8 @@ def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
         yield f"job_fewest_nodes={plan.fewest_nodes}"
     if descriptor(plan.launcher).reads_hostfile:
         yield f"job_processes_per_node={plan.processes_per_node}"
+    if checks_programs(plan):
+        yield f"job_programs=({' '.join(map(quote, _programs(plan)))})"
     if plan.step.kind == "srun" and (cpus := _cpus_per_task(plan, step)):
         yield f"job_cpus_per_task={cpus}"
     if plan.time_limit_s:
@@ -192,6 +195,15 @@ def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
         names = {variable.name for variable in plan.variables}
         if own := [name for name in _GPU_VARIABLES if name in names]:
             yield f"job_gpu_variables={','.join(own)}"
+
+
+def _programs(plan: LaunchPlan) -> list[Text]:
+    """What each node starts. A command in a Python environment may start its interpreter only later."""
+    if plan.program.kind != "command":
+        return [plan.python]
+    launcher = [] if descriptor(plan.launcher).logs_by_rank else [plan.python]
+    in_environment = any(step.kind in ("venv", "conda") for step in plan.prelude)
+    return [*launcher, plan.program.words[0], *([("python",)] if in_environment else [])]
 
 
 def _cpus_per_task(plan: LaunchPlan, step: StepValues) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from hpc_launch.recover import log_candidates
 from hpc_launch.recover.candidates import Candidate
 from hpc_launch.recover.diagnosis import Action, Confidence, Diagnosis, FirstFailure, Quote
@@ -14,6 +16,9 @@ _NODES_MATTER = frozenset({"gpu_hardware", "gpu_driver", "node_failure", "nccl_s
 _NO_PLACE = frozenset({"preempted", "submit_rejected"})
 """Classes that no rank or node caused."""
 
+_TASKS = frozenset({"slurm-task-exit", "slurm-task-signal", "slurm-task-killed"})
+"""Rules whose lines report how a task of Slurm ended."""
+
 MOST_QUOTES = 6
 MOST_ALSO = 8
 SYMPTOM = 60
@@ -23,14 +28,20 @@ SYMPTOM = 60
 def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
     """The diagnosis with this root cause."""
     evidence, solid = subject.evidence, subject.solid
+    root = _with_node(root, solid)
     facts = subject.rules.classes[root.failure_class]
     first = _first_failure(root, evidence, solid)
     bad, why_bad = _bad_nodes(root, first, evidence)
+    proven = bad if root.proven or why_bad else ()
     # A broken GPU or driver belongs to the node that wrote the log; a person knows which, a driver does not.
     broken = root.failure_class == "gpu_hardware" or root.cause == "gpu_driver_mismatch"
     place_known = bool(bad or root.peer or first.node) or (broken and not evidence.of_a_run)
     if why_bad and len(bad) == 1 and first.node is None:
         first = FirstFailure(bad[0], first.rank, first.time)
+    elif first.time is None:
+        first = FirstFailure(first.node, first.rank, _time_of_death(first, evidence))
+    if first.node in dict(evidence.clocks):
+        first = FirstFailure(first.node, first.rank)
     quotes = list(root.quotes)
     for candidate in sorted(solid, key=lambda one: one.order):
         if len(quotes) >= MOST_QUOTES:
@@ -45,21 +56,36 @@ def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
         confidence=root.confidence or _confidence(root),
         first_failure=first,
         evidence=(*quotes[:MOST_QUOTES], *why_bad),
-        also=_also(root, solid, subject.faint),
+        also=(*_clocks(evidence), *_also(root, solid, subject.faint)),
         default_verdict=default,
         bad_nodes=bad,
+        proven_nodes=proven,
         place_known=place_known,
         advice=root.advice or facts.advice,
     )
+
+
+def _with_node(root: Candidate, solid: list[Candidate]) -> Candidate:
+    """For a failed node, the root cause with the node that another message of Slurm names."""
+    if root.failure_class != "node_failure" or root.blames is not None:
+        return root
+    named = [one for one in solid if one.failure_class == "node_failure" and one.blames is not None]
+    if not named:
+        return root
+    first = min(named, key=lambda one: (one.order, one.source, one.line))
+    return replace(root, blames=first.blames, certain=first.certain, by_slurm=first.by_slurm)
 
 
 def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) -> FirstFailure:
     """The place of the root cause, completed from the launcher's lists."""
     if root.order >= 90:  # nothing failed, or nothing is known
         return FirstFailure()
+    node, rank, time = root.node, root.rank, root.time if root.timed else None
     if root.failure_class in _NO_PLACE:
-        return FirstFailure(root.node, root.rank, root.time)
-    node, rank, time = root.node, root.rank, root.time
+        return FirstFailure(node, rank, time)
+    if root.failure_class == "node_failure" and root.rule != "node-unhealthy":
+        # Slurm's messages also name the healthy node that wrote them, and tasks that srun ended for another node.
+        return FirstFailure(_known_name(root.blames, evidence), None, time)
     if root.failure_class in {"time_limit", "cancelled_by_user", "hang_no_progress"}:
         named = [one.node for one in solid if one.failure_class == root.failure_class and one.node]
         return FirstFailure(node or (named[0] if named else None), rank, time)
@@ -88,8 +114,8 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
         tasks = [
             one
             for one in solid
-            if one.rule in {"slurm-task-exit", "slurm-task-signal", "slurm-task-killed"}
-            or (one.rule == "mpi-abort" and one.rank is not None)
+            if one.order != log_candidates.ENDED_BY_OTHERS
+            and (one.rule in _TASKS or (one.rule == "mpi-abort" and one.rank is not None))
         ]
         if tasks:
             one = min(tasks, key=lambda each: (each.source, each.line))
@@ -102,12 +128,18 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
     return FirstFailure(_known_name(node, evidence), rank, time)
 
 
+def _time_of_death(first: FirstFailure, evidence: Evidence) -> float | None:
+    """When the watcher saw the first failing rank end; None where it did not."""
+    times = [note.time for note in evidence.notes if note.time and note.rank == first.rank and note.kind != "hang"]
+    return min(times, default=None) if first.rank is not None else None
+
+
 def _bad_nodes(root: Candidate, first: FirstFailure, evidence: Evidence) -> tuple[tuple[str, ...], tuple[Quote, ...]]:
     """The nodes to blame, and the evidence for it where the root cause itself names none."""
-    if root.failure_class not in _NODES_MATTER:
+    if root.failure_class not in _NODES_MATTER and root.cause != "interpreter_missing":
         return (), ()
     name = root.blames
-    if name is None and root.failure_class in {"gpu_hardware", "gpu_driver", "node_failure"}:
+    if name is None and (root.failure_class in {"gpu_hardware", "gpu_driver"} or root.rule == "node-unhealthy"):
         name = first.node
     name = _known_name(name, evidence)
     if name is not None and (not evidence.nodes or name in evidence.nodes):
@@ -147,6 +179,15 @@ def _confidence(root: Candidate) -> Confidence:
     if root.certain or root.band <= 2:
         return "high" if root.order < 60 else "low"
     return "medium" if root.band <= 4 else "low"
+
+
+def _clocks(evidence: Evidence) -> list[str]:
+    """A warning for each node whose clock is wrong."""
+    return [
+        f"the clock of {node} is about {abs(ahead) / 60:.0f} min {'ahead of' if ahead > 0 else 'behind'} that of "
+        f"{evidence.nodes[0]}: the times in its logs are not those of the other nodes"
+        for node, ahead in evidence.clocks
+    ]
 
 
 def _also(root: Candidate, solid: list[Candidate], faint: list[Candidate]) -> tuple[str, ...]:

@@ -30,8 +30,17 @@ class Candidate(Struct, frozen=True):
     """Reported by the scheduler or the watcher, not only read in a log."""
     confidence: Confidence | None = None
     """Where it does not follow from the order."""
+    timed: bool = True
+    """Whether the failure happened at `time`; else `time` only orders the candidates."""
+    by_slurm: bool = False
+    """Slurm itself wrote the line: no output of the training."""
 
     @property
     def band(self) -> int:
         """Time decides among candidates of one band."""
         return self.order // 10
+
+    @property
+    def proven(self) -> bool:
+        """Whether the evidence is that of the scheduler or the watcher, which the training cannot write."""
+        return self.certain or self.by_slurm

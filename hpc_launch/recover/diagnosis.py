@@ -49,6 +49,9 @@ class Diagnosis(Struct, frozen=True):
     """The default of the class or of the rule, before history and policy apply."""
     bad_nodes: tuple[str, ...] = ()
     """Nodes that the evidence blames, by their names in Slurm; never a bystander."""
+    proven_nodes: tuple[str, ...] = ()
+    """Those of `bad_nodes` that the scheduler or the watcher reports. Only these enter node health: the output of a
+    training is no evidence against a node of other people's jobs."""
     place_known: bool = False
     """Whether the evidence points to a place (a node, or the address of a peer) that another attempt can avoid."""
     advice: str = ""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec.structs import replace
 
 from hpc_launch.recover import log_candidates, record_candidates
 from hpc_launch.recover.candidates import Candidate
@@ -25,11 +28,11 @@ class DiagnosisInput:
     @cached_property
     def solid(self) -> list[Candidate]:
         """Everything that may be the root cause."""
-        evidence = self.evidence
+        evidence, ahead = self.evidence, dict(self.evidence.clocks)
+        written = [*self._from_logs[0], *log_candidates.from_workers(evidence, self.rules)]
         return [
-            *self._from_logs[0],
-            *log_candidates.from_workers(evidence, self.rules),
-            *record_candidates.from_scheduler(evidence.scheduler),
+            *(_by_first_clock(candidate, ahead) for candidate in written),
+            *record_candidates.from_scheduler(evidence),
             *record_candidates.from_notes(evidence.notes),
         ]
 
@@ -37,3 +40,11 @@ class DiagnosisInput:
     def faint(self) -> list[Candidate]:
         """What the program survived, or only warned of."""
         return self._from_logs[1]
+
+
+def _by_first_clock(candidate: Candidate, ahead: Mapping[str, float]) -> Candidate:
+    """The candidate with its time by the clock of the first node, good enough to order the candidates."""
+    offset = ahead.get(candidate.node or "", 0.0)
+    if not offset or candidate.time is None:
+        return candidate
+    return replace(candidate, time=candidate.time - offset, timed=False)

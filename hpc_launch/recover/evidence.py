@@ -24,8 +24,12 @@ class Hit(Struct, frozen=True):
     """The line itself is a warning, or reports that the program continued."""
     source: int = 0
     """The number of the log; it breaks ties in time."""
+    timed: bool = True
+    """Whether `time` is that of this line; else it is that of the last line before it that has one."""
     blames: str | None = None
     """The node at fault, where the pattern of the rule captures one."""
+    node_index: int | None = None
+    """The number of the node at fault in the job, where the line gives that instead of its name."""
     peer: str | None = None
     """The address at the other end of a connection."""
     later_progress: int = 0
@@ -188,10 +192,14 @@ class Evidence(Struct, frozen=True):
     logs: tuple[LogScan, ...] = ()
     scheduler: SchedulerFacts | None = None
     end: EndFacts | None = None
+    began: bool = False
+    """Whether the job's script left the record of its start."""
     node_exits: tuple[NodeExit, ...] = ()
     notes: tuple[AgentNote, ...] = ()
     nodes: tuple[str, ...] = ()
     """The job's nodes by their names in Slurm, in the order of their numbers in the job; empty where not known."""
+    clocks: tuple[tuple[str, float], ...] = ()
+    """(node, seconds): nodes whose clock is so far ahead of the first node's; a negative number means behind."""
     cancelled_by: str | None = None
     """The user who cancelled the attempt with hpc-launch."""
     cancelled_at: float | None = None

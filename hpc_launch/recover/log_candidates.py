@@ -12,6 +12,12 @@ from hpc_launch.recover.diagnosis import Quote
 from hpc_launch.recover.evidence import Evidence, Hit, LogScan, SchedulerFacts, WorkerFailure
 from hpc_launch.recover.rulebook import FailureRule, Rulebook
 
+BATCH_LOG = "batch.log"
+"""The log of a run that the training does not write to: Slurm's own messages are there."""
+
+_BY_SLURM = re.compile(r"(?:slurmstepd|slurmd|srun)(?:-\S+|\[\S+\])?: ")
+"""How the lines of Slurm's programs begin."""
+
 WENT_ON = 3
 """So many later training steps show that the program recovered from an error."""
 
@@ -34,7 +40,10 @@ _SAID_FAILED = frozenset(
 )  # fmt: skip
 """Rules whose lines report that a launcher failed."""
 
-_ENDS_OTHERS = frozenset({"slurm-step-aborted", "slurm-step-cancelled", "slurm-cancelled", "torchrun-force-kill"})
+_ENDS_OTHERS = frozenset(
+    {"slurm-step-aborted", "slurm-step-cancelled", "slurm-cancelled", "torchrun-force-kill", "slurm-step-comm",
+     "slurm-node-failure", "slurm-node-failure-named"}
+)  # fmt: skip
 """After these lines a launcher ends the processes that are left."""
 
 _BYSTANDERS = frozenset(
@@ -42,6 +51,10 @@ _BYSTANDERS = frozenset(
      "torchrun-signal-9", "launcher-exit", "sigterm-words"}
 )  # fmt: skip
 """Rules whose lines, after one of those, report a process that was ended by it."""
+
+
+ENDED_BY_OTHERS = 69
+"""The order of a task that srun or a launcher ended because another one had failed."""
 
 
 def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], list[Candidate]]:
@@ -53,18 +66,22 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
     failed_later = {scan.source: _last_failure_line(scan) for scan in evidence.logs}
     ended_badly = (evidence.end is not None and evidence.end.exit_code != 0) or _is_failed(evidence.scheduler)
     for scan in evidence.logs:
+        in_rank_log = evidence.of_a_run and scan.name != BATCH_LOG
         killed_from = min((hit.line for hit in scan.hits if hit.rule in _ENDS_OTHERS), default=1 << 40)
         for hit in scan.hits:
             rule = rules.rules[hit.rule]
-            if rule.role == "context":
+            by_slurm = _BY_SLURM.match(hit.text) is not None
+            if rule.role == "context" or (in_rank_log and not by_slurm and rule.source.startswith("Slurm")):
                 continue
-            candidate = _of_hit(hit, rule, rules)
+            candidate = _of_hit(hit, rule, rules, evidence)
+            if evidence.of_a_run:
+                candidate = _attributed(candidate, by_slurm=by_slurm and not in_rank_log, in_rank_log=in_rank_log)
             if not tasks_are_ranks and hit.rule.startswith("slurm-task"):
                 candidate = msgspec.structs.replace(candidate, rank=None)
             survived = rule.order >= 15 and hit.rule not in LAST and hit.later_progress >= WENT_ON
             done = hit.later_success and not ended_badly and failed_later[scan.source] <= scan.success_line
             if hit.rule in _BYSTANDERS and killed_from < hit.line:
-                candidate = msgspec.structs.replace(candidate, order=69)
+                candidate = msgspec.structs.replace(candidate, order=ENDED_BY_OTHERS)
             after = rule.order >= 50 and 0 < scan.success_line < hit.line and not ended_badly
             after = after and failed_later[scan.source] <= scan.success_line
             if hit.faint or survived or after or (done and rule.order >= 15):
@@ -123,10 +140,19 @@ def workers_of(evidence: Evidence) -> list[WorkerFailure]:
     )  # fmt: skip
 
 
-def _of_hit(hit: Hit, rule: FailureRule, rules: Rulebook) -> Candidate:
+def _attributed(candidate: Candidate, *, by_slurm: bool, in_rank_log: bool) -> Candidate:
+    """A candidate of a run. What the training prints about Slurm's nodes blames none of them."""
+    blames = None if in_rank_log and candidate.failure_class == "node_failure" else candidate.blames
+    return msgspec.structs.replace(candidate, blames=blames, by_slurm=by_slurm)
+
+
+def _of_hit(hit: Hit, rule: FailureRule, rules: Rulebook, evidence: Evidence) -> Candidate:
     quotes = [Quote(hit.file, hit.line, hit.text)]
     if hit.frame:
         quotes.insert(0, Quote(hit.file, hit.frame_line, hit.frame))
+    blames = hit.blames
+    if hit.node_index is not None and hit.node_index < len(evidence.nodes):
+        blames = evidence.nodes[hit.node_index]
     return Candidate(
         failure_class=rules.class_of(rule),
         cause=rule.cause,
@@ -135,7 +161,8 @@ def _of_hit(hit: Hit, rule: FailureRule, rules: Rulebook) -> Candidate:
         node=hit.node,
         rank=hit.rank,
         time=hit.time,
-        blames=hit.blames,
+        timed=hit.timed,
+        blames=blames,
         peer=hit.peer,
         verdict=rule.verdict,
         at_start=rule.at_start,

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 
 from hpc_launch.recover.candidates import Candidate
 from hpc_launch.recover.diagnosis import Quote
-from hpc_launch.recover.evidence import AgentNote, SchedulerFacts
+from hpc_launch.recover.evidence import AgentNote, Evidence, SchedulerFacts
 
 _NODE_STATES = {"NODE_FAIL": "node_failure", "BOOT_FAIL": "boot_failure", "LAUNCH_FAILED": "boot_failure"}
 
 
-def from_scheduler(facts: SchedulerFacts | None) -> list[Candidate]:
+def from_scheduler(evidence: Evidence) -> list[Candidate]:
     """Candidates from Slurm: the job's state, and the states of its steps, where an out-of-memory kill hides."""
+    facts = evidence.scheduler
     if facts is None:
         return []
     found: list[Candidate] = []
@@ -41,11 +42,29 @@ def from_scheduler(facts: SchedulerFacts | None) -> list[Candidate]:
         if step_state.upper().startswith("OUT_OF_ME") or code == "0:125":
             add("host_oom", "host_oom_kill", 10, f"step {step}: {step_state} {code}")
             break
-    if facts.signal == 53 or (facts.reason == "JobLaunchFailure" and state == "FAILED"):
+    # Slurm gives the reason JobLaunchFailure to any batch shell that a signal ended (job_complete, job_mgr.c).
+    unlaunched = facts.reason == "JobLaunchFailure" and state == "FAILED" and not facts.signal
+    if evidence.began and evidence.end is None and state == "FAILED" and facts.signal not in {None, 0, 53}:
+        found.append(_killed_script(facts))
+    elif not evidence.began and (facts.signal == 53 or unlaunched):
         add("config_error", "output_path_unwritable", 25, f"{words}, exit code 0:{facts.signal or 53}")
     if facts.exit_code == 93:
         add("user_code_error", "requested_no_restart", 10, f"{words}, exit code 93")
     return found
+
+
+def _killed_script(facts: SchedulerFacts) -> Candidate:
+    """The batch shell was killed while the training ran: a script that sees it end writes the record of its end."""
+    return Candidate(
+        "segfault_or_abort",
+        "script_killed",
+        14,
+        (Quote(facts.source, 0, f"state {facts.state}: signal {facts.signal} ended the job's script"),),
+        time=facts.ended,
+        verdict="RETRY",
+        advice="retry; somebody or something killed the job's script (`scancel --signal=KILL --batch` does this)",
+        certain=True,
+    )
 
 
 def from_notes(notes: Iterable[AgentNote]) -> list[Candidate]:

@@ -39,6 +39,8 @@ def choose(candidates: Sequence[Candidate]) -> Candidate | None:
         return None
     band = min(candidate.band for candidate in candidates)
     near = [candidate for candidate in candidates if candidate.band == band]
+    if any(candidate.failure_class == "node_failure" for candidate in near):  # why Slurm requeued the job
+        near = [candidate for candidate in near if candidate.cause != "requeued_by_scheduler"]
     if len({candidate.source for candidate in near}) == 1:
         return min(near, key=lambda candidate: (candidate.line, candidate.order))
     return min(
@@ -114,7 +116,7 @@ def _listed(root: Candidate, evidence: Evidence) -> Candidate:
     if not workers:
         return root
     first = workers[0]
-    return replace(root, node=first.node, rank=first.rank, time=first.time)
+    return replace(root, node=first.node, rank=first.rank, time=first.time, timed=True)
 
 
 def _silent_peer(root: Candidate, evidence: Evidence) -> Candidate:
@@ -138,7 +140,7 @@ def _placed(root: Candidate, evidence: Evidence) -> Candidate:
     if root.cause != "host_oom_kill" or not notes:
         return root
     first = min(notes, key=lambda note: math.inf if note.time is None else note.time)
-    return replace(root, node=first.node, rank=first.rank, time=first.time)
+    return replace(root, node=first.node, rank=first.rank, time=first.time, timed=True)
 
 
 def _compared(root: Candidate, evidence: Evidence) -> Candidate:

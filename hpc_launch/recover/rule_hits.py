@@ -7,6 +7,7 @@ import re
 from hpc_launch.recover.evidence import Hit
 from hpc_launch.recover.log_line import FAINT, LogLine
 from hpc_launch.recover.rulebook import FailureRule, Rulebook
+from hpc_launch.recover.timestamps import line_time, year_of
 from hpc_launch.recover.torchrun_failures import WorkerBlocks
 from hpc_launch.recover.tracebacks import Tracebacks
 
@@ -107,7 +108,9 @@ class RuleHits:
                     frame_line=frame_line,
                     faint=faint and not rule.firm,
                     source=self._source,
+                    timed=_has_time(text, time) or (place is not None and place.time is not None),
                     blames=groups.get("node"),
+                    node_index=int(groups["index"]) if groups.get("index") else None,
                     peer=groups.get("peer") or groups.get("peer2"),
                 )
             )
@@ -124,6 +127,7 @@ class RuleHits:
                 node=line.node or self._node,
                 rank=line.rank if line.rank is not None else self._rank,
                 time=time,
+                timed=_has_time(line.body, time),
                 frame=frame,
                 frame_line=frame_line,
                 source=self._source,
@@ -145,6 +149,11 @@ def _is_faint(text: str, body: str) -> bool:
     if body.startswith("FATAL: "):  # Apptainer's final error, whatever it quotes
         return False
     return FAINT.search(text) is not None or (body is not text and FAINT.match(body) is not None)
+
+
+def _has_time(text: str, known: float | None) -> bool:
+    """Whether the line itself has a time. `known` gives the year for forms without one."""
+    return known is not None and line_time(text, year_of(known)) is not None
 
 
 def _named(head: str) -> str:

@@ -34,7 +34,8 @@ class FailureRule(Struct, frozen=True, forbid_unknown_fields=True):
     cause: str
     match: str | list[str]
     """Regular expressions of Python's `re`, searched in the line without colours and rank prefix. Groups:
-    `node` (who is at fault), `at` (a node that is only mentioned), `rank`, `peer` (an address)."""
+    `node` (who is at fault), `index` (its number in the job), `at` (a node that is only mentioned), `rank`, `peer` (an
+    address)."""
     examples: list[str]
     """Lines that must match; the tests run them."""
     source: str

@@ -110,7 +110,7 @@ def driver_facts(context: RetryContext, *, inside: bool) -> DriverFacts:
     """Gather what only a driver can ask for. Each question is asked only where a rule needs the answer."""
     view = context.view
     ending = _ending(view) if inside else None
-    silent_s = None if inside else _silence_of_forgotten(context)
+    silent_s = None if inside else _silence_of_lost(context)
     return DriverFacts(
         ending=ending,
         preempted=ending is not None and _is_preempted(context, ending),
@@ -150,8 +150,14 @@ def _is_preempted(context: RetryContext, job: EndingJob) -> bool:
     return context.scheduler.preempted(job.job_id)
 
 
-def _silence_of_forgotten(context: RetryContext) -> float | None:
-    """For how long a job that Slurm has forgotten wrote nothing; None before `retry.lost_after`, or where it is known.
+def _silence_of_lost(context: RetryContext) -> float | None:
+    """For how long a lost job wrote nothing; None where it is not lost, or not yet."""
+    silent = silence_of_forgotten(context)
+    return silent if silent is not None and silent >= context.plan.retry.lost_after and _same_cluster(context) else None
+
+
+def silence_of_forgotten(context: RetryContext) -> float | None:
+    """For how long a job that Slurm has forgotten wrote nothing; None where it is known.
 
     A job that never began is not meant: nothing is known of it at all.
     """
@@ -161,8 +167,7 @@ def _silence_of_forgotten(context: RetryContext) -> float | None:
         return None
     if view.end is not None or files.cancel is not None or files.claim is None or files.claim.job_id != view.job_id:
         return None
-    silent = view.now - max(_write_times(context.attempt), default=view.now)
-    return silent if silent >= context.plan.retry.lost_after and _same_cluster(context) else None
+    return view.now - max(_write_times(context.attempt), default=view.now)
 
 
 def _write_times(attempt: AttemptFolder) -> Iterator[float]:

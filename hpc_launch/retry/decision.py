@@ -85,7 +85,9 @@ def make_decision(context: RetryContext, diagnosis: Diagnosis, *, withdrawn: boo
 
 
 def report_bad_nodes(context: RetryContext, diagnosis: Diagnosis) -> str | None:
-    """Record the nodes that the diagnosis blames for the team's other jobs. Returns why the team does not get them.
+    """Record the nodes that the scheduler or the watcher reports, for the team's other jobs.
+
+    Returns why the team does not get them.
 
     On a failed write verdict.json has them.
     """
@@ -101,7 +103,7 @@ def report_bad_nodes(context: RetryContext, diagnosis: Diagnosis) -> str | None:
             job_id=context.view.job_id,
             evidence=quotes(diagnosis.evidence),
         )
-        for node in diagnosis.bad_nodes
+        for node in diagnosis.proven_nodes
     ]
     if not reports:
         return None

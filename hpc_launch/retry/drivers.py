@@ -46,7 +46,7 @@ class Drivers:
 
     def due(self, status: RunStatus) -> bool:
         """Whether there may be something to do for a run."""
-        return status.undecided or status.cancel_due or status.state in ("RETRYING", "STUCK")
+        return status.undecided or status.cancel_due or status.state in ("RETRYING", "STUCK", "UNKNOWN")
 
     def drive(self, run: RunFolder) -> DriverOutcome:
         """Do what is due, unless the last look was less than DRIVE_S ago."""

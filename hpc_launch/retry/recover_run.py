@@ -15,7 +15,7 @@ from hpc_launch.base.errors import SchedulerError, UserError
 from hpc_launch.recover.diagnosis import Diagnosis
 from hpc_launch.recover.evidence import DriverFacts
 from hpc_launch.recover.rulebook import Rulebook
-from hpc_launch.retry.context import RetryContext, never_starts, owned, read_context
+from hpc_launch.retry.context import RetryContext, never_starts, owned, read_context, silence_of_forgotten
 from hpc_launch.retry.decision import (
     Decision,
     Gather,
@@ -77,8 +77,7 @@ def recover(
     stored = context.view.files.verdict
     decision = Decision(stored) if stored is not None else _decide(context, gather, rules, inside=inside)
     if decision is None:
-        over = context.status.undecided
-        return DriverOutcome("waiting", "the scheduler has not reported the final state yet") if over else NOTHING
+        return _undecided(context)
     again, reason = decision.verdict.again, decision.verdict.reason
     outcome = _follow(context, decision, index) if again else DriverOutcome("ended", reason)
     return (
@@ -96,6 +95,18 @@ def _cancel(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> Driver
     except SchedulerError as error:
         return DriverOutcome("waiting", str(error))
     return DriverOutcome("waiting", f"cancelled job {', '.join(job_ids)}, as asked while the scheduler did not answer")
+
+
+def _undecided(context: RetryContext) -> DriverOutcome:
+    """What a run without a verdict waits for."""
+    if context.status.undecided:
+        return DriverOutcome("waiting", "the scheduler has not reported the final state yet")
+    silent = silence_of_forgotten(context)
+    left = context.plan.retry.lost_after - silent if silent is not None else 0.0
+    if left <= 0:
+        return NOTHING
+    job_id = context.view.job_id
+    return DriverOutcome("waiting", f"the scheduler does not know job {job_id}; it counts as lost in {left:.0f} s")
 
 
 def _decide(context: RetryContext, gather: Gather | None, rules: Rulebook | None, *, inside: bool) -> Decision | None:

@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from hpc_launch.plan.recorded_parts import RetryPlan
+from hpc_launch.retry.drivers import Drivers
 from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.records.verdict_record import VerdictRecord, keep_verdict
+from hpc_launch.run.run_index import Index
+from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.run.submitting.submit_attempt import submit_new
 from tests.retry.driver import drive
 from tests.retry.test_recover_run import trained
@@ -45,12 +49,38 @@ def test_after_a_silence_it_counts_as_a_failed_node(runs: Path, scheduler: FakeS
 
 
 @pytest.mark.parametrize(
-    ("silent_s", "fault"),
-    [pytest.param(60, "", id="it still writes"), pytest.param(1000, "elsewhere", id="another cluster answers")],
+    ("silent_s", "fault", "kind"),
+    [
+        pytest.param(60, "", "waiting", id="it still writes"),
+        pytest.param(1000, "elsewhere", "nothing", id="another cluster answers"),
+    ],
 )
-def test_else_it_stays_unknown(runs: Path, scheduler: FakeScheduler, silent_s: float, fault: str) -> None:
+def test_else_it_stays_unknown(runs: Path, scheduler: FakeScheduler, silent_s: float, fault: str, kind: str) -> None:
     run = forgotten(runs, scheduler, silent_s=silent_s)
     scheduler.fault = fault
 
-    assert drive(run, scheduler, "unknown", "STOP").kind == "nothing"
+    assert drive(run, scheduler, "unknown", "STOP").kind == kind
     assert (status_of(run, scheduler).state, len(run.attempts())) == ("UNKNOWN", 1)
+
+
+def test_a_driver_that_follows_the_run_waits_for_it_and_goes_on(runs: Path, scheduler: FakeScheduler) -> None:
+    """`watch`, `list` and `--wait` look at an unknown run again and again, until it counts as lost."""
+    run = forgotten(runs, scheduler, silent_s=60)
+    index = Index(runs.parent / "index", {})
+    tracker = RunTracker([run], lambda _: scheduler, clock=scheduler.clock)
+    drivers = Drivers(tracker, index)
+    status = tracker.poll(fresh=True)[run.name]
+
+    assert (status.state, drivers.due(status)) == ("UNKNOWN", True)
+    outcome = drive(run, scheduler, "unknown", "STOP")
+    assert outcome.continues
+    assert "counts as lost in 8" in outcome.words
+
+
+def test_a_run_that_is_lost_twice_without_progress_is_over(runs: Path, scheduler: FakeScheduler) -> None:
+    run = forgotten(runs, scheduler, silent_s=1000)
+    keep_verdict(run.attempt(1), VerdictRecord(action="STOP", failure_class="node_failure", reason="enough"))
+
+    status = status_of(run, scheduler)
+    assert (status.state, status.final) == ("FAILED", True)
+    assert "enough" in (status.reason or "")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles
+from hpc_launch.run.records.script_record import ScriptRecord
 from hpc_launch.run.status.progress_reader import TAIL, ProgressReader, tail_lines
 from hpc_launch.run.status.run_status import Progress
 from tests.run.samples import node_log
@@ -57,6 +58,15 @@ def test_the_newest_line_counts(attempt: AttemptFolder) -> None:
 
     assert (progress.step, progress.total, progress.loss) == (2, 10, 4.25)
     assert progress.rate is None
+
+
+def test_a_last_line_without_a_newline_counts_once_the_attempt_is_over(attempt: AttemptFolder) -> None:
+    log(attempt, "step 19/20 loss 4.5\nstep 20/20 loss 4.25", 100)
+    reader = ProgressReader()
+
+    assert read(attempt, reader).step == 19
+    over = AttemptFiles(attempt, end=ScriptRecord(exit_code=0))
+    assert (reader.read(over, None).step, reader.read(over, None).loss) == (20, 4.25)
 
 
 def test_what_a_late_attempt_does_not_show_is_known_from_the_one_before(attempt: AttemptFolder) -> None:

@@ -38,6 +38,11 @@ def follow(user: User, job: str) -> tuple[subprocess.Popen[str], str]:
     return waiting, str(json.loads(starts[0].read_text())["job_id"])
 
 
+def kill_batch_shell(user: User, job_id: str) -> None:
+    listed = f"scontrol listpids {job_id} | awk '$3 == \"batch\" {{print $1}}'"
+    user.cluster.node_exec("n1", ["sh", "-c", f"kill -9 $({listed})"])
+
+
 @pytest.mark.slow
 def test_waits_survive_a_controller_that_is_away(user_in_trouble: User) -> None:
     cluster = user_in_trouble.cluster
@@ -110,8 +115,7 @@ def test_jobs_that_slurm_has_long_forgotten(user_of_the_forgetful: User) -> None
     }
     # Without a word of its own: its batch shell is killed.
     wait_until(lambda: (Path(runs["gone"]["folder"]) / "attempts" / "001" / "start.json").exists(), 30)
-    listed = f"scontrol listpids {runs['gone']['job_id']} | awk '$3 == \"batch\" {{print $1}}'"
-    user.cluster.node_exec("n1", ["sh", "-c", f"kill -9 $({listed})"])
+    kill_batch_shell(user, runs["gone"]["job_id"])
 
     def forgotten() -> bool:
         ids = [run["job_id"] for run in runs.values()]
@@ -126,6 +130,23 @@ def test_jobs_that_slurm_has_long_forgotten(user_of_the_forgetful: User) -> None
     assert "does not know job" in told["gone"]["reason"]
     states = {entry["name"]: entry["state"] for entry in json.loads(user.launch("list", "--json").stdout)}
     assert states == {name: state for name, (_, state) in ends.items()}
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_a_run_whose_job_slurm_forgot_goes_on_after_a_while(user_of_the_forgetful: User) -> None:
+    user = user_of_the_forgetful
+    text = SLEEP.replace("retry: 1", "retry: {lost_after: 10s, backoff: 1s}")
+    command = json.dumps(["sh", "-c", '[ "$HPC_LAUNCH_ATTEMPT" -gt 1 ] || exec sleep 300'])
+    waiting, job_id = follow(user, text.replace("sleep 300", command))
+    kill_batch_shell(user, job_id)
+
+    out, err = waiting.communicate(timeout=200)
+
+    assert waiting.returncode == 0, out + err
+    status = user.status()
+    assert (status["state"], len(status["attempts"])) == ("COMPLETED", 2), status
+    assert status["attempts"][0]["verdict"] == "RETRY"
 
 
 def test_each_way_of_asking_for_gpus_gives_the_job_its_devices(user: User) -> None:

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from msgspec.structs import replace
+
 from hpc_launch.recover.diagnose import diagnose
 from hpc_launch.recover.diagnosis import Diagnosis
-from hpc_launch.recover.evidence import EndFacts, Evidence, LogScan, SchedulerFacts
+from hpc_launch.recover.evidence import AgentNote, EndFacts, Evidence, LogScan, SchedulerFacts
 from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.scan_log import LogScanner, scan
 from hpc_launch.run.diagnosis.artifacts import CHUNK, node_exits, notes, read_chunks, scans
+from hpc_launch.run.diagnosis.clocks import clocks_ahead
 from hpc_launch.run.diagnosis.rule_files import rulebook
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
@@ -49,14 +52,16 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
     files = Reader().read(attempt)
     record = files.final or _from_accounting(files) or word
     nodes = names_or_text(record.nodes if record else None) or files.nodes
-    end, cancel = _end_facts(files), files.cancel
+    end, cancel, clocks = _end_facts(files), files.cancel, tuple(clocks_ahead(files, nodes))
     return Evidence(
         logs=tuple(scans(attempt, rules, nodes)),
         scheduler=_scheduler_facts(record),
         end=end,
+        began=files.start is not None,
         node_exits=tuple(node_exits(attempt, nodes)),
-        notes=tuple(notes(attempt, nodes)),
+        notes=tuple(_by_first_clock(note, dict(clocks)) for note in notes(attempt, nodes)),
         nodes=nodes,
+        clocks=clocks,
         cancelled_by=(cancel.by or "hpc-launch") if cancel is not None else None,
         cancelled_at=cancel.time if cancel is not None else None,
         void=files.void,
@@ -64,6 +69,11 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
         alive=end is None and record is None,
         of_a_run=True,
     )
+
+
+def _by_first_clock(note: AgentNote, ahead: dict[str, float]) -> AgentNote:
+    offset = ahead.get(note.node or "")
+    return replace(note, time=note.time - offset) if offset and note.time is not None else note
 
 
 def diagnose_files(names: Sequence[str], rules: Rulebook, stdin: BinaryIO) -> Diagnosis:

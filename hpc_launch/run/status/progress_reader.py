@@ -44,7 +44,7 @@ class _LogState:
     """The state of one attempt's log between reads."""
 
     patterns: dict[str, re.Pattern[str]]
-    stamp: tuple[int, int] | None = None
+    stamp: tuple[int, int, bool] | None = None
     points: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RATE_WINDOW))
     last: Progress = field(default_factory=Progress)
 
@@ -67,9 +67,10 @@ class ProgressReader:
             log = self._logs[attempt.path] = _LogState(progress_patterns(plan_of(attempt)))
         try:
             status = attempt.first_log.stat()
-            stamp = (status.st_mtime_ns, status.st_size)
+            over = files.end is not None or files.final is not None
+            stamp = (status.st_mtime_ns, status.st_size, over)
             if stamp != log.stamp and log.patterns:
-                log.last = _read(log, attempt, status.st_mtime)
+                log.last = _read(log, attempt, status.st_mtime, over=over)
                 log.stamp = stamp
         except OSError:
             pass
@@ -92,12 +93,15 @@ def first_step(attempt: AttemptFolder) -> int | None:
         return None
 
 
-def tail_lines(path: Path, size: int = TAIL) -> list[str]:
-    """The lines in the last `size` bytes, newest first, each cut to MAX_LINE. Raises OSError."""
-    return _lines_before(path, None, size)
+def tail_lines(path: Path, size: int = TAIL, *, over: bool = False) -> list[str]:
+    """The lines in the last `size` bytes, newest first, each cut to MAX_LINE. Raises OSError.
+
+    A last line without a newline may be incomplete: it is left out, unless nothing more will be written (`over`).
+    """
+    return _lines_before(path, None, size, over=over)
 
 
-def _lines_before(path: Path, end: int | None, size: int = TAIL) -> list[str]:
+def _lines_before(path: Path, end: int | None, size: int = TAIL, *, over: bool = False) -> list[str]:
     """The same up to byte `end`; None for the end of the file. Raises OSError."""
     with open(path, "rb", opener=without_waiting) as stream:
         length = stream.seek(0, os.SEEK_END)
@@ -108,12 +112,11 @@ def _lines_before(path: Path, end: int | None, size: int = TAIL) -> list[str]:
     lines = data.decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
     if length > size:
         lines = lines[1:]
-    # The last line may be incomplete.
-    return [line[:MAX_LINE] for line in reversed(lines[:-1]) if line][:MAX_LINES]
+    return [line[:MAX_LINE] for line in reversed(lines if over else lines[:-1]) if line][:MAX_LINES]
 
 
-def _read(log: _LogState, attempt: AttemptFolder, at: float) -> Progress:
-    lines = tail_lines(attempt.first_log)
+def _read(log: _LogState, attempt: AttemptFolder, at: float, *, over: bool) -> Progress:
+    lines = tail_lines(attempt.first_log, over=over)
     step = _newest(log, "step", lines)
     loss = _newest(log, "loss", lines)
     before = log.last

@@ -82,15 +82,15 @@ def run_state(status: AttemptStatus, view: AttemptView, never: Never = never_kno
 
 def with_verdict(state: str, reason: str | None, verdict: VerdictRecord | None) -> tuple[str, str | None]:
     """State and reason of a run whose last attempt is over, given the verdict on it."""
-    if verdict is None or state not in FINAL_RUN_STATES:
+    if verdict is None or (state not in FINAL_RUN_STATES and state != "UNKNOWN"):
         return state, reason
     before = f"{reason}; " if reason else ""
     if verdict.again:
         return "RETRYING", f"{before}another attempt follows: {verdict.reason}"
     if verdict.withdrawn:
         return "STOPPED", f"it could never start, and was removed from the queue: {verdict.reason}"
-    if state == "FAILED":
-        return state, f"{before}no other attempt: {verdict.reason}"
+    if state in ("FAILED", "UNKNOWN"):
+        return "FAILED", f"{before}no other attempt: {verdict.reason}"
     return state, reason
 
 
