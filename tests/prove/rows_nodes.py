@@ -55,6 +55,36 @@ def drain(scene: Scene) -> None:
     scene.root("scontrol", "update", f"nodename={scene.node(0)}", "state=drain", "reason=a disk is to be changed")
 
 
+def reboot(scene: Scene) -> None:
+    node = scene.node(1)
+    scene.happens(node)
+    scene.cluster.kill_node(node)
+    time.sleep(10)
+    scene.cluster.revive_node(node)
+
+
+def set_down(scene: Scene) -> None:
+    node = scene.node(1)
+    scene.happens(node)
+    scene.root("scontrol", "update", f"nodename={node}", "state=down", "reason=a broken fan")
+
+
+def venv_on_all_but_one(scene: Scene) -> None:
+    """A virtual environment on the disk of each node, except on the second one."""
+    venv = f"/tmp/venv-{scene.user.home.name}"
+    make = ["python3", "-m", "venv", "--without-pip", "--system-site-packages", venv]
+    for node in (*scene.cluster.nodes, None):
+        scene.cluster.run(make, node=node, check=True)
+    scene.cluster.node_exec("n2", ["rm", "-r", venv])
+    scene.row.job["environment"] = {"venv": venv, "python": "python3"}
+    scene.wanted_node = "n2"
+
+
+def prolog_fails(scene: Scene) -> None:
+    scene.cluster.fail_prolog("n2")
+    scene.wanted_node = "n2"
+
+
 def keeps_off(scene: Scene) -> list[str]:
     """The second attempt must not have been on the bad node."""
     attempts = scene.status()["attempts"]
@@ -130,6 +160,45 @@ ROWS = (
         cluster=THREE,
         args=LONG,
         after=keeps_off,
+    ),
+    Row(
+        "reboot",
+        "the second of two nodes loses power and is back after 10 s",
+        LOST,
+        ELSEWHERE,
+        act=reboot,
+        cluster=THREE,
+        args=LONG,
+        after=keeps_off,
+    ),
+    Row(
+        "set-down",
+        "an administrator sets a node of the running job DOWN",
+        LOST,
+        ELSEWHERE,
+        act=set_down,
+        cluster=THREE,
+        args=LONG,
+        after=keeps_off,
+    ),
+    Row(
+        "prolog",
+        "Slurm's Prolog fails on a node",
+        LOST,
+        ELSEWHERE,
+        before=prolog_fails,
+        cluster=THREE,
+        after=keeps_off,
+    ),
+    Row(
+        "no-venv",
+        "the virtual environment is missing on the second of two nodes",
+        ("filesystem_error",),
+        ELSEWHERE,
+        before=venv_on_all_but_one,
+        cluster=THREE,
+        after=keeps_off,
+        note="the interpreter is checked on every node; without that, srun would use the system's python3 there",
     ),
     Row(
         "cable-20s",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.prove.row import Row
@@ -23,6 +24,24 @@ def says_so(scene: Scene) -> list[str]:
     """A run that ends as failed although its exit code is 0 names the step that is missing."""
     status = scene.status()
     return [] if "step" in (status["reason"] or "") else [f"the reason does not name the step: {status['reason']}"]
+
+
+def blames_no_node(scene: Scene) -> list[str]:
+    """No node entered node health."""
+    listed = json.loads(scene.user.launch("nodes", "list", "--json").stdout)
+    return [f"node health lists {listed}"] if listed else []
+
+
+def at_the_right_time(scene: Scene) -> list[str]:
+    """The time of the failure, where there is one, is the time at which the rank ended."""
+    found = scene.why(1)["first_failure"]["time"]
+    ended = next(line.time for line in scene.record() if line.what == "fault") + 5
+    return [] if found is None or abs(found - ended) < 3 else [f"the failure is {found - ended:.0f} s off"]
+
+
+def names_the_variable(scene: Scene) -> list[str]:
+    advice = scene.why(1)["advice"]
+    return [] if "GLOO_SOCKET_IFNAME" in advice and "NCCL" not in advice else [f"advice: {advice}"]
 
 
 def no_left_over(scene: Scene) -> list[str]:
@@ -222,6 +241,48 @@ ROWS = (
         args={"fault": "warnings"},
         quick=True,
         **NOTHING_WRONG,
+    ),
+    Row(
+        "slurm-words",
+        "a program prints `Note: node ... is down` and ends with an exception",
+        CODE,
+        STOP,
+        args={"fault": "slurm-words", "fault-rank": 1},
+        rank=1,
+        node=1,
+        after=blames_no_node,
+        quick=True,
+        **ONCE,
+    ),
+    Row(
+        "exit-silent",
+        "rank 1 exits with code 3 without a message",
+        CODE,
+        STOP,
+        args={"fault": "exit-3", "fault-rank": 1},
+        rank=1,
+        node=1,
+        after=at_the_right_time,
+        **ONCE,
+    ),
+    Row(
+        "no-newline",
+        "the last progress line has no newline",
+        ("success",),
+        ("NONE",),
+        args={"fault": "no-newline", "every": 0},
+        note="no failure",
+        quick=True,
+        **NOTHING_WRONG,
+    ),
+    Row(
+        "interface",
+        "GLOO_SOCKET_IFNAME names an interface that does not exist",
+        ("config_error",),
+        STOP,
+        args=torch(fault="interface", **START),
+        after=names_the_variable,
+        **ONCE,
     ),
     Row(
         "left-over",

@@ -38,6 +38,30 @@ def scancel_by_root(scene: Scene) -> None:
     scene.root("scancel", scene.run["job_id"])
 
 
+def kill_batch_shell_by_root(scene: Scene) -> None:
+    scene.happens()
+    scene.root("scancel", "--signal=KILL", "--batch", scene.run["job_id"])
+
+
+def kill_batch_shell(scene: Scene) -> None:
+    scene.happens()
+    node = scene.node(0)
+    listed = f"scontrol listpids {scene.run['job_id']} | awk '$3 == \"batch\" {{print $1}}'"
+    scene.cluster.node_exec(node, ["sh", "-c", f"kill -9 $({listed})"])
+
+
+def scancel_step(scene: Scene) -> None:
+    scene.happens()
+    scene.cluster.run(["scancel", f"{scene.run['job_id']}.0"], check=True)
+
+
+def suspend_and_resume(scene: Scene) -> None:
+    scene.happens()
+    scene.root("scontrol", "suspend", scene.run["job_id"])
+    time.sleep(8)
+    scene.root("scontrol", "resume", scene.run["job_id"])
+
+
 def requeue_by_root(scene: Scene) -> None:
     scene.happens()
     scene.root("scontrol", "update", f"jobid={scene.run['job_id']}", "requeue=1")
@@ -155,6 +179,50 @@ ROWS = (
         act=scancel_by_root,
         state="CANCELLED",
         **ONCE,
+    ),
+    Row(
+        "batch-signal",
+        "an administrator kills the batch shell with scancel --signal=KILL --batch",
+        ("segfault_or_abort",),
+        ("RETRY",),
+        act=kill_batch_shell_by_root,
+    ),
+    Row(
+        "batch-killed",
+        "the batch shell is killed with kill -9",
+        ("segfault_or_abort",),
+        ("RETRY",),
+        act=kill_batch_shell,
+    ),
+    Row(
+        "forgotten",
+        "the batch shell is killed, and Slurm forgets the job",
+        ("node_failure", "segfault_or_abort"),
+        ("RETRY",),
+        job={"retry": {"lost_after": "20s"}},
+        act=kill_batch_shell,
+        cluster={"nodes": 2, "accounting": False, "min_job_age": 2},
+        seconds=240,
+        note="no slurmdbd, MinJobAge 2 s",
+    ),
+    Row(
+        "scancel-step",
+        "the user cancels the step with scancel JOB.0",
+        ("cancelled_by_user",),
+        ("STOP",),
+        act=scancel_step,
+        state="FAILED",
+        **ONCE,
+    ),
+    Row(
+        "suspended",
+        "an administrator suspends the job, then resumes it",
+        ("success",),
+        ("NONE",),
+        attempts=1,
+        act=suspend_and_resume,
+        cluster={"nodes": 2},
+        note="no failure",
     ),
     Row(
         "requeue-root",

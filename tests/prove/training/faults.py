@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-QUIET = frozenset({"slow", "warnings", "full", "quota", "nan", "out-of-memory-text"})
+QUIET = frozenset({"slow", "warnings", "full", "quota", "nan", "out-of-memory-text", "no-newline"})
 """Those that are no single moment, or note it themselves."""
 
 FRIGHTENING = """\
@@ -49,6 +49,8 @@ def before_meeting(args: argparse.Namespace, rank: int) -> None:
         globals()["_kept"] = taken
     elif args.fault == "never-joins":
         time.sleep(600)
+    elif args.fault == "interface":
+        os.environ["GLOO_SOCKET_IFNAME"] = "eth9"
     elif args.fault == "import":
         import a_library_that_nobody_installed  # type: ignore[import-not-found]  # noqa: F401
     elif args.fault == "config":
@@ -117,6 +119,16 @@ def _warn(args: argparse.Namespace, step: int, rank: int) -> None:
     sys.stderr.flush()
 
 
+def _slurm_words(args: argparse.Namespace, step: int, rank: int) -> None:
+    print(f"Note: node {os.uname().nodename} is down", flush=True)
+    raise ValueError(f"rank {rank} cannot go on at step {step}: expected 4 columns, got 3")
+
+
+def _exit_silently(args: argparse.Namespace, step: int, rank: int) -> None:
+    time.sleep(5)
+    os._exit(3)
+
+
 def _torn(args: argparse.Namespace, step: int, rank: int) -> None:
     folder = args.folder / f"step-{step}"
     folder.mkdir(parents=True)
@@ -151,6 +163,10 @@ FAULTS: dict[str, Callable[..., Any]] = {
     "hang": _hang,
     "slow": _slow,
     "ecc": _ecc,
+    "slurm-words": _slurm_words,
+    "exit-3": _exit_silently,
+    "no-newline": _nothing,
+    "interface": _nothing,
     "warnings": _warn,
     "torn": _torn,
     "leave-one-behind": _leave_one_behind,

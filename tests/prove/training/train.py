@@ -98,7 +98,8 @@ def train(args: argparse.Namespace, meeting: Meeting) -> None:
         if args.fault == "nan" and faults.due(args, step, 0):
             loss = math.nan
         if meeting.rank == 0:
-            print(f"step {step}/{args.steps} loss {loss:.6f}", flush=True)
+            end = "" if args.fault == "no-newline" and step == args.steps else "\n"
+            print(f"step {step}/{args.steps} loss {loss:.6f}", end=end, flush=True)
             note(args, "step", step, repr(loss))
         if math.isnan(loss):
             raise FloatingPointError(f"loss is nan at step {step}, giving up")
