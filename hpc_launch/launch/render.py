@@ -66,7 +66,6 @@ def render(plan: LaunchPlan) -> str:
             container=container,
             inside_ranks=plan.around.rank_variables if mine.rank_variables == "within" else (),
             each_rank=plan.around.rank_variables if mine.rank_variables == "each_rank" else (),
-            checks_programs=checks_programs(plan),
             into_container="".join(f"{words} \\\n        " for words in _before(plan, container)),
         )
     )

@@ -32,7 +32,8 @@ def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
     facts = subject.rules.classes[root.failure_class]
     first = _first_failure(root, evidence, solid)
     bad, why_bad = _bad_nodes(root, first, evidence)
-    proven = bad if root.proven or why_bad else ()
+    named = {_known_name(one.blames, evidence) for one in (root, *solid) if one.proven}
+    proven = bad if why_bad else tuple(node for node in bad if node in named)
     # A broken GPU or driver belongs to the node that wrote the log; a person knows which, a driver does not.
     broken = root.failure_class == "gpu_hardware" or root.cause == "gpu_driver_mismatch"
     place_known = bool(bad or root.peer or first.node) or (broken and not evidence.of_a_run)

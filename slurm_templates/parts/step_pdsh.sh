@@ -11,7 +11,6 @@ enter() { # NODE
     exec >>"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$1.log" 2>&1 </dev/null
     trap 'printf "%d\n" "$?" >"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$HPC_LAUNCH_NODE.exit"' EXIT
     setsid bash "$HPC_LAUNCH_ATTEMPT_DIR/end_with.sh" "$$" "$PPID" "$1" &
-    ! declare -F has_programs >/dev/null || has_programs || exit
 }
 # Slurm does not know what ssh starts, and no signal comes when the connection ends, so each node ends itself.
 end_with() { # SHELL CONNECTION NODE
@@ -29,7 +28,7 @@ end_with() { # SHELL CONNECTION NODE
     pkill -KILL -s "$1"
     : >"$mark.over"
 }
-{ declare -p environment; declare -f before_each_node enter "${node_functions[@]:1}"; printf 'enter "$1"\n'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+{ declare -p environment; declare -f before_each_node enter; printf 'enter "$1"\n'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 { declare -f end_with; printf 'end_with "$@"\n'; } >"$attempt_dir/end_with.sh" || die "cannot write $attempt_dir/end_with.sh"
 phase=training
 start_over_ssh() {

@@ -15,7 +15,7 @@ srun: Job step aborted: Waiting up to 12 seconds for job step to finish.
 slurmstepd-n1: error: *** STEP 16.0 ON n1 CANCELLED AT 2025-11-20T12:27:26 ***
 srun: error: n1: tasks 0-1: Killed
 """
-RANKS = {"logs/node-0.rank-0.log": "step 1\n", "logs/node-1.rank-1.log": "step 1\n"}
+RANKS = {"node-0.rank-0.log": "step 1\n", "node-1.rank-1.log": "step 1\n"}
 
 
 def test_an_index_names_the_node_that_rebooted_and_not_the_healthy_one() -> None:
@@ -53,7 +53,7 @@ def test_the_node_that_wrote_the_message_of_a_failure_is_not_the_one_that_failed
     ],
 )
 def test_a_program_that_prints_the_words_of_slurm_blames_no_node(line: str) -> None:
-    found = why_run("FAILED", 1, {"batch.log": "", "logs/node-0.log": f"{line}\nValueError: bad sample\n"})
+    found = why_run("FAILED", 1, {"batch.log": "", "node-0.log": f"{line}\nValueError: bad sample\n"})
     assert (found.bad_nodes, found.proven_nodes) == ((), ())
     if not line.startswith("srun"):
         assert found.failure_class == "user_code_error"
@@ -68,11 +68,11 @@ def test_the_same_words_count_where_slurm_writes() -> None:
 
 def test_slurmstepd_still_counts_in_the_log_of_a_rank() -> None:
     text = "slurmstepd-n2: error: Detected 1 oom_kill event in StepId=12.0. Some of the step tasks have been killed.\n"
-    assert why_run("FAILED", 1, {"batch.log": "", "logs/node-1.log": text}).failure_class == "host_oom"
+    assert why_run("FAILED", 1, {"batch.log": "", "node-1.log": text}).failure_class == "host_oom"
 
 
 def test_a_broken_gpu_is_avoided_by_the_run_but_proven_only_by_the_watcher() -> None:
-    log = {"logs/node-1.log": "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered\n"}
+    log = {"node-1.log": "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered\n"}
     found = why_run("FAILED", 1, log)
     assert (found.failure_class, found.bad_nodes, found.proven_nodes) == ("gpu_hardware", ("n2",), ())
     note = AgentNote("gpu", "agent/node-1.jsonl", "GPU 0: 1 uncorrectable memory error", "n2", time=5.0)
@@ -112,7 +112,7 @@ def test_a_wrong_interface_of_gloo_is_named_as_such() -> None:
 def test_a_missing_interpreter_names_the_node_for_this_run_only() -> None:
     text = "[hpc-launch] n2: /home/u/venv/bin/python3 is missing on this node\n"
     batch = "srun: error: n2: task 1: Exited with exit code 1\nsrun: error: n1: task 0: Terminated\n"
-    found = why_run("FAILED", 1, {"batch.log": batch, "logs/node-0.log": "", "logs/node-1.log": text})
+    found = why_run("FAILED", 1, {"batch.log": batch, "node-0.log": "", "node-1.log": text})
     assert (found.cause, found.default_verdict, found.bad_nodes) == ("interpreter_missing", "RETRY_ELSEWHERE", ("n2",))
     assert (found.first_failure.node, found.proven_nodes) == ("n2", ())
 
@@ -138,8 +138,8 @@ def test_the_watcher_knows_when_a_silent_rank_ended() -> None:
 
 def test_the_clock_of_a_node_that_is_ahead_is_named_and_its_times_are_not() -> None:
     logs = {
-        "logs/node-0.log": "2025-11-20T12:00:10+00:00 RuntimeError: Connection closed by peer [10.0.0.2]:4100\n",
-        "logs/node-1.log": "2025-11-20T13:00:00+00:00 ValueError: bad sample\n",
+        "node-0.log": "2025-11-20T12:00:10+00:00 RuntimeError: Connection closed by peer [10.0.0.2]:4100\n",
+        "node-1.log": "2025-11-20T13:00:00+00:00 ValueError: bad sample\n",
     }
     evidence = Evidence(
         logs=tuple(scanned(text, name, source=n, node=f"n{n + 1}") for n, (name, text) in enumerate(logs.items())),

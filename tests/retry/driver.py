@@ -24,19 +24,25 @@ SHIPPED = rulebook.shipped()
 
 
 def drive(
-    run: RunFolder, scheduler: FakeScheduler, kind: str, action: Action, *nodes: str, inside: bool = False
+    run: RunFolder,
+    scheduler: FakeScheduler,
+    kind: str,
+    action: Action,
+    *nodes: str,
+    inside: bool = False,
+    log: str = "batch.log",
 ) -> DriverOutcome:
-    """What a driver does that finds one line in the log: of this class, with this verdict, naming this node."""
+    """What a driver does that finds one line of srun in the log: of this class, with this verdict, naming this node."""
     line = {"id": "line", "cause": "unknown", "match": "it failed", "examples": [], "source": "", "order": 10}
     rule = FailureRule(**line, failure_class=kind, verdict=action)  # type: ignore[arg-type]
     book = Rulebook([rule], SHIPPED.causes, SHIPPED.classes)
 
     def gather(attempt: AttemptFolder, rules: Rulebook, record: JobRecord | None) -> Evidence:
         files = Reader().read(attempt)
-        hit = Hit("line", "node-0.log", 1, "it failed", blames=nodes[0] if nodes else None)
+        hit = Hit("line", log, 1, "srun: error: it failed", blames=nodes[0] if nodes else None)
         cancelled_by = files.cancel.by if files.cancel is not None else None
-        log = LogScan("node-0.log", lines=1, hits=(hit,))
-        return Evidence(logs=(log,), nodes=files.nodes, cancelled_by=cancelled_by, of_a_run=True)
+        scan = LogScan(log, lines=1, hits=(hit,))
+        return Evidence(logs=(scan,), nodes=files.nodes, cancelled_by=cancelled_by, of_a_run=True)
 
     tracker = RunTracker([run], lambda _: scheduler, clock=scheduler.clock)
     tracker.poll(fresh=True)

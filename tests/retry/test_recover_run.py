@@ -112,6 +112,15 @@ def test_a_bad_node_is_kept_off_and_noted(runs: Path, scheduler: FakeScheduler) 
     ]
 
 
+def test_the_output_of_a_rank_alone_is_no_evidence_for_the_team(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler)
+
+    assert drive(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", "n1", log="node-0.log").kind == "submitted"
+
+    assert status_of(run, scheduler).attempts[1].overrides.by_name() == {"exclude": ("n1",)}
+    assert NodeHealthStore("test").standing() == []
+
+
 def test_a_requeue_by_slurm_does_not_reset_the_limit_on_excluded_nodes(runs: Path, scheduler: FakeScheduler) -> None:
     """Slurm starts the same job again in a new attempt folder, which has no plan.json of its own."""
     plan = {"scheduler": "slurm", "recovery": RetryPlan(retry=Retry(most_excluded=2))}
