@@ -66,7 +66,7 @@ def test_a_last_line_without_a_newline_counts_once_the_attempt_is_over(attempt: 
 
     assert read(attempt, reader).step == 19
     over = AttemptFiles(attempt, end=ScriptRecord(exit_code=0))
-    assert (reader.read(over, None).step, reader.read(over, None).loss) == (20, 4.25)
+    assert (reader.read(over).step, reader.read(over).loss) == (20, 4.25)
 
 
 def test_what_a_late_attempt_does_not_show_is_known_from_the_one_before(attempt: AttemptFolder) -> None:
