@@ -80,8 +80,7 @@ def test_a_broken_gpu_is_avoided_by_the_run_but_proven_only_by_the_watcher() -> 
 
 
 def test_a_killed_batch_shell_is_tried_again() -> None:
-    killed = {"signal": 9, "reason": "JobLaunchFailure", "end": None, "exit_code": 0}
-    found = why_run("FAILED", logs=RANKS, began=True, **killed)
+    found = why_run("FAILED", logs=RANKS, began=True, signal=9, reason="JobLaunchFailure", end=None, exit_code=0)
     assert (found.failure_class, found.cause, found.default_verdict) == ("segfault_or_abort", "script_killed", "RETRY")
     assert found.bad_nodes == ()
 

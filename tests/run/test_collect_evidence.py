@@ -289,8 +289,8 @@ def test_a_watcher_whose_times_lie_outside_the_job_has_a_wrong_clock(attempt: At
         events = [{"t": 1010 + ahead, "event": "start"}, {"t": 1499 + ahead, **gone}]
         path.write_text("".join(f"{json.dumps(event)}\n" for event in events if node or event["event"] == "start"))
 
-    ((node, ahead_s),) = evidence(attempt).clocks
-    assert (node, round(ahead_s, -2)) == ("n2", 3600)
+    ((name, ahead_s),) = evidence(attempt).clocks
+    assert (name, round(ahead_s, -2)) == ("n2", 3600)
     found = diagnose_attempt(attempt, BOOK)
     assert found.first_failure.time is None
     assert "the clock of n2 is about 60 min ahead of that of n1" in found.also[0]
