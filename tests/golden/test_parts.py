@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from hpc_launch.base.resources import shipped
 from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.launch.parts import MARKER, part, part_names
+from tests.shellcheck import shellcheck
 
 HERE = Path(__file__).parent
 SCRIPTS = sorted([*HERE.glob("expected/*.sh"), *HERE.glob("shipped/*/*.sh")])
@@ -56,9 +56,15 @@ def test_every_part_is_in_a_golden_script(used: dict[Path, list[str]]) -> None:
 
 
 def test_shellcheck_finds_nothing_in_the_parts() -> None:
-    shellcheck = Path(sys.executable).with_name("shellcheck")
-    checked = subprocess.run([str(shellcheck), *PARTS], capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout
+    assert shellcheck(PARTS) == ""
+
+
+def test_shellcheck_finds_nothing_in_whole_scripts_with_all_parts(used: dict[Path, list[str]]) -> None:
+    missing, scripts = {path.stem for path in PARTS}, []
+    while missing:
+        scripts.append(max(used, key=lambda script: len(missing.intersection(used[script]))))
+        missing -= set(used[scripts[-1]])
+    assert shellcheck(scripts) == ""
 
 
 def test_parts_need_no_rendering() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 LAUNCHERS: dict[str, dict[str, str]] = {
     "torchrun, static": {"name": "torchrun"},
     "torchrun, c10d": {"name": "torchrun", "rendezvous": "c10d"},
+    "ft_launcher": {"name": "ft_launcher"},
     "deepspeed, no ssh": {"name": "deepspeed", "multinode": "no_ssh"},
     "deepspeed, pdsh": {"name": "deepspeed", "multinode": "pdsh"},
     "srun": {"name": "srun"},
