@@ -83,7 +83,7 @@ number of GPUs and no launcher. The table shows the result in each site's defaul
 source of each fact and its grade, what is not known, and how the script differs from the site's own example.
 
 Unless its page says otherwise, a profile has not been tried on its system: read the script before your first job, and
-report errors.
+report errors. Centres can [take over their profile](../for-centres.md).
 """
 
 
