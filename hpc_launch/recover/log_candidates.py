@@ -92,7 +92,30 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
         if not evidence.of_a_run and not scan.hits and not scan.steps_seen and WAITS.search(scan.last_line):
             quotes = (Quote(scan.name, scan.lines, scan.last_line),)
             solid.append(Candidate("hang_no_progress", "unknown", 70, quotes, source=scan.source, line=scan.lines))
-    return solid, faint
+    return solid + _cancelled_step(evidence, rules), faint
+
+
+def _cancelled_step(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
+    """A step that somebody cancelled (`scancel JOB.STEP`).
+
+    srun then aborts the step before it reports any task, and slurmstepd gives no reason (seen with 22.05). Where srun
+    itself ends a step, it first reports the task or the node that failed.
+    """
+    ends = [hit for scan in evidence.logs for hit in scan.hits if hit.rule == "slurm-step-cancelled"]
+    if not evidence.of_a_run or not ends:
+        return []
+    for scan in evidence.logs:
+        said = [
+            hit for hit in scan.hits if _BY_SLURM.match(hit.text) and rules.rules[hit.rule].source.startswith("Slurm")
+        ]
+        first = next((hit for hit in said if hit.rule != "slurm-step-cancelled"), None)
+        if first is None:
+            continue
+        if "Job step aborted: Waiting" in first.text:
+            quotes = tuple(Quote(hit.file, hit.line, hit.text) for hit in (ends[0], first))
+            return [Candidate("cancelled_by_user", "cancelled", 30, quotes, source=first.source, line=first.line)]
+        return []  # the batch log comes first; what a rank prints counts only without messages of srun there
+    return []
 
 
 def from_workers(evidence: Evidence, rules: Rulebook) -> list[Candidate]:

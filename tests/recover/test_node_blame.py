@@ -91,6 +91,27 @@ def test_an_output_that_cannot_be_opened_is_an_error_of_the_configuration(signal
     assert (found.failure_class, found.cause) == ("config_error", "output_path_unwritable")
 
 
+ABORTED = "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
+KILLED = (
+    "srun: error: n2: task 1: Killed\nsrun: launch/slurm: _step_signal: Terminating StepId=1.0\n"
+    "srun: error: n1: task 0: Killed\n"
+)
+STEP = {
+    "node-0.rank-0.log": "slurmstepd-n1: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-11-22T08:14:10 ***\n",
+    "node-1.rank-1.log": "step 1\n",
+}
+
+
+def test_a_cancelled_step_is_a_cancellation_and_a_killed_rank_is_not() -> None:
+    found = why_run("FAILED", 137, {"batch.log": ABORTED + KILLED, **STEP}, steps=(("0", "CANCELLED", "0:9"),))
+    assert (found.failure_class, found.default_verdict) == ("cancelled_by_user", "STOP")
+    assert found.bad_nodes == ()
+    killed = why_run("FAILED", 137, {"batch.log": KILLED, **STEP}, steps=(("0", "CANCELLED", "0:15"),))
+    assert (killed.failure_class, killed.first_failure.rank) == ("segfault_or_abort", 1)
+    printed = why_run("FAILED", 137, {"batch.log": KILLED, **STEP, "node-1.rank-1.log": ABORTED})
+    assert printed.failure_class == "segfault_or_abort"
+
+
 def test_a_prolog_that_fails_is_why_slurm_requeued_the_job() -> None:
     text = (
         "slurmstepd-ra1: error: *** JOB 92 ON ra1 CANCELLED AT 2025-11-20T12:58:36 DUE TO JOB REQUEUE ***\n"
