@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster
+from tests.cluster.config import NAME
 from tests.cluster.faults import wait_until
 from tests.cluster.plugin import _get
 from tests.slurm.user import PROFILES, User
@@ -69,6 +70,36 @@ def test_waits_survive_a_controller_that_is_away(user_in_trouble: User) -> None:
     assert long_wait.returncode == 1, out + err
     assert long.status()["state"] == "CANCELLED"
     assert short.until("@last", "COMPLETED")["attempts"][0]["exit_code"] == 0
+
+
+@pytest.mark.slow
+def test_a_submission_and_a_cancel_outlast_a_controller_that_is_away(user_in_trouble: User) -> None:
+    user, cluster = user_in_trouble, user_in_trouble.cluster
+    user.site(f"\ndetect: [{{cluster: {NAME}}}]\n")
+    marker = user.home / "trained"
+    job = user.job(SLEEP.replace("sleep 300", f"sh -c 'echo $SLURM_JOB_ID >>{marker}'"))
+    other = User(cluster, cluster.user_folder("cancelled-"))
+    other_wait, job_id = follow(other, SLEEP)
+    cluster.stop_controller()
+
+    words = ["env", "-u", "HPC_LAUNCH_SITE", "hpc-launch", "submit", job]
+    done = cluster.run(words, cwd=user.home, env=user.env, timeout=120)
+    assert (done.returncode, "the Slurm controller is unreachable" in done.stderr) == (4, True), done.stderr
+    done = other.launch("cancel", job_id)
+    assert (done.returncode, "the request is on record" in done.stderr) == (4, True), done.stderr
+    waiting = user.popen("submit", job, "--wait")
+    wait_until(lambda: any("no answer" in path.read_text() for path in user.home.glob("runs/*/journal/*.jsonl")), 120)
+
+    cluster.start_controller()
+    out, err = waiting.communicate(timeout=300)
+    assert waiting.returncode == 0, out + err
+    assert "the scheduler does not answer" in err
+    status = user.status()
+    assert (status["state"], len(status["attempts"])) == ("COMPLETED", 1)
+    assert user.trainings(marker) == [status["job_id"]]
+    out, err = other_wait.communicate(timeout=180)
+    assert other_wait.returncode == 1, out + err
+    assert other.status()["state"] == "CANCELLED"
 
 
 @pytest.mark.slow
