@@ -44,6 +44,7 @@ class Row:
         cluster: What kind of cluster: `shared`, or the options of one of its own.
         profile: Changes of the site profile's text, and the keys that are put behind it.
         drive: How the run is followed: `watch` beside it, or `none` but the job's own hook and the last look.
+        options: More options of `submit`.
         exit_code: What `submit` ends with.
         note: What a reader of the table should know.
         seconds: The longest that it may take.
@@ -68,6 +69,7 @@ class Row:
     cluster: dict[str, Any] | None = None
     profile: tuple[tuple[str, str], ...] = ()
     drive: str = "watch"
+    options: tuple[str, ...] = ()
     exit_code: int = 0
     note: str = ""
     seconds: float = 150

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -86,6 +87,63 @@ def controller_away(scene: Scene) -> None:
     scene.cluster.stop_controller(kill=True)
     time.sleep(40)
     scene.cluster.start_controller()
+
+
+def controller_gone(scene: Scene) -> None:
+    scene.cluster.stop_controller(kill=True)
+
+
+def controller_back(scene: Scene) -> None:
+    scene.cluster.start_controller()
+
+
+def controller_gone_for_a_while(scene: Scene) -> None:
+    """The controller comes back while `submit` waits for it."""
+    controller_gone(scene)
+    threading.Timer(45, controller_back, [scene]).start()
+
+
+def controller_restarts(scene: Scene) -> None:
+    scene.cluster.stop_controller()
+    scene.cluster.start_controller()
+
+
+def cancel_without_controller(scene: Scene) -> None:
+    scene.happens()
+    controller_gone(scene)
+    scene.left["cancel"] = scene.user.launch("cancel", scene.run["run"])
+    controller_back(scene)
+
+
+def was_remembered(scene: Scene) -> list[str]:
+    done = scene.left["cancel"]
+    said = "the request is on record" in done.stderr
+    return [] if (done.returncode, said) == (4, True) else [f"`cancel` ended with {done.returncode}: {done.stderr}"]
+
+
+def says_why(scene: Scene) -> list[str]:
+    reason = scene.status()["reason"] or ""
+    return [] if "contact" in reason or "timed out" in reason else [f"the cause is not in the reason: {reason}"]
+
+
+def partition_down(scene: Scene) -> None:
+    scene.root("scontrol", "update", "partition=gpu", "state=down")
+
+
+def partition_up(scene: Scene) -> None:
+    scene.user.until(scene.run["run"], "PENDING", "STUCK", seconds=40)
+    time.sleep(5)
+    scene.root("scontrol", "update", "partition=gpu", "state=up")
+
+
+def shorten_limit(scene: Scene) -> None:
+    scene.happens()
+    scene.root("scontrol", "update", f"jobid={scene.run['job_id']}", "timelimit=1")
+
+
+def cancel_retry(scene: Scene) -> None:
+    wait_until(lambda: len(scene.status()["attempts"]) == 2, 90, scene.told)
+    scene.user.launch("cancel", scene.run["run"])
 
 
 def accounting_away(scene: Scene) -> None:
@@ -268,6 +326,92 @@ ROWS = (
         rank=1,
         node=1,
         cluster={"nodes": 2},
+    ),
+    Row(
+        "controller-restart",
+        "slurmctld is restarted",
+        ("success",),
+        ("NONE",),
+        attempts=1,
+        act=controller_restarts,
+        args={"pause": 1},
+        cluster={"nodes": 2},
+        note="no failure",
+    ),
+    Row(
+        "controller-submit",
+        "slurmctld is down at submission",
+        ("unknown",),
+        ("",),
+        before=controller_gone,
+        act=controller_back,
+        at=0,
+        after=says_why,
+        state="STOPPED",
+        exit_code=4,
+        cluster={"nodes": 2},
+        note="nothing was submitted; the reason names the cause",
+        **ONCE,
+    ),
+    Row(
+        "controller-submit-wait",
+        "slurmctld is down for 45 s at submission with --wait",
+        ("success",),
+        ("NONE",),
+        attempts=1,
+        before=controller_gone_for_a_while,
+        options=("--wait",),
+        cluster={"nodes": 2},
+        note="no failure; `submit --wait` submits once the controller answers",
+    ),
+    Row(
+        "controller-cancel",
+        "the user cancels the run while slurmctld is down",
+        ("cancelled_by_user",),
+        ("STOP",),
+        act=cancel_without_controller,
+        after=was_remembered,
+        args={"pause": 8},
+        at=1,
+        state="CANCELLED",
+        cluster={"nodes": 2},
+        note="the next driver cancels the job",
+        **ONCE,
+    ),
+    Row(
+        "partition-down",
+        "the partition is down while the job is pending, then up",
+        ("success",),
+        ("NONE",),
+        attempts=1,
+        before=partition_down,
+        act=partition_up,
+        at=0,
+        cluster={"nodes": 2},
+        note="no failure",
+    ),
+    Row(
+        "limit-shortened",
+        "an administrator shortens the time limit of the running job",
+        ("time_limit",),
+        ("CONTINUE",),
+        act=shorten_limit,
+        args={"pause": 8},
+        at=1,
+        seconds=300,
+        cluster={"nodes": 2},
+    ),
+    Row(
+        "retry-cancelled",
+        "the user cancels the next attempt while it is pending",
+        ("segfault_or_abort", "unknown"),
+        ("RETRY",),
+        act=cancel_retry,
+        at=0,
+        job={"retry": {"backoff": "5m"}},
+        args={"fault": "kill", "fault-rank": 1},
+        state="CANCELLED",
+        loss=None,
     ),
     Row(
         "slurmdbd",

@@ -97,7 +97,7 @@ class Scene:
 
     def submit(self) -> subprocess.CompletedProcess[str]:
         """Submit the row's job, and take hold of its run where there is one."""
-        done = self.user.launch("submit", self.user.job(json.dumps(self.job(), indent=1)), "--json")
+        done = self.user.launch("submit", self.user.job(json.dumps(self.job(), indent=1)), "--json", *self.row.options)
         if done.returncode == 0:
             self.run = json.loads(done.stdout)
         else:
