@@ -375,8 +375,9 @@ page [JSON](json.md#why); `cause` is one of the specific causes in the tables be
    lost node), 20 for a clear cause, 30 for a likely one, 40 for the program's own exception, 50 for a consequence of
    another process's end (a closed connection, a collective that timed out), 60 for a mere sign that something ended (an
    exit code).
-3. **Discard** a line that is marked as a warning, that is followed by three more training steps, or whose process was
-   ended by the launcher because another process had failed.
+3. **Discard** a line that is marked as a warning, that is followed by three more training steps, that belongs to an
+   earlier job or start in the same log, or whose process was ended by the launcher because another process had failed.
+   A command before the program, such as `module load`, counts only if what failed later may follow from it.
 4. **Choose** the matches with the lowest `order`, rounded down to tens, and of these the earliest.
 
 Logs are read in one pass with bounded memory, in any encoding, with progress bars and colours. 100 MB of training

@@ -13,8 +13,8 @@ from hpc_launch.recover.build_diagnosis import build
 from hpc_launch.recover.candidates import Candidate
 from hpc_launch.recover.diagnosis import NEVER_SUBMITTED, TOO_FEW, Confidence, Diagnosis, Quote
 from hpc_launch.recover.diagnosis_input import DiagnosisInput
-from hpc_launch.recover.ended_well import ended_well
-from hpc_launch.recover.evidence import Evidence
+from hpc_launch.recover.ended_well import ended_well, last_word
+from hpc_launch.recover.evidence import Evidence, LogScan
 from hpc_launch.recover.rulebook import Rulebook
 
 _TOO_FEW_NODES = re.compile(
@@ -144,15 +144,35 @@ def _root_cause(subject: DiagnosisInput) -> Candidate | None:
 
 def _unknown(subject: DiagnosisInput) -> Candidate:
     """It failed, or just stopped, and nothing says why."""
+    evidence = subject.evidence
     quotes = [
         Quote(scan.name, scan.bad_line, scan.bad_text)
-        if scan.bad_line
+        if last_word(scan)
         else Quote(scan.name, scan.lines, scan.last_line)
-        for scan in subject.evidence.logs
-        if scan.last_line.strip()
+        for scan in evidence.logs
+        if scan.last_line.strip() and scan.last_line.isprintable()
     ]
-    advice = "it still runs, and nothing failed so far" if subject.evidence.alive else ""
-    return Candidate("unknown", "unknown", 90, tuple(quotes[-2:]), advice=advice)
+    if evidence.alive:
+        return Candidate("unknown", "unknown", 90, tuple(quotes[-2:]), advice=_STILL_RUNS)
+    recorded = evidence.of_a_run or evidence.end is not None or evidence.scheduler is not None
+    if recorded or subject.solid or not quotes or any(last_word(scan) for scan in evidence.logs):
+        return Candidate("unknown", "unknown", 90, tuple(quotes[-2:]))
+    return Candidate("unknown", "breaks_off", 90, tuple(quotes[-2:]), verdict="NONE", advice=_breaks_off(evidence.logs))
+
+
+_STILL_RUNS = "it still runs, and nothing failed so far"
+
+
+def _breaks_off(logs: Iterable[LogScan]) -> str:
+    """Where logs without an end and without a failure break off, and how to find out how the job ended."""
+    advice = "nothing in the log failed, and nothing shows that the job ended; `sacct -j JOBID` shows its state"
+    furthest = max(
+        (scan for scan in logs if scan.last_step is not None), key=lambda scan: scan.steps_seen, default=None
+    )
+    if furthest is None:
+        return advice
+    total = f" of {furthest.last_total}" if furthest.last_total else ""
+    return f"the log breaks off at step {furthest.last_step}{total}; {advice}"
 
 
 _NODE_STATES = (["NODE_FAIL"], ["BOOT_FAIL"], ["LAUNCH_FAILED"])

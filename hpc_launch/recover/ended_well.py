@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from hpc_launch.recover import log_candidates
 from hpc_launch.recover.candidates import Candidate
 from hpc_launch.recover.evidence import Evidence, LogScan
 
 _SIGNS = frozenset({"slurm-step-aborted", "slurm-stepd-other", "torchrun-summary", "error-word"})
 """Rules whose lines accompany a failure and do not explain it."""
 
-TINY = 4
-"""A log of fewer lines with no sign of success or failure may just have stopped."""
 LIVED_ON = 15
 """So many lines after an unknown word of failure show that the program went on."""
 SHORT = 60
@@ -36,23 +33,18 @@ def ended_well(evidence: Evidence, solid: list[Candidate]) -> bool:
 
 
 def _looks_done(evidence: Evidence) -> bool:
-    lines = sum(scan.lines for scan in evidence.logs)
-    if not lines:
+    """Whether a log shows that the job reached its end: it says so, or the last step is the last of all."""
+    if not any(scan.success_line or scan.complete or scan.report_line for scan in evidence.logs):
         return False
-    if lines < TINY and not any(scan.success_line or scan.steps_seen for scan in evidence.logs):
-        return False
-    signs = [max(_last_word(scan), _last_sign(scan)) for scan in evidence.logs]
+    signs = [max(last_word(scan), _last_sign(scan)) for scan in evidence.logs]
     if any(scan.success_line for scan in evidence.logs):
         return not any(_after(scan, sign) for scan, sign in zip(evidence.logs, signs, strict=True))
-    if lines <= SHORT and any(_ends_with_a_warning(scan) for scan in evidence.logs):
+    if any(scan.last_total and not scan.complete for scan in evidence.logs):
         return False
-    if any(signs):
-        return all(scan.last_progress_line > sign for scan, sign in zip(evidence.logs, signs, strict=True) if sign)
-    return not any(
-        scan.last_total and scan.last_step is not None and scan.steps_seen >= log_candidates.WENT_ON
-        and scan.last_step < 0.97 * scan.last_total
-        for scan in evidence.logs
-    )  # fmt: skip
+    if sum(scan.lines for scan in evidence.logs) <= SHORT and any(_ends_with_a_warning(scan) for scan in evidence.logs):
+        return False
+    ends = [max(scan.last_progress_line, scan.report_line) for scan in evidence.logs]
+    return all(end > sign for end, sign in zip(ends, signs, strict=True) if sign)
 
 
 def _ends_with_a_warning(scan: LogScan) -> bool:
@@ -62,14 +54,14 @@ def _ends_with_a_warning(scan: LogScan) -> bool:
     )
 
 
-def _last_word(scan: LogScan) -> int:
+def last_word(scan: LogScan) -> int:
     """The last line with a word of failure, unless so much follows that the program must have continued."""
     return scan.bad_line if scan.lines - scan.bad_line <= LIVED_ON else 0
 
 
 def _last_sign(scan: LogScan) -> int:
     """The last line that names no cause, but appears only where something fails."""
-    return max((hit.line for hit in scan.hits if hit.rule in _SIGNS and not hit.faint), default=0)
+    return max((hit.line for hit in scan.hits if hit.rule in _SIGNS and not hit.faint and not hit.earlier), default=0)
 
 
 def _after(scan: LogScan, sign: int) -> bool:

@@ -17,9 +17,12 @@ class Hit(Struct, frozen=True):
     rank: int | None = None
     local_rank: int | None = None
     time: float | None = None
+    """Of this line, or of the last line before it that bears one."""
     frame: str = ""
     """Where the program was: the last `File "…", line N` of a traceback before this line."""
     frame_line: int = 0
+    owner: str = ""
+    """The failure class that the type of the exception and its frames show."""
     faint: bool = False
     """The line itself is a warning, or reports that the program continued."""
     source: int = 0
@@ -34,6 +37,8 @@ class Hit(Struct, frozen=True):
     """The address at the other end of a connection."""
     later_progress: int = 0
     """How many steps of the training were seen after this line in the same log."""
+    earlier: bool = False
+    """The line belongs to an earlier job or to a run of the program before its last restart."""
     later_success: bool = False
     """Whether the log reports success after this line."""
 
@@ -71,6 +76,13 @@ class LogScan(Struct, frozen=True):
     last_step: int | None = None
     last_total: int | None = None
     last_progress_line: int = 0
+    complete: bool = False
+    """Whether every counter of steps reached its total."""
+    report_line: int = 0
+    """The last line that reports a result for the first time, where only few lines follow; 0: none."""
+    report_text: str = ""
+    episode_line: int = 0
+    """Where the last episode begins: lines before it belong to an earlier job or start; 0: at the first line."""
     success_line: int = 0
     """The last line that reports success; 0: none."""
     success_text: str = ""

@@ -11,6 +11,7 @@ from hpc_launch.recover.candidates import Candidate
 from hpc_launch.recover.diagnosis import Quote
 from hpc_launch.recover.evidence import Evidence, Hit, LogScan, SchedulerFacts, WorkerFailure
 from hpc_launch.recover.rulebook import FailureRule, Rulebook
+from hpc_launch.recover.setup_commands import without_survived
 
 BATCH_LOG = "batch.log"
 """The log of a run that the training does not write to: Slurm's own messages are there."""
@@ -56,6 +57,19 @@ _BYSTANDERS = frozenset(
 ENDED_BY_OTHERS = 69
 """The order of a task that srun or a launcher ended because another one had failed."""
 
+_BY_OWNER = frozenset(
+    {"py-exception", "py-traceback", "file-missing", "data-broken", "connection-lost", "checkpoint-misfit"}
+)
+"""Rules for exceptions whose meaning depends on the code that raised them."""
+
+_CAUSE_OF_OWNER = {
+    "import_error": "py_import",
+    "config_error": "cli_usage",
+    "checkpoint_error": "checkpoint_corrupt",
+    "network_download_error": "py_generic",
+    "data_error": "py_file_not_found",
+}
+
 
 def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], list[Candidate]]:
     """The candidates from log lines: those that count, and those that the program survived or only warned about."""
@@ -67,7 +81,9 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
     ended_badly = (evidence.end is not None and evidence.end.exit_code != 0) or _is_failed(evidence.scheduler)
     for scan in evidence.logs:
         in_rank_log = evidence.of_a_run and scan.name != BATCH_LOG
-        killed_from = min((hit.line for hit in scan.hits if hit.rule in _ENDS_OTHERS), default=1 << 40)
+        killed_from = min(
+            (hit.line for hit in scan.hits if hit.rule in _ENDS_OTHERS and not hit.earlier), default=1 << 40
+        )
         for hit in scan.hits:
             rule = rules.rules[hit.rule]
             by_slurm = _BY_SLURM.match(hit.text) is not None
@@ -84,7 +100,7 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
                 candidate = msgspec.structs.replace(candidate, order=ENDED_BY_OTHERS)
             after = rule.order >= 50 and 0 < scan.success_line < hit.line and not ended_badly
             after = after and failed_later[scan.source] <= scan.success_line
-            if hit.faint or survived or after or (done and rule.order >= 15):
+            if hit.faint or hit.earlier or survived or after or (done and rule.order >= 15):
                 faint.append(candidate)
             else:
                 solid.append(candidate)
@@ -92,7 +108,8 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
         if not evidence.of_a_run and not scan.hits and not scan.steps_seen and WAITS.search(scan.last_line):
             quotes = (Quote(scan.name, scan.lines, scan.last_line),)
             solid.append(Candidate("hang_no_progress", "unknown", 70, quotes, source=scan.source, line=scan.lines))
-    return solid + _cancelled_step(evidence, rules), faint
+    solid, past = without_survived(solid, evidence, rules)
+    return solid + _cancelled_step(evidence, rules), faint + past
 
 
 def _cancelled_step(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
@@ -176,10 +193,16 @@ def _of_hit(hit: Hit, rule: FailureRule, rules: Rulebook, evidence: Evidence) ->
     blames = hit.blames
     if hit.node_index is not None and hit.node_index < len(evidence.nodes):
         blames = evidence.nodes[hit.node_index]
+    failure_class, cause, order = rules.class_of(rule), rule.cause, rule.order
+    owned = hit.owner if rule.id in _BY_OWNER else ""
+    if (rule.id == "checkpoint-misfit" and not hit.text.endswith("'")) or owned == failure_class:
+        owned = ""
+    if owned:
+        failure_class, cause, order = owned, _CAUSE_OF_OWNER[owned], min(order, 39)
     return Candidate(
-        failure_class=rules.class_of(rule),
-        cause=rule.cause,
-        order=rule.order,
+        failure_class=failure_class,
+        cause=cause,
+        order=order,
         quotes=tuple(quotes),
         node=hit.node,
         rank=hit.rank,
@@ -187,9 +210,9 @@ def _of_hit(hit: Hit, rule: FailureRule, rules: Rulebook, evidence: Evidence) ->
         timed=hit.timed,
         blames=blames,
         peer=hit.peer,
-        verdict=rule.verdict,
+        verdict=None if owned else rule.verdict,
         at_start=rule.at_start,
-        advice=rule.advice,
+        advice="" if owned else rule.advice,
         source=hit.source,
         line=hit.line,
         rule=rule.id,
@@ -245,7 +268,7 @@ def _of_silent(worker: WorkerFailure) -> list[Candidate]:
 
 
 def _last_failure_line(scan: LogScan) -> int:
-    return max((hit.line for hit in scan.hits if hit.rule in _SAID_FAILED), default=0)
+    return max((hit.line for hit in scan.hits if hit.rule in _SAID_FAILED and not hit.earlier), default=0)
 
 
 def _is_failed(facts: SchedulerFacts | None) -> bool:

@@ -15,7 +15,6 @@ _STAMP = re.compile(
 )
 _RANK = re.compile(r"(?:[0-9a-f]{6,12} )?\[rank[ =]?(\d{1,7})\](?:: ?| \|\| ?| ?)(?=\[|[^\[])")
 _MPI = re.compile(r"\[\d{1,4},(\d{1,7})\](?:<\w+>)?:? ?")
-_SRUN = re.compile(r"\s{0,6}(\d{1,6}): ")
 _DEFAULT = re.compile(r"\[[A-Za-z_]+(\d{1,4})\]:(?: |$)")
 _PDSH = re.compile(r"([a-z][a-z0-9.-]{0,60}\d[a-z0-9.-]{0,40}): (?=\S)", re.IGNORECASE)
 _RAY = re.compile(r"\((?:[\w.]+ )?pid=\d+(?:, ip=([\d.]+))?\) ")
@@ -66,20 +65,20 @@ def plain(raw: bytes) -> str:
     return text
 
 
-def parse(text: str, *, numbered: bool = False) -> LogLine:
+def parse(text: str, task: int | None = None) -> LogLine:
     """Parse a plain line.
 
     Args:
-        text: What `plain` gives.
-        numbered: The log bears task numbers (`srun --label`), so that `3: ` at the beginning is a rank.
+        text: What `plain` gives, without the label that `srun --label` writes.
+        task: The task number in that label.
     """
-    rank: int | None = None
+    rank = task
     node: str | None = None
     local: int | None = None
     stamp = _STAMP.match(text)
     body = text[stamp.end() :] if stamp else text
     for _ in range(3):
-        if (match := _RANK.match(body)) or (match := _MPI.match(body)) or (numbered and (match := _SRUN.match(body))):
+        if (match := _RANK.match(body)) or (match := _MPI.match(body)):
             rank = int(match[1])
         elif match := _DEFAULT.match(body):
             local = int(match[1])

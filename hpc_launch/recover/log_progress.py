@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from enum import IntFlag
 
 import msgspec
 
+from hpc_launch.recover.episodes import Episodes
 from hpc_launch.recover.evidence import Hit, LogScan
 from hpc_launch.recover.log_line import FAINT
 
@@ -82,15 +82,26 @@ _MILD = re.compile(
     r"(?:val|test|train|mean|abs\w*|sq\w*|std)\w*[ _-]error"
 )
 """Words that make such a line harmless."""
+_REPORT = re.compile(
+    r"(?i)\b(?:elapsed|duration|total (?:time|runtime|tokens|steps)|run ?time|wall ?time|throughput|bus ?bw|bandwidth"
+    r"|average|avg|mean|median|overall|final|best|accuracy|score|f1|auc|rmse|perplexity|took)\b.{0,60}\d"
+    r"|\b(?:saved|written|wrote|stored|exported|uploaded|generated)\b.{0,100}(?: to | in | at | into |: )\S"
+    r"|\b(?:job|script|run|program) (?:has )?(?:ended|exited|exits)\b|\bend(?:ed)? (?:time|at|on)\b"
+    r"|destroy_process_group\(\) was not called before program exit"
+)
+"""Lines that report results, as programs print at their end."""
+_LAST_WORDS = 12
+"""Maximum number of lines after such a line at the end of a log."""
 _NUMBERS = re.compile(r"[\d:.\-]+")
 _QUIET_S = 1500.0
 """Seconds after the last step from which a log that only repeats itself shows a hang."""
 _MARKS = 50_000
 _AFTER = 50
+_FORMS = 500
 
 
-class Kind(IntFlag):
-    """The kind of a line, without its numbers: lines of the same form are judged once."""
+class Kind:
+    """Bits of the kind of a line, without its numbers: lines of the same form are judged once."""
 
     PLAIN = 0
     STEP = 1
@@ -99,6 +110,8 @@ class Kind(IntFlag):
     BAD = 8
     ECHO = 16
     DEATH = 32
+    EPISODE = 64
+    REPORT = 128
 
 
 class ProgressMeter:
@@ -107,7 +120,6 @@ class ProgressMeter:
     def __init__(self) -> None:
         self.steps = 0
         self._step: float | None = None
-        self._counted: tuple[float, int] | None = None
         self._line = 0
         self._time: float | None = None
         self._marks: list[int] = []
@@ -117,9 +129,16 @@ class ProgressMeter:
         self._bad: tuple[int, str] = (0, "")
         self._death = 0
         self._after: dict[str, _Repeated] = {}
+        self._counters: dict[int, _Counter] = {}
+        self._reports: dict[str, tuple[int, str]] = {}
+
+    @property
+    def line(self) -> int:
+        """The line of the last step."""
+        return self._line
 
     @staticmethod
-    def kind(text: str, low: str) -> Kind:
+    def kind(text: str, low: str) -> int:
         """The kind of lines of this form."""
         kind = Kind.PLAIN
         if _found(text, low) is not None:
@@ -134,9 +153,13 @@ class ProgressMeter:
             kind |= Kind.DEATH
         if _BAD.search(text) and not _MILD.search(text) and not FAINT.search(text):
             kind |= Kind.BAD
+        elif _REPORT.search(text) and not kind & Kind.STEP:
+            kind |= Kind.REPORT
+        if Episodes.concerns(text):
+            kind |= Kind.EPISODE
         return kind
 
-    def see(self, kind: Kind, text: str, line: int, time: float | None) -> None:
+    def see(self, kind: int, text: str, line: int, time: float | None) -> None:
         """Take one line."""
         if kind & Kind.LOSS:
             self._loss(text, line)
@@ -150,6 +173,8 @@ class ProgressMeter:
             self._done = (line, text.strip()[:300])
         if kind & Kind.BAD:
             self._bad = (line, text.strip()[:300])
+        if kind & Kind.REPORT and len(self._reports) < _FORMS:
+            self._reports.setdefault(_NUMBERS.sub("#", text[:60]), (line, text.strip()[:300]))
         if len(self._after) < _AFTER:
             key = _NUMBERS.sub("#", text[:120])
             before = self._after.get(key)
@@ -157,25 +182,33 @@ class ProgressMeter:
                 _Repeated(1, line, text, time, time) if before is None else before.again(line, text, time)
             )
 
-    def after(self, hit: Hit) -> Hit:
-        """The hit, with what follows it in the log."""
+    def after(self, hit: Hit, begins: int) -> Hit:
+        """The hit, with what follows it in the log. `begins`: the first line of the last episode."""
         later = len(self._marks) - bisect_right(self._marks, hit.line)
         success = self._done[0] > hit.line
-        if not later and not success:
+        earlier = hit.line < begins
+        if not later and not success and not earlier:
             return hit
-        return msgspec.structs.replace(hit, later_progress=later, later_success=success)
+        return msgspec.structs.replace(hit, later_progress=later, later_success=success, earlier=earlier)
 
     def into(self, scan: LogScan) -> LogScan:
         """The scan, with how far the training got."""
         idle_s, idle_line, idle_text = self._idle()
-        step, total = self._counted or (self._step, None)
+        begins = scan.episode_line
+        counters = [(total, counter) for total, counter in self._counters.items() if counter.line >= begins]
+        open_ = [(total, counter) for total, counter in counters if counter.last < total - counter.from_zero]
+        total, step = max(((total, counter.last) for total, counter in open_ or counters), default=(None, self._step))
+        report = max(self._reports.values(), default=(0, ""))
         return msgspec.structs.replace(
             scan,
-            steps_seen=self.steps,
+            steps_seen=self.steps if self._line >= begins else 0,
             last_step=int(step) if step is not None else None,
             last_total=total,
             last_progress_line=self._line,
-            success_line=self._done[0],
+            complete=bool(counters) and not open_,
+            report_line=report[0] if report[0] >= max(begins, scan.lines - _LAST_WORDS, 1) else 0,
+            report_text=report[1],
+            success_line=self._done[0] if self._done[0] >= begins else 0,
             success_text=self._done[1],
             nan_run=self._nan_run,
             nan_line=self._nan_line,
@@ -183,22 +216,34 @@ class ProgressMeter:
             idle_s=idle_s,
             idle_line=idle_line,
             idle_text=idle_text,
-            bad_line=self._bad[0],
+            bad_line=self._bad[0] if self._bad[0] >= begins else 0,
             bad_text=self._bad[1],
         )
 
     def _is_step(self, text: str, line: int) -> bool:
-        found = _found(text, text.lower())
-        if found is None or found[0] == self._step:
+        low = text.lower()
+        found = _found(text, low)
+        if found is None:
+            return False
+        self._count(found, line)
+        if "epoch" in low and (epoch := _EPOCH.search(text)) is not None and epoch[2]:
+            self._count((float(epoch[1]), int(epoch[2])), line)
+        if found[0] == self._step:
             return False
         self._step = found[0]
-        if found[1] is not None:  # an epoch without a total says nothing about the steps of the progress bar
-            self._counted = (found[0], found[1])
         self.steps += 1
         self._marks.append(line)
         if len(self._marks) > 2 * _MARKS:
             del self._marks[:_MARKS]
         return True
+
+    def _count(self, found: tuple[float, int | None], line: int) -> None:
+        """Follow the counter with this total."""
+        step, total = found
+        if total is None or (total not in self._counters and len(self._counters) >= _AFTER):
+            return
+        before = self._counters.get(total)
+        self._counters[total] = _Counter(step, before.from_zero if before is not None else step == 0, line)
 
     def _loss(self, text: str, line: int) -> None:
         match = _LOSS.search(text)
@@ -223,6 +268,14 @@ class ProgressMeter:
         if begun is None or last.time is None or last.time - begun < _QUIET_S:
             return 0.0, 0, ""
         return last.time - begun, last.line, last.text.strip()[:300]
+
+
+class _Counter(msgspec.Struct, frozen=True):
+    """The last step seen of a counter with a total."""
+
+    last: float
+    from_zero: bool
+    line: int
 
 
 class _Repeated(msgspec.Struct, frozen=True):

@@ -10,6 +10,9 @@ from typing import Any
 SHORTEST = 3
 """Minimum number of letters: shorter words occur in every line."""
 
+_MOST = 40
+"""Maximum number of words of one part."""
+
 _PARSER: Any = import_module("re._parser" if hasattr(re, "_parser") else "sre_parse")
 
 
@@ -36,22 +39,64 @@ def smallest(words: Iterable[str]) -> list[str]:
 def _of_sequence(items: Iterable[tuple[Any, Any]]) -> frozenset[str] | None:
     """The best of the parts that a match must all contain."""
     choices: list[frozenset[str]] = []
-    run = ""
+    run = frozenset({""})
     for code, value in items:
         name = str(code)
-        if name == "LITERAL":
-            run += chr(value).lower()
+        if name in {"AT", "ASSERT", "ASSERT_NOT"}:
+            continue  # no letters of its own
+        texts = _texts(name, value)
+        if texts is not None and len(run) * len(texts) <= _MOST:
+            run = frozenset(begin + end for begin in run for end in texts)
             continue
-        if run:
-            choices.append(frozenset({run}))
-            run = ""
+        choices.append(run)
+        run = texts if texts is not None else frozenset({""})
         inner = _of_part(name, value)
         if inner:
             choices.append(inner)
-    if run:
-        choices.append(frozenset({run}))
+    choices.append(run)
     good = [choice for choice in choices if min(map(len, choice)) >= SHORTEST]
     return max(good, key=_worth) if good else None
+
+
+def _texts(name: str, value: Any) -> frozenset[str] | None:
+    """All texts that a part matches, in lower case; None where they are too many."""
+    letter = _letter(name, value)
+    if letter:
+        return frozenset({letter})
+    if name == "SUBPATTERN":
+        return _all_texts(value[-1])
+    if name in {"MAX_REPEAT", "MIN_REPEAT"} and tuple(value[:2]) == (0, 1):
+        inner = _all_texts(value[2])
+        return inner | {""} if inner is not None else None
+    if name == "BRANCH":
+        texts: frozenset[str] = frozenset()
+        for branch in value[1]:
+            inner = _all_texts(branch)
+            if inner is None or len(texts) + len(inner) > _MOST:
+                return None
+            texts |= inner
+        return texts
+    return None
+
+
+def _all_texts(items: Iterable[tuple[Any, Any]]) -> frozenset[str] | None:
+    whole = frozenset({""})
+    for code, value in items:
+        texts = _texts(str(code), value)
+        if texts is None or len(whole) * len(texts) > _MOST:
+            return None
+        whole = frozenset(begin + end for begin in whole for end in texts)
+    return whole
+
+
+def _letter(name: str, value: Any) -> str:
+    """The lower-case letter that this part matches; empty if it is more than one. `[Tt]` is one letter."""
+    if name == "LITERAL":
+        return chr(value).lower()
+    if name == "IN" and all(str(code) == "LITERAL" for code, _ in value):
+        letters = {chr(number).lower() for _, number in value}
+        return letters.pop() if len(letters) == 1 else ""
+    return ""
 
 
 def _of_part(name: str, value: Any) -> frozenset[str] | None:
@@ -87,4 +132,4 @@ def _worth(words: frozenset[str]) -> tuple[int, int]:
 
 def _rarity(word: str) -> int:
     length = min(12, len(word))
-    return length - 8 if _COMMON.search(word) and len(word) < 14 else length
+    return length - 8 if _COMMON.search(word) and " " not in word.strip() and len(word) < 14 else length

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from hpc_launch.recover import log_candidates
 from hpc_launch.recover.candidates import Candidate
 from hpc_launch.recover.diagnosis import Quote
-from hpc_launch.recover.ended_well import SHORT
-from hpc_launch.recover.evidence import Evidence, Hit
+from hpc_launch.recover.ended_well import SHORT, last_word
+from hpc_launch.recover.evidence import Evidence, Hit, LogScan
 
 _WORK = re.compile(r"WorkNCCL\(SeqNum=(\d+), OpType=(\w+)(?:, NumelIn=(\d+))?(?:, NumelOut=(\d+))?")
 _MOST_RANKS = 100_000
@@ -42,7 +42,7 @@ def choose(candidates: Sequence[Candidate]) -> Candidate | None:
     if any(candidate.failure_class == "node_failure" for candidate in near):  # why Slurm requeued the job
         near = [candidate for candidate in near if candidate.cause != "requeued_by_scheduler"]
     if len({candidate.source for candidate in near}) == 1:
-        return min(near, key=lambda candidate: (candidate.line, candidate.order))
+        return _earliest(near)
     return min(
         near,
         key=lambda candidate: (
@@ -51,6 +51,17 @@ def choose(candidates: Sequence[Candidate]) -> Candidate | None:
             candidate.line,
             candidate.order,
         ),
+    )
+
+
+def _earliest(candidates: Sequence[Candidate]) -> Candidate:
+    """The first in a log: by line, but lines with their own time by that, because programs buffer what they print."""
+    first = min(candidates, key=lambda candidate: (candidate.line, candidate.order))
+    if not first.timed or first.time is None:
+        return first
+    return min(
+        (candidate for candidate in candidates if candidate.timed and candidate.time is not None),
+        key=lambda candidate: (candidate.time or 0.0, candidate.line, candidate.order),
     )
 
 
@@ -73,9 +84,15 @@ def _without_a_line(evidence: Evidence, faint: Sequence[Candidate]) -> Candidate
         quote = Quote(exit_.file, 0, f"the launcher on {exit_.node} ended with {exit_.code}")
         return Candidate("user_code_error", "task_exit_nonzero", 66, (quote,), node=exit_.node, time=exit_.time)
     lines = sum(scan.lines for scan in evidence.logs)
-    if faint and not evidence.of_a_run and lines <= SHORT and not any(scan.success_line for scan in evidence.logs):
-        return choose(faint)
+    warned = choose(faint) if not evidence.of_a_run and lines <= SHORT else None
+    if warned is not None and not any(_moved_on(scan, warned) for scan in evidence.logs):
+        return warned
     return _words_of_failure(evidence)
+
+
+def _moved_on(scan: LogScan, warned: Candidate) -> bool:
+    """Whether a log continued after a warning: it trained, ended well, or reports a failure of its own."""
+    return bool(scan.success_line or scan.steps_seen) or (scan.source == warned.source and scan.bad_line > warned.line)
 
 
 def _words_of_failure(evidence: Evidence) -> Candidate | None:
@@ -83,8 +100,8 @@ def _words_of_failure(evidence: Evidence) -> Candidate | None:
 
     In a long log that is usually the program's own failure; in a short excerpt a tool usually rejects something.
     """
-    scan = max(evidence.logs, key=lambda scan: scan.bad_line, default=None)
-    if evidence.of_a_run or scan is None or not scan.bad_line:
+    scan = max(evidence.logs, key=last_word, default=None)
+    if evidence.of_a_run or scan is None or not last_word(scan):
         return None
     quotes = (Quote(scan.name, scan.bad_line, scan.bad_text),)
     quoted = scan.lines <= SHORT and not scan.steps_seen
@@ -147,9 +164,12 @@ def _compared(root: Candidate, evidence: Evidence) -> Candidate:
     """For a timeout of a collective: the missing rank, and whether all ranks were at the same collective."""
     if root.failure_class != "nccl_timeout":
         return root
-    hits = [hit for scan in evidence.logs for hit in scan.hits if hit.rule == "nccl-watchdog"]
+    hits = [hit for scan in evidence.logs for hit in scan.hits if hit.rule == "nccl-watchdog" and not hit.earlier]
     out_of_step, behind = _collectives(hits)
-    if behind is not None:
+    named = [hit for scan in evidence.logs for hit in scan.hits if hit.rule == "rank-silent" and not hit.earlier]
+    if behind is None and named and named[0].rank is not None:
+        behind = named[0].rank
+    if behind is not None and behind != root.rank:
         root = replace(root, rank=behind, node=None)
     if not out_of_step:
         return root

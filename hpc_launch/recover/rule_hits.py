@@ -16,6 +16,18 @@ _FIRST_HITS = 30
 _NOTEBOOK = re.compile(r"([A-Za-z_][\w.]{0,120})\s{2,}Traceback \(most recent")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,120}(?:Error|Exception)\b")
 
+_SUBJECT = re.compile(
+    r"(?<!\[)\b(?:[Rr]ank|PE)[ =#]{1,2}(\d{1,6})\b,? "
+    r"(?:(?:has|have|had|is|was|seems|appears|to|be) ){0,2}"
+    r"(?:timed? ?out|failed|dead|died|crashed|hung|stuck|did not|didn't|does not|not respond\w*|unresponsive|missing|"
+    r"lost|unreachable|disconnected|exited|killed|terminated unexpectedly|aborted|stopped|vanished|ran out)\b"
+    r"|\b(?:waiting (?:for|on)|no \w+ from|contact (?:to|with)|connection (?:to|with|from)|"
+    r"(?:closed|reset|aborted) by|"
+    r"time-?out (?:from|on|of)|failed on|died on|error (?:on|from)) "
+    r"(?:peer |remote |global )?[Rr]ank[ =#]{1,2}(\d{1,6})\b"
+)
+"""The rank that a message is about."""
+
 
 class RuleHits:
     """Takes candidate lines in order; `finish` returns the hits."""
@@ -101,11 +113,12 @@ class RuleHits:
                     line=number,
                     text=text.strip()[:600],
                     node=groups.get("node") or groups.get("at") or line.node or self._node,
-                    rank=int(rank) if rank else line.rank if line.rank is not None else self._rank,
+                    rank=self._subject(text, line, rank),
                     local_rank=line.local_rank,
                     time=time if place is None or place.time is None else place.time,
                     frame=frame,
                     frame_line=frame_line,
+                    owner=self._traces.owner(line.rank, number, line.body),
                     faint=faint and not rule.firm,
                     source=self._source,
                     timed=_has_time(text, time) or (place is not None and place.time is not None),
@@ -114,6 +127,14 @@ class RuleHits:
                     peer=groups.get("peer") or groups.get("peer2"),
                 )
             )
+
+    def _subject(self, text: str, line: LogLine, named: str | None) -> int | None:
+        """The rank that a line is about, which is not always the rank that wrote it."""
+        if named is None and (match := _SUBJECT.search(text)) is not None:
+            named = match[1] or match[2]
+        if named is not None:
+            return int(named)
+        return line.rank if line.rank is not None else self._rank
 
     def _keep_unknown(self, line: LogLine, number: int, time: float | None) -> None:
         """An exception that no rule knows by name, so it is the program's own."""
@@ -130,6 +151,7 @@ class RuleHits:
                 timed=_has_time(line.body, time),
                 frame=frame,
                 frame_line=frame_line,
+                owner=self._traces.owner(line.rank, number, line.body),
                 source=self._source,
             )
         )

@@ -24,7 +24,7 @@ CAUSES = "causes.yaml"
 CLASSES = "classes.yaml"
 
 LONGEST_PATTERN = 2000
-Role = Literal["root", "confirm", "cascade", "context"]
+Role = Literal["root", "setup", "confirm", "cascade", "context"]
 
 
 class FailureRule(Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,6 +41,7 @@ class FailureRule(Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     """Where the wording comes from: a program and its file, or a document."""
     role: Role = "root"
+    """`setup`: a command of the job's script before its program, after whose failure the script continues."""
     order: int = 20
     """Lower is nearer to the root: 10 nothing else causes it, 20 a clear cause, 30 a likely one, 40 the program's own
     exception, 50 a consequence of the end of another process, 60 a bare exit code."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from hpc_launch.recover.frame_owner import owner
 from hpc_launch.recover.log_line import LogLine
 
 _FRAME = re.compile(r'^\s*File "[^"]{1,400}", line \d+')
@@ -16,6 +17,8 @@ _LONGEST = 400
 """Lines after which an unfinished traceback is dropped."""
 _BESIDE = 3
 """Lines between the source line of the last frame and the exception, at most; markers may stand in between."""
+_FRAMES = 8
+"""How many of the innermost frames are kept."""
 _NEAR = 12
 """Lines between the last frame and its exception, at most."""
 
@@ -26,21 +29,28 @@ class Tracebacks:
     def __init__(self) -> None:
         self._open: dict[int | None, tuple[int, str]] = {}
         self._frames: dict[int | None, tuple[str, int]] = {}
+        self._opened = 0
         self._frame_line = -1
         self._code: dict[int | None, tuple[str, int]] = {}
+        self._stack: dict[int | None, list[str]] = {}
 
     def busy(self, number: int) -> bool:
         """Whether this line may belong to an open traceback."""
-        return bool(self._open) or self._frame_line == number - 1
+        return (bool(self._open) and number <= self._opened + _LONGEST) or self._frame_line == number - 1
 
     def takes(self, line: LogLine, number: int) -> bool:
         """Whether the line is the header, a frame or a source line of a traceback, which rules must ignore."""
         if "Traceback (most recent" in line.body:
             self._open[line.rank] = (number, line.body.strip())
+            self._opened = number
+            self._stack[line.rank] = []
             return _NOTEBOOK.match(line.body) is None
         if _FRAME.match(line.body):
             self._frames[line.rank] = (line.body.strip()[:400], number)
             self._frame_line = number
+            stack = self._stack.setdefault(line.rank, [])
+            stack.append(line.body.strip()[:400])
+            del stack[:-_FRAMES]
             return True
         if self._frame_line == number - 1 and line.body.startswith("  "):
             self._code[line.rank] = (line.body.strip()[:400], number)
@@ -68,6 +78,11 @@ class Tracebacks:
         """The source line that raised the exception; empty if the traceback does not show it."""
         text, at = self._code.get(rank, ("", 0))
         return text if number - at <= _BESIDE else ""
+
+    def owner(self, rank: int | None, number: int, exception: str) -> str:
+        """The failure class that the frames of the exception show; empty if they show none."""
+        _, at = self._frames.get(rank, ("", 0))
+        return owner(self._stack.get(rank, ()), exception) if number - at <= _NEAR else ""
 
     def unfinished(self) -> Iterator[tuple[int | None, int, str]]:
         """Unfinished tracebacks at the end of the log: rank, line, text."""
