@@ -60,7 +60,7 @@ def poll_runs(
     drivers = Drivers(tracker, index)
     due = [run for run in runs if drive and drivers.due(statuses[run.name])]
     if due:
-        with waiting_notice("submitting the next attempts"):
+        with waiting_notice(f"advancing {len(due)} run{'s' if len(due) > 1 else ''}"):
             outcomes = [drivers.drive(run) for run in due]
         for run, outcome in zip(due, outcomes, strict=True):
             if outcome.kind in ("submitted", "waiting"):

@@ -137,7 +137,7 @@ class _OutputComplete:
         from hpc_launch.run.status.wait_for_end import CONFIRM_S, GONE_S
 
         unknown = status.state == "UNKNOWN" and status.source == "none" and status.age_s is not None
-        if not status.final and not unknown:
+        if not status.final and not unknown and not status.folder_missing:
             self._doubted = 0.0
             return False
         if status.final and status.attempts[-1].state not in MAY_COME_BACK:

@@ -127,7 +127,7 @@ class _WatchedDrill:
         begin = time.monotonic()
         while True:
             status = self.tracker.poll(background=True)[self.run.name]
-            over = status.final or status.state == "STUCK"
+            over = status.final or status.state == "STUCK" or status.folder_missing
             if wanted(status) or over or (seconds is not None and time.monotonic() - begin > seconds):
                 return status
             self.sleep(POLL_S)

@@ -5,6 +5,7 @@ import itertools
 import os
 import pty
 import re
+import shutil
 import signal
 import struct
 import termios
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from hpc_launch.schedulers.local import local_jobs
+from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
 from tests.busy import patience
 from tests.view.home import HELD, LONG, TRAINING, Home, a_home, let_go
 from tests.view.samples import steers
@@ -42,6 +45,24 @@ def test_to_a_bad_end(home: Home) -> None:
     assert "FAILED" in done.stderr
     assert "| Traceback: no" in done.stderr
     assert "hpc-launch resubmit" in done.stderr
+
+
+@pytest.mark.parametrize("verb", [("watch",), ("logs", "-f")])
+def test_a_run_folder_that_is_deleted_ends_it(home: Home, verb: tuple[str, ...]) -> None:
+    run = home.submit(LONG)
+    with home.start(*verb, run.name) as process:
+        stream = process.stderr if verb == ("watch",) else process.stdout
+        assert stream is not None
+        stream.readline()  # it has seen the run
+        for entry in local_jobs.entries():  # no job writes into the folder any more
+            LocalScheduler().cancel(entry.job_id)
+        while run.path.exists():  # its last processes may still write
+            shutil.rmtree(run.path, ignore_errors=True)
+        _, err = process.communicate(timeout=patience(60))
+    assert process.returncode == (1 if verb == ("watch",) else 0), err
+    assert f"the run folder {run.path} no longer exists: it was moved or deleted" in err
+    assert "began to submit" not in err
+    assert not run.path.exists()
 
 
 def test_the_end_shows_within_three_seconds_and_nothing_is_silent_for_five(home: Home) -> None:

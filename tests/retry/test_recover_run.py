@@ -420,3 +420,14 @@ def test_nothing_follows_a_job_that_ended_before_its_cancellation_arrived(
     drive(run, scheduler, "time_limit", "CONTINUE", inside=inside)
 
     assert len(run.attempts()) == 1
+
+
+def test_a_report_that_does_not_reach_the_team_is_named(runs: Path, scheduler: FakeScheduler, tmp_path: Path) -> None:
+    (tmp_path / "team").write_text("a file where the folder should be")
+    run = failed(runs, scheduler, ledger=str(tmp_path / "team"))
+
+    move = drive(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", "n1")
+
+    assert move.kind == "submitted"
+    assert f"cannot write {tmp_path}/team/test" in move.words
+    assert [one.node for one in NodeHealthStore("test", str(tmp_path / "team")).standing()] == ["n1"], "kept here"

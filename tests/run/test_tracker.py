@@ -360,3 +360,26 @@ def test_a_retry_shows_its_class_its_pause_and_its_expected_start(following: Fol
     one.clock.sleep(10)
     status = one.tracker.poll(fresh=True)[one.run.name]
     assert waiting_parts(status, one.clock.now) == []
+
+
+def test_checkpoints_that_match_no_pattern_are_named_while_the_first_attempt_runs(tmp_path: Path) -> None:
+    clock = Clock()
+    scheduler = FakeScheduler(tmp_path / "scheduler", clock=clock)
+    saved = tmp_path / "saved"
+    plan = {"checkpoint": {"dir": [str(saved)], "pattern": r"step-(\d+)"}}
+    run, _, job = submit_new(prepared(tmp_path / "runs", plan=plan), scheduler)
+    tracker = RunTracker([run], lambda _: scheduler, clock=clock)
+    scheduler.start(job)
+    scheduler.speak(job, "[rank0]: step 1/10 loss 3.5")
+    assert tracker.poll(fresh=True)[run.name].warnings == ()
+    saved.mkdir()
+    (saved / "ckpt_5.pt").write_bytes(b"PK")
+    clock.sleep(31)
+
+    (warning,) = tracker.poll(fresh=True)[run.name].warnings
+
+    assert "no checkpoint is recognized" in warning
+    assert "the closest is ckpt_5.pt" in warning
+    (saved / "step-5").mkdir()
+    clock.sleep(31)
+    assert tracker.poll(fresh=True)[run.name].warnings == ()

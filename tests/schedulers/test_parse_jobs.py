@@ -32,6 +32,7 @@ def test_squeue() -> None:
     assert ends(jobs, "1", "2", "3") == [("COMPLETED", 0, None), ("FAILED", 137, None), ("FAILED", None, 9)]
     # The start and end of a job that waits, and the end of one that runs, are guesses of the scheduler.
     assert (jobs["9"].started, jobs["9"].ended, jobs["11"].ended) == (None, None, None)
+    assert (jobs["9"].expected_start, jobs["4"].expected_start, jobs["11"].expected_start) == (1795254585, None, None)
     assert jobs["9"].reason == "launch failed requeued held"
     assert (jobs["10"].state, jobs["10"].restarts, jobs["10"].exit_code) == ("PENDING", 1, None)
     assert {"6+0", "6+1", "8_[0,2,4,6,8%2]"} <= set(jobs)

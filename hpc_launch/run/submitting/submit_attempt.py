@@ -241,7 +241,7 @@ def _hand_over(task: _Task, submission: Submission) -> str:
                     f"the scheduler gave no clear answer, so the job of {run.name} may or may not have been submitted: "
                     f"{error}",
                     hint=f"hpc-launch status {run.name} finds it by its name {submission.job_name}; "
-                    "nothing is submitted twice",
+                    "nothing is submitted twice; with --wait, submit waits for the scheduler",
                 ) from error
             _check_ours(task)
     raise AssertionError("unreachable")

@@ -1,0 +1,32 @@
+"""`submit` names active runs that save their checkpoints in the same folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.here import launch
+
+
+def submit(folder: Path, name: str, saved: str) -> str:
+    job = {"name": name, "command": "sleep 60", "checkpoint": {"dir": saved, "pattern": r"step-(\d+)"}}
+    (folder / "job.yaml").write_text(json.dumps(job))
+    done = launch(folder, "submit", "job.yaml", "--site", "local")
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_two_active_runs_with_one_checkpoint_folder(tmp_path: Path) -> None:
+    try:
+        assert "saves its checkpoints" not in submit(tmp_path, "one", str(tmp_path / "saved"))
+        assert "saves its checkpoints" not in submit(tmp_path, "two", "${run.dir}/saved")
+        assert "saves its checkpoints" not in submit(tmp_path, "three", "${run.dir}/saved")
+        said = submit(tmp_path, "four", "saved/../saved")
+        assert "warning: one-" in said
+        assert f"saves its checkpoints in {tmp_path}/saved too" in said
+        assert "use ${run.dir} in `checkpoint.dir`" in said
+        assert said.count("saves its checkpoints") == 1
+    finally:
+        launch(tmp_path, "cancel", "one", "two", "three", "four")
+    assert "saves its checkpoints" not in submit(tmp_path, "five", str(tmp_path / "saved"))
+    launch(tmp_path, "cancel", "five")
