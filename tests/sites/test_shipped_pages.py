@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.generate_sites import HERE, pages
+from docs.generate_sites import HERE, pages, shipped_profiles
 from tests.sites.shipped import SLURM
 
 PAGES = pages()
@@ -31,3 +31,33 @@ def test_a_page_tells_sources_and_differences(site: str) -> None:
 def test_the_overview_has_a_row_for_each_site() -> None:
     rows = [line for line in PAGES[HERE / "README.md"].splitlines() if line.startswith("| [")]
     assert [Path(row.partition("(")[2].partition(")")[0]).stem for row in rows] == sorted(SLURM)
+
+
+FACTS = (
+    "smallest allocation",
+    "billing unit",
+    "minimum nodes of a job",
+    "GPUs per user",
+    "purge of files",
+    "internet access of compute nodes",
+    "PyTorch of the centre",
+    "detection of login nodes",
+)
+
+
+@pytest.mark.parametrize("site", SLURM)
+def test_a_page_shows_the_same_facts_known_or_not_and_where_known_their_source(site: str) -> None:
+    table = PAGES[HERE / f"{site}.md"].partition("\n## Facts\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in table.splitlines() if line.startswith("| ")][1:]
+    assert [row[0] for row in rows] == list(FACTS)
+    assert all((value == "not known") == (source == "") for _, value, source in rows)
+
+
+def test_a_default_of_hpc_launch_is_not_shown_as_a_fact() -> None:
+    assert "- runtime: not known; `apptainer` is tried" in PAGES[HERE / "kempner.md"]
+    assert "Not known if required." in PAGES[HERE / "snellius.md"]
+    assert "- runtime: `singularity`" in PAGES[HERE / "jean-zay.md"]
+
+
+def test_there_are_45_systems_or_more() -> None:
+    assert len([one for one in shipped_profiles() if one.profile.kind == "system"]) >= 45

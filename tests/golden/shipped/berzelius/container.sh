@@ -3,16 +3,19 @@
 # tiny on site berzelius: 2 nodes x 8 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
-# berzelius.yaml: all other facts: third party, 2026-11-22; scripts of users in public repositories, found by their line `#SBATCH --partition=berzelius`
+# berzelius.yaml: detect: third party; the prompts in the same page; scripts of users name berzelius1.nsc.liu.se
+# berzelius.yaml: account: third party; the comment in NSC's template that -A is only needed by members of several projects, in copies of users
+# berzelius.yaml: queues.berzelius.partition: third party, 2026-11-22; public scripts with the line `#SBATCH --partition=berzelius`; NSC's example names no partition
+# berzelius.yaml: paths: third party, 2026-11-22; public scripts with the line `#SBATCH --partition=berzelius`
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=berzelius                                # berzelius.yaml:40; third party, 2026-11-22
+#SBATCH --partition=berzelius                                # berzelius.yaml:44; third party, 2026-11-22
 #SBATCH --account=berzelius-2026-1                           # user.yaml:39
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=128                                  # berzelius.yaml:21
-#SBATCH --gpus-per-node=8                                    # berzelius.yaml:24
+#SBATCH --cpus-per-task=128                                  # berzelius.yaml:23
+#SBATCH --gpus=16                                            # berzelius.yaml:27
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

@@ -3,16 +3,19 @@
 # tiny on site berzelius: 2 nodes x 8 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
-# berzelius.yaml: all other facts: third party, 2026-11-22; scripts of users in public repositories, found by their line `#SBATCH --partition=berzelius`
+# berzelius.yaml: detect: third party; the prompts in the same page; scripts of users name berzelius1.nsc.liu.se
+# berzelius.yaml: account: third party; the comment in NSC's template that -A is only needed by members of several projects, in copies of users
+# berzelius.yaml: queues.berzelius.partition: third party, 2026-11-22; public scripts with the line `#SBATCH --partition=berzelius`; NSC's example names no partition
+# berzelius.yaml: paths: third party, 2026-11-22; public scripts with the line `#SBATCH --partition=berzelius`
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=berzelius                                # berzelius.yaml:40; third party, 2026-11-22
+#SBATCH --partition=berzelius                                # berzelius.yaml:44; third party, 2026-11-22
 #SBATCH --account=berzelius-2026-1                           # user.yaml:39
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=128                                  # berzelius.yaml:21
-#SBATCH --gpus-per-node=8                                    # berzelius.yaml:24
+#SBATCH --cpus-per-task=128                                  # berzelius.yaml:23
+#SBATCH --gpus=16                                            # berzelius.yaml:27
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -62,7 +65,7 @@ start_nodes() {
 # === Values for the part below ===
 job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
-job_nodes=2 job_cpus_per_task=128 job_time_limit=900 job_node_rank=SLURM_NODEID
+job_nodes=2 job_programs=(python3) job_cpus_per_task=128 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30)
 
 # ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
@@ -188,6 +191,24 @@ eval "${job_body%\}}"
 export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
 cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
 node_functions=(on_each_node) # what the script of a node consists of
+
+# --- The interpreter that each node must have ---
+# Without this check, a node that lacks the virtual environment would silently run its own python3.
+program_paths=''
+for name in "${job_programs[@]}"; do
+    name=$(type -P "$name") && printf -v program_paths '%s %q' "$program_paths" "$name"
+done
+starts=on_each_node
+declare -F on_each_node >/dev/null || starts=on_each_rank
+body=$(declare -f "$starts")
+eval "$starts() {
+    local program
+    for program in$program_paths; do
+        [ -x \"\$program\" ] && continue
+        printf '[hpc-launch] %s: %s is missing on this node\n' \"\${SLURMD_NODENAME:-\$(uname -n)}\" \"\$program\" >&2
+        exit 1
+    done
+${body#*\{}"
 
 # --- Host names of the nodes ---
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")

@@ -3,7 +3,7 @@
 # tiny on site deltaai: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
-# deltaai.yaml: all other facts: third party, 2026-11-20; scripts of users in public repositories
+# deltaai.yaml: all other facts: third party, 2026-11-20; public scripts with the lines `#SBATCH --partition=ghx4` and an account ending in -dtai-gh
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2

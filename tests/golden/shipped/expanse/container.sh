@@ -8,7 +8,7 @@
 # expanse.yaml: queues.gpu.constraint: third party, 2024-10-23; ufs-community/ufs-weather-model at be4544e
 # expanse.yaml: containers: third party; vlyubchich/AI-Unlocked-Workshop-2025 (track1-beginner/Submitting-an-ai-job/TensorFlow-Simple-Time-Series/PyTorch-MNIST-Python/run-pytorch-gpu-shared.sh)
 # expanse.yaml: pytorch: third party; vlyubchich/AI-Unlocked-Workshop-2025 (the same script)
-# expanse.yaml: paths: third party; vlyubchich/AI-Unlocked-Workshop-2025 (the same script) for local; users' scripts for scratch
+# expanse.yaml: paths: third party; vlyubchich/AI-Unlocked-Workshop-2025 (the same script) for local; public scripts with /expanse/lustre/scratch for scratch
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2

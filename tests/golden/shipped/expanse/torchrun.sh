@@ -8,7 +8,7 @@
 # expanse.yaml: queues.gpu.constraint: third party, 2024-10-23; ufs-community/ufs-weather-model at be4544e
 # expanse.yaml: containers: third party; vlyubchich/AI-Unlocked-Workshop-2025 (track1-beginner/Submitting-an-ai-job/TensorFlow-Simple-Time-Series/PyTorch-MNIST-Python/run-pytorch-gpu-shared.sh)
 # expanse.yaml: pytorch: third party; vlyubchich/AI-Unlocked-Workshop-2025 (the same script)
-# expanse.yaml: paths: third party; vlyubchich/AI-Unlocked-Workshop-2025 (the same script) for local; users' scripts for scratch
+# expanse.yaml: paths: third party; vlyubchich/AI-Unlocked-Workshop-2025 (the same script) for local; public scripts with /expanse/lustre/scratch for scratch
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
@@ -68,7 +68,7 @@ start_nodes() {
 # === Values for the part below ===
 job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
-job_nodes=2 job_cpus_per_task=40 job_time_limit=900 job_node_rank=SLURM_NODEID
+job_nodes=2 job_programs=(python3) job_cpus_per_task=40 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30)
 
 # ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
@@ -194,6 +194,24 @@ eval "${job_body%\}}"
 export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
 cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
 node_functions=(on_each_node) # what the script of a node consists of
+
+# --- The interpreter that each node must have ---
+# Without this check, a node that lacks the virtual environment would silently run its own python3.
+program_paths=''
+for name in "${job_programs[@]}"; do
+    name=$(type -P "$name") && printf -v program_paths '%s %q' "$program_paths" "$name"
+done
+starts=on_each_node
+declare -F on_each_node >/dev/null || starts=on_each_rank
+body=$(declare -f "$starts")
+eval "$starts() {
+    local program
+    for program in$program_paths; do
+        [ -x \"\$program\" ] && continue
+        printf '[hpc-launch] %s: %s is missing on this node\n' \"\${SLURMD_NODENAME:-\$(uname -n)}\" \"\$program\" >&2
+        exit 1
+    done
+${body#*\{}"
 
 # --- Host names of the nodes ---
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")

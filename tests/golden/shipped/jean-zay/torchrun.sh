@@ -3,34 +3,35 @@
 # tiny on site jean-zay: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
-# jean-zay.yaml: node_classes: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede; scripts of users for H100
-# jean-zay.yaml: queues: third party, 2026-11-22; www.idris.fr/en/docs/jean-zay/slurm/slurm_partitions_gpu (undated) for the times; users' listings of the QOS for the names and the GPUs of a job
-# jean-zay.yaml: containers: third party, 2026-11-22; scripts of users, who load the module singularity; the centre admits images with `idrcontmgr cp`
+# jean-zay.yaml: node_classes: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede; for H100, public scripts with the line `module load arch/h100`
+# jean-zay.yaml: queues: third party, 2026-11-22; www.idris.fr/en/docs/jean-zay/slurm/slurm_partitions_gpu (undated) for the times; public scripts with the lines `--qos=qos_gpu_h100-t4` or `--qos=qos_gpu-t4 ... (max 16 GPUs)` for the names and the GPUs of a job
+# jean-zay.yaml: containers: third party, 2026-11-22; public scripts with the lines `module load arch/h100` and `module load singularity`; the centre admits images with `idrcontmgr cp`
 # jean-zay.yaml: pytorch: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede
 # jean-zay.yaml: account: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede
 # jean-zay.yaml: paths: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede
 # jean-zay.yaml: sbatch: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede
-# jean-zay.yaml: prelude: third party, 2026-11-20; scripts of users in public repositories
+# jean-zay.yaml: detect: third party, 2026-11-22; public scripts that test for IDRPROJ, the variable of IDRIS's project command
+# jean-zay.yaml: prelude: third party, 2026-11-20; public scripts with the line `module load arch/h100`
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --qos=qos_gpu_h100-t3                                # jean-zay.yaml:75; third party, 2026-11-22
-#SBATCH --account=abc@h100                                   # user.yaml:29, with the suffix of jean-zay.yaml:37; third party, 2024-07-29
+#SBATCH --qos=qos_gpu_h100-t3                                # jean-zay.yaml:78; third party, 2026-11-22
+#SBATCH --account=abc@h100                                   # user.yaml:29, with the suffix of jean-zay.yaml:40; third party, 2024-07-29
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=96                                   # jean-zay.yaml:29; third party, 2024-07-29
-#SBATCH --gres=gpu:4                                         # jean-zay.yaml:32; third party, 2024-07-29
-#SBATCH --constraint=h100                                    # jean-zay.yaml:36; third party, 2024-07-29
+#SBATCH --cpus-per-task=96                                   # jean-zay.yaml:32; third party, 2024-07-29
+#SBATCH --gres=gpu:4                                         # jean-zay.yaml:35; third party, 2024-07-29
+#SBATCH --constraint=h100                                    # jean-zay.yaml:39; third party, 2024-07-29
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
 #SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
-#SBATCH --hint=nomultithread                                 # jean-zay.yaml:23; third party, 2024-07-29
+#SBATCH --hint=nomultithread                                 # jean-zay.yaml:26; third party, 2024-07-29
 
 # === Environment ===
 job_environment() {
-    module purge                                             # jean-zay.yaml:25; third party, 2026-11-20
-    module load arch/h100 || die 'module load arch/h100 failed' # jean-zay.yaml:38; third party, 2024-07-29; it must be loaded before all other modules
+    module purge                                             # jean-zay.yaml:28; third party, 2026-11-20
+    module load arch/h100 || die 'module load arch/h100 failed' # jean-zay.yaml:41; third party, 2024-07-29; it must be loaded before all other modules
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout

@@ -7,22 +7,23 @@
 # marenostrum5.yaml: queues: third party, 2026-11-22; www.bsc.es/supportkc/docs/MareNostrum5/slurm, as users quote it; EESSI/test-suite at 209966b names the partition acc_ehpc
 # marenostrum5.yaml: node_classes: third party, 2026-11-22; www.bsc.es/supportkc/docs/MareNostrum5/overview, as users quote it
 # marenostrum5.yaml: billing: third party, 2026-11-22; www.bsc.es/supportkc/docs/MareNostrum5/slurm, as users quote it
+# marenostrum5.yaml: detect: third party, 2026-11-22; prompts of the login nodes of ACC in public tutorials (alogin1), and the folder of the projects
 # marenostrum5.yaml: hosts: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (README)
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=acc                                      # marenostrum5.yaml:33; third party, 2026-11-22
-#SBATCH --qos=acc_ehpc                                       # marenostrum5.yaml:33; third party, 2026-11-22
+#SBATCH --partition=acc                                      # marenostrum5.yaml:36; third party, 2026-11-22
+#SBATCH --qos=acc_ehpc                                       # marenostrum5.yaml:36; third party, 2026-11-22
 #SBATCH --account=abc01                                      # user.yaml:28
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=80                                   # marenostrum5.yaml:24; third party, 2026-11-22
-#SBATCH --gres=gpu:4                                         # marenostrum5.yaml:27; third party, 2026-11-22
+#SBATCH --cpus-per-task=80                                   # marenostrum5.yaml:27; third party, 2026-11-22
+#SBATCH --gres=gpu:4                                         # marenostrum5.yaml:30; third party, 2026-11-22
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
 #SBATCH --output=tiny-%j.out                                 # for manual starts; `submit` logs to the run folder
-#SBATCH --wait-all-nodes=1                                   # marenostrum5.yaml:20; third party, 2026-08-13
+#SBATCH --wait-all-nodes=1                                   # marenostrum5.yaml:23; third party, 2026-08-13
 
 # === Environment ===
 job_environment() {
@@ -37,9 +38,9 @@ job_environment() {
     export HF_HUB_OFFLINE=1                                  # no internet on compute nodes: do not try to download
     export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: the same for transformers before 5
     export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: use only local data sets
-    export NCCL_SOCKET_IFNAME=ib0,ib1,ib2,ib3                # marenostrum5.yaml:38; third party, 2026-08-13
-    export NCCL_IB_HCA=mlx5_0,mlx5_1,mlx5_4,mlx5_5           # marenostrum5.yaml:39; third party, 2026-08-13
-    export NCCL_NET=IB                                       # marenostrum5.yaml:40; third party, 2026-08-13
+    export NCCL_SOCKET_IFNAME=ib0,ib1,ib2,ib3                # marenostrum5.yaml:41; third party, 2026-08-13
+    export NCCL_IB_HCA=mlx5_0,mlx5_1,mlx5_4,mlx5_5           # marenostrum5.yaml:42; third party, 2026-08-13
+    export NCCL_NET=IB                                       # marenostrum5.yaml:43; third party, 2026-08-13
 }
 
 # === Rendezvous ===

@@ -3,7 +3,7 @@
 # tiny on site meluxina: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
-# meluxina.yaml: containers: third party; docs.lxp.lu, the page of Apptainer (undated); users' scripts for the module's name
+# meluxina.yaml: containers: third party; docs.lxp.lu, the page of Apptainer (undated); public scripts with the line `module load Apptainer` for the module's name
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2

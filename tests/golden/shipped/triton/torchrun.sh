@@ -60,7 +60,7 @@ start_nodes() {
 # === Values for the part below ===
 job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
-job_nodes=2 job_cpus_per_task=48 job_time_limit=900 job_node_rank=SLURM_NODEID
+job_nodes=2 job_programs=(python3) job_cpus_per_task=48 job_time_limit=900 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30)
 
 # ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
@@ -186,6 +186,24 @@ eval "${job_body%\}}"
 export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
 cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
 node_functions=(on_each_node) # what the script of a node consists of
+
+# --- The interpreter that each node must have ---
+# Without this check, a node that lacks the virtual environment would silently run its own python3.
+program_paths=''
+for name in "${job_programs[@]}"; do
+    name=$(type -P "$name") && printf -v program_paths '%s %q' "$program_paths" "$name"
+done
+starts=on_each_node
+declare -F on_each_node >/dev/null || starts=on_each_rank
+body=$(declare -f "$starts")
+eval "$starts() {
+    local program
+    for program in$program_paths; do
+        [ -x \"\$program\" ] && continue
+        printf '[hpc-launch] %s: %s is missing on this node\n' \"\${SLURMD_NODENAME:-\$(uname -n)}\" \"\$program\" >&2
+        exit 1
+    done
+${body#*\{}"
 
 # --- Host names of the nodes ---
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")

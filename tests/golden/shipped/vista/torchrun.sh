@@ -19,9 +19,9 @@
 # === Environment ===
 job_environment() {
     module reset                                             # tacc.yaml:21
-    module load gcc || die 'module load gcc failed'          # vista.yaml:47
-    module load cuda || die 'module load cuda failed'        # vista.yaml:47
-    module load python3 || die 'module load python3 failed'  # vista.yaml:47
+    module load gcc || die 'module load gcc failed'          # vista.yaml:49
+    module load cuda || die 'module load cuda failed'        # vista.yaml:49
+    module load python3 || die 'module load python3 failed'  # vista.yaml:49
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
