@@ -101,8 +101,6 @@ def test_a_node_that_reboots_within_seconds_is_blamed_and_not_the_other(user_in_
 
     status, found = user.status(run["run"]), why(user, run["run"])
     assert waiting.returncode == 0, (out + err, found)
-    assert found["bad_nodes"] in ([node], []), found
-    assert found["class"] == "node_failure", found
-    assert {one["node"] for one in json.loads(user.launch("nodes", "list", "--json").stdout)} <= {node}
-    if found["bad_nodes"]:
-        assert node not in status["attempts"][1]["nodes"]
+    assert (found["class"], found["first_failure"]["node"]) == ("node_failure", node), found
+    assert [one["node"] for one in json.loads(user.launch("nodes", "list", "--json").stdout)] == [node]
+    assert node not in status["attempts"][1]["nodes"]
