@@ -216,6 +216,10 @@ NVIDIA_FIELDS = (
     "index,utilization.gpu,memory.used,temperature.gpu,power.draw,clocks.sm,clocks_throttle_reasons.active,"
     "ecc.errors.uncorrected.volatile.total"
 )
+SMI_S = 10.0
+"""Time limit of one call of nvidia-smi."""
+SMI_LOST = 15
+"""nvidia-smi's exit code if a GPU has fallen off the bus (man nvidia-smi)."""
 NVIDIA_KEYS = ("index", "util", "mem_mib", "temp_c", "power_w", "sm_mhz", "throttle", "ecc")
 
 
@@ -227,6 +231,7 @@ class Gpus:
         self.process = None  # type: Optional[subprocess.Popen[bytes]]
         self.asked_links = None  # type: Optional[subprocess.Popen[bytes]]
         self.links_up = None  # type: Optional[int]
+        self.ecc = {}  # type: Dict[str, int]
         self.rest = ""
         if shutil.which("nvidia-smi"):
             words = [
@@ -270,7 +275,9 @@ class Gpus:
             for line in lines:
                 values = [word.strip() for word in line.split(",")]
                 if len(values) == len(NVIDIA_KEYS):
-                    self.latest[values[0]] = {key: number(value) for key, value in zip(NVIDIA_KEYS, values)}
+                    gpu = self.latest[values[0]] = {key: number(value) for key, value in zip(NVIDIA_KEYS, values)}
+                    if isinstance(gpu["ecc"], int):
+                        self.ecc.setdefault(values[0], gpu["ecc"])
             return list(self.latest.values())
         samples = []  # type: List[Dict[str, Any]]
         for busy in sorted(glob.glob("/sys/class/drm/card*/device/gpu_busy_percent")):
@@ -284,6 +291,28 @@ class Gpus:
                 "temp_c": int(heat[0]) // 1000 if heat and heat[0].isdigit() else None,
             })  # fmt: skip
         return samples
+
+    def faults(self) -> List[str]:
+        """The GPUs that broke since the first sample or the last call, by nvidia-smi now. Takes up to some seconds."""
+        if self.process is None:
+            return []
+        self.sample()
+        words = ["nvidia-smi", "--query-gpu=index,ecc.errors.uncorrected.volatile.total", "--format=csv,noheader"]
+        try:
+            asked = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            text = asked.communicate(timeout=SMI_S)[0].decode("ascii", "replace")
+        except (OSError, subprocess.TimeoutExpired):
+            return []
+        if asked.returncode == SMI_LOST:
+            return ["nvidia-smi: " + (text.strip() or "a GPU is lost")[:200]]
+        found = []
+        for line in text.splitlines():
+            index, _, count = (word.strip() for word in line.partition(","))
+            before = self.ecc.get(index)
+            if before is not None and count.isdigit() and int(count) > before:
+                self.ecc[index] = int(count)
+                found.append("GPU %s: %s uncorrectable memory errors, %d at the start" % (index, count, before))
+        return found
 
     def close(self) -> None:
         for process in (self.process, self.asked_links):
@@ -392,6 +421,7 @@ class Watch:
 
     def note_deaths(self, ready: Set[int]) -> None:
         """Record each rank's end immediately: the earliest record of all nodes is the first failure."""
+        failed = False
         for rank in self.ranks.values():
             if rank.rank in self.gone or (rank.pidfd is not None and ready and rank.pidfd not in ready) or rank.alive():
                 continue
@@ -403,6 +433,9 @@ class Watch:
                 rank.pidfd = None
             killed = self.killed_for_memory(rank.rank)
             self.say("gone", rank=rank.rank, pid=rank.pid, exit_code=code, signal=signal_number, oom_kill=killed)
+            failed = failed or code != 0
+        for text in self.gpus.faults() if failed else ():
+            self.say("gpu_fault", text=text)
 
     def killed_for_memory(self, rank: int) -> Optional[bool]:
         """Whether a rank that just ended was OOM-killed; None if unknown.

@@ -184,6 +184,16 @@ def test_a_sample_tells_of_gpus_and_of_where_the_ranks_stood(node: Node, monkeyp
     assert all(set(places) & {"hrtimer_nanosleep", "S"} for places in sample["places"].values())
 
 
+def test_a_gpu_that_broke_is_named_when_a_rank_fails(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = "*index,ecc*) printf '0, 1\\n1, 0\\n' ;;\n"
+    smi = SMI.replace("case $1", "case $*").replace("\n*)", f"\n{broken}*)").replace("nvlink)", "nvlink*)")
+    (node.folder / "nvidia-smi").write_text(smi)
+    (node.folder / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{node.folder}:{os.environ['PATH']}")
+    faults = [event["text"] for event in node.run("exit", "--sample-every=1") if event["event"] == "gpu_fault"]
+    assert faults == ["GPU 0: 1 uncorrectable memory errors, 0 at the start"]
+
+
 def test_where_nobody_waits_nothing_is_told() -> None:
     assert not_arrived({}) == {}
 

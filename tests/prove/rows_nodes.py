@@ -95,6 +95,27 @@ def keeps_off(scene: Scene) -> list[str]:
     ]
 
 
+SMI = """\
+#!/bin/sh
+# Stands in for nvidia-smi: one GPU, whose memory errors the training counts in a file of the node.
+count=0
+[ ! -e /tmp/gpu-is-broken ] || count=1
+case "$*" in
+*index,ecc*) echo "0, $count" ;;
+*query-gpu*) echo "0, 97, 70123, 61, 688.13, 1980, 0x0000000000000000, 0"; exec sleep 600 ;;
+esac
+"""
+
+
+def with_gpus(scene: Scene) -> None:
+    """Every node has an nvidia-smi."""
+    folder = scene.user.home / "bin"
+    scene.user.job(SMI, "bin/nvidia-smi")
+    scene.cluster.run(["chmod", "+x", str(folder / "nvidia-smi")], check=True)
+    path = scene.user.job(f"export PATH={folder}:$PATH\n", "path.sh")
+    scene.row.job["environment"] = {"source": [path]}
+
+
 def bad_for_two(scene: Scene) -> None:
     """A second run starts on the same bad node before the first one fails."""
     record = scene.user.home / "record-of-the-twin"
@@ -239,9 +260,11 @@ ROWS = (
         job={"nodes": 1, "processes_per_node": 2},
         args={"fault": "ecc", "fault-node": "n1", "pause": 0.7},
         cluster=THREE,
+        before=with_gpus,
         act=bad_for_two,
         at=0,
         after=two_runs_of_a_bad_node,
-        note="both continue on other nodes; a third run excludes the node from the start, as a known bad node",
+        note="both continue on other nodes; a third run excludes the node from the start, as a known bad node; "
+        "the watcher's nvidia-smi, which is a stand-in, proves the fault",
     ),
 )

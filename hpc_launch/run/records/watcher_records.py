@@ -32,7 +32,7 @@ class WatcherEvent(Struct, frozen=True, kw_only=True):
     oom_kill: bool | None = None
     """Whether the kernel killed the rank for memory; None where nothing tells."""
     text: str | None = None
-    """The kernel's message on a GPU fault."""
+    """What nvidia-smi reports about a GPU that broke."""
     ranks: Any = None
     """Process ids by rank in a `ranks` event, a list of ranks in a `hang` event."""
 

@@ -111,6 +111,7 @@ def _slow(args: argparse.Namespace, step: int, rank: int) -> None:
 
 
 def _ecc(args: argparse.Namespace, step: int, rank: int) -> None:
+    Path("/tmp/gpu-is-broken").touch()  # the stand-in for nvidia-smi reports it
     raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
 
 
