@@ -60,6 +60,7 @@ def test_a_job_hears_every_signal(cluster_newer: Cluster) -> None:
     assert int(ignored.split()[1], 16) & named == 0
 
 
+@pytest.mark.prove
 def test_a_node_dies_and_comes_back_and_nothing_is_left(cluster_trixie: Cluster) -> None:
     # Asks for `cluster_trixie` only in order to be skipped where there can be none.
     with Cluster.start(nodes=2, gpus_per_node=1, accounting=False, system="trixie") as own:
@@ -184,8 +185,8 @@ def test_an_image_gets_the_gpus_of_its_step(cluster_sid: Cluster, sif: Path) -> 
 
 
 @pytest.fixture
-def debootstrap(cluster_trixie: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stand-in that makes an empty root; asks for `cluster_trixie` only in order to be skipped with it."""
+def debootstrap(cluster_sid: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in that makes an empty root; asks for `cluster_sid` only in order to be skipped with it."""
     monkeypatch.setenv(roots.CACHE, str(tmp_path / "cache"))
     monkeypatch.setattr(roots, "mirror", lambda: "http://mirror.invalid/debian")
     monkeypatch.setattr(roots, "SYSTEM_PATH", f"{tmp_path}:{SYSTEM_PATH}")

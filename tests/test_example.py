@@ -173,6 +173,7 @@ def test_damaged_checkpoints_are_passed_over(tmp_path: Path) -> None:
     assert_same_bits(state(tmp_path, 4), good)
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 @pytest.mark.torch("deepspeed")
 def test_deepspeed_trains_as_ddp_does(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from hpc_launch.run.submitting.run_store import HOOKS
 from tests.cluster.requirements import REPOSITORY
+from tests.marks import prove
 
 TRAINING = REPOSITORY / "tests" / "trainings" / "with_hooks.py"
 
@@ -59,9 +60,9 @@ def test_what_the_job_says_is_handed_on(tmp_path: Path) -> None:
     ("library", "name"),
     [
         pytest.param("torch", r"step-(\d+)\.pt", marks=pytest.mark.torch),
-        pytest.param("deepspeed", r"global_step(\d+)", marks=pytest.mark.torch("deepspeed")),
+        prove("deepspeed", r"global_step(\d+)", also=pytest.mark.torch("deepspeed")),
         pytest.param("trainer", r"checkpoint-(\d+)", marks=pytest.mark.torch("transformers")),
-        pytest.param("lightning", r"epoch=\d+-step=(\d+)\.ckpt", marks=pytest.mark.torch("lightning")),
+        prove("lightning", r"epoch=\d+-step=(\d+)\.ckpt", also=pytest.mark.torch("lightning")),
     ],
 )
 def test_all_ranks_stop_at_one_step_and_go_on_from_there(library: str, name: str, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from tests.cluster.image import build_sif
 from tests.cluster.roots import SYSTEMS
 from tests.cluster.settings import ClusterUnavailable
 from tests.cluster.shared import SharedClusters
+from tests.marks import prove
 
 REQUIRED = "HPC_LAUNCH_TEST_REQUIRE_CLUSTER"
 NOT_RUN = "no test cluster: "
@@ -136,7 +137,10 @@ def cluster_sid(pytestconfig: pytest.Config) -> Cluster:
     return _get(pytestconfig, "sid", system="sid")
 
 
-@pytest.fixture(scope="session", params=sorted(SYSTEMS))
+@pytest.fixture(
+    scope="session",
+    params=["sid", *(prove(name) for name in sorted(SYSTEMS) if name != "sid")],
+)
 def cluster_newer(request: pytest.FixtureRequest) -> Cluster:
     """Each cluster with a newer Slurm in turn."""
     cluster: Cluster = request.getfixturevalue(f"cluster_{request.param}")

@@ -15,6 +15,7 @@ import pytest
 from tests.cluster import Cluster
 from tests.examples import tiny_model
 from tests.examples.codes import CODES, checkout
+from tests.marks import prove
 from tests.slurm.user import User
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -95,7 +96,7 @@ def test_the_code_refuses_an_option_that_it_does_not_know(team: Team) -> None:
 
 
 @pytest.mark.torch("transformers", "deepspeed")
-@pytest.mark.parametrize("job", ["hf-trainer/job-zero2.yaml", "hf-trainer/job-fsdp.yaml"])
+@pytest.mark.parametrize("job", [prove("hf-trainer/job-zero2.yaml"), "hf-trainer/job-fsdp.yaml"])
 def test_the_trainer_fine_tunes(job: str, team: Team) -> None:
     tiny_model.make(_folder(team, "hf-trainer"))
     arguments = {"args.use_cpu": True, "args.max_steps": 3, "args.block_size": 16, "args.save_steps": 2}
@@ -111,7 +112,11 @@ def test_the_trainer_fine_tunes(job: str, team: Team) -> None:
 
 @pytest.mark.torch("accelerate", "deepspeed")
 @pytest.mark.parametrize(
-    ("job", "kind"), [("accelerate/job.yaml", "MULTI_CPU"), ("accelerate/job-zero2.yaml", "DEEPSPEED")]
+    ("job", "kind"),
+    [
+        ("accelerate/job.yaml", "MULTI_CPU"),
+        prove("accelerate/job-zero2.yaml", "DEEPSPEED"),
+    ],
 )
 def test_a_code_for_accelerate_launch_trains_under_torchrun(job: str, kind: str, team: Team) -> None:
     output = team.train(job, **{"args.cpu": True})

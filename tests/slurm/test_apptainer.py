@@ -15,6 +15,7 @@ import pytest
 from tests.cluster import Cluster
 from tests.cluster.covers import outermost
 from tests.cluster.requirements import REPOSITORY
+from tests.marks import prove
 from tests.slurm.test_continuation import COUNTING
 from tests.slurm.user import User
 
@@ -35,7 +36,7 @@ def inside(cluster_sid: Cluster, sif: Path) -> list[str]:
 
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
+@pytest.mark.parametrize("launcher", ["torchrun", prove("deepspeed")])
 def test_the_example_trains_in_an_image(user: User, inside: list[str], launcher: str) -> None:
     name = "job.yaml" if launcher == "torchrun" else "job-deepspeed.yaml"
     done = user.launch("submit", str(EXAMPLE.with_name(name)), "--wait", "--set", "args.steps=10", *inside)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.requirements import REPOSITORY
+from tests.marks import prove
 from tests.slurm.user import User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
@@ -36,7 +37,13 @@ pytestmark = pytest.mark.torch("deepspeed")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("launcher", "warning"), [("torchrun", "USR1"), ("deepspeed", "TERM"), ("srun", "USR2"), ("torchrun", "file")]
+    ("launcher", "warning"),
+    [
+        ("torchrun", "USR1"),
+        prove("deepspeed", "TERM"),
+        ("srun", "USR2"),
+        prove("torchrun", "file"),
+    ],
 )
 def test_each_warning_reaches_the_training_and_no_launcher(launcher: str, warning: str, user: User) -> None:
     listen = "hook" if warning == "file" else warning
@@ -117,7 +124,7 @@ def test_a_torn_checkpoint_falls_back_to_the_one_before(user: User) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("launcher", "first"), [("torchrun", "guard.sh"), ("deepspeed", "node.sh")])
+@pytest.mark.parametrize(("launcher", "first"), [("torchrun", "guard.sh"), prove("deepspeed", "node.sh")])
 def test_a_sigterm_to_the_tasks_alone_is_taken_for_a_warning(user: User, launcher: str, first: str) -> None:
     """As a preemption with a grace time does it under proctrack/cgroup: the batch shell gets none."""
     sets = [f"--set=launcher={launcher}", "--set=args.listen=hook", "--set=retry.max_attempts=3"]

@@ -17,6 +17,7 @@ from tests.cluster import Cluster
 from tests.cluster.config import SYSTEM_PATH, user_path
 from tests.cluster.requirements import REPOSITORY
 from tests.hostile import hostile_jobs
+from tests.marks import prove
 from tests.slurm.user import User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
@@ -101,6 +102,7 @@ def site(request: pytest.FixtureRequest, cluster: Cluster, user_dir: Path) -> Si
 
 @pytest.mark.torch
 @pytest.mark.slow
+@pytest.mark.parametrize("site", ["openmpi", *(prove(name) for name in ("ibrun", "mpich"))], indirect=True)
 def test_torchrun_trains_on_two_nodes(site: Site, request: pytest.FixtureRequest) -> None:
     changes = ["--set", "args.steps=10", "--set", "retry.max_attempts=1"]
     if "ibrun" in request.node.name:

@@ -16,6 +16,7 @@ from tests.cluster.requirements import REPOSITORY
 from tests.cluster.settings import ClusterUnavailable
 from tests.cluster.ssh import connect_nodes
 from tests.hostile import hostile_jobs
+from tests.marks import prove
 from tests.slurm.user import User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job-deepspeed.yaml"
@@ -144,7 +145,7 @@ def test_variables_arguments_and_secrets_arrive_and_no_one_else_sees_them(user: 
     assert not [path for path in kept if SECRET.encode() in path.read_bytes()]
 
 
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.prove), 3])
+@pytest.mark.parametrize("rank", [prove(0), 3])
 def test_the_exit_code_of_a_failing_rank_comes_out_and_the_others_end(user: User, rank: int) -> None:
     program = SLEEPS + f"    if os.environ['RANK'] == '{rank}': raise SystemExit(7)\n"
     done = user.launch("submit", job(user, program), "--wait")
@@ -155,7 +156,12 @@ def test_the_exit_code_of_a_failing_rank_comes_out_and_the_others_end(user: User
 
 
 @pytest.mark.parametrize(
-    "victim", ["a program.py --local_rank=1", "deepspeed.launcher.launch", "deepspeed.launcher.runner"]
+    "victim",
+    [
+        "a program.py --local_rank=1",
+        prove("deepspeed.launcher.launch"),
+        "deepspeed.launcher.runner",
+    ],
 )
 def test_a_killed_process_is_a_failure(user: User, victim: str) -> None:
     assert user.launch("submit", job(user, SLEEPS)).returncode == 0
@@ -176,6 +182,7 @@ def test_cancel_leaves_no_process(user: User) -> None:
     nothing_left(user, 20)
 
 
+@pytest.mark.prove
 def test_a_batch_shell_that_is_killed_takes_the_nodes_with_it(user: User) -> None:
     """As at the end of a job that does not end in time: Slurm kills what it started, and ssh started the rest."""
     submitted = user.launch("submit", job(user, SLEEPS), "--json")

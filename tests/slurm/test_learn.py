@@ -68,6 +68,7 @@ def test_on_22_05(cluster: Cluster, user_dir: Path) -> None:
     from_nothing(Stranger(cluster, user_dir), "22.05")
 
 
+@pytest.mark.prove
 def test_on_24_11(cluster_trixie: Cluster, user_dir: Path) -> None:
     from_nothing(Stranger(cluster_trixie, user_dir), "24.11")
 

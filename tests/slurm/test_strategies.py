@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.requirements import REPOSITORY
+from tests.marks import prove
 from tests.slurm.user import User
 
 PROGRAM = REPOSITORY / "tests" / "slurm" / "programs" / "spread.py"
@@ -61,7 +62,7 @@ def trained(user: User, text: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+@pytest.mark.parametrize("how", [prove("ddp"), "fsdp"])
 def test_pytorchs_own_strategies(user: User, alone: list[float], how: str) -> None:
     log = trained(user, job(how, how, "torchrun", f"{{name: {how}, micro_batch: 4, global_batch: {BATCH}}}"))
     assert losses(log) == pytest.approx(alone, abs=1e-3)
@@ -79,7 +80,14 @@ def test_an_accelerator_finds_zero_in_its_environment(user: User, alone: list[fl
 @pytest.mark.torch("deepspeed")
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("stage", "launcher"), [(1, "deepspeed"), (2, "deepspeed"), (3, "deepspeed"), (2, "torchrun"), (3, "torchrun")]
+    ("stage", "launcher"),
+    [
+        prove(1, "deepspeed"),
+        (2, "deepspeed"),
+        prove(3, "deepspeed"),
+        prove(2, "torchrun"),
+        (3, "torchrun"),
+    ],
 )
 def test_zero_by_the_file_that_the_job_wrote(user: User, alone: list[float], stage: int, launcher: str) -> None:
     """Two micro batches of two samples on each of two processes: the accumulation follows from the plan."""

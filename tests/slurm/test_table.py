@@ -22,6 +22,7 @@ from tests.cluster.covers import outermost
 from tests.cluster.requirements import REPOSITORY
 from tests.cluster.settings import ClusterUnavailable
 from tests.cluster.ssh import connect_nodes
+from tests.marks import prove
 from tests.slurm.user import User
 
 PROGRAM = REPOSITORY / "tests" / "slurm" / "programs" / "spread.py"
@@ -138,7 +139,7 @@ def each_stage(user: User, alone: list[float], launcher: str, *stages: int, **ke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("launcher", "stage"), [("c10d", 1), ("srun", 3)])
+@pytest.mark.parametrize(("launcher", "stage"), [("c10d", 1), prove("srun", 3)])
 def test_ddp_fsdp_and_zero_in_turn(
     cluster: Cluster, user_dir: Path, alone: list[float], launcher: str, stage: int
 ) -> None:
@@ -146,7 +147,10 @@ def test_ddp_fsdp_and_zero_in_turn(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("launcher", "stage"), [("static", 3), ("c10d", 2), ("srun", 1)])
+@pytest.mark.parametrize(
+    ("launcher", "stage"),
+    [prove("static", 3), prove("c10d", 2), ("srun", 1)],
+)
 def test_ddp_fsdp_and_zero_in_an_image(
     boxed: tuple[User, dict[str, Any]], alone: list[float], launcher: str, stage: int
 ) -> None:
@@ -154,12 +158,14 @@ def test_ddp_fsdp_and_zero_in_an_image(
     in_turn(user, alone, launcher, stage, container=container)
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_zero_by_deepspeed_in_an_image(boxed: tuple[User, dict[str, Any]], alone: list[float]) -> None:
     user, container = boxed
     each_stage(user, alone, "deepspeed", 1, 3, 2, container=container)
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_zero_by_deepspeed_over_ssh(cluster: Cluster, user_dir: Path, alone: list[float]) -> None:
     try:

@@ -14,6 +14,7 @@ EXAMPLE = REPOSITORY / "examples" / "tiny-gpt"
 pytestmark = pytest.mark.torch
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_torchrun_trains_over_four_nodes_of_two_processes(user: User) -> None:
     done = user.launch("submit", str(EXAMPLE / "job.yaml"), "--wait", "--set", "nodes=4", "--set", "args.steps=20")
@@ -31,6 +32,7 @@ def test_torchrun_trains_over_four_nodes_of_two_processes(user: User) -> None:
     assert "rank 4 of 8" not in only
 
 
+@pytest.mark.prove
 @pytest.mark.torch("deepspeed")
 @pytest.mark.slow
 def test_deepspeed_trains_over_two_nodes_without_ssh(user: User) -> None:

@@ -14,6 +14,7 @@ import yaml
 from hpc_launch.plan.strategies.accelerate_env import for_fsdp, key_of
 from hpc_launch.plan.strategies.fsdp_config import Fsdp, accelerate_data, make
 from hpc_launch.plan.strategies.fsdp_keys import fsdp_keys
+from tests.marks import prove
 
 pytestmark = pytest.mark.torch("accelerate")
 
@@ -36,10 +37,10 @@ OWN = "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_reshard_a
     "text",
     [
         make(Fsdp(wrap_class=["Block", "Head"], offload=True))[0],
-        make(Fsdp(version=1, sharding_strategy="SHARD_GRAD_OP", mixed_precision="fp16"))[0],
+        prove(make(Fsdp(version=1, sharding_strategy="SHARD_GRAD_OP", mixed_precision="fp16"))[0]),
         make(Fsdp(version=1, wrap_policy="SIZE_BASED_WRAP", min_params=1000, mixed_precision="no"))[0],
-        OWN,
-        OWN.replace("false", "true") + "  fsdp_activation_checkpointing: true\n",
+        prove(OWN),
+        prove(OWN.replace("false", "true") + "  fsdp_activation_checkpointing: true\n"),
     ],
 )
 def test_it_is_what_accelerate_launch_would_set(text: str, tmp_path: Path) -> None:

@@ -203,6 +203,7 @@ print(json.dumps((plugin.sharding_strategy or plugin.reshard_after_forward).name
 """
 
 
+@pytest.mark.prove
 @pytest.mark.torch("accelerate")
 def test_accelerate_prefers_the_strategy_to_what_the_trainers_file_says() -> None:
     """What HL628 warns of: asked for SHARD_GRAD_OP, and trained with FULL_SHARD (accelerator.py, prepare_model)."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import prove
 from tests.strategies.conftest import Config
 
 TRAINING = """\
@@ -73,7 +74,7 @@ def test_a_port_of_the_ephemeral_range_is_warned_of(config: Config) -> None:
 
 @pytest.mark.slow
 @pytest.mark.torch("deepspeed")
-@pytest.mark.parametrize("library", ["torch", "deepspeed"])
+@pytest.mark.parametrize("library", ["torch", prove("deepspeed")])
 def test_the_scripts_of_two_nodes_start_one_training(config: Config, tmp_path: Path, library: str) -> None:
     """Both nodes are this machine, by its name; two processes on each."""
     (tmp_path / "-my train.py").write_text(TRAINING)
