@@ -23,6 +23,7 @@ with open(os.environ["HPC_LAUNCH_ATTEMPT_DIR"] + "/seen.json", "w") as stream:
 """Stands in for the interpreter, so that torch is not imported a hundred times: all else is as in any local run."""
 
 
+@pytest.mark.slow
 def test_hostile_values_reach_the_training_byte_for_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPC_LAUNCH_HOME", str(tmp_path / "runs"))
     stub = tmp_path / "python"

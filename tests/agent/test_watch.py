@@ -135,6 +135,7 @@ def test_an_exit_code_is_told_from_a_signal(node: Node) -> None:
     assert _gone(node.run("exit")) == [(1, 17, None), (0, 0, None)]
 
 
+@pytest.mark.slow
 def test_a_hang_is_ended_and_tells_which_rank_stood_elsewhere(node: Node) -> None:
     events = node.run("hang", "--hang-after=3", "--sample-every=1")
     report = json.loads((node.folder / "agent" / "hang.json").read_text())
@@ -149,6 +150,7 @@ def test_a_hang_is_ended_and_tells_which_rank_stood_elsewhere(node: Node) -> Non
     assert any(event["event"] == "sample" and set(event["rss_mib"]) == {"0", "1"} for event in events)
 
 
+@pytest.mark.slow
 def test_silence_at_work_and_silence_without_work_have_limits_of_their_own(node: Node) -> None:
     """0 is never: each limit counts without the other."""
     node.run("quiet", "--busy-after=4")

@@ -292,6 +292,7 @@ def test_folders_that_cannot_be_read_or_written(shell: Shell) -> None:
         closed.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_the_run_folder(shell: Shell) -> None:
     runs = shell.folder / "runs"
     runs.mkdir()
@@ -444,6 +445,7 @@ def test_outputs_that_are_no_files(shell: Shell, verb: str) -> None:
     assert file.read_text() == script
 
 
+@pytest.mark.slow
 def test_an_output_that_is_full_or_closed(shell: Shell) -> None:
     for words in ("render job.yaml --site here", "list --json", "sites list", "--help"):
         for outside in (">/dev/full", "</dev/null >&-", "<&-"):
@@ -454,6 +456,7 @@ def test_an_output_that_is_full_or_closed(shell: Shell) -> None:
     assert shell.call("why", "--log", "-", before=["sh", "-c", '"$@" <&-', "sh"]).returncode == 1
 
 
+@pytest.mark.slow
 def test_a_log_through_a_slow_pipe_is_read_to_its_end(shell: Shell) -> None:
     line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB."
     slow = ["bash", "-c", f'"$@" <(sleep 0.5; echo begun; sleep 0.5; echo "{line}")', "bash"]
@@ -462,6 +465,7 @@ def test_a_log_through_a_slow_pipe_is_read_to_its_end(shell: Shell) -> None:
     assert shell.call("why", "--log", "pipe").returncode == 1  # nobody writes to it: not waited for
 
 
+@pytest.mark.slow
 def test_a_log_with_a_line_without_an_end_takes_no_memory(shell: Shell) -> None:
     log = shell.folder / "log"
     with log.open("wb") as stream:
@@ -537,6 +541,7 @@ def test_a_pattern_that_would_take_for_ever_is_refused(shell: Shell, pattern: st
     assert "may never finish" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pipe", "device", "large", "loop", "folder", "bomb", "itself"])
 def test_rule_files_and_profiles_that_are_no_rules_and_profiles(shell: Shell, kind: str) -> None:
     (shell.folder / "sites" / "rules").mkdir()

@@ -247,6 +247,7 @@ def test_a_project_keeps_profiles_at_the_top_of_its_repository(desk: Desk) -> No
 # --- a team's repository ---
 
 
+@pytest.mark.slow
 def test_a_repository_is_taken_at_a_revision_and_stays_there(desk: Desk) -> None:
     commit = desk.git("rev-parse", "HEAD")
     assert f"at {commit}; profiles: mine" in desk.add("--revision", "v1")
@@ -275,6 +276,7 @@ def test_a_repository_is_taken_at_a_revision_and_stays_there(desk: Desk) -> None
     desk.sites("remove", "sites", code=2)
 
 
+@pytest.mark.slow
 def test_an_upgrade_changes_nothing_before_it_is_taken(desk: Desk) -> None:
     """What the shipped bases said when the repository was pinned holds on; a change of them stands for an upgrade."""
     desk.add("--revision", "v1")
@@ -451,6 +453,7 @@ def test_what_only_deserves_a_word(check: Check) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_golden_scripts_are_made_held_and_made_anew(desk: Desk, check: Check) -> None:
     needy = PROFILE + "account: {required: true, pattern: 'p\\d+'}\n"
     assert check(needy, "--update-golden") == [("HL303", "golden/torchrun.yaml:2")]

@@ -65,6 +65,7 @@ def test_a_run_folder_that_is_deleted_ends_it(home: Home, verb: tuple[str, ...])
     assert not run.path.exists()
 
 
+@pytest.mark.slow
 def test_the_end_shows_within_three_seconds_and_nothing_is_silent_for_five(home: Home) -> None:
     run = home.submit("say 0 'step 1/9'; sleep 11")
     times = [time.time()]

@@ -54,6 +54,7 @@ def test_the_same_plan_gives_the_same_bytes(case: str) -> None:
     assert render(plan_of(case)) == render(plan_of(case))
 
 
+@pytest.mark.slow
 def test_shellcheck_finds_nothing_in_any_golden_script() -> None:
     scripts = sorted((HERE / "expected").glob("*.sh"))
     assert {path.stem for path in scripts} == set(CASES)

@@ -59,6 +59,7 @@ def test_shellcheck_finds_nothing_in_the_parts() -> None:
     assert shellcheck(PARTS) == ""
 
 
+@pytest.mark.slow
 def test_shellcheck_finds_nothing_in_whole_scripts_with_all_parts(used: dict[Path, list[str]]) -> None:
     missing, scripts = {path.stem for path in PARTS}, []
     while missing:

@@ -65,6 +65,7 @@ def test_a_cut_connection_goes_on_where_it_ended(pull: Pull, tmp_path: Path) -> 
     assert (tmp_path / "small.sif").read_bytes() == CONTENT
 
 
+@pytest.mark.slow
 def test_a_pull_that_gave_up_goes_on_when_it_is_asked_again(pull: Pull, tmp_path: Path) -> None:
     with serving(Server(CONTENT, cuts=[1_000_000, 0, 0, 0, 0])) as server:
         done = pull(server.url)
@@ -76,6 +77,7 @@ def test_a_pull_that_gave_up_goes_on_when_it_is_asked_again(pull: Pull, tmp_path
     assert (tmp_path / "small.sif").read_bytes() == CONTENT
 
 
+@pytest.mark.slow
 def test_a_part_of_another_file_is_not_gone_on_with(pull: Pull, tmp_path: Path) -> None:
     other = sif(size=3_000_000, fill=b"another one")
     with serving(Server(CONTENT, cuts=[1_000_000, 0, 0, 0, 0])) as server:

@@ -68,6 +68,7 @@ def test_a_line_of_ten_megabytes() -> None:
     assert time.process_time() - begun < 20
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_log() -> None:
     scanner = LogScanner(BOOK, "big")
     lines = [f"[rank{n % 64}]: node{n}: NCCL WARN error {n * 7919} \n".encode() for n in range(2000)]

@@ -56,6 +56,7 @@ def stand_in(shell: Shell) -> None:
     path.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_out_of_memory_ends_well_with_a_smaller_micro_batch(shell: Shell) -> None:
     stand_in(shell)
     shell.write(

@@ -295,6 +295,7 @@ def test_completed_only_with_evidence_that_agrees(whole: AttemptView) -> None:
         assert word.derived_exit_code in (None, 0)
 
 
+@pytest.mark.slow
 @given(cases)
 def test_what_nobody_said_is_not_said(whole: AttemptView) -> None:
     status = observe(whole)

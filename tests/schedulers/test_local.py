@@ -114,6 +114,7 @@ def test_the_warning_goes_to_the_batch_shell_alone(scheduler: LocalScheduler, su
     assert not processes_of_job(job, str(folder)), rest
 
 
+@pytest.mark.slow
 def test_a_stubborn_job_is_killed_at_its_limit(submit: Submit, scheduler: LocalScheduler) -> None:
     # `setsid` as torchrun does with its workers; nobody here ends by SIGTERM.
     job, folder = submit(

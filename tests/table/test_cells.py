@@ -170,6 +170,7 @@ def _words_of_the_runtime(cell: Cell, text: str, folder: Path) -> list[str]:
     return words[words.index(program) : words.index("/bin/sh")]
 
 
+@pytest.mark.slow
 def test_bash_reads_every_script(folder: Path) -> None:
     texts = sorted({script(cell, folder) for cell in LAUNCHED})
     assert len(texts) == len(LAUNCHED)  # no two cells are the same
@@ -227,11 +228,18 @@ def _parameters(function: ast.FunctionDef, constants: dict[str, ast.expr]) -> li
             if isinstance(given, ast.Dict):
                 return [str(ast.literal_eval(key)) for key in given.keys if key is not None]
             try:
-                values: list[Any] = ast.literal_eval(given)
+                return ["-".join(map(str, _values(element))) for element in getattr(given, "elts", ())]
             except ValueError:  # made by code: the table may name such a test as a whole
                 return []
-            return ["-".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in values]
     return []
+
+
+def _values(parameter: ast.expr) -> tuple[Any, ...]:
+    """The values of one element of a list of parameters: a value, a tuple, or `prove(…)` of some."""
+    if isinstance(parameter, ast.Call):
+        return tuple(ast.literal_eval(argument) for argument in parameter.args)
+    value = ast.literal_eval(parameter)
+    return value if isinstance(value, tuple) else (value,)
 
 
 def test_the_page_is_in_step() -> None:
