@@ -25,7 +25,7 @@ def find(evidence: Evidence, solid: Sequence[Candidate], faint: Sequence[Candida
         root = _without_a_line(evidence, faint) or root
     if root is None:
         return None
-    root = _silent_peer(root, evidence)
+    root = _silent_peer(root, evidence, solid)
     return _compared(_placed(_listed(_killed(root, evidence), evidence), evidence), evidence)
 
 
@@ -136,7 +136,7 @@ def _listed(root: Candidate, evidence: Evidence) -> Candidate:
     return replace(root, node=first.node, rank=first.rank, time=first.time, timed=True)
 
 
-def _silent_peer(root: Candidate, evidence: Evidence) -> Candidate:
+def _silent_peer(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) -> Candidate:
     """Among ranks that lost a peer: the rank that ended before them, silently, as the watchers saw, is the root."""
     ends = [note for note in evidence.notes if note.kind in {"spared", "death"} and note.time and note.rank is not None]
     if root.cause != "gloo_peer_lost" or not ends:
@@ -144,6 +144,10 @@ def _silent_peer(root: Candidate, evidence: Evidence) -> Candidate:
     first = min(ends, key=lambda note: note.time or math.inf)
     if first.rank == root.rank or any(scan.rank == first.rank and scan.hits for scan in evidence.logs):
         return root
+    # srun knows the exit code of a task, where the watcher saw only that it ended.
+    exits = [one for one in solid if one.rule == "slurm-task-exit" and one.rank == first.rank and one.order == 66]
+    if exits:
+        return replace(exits[0], node=first.node, time=first.time, timed=True)
     return Candidate(
         "segfault_or_abort", "task_died_by_signal", 48, (Quote(first.file, 0, f"{first.text}, before the others"),),
         node=first.node, rank=first.rank, time=first.time, verdict="RETRY",

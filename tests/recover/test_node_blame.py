@@ -156,6 +156,21 @@ def test_the_watcher_knows_when_a_silent_rank_ended() -> None:
     assert (found.first_failure.rank, found.first_failure.time) == (1, STAMP + 9)
 
 
+def test_a_rank_that_exits_without_a_message_is_no_crash() -> None:
+    logs = {
+        "batch.log": "srun: error: n2: task 1: Exited with exit code 3\nsrun: Terminating StepId=16.0\n",
+        "node-0.rank-0.log": "ConnectionResetError: Connection closed by peer\n",
+        "node-1.rank-1.log": "step 1\n",
+    }
+    notes = (
+        AgentNote("spared", "agent/node-1.jsonl", "rank 1 ended", "n2", 1, STAMP + 9),
+        AgentNote("death", "agent/node-0.jsonl", "rank 0 ended by signal 15", "n1", 0, STAMP + 10, signal=15),
+    )
+    found = why_run("FAILED", 3, logs, notes=notes)
+    assert (found.failure_class, found.first_failure.rank) == ("user_code_error", 1)
+    assert (found.first_failure.node, found.first_failure.time) == ("n2", STAMP + 9)
+
+
 def test_the_clock_of_a_node_that_is_ahead_is_named_and_its_times_are_not() -> None:
     logs = {
         "node-0.log": "2025-11-20T12:00:10+00:00 RuntimeError: Connection closed by peer [10.0.0.2]:4100\n",
