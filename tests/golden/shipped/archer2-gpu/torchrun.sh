@@ -23,9 +23,9 @@
 
 # === Environment ===
 job_environment() {
-    module load rocm || die 'module load rocm failed'        # archer2-gpu.yaml:33
-    module load craype-accel-amd-gfx90a || die 'module load craype-accel-amd-gfx90a failed' # archer2-gpu.yaml:33
-    module load craype-x86-milan || die 'module load craype-x86-milan failed' # archer2-gpu.yaml:33
+    module load rocm || die 'module load rocm failed'        # archer2-gpu.yaml:34
+    module load craype-accel-amd-gfx90a || die 'module load craype-accel-amd-gfx90a failed' # archer2-gpu.yaml:34
+    module load craype-x86-milan || die 'module load craype-x86-milan failed' # archer2-gpu.yaml:34
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout

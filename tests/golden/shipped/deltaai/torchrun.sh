@@ -20,8 +20,8 @@
 
 # === Environment ===
 job_environment() {
-    module load python/miniforge3_pytorch/2.5.0 || die 'module load python/miniforge3_pytorch/2.5.0 failed' # deltaai.yaml:30
-    module load aws-ofi-nccl || die 'module load aws-ofi-nccl failed' # deltaai.yaml:30
+    module load python/miniforge3_pytorch/2.5.0 || die 'module load python/miniforge3_pytorch/2.5.0 failed' # deltaai.yaml:31
+    module load aws-ofi-nccl || die 'module load aws-ofi-nccl failed' # deltaai.yaml:31
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout

@@ -6,12 +6,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpumedium                                # mahti.yaml:36
+#SBATCH --partition=gpumedium                                # mahti.yaml:38
 #SBATCH --account=project_2000001                            # user.yaml:14
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=128                                  # mahti.yaml:22
-#SBATCH --gres=gpu:a100:4                                    # mahti.yaml:26
+#SBATCH --cpus-per-task=128                                  # mahti.yaml:24
+#SBATCH --gres=gpu:a100:4                                    # mahti.yaml:28
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues

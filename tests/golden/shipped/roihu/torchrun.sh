@@ -7,12 +7,12 @@
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
-#SBATCH --partition=gpularge                                 # roihu.yaml:31
+#SBATCH --partition=gpularge                                 # roihu.yaml:34
 #SBATCH --account=project_2000001                            # user.yaml:13
 #SBATCH --nodes=2                                            # job.yaml:3
 #SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
-#SBATCH --cpus-per-task=288                                  # roihu.yaml:17
-#SBATCH --gres=gpu:gh200:4                                   # roihu.yaml:21
+#SBATCH --cpus-per-task=288                                  # roihu.yaml:20
+#SBATCH --gres=gpu:gh200:4                                   # roihu.yaml:24
 #SBATCH --time=00:15:00                                      # job.yaml:4
 #SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
 #SBATCH --open-mode=append                                   # keep the log across requeues
@@ -21,7 +21,7 @@
 # === Environment ===
 job_environment() {
     module purge                                             # csc.yaml:16
-    module load python-pytorch/2.10 || die 'module load python-pytorch/2.10 failed' # roihu.yaml:51
+    module load python-pytorch/2.10 || die 'module load python-pytorch/2.10 failed' # roihu.yaml:55
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
