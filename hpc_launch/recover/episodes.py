@@ -34,6 +34,9 @@ _SLURM = re.compile(r"\b(?:slurmstepd|srun|salloc|sbatch)\b|\*\*\* (?:JOB|STEP) 
 _MOST = 200
 """How many beginnings are remembered."""
 
+_OF_ITS_OWN = frozenset({"nccl_timeout", "hang_no_progress"})
+"""Classes that show that a restarted program failed, though other processes noticed it; a lost peer does not."""
+
 AFTER_A_JOB = frozenset({"module_not_found", "submit_rejected", "container_error"})
 """Classes of failures before a program starts: after the end of a job such a line belongs to the next one."""
 
@@ -86,9 +89,7 @@ class Episodes:
             if later:
                 found.append(Beginning(min(later), new_job=True))
         for beginning in sorted(found, key=lambda one: one.line, reverse=True):
-            failed = any(
-                hit.line > beginning.line and rules.rules[hit.rule].order < 50 and not hit.faint for hit in hits
-            )
+            failed = any(hit.line > beginning.line and _is_a_failure(hit, rules) for hit in hits)
             if beginning.new_job or failed or last_progress > beginning.line:
                 return beginning.line
         return 0
@@ -98,3 +99,9 @@ class Episodes:
         self._found.append(beginning)
         if len(self._found) > _MOST:
             del self._found[: _MOST // 2]
+
+
+def _is_a_failure(hit: Hit, rules: Rulebook) -> bool:
+    """Whether the line shows a failure that is not the consequence of another one."""
+    rule = rules.rules[hit.rule]
+    return not hit.faint and (rule.order < 50 or rules.class_of(rule) in _OF_ITS_OWN)

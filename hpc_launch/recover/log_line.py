@@ -10,13 +10,11 @@ LONGEST = 4000
 """Maximum number of characters that rules see; of a longer line the beginning and the end."""
 
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|[\x00-\x08\x0b-\x1f\x7f]")
-_STAMP = re.compile(
-    r"\[?20\d\d[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?:? {1,3}(?=\S)"
-)
+_STAMP = re.compile(r"\[?20\d\d[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?:? ")
 _RANK = re.compile(r"(?:[0-9a-f]{6,12} )?\[rank[ =]?(\d{1,7})\](?:: ?| \|\| ?| ?)(?=\[|[^\[])")
 _MPI = re.compile(r"\[\d{1,4},(\d{1,7})\](?:<\w+>)?:? ?")
 _DEFAULT = re.compile(r"\[[A-Za-z_]+(\d{1,4})\]:(?: |$)")
-_PDSH = re.compile(r"([a-z][a-z0-9.-]{0,60}\d[a-z0-9.-]{0,40}): (?=\S)", re.IGNORECASE)
+_PDSH = re.compile(r"([a-z][a-z0-9.-]{0,60}\d[a-z0-9.-]{0,40}): (?=\s*\S)", re.IGNORECASE)
 _RAY = re.compile(r"\((?:[\w.]+ )?pid=\d+(?:, ip=([\d.]+))?\) ")
 _INSIDE = re.compile(
     r"\[[Rr]ank[ =:]?(\d{1,7})\]|\brank[ =](\d{1,7})\b(?! ?\(local)|\bRANK[ =](\d{1,7})\b|\bon rank (\d{1,7})\b"
@@ -38,6 +36,7 @@ FAINT = re.compile(
     r"|(?i:\b(?:retrying|will retry|retry in|falling back|fall back|fallback to|ignoring|ignored in|skipping|"
     r"non-fatal|not fatal|recovered|recovering|reconnecting|trying again|continuing (?:without|anyway)|"
     r"attempt \d+(?: of |/)\d+|proceeding without|will use .{1,40} instead|disabled?\b.{0,30}because)\b)"
+    r"|\b(?i:entering retry|retry loop)\b"
     r"|\bDEBUG\b|\[(?i:skip(?:ped)?|warn)\]|\(ignored\)|Exception ignored in|^\s*#|\becho\b"
 )
 """The line retracts its own message, or reports that the program continues."""

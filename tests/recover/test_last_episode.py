@@ -21,6 +21,10 @@ HEADS = (
     "ERROR: pip's dependency resolver does not take all packages into account.\nSuccessfully installed bar-2\n",
     "WARNING: Retrying (Retry(total=4)) after connection broken by 'ReadTimeoutError'\nDownloading: 100%\n",
     "slurm_script: line 4: nvidia-smi-top: command not found\n",
+    "curl: (6) Could not resolve host: metadata.example\nusing the cached copy\n",
+    "chmod: changing permissions of '/scratch/x': Operation not permitted\n",
+    "/var/spool/slurmd/job00012/slurm_script: line 5: /home/u/.extra: No such file or directory\n",
+    "wandb: Network error (ConnectTimeout), entering retry loop.\n",
 )
 
 
@@ -42,6 +46,17 @@ def steps(first: int, last: int, total: int = 100) -> str:
 )
 def test_a_command_that_failed_before_the_program_is_not_the_cause(head: str, log: str, expected: str) -> None:
     assert why(head + log).failure_class == expected
+
+
+def test_of_several_failed_commands_the_last_counts() -> None:
+    assert why(HEADS[5] + "touch: cannot touch 'y': Disk quota exceeded\n").failure_class == "disk_full_or_quota"
+
+
+def test_a_failed_command_is_the_cause_where_the_program_misses_its_file() -> None:
+    missing = KEY_ERROR.replace("NameError: a", "FileNotFoundError: [Errno 2] No such file: '/tmp/u/corpus.bin'")
+    copy = "cp: error writing '/tmp/u/corpus.bin': No space left on device\n"
+    assert why(copy + missing).failure_class == "disk_full_or_quota"
+    assert why(copy.replace("corpus", "others") + missing).failure_class == "data_error"
 
 
 def test_a_failed_command_is_the_cause_of_what_follows_from_it() -> None:
@@ -89,9 +104,11 @@ def test_a_failure_before_a_restart_is_not_the_cause_of_a_later_one() -> None:
     assert why(steps(1, 9) + KEY_ERROR + RESTART + lost).failure_class == "user_code_error"
 
 
-def test_srun_s_labels_change_nothing() -> None:
-    for log in (KEY_ERROR, OOM, LIMIT, "FATAL:   could not open image /p/x.sif: no such file or directory\n"):
-        found = why("".join(f"3: {line}\n" for line in log.splitlines()))
+@pytest.mark.parametrize("prefix", ["3: ", "[rank3]: ", "gpu017: ", "2026-01-02 03:04:05,678 ", "[1,3]<stderr>:"])
+def test_a_label_before_each_line_changes_nothing(prefix: str) -> None:
+    owned = KEY_ERROR.replace("fit.py", "my_dataset.py").replace("NameError: a", "KeyError: 'caption'")
+    for log in (KEY_ERROR, owned, OOM, LIMIT, "FATAL:   could not open image /p/x.sif: no such file or directory\n"):
+        found = why("".join(f"{prefix}{line}\n" for line in log.splitlines()))
         assert found.failure_class == why(log).failure_class
 
 
