@@ -79,7 +79,7 @@ class FindingCode(str, Enum):
     BASE_NOT_SYSTEM = "HL310", "The profile is a base"
     INVALID_PARAMETER = "HL311", "Invalid template parameter"
     UNSOURCED_FACTS = "HL312", "Facts without a source", "either"
-    UNTRUSTED_SHELL = "HL313", "Untrusted shell line", "either"
+    UNTRUSTED_CODE = "HL313", "Untrusted code", "either"
     INVALID_PRELUDE_STEP = "HL314", "Invalid prelude step"
     OVERLAPPING_LIMITS = "HL315", "Overlapping limits"
     UNKNOWN_PROFILE_NAME = "HL316", "Unknown name in the profile"

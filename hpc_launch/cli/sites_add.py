@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 @click.command("add")
 @click.argument("source", metavar="GIT_URL|FOLDER")
 @click.option("--revision", metavar="REV", help="Commit, tag or branch to pin; stored as a commit.")
-@click.option("--trust", "trusted", metavar="REV", help="Allow that revision's raw shell lines; review them first.")
+@click.option(
+    "--trust", "trusted", metavar="COMMIT", help="Full commit that may choose what jobs run; review it first."
+)
 @click.option("--name", metavar="NAME", help="Name of the team (default: the repository's name).")
 def command(source: str, revision: str | None, trusted: str | None, name: str | None) -> None:
     """Add a team's profiles to the search path.
@@ -31,12 +33,17 @@ def command(source: str, revision: str | None, trusted: str | None, name: str | 
 
 
 def print_team(team: Team) -> None:
-    """Print the team's profiles, and the raw shell lines that are not trusted."""
+    """Print the team's profiles, and the values in them that decide which code a job runs."""
     from hpc_launch.cli.warn import show_findings
-    from hpc_launch.site_tools.team_sources import profiles_in, untrusted
+    from hpc_launch.site_tools.team_sources import profiles_in, values_to_review
     from hpc_launch.spec.shell_text import visible
 
     names = ", ".join(path.stem for path in profiles_in(team.folder)) or "none"
     at = f" at {team.commit}" if team.commit else ""
     click.echo(visible(f"{team.name}: {team.url}{at}; profiles: {names}"), err=True)
-    show_findings(untrusted(team), err=True)
+    values = values_to_review(team)
+    for finding, trusted in values:
+        if trusted:
+            message = finding.message.replace("an untrusted profile", "the profile")
+            click.echo(visible(f"{finding.place}: trusted: {message}"), err=True)
+    show_findings([finding for finding, trusted in values if not trusted], err=True)

@@ -10,7 +10,9 @@ from hpc_launch.cli.shared_options import complete_team
 @click.command("update")
 @click.argument("name", shell_complete=complete_team)
 @click.option("--revision", metavar="REV", help="Commit, tag or branch to pin (default: the same as before).")
-@click.option("--trust", "trusted", metavar="REV", help="Allow that revision's raw shell lines; review them first.")
+@click.option(
+    "--trust", "trusted", metavar="COMMIT", help="Full commit that may choose what jobs run; review it first."
+)
 def command(name: str, revision: str | None, trusted: str | None) -> None:
     """Update a team's profiles to another revision, on top of the bases shipped with this version of hpc-launch.
     Preview the changes with `sites diff`.

@@ -135,8 +135,8 @@ def _side(path: Path, folders: list[Path], *, with_overlay: bool = True, by_name
 
 
 def _readable(findings: list[Finding]) -> list[Finding]:
-    """Without untrusted raw lines, which do not prevent a comparison."""
-    return [finding for finding in findings if finding.code != FindingCode.UNTRUSTED_SHELL]
+    """Without values that require trust, which do not prevent a comparison."""
+    return [finding for finding in findings if finding.code != FindingCode.UNTRUSTED_CODE]
 
 
 def _is_base(merged: Merged) -> bool:

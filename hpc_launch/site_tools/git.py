@@ -45,6 +45,11 @@ def revision(text: str) -> str:
     return text
 
 
+def is_commit(text: str) -> bool:
+    """Whether this is the full hash of a commit, by SHA-1 or SHA-256. Nothing else stays what it was at a review."""
+    return re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", text) is not None
+
+
 def clone(url: str, into: Path) -> None:
     """Clone the repository into a new bare folder. Raises UsageError with git's own message."""
     _git("clone", "--quiet", "--bare", "--template=", "--", url, str(into), failure=f"cannot clone {url}")
@@ -53,6 +58,12 @@ def clone(url: str, into: Path) -> None:
 def commit_of(folder: Path, revision_name: str) -> str:
     """Full hash of the commit that a revision refers to. Raises UsageError if there is none."""
     failure = f"the repository has no revision {revision_name}"
+    if not is_commit(revision_name) and re.fullmatch(r"[0-9a-fA-F]{4,}", revision_name):
+        # git prefers the tag or branch of that name to the commit that its digits abbreviate.
+        references = _git(f"--git-dir={folder}", "for-each-ref", "--format=%(refname)", failure=failure)
+        if {f"refs/tags/{revision_name}", f"refs/heads/{revision_name}"} & set(references.splitlines()):
+            message = f"{revision_name} is a tag or branch whose name looks like a commit"
+            raise UsageError(message, "specify all 40 digits of the commit")
     object_name = f"{revision_name}^{{commit}}"
     hint = "specify one of its branches, tags or commits"
     arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", object_name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import filecmp
 import os
 import re
 import secrets
@@ -18,10 +19,12 @@ from hpc_launch import __version__
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import write_json
 from hpc_launch.base.findings import Finding
+from hpc_launch.base.user_dirs import make_private
 from hpc_launch.site_tools import git
 from hpc_launch.site_tools.golden_jobs import golden_scripts
 from hpc_launch.sites import trust
-from hpc_launch.sites.layers import BASES, chain
+from hpc_launch.sites.code_values import values_requiring_trust
+from hpc_launch.sites.layers import BASES, chain, parsed_layer
 from hpc_launch.sites.search_path import ENDING, search_path
 from hpc_launch.sites.team_profiles import BELOW, PINNED, RECORD, SCRIPTS, Team, find_team, teams_folder
 from hpc_launch.spec.yaml_source import read_document
@@ -118,7 +121,7 @@ def outdated_reason(team: Team) -> str | None:
     for level in (team.folder / BELOW).glob("*"):
         for pinned_file in level.rglob(f"*{ENDING}"):
             current = [layer / pinned_file.relative_to(level) for layer in layers]
-            if not any(path.is_file() and path.read_bytes() == pinned_file.read_bytes() for path in current):
+            if not any(path.is_file() and filecmp.cmp(path, pinned_file, shallow=False) for path in current):
                 return f"its parent {pinned_file.stem} has changed"
     return None
 
@@ -129,21 +132,21 @@ def pinned_scripts(team: Team, profile: str) -> dict[str, str]:
     return {path.stem: path.read_text("utf-8") for path in sorted(folder.glob("*.sh"))}
 
 
-def untrusted(team: Team) -> list[Finding]:
-    """HL313 for each untrusted raw line."""
-    findings: list[Finding] = []
+def values_to_review(team: Team) -> list[tuple[Finding, bool]]:
+    """HL313 for each value of a team's files that requires trust, and whether the file is trusted."""
+    result: list[tuple[Finding, bool]] = []
     for path in sorted(team.folder.rglob(f"*{ENDING}")):
         document, _ = read_document(path)
-        if document is not None and BELOW not in path.parts:
-            findings += trust.untrusted_lines(path, document)
-    return findings
+        if document is not None and BELOW not in path.relative_to(team.folder).parts:
+            trusted = trust.is_trusted(path, document.text)
+            result += [(one, trusted) for one in trust.untrusted_values(path, parsed_layer(path, document))]
+    return result
 
 
 def _add_folder(name: str, folder: str) -> Team:
     team = Team(name, folder, on=_today(), version=__version__)
     with _report_write_errors(name):
-        home = teams_folder() / name
-        home.mkdir(parents=True, exist_ok=True)
+        home = make_private(teams_folder() / name)
         _set_link(home, folder)
         write_json(home / RECORD, asdict(team))
     return team
@@ -176,13 +179,16 @@ def _repin(team: Team) -> Team:
 def _fetch(url: str, revision: str, trusted: str | None = None) -> Iterator[tuple[str, dict[tuple[str, ...], str]]]:
     """The commit, and its profiles: those in `sites/` of the repository if it exists, else those at the top level."""
     git.revision(revision)
+    if trusted is not None and not git.is_commit(trusted):
+        hint = "review the profiles, then specify all 40 digits of the commit, which `sites add` prints"
+        raise UsageError(f"--trust requires a full commit, not {trusted}: others can move a tag or a branch", hint)
     with tempfile.TemporaryDirectory(prefix="hpc-launch-git-") as scratch:
         folder = Path(scratch) / "repository"
         git.clone(git.repository(url), folder)
         commit = git.commit_of(folder, revision)
-        if trusted is not None and git.commit_of(folder, git.revision(trusted)) != commit:
-            message = f"{trusted} is not the requested revision, {commit[:12]}"
-            raise UsageError(message, "review the requested revision and trust it")
+        if trusted is not None and trusted != commit:
+            message = f"{trusted} is not the requested revision, which is commit {commit}"
+            raise UsageError(message, "review the requested revision, and trust its commit")
         files = dict(git.yaml_files(folder, commit))
     if any(path[0] == "sites" and len(path) == 2 for path in files):
         files = {path[1:]: text for path, text in files.items() if path[0] == "sites"}
@@ -191,10 +197,10 @@ def _fetch(url: str, revision: str, trusted: str | None = None) -> Iterator[tupl
 
 def _install(team: Team, files: dict[tuple[str, ...], str]) -> Team:
     """Write a new copy next to the current one, then switch the link, so that concurrent jobs see one of the two."""
-    home = teams_folder() / team.name
+    home = make_private(teams_folder() / team.name)
     previous = os.path.join(home, os.readlink(home / PINNED)) if (home / PINNED).is_symlink() else None
     new = home / f"{(team.commit or '')[:12]}-{secrets.token_hex(4)}"
-    new.mkdir(parents=True)
+    new.mkdir(mode=0o700)
     try:
         _write(new, files)
         _copy_parents(team.name, new)
@@ -226,7 +232,9 @@ def _copy_parents(name: str, folder: Path) -> None:
                 continue
             copy_path = folder / BELOW / f"{layers.index(home):02d}" / layer.path.relative_to(home)
             copy_path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(layer.path, copy_path)
+            copy_path.write_text(layer.document.text, "utf-8", "surrogateescape")
+            if layer.trusted and any(values_requiring_trust(parsed_layer(layer.path, layer.document).data)):
+                trust.trust([layer.document.text])  # the copy has the same content at another place
 
 
 def _render_scripts(folder: Path) -> None:

@@ -15,6 +15,7 @@ from hpc_launch.base.findings import Finding, Place
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.search_path import ENDING, search_path
 from hpc_launch.sites.team_profiles import pinned_parents
+from hpc_launch.sites.trust import is_trusted, untrusted_values
 from hpc_launch.spec.document import Document, KeyPath
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.merge import Layer, Merged, merge
@@ -39,6 +40,8 @@ class SiteLayer(Struct, frozen=True):
 
     path: Path
     document: Document
+    trusted: bool = False
+    """Whether it may decide which code a job runs."""
 
     @property
     def kind(self) -> str:
@@ -58,9 +61,9 @@ def chain(
     """All files of a profile, lowest first: the profiles it extends in order, each after its own parents, then the
     profile itself.
 
-    A file that is reached twice counts once, at its first position. `own` allows raw lines in the first file, because
-    the user named that very file. `folders` replaces the search path for parents. HL307 cycle, HL308 not found, HL309
-    invalid name.
+    A file that is reached twice counts once, at its first position. `own`: the first file is trusted,
+    because the user named that very file. `folders` replaces the search path for parents. HL307 cycle, HL308 not found,
+    HL309 invalid name.
     """
     builder = _ChainBuilder(findings, os.path.realpath(path) if own else None, folders)
     builder.enter(path, None, ())
@@ -92,15 +95,11 @@ class _ChainBuilder:
         self.findings += faults
         if document is None:
             return
-        if real != self.own and "raw" in document.text:
-            from hpc_launch.sites.trust import untrusted_lines
-
-            self.findings += untrusted_lines(path, document)
         for at, parent in _parents(document):
             parent_file = self.parent(parent, path, document.places.get(at))
             if parent_file is not None:
                 self.enter(parent_file, document.places.get(at), (*above, real))
-        self.layers[real] = SiteLayer(path, document)
+        self.layers[real] = SiteLayer(path, document, real == self.own or is_trusted(path, document.text))
 
     def parent(self, name: Any, child: Path, place: Place | None) -> Path | None:
         """The file that `name` in `extends` refers to, or None with a finding."""
@@ -155,7 +154,10 @@ def _after(folder_of_child: Path, folders: list[Path]) -> list[Path]:
 
 
 def merge_layers(layers: list[SiteLayer], user: Document | None, findings: list[Finding]) -> Merged:
-    """Merge all layers. Errors are reported where they occur, even if a later layer overrides the value."""
+    """Merge all layers. Errors are reported where they occur, even if a later layer overrides the value.
+
+    HL313 for each value of an untrusted layer that requires trust.
+    """
     last = len(layers) - 1
     parts = [_as_layer(layer, own=at == last, findings=findings) for at, layer in enumerate(layers)]
     if user is not None:
@@ -165,12 +167,19 @@ def merge_layers(layers: list[SiteLayer], user: Document | None, findings: list[
 
 def _as_layer(layer: SiteLayer, *, own: bool, findings: list[Finding]) -> Layer:
     layer_data = _parse_layer(layer.name, layer.document, findings)
+    if not layer.trusted:
+        findings += untrusted_values(layer.path, layer_data)
     if own:
         return layer_data
     data = {key: value for key, value in layer_data.data.items() if key not in OWN}
     return Layer(
         layer_data.name, data, layer_data.places, layer_data.key_places, layer_data.written, layer_data.operators
     )
+
+
+def parsed_layer(path: Path, document: Document) -> Layer:
+    """The data of one file, without operators and short forms. Errors are ignored."""
+    return _parse_layer(path.stem, document, [])
 
 
 def _parse_layer(name: str, document: Document, findings: list[Finding]) -> Layer:

@@ -8,10 +8,9 @@ from msgspec import Meta, Struct
 
 from hpc_launch.sites.conditions import Version, When
 from hpc_launch.sites.fact_sources import Fact
-from hpc_launch.spec.field_types import Scalar
+from hpc_launch.spec.field_types import Scalar, VariableName
 
 OptionName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]*$")]
-VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

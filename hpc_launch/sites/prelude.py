@@ -8,9 +8,7 @@ from msgspec import Meta, Struct
 
 from hpc_launch.sites.conditions import When
 from hpc_launch.sites.fact_sources import Fact
-from hpc_launch.spec.field_types import Scalar
-
-VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+from hpc_launch.spec.field_types import Scalar, VariableName
 
 ACTIONS = (
     "modules",
@@ -73,7 +71,7 @@ class PreludeStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         str | None,
         Meta(
             description="A shell line. Only allowed in a user's own file, or in a file of an explicitly trusted "
-            "revision. The script shows its origin."
+            "commit. The script shows its origin."
         ),
     ] = None
     where: Annotated[
@@ -97,7 +95,7 @@ class Setting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     set: Annotated[dict[VariableName, Scalar], Meta(description="Variables to set.")] = {}
     unset: Annotated[list[VariableName], Meta(description="Variables to unset.")] = []
     prepend: Annotated[
-        dict[str, str], Meta(description="Values to prepend, with a colon, to path variables such as PATH.")
+        dict[VariableName, str], Meta(description="Values to prepend, with a colon, to path variables such as PATH.")
     ] = {}
     drop: Annotated[list[str], Meta(description="Variables of lower layers to ignore.")] = []
     scope: Annotated[

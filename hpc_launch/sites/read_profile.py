@@ -67,7 +67,14 @@ def read_site(
     user = None if last.data.get("recorded") is True else _user_profile_keys(overlay, last.data.get("name"))
     faults: list[Finding] = []
     merged = merge_layers(layers, user, faults)
-    fill(merged, faults, examples=examples)
+    if all(layer.trusted for layer in layers):
+        fill(merged, faults, examples=examples)
+    else:
+        from hpc_launch.sites.filled_values import references_to_untrusted, untrusted_fillings
+
+        references = references_to_untrusted(merged, layers)
+        fill(merged, faults, examples=examples)
+        faults += untrusted_fillings(merged, references)
     profile, type_faults = read(merged, SiteProfile)
     if any(fault.code == FindingCode.INVALID_PARAMETER for fault in faults):
         type_faults = [fault for fault in type_faults if "${param." not in fault.message]

@@ -72,6 +72,11 @@ def team_folders() -> Iterator[tuple[str, Path]]:
     yield from shared
 
 
+def shared_folders() -> Iterator[Path]:
+    """The added folders, which are read in place."""
+    yield from (folder for layer, folder in team_folders() if layer.startswith("shared "))
+
+
 def teams() -> list[Team]:
     """All added sources, by name."""
     return [team for name in _names() if (team := find_team(name)) is not None]

@@ -8,16 +8,21 @@ import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 
 from msgspec.structs import replace
 
+from hpc_launch.base.files import read_text
 from hpc_launch.sites.container_settings import Image
 from hpc_launch.sites.detection_rules import UnusableNodes
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.resolved import Logins, Submitter
 from hpc_launch.spec.environment import Environment
 from hpc_launch.spec.shell_text import UnknownName, interpolate, plain
+
+MAX_BAD_NODES_BYTES = 1 << 20
+"""Size of the largest `bad_nodes.file`."""
 
 
 def with_local_hardware(site: SiteProfile, nodes: int) -> SiteProfile:
@@ -88,8 +93,8 @@ def bad_nodes(unusable: UnusableNodes, names: Mapping[str, str]) -> tuple[str, .
     if unusable.file is not None:
         with suppress(OSError, UnicodeDecodeError, UnknownName):
             path = plain(interpolate(unusable.file, names))
-            with open(path or "", encoding="utf-8") as stream:
-                lines = [line.partition("#")[0].strip() for line in stream]
+            text = read_text(Path(path or ""), longest=MAX_BAD_NODES_BYTES)
+            lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     return tuple(dict.fromkeys([*unusable.nodes, *filter(None, lines)]))
 
 

@@ -1,16 +1,30 @@
-"""Trust in raw shell lines: they are allowed in a user's own file, or in a file whose exact content was trusted."""
+"""Trust in the values of a profile that decide which code a job runs (`sites/code_values.py`).
+
+They are allowed in a user's own files, in those of the administrator and of hpc-launch, and in a file whose exact
+content was trusted.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import os
+import re
+import stat
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
+from hpc_launch.base.files import only_writable_by, read_text, write_atomic
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.base.user_dirs import config_folder
-from hpc_launch.spec.document import Document, KeyPath
+from hpc_launch.base.resources import shipped
+from hpc_launch.base.user_dirs import config_folder, make_private
+from hpc_launch.sites.code_values import CodeValue, values_requiring_trust
+from hpc_launch.sites.team_profiles import find_team, shared_folders, teams_folder
+from hpc_launch.spec.document import Source
+from hpc_launch.spec.shell_text import visible
+
+MACHINE = Path("/etc/hpc-launch/sites")
+"""The administrator's profiles."""
 
 
 def trust_file() -> Path:
@@ -24,42 +38,72 @@ def digest(text: str) -> str:
 
 
 def is_trusted(path: Path, text: str) -> bool:
-    """Whether raw lines of this file are allowed: it is among the user's own profiles, or its content was trusted."""
-    own = config_folder() / "sites"
-    if path.parent.resolve() == own.resolve() and not path.is_symlink():
-        return True
+    """Whether a file may decide which code a job runs, by its place and its owner or by its content."""
+    folders = (path.parent, path.parent.parent) if path.parent.name == "bases" else (path.parent,)
+    return any(_is_own_place(path, folder) for folder in folders) or digest(text) in _trusted()
+
+
+def _is_own_place(path: Path, folder: Path) -> bool:
+    """Whether the file lies in a folder of hpc-launch, the administrator or the user, and nobody else can change it."""
     try:
-        trusted = trust_file().read_text("utf-8").split()
-    except (OSError, UnicodeDecodeError):
-        return False
-    return digest(text) in trusted
+        real = folder.resolve(strict=True)
+        if real == shipped("site_configs").resolve():
+            return True
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            return False
+        if real in (MACHINE, (config_folder() / "sites").resolve()):
+            # A group may consist of the user alone, so its permission to write does not make the file somebody else's.
+            owner = 0 if real == MACHINE else os.getuid()
+            return status.st_uid == owner and not (status.st_mode | real.stat().st_mode) & stat.S_IWOTH
+        named = os.environ.get("HPC_LAUNCH_SITE_PATH", "").split(os.pathsep)
+        if real in {one.resolve() for one in (*map(Path, filter(None, named)), *shared_folders())}:
+            return any(only_writable_by(owner, status) for owner in (os.getuid(), 0))
+    except OSError:
+        pass
+    return False
+
+
+def _trusted() -> list[str]:
+    try:
+        return read_text(trust_file(), errors="replace", owner=os.getuid()).split()
+    except OSError:
+        return []
 
 
 def trust(texts: Iterable[str]) -> None:
     """Trust files with this content from now on. Raises OSError if that cannot be recorded."""
-    path = trust_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    trusted = path.read_text("utf-8").split() if path.exists() else []
-    new = [line for line in map(digest, texts) if line not in trusted]
-    with path.open("a", encoding="utf-8") as stream:
-        stream.writelines(f"{line}\n" for line in new)
+    trusted = dict.fromkeys([*_trusted(), *map(digest, texts)])
+    make_private(trust_file().parent)
+    write_atomic(trust_file(), "".join(f"{line}\n" for line in trusted), mode=0o600)
 
 
-def raw_lines(data: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Paths of raw lines: the key `raw` of a step in any `prelude`."""
-    children = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    for key, child in children:
-        key_path = (*path, key)
-        if key == "raw" and "prelude" in "".join(map(str, path[-2:-1])) and isinstance(child, str):
-            yield key_path
-        yield from raw_lines(child, key_path)
+def untrusted_values(path: Path, source: Source) -> list[Finding]:
+    """HL313 for each value of a file that requires trust, by its parsed data."""
+    hint = trust_hint(path)
+    return [untrusted(value, source, hint) for value in values_requiring_trust(source.data)]
 
 
-def untrusted_lines(path: Path, document: Document) -> list[Finding]:
-    """HL313 for each raw line of a layer that is not trusted."""
-    paths = list(raw_lines(document.data))
-    if not paths or is_trusted(path, document.text):
-        return []
-    message = "raw shell line in an untrusted profile"
-    hint = "review it and run `hpc-launch sites add … --trust REVISION`, or use typed steps"
-    return [Finding(FindingCode.UNTRUSTED_SHELL, message, document.places.get(key_path), hint) for key_path in paths]
+def untrusted(value: CodeValue, source: Source, hint: str) -> Finding:
+    """HL313 for one value."""
+    place = next(filter(None, (source.places.get(value.path[:end]) for end in range(len(value.path), -1, -1))), None)
+    message = f"{value.kind} in an untrusted profile: `{visible(value.text)}`"
+    return Finding(FindingCode.UNTRUSTED_CODE, message, place, hint)
+
+
+def trust_hint(path: Path) -> str:
+    """How to trust a file after a review."""
+    try:
+        team = find_team(path.absolute().relative_to(teams_folder().absolute()).parts[0])
+    except (ValueError, IndexError):
+        team = None
+    if team is not None and team.commit is not None:
+        return f"review it, then run `hpc-launch sites update {team.name} --trust {team.commit}`"
+    return (
+        f"review it, then copy the profile to {config_folder() / 'sites'}, or add it with `sites add … --trust COMMIT`"
+    )
+
+
+def references(text: str, prefix: str) -> Sequence[str]:
+    """The names after `prefix` in the placeholders of a text: `${paths.scratch}` refers to `scratch` of `paths`."""
+    return re.findall(rf"\$\{{{re.escape(prefix)}\.([^}}]*)\}}", text)

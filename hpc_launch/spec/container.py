@@ -6,9 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.spec.field_types import Scalar
-
-VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+from hpc_launch.spec.field_types import Scalar, VariableName
 
 ACTIONS = ("source", "venv", "set", "unset", "prepend")
 """Actions of a prelude step. Each step has exactly one."""

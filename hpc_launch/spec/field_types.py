@@ -12,3 +12,4 @@ Mebibytes = Annotated[int, Meta(extra={"unit": "memory"})]
 Scalar = str | int | float | bool | None
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+VariableName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]

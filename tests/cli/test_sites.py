@@ -306,16 +306,35 @@ def test_an_upgrade_changes_nothing_before_it_is_taken(desk: Desk) -> None:
     assert "-set -e" in desk.sites("diff", "sites").stdout
 
 
-def test_raw_lines_count_for_the_revision_that_is_trusted(desk: Desk) -> None:
-    desk.commit("v2", mine=f"{PROFILE}prelude: [{{raw: 'echo hi'}}]\n")
-    assert "HL313" in desk.add("--revision", "v2")
+def test_raw_lines_count_for_the_commit_that_is_trusted(desk: Desk) -> None:
+    commit = desk.commit("v2", mine=f"{PROFILE}prelude: [{{raw: 'echo hi'}}]\n")
+    said = desk.add("--revision", "v2")
+    assert "mine.yaml:12:17: HL313" in said
+    assert "raw shell line in an untrusted profile: `echo hi`" in said
+    assert f"hpc-launch sites update sites --trust {commit}" in said
     assert "HL313" in desk.call("render", "job.yaml", code=3).stderr
-    assert "v1 is not the requested revision" in desk.add("--revision", "v2", "--trust", "v1", code=2)
-    assert "HL313" not in desk.add("--revision", "v2", "--trust", "v2")
+    other = desk.git("rev-parse", "v1")
+    assert "is not the requested revision" in desk.add("--revision", "v2", "--trust", other, code=2)
+    trusted = desk.sites("update", "sites", "--trust", commit).stderr
+    assert "HL313" not in trusted
+    assert "trusted: raw shell line in the profile: `echo hi`" in trusted, "it shows what is trusted"
     assert "echo hi\n" in desk.call("render", "job.yaml").stdout
     desk.commit("v3", mine=f"{PROFILE}prelude: [{{raw: 'echo other'}}]\n")
     assert "HL313" in desk.sites("update", "sites", "--revision", "v3").stderr
     assert "HL313" in desk.call("render", "job.yaml", code=3).stderr
+
+
+def test_only_a_full_commit_is_trusted_and_no_tag_that_looks_like_one(desk: Desk) -> None:
+    good = desk.git("rev-parse", "HEAD")
+    bad = desk.commit("v2", mine=f"{PROFILE}prelude: [{{raw: 'echo hi'}}]\n")
+    desk.git("tag", good[:9], bad)
+    assert "looks like a commit" in desk.add("--revision", good[:9], code=2)
+    for trusted in ("v2", bad[:12], good[:9], "HEAD"):
+        assert "requires a full commit" in desk.add("--revision", "v2", "--trust", trusted, code=2)
+    desk.git("tag", good, bad)  # git reads 40 digits as the commit, whatever the tags
+    assert good in desk.add("--revision", good)
+    desk.git("tag", "--force", "v2", good)
+    assert "is not the requested revision" in desk.add("--revision", "v2", "--trust", bad, code=2)
 
 
 def test_profiles_may_lie_in_the_folder_sites_with_their_bases_and_rules(

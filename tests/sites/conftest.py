@@ -45,6 +45,18 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 
 @pytest.fixture
+def foreign(write: Write, tmp_path: Path) -> Write:
+    """The same, in files that teammates can change."""
+
+    def put(inside: str = "", /, **texts: str) -> None:
+        write(inside, **texts)
+        for name in texts:
+            (tmp_path / "shared" / inside / f"{name}.yaml").chmod(0o664)
+
+    return put
+
+
+@pytest.fixture
 def plan(write: Write, tmp_path: Path) -> Plan:
     """Plans a small job on a site."""
 

@@ -183,14 +183,14 @@ RAW = f"name: here\nprelude: [{{raw: 'export X=\"$(date)\"'}}]\n{BODY}"
 
 
 def test_a_raw_line_counts_only_from_a_users_own_file_or_a_trusted_content(
-    write: Write, plan: Plan, refused: Refusing, tmp_path: Path
+    foreign: Write, plan: Plan, refused: Refusing, tmp_path: Path
 ) -> None:
-    write(here=RAW)
+    foreign(here=RAW)
     assert codes(refused()) == [("HL313", "here.yaml:2")]
     trust([RAW])
     script = plan().script
     assert '    # A raw line, from here.yaml:2:\n    export X="$(date)"\n' in script
-    write(here=RAW.replace("date", "id"))
+    foreign(here=RAW.replace("date", "id"))
     assert codes(refused()) == [("HL313", "here.yaml:2")]
     own = tmp_path / "config" / "hpc-launch" / "sites" / "mine.yaml"
     own.parent.mkdir(parents=True, exist_ok=True)
@@ -210,11 +210,11 @@ def test_a_link_among_the_users_profiles_is_not_the_users_own(
 
 
 def test_a_file_that_is_named_by_its_path_is_ones_own_but_not_what_it_extends(
-    write: Write, plan: Plan, refused: Refusing, tmp_path: Path
+    foreign: Write, plan: Plan, refused: Refusing, tmp_path: Path
 ) -> None:
     (tmp_path / "x.yaml").write_text(RAW)
     assert "A raw line" in plan("./x.yaml").script
-    write(here=RAW)
+    foreign(here=RAW)
     (tmp_path / "x.yaml").write_text("name: x\nextends: here\n")
     assert codes(refused("./x.yaml")) == [("HL313", "here.yaml:2")]
 

@@ -11,9 +11,9 @@ import pytest
 from hpc_launch.base.findings import errors
 from hpc_launch.base.resources import shipped
 from hpc_launch.site_tools.sharing_checks import missing_sources, outdated_facts
+from hpc_launch.sites.code_values import values_requiring_trust
 from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.provenance import provenance
-from hpc_launch.sites.trust import raw_lines
 from hpc_launch.spec.yaml_source import parse_document, read_document
 
 PROFILES = sorted(shipped("site_configs").rglob("*.yaml"))
@@ -25,7 +25,7 @@ def test_a_shipped_profile_says_where_its_facts_are_from(path: Path) -> None:
     document, faults = read_document(path)
     assert document is not None
     assert [*faults, *missing_sources(document)] == []
-    assert not list(raw_lines(document.data))
+    assert not [value for value in values_requiring_trust(document.data) if value.kind == "raw shell line"]
     assert document.data["name"] == path.stem
     old = [str(finding) for finding in outdated_facts(document, dt.datetime.now(dt.timezone.utc).date())]
     if old and path.parent.name != "bases":

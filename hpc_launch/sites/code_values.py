@@ -1,0 +1,170 @@
+"""Values of a site profile that decide which code a job runs or which secrets it gets. They require trust.
+
+Everything is found in the parsed data, never by searching text: YAML has many spellings of one word.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from hpc_launch.spec.document import KeyPath
+
+
+class CodeValue(Struct, frozen=True):
+    """A value that requires trust: what it is, and its text."""
+
+    path: KeyPath
+    kind: str
+    text: str
+
+
+STEPS = {
+    "raw": "raw shell line",
+    "source": "file to source",
+    "venv": "virtual environment",
+    "module_use": "folder of modules",
+    "copy": "file to copy",
+}
+"""Actions of a prelude step that require trust. A module file is a program, and a copy may replace a start-up file."""
+ENVIRONMENT = {
+    "source": "file to source",
+    "conda": "Conda environment",
+    "venv": "virtual environment",
+    "python": "interpreter",
+}
+JOB_KEYS = {
+    "script": "program", "module": "program", "command": "program", "args": "arguments of the program",
+    "secrets": "names of secrets", "container": "image", "workdir": "working folder", "run_dir": "run folder",
+    "code": "code folder", "strategy": "configuration of the training", "checkpoint": "checkpoint folder",
+}  # fmt: skip
+"""Keys of a job file that require trust in `defaults:`. Loading a checkpoint may run code."""
+CONTAINERS = {
+    "images": "image",
+    "binds": "folder to mount",
+    "options": "option of the container runtime",
+    "folder": "folder of images",
+}
+OPTIONS = frozenset(
+    "wrap export export-file get-user-env chdir output error input bb bbf burst-buffer burst-buffer-file container "
+    "container-id container-image container-mounts container-env container-workdir environment environment-file uenv "
+    "view prolog epilog task-prolog task-epilog multi-prog bcast send-libs preserve-env".split()
+)
+"""Options of sbatch and srun that run programs, change their environment, or write files."""
+
+VARIABLES = frozenset(
+    "ENV BASH_ENV BASHOPTS SHELLOPTS PS4 PROMPT_COMMAND IFS CDPATH GLOBIGNORE PATH HOME SHELL EDITOR VISUAL PAGER "
+    "GCONV_PATH LOCPATH NLSPATH GLIBC_TUNABLES CC CXX NVCC CUDAHOSTCXX PERL5LIB PERL5OPT PERL5DB RUBYLIB RUBYOPT "
+    "NODE_OPTIONS NODE_PATH JAVA_TOOL_OPTIONS _JAVA_OPTIONS CLASSPATH LUA_PATH LUA_CPATH LUA_INIT TCLLIBPATH "
+    "SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE OPENSSL_CONF OPENSSL_MODULES OPENSSL_ENGINES "
+    "CUDA_INJECTION64_PATH HSA_TOOLS_LIB ROCP_TOOL_LIB NCCL_CONF_FILE FI_PROVIDER_PATH UCX_MODULE_DIR VIRTUAL_ENV "
+    "TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR TORCH_EXTENSIONS_DIR TORCH_HOME HF_HOME CUDA_CACHE_PATH NETRC".split()
+)
+"""Variables by which a program runs or loads other code, or trusts other servers."""
+VARIABLE_PREFIXES = (
+    "LD_", "BASH_FUNC_", "PYTHON", "CONDA_", "MODULE", "LMOD_", "XDG_", "GIT_", "SSH_", "SLURM_", "SRUN_", "SBATCH_",
+    "PDSH_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "I_MPI_HYDRA_", "HYDRA_", "APPTAINER", "SINGULARITY", "PODMAN_",
+    "CHARLIECLOUD_", "PIP_", "UV_", "HPC_LAUNCH_",
+)  # fmt: skip
+HARMLESS = frozenset(
+    "PYTHONUNBUFFERED PYTHONNOUSERSITE PYTHONHASHSEED PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER PYTHONSAFEPATH "
+    "SLURM_CPU_BIND SLURM_MPI_TYPE SLURM_NETWORK SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK".split()
+)
+_LOADS_FILE = re.compile(r"(PATH|PRELOAD|PLUGIN|LIB|LIBS|LIBRARY|EXEC|COMMAND|CMD|AGENT|HOOK|RC|CONF|CONFIG|CACHE)$")
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|COOKIE")
+_PLACEHOLDER = re.compile(r"(?<!\$)\$\{(?:env|shell)\.([^}]*)\}")
+_DESCRIPTIVE = frozenset("facts fact published unknown about why note source as_of parameters when".split())
+"""Keys that a job never uses. (`source` is one in `prelude` and `environment` only.)"""
+
+
+def values_requiring_trust(data: Mapping[str, Any]) -> Iterator[CodeValue]:
+    """All such values of a profile, whose keys must be without operators and short forms."""
+    yield from _walk(data, ())
+
+
+def _walk(value: Any, path: KeyPath) -> Iterator[CodeValue]:
+    kind = _kind(path, value) if path and value is not None else None
+    if kind is not None:
+        yield CodeValue(path, kind, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        return
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in children:
+        in_step = "prelude" in path or "environment" in path
+        if key not in _DESCRIPTIVE or (key == "source" and in_step):
+            yield from _walk(child, (*path, key))
+
+
+def _kind(path: KeyPath, value: Any) -> str | None:
+    """What a value is, if it requires trust."""
+    key = path[-1]
+    if isinstance(value, str) and any(_SECRET.search(name) for name in _PLACEHOLDER.findall(value)):
+        return "value of a variable that may be secret"
+    for at, name in enumerate(path[:-1]):
+        if (kind := _below(str(name), path[at + 1 :], value)) is not None:
+            return kind
+    if path[0] == "caches" and len(path) == 2:
+        return "folder of a cache, from which libraries load code"
+    if path[0] == "account" and "variables" in path and isinstance(value, str) and _SECRET.search(value):
+        return "variable that may be secret"
+    if key == "plugin" and "fabric" in path and "/" in str(value):
+        return "network plugin"
+    return None
+
+
+def _below(name: str, rest: KeyPath, value: Any) -> str | None:
+    """What a value is by the key `name` above it and the path from there."""
+    if name == "prelude" and len(rest) > 1:
+        action, inside = str(rest[1]), rest[2:]
+        if not inside:
+            return STEPS.get(action)
+        if action in ("set", "prepend") and len(inside) == 1:
+            return _variable(inside[0], value)
+        return "module file" if action == "module_load" and _is_path(value) else None
+    if name == "env":
+        inside = rest[2:] if isinstance(rest[0], int) and rest[1:2] and rest[1] in ("set", "prepend") else rest
+        return _variable(inside[0], value) if len(inside) == 1 and isinstance(inside[0], str) else None
+    if name == "environment":
+        return ENVIRONMENT.get(str(rest[0])) or ("module file" if rest[0] == "modules" and _is_path(value) else None)
+    if name == "defaults":
+        if rest[:2] == ("launcher", "options") and len(rest) == 3:
+            return "option of the launcher"
+        return JOB_KEYS.get(str(rest[0]))
+    if name == "containers":
+        return CONTAINERS.get(str(rest[0])) or ("module file" if rest[0] == "modules" and _is_path(value) else None)
+    if name in ("srun_options", "mpirun_options") and len(rest) == 1:
+        return None if name == "srun_options" and _is_harmless_option(str(value)) else f"option of {name[:-8]}"
+    if name in ("sbatch", "srun") and isinstance(value, str | int | float | bool):
+        names = [str(rest[-1]), *([str(value)] if "rename" in rest else [])]
+        described = {"require", "forbid", "since", "drop"} & set(map(str, rest))
+        return f"option --{names[-1]} of {name}" if not described and any(map(_is_code_option, names)) else None
+    return None
+
+
+def _variable(name: object, value: Any) -> str | None:
+    text, name = str(value), str(name)
+    if name in HARMLESS:
+        return None
+    loads_file = _LOADS_FILE.search(name.upper()) and ("/" in text or "$" in text)
+    listed = name in VARIABLES or name.startswith(VARIABLE_PREFIXES)
+    return f"variable {name}, by which programs load code" if listed or loads_file else None
+
+
+def _is_path(value: Any) -> bool:
+    """Whether a module is named by its file, or by a name that only the job knows."""
+    text = str(value)
+    return isinstance(value, str) and (text.startswith(("/", ".", "~")) or ".." in text or "${" in text)
+
+
+def _is_code_option(name: str) -> bool:
+    # getopt_long(3) accepts any abbreviation that is unique.
+    return any(option.startswith(name) for option in OPTIONS)
+
+
+def _is_harmless_option(text: str) -> bool:
+    """Whether a word is a long option of srun that does not run or write anything. Other words may be a program."""
+    match = re.match(r"--([a-z][a-z0-9-]*)(=|\Z)", text)
+    return match is not None and not _is_code_option(match[1])

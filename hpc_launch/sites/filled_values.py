@@ -1,0 +1,87 @@
+"""Values of a trusted profile that an untrusted layer fills in: `${param.NAME}` and `${paths.NAME}`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import Finding, Place
+from hpc_launch.sites.code_values import values_requiring_trust
+from hpc_launch.sites.layers import SiteLayer
+from hpc_launch.sites.trust import references, trust_hint
+from hpc_launch.spec.document import KeyPath
+from hpc_launch.spec.merge import Merged
+
+
+class Reference(Struct, frozen=True):
+    """A text, and a name in it whose value comes from an untrusted layer."""
+
+    path: KeyPath
+    name: str
+    place: Place
+    hint: str
+    trusted_text: bool
+    """Whether the text itself is trusted. Otherwise `trust.untrusted_values` reports it."""
+
+
+def references_to_untrusted(merged: Merged, layers: Sequence[SiteLayer]) -> list[Reference]:
+    """All texts with a name that an untrusted layer defines. Call this before parameters are filled in."""
+    hints = {str(layer.path): trust_hint(layer.path) for layer in layers if not layer.trusted}
+    if not hints:
+        return []
+    return [
+        Reference(path, name, place, hints[place.file], _file(merged, path) not in hints)
+        for path, text in _texts(merged.data, ())
+        if "${" in text and path[0] not in ("parameters", "values", "paths")
+        for name, place in _definitions(merged, text, ())
+        if place.file in hints
+    ]
+
+
+def untrusted_fillings(merged: Merged, found: Sequence[Reference]) -> Iterator[Finding]:
+    """HL313 for each of these texts that requires trust once the parameters are filled in."""
+    if not found:
+        return
+    for value in values_requiring_trust(merged.data):
+        for reference in found:
+            if reference.trusted_text and reference.path[: len(value.path)] == value.path:
+                message = f"`${{{reference.name}}}` fills in a {value.kind}, and its profile is not trusted"
+                yield Finding(FindingCode.UNTRUSTED_CODE, message, reference.place, reference.hint)
+
+
+def _file(merged: Merged, path: KeyPath) -> str | None:
+    place = merged.origin(*path).place
+    return place.file if place is not None else None
+
+
+def _definitions(merged: Merged, text: str, seen: tuple[str, ...]) -> Iterator[tuple[str, Place]]:
+    """The names in a text, and in the texts of those names, with the places that define them."""
+    for prefix, paths in (("param", (("values",), ("parameters",))), ("paths", (("paths",),))):
+        for name in references(text, prefix):
+            full = f"{prefix}.{name}"
+            if full in seen:
+                continue
+            for table in paths:
+                definition = merged.data.get(table[0])
+                value = definition.get(name) if isinstance(definition, dict) else None
+                if value is None:
+                    continue
+                for path, inner in _texts(value, (*table, name)):
+                    place = merged.origin(*path).place
+                    if place is not None:
+                        yield full, place
+                    yield from _definitions(merged, inner, (*seen, full))
+
+
+def _texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    if isinstance(value, dict):
+        for key, child in value.items():
+            yield from _texts(child, (*path, key))
+    elif isinstance(value, list):
+        for at, child in enumerate(value):
+            yield from _texts(child, (*path, at))
+    elif value is not None:
+        yield path, str(value)
