@@ -82,7 +82,7 @@ def _use_python_with_torch(other: str) -> None:
         return
     look = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('torch') else 1)"
     try:
-        has_torch = subprocess.call([other, "-c", look], timeout=30) == 0
+        has_torch = subprocess.call([other, "-c", look], cwd="/", timeout=30) == 0
     except (OSError, subprocess.TimeoutExpired):
         return
     if has_torch:

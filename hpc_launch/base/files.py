@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 LONGEST = 64 << 20
 """Maximum characters read of a file; records and scripts have thousands."""
 
 
-def write_atomic(path: Path, text: str, *, mode: int = 0o666) -> None:
+def write_atomic(path: Path, text: str, *, mode: int = 0o644) -> None:
     """Replace the content of `path` atomically: write a temporary file in the same folder, fsync it, rename it.
 
-    The umask applies to `mode`. On OSError (full disk, missing folder) the old content is unchanged.
+    The umask applies to `mode`, which by default lets nobody else write. On OSError (full disk, missing folder) the
+    old content is unchanged.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -72,15 +74,43 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
-def read_text(path: Path, *, errors: str = "strict", longest: int = LONGEST) -> str:
+def read_text(path: Path, *, errors: str = "strict", longest: int = LONGEST, owner: int | None = None) -> str:
     """The text of a file. Raises OSError if it is not a regular file (without waiting for a pipe) or too large."""
-    with open(path, encoding="utf-8", errors=errors, opener=without_waiting) as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+    with io.TextIOWrapper(open_regular(path, owner=owner), encoding="utf-8", errors=errors) as stream:
         text = stream.read(longest + 1)
     if len(text) > longest:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
     return text
+
+
+def open_regular(path: str | os.PathLike[str], *, owner: int | None = None, links: bool = True) -> BinaryIO:
+    """Open a file for reading that another user may have put there. Raises OSError unless it is a regular file.
+
+    Never waits for a pipe, and never reads a device.
+
+    Args:
+        path: The file.
+        owner: The user who must own it; nobody else may be able to write to it.
+        links: Whether `path` itself may be a symbolic link.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | (0 if links else os.O_NOFOLLOW))
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+        if owner is not None and not only_writable_by(owner, status):
+            raise PermissionError(errno.EPERM, "another user can change the file", os.fspath(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def only_writable_by(user: int, status: os.stat_result) -> bool:
+    """Whether only this user (and root) can change the file or folder with this status."""
+    return status.st_uid == user and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def without_waiting(name: str, flags: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -15,8 +16,10 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.structs import fields
 
-from hpc_launch.base.files import create_once, read_text, without_waiting, write_atomic
+from hpc_launch.base.files import create_once, open_regular, read_text, write_atomic
 
+LONGEST = 1 << 30
+"""Bytes of the largest JSON Lines file that is read."""
 LONGEST_LINE = 1 << 20
 """Bytes of the longest line of a JSON Lines file that is read."""
 
@@ -54,11 +57,16 @@ def line_record(line: bytes, kind: type[R]) -> R | None:
         return None
 
 
-def file_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file, up to LONGEST_LINE bytes each; nothing where it cannot be read."""
+def file_lines(path: Path, *, longest: int = LONGEST, links: bool = True) -> Iterator[bytes]:
+    """The lines of a file, up to LONGEST_LINE bytes each; nothing where it cannot be read, is not a regular file, or
+    holds more than `longest` bytes. `links`: whether it may be a symbolic link."""
     try:
-        with open(path, "rb", opener=without_waiting) as stream:
-            while line := stream.readline(LONGEST_LINE):
+        with open_regular(path, links=links) as stream:
+            if os.fstat(stream.fileno()).st_size > longest:
+                return
+            left = longest
+            while left > 0 and (line := stream.readline(min(LONGEST_LINE, left))):
+                left -= len(line)
                 yield line
     except OSError:
         return

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -23,8 +26,19 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def make_private(folder: Path) -> Path:
-    """Create `folder` and its parents, accessible only to the user. Raises OSError."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Create `folder` and its parents, accessible only to the user. Raises OSError.
+
+    If it exists and others can write to it, that permission is removed.
+    """
+    missing = [folder, *folder.parents]
+    for one in reversed(missing[: next((at for at, parent in enumerate(missing) if parent.exists()), 0)]):
+        with suppress(FileExistsError):
+            one.mkdir(mode=0o700)  # `parents=True` would create the parents by the umask
+    status = folder.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    if status.st_uid == os.getuid() and status.st_mode & 0o022:
+        folder.chmod(stat.S_IMODE(status.st_mode) & ~0o022)
     return folder
 
 

@@ -78,7 +78,7 @@ def _save_crash_report(error: Exception) -> None:
     import traceback
 
     from hpc_launch import __version__
-    from hpc_launch.base.user_dirs import state_folder
+    from hpc_launch.base.user_dirs import make_private, state_folder
 
     text = "".join(traceback.format_exception(error))
     report = (
@@ -86,8 +86,7 @@ def _save_crash_report(error: Exception) -> None:
         f"command: {' '.join(sys.argv[1:2])}\n\n{text}"
     )
     try:
-        folder = state_folder() / "faults"
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = make_private(state_folder() / "faults")
         handle, where = tempfile.mkstemp(prefix="fault-", suffix=".log", dir=folder)
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(report)

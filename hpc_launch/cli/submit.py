@@ -70,7 +70,7 @@ def _dry_run(prepared_job: PreparedJob, as_json: bool) -> int:
     path = folder / f"{prepared_job.plan.name}.sh"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, prepared_job.script, mode=0o777)
+        write_atomic(path, prepared_job.script, mode=0o755)
     except OSError as error:
         message = f"cannot write {path}: {error.strerror or error}"
         raise Refused([Finding(FindingCode.CANNOT_WRITE, message, hint="set run_dir: to a writable folder")]) from error

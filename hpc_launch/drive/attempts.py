@@ -19,6 +19,9 @@ from hpc_launch.run.submitting.run_store import PreparedAttempt
 from hpc_launch.schedulers.registry import scheduler_for
 from hpc_launch.sites.resolved import Resolved
 
+MAX_CANDIDATES = 500
+"""Nodes of which Slurm is asked whether it knows them; the worst come first."""
+
 
 def first_attempt(ready: PreparedJob, sets: Sequence[str], *, scheduler: str | None = None) -> PreparedAttempt:
     """Prepare the first attempt of a new run, for the site's scheduler or the one named.
@@ -87,10 +90,14 @@ def attempt_options(
 def _unhealthy(site: str, plan: RetryPlan, exclude: Sequence[str]) -> tuple[str, ...]:
     """The nodes that node health excludes from a new job of this plan. Asks Slurm only where there are any."""
     nodes = NodeHealthStore(site, plan.ledger).standing()
-    if not any(one.avoided for one in nodes):
+    avoided = [one for one in nodes if one.avoided][:MAX_CANDIDATES]
+    if not avoided:
         return ()
-    size = scheduler_for("slurm").size(plan.partition)
-    return excluded_nodes(nodes, size, plan.least_nodes, [*plan.exclude, *exclude])
+    scheduler = scheduler_for("slurm")
+    known = scheduler.known([one.node for one in avoided])  # sbatch refuses a job that excludes an unknown node
+    size = scheduler.size(plan.partition) if known else None
+    candidates = [one for one in avoided if one.node in known]
+    return excluded_nodes(candidates, size, plan.least_nodes, [*plan.exclude, *exclude])
 
 
 def _resolved_yaml(resolved: Resolved) -> str:

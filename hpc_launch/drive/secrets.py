@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpc_launch.base.errors import Refused
-from hpc_launch.base.files import without_waiting
+from hpc_launch.base.files import LONGEST, open_regular
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.user_dirs import config_folder
@@ -37,13 +38,13 @@ def find_secrets(names: Sequence[str], environment: Mapping[str, str]) -> dict[s
 def _read(path: Path, findings: list[Finding]) -> dict[str, str]:
     """Parse NAME=VALUE lines; blank lines and `#` comments are ignored."""
     try:
-        with open(path, encoding="utf-8", opener=without_waiting) as stream:
+        with io.TextIOWrapper(open_regular(path), encoding="utf-8") as stream:
             mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
             if mode & 0o077:
                 message, hint = f"other users can read the file (mode {mode:04o})", f"run `chmod 600 {path}`"
                 findings.append(Finding(FindingCode.INSECURE_SECRETS_FILE, message, Place(str(path)), hint))
                 return {}
-            lines = stream.read().splitlines()
+            lines = stream.read(LONGEST).splitlines()
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hpc_launch.base.errors import UserError
+from hpc_launch.base.python_command import WITHOUT_CURRENT_FOLDER
 from hpc_launch.images.apptainer_tool import Tool, find_tool
 
 MARK = "HPC-LAUNCH-PROBE "
@@ -37,7 +38,9 @@ def probe_image(
     Raises UserError if the image does not start or has no such Python.
     """
     code = Path(__file__).with_name("probe_script.py").read_text(encoding="utf-8")
-    probe_command = [python, "-c", code, json.dumps(request)]
+    # A container often starts in the folder of the job, from which nothing must be imported.
+    start = f"{WITHOUT_CURRENT_FOLDER}exec(sys.argv.pop(1))"
+    probe_command = [python, "-c", start, code, json.dumps(request)]
     inside = ["bash", "-c", f'{prelude}exec "$@"', "bash", *probe_command] if prelude else probe_command
     command = [*before, *inside]
     try:

@@ -15,6 +15,7 @@ from statistics import median
 
 from msgspec import Struct
 
+from hpc_launch.base.files import open_regular
 from hpc_launch.base.json_records import read_record
 from hpc_launch.performance.log_facts import LogFact, first_lines
 from hpc_launch.performance.run_samples import Gpu, NodeSamples, RankSamples, Remark, RunFacts
@@ -126,7 +127,7 @@ def _lines(attempt: AttemptFolder, names: tuple[str, ...]) -> Iterator[LogFact]:
     for log in log_files(attempt)[:MAX_LOGS]:
         node = names[log.node] if log.node is not None and log.node < len(names) else None
         name = os.path.relpath(log.path, attempt.path)
-        with suppress(OSError), open(log.path, "rb") as stream:
+        with suppress(OSError), open_regular(log.path) as stream:
             yield from first_lines(stream.read(HEAD), name, node=node, rank=log.rank)
 
 

@@ -19,6 +19,9 @@ EXPIRY_S = 24 * 3600.0
 """How long one report excludes a node. Each further report doubles it, up to MOST_S."""
 MOST_S = 14 * 24 * 3600.0
 
+CLOCK_ERROR_S = 600.0
+"""A report from further in the future is ignored: its time is wrong, and it might never expire."""
+
 FRACTION = 10
 """At most one node in so many is excluded, but always one where the job can do without it."""
 
@@ -57,7 +60,8 @@ class BadNode(Struct, frozen=True):
 def standing(notes: Iterable[NodeReport], now: float) -> list[BadNode]:
     """The nodes with reports that have not expired, those with the most reports first."""
     by_node: dict[str, list[NodeReport]] = {}
-    for note in sorted(notes, key=lambda note: note.time):
+    credible = (note for note in notes if now - 2 * MOST_S <= note.time <= now + CLOCK_ERROR_S)
+    for note in sorted(credible, key=lambda note: note.time):
         if note.cleared:
             by_node.pop(note.node, None)
         else:

@@ -13,6 +13,7 @@ from hpc_launch.recover.evidence import DriverFacts, EndingJob, NeverStarts
 from hpc_launch.recover.retry_policy import AttemptProgress
 from hpc_launch.run.checkpoint_files import near_miss, newest_checkpoint, rule_of
 from hpc_launch.run.layout import AttemptFolder, RunFolder
+from hpc_launch.run.ownership import changeable_by_others
 from hpc_launch.run.records.plan_record import newest_plan
 from hpc_launch.run.records.run_info import read_info
 from hpc_launch.run.records.scheduler_state import MAY_COME_BACK, stuck_since
@@ -81,11 +82,8 @@ def read_context(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> R
 
 
 def owned(run: RunFolder) -> bool:
-    """Whether the run is this user's. Another user's run has its own drivers."""
-    try:
-        return run.path.stat().st_uid == os.getuid()
-    except OSError:
-        return False
+    """Whether the run is this user's, and nobody else can change it. Another user's run has its own drivers."""
+    return changeable_by_others(run) is None
 
 
 def _may_come_back(view: AttemptView, requeue: bool) -> bool:

@@ -16,6 +16,7 @@ from hpc_launch.drive.attempts import attempt_options, prepare
 from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.drive.secrets import find_secrets
 from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.ownership import refuse_foreign
 from hpc_launch.run.records.plan_record import PlanRecord, newest_plan
 from hpc_launch.run.records.run_info import read_info
 from hpc_launch.run.records.verdict_record import VerdictRecord
@@ -100,7 +101,7 @@ def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) ->
         job_yaml="",
         resolved_yaml="",
         site_yaml="",
-        script=read_text(script, errors="surrogateescape"),
+        script=read_text(script, errors="surrogateescape", owner=os.getuid()),
         plan=structs.replace(recorded, excluded=excluded, readmitted=readmitted),
         options=options,
         overrides=overrides,
@@ -110,6 +111,7 @@ def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) ->
 
 def _recorded(run: RunFolder) -> PlanRecord:
     """The plan of the run's last attempt. Raises UsageError where there is none."""
+    refuse_foreign(run)
     plan = newest_plan(run)
     if plan is None:
         raise UsageError(f"{run.path} has no attempt to repeat", "submit the job file again")

@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from hpc_launch.base.files import read_text, without_waiting
+from hpc_launch.base.files import open_regular, read_text
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.plan_record import newest_plan
 
@@ -103,7 +103,7 @@ def _holds_tensors(path: Path) -> bool:
 
 def _head(path: Path) -> bytes:
     try:
-        with open(path, "rb", opener=without_waiting) as stream:
+        with open_regular(path) as stream:
             return stream.read(len(ZIP_HEAD))
     except OSError:
         return b""
@@ -169,7 +169,7 @@ def _fits(name: str, wanted: str) -> bool:
 
 def _is_truncated_zip(path: Path) -> bool:
     try:
-        with open(path, "rb", opener=without_waiting) as stream:
+        with open_regular(path) as stream:
             if stream.read(len(ZIP_HEAD)) != ZIP_HEAD:
                 return False
             stream.seek(-min(ZIP_END_SIZE, os.fstat(stream.fileno()).st_size), os.SEEK_END)

@@ -51,6 +51,8 @@ from pathlib import Path
 
 from hpc_launch.schedulers.job_files import BATCH_LOG, SCRIPT
 
+FOLDER_MODE = 0o755
+"""Of folders in a run folder. Nobody else may change what the job and its drivers execute."""
 _NODE_LOG = re.compile(r"node-(\d{1,9})(?:\.rank-(\d{1,9}))?\.log\Z")
 _EXIT = re.compile(r"node-(\d{1,9})\.exit\Z")
 _ERROR = re.compile(r"node-(\d{1,9})\.error\.json\Z")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import secrets
 import stat
 import time
@@ -11,10 +10,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from hpc_launch.base.json_records import file_lines, line_record, record_text
+from hpc_launch.base.json_records import record_text
 from hpc_launch.base.user_dirs import make_private, state_folder, user
 from hpc_launch.recover.diagnosis import Quote
 from hpc_launch.recover.node_health import BadNode, NodeReport, standing
+from hpc_launch.run.node_reports import owner, read_reports, report_files
 
 
 class NodeHealthStore:
@@ -33,9 +33,9 @@ class NodeHealthStore:
         self.folder = Path(folder) / name if folder else self.own
 
     def notes(self) -> list[NodeReport]:
-        """All reports by all users. Unreadable ones are left out (`problems` names them); never raises."""
-        reports = [line_record(line, NodeReport) for path in self._files() for line in file_lines(path)]
-        return [report for report in reports if report is not None]
+        """All reports by all users. Invalid and unreadable ones are left out (`problems` names the latter); never
+        raises."""
+        return [report for path in self._files() for report in read_reports(path)]
 
     def standing(self, now: float | None = None) -> list[BadNode]:
         """The nodes with reports that have not expired."""
@@ -71,7 +71,7 @@ class NodeHealthStore:
         if os.path.isdir(self.folder) and not os.access(self.folder, os.R_OK | os.X_OK):
             result.append(f"cannot read the team's reports on bad nodes: {_described(self.folder)}")
         elif unreadable:
-            owners = ", ".join(sorted({_owner(path) for path in unreadable}))
+            owners = ", ".join(sorted({owner(path) for path in unreadable}))
             count = f"{len(unreadable)} report{'s' if len(unreadable) > 1 else ''} on bad nodes"
             result.append(f"cannot read {count} by {owners} in {self.folder}; ask for: chmod g+r")
         place = next(path for path in (self.folder, *self.folder.parents) if os.path.exists(path))
@@ -83,7 +83,7 @@ class NodeHealthStore:
         result: list[Path] = []
         for folder in dict.fromkeys((self.folder, self.own)):
             with suppress(OSError):
-                result += sorted(path for path in folder.iterdir() if path.name.endswith(".jsonl"))
+                result += report_files(folder)
         return result
 
 
@@ -122,20 +122,27 @@ def _write(folder: Path, reports: Sequence[NodeReport], *, shared: bool) -> None
 def _make_shared(folder: Path) -> None:
     """Create a folder and its parents with the group, the group's permissions and the setgid bit of the folder above.
 
-    A folder of this user that lacks them gets them. Raises OSError.
+    A folder of this user that lacks them gets them. Raises OSError, also for a symbolic link: a teammate could have it
+    point to a private folder of this user, which would then be opened to the group.
     """
     if not os.path.isdir(folder.parent):
         _make_shared(folder.parent)
-    folder.mkdir(exist_ok=True)
-    own, above = folder.stat(), folder.parent.stat()
-    if own.st_uid != os.getuid() or above.st_mode & stat.S_IWOTH:
-        return  # the group of a folder like /tmp is not a team
-    if own.st_gid != above.st_gid:
-        with suppress(OSError):
-            os.chown(folder, -1, above.st_gid)
-    if folder.stat().st_gid == above.st_gid:
-        group = above.st_mode & (stat.S_IRWXG | stat.S_ISGID)
-        folder.chmod(stat.S_IMODE(own.st_mode) & ~(stat.S_IRWXG | stat.S_ISGID | stat.S_IWOTH) | group)
+    with suppress(FileExistsError):
+        folder.mkdir()
+    above = folder.parent.stat()
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        own = os.fstat(descriptor)
+        if own.st_uid != os.getuid() or above.st_mode & stat.S_IWOTH:
+            return  # the group of a folder like /tmp is not a team
+        if own.st_gid != above.st_gid:
+            with suppress(OSError):
+                os.fchown(descriptor, -1, above.st_gid)
+        if os.fstat(descriptor).st_gid == above.st_gid:
+            group = above.st_mode & (stat.S_IRWXG | stat.S_ISGID)
+            os.fchmod(descriptor, stat.S_IMODE(own.st_mode) & ~(stat.S_IRWXG | stat.S_ISGID | stat.S_IWOTH) | group)
+    finally:
+        os.close(descriptor)
 
 
 def _described(path: Path) -> str:
@@ -144,16 +151,5 @@ def _described(path: Path) -> str:
         mode = path.stat().st_mode
     except OSError as error:
         return f"{path}: {error.strerror or error}"
-    owner = _owner(path)
-    return f"{path} belongs to {owner} ({stat.filemode(mode)}); ask {owner} to run: chmod g+rwxs {path}"
-
-
-def _owner(path: Path) -> str:
-    try:
-        uid = path.stat().st_uid
-    except OSError:
-        return "somebody else"
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    name = owner(path)
+    return f"{path} belongs to {name} ({stat.filemode(mode)}); ask {name} to run: chmod g+rwxs {path}"

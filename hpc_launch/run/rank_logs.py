@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpc_launch.base.files import open_regular
 from hpc_launch.run.layout import AttemptFolder
 
 SHORTEST_PAUSE_S = 0.2
@@ -133,7 +134,7 @@ class _Tail:
 
     def _chunks(self) -> Iterator[bytes]:
         try:
-            with open(self._file.path, "rb") as stream:
+            with open_regular(self._file.path) as stream:
                 status = os.fstat(stream.fileno())
                 if status.st_size < self._at or (self._inode is not None and status.st_ino != self._inode):
                     self._at, self._rest = 0, b""

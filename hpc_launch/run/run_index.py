@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpc_launch.base.files import create_once, read_text
-from hpc_launch.base.user_dirs import state_folder
+from hpc_launch.base.user_dirs import make_private, state_folder
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.run.records.run_info import read_info
@@ -133,7 +133,7 @@ class Index:
         path = self.folder / "folders" / name
         with suppress(OSError, UnicodeError):
             if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_private(path.parent)
                 create_once(path, f"{folder}\n")
 
     def _run_folders(self) -> Iterator[Path]:
@@ -179,7 +179,7 @@ class Index:
                     self._database.unlink(missing_ok=True)
 
     def _connect(self) -> sqlite3.Connection:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private(self.folder)
         try:
             return _opened(self._database)
         except sqlite3.OperationalError:

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from hpc_launch.base.files import open_regular
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.spec.document import Document, KeyPath
@@ -43,7 +44,7 @@ def read_document(path: str | os.PathLike[str]) -> tuple[Document | None, list[F
                     FindingCode.UNREADABLE_FILE, "not a regular file", Place(name), "save the content to a file first"
                 )
             ]
-        with open(path, "rb") as stream:
+        with open_regular(path) as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()

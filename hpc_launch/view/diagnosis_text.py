@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import time
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Any
 
 import click
 
+from hpc_launch.base.files import open_regular
 from hpc_launch.performance.run_samples import Remark
 from hpc_launch.recover.diagnosis import Diagnosis, FirstFailure, Quote, Verdict
 from hpc_launch.view.format_values import clean, clock_time, cut
@@ -152,7 +154,7 @@ def _before(quote: Quote, folder: str) -> list[str]:
     try:
         if not path.is_file():
             return []
-        with open(path, encoding="utf-8", errors="replace") as stream:
+        with io.TextIOWrapper(open_regular(path), encoding="utf-8", errors="replace") as stream:
             number = 1
             while number < quote.line and (text := stream.readline(READ_CHUNK)):
                 if number >= quote.line - CONTEXT:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pwd
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 
 from hpc_launch.recover.node_health import AT_ONCE, EXPIRY_S, MOST_S, NodeReport, excluded_nodes, standing
 from hpc_launch.run.node_health_store import NodeHealthStore
+from hpc_launch.run.node_reports import MAX_BYTES
 
 
 def note(node: str, time: float = 0.0, run: str = "a", **more: Any) -> NodeReport:
@@ -71,14 +75,15 @@ def test_a_queue_is_never_emptied(notes: list[NodeReport], size: int | None, nee
 
 
 def test_notes_of_many_writers_are_read_together_and_junk_is_passed_over(tmp_path: Path) -> None:
+    now = time.time()
     ledger = NodeHealthStore("site/with slash", str(tmp_path))
     assert ledger.notes() == []
-    ledger.write([note("n1"), note("n2")])
-    NodeHealthStore("site/with slash", str(tmp_path)).write([note("n1", 5, run="b")])
+    ledger.write([note("n1", now - 9), note("n2", now - 9)])
+    NodeHealthStore("site/with slash", str(tmp_path)).write([note("n1", now - 5, run="b")])
     (ledger.folder / "torn.jsonl").write_bytes(b'{"time": 1, "no\n\xff\xfe\n[]\n')
-    assert sorted((one.node, one.count) for one in ledger.standing(6)) == [("n1", 2), ("n2", 1)]
+    assert sorted((one.node, one.count) for one in ledger.standing(now)) == [("n1", 2), ("n2", 1)]
     ledger.clear(["n1"])
-    assert [one.node for one in ledger.standing(6)] == ["n2"]
+    assert [one.node for one in ledger.standing(now)] == ["n2"]
     assert NodeHealthStore("another", str(tmp_path)).notes() == []
 
 
@@ -129,13 +134,13 @@ def team(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_every_member_of_a_team_writes_reads_and_clears(team: Path, *, setgid: bool) -> None:
     team.chmod(0o2770 if setgid else 0o770)
     store = NodeHealthStore("here", str(team))
-    assert as_user(ALICE, [TEAM], lambda: store.write([note("n1")])) == "None"
-    assert as_user(BOB, [TEAM], lambda: store.write([note("n2", run="b")])) == "None"
-    assert as_user(ALICE, [TEAM], lambda: [one.node for one in store.standing(1)]) == "['n1', 'n2']"
-    assert as_user(BOB, [TEAM], lambda: [one.node for one in store.standing(1)]) == "['n1', 'n2']"
+    assert as_user(ALICE, [TEAM], lambda: store.write([note("n1", time.time())])) == "None"
+    assert as_user(BOB, [TEAM], lambda: store.write([note("n2", time.time(), run="b")])) == "None"
+    assert as_user(ALICE, [TEAM], lambda: sorted(one.node for one in store.standing())) == "['n1', 'n2']"
+    assert as_user(BOB, [TEAM], lambda: sorted(one.node for one in store.standing())) == "['n1', 'n2']"
     assert as_user(BOB, [TEAM], store.problems) == "[]"
     assert as_user(BOB, [TEAM], lambda: store.clear(["n1"])) == "None"
-    assert as_user(ALICE, [TEAM], lambda: [one.node for one in store.standing(1)]) == "['n2']"
+    assert as_user(ALICE, [TEAM], lambda: sorted(one.node for one in store.standing())) == "['n2']"
     assert "PermissionError" in as_user(BOB + 5, [], lambda: store.folder.stat()), "the team's alone"
 
 
@@ -144,20 +149,22 @@ def test_a_folder_that_its_first_writer_closed_is_named_and_loses_no_report(team
     store.folder.mkdir(mode=0o755)
     os.chown(store.folder, ALICE, ALICE)
 
-    told = as_user(BOB, [TEAM], lambda: store.write([note("n2")]))
+    told = as_user(BOB, [TEAM], lambda: store.write([note("n2", time.time())]))
 
     assert f"cannot write {store.folder}: Permission denied" in told
     assert f"chmod g+rwxs {store.folder}" in told
-    assert as_user(BOB, [TEAM], lambda: [one.node for one in store.standing(1)]) == "['n2']", "their own jobs avoid it"
+    assert as_user(BOB, [TEAM], lambda: sorted(one.node for one in store.standing())) == "['n2']", (
+        "their own jobs avoid it"
+    )
     assert "do not reach the team" in as_user(BOB, [TEAM], store.problems)
     assert "PermissionError" in as_user(BOB, [TEAM], lambda: store.clear(["n2"]))
-    assert as_user(ALICE, [TEAM], lambda: store.write([note("n1")])) == "None", "its owner opens it"
-    assert as_user(BOB, [TEAM], lambda: store.write([note("n3")])) == "None"
+    assert as_user(ALICE, [TEAM], lambda: store.write([note("n1", time.time())])) == "None", "its owner opens it"
+    assert as_user(BOB, [TEAM], lambda: store.write([note("n3", time.time())])) == "None"
 
 
 def test_reports_that_cannot_be_read_are_counted(team: Path) -> None:
     store = NodeHealthStore("here", str(team))
-    as_user(ALICE, [TEAM], lambda: store.write([note("n1")]))
+    as_user(ALICE, [TEAM], lambda: store.write([note("n1", time.time())]))
     next(store.folder.iterdir()).chmod(0o600)
     assert as_user(BOB, [TEAM], store.standing) == "[]"
     assert f"cannot read 1 report on bad nodes by {ALICE}" in as_user(BOB, [TEAM], store.problems)
@@ -166,5 +173,34 @@ def test_reports_that_cannot_be_read_are_counted(team: Path) -> None:
 def test_a_folder_that_everybody_may_write_is_no_team(team: Path) -> None:
     team.chmod(0o1777)
     store = NodeHealthStore("here", str(team))
-    as_user(ALICE, [TEAM], lambda: store.write([note("n1")]), umask=0o022)
+    as_user(ALICE, [TEAM], lambda: store.write([note("n1", time.time())]), umask=0o022)
     assert store.folder.stat().st_mode & 0o022 == 0
+
+
+def test_what_a_teammate_puts_into_the_ledger_blocks_nobody(tmp_path: Path) -> None:
+    """Pipes, endless and huge files, host lists, options and times that never come."""
+    now = time.time()
+    ledger = NodeHealthStore("here", str(tmp_path))
+    ledger.write([note("good", now, by="somebody else")])
+    os.mkfifo(ledger.folder / "pipe.jsonl")
+    (ledger.folder / "endless.jsonl").symlink_to("/dev/zero")
+    (ledger.folder / "link.jsonl").symlink_to(next(ledger.folder.glob("*-*.jsonl")))
+    (ledger.folder / "folder.jsonl").mkdir()
+    hostile = [
+        {"node": "n[1-20]", "time": now},
+        {"node": "n1,n2", "time": now},
+        {"node": "--wrap=id", "time": now},
+        {"node": "n1\nn2", "time": now},
+        {"node": "n" * 300, "time": now},
+        {"node": "", "time": now},
+        {"node": "future", "time": now + 9e8},
+        {"node": "never", "time": 1e300},
+        {"node": "past", "time": -1e300},
+        {"node": "infinite", "time": float("inf")},
+    ]
+    lines = [json.dumps({**each, "failure_class": "gpu_hardware"}) for each in hostile]
+    (ledger.folder / "hostile.jsonl").write_text("\n".join(lines))
+    (ledger.folder / "large.jsonl").write_text(json.dumps({"node": "large", "time": now}).ljust(MAX_BYTES + 1) + "\n")
+    (one,) = ledger.standing(now)
+    assert one.node == "good"
+    assert one.notes[0].by == pwd.getpwuid(os.getuid()).pw_name, "the author is the owner of the file"

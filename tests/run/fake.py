@@ -70,6 +70,9 @@ class FakeScheduler:
     def down(self, nodes: Sequence[str]) -> dict[str, str]:
         return {node: "down*" for node in nodes if node == "n2"}
 
+    def known(self, nodes: Sequence[str]) -> frozenset[str]:
+        return frozenset(nodes)
+
     def size(self, partition: str | None) -> int | None:
         del partition
         return 4

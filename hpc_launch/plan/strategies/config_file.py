@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
+from hpc_launch.base.files import open_regular
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.spec.document import KeyPath
@@ -48,7 +49,7 @@ def read(path: str | os.PathLike[str]) -> tuple[str | None, list[Finding]]:
             return None, [
                 Finding(FindingCode.UNREADABLE_CONFIG, "not a regular file", Place(name), "name the file itself")
             ]
-        with open(path, "rb") as stream:
+        with open_regular(path) as stream:
             content = stream.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             return None, [

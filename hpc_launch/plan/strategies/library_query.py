@@ -16,13 +16,14 @@ import msgspec
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.python_command import WITHOUT_CURRENT_FOLDER
 from hpc_launch.plan.strategies.key_tables import Library, LibraryKeys, shipped_keys
 
 TIMEOUT_S = 120
 """An environment on a parallel file system may take a minute to import torch for the first time."""
 
 _SCRIPTS = Path(__file__).parent / "library_scripts"
-_RELEASE = "import sys, importlib.metadata; print(importlib.metadata.version(sys.argv[1]))"
+_RELEASE = f"{WITHOUT_CURRENT_FOLDER}import importlib.metadata; print(importlib.metadata.version(sys.argv[1]))"
 
 
 def check_with_deepspeed(text: str, *, replicas: int | None = None, python: str | None = None) -> list[Finding]:

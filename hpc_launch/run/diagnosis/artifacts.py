@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from hpc_launch.base.files import without_waiting
+from hpc_launch.base.files import open_regular, without_waiting
 from hpc_launch.recover.evidence import AgentNote, LogScan, NodeExit, WorkerFailure
 from hpc_launch.recover.hang_stacks import Frame, not_arrived, stack, stacks_in_log
 from hpc_launch.recover.rulebook import Rulebook
@@ -173,7 +173,7 @@ def missing_ranks(attempt: AttemptFolder) -> dict[int, Frame]:
 
 
 def _last_lines(path: Path) -> Iterator[str]:
-    with suppress(OSError), open(path, "rb", opener=without_waiting) as stream:
+    with suppress(OSError), open_regular(path) as stream:
         stream.seek(0, os.SEEK_END)
         stream.seek(max(stream.tell() - _STACK_TAIL, 0))
         yield from stream.read(_STACK_TAIL).decode("utf-8", "replace").splitlines()

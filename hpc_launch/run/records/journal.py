@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from hpc_launch.base.json_records import file_lines, line_record
-from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.layout import FOLDER_MODE, RunFolder
 from hpc_launch.run.records.process_identity import ProcessRecord, process_fields, this_process
 
 Event = Literal[
@@ -54,8 +54,8 @@ class Journal:
         line = json.dumps({"time": self._clock(), "event": event, **fields, **self._process}, default=str)
         # After a write that a full disk cut short, a newline first: this event would be lost in the torn line.
         data = (("\n" if self._torn else "") + line + "\n").encode()
-        self._path.parent.mkdir(exist_ok=True)
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        self._path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         try:
             self._torn = True
             while data:

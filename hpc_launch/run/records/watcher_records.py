@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.base.files import without_waiting
+from hpc_launch.base.files import open_regular
 from hpc_launch.base.json_records import file_lines, line_record, read_record
 from hpc_launch.run.layout import AttemptFolder
 
@@ -97,7 +97,7 @@ def watcher_events(path: Path) -> Iterator[WatcherEvent]:
 
 def watcher_samples(path: Path) -> Iterator[WatcherSample]:
     """The newest samples in the file of a node."""
-    with suppress(OSError), open(path, "rb", opener=without_waiting) as stream:
+    with suppress(OSError), open_regular(path) as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, size - SAMPLE_TAIL))
         for line in stream.read(SAMPLE_TAIL).splitlines():

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
-from hpc_launch.base.files import without_waiting
+from hpc_launch.base.files import open_regular
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles
 from hpc_launch.run.records.plan_record import plan_of, progress_patterns
@@ -103,7 +103,7 @@ def tail_lines(path: Path, size: int = TAIL, *, over: bool = False) -> list[str]
 
 def _lines_before(path: Path, end: int | None, size: int = TAIL, *, over: bool = False) -> list[str]:
     """The same up to byte `end`; None for the end of the file. Raises OSError."""
-    with open(path, "rb", opener=without_waiting) as stream:
+    with open_regular(path) as stream:
         length = stream.seek(0, os.SEEK_END)
         length = length if end is None else min(end, length)
         stream.seek(max(0, length - size))
@@ -183,7 +183,7 @@ def _rate(log: _LogState) -> float | None:
 
 def _first_step(log: _LogState, path: Path) -> int | None:
     """The first step in the head of the log."""
-    with open(path, "rb", opener=without_waiting) as stream:
+    with open_regular(path) as stream:
         head = stream.read(TAIL).decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
     found = _newest(log, "step", [line[:MAX_LINE] for line in head[:-1] if line][:MAX_LINES])
     return _integer(found, 1) if found else None

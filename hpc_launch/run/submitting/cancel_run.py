@@ -12,7 +12,7 @@ from msgspec import structs
 from hpc_launch.base.errors import SchedulerError, Unreachable
 from hpc_launch.base.json_records import write_record
 from hpc_launch.base.user_dirs import user
-from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.layout import FOLDER_MODE, RunFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.claim import CANCELLED, CancelRequest, abandon
 from hpc_launch.run.records.journal import Journal
@@ -77,7 +77,7 @@ def _block_next_attempt(run: RunFolder, by: str, *, undecided: bool) -> None:
         return
     following = run.attempt(last.number + 1)
     with suppress(OSError):
-        following.path.mkdir(exist_ok=True)
+        following.path.mkdir(mode=FOLDER_MODE, exist_ok=True)
         abandon(following, f"{CANCELLED} by {by}")
 
 

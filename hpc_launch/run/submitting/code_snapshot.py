@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -28,8 +29,18 @@ MAX_ENTRIES = 20_000
 
 SKIPPED = ("__pycache__", ".git", ".hg", ".svn", "*.pyc", ".mypy_cache", ".ruff_cache", ".pytest_cache")
 
-PRIVATE = (".env", ".env.*", "*.pem", "*.key", "secrets.*")
-"""Files that may hold secrets are linked, not copied."""
+PRIVATE = tuple(
+    ".env .env.* *.env .envrc *.pem *.key *.p12 *.pfx *.jks *.keytab *.kdbx *.gpg *.asc secret secret.* secrets "
+    "secrets.* *.secret *.secrets .netrc _netrc .pgpass .my.cnf .git-credentials .pypirc .npmrc .s3cfg .boto .htpasswd "
+    "credential* .credential* token token.* *.token *_token api_key* *apikey* id_* *.ppk known_hosts authorized_keys "
+    "kaggle.json service-account*.json service_account*.json kubeconfig* .ssh .aws .azure .gcloud .gnupg .kube .docker "
+    ".huggingface .config".split()
+)
+"""Files and folders that may hold secrets, in any case of letters. They are linked, not copied, except Python files."""
+
+
+_COPIED_MODE = 0o755
+"""Permissions that a copy may keep: the job runs it, so nobody else may change it."""
 
 
 class _TooMuchError(Exception):
@@ -46,7 +57,7 @@ class _Copy:
 
     def folder(self, source: Path, target: Path) -> None:
         """Copy a folder with all below it. Raises OSError, _TooMuchError."""
-        target.mkdir()
+        target.mkdir(mode=0o700)
         with os.scandir(source) as found:
             entries = sorted(found, key=lambda entry: entry.name)
         self.entries += len(entries)
@@ -63,9 +74,12 @@ class _Copy:
                 self.folder(Path(entry.path), here)
             else:
                 self._file(entry, here)
+        target.chmod(stat.S_IMODE(source.stat().st_mode) & _COPIED_MODE | 0o700)
 
     def _is_linked(self, entry: os.DirEntry[str]) -> bool:
-        if entry.is_symlink() or any(fnmatchcase(entry.name, pattern) for pattern in (*self._exclude, *PRIVATE)):
+        if entry.is_symlink() or any(fnmatchcase(entry.name, pattern) for pattern in self._exclude):
+            return True
+        if is_private(entry.name):
             return True
         if entry.is_dir():
             inside = os.listdir(entry.path)
@@ -79,6 +93,22 @@ class _Copy:
         if self.bytes > self._limit:
             raise _TooMuchError(f"it comes to more than {self._limit >> 20} MiB")
         shutil.copy2(entry.path, target)
+        target.chmod(stat.S_IMODE(target.stat().st_mode) & _COPIED_MODE)
+
+
+def is_private(name: str) -> bool:
+    """Whether a file or folder of this name may hold secrets."""
+    name = name.lower()
+    return not name.endswith(".py") and any(fnmatchcase(name, pattern) for pattern in PRIVATE)
+
+
+def _reachable_mode(root: Path) -> int:
+    """The permissions of a folder, without those that the folders above it withhold from other users."""
+    mode = stat.S_IMODE(root.stat().st_mode)
+    for folder in root.resolve().parents:
+        above = folder.stat().st_mode
+        mode &= ~(0o070 if not above & stat.S_IXGRP else 0) & ~(0o007 if not above & stat.S_IXOTH else 0)
+    return mode & _COPIED_MODE | 0o700
 
 
 def take_snapshot(run: RunFolder, code: CodePlan | None) -> None:
@@ -93,6 +123,7 @@ def take_snapshot(run: RunFolder, code: CodePlan | None) -> None:
     why: str | None = None
     try:
         copy.folder(root, run.code)
+        run.code.chmod(_reachable_mode(root))
     except (_TooMuchError, PermissionError, FileNotFoundError) as error:
         shutil.rmtree(run.code, ignore_errors=True)
         why = str(error)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from hpc_launch.base.errors import SchedulerError, Unreachable
-from hpc_launch.run.layout import AttemptFolder, RunFolder
+from hpc_launch.run.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.claim import NEVER_SUBMITTED, Claim, abandon
 from hpc_launch.run.records.journal import Journal, JournalEvent, read_journals
@@ -131,8 +131,8 @@ def no_attempt(run: RunFolder, creator: Process | None, since: float, now: float
     attempt = run.attempt(1)
     try:
         # Without `parents`: a run folder that was deleted stays deleted.
-        run.attempts_folder.mkdir(exist_ok=True)
-        attempt.path.mkdir()
+        run.attempts_folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        attempt.path.mkdir(mode=FOLDER_MODE)
     except OSError as error:
         return SubmissionOutcome("waiting", reason=f"{_who(creator, now - since)}; cannot abandon it: {error.strerror}")
     return _void(attempt, Journal(run), _who(creator, now - since))

@@ -18,7 +18,7 @@ from hpc_launch.base.files import write_atomic
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.json_records import write_record
-from hpc_launch.run.layout import AttemptFolder, RunFolder
+from hpc_launch.run.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.run.records.plan_record import PlanRecord
 from hpc_launch.run.records.process_identity import process_fields, this_process
 from hpc_launch.run.records.run_info import RunInfo
@@ -64,11 +64,11 @@ def create_run(prepared: PreparedAttempt, *, now: float | None = None) -> RunFol
             write_atomic(run.job_yaml, prepared.job_yaml)
             write_atomic(run.resolved_yaml, prepared.resolved_yaml)
             write_atomic(run.site_yaml, prepared.site_yaml)
-            run.journal.mkdir()
-            run.hooks.mkdir()
+            run.journal.mkdir(mode=FOLDER_MODE)
+            run.hooks.mkdir(mode=FOLDER_MODE)
             for source in (HOOKS, WATCHER):
                 write_atomic(run.hooks / source.name, source.read_text(encoding="utf-8"))
-            run.attempts_folder.mkdir()
+            run.attempts_folder.mkdir(mode=FOLDER_MODE)
             take_snapshot(run, prepared.plan.code)
             # Last: a folder with a run.json is a complete run.
             info = RunInfo(
@@ -92,7 +92,7 @@ def claim_number(run: RunFolder, number: int) -> AttemptFolder:
     attempt = run.attempt(number)
     with refusing(run.path):
         try:
-            attempt.path.mkdir()
+            attempt.path.mkdir(mode=FOLDER_MODE)
         except FileExistsError:
             raise UsageError(
                 f"attempt {number} of {run.name} has just been claimed by another process; nothing was submitted",
@@ -103,10 +103,10 @@ def claim_number(run: RunFolder, number: int) -> AttemptFolder:
 
 def write_attempt(attempt: AttemptFolder, prepared: PreparedAttempt) -> None:
     """Write script and plan into a claimed attempt. Raises OSError."""
-    attempt.logs.mkdir(exist_ok=True)
+    attempt.logs.mkdir(mode=FOLDER_MODE, exist_ok=True)
     write_record(attempt.plan, prepared.plan)
     # Executable: the local scheduler starts it, and a user may.
-    write_atomic(attempt.script, prepared.script, mode=0o777)
+    write_atomic(attempt.script, prepared.script, mode=0o755)
 
 
 def write_after(run: RunFolder) -> None:
@@ -124,7 +124,7 @@ def write_after(run: RunFolder) -> None:
         *([f"export PYTHONPATH={quote(path)}"] if path else []),
         f'exec {quote(sys.executable)} -m hpc_launch.hook "$@"',
     ]
-    write_atomic(run.after, "\n".join(lines) + "\n", mode=0o777)
+    write_atomic(run.after, "\n".join(lines) + "\n", mode=0o755)
 
 
 def discard(run: RunFolder, attempt: AttemptFolder) -> None:
@@ -163,5 +163,5 @@ def _new_folder(prepared: PreparedAttempt, created: float) -> RunFolder:
     while True:
         run = RunFolder(prepared.runs_folder.absolute() / f"{prepared.name}-{stamp}-{secrets.token_hex(2)}")
         with suppress(FileExistsError):
-            run.path.mkdir()
+            run.path.mkdir(mode=FOLDER_MODE)
             return run

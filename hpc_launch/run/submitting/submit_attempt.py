@@ -27,7 +27,7 @@ from hpc_launch.base.errors import (
     UsageError,
 )
 from hpc_launch.base.json_records import read_record, write_record
-from hpc_launch.run.layout import AttemptFolder, RunFolder
+from hpc_launch.run.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.run.records.claim import abandon, read_claim
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.process_identity import process_fields, this_process
@@ -294,7 +294,7 @@ def _submit_sentinel(task: _Task, submission: Submission, job_id: str) -> None:
     script += f"exec bash {quote(str(run.after))} {quote(str(attempt.path))} --outside\n"
     options = (*SENTINEL_OPTIONS, f"--dependency=afterany:{job_id}", *recovery.sentinel)
     with suppress(OSError, SchedulerError):
-        attempt.sentinel.mkdir(exist_ok=True)
+        attempt.sentinel.mkdir(mode=FOLDER_MODE, exist_ok=True)
         # It inherits the submitter's environment, with the secrets that the next attempt needs.
         name = f"{submission.job_name}.sentinel"
         sentinel = Submission(script, attempt.sentinel, name, options, submission.environment)

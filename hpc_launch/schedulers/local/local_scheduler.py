@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Sequence
 
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.json_records import write_record
+from hpc_launch.base.python_command import module_command
 from hpc_launch.schedulers.job_files import LOCAL_STATE, SCRIPT
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_state import LocalState, read_local_state
@@ -101,9 +101,10 @@ class LocalScheduler:
             raise Unreachable(f"cannot warn {job_id}", hint)
         if not state.here:
             raise Unreachable(f"{job_id} runs on {state.host}", "run the command on that host")
-        if state.supervised:
+        shell = state.batch_shell
+        if shell is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(state.shell, signal.SIGUSR1)
+                os.kill(shell, signal.SIGUSR1)
 
     def cancel(self, job_id: str) -> None:
         state = _state(job_id)
@@ -126,13 +127,17 @@ class LocalScheduler:
         del nodes  # all are this machine
         return {}
 
+    def known(self, nodes: Sequence[str]) -> frozenset[str]:
+        del nodes  # there are none to exclude
+        return frozenset()
+
     def size(self, partition: str | None) -> int | None:
         del partition  # there are no nodes to exclude
         return None
 
 
 def _command(entry: local_jobs.LocalJob, submission: Submission) -> list[str]:
-    command = [sys.executable, "-m", SUPERVISOR, str(entry.folder)]
+    command = [*module_command(SUPERVISOR), str(entry.folder)]
     command += ["--job-id", entry.job_id, f"--name={entry.name}"]
     limits = (("--time-limit", submission.time_limit_s), ("--signal-before", submission.signal_before_s))
     return [*command, *(f"{option}={float(value)}" for option, value in limits if value)]

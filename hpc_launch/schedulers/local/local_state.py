@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hpc_launch.base.json_records import read_record
 from hpc_launch.schedulers.job_files import LOCAL_STATE
-from hpc_launch.schedulers.local.processes import start_of
+from hpc_launch.schedulers.local.processes import is_supervisor, parent_of, start_of
 from hpc_launch.schedulers.scheduler import ENDED_STATES
 
 
@@ -45,8 +45,16 @@ class LocalState(Struct, frozen=True, kw_only=True):
 
     @property
     def supervised(self) -> bool:
-        """Whether the supervisor is alive; meaningful on its own host only."""
-        return self.pid is not None and self.pid_start is not None and start_of(self.pid) == self.pid_start
+        """Whether the supervisor is alive; meaningful on its own host only. The file may name any process, so the
+        process itself must be a supervisor."""
+        alive = self.pid is not None and self.pid_start is not None and start_of(self.pid) == self.pid_start
+        return alive and self.pid is not None and is_supervisor(self.pid)
+
+    @property
+    def batch_shell(self) -> int | None:
+        """The batch shell's process id, if that process is a child of the supervisor. Meaningful on its own host."""
+        shell = self.shell
+        return shell if shell is not None and self.supervised and parent_of(shell) == self.pid else None
 
 
 def read_local_state(folder: Path) -> LocalState | None:

@@ -36,6 +36,12 @@ def start_of(pid: int) -> int | None:
     return int(fields[19]) if fields and fields[0] not in "ZX" else None
 
 
+def parent_of(pid: int) -> int | None:
+    """Process id of the parent; None if the process is gone."""
+    fields = _stat(pid)
+    return int(fields[1]) if fields else None
+
+
 def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
@@ -54,13 +60,14 @@ def descendants(ancestor: int) -> list[int]:
     pids: list[int] = []
     pending = [ancestor]
     while pending:
-        below = [pid for pid in children.pop(pending.pop(), []) if not _is_supervisor(pid)]
+        below = [pid for pid in children.pop(pending.pop(), []) if not is_supervisor(pid)]
         pids += below
         pending += below
     return pids
 
 
-def _is_supervisor(pid: int) -> bool:
+def is_supervisor(pid: int) -> bool:
+    """Whether a process is the supervisor of a local job."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as stream:
             return SUPERVISOR.encode() in stream.read().split(b"\0")

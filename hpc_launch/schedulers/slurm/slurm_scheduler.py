@@ -99,6 +99,14 @@ class SlurmScheduler:
         # `down*`: the asterisk marks a node that does not respond (sinfo(1), NODE STATE CODES).
         return {name: state for name, _, state in pairs if re.match(r"down|drain|fail|power|unk", state)}
 
+    def known(self, nodes: Sequence[str]) -> frozenset[str]:
+        command = ["sinfo", "--all", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N"]
+        try:
+            names = {line.strip() for line in run_command.ask(command).splitlines()}
+        except Unreachable:
+            return frozenset()
+        return frozenset(nodes) & names
+
     def size(self, partition: str | None) -> int | None:
         command = ["sinfo", "--noheader", "--format=%P|%D", *([f"--partition={partition}"] if partition else [])]
         try:

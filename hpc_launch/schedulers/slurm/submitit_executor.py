@@ -130,7 +130,7 @@ class ScriptExecutor(submitit.SlurmExecutor):
 
     def submit_script(self) -> ScriptJob:
         """Submit the script. Raises what Submitit raises, and OSError if a file cannot be written."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             job = self._submit_command("")
         finally:

@@ -1,0 +1,49 @@
+"""Whether other users could have changed what decides about a run. Drivers then leave the run alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from hpc_launch.base.errors import UsageError
+from hpc_launch.base.files import only_writable_by
+from hpc_launch.run.layout import RunFolder
+
+
+def changeable_by_others(run: RunFolder) -> Path | None:
+    """The first file or folder of the run that another user owns or can change; None if there is none.
+
+    Looks at the folders and at the files from which the next attempt is made. Everything that a driver reads must
+    belong to the user; logs may be writable by others, as the training's umask allows.
+    """
+    user = os.getuid()
+    for path, executed in _paths(run):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return path
+        if stat.S_ISLNK(status.st_mode) or status.st_uid != user or (executed and not only_writable_by(user, status)):
+            return path
+    return None
+
+
+def refuse_foreign(run: RunFolder) -> None:
+    """Raise UsageError if another user could have changed what the next attempt would run."""
+    path = changeable_by_others(run)
+    if path is not None:
+        hint = f"check the folder, then run `chmod -R go-w {run.path}`; only its owner can continue a run"
+        raise UsageError(f"{path} belongs to another user, or other users can change it", hint)
+
+
+def _paths(run: RunFolder) -> Iterator[tuple[Path, bool]]:
+    """Each path, and whether only the user may be able to change it."""
+    yield from ((path, True) for path in (run.path, run.hooks, run.attempts_folder, run.after))
+    yield from ((path, True) for path in (run.info, run.job_yaml, run.resolved_yaml, run.site_yaml))
+    for attempt in run.attempts():
+        yield from ((path, True) for path in (attempt.path, attempt.script, attempt.plan, attempt.verdict))
+        others = (attempt.intent, attempt.job, attempt.claim, attempt.start, attempt.end, attempt.final)
+        yield from ((path, False) for path in (*others, attempt.diagnosis, attempt.logs))
