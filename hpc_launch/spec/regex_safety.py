@@ -19,6 +19,8 @@ MAX_SAFE_REPEATS = 12
 """Up to this many iterations, a repetition multiplies too little to matter."""
 MAX_ADJACENT = 3
 """This many similar repetitions with nothing fixed between them are rejected."""
+MAX_WAYS = 5000
+"""In at most this many ways, limited repetitions may match one text."""
 WIDE = "any"
 
 _PARSER: Any = import_module("re._parser" if hasattr(re, "_parser") else "sre_parse")
@@ -54,9 +56,44 @@ def _is_unsafe(items: Iterable[tuple[Any, Any]]) -> bool:
                 return True
         elif name not in {"AT", "ASSERT", "ASSERT_NOT"} and not (name in _REPEATS and value[0] == 0):
             adjacent = []
+        if name in _REPEATS and 1 < value[1] <= MAX_SAFE_REPEATS and _multiplies(value[2], value[1]):
+            return True
         if any(_is_unsafe(part) for part in _subpatterns(name, value)):
             return True
     return False
+
+
+def _multiplies(body: Any, times: int) -> bool:
+    """Whether a few repetitions of the expression can match one text in too many ways."""
+    if not _is_ambiguous(body):
+        return False
+    return (times >= MAX_ADJACENT and _is_unbounded(body)) or _ways(body) ** times > MAX_WAYS
+
+
+def _is_unbounded(items: Iterable[tuple[Any, Any]]) -> bool:
+    return any(
+        (str(code) in _REPEATS and value[1] > MAX_SAFE_REPEATS)
+        or any(map(_is_unbounded, _subpatterns(str(code), value)))
+        for code, value in items
+    )
+
+
+def _ways(items: Iterable[tuple[Any, Any]]) -> int:
+    """An upper bound of the number of ways to match one text, at most MAX_WAYS + 1. Repetitions beyond
+    MAX_SAFE_REPEATS count as that many."""
+    product = 1
+    for code, value in items:
+        name = str(code)
+        parts = [_ways(part) for part in _subpatterns(name, value)]
+        if name == "BRANCH":
+            ways = sum(parts)
+        elif name in _REPEATS:
+            least, most = (min(bound, MAX_SAFE_REPEATS) for bound in value[:2])
+            ways = (most - least + 1) * parts[0] ** max(most, 1)
+        else:
+            ways = max(parts, default=1)
+        product = min(product * max(ways, 1), MAX_WAYS + 1)
+    return product
 
 
 def _matched_set(body: Any) -> str:
