@@ -25,6 +25,7 @@ from hpc_launch.plan.sbatch_options import directives
 from hpc_launch.plan.site_environment import site_settings, site_variables
 from hpc_launch.plan.site_sbatch_options import check_srun, missing_variables
 from hpc_launch.plan.strategy_on_demand import plan_strategy, without_unused_file
+from hpc_launch.plan.variable_names import check_variable_names
 from hpc_launch.plan.watcher_plan import watch
 from hpc_launch.sites.fabric import overlay_fabric
 from hpc_launch.sites.resolved import Resolved
@@ -98,6 +99,7 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
         strategy=without_unused_file(filler, strategy.plan, job_program, settings),
         around=site_settings(filler, size, site_values, settings, inner_steps(filler, settings)),
     )
+    check_variable_names(filler, plan)
     return plan, findings
 
 

@@ -12,11 +12,11 @@ from hpc_launch.plan.launch_plan import Prelude, Variable
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.network_variables import interface_variables
 from hpc_launch.plan.tracker_environment import tracker_variables
+from hpc_launch.plan.variable_names import NAME
 from hpc_launch.plan.watcher_plan import debug_variables
 from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.origin import rule
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SET_BY_LAUNCHERS = frozenset(
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK MASTER_ADDR MASTER_PORT "
     "TORCHELASTIC_ERROR_FILE TORCHELASTIC_RUN_ID BASH_ENV ENV".split()
@@ -93,7 +93,7 @@ def variables(
 
 def check_variable_name(filler: ValueFiller, name: str, path: KeyPath) -> bool:
     """Whether a job may set the variable `name`; a finding where it may not."""
-    if not _NAME.match(name):
+    if not NAME.match(name):
         filler.fault(
             FindingCode.RESERVED_VARIABLE, f"`{name}` cannot be the name of a variable", path, "letters, digits and `_`"
         )

@@ -14,7 +14,7 @@ from hpc_launch.spec.checkpoint import Checkpoint, Drill
 from hpc_launch.spec.code import Code
 from hpc_launch.spec.container import Container
 from hpc_launch.spec.environment import Environment
-from hpc_launch.spec.field_types import NAME_PATTERN, Mebibytes, Scalar, Seconds
+from hpc_launch.spec.field_types import NAME_PATTERN, Mebibytes, Scalar, Seconds, VariableName
 from hpc_launch.spec.hang import Hang
 from hpc_launch.spec.launcher import Launcher
 from hpc_launch.spec.parallel import Parallel
@@ -144,7 +144,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Environment()
     )
     secrets: Annotated[
-        list[str],
+        list[VariableName],
         Meta(
             description="Variables to pass to the training without writing their values to any file of the run. "
             "The values come from the submitting shell or from `secrets.env` in the configuration "

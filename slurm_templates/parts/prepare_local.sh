@@ -1,3 +1,3 @@
 
 # --- Prepare the node ---
-(on_nodes_first) || die "cannot prepare the node"
+(umask "$job_umask" && on_nodes_first) || die "cannot prepare the node"

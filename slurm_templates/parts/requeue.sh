@@ -7,7 +7,7 @@ if [ "$restart" -gt 0 ]; then
             say "the run continued without job $job_id, in $attempt_dir. Nothing was started."
             exit 75
         fi
-        printf -v attempt_dir '%s/attempts/%03d' "$run_dir" "$((10#${attempt_dir##*/} + 1))"
+        printf -v attempt_dir '%s/attempts/%03d' "$run_dir" "$((10#0${attempt_dir//*[!0-9]/} + 1))"
     done
     printf '{"job_id": "%s", "restart": %d}\n' "$job_id" "$restart" >"$attempt_dir/job.json"
     exec >>"$attempt_dir/batch.log" 2>&1

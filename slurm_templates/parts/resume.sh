@@ -2,6 +2,10 @@
 # --- The checkpoint to resume from: the newest complete one ---
 # A checkpoint that a killed job left incomplete is skipped.
 job_checkpoints # sets `checkpoints`
+is_step() { # TEXT: bash would evaluate anything else in an arithmetic expression, such as `a[$(command)]`
+    case $1 in '' | *[!0-9]*) return 1 ;; esac
+    [ "${#1}" -lt 18 ]
+}
 declare -F job_checkpoint_has_files >/dev/null || job_checkpoint_has_files() { :; }
 has_content() { # FILE...: one of them exists and is not empty
     local file
@@ -13,11 +17,12 @@ has_content() { # FILE...: one of them exists and is not empty
 is_whole() { # CHECKPOINT
     local file head end found newest=''
     if [ -n "${job_checkpoint_latest:-}" ]; then
-        read -r newest 2>/dev/null <"$checkpoints/$job_checkpoint_latest"
+        [ ! -f "$checkpoints/$job_checkpoint_latest" ] || read -r newest <"$checkpoints/$job_checkpoint_latest"
         if [ "${1##*/}" != "$newest" ]; then # the file names the newest; those before it are complete too
-            [ -n "${job_checkpoint_steps:-}" ] && [[ $newest =~ $job_checkpoint_names ]] && [ "${#BASH_REMATCH[2]}" -lt 18 ] || return 1
+            [ -n "${job_checkpoint_steps:-}" ] && [[ $newest =~ $job_checkpoint_names ]] && is_step "${BASH_REMATCH[2]}" || return 1
             found=$((10#${BASH_REMATCH[2]}))
-            [[ ${1##*/} =~ $job_checkpoint_names ]] && [ "$((10#${BASH_REMATCH[2]}))" -lt "$found" ] || return 1
+            [[ ${1##*/} =~ $job_checkpoint_names ]] && is_step "${BASH_REMATCH[2]}" || return 1
+            [ "$((10#${BASH_REMATCH[2]}))" -lt "$found" ] || return 1
         fi
     fi
     job_checkpoint_has_files "$1" || return 1
@@ -38,7 +43,7 @@ find_checkpoint() { # sets checkpoint and checkpoint_step, both empty if there i
         [ -e "$path" ] && [[ ${path##*/} =~ $job_checkpoint_names ]] || continue
         if [ -n "${job_checkpoint_steps:-}" ]; then
             at=${BASH_REMATCH[2]}
-            [ -n "$at" ] && [ "${#at}" -lt 18 ] || continue
+            is_step "$at" || continue
             found[10#$at]=$path
         else
             at=$(stat -L -c %Y "$path") && found[at]=$path

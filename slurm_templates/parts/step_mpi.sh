@@ -60,6 +60,7 @@ stop_all() {
     kill -s TERM "$starter" 2>/dev/null
 }
 phase=training
+umask "$job_umask"
 start_nodes &
 starter=$!
 step=("$starter")

@@ -31,6 +31,7 @@ end_with() { # SHELL CONNECTION NODE
 { declare -p environment; declare -f before_each_node enter; printf 'enter "$1"\n'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 { declare -f end_with; printf 'end_with "$@"\n'; } >"$attempt_dir/end_with.sh" || die "cannot write $attempt_dir/end_with.sh"
 phase=training
+umask "$job_umask"
 start_over_ssh() {
     for name in $(compgen -e); do # DeepSpeed would pass these on, on a command line that everybody can read
         case $name in

@@ -24,6 +24,8 @@ HUGGING = {"format": "huggingface"}
 DEEPSPEED = {"format": "deepspeed"}
 LIGHTNING = {"format": "lightning"}
 PLAIN_FILE = {"pattern": r"last\.pt"}
+ANY_STEP = {"pattern": "step-(.*)"}
+ANY_LATEST = {"pattern": "step-(.*)", "latest": "latest"}
 PARTS = {"pattern": r"step-(\d+)", "complete": ["meta", "part_*.pt", "rng/*"]}
 
 Files = dict[str, bytes]
@@ -49,6 +51,9 @@ CASES: list[tuple[dict[str, Any], Files, str | None, int | None]] = [
     (DEEPSPEED, {"latest": b"junk", "global_step4/m.pt": WHOLE}, None, None),
     (LIGHTNING, {"epoch=0-step=9.ckpt": WHOLE, "epoch=1-step=12.ckpt": TORN}, "epoch=0-step=9.ckpt", 9),
     (LIGHTNING, {"epoch=0-step=9.ckpt": WHOLE, "epoch=0-step=9-v1.ckpt": WHOLE}, "epoch=0-step=9.ckpt", 9),
+    (ANY_STEP, {"step-0+a[$(touch PWNED)]/a": WHOLE, "step-5/a": WHOLE, "step-x/a": WHOLE}, "step-5", 5),
+    (ANY_LATEST, {"latest": b"step-0+a[$(touch PWNED)]", "step-4/a": WHOLE}, None, None),
+    (ANY_LATEST, {"latest": b"step-8", "step-4/a": WHOLE, "step-a[$(touch PWNED)]/a": WHOLE}, "step-4", 4),
     (PLAIN_FILE, {"last.pt": WHOLE, "lastXpt": WHOLE}, "last.pt", None),
     (PLAIN_FILE, {"last.pt": TORN}, None, None),
     (PARTS, {"step-1/meta": b"1", "step-1/part_0.pt": WHOLE, "step-1/rng/0": b"1"}, "step-1", 1),
@@ -81,6 +86,7 @@ def test_the_job_and_the_package_choose_the_same_checkpoint(
     chosen = None if found is None else (found.path.relative_to(folder).as_posix(), found.step)
     assert chosen == (None if name is None else (name, step))
     assert bash(script, run.path) == (str(folder / name) if name else "", "" if step is None else str(step))
+    assert not list(tmp_path.rglob("PWNED"))
 
 
 def test_without_a_rule_there_is_no_checkpoint(tmp_path: Path) -> None:

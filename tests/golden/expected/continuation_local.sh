@@ -51,6 +51,8 @@ job_checkpoint_latest=latest
 
 # --- Messages ---
 set -o pipefail
+job_umask=$(umask) # of the training; only the user may change what this script writes and then runs
+umask go-w
 now() { printf '%(%s)T' -1; }
 say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
 die() { say "$*" >&2; exit 1; }
@@ -141,6 +143,10 @@ say "job $job_id on $place, attempt in $attempt_dir; the training's output is in
 # --- The checkpoint to resume from: the newest complete one ---
 # A checkpoint that a killed job left incomplete is skipped.
 job_checkpoints # sets `checkpoints`
+is_step() { # TEXT: bash would evaluate anything else in an arithmetic expression, such as `a[$(command)]`
+    case $1 in '' | *[!0-9]*) return 1 ;; esac
+    [ "${#1}" -lt 18 ]
+}
 declare -F job_checkpoint_has_files >/dev/null || job_checkpoint_has_files() { :; }
 has_content() { # FILE...: one of them exists and is not empty
     local file
@@ -152,11 +158,12 @@ has_content() { # FILE...: one of them exists and is not empty
 is_whole() { # CHECKPOINT
     local file head end found newest=''
     if [ -n "${job_checkpoint_latest:-}" ]; then
-        read -r newest 2>/dev/null <"$checkpoints/$job_checkpoint_latest"
+        [ ! -f "$checkpoints/$job_checkpoint_latest" ] || read -r newest <"$checkpoints/$job_checkpoint_latest"
         if [ "${1##*/}" != "$newest" ]; then # the file names the newest; those before it are complete too
-            [ -n "${job_checkpoint_steps:-}" ] && [[ $newest =~ $job_checkpoint_names ]] && [ "${#BASH_REMATCH[2]}" -lt 18 ] || return 1
+            [ -n "${job_checkpoint_steps:-}" ] && [[ $newest =~ $job_checkpoint_names ]] && is_step "${BASH_REMATCH[2]}" || return 1
             found=$((10#${BASH_REMATCH[2]}))
-            [[ ${1##*/} =~ $job_checkpoint_names ]] && [ "$((10#${BASH_REMATCH[2]}))" -lt "$found" ] || return 1
+            [[ ${1##*/} =~ $job_checkpoint_names ]] && is_step "${BASH_REMATCH[2]}" || return 1
+            [ "$((10#${BASH_REMATCH[2]}))" -lt "$found" ] || return 1
         fi
     fi
     job_checkpoint_has_files "$1" || return 1
@@ -177,7 +184,7 @@ find_checkpoint() { # sets checkpoint and checkpoint_step, both empty if there i
         [ -e "$path" ] && [[ ${path##*/} =~ $job_checkpoint_names ]] || continue
         if [ -n "${job_checkpoint_steps:-}" ]; then
             at=${BASH_REMATCH[2]}
-            [ -n "$at" ] && [ "${#at}" -lt 18 ] || continue
+            is_step "$at" || continue
             found[10#$at]=$path
         else
             at=$(stat -L -c %Y "$path") && found[at]=$path
@@ -207,7 +214,10 @@ export HPC_LAUNCH_RESUME_FROM=$checkpoint HPC_LAUNCH_RESUME_NAME=${checkpoint##*
 # Evaluated here and not called as a function, in which a `declare` of a sourced file would set a local variable.
 job_body=$(declare -f job_environment)
 job_body=${job_body#*\{}
+umask "$job_umask"
 eval "${job_body%\}}"
+job_umask=$(umask)
+umask go-w
 export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
 cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
 node_functions=(on_each_node) # what the script of a node consists of
@@ -338,6 +348,7 @@ watched() { # COMMAND...
 
 # --- Start the nodes on this machine, and wait for their end ---
 phase=training
+umask "$job_umask"
 for ((node = 0; node < job_nodes; node++)); do
     HPC_LAUNCH_NODE=$node bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-$node.log" 2>&1 </dev/null &
     step+=($!)

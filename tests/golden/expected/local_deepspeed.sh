@@ -49,6 +49,8 @@ job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30)
 
 # --- Messages ---
 set -o pipefail
+job_umask=$(umask) # of the training; only the user may change what this script writes and then runs
+umask go-w
 now() { printf '%(%s)T' -1; }
 say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
 die() { say "$*" >&2; exit 1; }
@@ -144,7 +146,10 @@ saved_checkpoint() { :; }
 # Evaluated here and not called as a function, in which a `declare` of a sourced file would set a local variable.
 job_body=$(declare -f job_environment)
 job_body=${job_body#*\{}
+umask "$job_umask"
 eval "${job_body%\}}"
+job_umask=$(umask)
+umask go-w
 export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
 cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
 node_functions=(on_each_node) # what the script of a node consists of
@@ -305,8 +310,10 @@ run_rank() {
 await_ranks() { # PROCESS NODE PROCESSES_PER_NODE
     local rank
     await_child "$1"
-    for ((rank = $2 * $3; code == 0 && rank < ($2 + 1) * $3; rank++)); do
+    for ((rank = $2 * $3; rank < ($2 + 1) * $3; rank++)); do
+        [ "$code" -eq 0 ] || break # not in (( )), which would evaluate what the file holds
         read -r code <"$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-$rank.exit" || code=1
+        case $code in '' | *[!0-9]*) code=1 ;; esac
     done
     [ "$code" -eq 0 ] || : >"$HPC_LAUNCH_ATTEMPT_DIR/ending"
     exit "$code"
@@ -320,6 +327,7 @@ chmod +x "$attempt_dir/rank.sh" || die "cannot write $attempt_dir/rank.sh"
 
 # --- Start the nodes on this machine, and wait for their end ---
 phase=training
+umask "$job_umask"
 for ((node = 0; node < job_nodes; node++)); do
     HPC_LAUNCH_NODE=$node bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-$node.log" 2>&1 </dev/null &
     step+=($!)

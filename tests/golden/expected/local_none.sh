@@ -38,6 +38,8 @@ job_nodes=1 job_processes_per_node=2
 
 # --- Messages ---
 set -o pipefail
+job_umask=$(umask) # of the training; only the user may change what this script writes and then runs
+umask go-w
 now() { printf '%(%s)T' -1; }
 say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
 die() { say "$*" >&2; exit 1; }
@@ -133,7 +135,10 @@ saved_checkpoint() { :; }
 # Evaluated here and not called as a function, in which a `declare` of a sourced file would set a local variable.
 job_body=$(declare -f job_environment)
 job_body=${job_body#*\{}
+umask "$job_umask"
 eval "${job_body%\}}"
+job_umask=$(umask)
+umask go-w
 export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
 cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
 node_functions=(on_each_node) # what the script of a node consists of
@@ -160,6 +165,7 @@ done >"$attempt_dir/hostfile" || die "cannot write $attempt_dir/hostfile"
 # --- Start the program on the first node, and wait for its end ---
 { declare -f on_first_node; echo on_first_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 phase=training
+umask "$job_umask"
 setsid bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-0.log" 2>&1 </dev/null &
 program=$!
 step=("-$program") # and all that it started: a launcher need not forward a signal

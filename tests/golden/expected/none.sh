@@ -63,6 +63,8 @@ job_nodes=2 job_processes_per_node=4 job_time_limit=7200
 
 # --- Messages ---
 set -o pipefail
+job_umask=$(umask) # of the training; only the user may change what this script writes and then runs
+umask go-w
 now() { printf '%(%s)T' -1; }
 say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
 die() { say "$*" >&2; exit 1; }
@@ -75,7 +77,7 @@ place=$nodes
 restart=${SLURM_RESTART_COUNT:-0}
 end_time=${SLURM_JOB_END_TIME:-}
 call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: every later hpc-launch command does the same
-    if [ ! -f "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi
+    if [ ! -f "$run_dir/after.sh" ] || [ ! -O "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi
     trap '' USR1 TERM INT HUP # the end record is written
     timeout -k 5 60 bash "$run_dir/after.sh" "$attempt_dir" >>"$attempt_dir/hook.log" 2>&1 </dev/null ||
         say "the end hook cannot run here (see $attempt_dir/hook.log); the next hpc-launch command continues the run"
@@ -97,7 +99,7 @@ if [ "$restart" -gt 0 ]; then
             say "the run continued without job $job_id, in $attempt_dir. Nothing was started."
             exit 75
         fi
-        printf -v attempt_dir '%s/attempts/%03d' "$run_dir" "$((10#${attempt_dir##*/} + 1))"
+        printf -v attempt_dir '%s/attempts/%03d' "$run_dir" "$((10#0${attempt_dir//*[!0-9]/} + 1))"
     done
     printf '{"job_id": "%s", "restart": %d}\n' "$job_id" "$restart" >"$attempt_dir/job.json"
     exec >>"$attempt_dir/batch.log" 2>&1
@@ -178,7 +180,10 @@ saved_checkpoint() { :; }
 # Evaluated here and not called as a function, in which a `declare` of a sourced file would set a local variable.
 job_body=$(declare -f job_environment)
 job_body=${job_body#*\{}
+umask "$job_umask"
 eval "${job_body%\}}"
+job_umask=$(umask)
+umask go-w
 export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
 cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
 node_functions=(on_each_node) # what the script of a node consists of
@@ -211,6 +216,7 @@ done >"$attempt_dir/hostfile" || die "cannot write $attempt_dir/hostfile"
 # --- Start the program on the first node, and wait for its end ---
 { declare -f on_first_node; echo on_first_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 phase=training
+umask "$job_umask"
 setsid bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-0.log" 2>&1 </dev/null &
 program=$!
 step=("-$program") # and all that it started: a launcher need not forward a signal

@@ -54,6 +54,8 @@ job_nodes=2 job_node_rank=HPC_LAUNCH_NODE job_watch=(--hang-after=1800 --busy-af
 
 # --- Messages ---
 set -o pipefail
+job_umask=$(umask) # of the training; only the user may change what this script writes and then runs
+umask go-w
 now() { printf '%(%s)T' -1; }
 say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
 die() { say "$*" >&2; exit 1; }
@@ -149,7 +151,10 @@ saved_checkpoint() { :; }
 # Evaluated here and not called as a function, in which a `declare` of a sourced file would set a local variable.
 job_body=$(declare -f job_environment)
 job_body=${job_body#*\{}
+umask "$job_umask"
 eval "${job_body%\}}"
+job_umask=$(umask)
+umask go-w
 export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
 cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
 node_functions=(on_each_node) # what the script of a node consists of
@@ -185,13 +190,14 @@ watched() { # COMMAND...
 { declare -f each_rank; echo 'each_rank "$@"'; } >"$attempt_dir/each-rank.sh" || die "cannot write $attempt_dir/each-rank.sh"
 
 # --- Prepare the node ---
-(on_nodes_first) || die "cannot prepare the node"
+(umask "$job_umask" && on_nodes_first) || die "cannot prepare the node"
 
 # --- The script of a node ---
 { declare -f "${node_functions[@]}"; echo on_each_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 
 # --- Start the nodes on this machine, and wait for their end ---
 phase=training
+umask "$job_umask"
 for ((node = 0; node < job_nodes; node++)); do
     HPC_LAUNCH_NODE=$node bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-$node.log" 2>&1 </dev/null &
     step+=($!)

@@ -73,6 +73,8 @@ job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30)
 
 # --- Messages ---
 set -o pipefail
+job_umask=$(umask) # of the training; only the user may change what this script writes and then runs
+umask go-w
 now() { printf '%(%s)T' -1; }
 say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
 die() { say "$*" >&2; exit 1; }
@@ -85,7 +87,7 @@ place=$nodes
 restart=${SLURM_RESTART_COUNT:-0}
 end_time=${SLURM_JOB_END_TIME:-}
 call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: every later hpc-launch command does the same
-    if [ ! -f "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi
+    if [ ! -f "$run_dir/after.sh" ] || [ ! -O "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi
     trap '' USR1 TERM INT HUP # the end record is written
     timeout -k 5 60 bash "$run_dir/after.sh" "$attempt_dir" >>"$attempt_dir/hook.log" 2>&1 </dev/null ||
         say "the end hook cannot run here (see $attempt_dir/hook.log); the next hpc-launch command continues the run"
@@ -107,7 +109,7 @@ if [ "$restart" -gt 0 ]; then
             say "the run continued without job $job_id, in $attempt_dir. Nothing was started."
             exit 75
         fi
-        printf -v attempt_dir '%s/attempts/%03d' "$run_dir" "$((10#${attempt_dir##*/} + 1))"
+        printf -v attempt_dir '%s/attempts/%03d' "$run_dir" "$((10#0${attempt_dir//*[!0-9]/} + 1))"
     done
     printf '{"job_id": "%s", "restart": %d}\n' "$job_id" "$restart" >"$attempt_dir/job.json"
     exec >>"$attempt_dir/batch.log" 2>&1
@@ -188,7 +190,10 @@ saved_checkpoint() { :; }
 # Evaluated here and not called as a function, in which a `declare` of a sourced file would set a local variable.
 job_body=$(declare -f job_environment)
 job_body=${job_body#*\{}
+umask "$job_umask"
 eval "${job_body%\}}"
+job_umask=$(umask)
+umask go-w
 export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
 cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
 node_functions=(on_each_node) # what the script of a node consists of
@@ -249,6 +254,7 @@ watched() { # COMMAND...
 
 # --- Start the nodes by srun, and wait for their end ---
 phase=training
+umask "$job_umask"
 cpus=${SLURM_CPUS_PER_TASK:-${job_cpus_per_task:-}}
 [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || cpus=${job_cpus_per_task:-} # the allocation may have another shape
 messages=/proc/$$/fd/2 skip=0 # what srun will write to the job's output, if that is a file
