@@ -486,6 +486,7 @@ def _other_script(home: Path) -> Sequence[Finding]:
 def _untrusted(home: Path) -> Sequence[Finding]:
     (home / "shared").mkdir()
     (home / "shared" / "mini.yaml").write_text(MINI + "prelude: [{raw: source ~/.bashrc}]\n")
+    (home / "shared" / "mini.yaml").chmod(0o664)
     Path("job.yaml").write_text(TINY)
     Path("own.yaml").write_text("name: own\nextends: mini\n")
     with pytest.MonkeyPatch.context() as patch:
@@ -730,3 +731,12 @@ def _update_example(code: str, shown: list[str], printed: list[str]) -> None:
 
 def _nearest(line: str, candidates: list[str]) -> str:
     return max(candidates, key=lambda one: SequenceMatcher(None, line, one).ratio(), default=line)
+
+
+def test_each_threat_names_a_test_that_exists() -> None:
+    rows = re.findall(r"^\| .* \| `(tests/\S+\.py)::(\w+)` \|$", text_of("docs/security.md"), re.MULTILINE)
+    assert len(rows) > 20
+    for file, name in rows:
+        assert f"\ndef {name}(" in (REPOSITORY / file).read_text(), f"{file}::{name}"
+    threats = text_of("docs/security.md").partition("## Threats")[2]
+    assert len(re.findall(r"^\| [A-Z]", threats, re.MULTILINE)) == len(rows), "each row ends with a test"

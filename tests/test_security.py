@@ -1,0 +1,464 @@
+"""Attacks that once succeeded, and their variations. docs/security.md lists each threat with the test that holds it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.base.errors import Refused, UsageError
+from hpc_launch.base.files import open_regular
+from hpc_launch.base.findings import Finding
+from hpc_launch.base.json_records import file_lines
+from hpc_launch.base.python_command import module_command
+from hpc_launch.base.user_dirs import make_private
+from hpc_launch.drive.attempts import attempt_options
+from hpc_launch.drive.prepare import PreparedJob, prepare_job
+from hpc_launch.plan.recorded_parts import CodePlan
+from hpc_launch.plan.strategies import library_query
+from hpc_launch.plan.variable_names import SCRIPT_VARIABLES
+from hpc_launch.recover.node_health import NodeReport
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.node_health_store import NodeHealthStore
+from hpc_launch.run.ownership import changeable_by_others, refuse_foreign
+from hpc_launch.run.run_index import Index
+from hpc_launch.run.submitting.code_snapshot import take_snapshot
+from hpc_launch.schedulers.local import processes
+from hpc_launch.schedulers.local.local_state import LocalState
+from hpc_launch.sites.detection_rules import UnusableNodes
+from hpc_launch.sites.this_machine import bad_nodes
+from hpc_launch.sites.trust import trust
+
+REPOSITORY = Path(__file__).parents[1]
+
+SITE = """
+scheduler: slurm
+node_classes: {gpu: {cpus: 64, memory: 256G, gpus: 4}}
+queues: {gpu: {node_class: gpu, partition: gpu, default_time: 1h}}
+"""
+
+Plan = Callable[..., PreparedJob]
+
+
+@pytest.fixture
+def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the search path in which teammates can change every file."""
+    folder = tmp_path / "team"
+    folder.mkdir()
+    for name in ("HPC_LAUNCH_SITE", "HPC_LAUNCH_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HPC_LAUNCH_SITE_PATH", str(folder))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    return folder
+
+
+@pytest.fixture
+def plan(team: Path, tmp_path: Path) -> Plan:
+    """Plans a small job on a site with these keys, of which the team is the author."""
+
+    def make(keys: str = "", *, site: str = SITE, job: str = "") -> PreparedJob:
+        (team / "here.yaml").write_text(f"name: here\n{keys}\n{site}")
+        (team / "here.yaml").chmod(0o664)
+        (tmp_path / "job.yaml").write_text(f"name: tiny\nscript: train.py\n{job}")
+        return prepare_job(tmp_path / "job.yaml", site="here")
+
+    return make
+
+
+def refused(plan: Plan, *arguments: str, **more: str) -> list[Finding]:
+    with pytest.raises(Refused) as caught:
+        plan(*arguments, **more)
+    return list(caught.value.findings)
+
+
+def codes(plan: Plan, keys: str) -> set[str]:
+    try:
+        plan(keys)
+    except Refused as error:
+        return {str(one.code) for one in error.findings}
+    return set()
+
+
+# --- Profiles ---
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        r'prelude: [{"\x72aw": touch /tmp/P}]',
+        r'prelude: [{"r\u0061w": touch /tmp/P}]',
+        '"prel\\x75de": [{raw: touch /tmp/P}]',
+        "prelude+: [{raw: touch /tmp/P}]",
+        "+prelude: [{raw: touch /tmp/P}]",
+        "prelude: [{? raw : touch /tmp/P}]",
+        "title: &a raw\nprelude: [{*a : touch /tmp/P}]",
+        "title: x\nprelude: [{<<: {raw: touch /tmp/P}}]",
+        "options: {x: {prelude: [{raw: touch /tmp/P}]}}",
+        "options: {x: {prelude+: [{raw: touch /tmp/P}]}}",
+    ],
+)
+def test_a_raw_line_is_found_in_every_spelling_of_yaml(keys: str, plan: Plan) -> None:
+    assert "HL313" in {one.code for one in refused(plan, keys)}
+
+
+CODE = {
+    "a file to source": "prelude: [{source: /project/team/init.sh}]",
+    "a file to source inside an image": "prelude: [{source: /a, where: container}]",
+    "a folder of modules": "prelude: [{module_use: [/project/team/modules]}]",
+    "a module file": "prelude: [{module_load: [/project/team/evil]}]",
+    "a module file by a variable": "prelude: [{module_load: ['${shell.X}']}]",
+    "a start-up file replaced": "prelude: [{copy: {source: /project/team/rc, to: '${home}/.bashrc'}}]",
+    "BASH_ENV": "env: [{set: {BASH_ENV: /project/team/rc}}]",
+    "ENV in a step": "prelude: [{set: {ENV: /project/team/rc}}]",
+    "LD_PRELOAD": "env: [{set: {LD_PRELOAD: /project/team/x.so}}]",
+    "LD_LIBRARY_PATH": "env: [{prepend: {LD_LIBRARY_PATH: /project/team}}]",
+    "PATH": "env: [{prepend: {PATH: /project/team/bin}}]",
+    "PATH in a step": "prelude: [{prepend: {PATH: /project/team/bin}}]",
+    "PYTHONSTARTUP": "env: [{set: {PYTHONSTARTUP: /project/team/x.py}}]",
+    "PYTHONPATH": "env: [{set: {PYTHONPATH: /project/team}}]",
+    "a variable of an image": "env: [{set: {APPTAINERENV_LD_PRELOAD: x.so}, scope: container}]",
+    "a prologue by a variable": "env: [{set: {SLURM_TASK_PROLOG: /project/team/x}}]",
+    "an unknown plugin": "env: [{set: {SOME_PLUGIN: /project/team/x.so}}]",
+    "a variable of a rule": "rules: [{needs: {env: {LD_PRELOAD: x.so}}, add: true}]",
+    "a variable of a stack": "stacks: {x: {env: {LD_PRELOAD: x.so}}}",
+    "an interpreter": "defaults: {environment: {python: /project/team/python}}",
+    "a virtual environment": "stacks: {x: {environment: {venv: /project/team/venv}}}",
+    "a file of a stack": "stacks: {x: {environment: {source: [/project/team/x]}}}",
+    "a program": "defaults: {command: [/project/team/x]}",
+    "arguments": "defaults: {args: {config: /project/team/x}}",
+    "names of secrets": "defaults: {secrets: [AWS_SECRET_ACCESS_KEY]}",
+    "a checkpoint": "defaults: {checkpoint: {dir: /project/team/x, pattern: 'step-(.*)'}}",
+    "a launcher's option": "defaults: {launcher: {name: torchrun, options: [/project/team/x.py]}}",
+    "a program for srun": "launch: {srun_options: [/project/team/x]}",
+    "a prologue": "launch: {srun_options: [--task-prolog=/project/team/x]}",
+    "a prologue, abbreviated": "launch: {srun_options: [--task-pro=/project/team/x]}",
+    "a file that srun writes": "options: {x: {srun_options: ['-o/home/me/.bashrc']}}",
+    "a file that Slurm writes": "sbatch: {add: {output: /home/me/.bashrc}}",
+    "an option under another name": "sbatch: {rename: {partition: wrap}}",
+    "an option of mpirun": "launch: {step: mpirun, mpirun_options: [--launch-agent, /project/team/x]}",
+    "an image": "containers: {images: {pytorch: /project/team/x.sif}}",
+    "a folder over the image's": "containers: {binds: ['/project/team/lib:/usr/lib']}",
+    "an option of the runtime": "containers: {options: [--env=LD_PRELOAD=x.so]}",
+    "a cache": "caches: {triton: /project/team/triton}",
+    "a network plugin": "fabric: {plugin: /project/team/libnccl-net.so}",
+    "a secret in a value": "sbatch: {add: {comment: '${env.AWS_SECRET_ACCESS_KEY}'}}",
+    "a secret as the account": "account: {variables: [HF_TOKEN]}",
+}
+
+
+@pytest.mark.parametrize("keys", CODE.values(), ids=CODE)
+def test_a_team_s_profile_cannot_choose_what_runs(keys: str, plan: Plan, team: Path) -> None:
+    findings = refused(plan, keys)
+    assert "HL313" in {one.code for one in findings}
+    assert all("untrusted profile: `" in one.message for one in findings if one.code == "HL313"), "shows the value"
+    trust([(team / "here.yaml").read_text()])
+    assert "HL313" not in codes(plan, keys)
+
+
+def test_nor_can_its_queues_and_node_classes(plan: Plan) -> None:
+    for place in ("partition: gpu", "gpus: 4"):
+        site = SITE.replace(place, f"{place}, defaults: {{secrets: [HF_TOKEN]}}")
+        assert {one.code for one in refused(plan, site=site)} == {"HL313"}
+
+
+def test_what_a_team_s_profile_may_say(plan: Plan) -> None:
+    keys = """
+prelude: [{modules: purge}, {module_load: [gcc/12.3, openmpi]}, {set: {NCCL_DEBUG: WARN}}]
+env: [{set: {NCCL_IB_HCA: 'mlx5_0', OMP_PROC_BIND: close, PYTHONUNBUFFERED: 1, NCCL_NET_PLUGIN: none}}]
+launch: {srun_options: [--mpi=pmix, --mem-bind=local]}
+sbatch: {add: {network: no_vni, licenses: scratch}}
+paths: {scratch: '/scratch/${user}'}
+defaults: {time: 30m, retry: {stuck_after: 1h}}
+"""
+    assert plan(keys).plan.site == "here"
+
+
+@pytest.mark.parametrize(
+    ("own", "keys"),
+    [
+        ("prelude: [{raw: 'export A=${param.x}'}]\nparameters: {x: {}}", "values: {x: '$(touch /tmp/P)'}"),
+        ("prelude: [{module_load: ['${param.x}']}]\nparameters: {x: {}}", "values: {x: /project/team/evil}"),
+        ("prelude: [{raw: 'echo ${param.x}'}]", "parameters: {x: {default: ';id'}}"),
+        ("prelude: [{source: '${paths.software}/init.sh'}]", "paths: {software: /project/team}"),
+        (
+            "prelude: [{source: '${paths.a}/init.sh'}]\npaths: {a: '${paths.b}/x'}",
+            "paths: {b: /project/team}",
+        ),
+    ],
+)
+def test_a_team_s_profile_cannot_fill_in_the_lines_of_the_users_own(
+    own: str, keys: str, plan: Plan, tmp_path: Path
+) -> None:
+    folder = tmp_path / "config" / "hpc-launch" / "sites" / "bases"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(f"name: mine\nkind: base\n{own}\n")
+    found = refused(plan, f"extends: mine\n{keys}")
+    assert [one.message.rpartition("` ")[2] for one in found if one.code == "HL313"], found
+    assert all("here.yaml" in str(one.place) for one in found if one.code == "HL313")
+
+
+def test_a_profile_among_the_users_own_counts_only_if_nobody_else_can_change_it(plan: Plan, tmp_path: Path) -> None:
+    own = tmp_path / "config" / "hpc-launch" / "sites" / "here.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text(f"name: here\nprelude: [{{raw: echo mine}}]\n{SITE}")
+    assert "echo mine" in plan().script
+    own.chmod(0o666)
+    assert {one.code for one in refused(plan)} == {"HL313"}
+    own.chmod(0o644)
+    own.parent.chmod(0o777)
+    assert {one.code for one in refused(plan)} == {"HL313"}
+
+
+@pytest.mark.parametrize("name", ["x;touch /tmp/P", "$(id)", "a[$(id)]", "x y", "", "A-B", "A\n", "1A"])
+def test_the_name_of_a_secret_is_a_name(name: str, plan: Plan) -> None:
+    found = refused(plan, job=f"secrets: [{json.dumps(name)}]\n")
+    assert {one.code for one in found} == {"HL013"}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "caches: {'X=1;touch /tmp/P;Y': /tmp/x}",
+        "env: [{prepend: {'X=1;touch /tmp/P;Y': /a}}]",
+        "env: [{unset: ['X;touch /tmp/P']}]",
+        "env: [{set: {restart: 'a[$(touch /tmp/P)]'}}]",
+        "prelude: [{set: {job_nodes: 'a[$(touch /tmp/P)]'}}]",
+        "rules: [{needs: {env: {restart: 'a[$(touch /tmp/P)]'}}, add: true}]",
+        "stacks: {x: {env: {attempt_dir: /tmp}}}\ndefaults: {environment: {stack: x}}",
+    ],
+)
+def test_a_variable_of_a_profile_has_a_name_and_none_of_the_script_s(keys: str, plan: Plan, team: Path) -> None:
+    with pytest.raises(Refused):
+        plan(keys)
+    trust([(team / "here.yaml").read_text()])
+    with pytest.raises(Refused) as caught:
+        plan(keys)
+    assert {one.code for one in caught.value.findings} & {"HL204", "HL013", "HL010"}
+
+
+def test_the_script_s_own_variables_are_reserved() -> None:
+    import re
+
+    for path in (REPOSITORY / "slurm_templates").rglob("*"):
+        if path.suffix in (".sh", ".j2"):
+            text = re.sub(r"(?m)#.*$|printf .*$|--\S+", "", path.read_text())
+            names = re.findall(r"(?m)^\s*(?:local |export |declare )?([a-z_][a-z0-9_]*)(?:\[[^]]*\])?\+?=", text)
+            assert set(names) <= SCRIPT_VARIABLES, path
+
+
+# --- Run folders ---
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    run = RunFolder(tmp_path / "runs" / "tiny-1")
+    attempt = run.attempt(1)
+    attempt.path.mkdir(parents=True)
+    for path in (run.info, run.job_yaml, run.site_yaml, run.after, attempt.script, attempt.plan):
+        path.write_text("{}")
+    for path in (run.path, *run.path.rglob("*")):
+        path.chmod(0o755)
+    return run
+
+
+@pytest.mark.parametrize("name", [".", "attempts", "attempts/001", "attempts/001/script.sh", "site.yaml", "after.sh"])
+def test_a_run_that_others_can_change_is_left_alone(name: str, run: RunFolder) -> None:
+    assert changeable_by_others(run) is None
+    (run.path / name).chmod(0o775)
+    assert changeable_by_others(run) == run.path / name
+    with pytest.raises(UsageError, match="other users can change it"):
+        refuse_foreign(run)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("name", [".", "attempts/001", "attempts/001/script.sh", "attempts/001/end.json", "run.json"])
+def test_a_file_that_another_user_put_into_a_run_is_not_used(name: str, run: RunFolder) -> None:
+    (run.path / name).touch()
+    os.chown(run.path / name, 65534, 65534)
+    assert changeable_by_others(run) == run.path / name
+
+
+def test_a_link_in_a_run_is_not_used(run: RunFolder, tmp_path: Path) -> None:
+    (tmp_path / "evil.sh").touch()
+    run.attempt(1).script.unlink()
+    run.attempt(1).script.symlink_to(tmp_path / "evil.sh")
+    assert changeable_by_others(run) == run.attempt(1).script
+
+
+def test_a_umask_of_000_opens_nothing(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        make_private(tmp_path / "a" / "b")
+        Index(tmp_path / "state" / "hpc-launch", {})._connect().close()
+        (tmp_path / "old").mkdir()
+        make_private(tmp_path / "old")
+    finally:
+        os.umask(before)
+    for folder in ("a", "a/b", "state", "state/hpc-launch", "old"):
+        assert not (tmp_path / folder).stat().st_mode & 0o022, folder
+
+
+def test_a_copy_of_the_code_is_no_more_open_than_the_code_and_holds_no_key(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "private").mkdir(parents=True)
+    (project / "private" / "x.py").write_text("")
+    (project / "id_check.py").write_text("")
+    (project / "train.py").write_text("")
+    secret = (
+        ".netrc credentials credentials.json Credentials.CSV id_rsa id_ed25519 token.txt .git-credentials x.KEY .env"
+    )
+    for name in secret.split():
+        (project / name).write_text("secret")
+    (project / ".ssh").mkdir()
+    (project / ".ssh" / "config").write_text("secret")
+    (project / "private").chmod(0o700)
+    (project / "train.py").chmod(0o666)
+    (project / "closed.txt").write_text("")
+    (project / "closed.txt").chmod(0o600)
+    run = RunFolder(tmp_path / "runs" / "tiny-1")
+    run.path.mkdir(parents=True)
+    take_snapshot(run, CodePlan(str(project)))
+    modes = {path.name: path.stat().st_mode & 0o777 for path in run.code.rglob("*") if not path.is_symlink()}
+    assert modes == {"private": 0o700, "x.py": 0o644, "id_check.py": 0o644, "train.py": 0o644, "closed.txt": 0o600}
+    assert {path.name for path in run.code.iterdir() if path.is_symlink()} == {*secret.split(), ".ssh"}
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    project.rename(home / "project")
+    closed = RunFolder(tmp_path / "runs" / "tiny-2")
+    closed.path.mkdir()
+    take_snapshot(closed, CodePlan(str(home / "project")))
+    assert closed.code.stat().st_mode & 0o777 == 0o700, "a folder above the code is closed to others"
+
+
+# --- Programs ---
+
+
+def test_a_module_is_not_imported_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("argparse", "json", "csv", "runpy", "contextlib", "hpc_launch"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'PWNED')!r}, 'w')\nraise SystemExit(9)\n")
+    monkeypatch.chdir(tmp_path)
+    done = subprocess.run(
+        [*module_command(processes.SUPERVISOR), "--help"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--job-id" in done.stdout
+    library_query.installed_release("pip", python=sys.executable)  # type: ignore[arg-type]
+    assert not (tmp_path / "PWNED").exists()
+
+
+def test_no_other_python_is_started_with_the_current_folder() -> None:
+    """`-m` and `-c` put it first in sys.path."""
+    allowed = {"hpc_launch/plan/strategies/node_script.py", "hpc_launch/drive/file_checks.py"}
+    for path in (REPOSITORY / "hpc_launch").rglob("*.py"):
+        name = str(path.relative_to(REPOSITORY))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.List) and name not in allowed:
+                words = [one.value for one in node.elts if isinstance(one, ast.Constant)]
+                assert "-m" not in words, f"{name}:{node.lineno}"
+
+
+@pytest.mark.parametrize("shell", [-1, 0, 1, "self"])
+def test_a_process_named_in_a_file_gets_no_signal_unless_it_is_the_job_s(shell: int | str, tmp_path: Path) -> None:
+    number = os.getpid() if shell == "self" else int(shell)
+    ours = processes.start_of(os.getpid())
+    state = LocalState(job_id="local-1", state="RUNNING", pid=os.getpid(), pid_start=ours, shell=number)
+    assert not state.supervised, "this process is not a supervisor"
+    assert state.batch_shell is None
+
+
+# --- Files of others ---
+
+
+@pytest.fixture
+def in_time() -> Callable[[Callable[[], object]], object]:
+    """Runs a function that must not wait."""
+
+    def run(function: Callable[[], object]) -> object:
+        result: list[object] = []
+        thread = threading.Thread(target=lambda: result.append(function()), daemon=True)
+        thread.start()
+        thread.join(30)
+        assert result, "it waits"
+        return result[0]
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless", "folder", "socket"])
+def test_a_file_that_never_ends_is_not_read(
+    kind: str, tmp_path: Path, in_time: Callable[[Callable[[], object]], object]
+) -> None:
+    path = tmp_path / "x.jsonl"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "endless":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        import socket
+
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(os.path.relpath(path))
+
+    def attempt() -> bool:
+        try:
+            open_regular(path).close()
+        except OSError:
+            return True
+        return False
+
+    assert in_time(attempt) is True
+    assert in_time(lambda: list(file_lines(path))) == []
+    assert in_time(lambda: bad_nodes(UnusableNodes(file=str(path)), {})) == ()
+
+
+def test_only_plain_names_of_nodes_leave_the_ledger(tmp_path: Path) -> None:
+    store = NodeHealthStore("here", str(tmp_path))
+    now = time.time()
+    for node in ("n[1-20]", "n1,n2", "--wrap=id", "good-1"):
+        store.write([NodeReport(time=now, node=node, failure_class="gpu_hardware")])
+    assert [one.node for one in store.standing(now)] == ["good-1"]
+
+
+def test_a_link_in_the_ledger_opens_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A teammate makes `LEDGER/SITE` a link to a private folder of the next writer."""
+    ledger, private = tmp_path / "ledger", tmp_path / "private"
+    ledger.mkdir()
+    ledger.chmod(0o2770)
+    private.mkdir(mode=0o700)
+    (ledger / "here").symlink_to(private)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    report = NodeReport(time=time.time(), node="n1")
+    assert "the report is only in" in str(NodeHealthStore("here", str(ledger)).write([report]))
+    assert private.stat().st_mode & 0o7777 == 0o700
+    assert list(private.iterdir()) == []
+
+
+def test_a_node_that_slurm_does_not_know_is_not_excluded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: Plan
+) -> None:
+    (tmp_path / "bin").mkdir()
+    sinfo = tmp_path / "bin" / "sinfo"
+    sinfo.write_text("""#!/bin/sh
+case "$*" in *--Node*) echo n1; echo n2 ;; *) echo 'gpu|100' ;; esac
+""")
+    sinfo.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{sinfo.parent}:{os.environ['PATH']}")
+    store = NodeHealthStore("here", str(tmp_path / "ledger"))
+    reports = [NodeReport(time=time.time(), node=node, failure_class="gpu_hardware") for node in ("unknown", "n1")]
+    store.write(reports)
+    recovery = plan(f"paths: {{ledger: {tmp_path / 'ledger'}}}").plan.recovery
+    options, _ = attempt_options("here", "slurm", recovery, (), (), readmitted=())
+    assert options == ("--exclude=n1",)
