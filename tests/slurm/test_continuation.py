@@ -112,7 +112,7 @@ def test_a_torn_checkpoint_falls_back_to_the_one_before(user: User) -> None:
     run = Path(json.loads(done.stdout)["folder"])
     user.cluster.write(run / "saved" / "step-10" / "state.json", "")
 
-    done = user.launch("resubmit", "@last", "--wait")
+    done = user.launch("resubmit", "@last", "--wait", "--yes")
 
     assert done.returncode == 0, done.stderr
     log = user.launch("logs", "@last").stdout

@@ -136,7 +136,7 @@ def test_of_two_resubmissions_at_once_one_wins(user: User) -> None:
     run = user.submit(job_of(user))["run"]
     assert user.until(run, "COMPLETED", "FAILED")["state"] == "COMPLETED"
 
-    drivers = [user.popen("resubmit", run) for _ in range(2)]
+    drivers = [user.popen("resubmit", run, "--yes") for _ in range(2)]
     ends = [(*driver.communicate(timeout=180), driver.returncode) for driver in drivers]
 
     assert sorted(code for _, _, code in ends) == [0, 2], ends

@@ -135,7 +135,7 @@ def test_the_next_attempt_keeps_off_a_node(user: User) -> None:
     assert [attempt["state"] for attempt in status["attempts"]] == ["FAILED", "COMPLETED"]
     assert status["attempts"][1]["nodes"] != first
     assert status["attempts"][1]["overrides"] == {"set": ["command=true"], "exclude": first}
-    assert user.launch("resubmit", run).returncode == 0, "an ended run may be tried again"
+    assert user.launch("resubmit", run, "--yes").returncode == 0, "an ended run may be tried again"
 
 
 def test_interrupting_the_wait_leaves_the_job_running(user: User) -> None:

@@ -259,7 +259,7 @@ def test_a_secret_reaches_the_training_and_nothing_else(user: User) -> None:
     found = user.cluster.run(["grep", "-rlaF", secret, str(user.home)])
     assert (found.returncode, found.stdout) == (1, "")
 
-    again = user.launch("resubmit", run["run"])
+    again = user.launch("resubmit", run["run"], "--yes")
     assert again.returncode == 3
     assert "MY_TOKEN" in again.stderr
 
