@@ -44,6 +44,7 @@ def _cancel(run: RunFolder, index: Index) -> str:
     """Cancel one run and describe the outcome. Raises Unreachable; UsageError if the folder is not a run's."""
     from hpc_launch.cli.follow import poll_runs
     from hpc_launch.retry.drivers import Schedulers
+    from hpc_launch.run.records.attempt_files import Reader
     from hpc_launch.run.records.scheduler_state import MAY_COME_BACK
     from hpc_launch.run.submitting.cancel_run import cancel_run
     from hpc_launch.view.format_values import clean
@@ -60,4 +61,10 @@ def _cancel(run: RunFolder, index: Index) -> str:
     (after,) = poll_runs([run], index, drive=False)
     if after.state == "SUBMITTING":
         return f"{name} is still being submitted and cannot be cancelled yet; try again"
+    files = [Reader().read(attempt) for attempt in run.attempts()[-1:]]
+    if any(one.void and one.job_id and one.cancel is not None and one.cancel.sent is None for one in files):
+        return (
+            f"{name}: CANCELLED; the scheduler does not answer, so job {clean(after.job_id)} may stay in the queue; "
+            "it exits without training, and the next `hpc-launch list` removes it"
+        )
     return f"{name}: {after.state}, no job to cancel"

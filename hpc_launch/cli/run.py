@@ -26,6 +26,7 @@ def command(job: Path, site: str | None, sets: tuple[str, ...]) -> int:
     """
     from hpc_launch.base.errors import UsageError
     from hpc_launch.cli.after_submit import after_submission
+    from hpc_launch.cli.shared_checkpoints import warn_about_shared_checkpoints
     from hpc_launch.cli.warn import print_site_and_warnings
     from hpc_launch.drive.attempts import first_attempt
     from hpc_launch.drive.prepare import prepare_job
@@ -41,6 +42,8 @@ def command(job: Path, site: str | None, sets: tuple[str, ...]) -> int:
             hint = "create one with salloc, or queue the job with `hpc-launch submit`"
             raise UsageError("not inside a Slurm allocation", hint)
         kind = "allocation"
+    index = user_index(os.environ)
+    warn_about_shared_checkpoints(prepared_job.plan, index)
     prepared = first_attempt(prepared_job, sets, scheduler=kind)
-    submitted = submit_new(prepared, scheduler_for(kind), index=user_index(os.environ))
+    submitted = submit_new(prepared, scheduler_for(kind), index=index)
     return after_submission(submitted, wait=True, as_json=False)

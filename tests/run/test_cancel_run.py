@@ -55,6 +55,18 @@ def test_a_waiting_job_never_trains_though_nobody_answers(runs: Path, scheduler:
     cancel_run(run, scheduler)
 
     assert status_of(run, scheduler).state == "CANCELLED"
+    scheduler.fault = ""
+    tracker = RunTracker([run], lambda _: scheduler, clock=scheduler.clock)
+    status = tracker.poll(fresh=True)[run.name]
+    assert (status.state, status.cancel_due) == ("CANCELLED", True)
+    assert carry_out(run, tracker.views(run), scheduler) == [job], "it need not wait for its nodes to exit"
+    assert not tracker.poll(fresh=True)[run.name].cancel_due
+
+
+def test_a_waiting_job_that_starts_before_its_cancellation_arrives_exits(runs: Path, scheduler: FakeScheduler) -> None:
+    run, _, job = submit_new(prepared(runs), scheduler)
+    scheduler.fault = "away"
+    cancel_run(run, scheduler)
     assert not scheduler.start(job)
 
 

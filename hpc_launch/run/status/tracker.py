@@ -33,6 +33,9 @@ PATIENCE_S = 0.3
 CHECKPOINTS_S = 30.0
 """Pause between two searches of a checkpoint folder."""
 
+REMEMBERED_S = 24 * 3600.0
+"""For how long the scheduler is asked about a cancelled job that it was not told of."""
+
 SchedulerFor = Callable[[RunFolder], Scheduler]
 
 
@@ -155,7 +158,7 @@ class RunTracker:
         for followed in self._followed.values():
             if followed.answers is not None:
                 _, ids = wanted.setdefault(id(followed.answers), (followed.answers, []))
-                ids.extend(_open_jobs(followed.files))
+                ids.extend(_open_jobs(followed.files, self._clock()))
         for answers, ids in wanted.values():
             if background:
                 answers.ask_in_background(ids)
@@ -243,12 +246,22 @@ class RunTracker:
         return view
 
 
-def _open_jobs(attempts: list[AttemptFiles]) -> list[str]:
-    """The jobs without a final state on record; earlier starts of a requeued job are left out."""
+def _open_jobs(attempts: list[AttemptFiles], now: float) -> list[str]:
+    """The jobs without a final state on record; earlier starts of a requeued job are left out.
+
+    A cancelled job that would exit at its start is still open until the scheduler was told, for REMEMBERED_S.
+    """
     newest = {files.job_id: files for files in attempts}
     return [
-        job_id for job_id, files in newest.items() if job_id is not None and files.void is None and files.final is None
+        job_id
+        for job_id, files in newest.items()
+        if job_id is not None and files.final is None and (files.void is None or _cancel_not_sent(files, now))
     ]
+
+
+def _cancel_not_sent(files: AttemptFiles, now: float) -> bool:
+    request = files.cancel
+    return request is not None and request.sent is None and now - (request.time or 0.0) < REMEMBERED_S
 
 
 def _needs_verdict(state: str, view: AttemptView) -> bool:
