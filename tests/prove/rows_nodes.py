@@ -77,12 +77,12 @@ def venv_on_all_but_one(scene: Scene) -> None:
         scene.cluster.run(make, node=node, check=True)
     scene.cluster.node_exec("n2", ["rm", "-r", venv])
     scene.row.job["environment"] = {"venv": venv, "python": "python3"}
-    scene.wanted_node = "n2"
+    scene.happens("n2")
 
 
 def prolog_fails(scene: Scene) -> None:
     scene.cluster.fail_prolog("n2")
-    scene.wanted_node = "n2"
+    scene.happens("n2")
 
 
 def keeps_off(scene: Scene) -> list[str]:
