@@ -486,7 +486,7 @@ def _other_script(home: Path) -> Sequence[Finding]:
 def _untrusted(home: Path) -> Sequence[Finding]:
     (home / "shared").mkdir()
     (home / "shared" / "mini.yaml").write_text(MINI + "prelude: [{raw: source ~/.bashrc}]\n")
-    (home / "shared" / "mini.yaml").chmod(0o664)
+    (home / "shared" / "mini.yaml").chmod(0o666)
     Path("job.yaml").write_text(TINY)
     Path("own.yaml").write_text("name: own\nextends: mini\n")
     with pytest.MonkeyPatch.context() as patch:

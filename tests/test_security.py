@@ -69,7 +69,7 @@ def plan(team: Path, tmp_path: Path) -> Plan:
 
     def make(keys: str = "", *, site: str = SITE, job: str = "") -> PreparedJob:
         (team / "here.yaml").write_text(f"name: here\n{keys}\n{site}")
-        (team / "here.yaml").chmod(0o664)
+        (team / "here.yaml").chmod(0o666)
         (tmp_path / "job.yaml").write_text(f"name: tiny\nscript: train.py\n{job}")
         return prepare_job(tmp_path / "job.yaml", site="here")
 
@@ -152,6 +152,8 @@ CODE = {
     "an option of the runtime": "containers: {options: [--env=LD_PRELOAD=x.so]}",
     "a cache": "caches: {triton: /project/team/triton}",
     "a network plugin": "fabric: {plugin: /project/team/libnccl-net.so}",
+    "a server": "env: [{set: {HF_ENDPOINT: 'https://example.org'}}]",
+    "a server of wandb": "env: [{set: {WANDB_BASE_URL: 'https://example.org'}}]",
     "a secret in a value": "sbatch: {add: {comment: '${env.AWS_SECRET_ACCESS_KEY}'}}",
     "a secret as the account": "account: {variables: [HF_TOKEN]}",
 }
@@ -179,7 +181,7 @@ env: [{set: {NCCL_IB_HCA: 'mlx5_0', OMP_PROC_BIND: close, PYTHONUNBUFFERED: 1, N
 launch: {srun_options: [--mpi=pmix, --mem-bind=local]}
 sbatch: {add: {network: no_vni, licenses: scratch}}
 paths: {scratch: '/scratch/${user}'}
-defaults: {time: 30m, retry: {stuck_after: 1h}}
+defaults: {time: 30m, retry: {stuck_after: 1h}, checkpoint: {signal_before: 5m}}
 """
     assert plan(keys).plan.site == "here"
 
@@ -275,7 +277,7 @@ def run(tmp_path: Path) -> RunFolder:
 @pytest.mark.parametrize("name", [".", "attempts", "attempts/001", "attempts/001/script.sh", "site.yaml", "after.sh"])
 def test_a_run_that_others_can_change_is_left_alone(name: str, run: RunFolder) -> None:
     assert changeable_by_others(run) is None
-    (run.path / name).chmod(0o775)
+    (run.path / name).chmod(0o777)
     assert changeable_by_others(run) == run.path / name
     with pytest.raises(UsageError, match="other users can change it"):
         refuse_foreign(run)

@@ -110,7 +110,21 @@ def open_regular(path: str | os.PathLike[str], *, owner: int | None = None, link
 
 def only_writable_by(user: int, status: os.stat_result) -> bool:
     """Whether only this user (and root) can change the file or folder with this status."""
-    return status.st_uid == user and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if status.st_uid != user or status.st_mode & stat.S_IWOTH:
+        return False
+    return not status.st_mode & stat.S_IWGRP or _is_private_group(user, status.st_gid)
+
+
+def _is_private_group(user: int, group: int) -> bool:
+    """Whether a group has no member but this user, as where each user has a group of the same name."""
+    import grp
+    import pwd
+
+    try:
+        known, account = grp.getgrgid(group), pwd.getpwuid(user)
+    except KeyError:
+        return False
+    return account.pw_gid == group and known.gr_name == account.pw_name and set(known.gr_mem) <= {account.pw_name}
 
 
 def without_waiting(name: str, flags: int) -> int:

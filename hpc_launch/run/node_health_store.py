@@ -106,13 +106,16 @@ def _write(folder: Path, reports: Sequence[NodeReport], *, shared: bool) -> None
     name = f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}.jsonl".replace("/", "_")
     text = "".join(record_text(report, indent=None) for report in reports)
     temporary, above = folder / f".{name}", folder.stat()
-    temporary.write_text(text, encoding="utf-8")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
-        if shared:
-            # Whoever may read the folder may read the report, whatever the umask.
-            with suppress(OSError):
-                os.chown(temporary, -1, above.st_gid)
-            temporary.chmod(0o600 | above.st_mode & (stat.S_IRGRP | stat.S_IROTH))
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            if shared:
+                # Whoever may read the folder may read the report, whatever the umask. By the descriptor: a teammate
+                # may replace the name with a link.
+                with suppress(OSError):
+                    os.fchown(descriptor, -1, above.st_gid)
+                os.fchmod(descriptor, 0o600 | above.st_mode & (stat.S_IRGRP | stat.S_IROTH))
         os.replace(temporary, folder / name)
     except OSError:
         temporary.unlink(missing_ok=True)

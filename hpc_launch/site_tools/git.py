@@ -119,4 +119,9 @@ def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
         for key, value in inherited.items()
         if not re.match(r"GIT_(DIR|WORK_TREE|INDEX|OBJECT|ALT|NAMESPACE)", key)
     }
-    return environment | {"GIT_ALLOW_PROTOCOL": PROTOCOLS, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    return environment | {
+        "GIT_ALLOW_PROTOCOL": PROTOCOLS,
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "LC_ALL": "C",
+    }

@@ -40,9 +40,9 @@ ENVIRONMENT = {
 JOB_KEYS = {
     "script": "program", "module": "program", "command": "program", "args": "arguments of the program",
     "secrets": "names of secrets", "container": "image", "workdir": "working folder", "run_dir": "run folder",
-    "code": "code folder", "strategy": "configuration of the training", "checkpoint": "checkpoint folder",
+    "code": "code folder", "strategy": "configuration of the training",
 }  # fmt: skip
-"""Keys of a job file that require trust in `defaults:`. Loading a checkpoint may run code."""
+"""Keys of a job file that require trust in `defaults:`, besides `checkpoint`: loading a checkpoint may run code."""
 CONTAINERS = {
     "images": "image",
     "binds": "folder to mount",
@@ -68,13 +68,14 @@ VARIABLES = frozenset(
 VARIABLE_PREFIXES = (
     "LD_", "BASH_FUNC_", "PYTHON", "CONDA_", "MODULE", "LMOD_", "XDG_", "GIT_", "SSH_", "SLURM_", "SRUN_", "SBATCH_",
     "PDSH_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "I_MPI_HYDRA_", "HYDRA_", "APPTAINER", "SINGULARITY", "PODMAN_",
-    "CHARLIECLOUD_", "PIP_", "UV_", "HPC_LAUNCH_",
+    "CHARLIECLOUD_", "PIP_", "UV_", "HPC_LAUNCH_", "AWS_", "WANDB_",
 )  # fmt: skip
 HARMLESS = frozenset(
     "PYTHONUNBUFFERED PYTHONNOUSERSITE PYTHONHASHSEED PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER PYTHONSAFEPATH "
     "SLURM_CPU_BIND SLURM_MPI_TYPE SLURM_NETWORK SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK".split()
 )
 _LOADS_FILE = re.compile(r"(PATH|PRELOAD|PLUGIN|LIB|LIBS|LIBRARY|EXEC|COMMAND|CMD|AGENT|HOOK|RC|CONF|CONFIG|CACHE)$")
+_NAMES_SERVER = re.compile(r"(URL|URI|ENDPOINT|SERVER)S?$")
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|COOKIE")
 _PLACEHOLDER = re.compile(r"(?<!\$)\$\{(?:env|shell)\.([^}]*)\}")
 _DESCRIPTIVE = frozenset("facts fact published unknown about why note source as_of parameters when".split())
@@ -132,6 +133,8 @@ def _below(name: str, rest: KeyPath, value: Any) -> str | None:
     if name == "defaults":
         if rest[:2] == ("launcher", "options") and len(rest) == 3:
             return "option of the launcher"
+        if rest[0] == "checkpoint":  # when to warn the training is harmless
+            return "checkpoint folder" if rest[1:2] in (("dir",), ("resume",)) else None
         return JOB_KEYS.get(str(rest[0]))
     if name == "containers":
         return CONTAINERS.get(str(rest[0])) or ("module file" if rest[0] == "modules" and _is_path(value) else None)
@@ -148,6 +151,8 @@ def _variable(name: object, value: Any) -> str | None:
     text, name = str(value), str(name)
     if name in HARMLESS:
         return None
+    if _NAMES_SERVER.search(name.upper()):
+        return f"variable {name}, by which programs send keys and data to a server"
     loads_file = _LOADS_FILE.search(name.upper()) and ("/" in text or "$" in text)
     listed = name in VARIABLES or name.startswith(VARIABLE_PREFIXES)
     return f"variable {name}, by which programs load code" if listed or loads_file else None

@@ -52,13 +52,12 @@ def _is_own_place(path: Path, folder: Path) -> bool:
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
             return False
-        if real in (MACHINE, (config_folder() / "sites").resolve()):
-            # A group may consist of the user alone, so its permission to write does not make the file somebody else's.
-            owner = 0 if real == MACHINE else os.getuid()
-            return status.st_uid == owner and not (status.st_mode | real.stat().st_mode) & stat.S_IWOTH
         named = os.environ.get("HPC_LAUNCH_SITE_PATH", "").split(os.pathsep)
-        if real in {one.resolve() for one in (*map(Path, filter(None, named)), *shared_folders())}:
-            return any(only_writable_by(owner, status) for owner in (os.getuid(), 0))
+        own = (config_folder() / "sites", *map(Path, filter(None, named)), *shared_folders())
+        owners = {0} if real == MACHINE else {0, os.getuid()} if real in {one.resolve() for one in own} else set()
+        # Whoever can write to a folder can replace its files, even between the reading and this look.
+        parts = (status, real.stat(), path.parent.stat())
+        return all(any(only_writable_by(owner, part) for owner in owners) for part in parts)
     except OSError:
         pass
     return False

@@ -51,7 +51,7 @@ def foreign(write: Write, tmp_path: Path) -> Write:
     def put(inside: str = "", /, **texts: str) -> None:
         write(inside, **texts)
         for name in texts:
-            (tmp_path / "shared" / inside / f"{name}.yaml").chmod(0o664)
+            (tmp_path / "shared" / inside / f"{name}.yaml").chmod(0o666)
 
     return put
 

@@ -146,7 +146,7 @@ def test_a_broken_profile_says_what_where_and_what_to_do(  # noqa: PLR0917 - the
 ) -> None:
     write(**texts, there=f"name: there\n{BODY}")
     for name in texts:
-        (tmp_path / "shared" / f"{name}.yaml").chmod(0o664)  # not trusted
+        (tmp_path / "shared" / f"{name}.yaml").chmod(0o666)  # not trusted
     (tmp_path / "shared" / "gone.yaml").symlink_to(tmp_path / "nowhere.yaml")
     found = refused(job="account: me\n" if code == "HL306" else "")
     assert (code, position) in [(one.code, str(one.place).rsplit("/", 1)[-1]) for one in found]
