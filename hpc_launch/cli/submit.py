@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 @job_argument
 @site_option
 @set_option
-@click.option("--wait", is_flag=True, help="Follow the run to its end; exit with 0 only if it COMPLETED.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="Wait for a scheduler that does not answer, and follow the run to its end; exit with 0 only if it COMPLETED.",
+)
 @click.option("--dry-run", is_flag=True, help="Write and print the script without submitting it.")
 @click.option("--test-only", is_flag=True, help="Ask the scheduler when the job would start, without submitting it.")
 @json_option

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -65,18 +66,24 @@ def rule_of(run: RunFolder) -> CheckpointRule | None:
     return CheckpointRule(record.folder(run), pattern, record.complete, record.latest)
 
 
-def near_miss(run: RunFolder, since: float = 0.0) -> str | None:
-    """Why the job's pattern matches nothing, where files that look like checkpoints are there; None otherwise.
+def near_miss(run: RunFolder, since: float = 0.0, until: float = math.inf) -> str | None:
+    """Why there is no complete checkpoint by the job's rule, where there are files that look like one; None otherwise.
 
     For example, a pattern for `step-10` misses `step-10.pt`. The most similar name is named. Names ending in `.tmp` are
-    being written and ignored, and so is what was last written before `since` (seconds since the epoch).
+    being written and ignored, and so is what was last written before `since` or after `until` (seconds since the
+    epoch).
     """
     rule = rule_of(run)
-    if rule is None or newest_first(rule):
+    if rule is None:
         return None
+    named = newest_first(rule)
+    if named:
+        newest = named[0]
+        why = _why_incomplete(rule, newest) if since <= newest.time <= until else None
+        return f"{newest.path.name} is incomplete: {why}" if why and newest_complete(rule) is None else None
     own = {run.attempts_folder, run.code, run.hooks, run.journal}
     paths = [path for entry in _entries(rule.folder) if (path := Path(entry.path)) not in own]
-    paths = [path for path in paths if not path.name.endswith(".tmp") and _modified(path) >= since]
+    paths = [path for path in paths if not path.name.endswith(".tmp") and since <= _modified(path) <= until]
     near = [path for path in paths if rule.pattern.match(path.name)]
     text = f"`checkpoint.pattern` ({rule.pattern.pattern})"
     if near:
@@ -135,14 +142,21 @@ def newest_first(rule: CheckpointRule) -> list[CheckpointFound]:
 
 def is_complete(rule: CheckpointRule, found: CheckpointFound) -> bool:
     """Whether all files of the rule exist, and no file by torch.save is truncated."""
+    return _why_incomplete(rule, found) is None
+
+
+def _why_incomplete(rule: CheckpointRule, found: CheckpointFound) -> str | None:
     if rule.latest is not None and not _is_in_latest(rule, found):
-        return False
+        return f"`{rule.latest}` (`checkpoint.latest`) does not name it"
     files = list(_files(found.path))
     names = {os.path.relpath(path, found.path): path for path in files}
     for wanted in rule.complete:
         if not any(_fits(name, wanted) and _size(path) for name, path in names.items()):
-            return False
-    return bool(files) and not any(map(_is_truncated_zip, files))
+            return f"`{wanted}` (`checkpoint.complete`) is missing or empty"
+    if not files:
+        return "it holds no file"
+    truncated = next(filter(_is_truncated_zip, files), None)
+    return None if truncated is None else f"{truncated.name} is truncated"
 
 
 def _is_in_latest(rule: CheckpointRule, found: CheckpointFound) -> bool:

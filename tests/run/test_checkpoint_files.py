@@ -132,6 +132,31 @@ def test_a_name_that_the_pattern_fits_in_part_is_told(names: list[str], missed: 
     assert near_miss(run, since=2000) is None, "nothing was written since"
 
 
+@pytest.mark.parametrize(
+    ("rule", "files", "why"),
+    [
+        (HUGGING, ["checkpoint-5/model.bin"], "`trainer_state.json` (`checkpoint.complete`) is missing or empty"),
+        (DEEPSPEED, ["global_step5/m.pt"], "`latest` (`checkpoint.latest`) does not name it"),
+        (HUGGING, ["checkpoint-5/model.bin", "checkpoint-2/trainer_state.json"], None),
+    ],
+)
+def test_a_checkpoint_that_stays_incomplete_says_why(
+    rule: dict[str, Any], files: list[str], why: str | None, tmp_path: Path
+) -> None:
+    run = RunFolder(tmp_path)
+    _, plan = planned(tmp_path, {**rule, "dir": "${run.dir}/saved"})
+    run.attempt(1).path.mkdir(parents=True)
+    run.attempt(1).plan.write_text(json.dumps(plan))
+    for name in files:
+        path = tmp_path / "saved" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(WHOLE)
+
+    told = near_miss(run)
+
+    assert told == (None if why is None else f"{Path(files[0]).parts[0]} is incomplete: {why}")
+
+
 def planned(folder: Path, checkpoint: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The script and the plan of a job with these checkpoints."""
     job = {"name": "x", "site": "local", "command": ["true"], "checkpoint": checkpoint}

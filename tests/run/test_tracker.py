@@ -374,6 +374,8 @@ def test_checkpoints_that_match_no_pattern_are_named_while_the_first_attempt_run
     assert tracker.poll(fresh=True)[run.name].warnings == ()
     saved.mkdir()
     (saved / "ckpt_5.pt").write_bytes(b"PK")
+    clock.sleep(20)
+    assert tracker.poll(fresh=True)[run.name].warnings == (), "it may be written still"
     clock.sleep(31)
 
     (warning,) = tracker.poll(fresh=True)[run.name].warnings
@@ -381,5 +383,9 @@ def test_checkpoints_that_match_no_pattern_are_named_while_the_first_attempt_run
     assert "no checkpoint is recognized" in warning
     assert "the closest is ckpt_5.pt" in warning
     (saved / "step-5").mkdir()
+    clock.sleep(31)
+    (warning,) = tracker.poll(fresh=True)[run.name].warnings
+    assert "step-5 is incomplete: it holds no file" in warning
+    (saved / "step-5" / "model.bin").write_bytes(b"weights")
     clock.sleep(31)
     assert tracker.poll(fresh=True)[run.name].warnings == ()

@@ -208,7 +208,8 @@ class RunTracker:
         if state not in ("RUNNING", "ENDING") or attempts[-1].started is None:
             return ()
         if now - followed.missed[0] >= CHECKPOINTS_S:
-            followed.missed = now, near_miss(followed.run, attempts[-1].started)
+            # What was written just now may not be complete yet.
+            followed.missed = now, near_miss(followed.run, attempts[-1].started, now - CHECKPOINTS_S)
         missed = followed.missed[1]
         return (f"no checkpoint is recognized, so no attempt could resume: {missed}",) if missed is not None else ()
 
