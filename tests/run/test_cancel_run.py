@@ -89,7 +89,9 @@ def test_a_request_that_did_not_reach_the_scheduler_is_due_once_it_answers(
     scheduler.fault = "away"
     with pytest.raises(Unreachable):
         cancel_run(run, scheduler)
-    assert not tracker.poll(fresh=True)[run.name].cancel_due, "nobody answers yet"
+    status = tracker.poll(fresh=True)[run.name]
+    assert not status.cancel_due, "nobody answers yet"
+    assert "but the scheduler was not reached" in status.warnings[0]
     scheduler.fault = ""
 
     assert tracker.poll(fresh=True)[run.name].cancel_due
@@ -97,7 +99,7 @@ def test_a_request_that_did_not_reach_the_scheduler_is_due_once_it_answers(
 
     assert scheduler.job(job)["state"] == "CANCELLED"
     status = tracker.poll(fresh=True)[run.name]
-    assert (status.state, status.cancel_due) == ("CANCELLED", False)
+    assert (status.state, status.cancel_due, status.warnings) == ("CANCELLED", False, ())
 
 
 def test_a_request_that_the_scheduler_accepted_is_not_due(runs: Path, scheduler: FakeScheduler) -> None:

@@ -115,7 +115,7 @@ def _end_record(view: AttemptView) -> Observation | None:
     if view.exit_code == 0 and view.signal is None:
         return Observation("COMPLETED", "end_record", view.ended, _warning_text(view))
     if view.files.cancel is not None:
-        return Observation("CANCELLED", "end_record", view.ended, _cancel_text(view))
+        return Observation("CANCELLED", "end_record", view.ended, cancel_text(view))
     return Observation("FAILED", "end_record", view.ended, ending)
 
 
@@ -207,12 +207,13 @@ def _exit_code(record: JobRecord | None) -> int | None:
 
 def _end_reason(view: AttemptView, final: JobRecord) -> str:
     if final.state == "CANCELLED" and view.files.cancel is not None:
-        return _cancel_text(view)
+        return cancel_text(view)
     detail = "" if final.reason in (None, "", "None") else f" ({final.reason})"
     return f"{END_REASONS[final.state]}{detail}"
 
 
-def _cancel_text(view: AttemptView) -> str:
+def cancel_text(view: AttemptView) -> str:
+    """Who cancelled the attempt with hpc-launch."""
     by = view.files.cancel.by if view.files.cancel is not None else None
     return f"cancelled by {by}" if by else "cancelled"
 

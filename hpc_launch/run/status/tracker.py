@@ -14,7 +14,7 @@ from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.claim import never_submitted
 from hpc_launch.run.records.run_info import RunInfo, read_info
 from hpc_launch.run.records.scheduler_state import keep_final
-from hpc_launch.run.status.attempt_state import observe
+from hpc_launch.run.status.attempt_state import cancel_text, observe
 from hpc_launch.run.status.attempt_view import AttemptView, SchedulerAnswer, SourceLags
 from hpc_launch.run.status.finished import unfinished
 from hpc_launch.run.status.progress_reader import ProgressReader
@@ -205,13 +205,17 @@ class RunTracker:
     def _warnings(
         self, followed: _Followed, state: str, attempts: tuple[AttemptStatus, ...], now: float
     ) -> tuple[str, ...]:
+        unsent = [view for view in followed.views if _is_cancel_unsent(view)]
+        warnings = [f"{cancel_text(view)}, but the scheduler was not reached: a driver ends the job" for view in unsent]
         if state not in ("RUNNING", "ENDING") or attempts[-1].started is None:
-            return ()
+            return tuple(warnings)
         if now - followed.missed[0] >= CHECKPOINTS_S:
             # What was written just now may not be complete yet.
             followed.missed = now, near_miss(followed.run, attempts[-1].started, now - CHECKPOINTS_S)
         missed = followed.missed[1]
-        return (f"no checkpoint is recognized, so no attempt could resume: {missed}",) if missed is not None else ()
+        if missed is not None:
+            warnings.append(f"no checkpoint is recognized, so no attempt could resume: {missed}")
+        return tuple(warnings)
 
     def _run_state(
         self, followed: _Followed, attempts: tuple[AttemptStatus, ...], now: float
@@ -258,6 +262,11 @@ def _open_jobs(attempts: list[AttemptFiles], now: float) -> list[str]:
         for job_id, files in newest.items()
         if job_id is not None and files.final is None and (files.void is None or _cancel_not_sent(files, now))
     ]
+
+
+def _is_cancel_unsent(view: AttemptView) -> bool:
+    over = view.files.void is not None or view.final_record is not None or view.end is not None
+    return not over and view.files.cancel is not None and view.files.cancel.sent is None
 
 
 def _cancel_not_sent(files: AttemptFiles, now: float) -> bool:

@@ -64,8 +64,8 @@ def carry_out(run: RunFolder, views: Iterable[AttemptView], scheduler: Scheduler
     cancelled = []
     for view in views:
         if view.cancel_due:
-            Journal(run).note("cancel sent", attempt=view.files.attempt.number, job_id=view.job_id)
             cancelled.extend(_cancel(view.files, scheduler))
+            Journal(run).note("cancel sent", attempt=view.files.attempt.number, job_id=view.job_id)
     return cancelled
 
 
@@ -94,11 +94,12 @@ def _cancel(files: AttemptFiles, scheduler: Scheduler) -> list[str]:
         if files.void is not None:
             # The job would exit at once.
             return []
-        raise Unreachable(
-            f"job {files.job_id} could not be cancelled: {error}",
-            hint=f"the request is on record: the next `hpc-launch watch {files.attempt.run.name}`, `status` or `list` "
-            "cancels the job once the scheduler answers, and no other attempt follows",
-        ) from error
+        recorded = (
+            f"the request is on record: the next `hpc-launch watch {files.attempt.run.name}`, `status` or `list` "
+            "cancels the job once the scheduler answers, and no other attempt follows"
+        )
+        hint = recorded if files.cancel is not None else "try again when the scheduler answers"
+        raise Unreachable(f"job {files.job_id} could not be cancelled: {error}", hint=hint) from error
     return jobs
 
 
