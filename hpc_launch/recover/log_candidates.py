@@ -16,8 +16,8 @@ from hpc_launch.recover.setup_commands import without_survived
 BATCH_LOG = "batch.log"
 """The log of a run that the training does not write to: Slurm's own messages are there."""
 
-_BY_SLURM = re.compile(r"(?:slurmstepd|slurmd|srun)(?:-\S+|\[\S+\])?: ")
-"""How the lines of Slurm's programs begin."""
+_BY_SLURM = re.compile(r"(?:slurmstepd|slurmd|srun)(?:-\S+|\[\S+\])?: |\[20\d\d-\d\d-\d\dT[\d:.]{8,15}\] error: ")
+"""How the lines of Slurm's programs begin; slurmstepd of 26.05 writes the time instead of its name."""
 
 WENT_ON = 3
 """So many later training steps show that the program recovered from an error."""

@@ -112,6 +112,27 @@ def test_a_cancelled_step_is_a_cancellation_and_a_killed_rank_is_not() -> None:
     assert printed.failure_class == "segfault_or_abort"
 
 
+def test_slurm_26_05_writes_the_time_in_place_of_slurmstepd() -> None:
+    ended = "[2026-11-22T08:45:44.051] error: *** {} 1.0 ON n1 CANCELLED AT 2026-11-22T08:45:44 DUE {} ***\n"
+    step = {**STEP, "node-0.rank-0.log": ended.format("STEP", "to SIGNAL Killed")}
+    assert why_run("FAILED", 137, {"batch.log": ABORTED + KILLED, **step}).failure_class == "cancelled_by_user"
+
+    failed = {**STEP, "node-0.rank-0.log": ended.format("STEP", "TO TASK FAILURE")}
+    assert why_run("FAILED", 137, {"batch.log": KILLED, **failed}).failure_class == "segfault_or_abort"
+
+    reset = "srun: error: _server_read: fd 17 error reading header: Connection reset by peer\n"
+    found = why_run("FAILED", 137, {"batch.log": reset + REBOOTED, **step})
+    assert (found.failure_class, found.proven_nodes) == ("node_failure", ("n2",))
+
+    batch = ended.format("JOB", "to SIGNAL Killed") + ABORTED + KILLED.replace("Killed", "Terminated")
+    reason = "RaisedSignal:9(Killed)"
+    found = why_run("FAILED", logs={"batch.log": batch}, began=True, signal=9, reason=reason, end=None, exit_code=0)
+    assert found.cause == "script_killed"
+
+    oom = "[2026-11-22T08:45:44.051] error: Detected 1 oom_kill event in StepId=1.0.\n"
+    assert why_run("FAILED", 1, {"batch.log": "", "node-1.log": oom}).failure_class == "host_oom"
+
+
 def test_a_prolog_that_fails_is_why_slurm_requeued_the_job() -> None:
     text = (
         "slurmstepd-ra1: error: *** JOB 92 ON ra1 CANCELLED AT 2025-11-20T12:58:36 DUE TO JOB REQUEUE ***\n"
