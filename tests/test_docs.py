@@ -739,4 +739,4 @@ def test_each_threat_names_a_test_that_exists() -> None:
     for file, name in rows:
         assert f"\ndef {name}(" in (REPOSITORY / file).read_text(), f"{file}::{name}"
     threats = text_of("docs/security.md").partition("## Threats")[2]
-    assert len(re.findall(r"^\| [A-Z]", threats, re.MULTILINE)) == len(rows), "each row ends with a test"
+    assert len(re.findall(r"^\| (?!threat)", threats, re.MULTILINE)) == len(rows), "each row ends with a test"

@@ -26,16 +26,19 @@ from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.plan.strategies import library_query
 from hpc_launch.plan.variable_names import SCRIPT_VARIABLES
 from hpc_launch.recover.node_health import NodeReport
+from hpc_launch.retry.context import left_alone
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.node_health_store import NodeHealthStore
 from hpc_launch.run.ownership import changeable_by_others, refuse_foreign
 from hpc_launch.run.run_index import Index
+from hpc_launch.run.submitting.cancel_run import cancel_run
 from hpc_launch.run.submitting.code_snapshot import take_snapshot
 from hpc_launch.schedulers.local import processes
 from hpc_launch.schedulers.local.local_state import LocalState
 from hpc_launch.sites.detection_rules import UnusableNodes
 from hpc_launch.sites.this_machine import bad_nodes
 from hpc_launch.sites.trust import trust
+from tests.run.fake import FakeScheduler
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -281,6 +284,7 @@ def test_a_run_that_others_can_change_is_left_alone(name: str, run: RunFolder) -
     assert changeable_by_others(run) == run.path / name
     with pytest.raises(UsageError, match="other users can change it"):
         refuse_foreign(run)
+    assert "other users can change it" in left_alone(run).words, "the user learns why"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
@@ -464,3 +468,16 @@ case "$*" in *--Node*) echo n1; echo n2 ;; *) echo 'gpu|100' ;; esac
     recovery = plan(f"paths: {{ledger: {tmp_path / 'ledger'}}}").plan.recovery
     options, _ = attempt_options("here", "slurm", recovery, (), (), readmitted=())
     assert options == ("--exclude=n1",)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_another_user_s_run_is_not_cancelled(run: RunFolder, tmp_path: Path) -> None:
+    """Its records may name any job of the user."""
+    os.chown(run.path, 65534, 65534)
+    with pytest.raises(UsageError, match="belongs to another user"):
+        cancel_run(run, FakeScheduler(tmp_path / "scheduler"))
+
+
+def test_a_line_that_is_no_host_list_excludes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("n1\nn[2-3] # broken\nn4 --wrap=id\n--wrap=id\n$(id)\n")
+    assert bad_nodes(UnusableNodes(file=str(tmp_path / "bad")), {}) == ("n1", "n[2-3]")

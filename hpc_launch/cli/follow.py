@@ -63,7 +63,7 @@ def poll_runs(
         with waiting_notice(f"advancing {len(due)} run{'s' if len(due) > 1 else ''}"):
             outcomes = [drivers.drive(run) for run in due]
         for run, outcome in zip(due, outcomes, strict=True):
-            if outcome.kind in ("submitted", "waiting"):
+            if outcome.words and outcome.kind != "ended":
                 click.echo(f"{visible(run.name)}: {visible(outcome.words)}", err=True)
         if any(outcome.kind != "nothing" for outcome in outcomes):
             statuses = tracker.poll()

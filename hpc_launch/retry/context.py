@@ -11,9 +11,10 @@ from hpc_launch.base.json_records import read_record
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.recover.evidence import DriverFacts, EndingJob, NeverStarts
 from hpc_launch.recover.retry_policy import AttemptProgress
+from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
 from hpc_launch.run.checkpoint_files import near_miss, newest_checkpoint, rule_of
 from hpc_launch.run.layout import AttemptFolder, RunFolder
-from hpc_launch.run.ownership import changeable_by_others
+from hpc_launch.run.ownership import changeable_by_others, changeable_message
 from hpc_launch.run.records.plan_record import newest_plan
 from hpc_launch.run.records.run_info import read_info
 from hpc_launch.run.records.scheduler_state import MAY_COME_BACK, stuck_since
@@ -84,6 +85,16 @@ def read_context(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> R
 def owned(run: RunFolder) -> bool:
     """Whether the run is this user's, and nobody else can change it. Another user's run has its own drivers."""
     return changeable_by_others(run) is None
+
+
+def left_alone(run: RunFolder) -> DriverOutcome:
+    """The outcome for a run that has no context: with the reason if it is this user's, but others can change it."""
+    path = changeable_by_others(run)
+    try:
+        ours = path is not None and run.path.stat().st_uid == os.getuid()
+    except OSError:
+        ours = False
+    return DriverOutcome("nothing", f"not continued: {changeable_message(path)}") if path and ours else NOTHING
 
 
 def _may_come_back(view: AttemptView, requeue: bool) -> bool:

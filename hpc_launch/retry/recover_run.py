@@ -15,7 +15,7 @@ from hpc_launch.base.errors import SchedulerError, UserError
 from hpc_launch.recover.diagnosis import Diagnosis
 from hpc_launch.recover.evidence import DriverFacts
 from hpc_launch.recover.rulebook import Rulebook
-from hpc_launch.retry.context import RetryContext, never_starts, owned, read_context, silence_of_forgotten
+from hpc_launch.retry.context import RetryContext, left_alone, never_starts, owned, read_context, silence_of_forgotten
 from hpc_launch.retry.decision import (
     Decision,
     Gather,
@@ -71,7 +71,7 @@ def recover(
         return cancelled
     context = read_context(run, tracker, scheduler)
     if context is None:
-        return NOTHING
+        return left_alone(run)
     if context.status.state == "STUCK":
         return _withdraw(context, rules)
     stored = context.view.files.verdict

@@ -36,7 +36,22 @@ def refuse_foreign(run: RunFolder) -> None:
     path = changeable_by_others(run)
     if path is not None:
         hint = f"check the folder, then run `chmod -R go-w {run.path}`; only its owner can continue a run"
-        raise UsageError(f"{path} belongs to another user, or other users can change it", hint)
+        raise UsageError(changeable_message(path), hint)
+
+
+def refuse_other_users_run(run: RunFolder) -> None:
+    """Raise UsageError for a run folder of another user, whose records may name any job."""
+    try:
+        foreign = run.path.stat().st_uid != os.getuid()
+    except OSError:
+        return
+    if foreign:
+        raise UsageError(f"{run.path} belongs to another user", "only its owner can cancel it")
+
+
+def changeable_message(path: Path) -> str:
+    """Why a run is left alone."""
+    return f"{path} belongs to another user, or other users can change it"
 
 
 def _paths(run: RunFolder) -> Iterator[tuple[Path, bool]]:

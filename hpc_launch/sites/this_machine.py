@@ -23,6 +23,7 @@ from hpc_launch.spec.shell_text import UnknownName, interpolate, plain
 
 MAX_BAD_NODES_BYTES = 1 << 20
 """Size of the largest `bad_nodes.file`."""
+_HOST_LIST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,\[\]-]*\Z")
 
 
 def with_local_hardware(site: SiteProfile, nodes: int) -> SiteProfile:
@@ -95,6 +96,7 @@ def bad_nodes(unusable: UnusableNodes, names: Mapping[str, str]) -> tuple[str, .
             path = plain(interpolate(unusable.file, names))
             text = read_text(Path(path or ""), longest=MAX_BAD_NODES_BYTES)
             lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+            lines = [line for line in lines if _HOST_LIST.match(line)]  # sbatch would refuse every job
     return tuple(dict.fromkeys([*unusable.nodes, *filter(None, lines)]))
 
 

@@ -13,6 +13,7 @@ from hpc_launch.base.errors import SchedulerError, Unreachable
 from hpc_launch.base.json_records import write_record
 from hpc_launch.base.user_dirs import user
 from hpc_launch.run.layout import FOLDER_MODE, RunFolder
+from hpc_launch.run.ownership import refuse_other_users_run
 from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.claim import CANCELLED, CancelRequest, abandon
 from hpc_launch.run.records.journal import Journal
@@ -30,9 +31,11 @@ def cancel_run(run: RunFolder, scheduler: Scheduler, *, undecided: bool = False)
     still ask for. Cancelling a run that is over is not an error.
 
     Raises:
+        UsageError: The run belongs to another user.
         Unreachable: A job that may be running could not be cancelled. The request stays on record, and the next driver
             carries it out (`carry_out`).
     """
+    refuse_other_users_run(run)
     journal = Journal(run)
     by = user()
     cancelled: list[str] = []

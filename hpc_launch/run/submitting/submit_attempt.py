@@ -291,7 +291,8 @@ def _submit_sentinel(task: _Task, submission: Submission, job_id: str) -> None:
     if recovery is None or recovery.sentinel is None:
         return
     script = f"#!/bin/bash\n# Runs the next driver of {run.name} after job {job_id}.\n"
-    script += f"exec bash {quote(str(run.after))} {quote(str(attempt.path))} --outside\n"
+    after = quote(str(run.after))
+    script += f"[ -O {after} ] && exec bash {after} {quote(str(attempt.path))} --outside\n"
     options = (*SENTINEL_OPTIONS, f"--dependency=afterany:{job_id}", *recovery.sentinel)
     with suppress(OSError, SchedulerError):
         attempt.sentinel.mkdir(mode=FOLDER_MODE, exist_ok=True)
