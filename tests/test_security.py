@@ -155,6 +155,7 @@ CODE = {
     "an option of the runtime": "containers: {options: [--env=LD_PRELOAD=x.so]}",
     "a cache": "caches: {triton: /project/team/triton}",
     "a network plugin": "fabric: {plugin: /project/team/libnccl-net.so}",
+    "a private file": "bad_nodes: {file: '${home}/.cache/huggingface/token'}",
     "a server": "env: [{set: {HF_ENDPOINT: 'https://example.org'}}]",
     "a server of wandb": "env: [{set: {WANDB_BASE_URL: 'https://example.org'}}]",
     "a secret in a value": "sbatch: {add: {comment: '${env.AWS_SECRET_ACCESS_KEY}'}}",
@@ -450,6 +451,17 @@ def test_a_link_in_the_ledger_opens_no_folder(tmp_path: Path, monkeypatch: pytes
     assert "the report is only in" in str(NodeHealthStore("here", str(ledger)).write([report]))
     assert private.stat().st_mode & 0o7777 == 0o700
     assert list(private.iterdir()) == []
+
+
+def test_a_ledger_in_another_folder_does_not_open_it(tmp_path: Path) -> None:
+    """A profile may name any folder as `paths.ledger`."""
+    home = tmp_path / "home"
+    (home / "here").mkdir(parents=True)
+    (home / "here" / "private.txt").touch()
+    home.chmod(0o2770)
+    (home / "here").chmod(0o700)
+    NodeHealthStore("here", str(home)).write([NodeReport(time=time.time(), node="n1")])
+    assert (home / "here").stat().st_mode & 0o7777 == 0o700
 
 
 def test_a_node_that_slurm_does_not_know_is_not_excluded(

@@ -133,6 +133,8 @@ def _make_shared(folder: Path) -> None:
     with suppress(FileExistsError):
         folder.mkdir()
     above = folder.parent.stat()
+    if not os.path.islink(folder) and not all(name.endswith(".jsonl") for name in os.listdir(folder)):
+        return  # not a folder of reports: a profile may name any folder
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         own = os.fstat(descriptor)

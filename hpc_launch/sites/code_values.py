@@ -109,6 +109,8 @@ def _kind(path: KeyPath, value: Any) -> str | None:
             return kind
     if path[0] == "caches" and len(path) == 2:
         return "folder of a cache, from which libraries load code"
+    if path == ("bad_nodes", "file"):
+        return "file whose lines everybody sees in the options of the job"
     if path[0] == "account" and "variables" in path and isinstance(value, str) and _SECRET.search(value):
         return "variable that may be secret"
     if key == "plugin" and "fabric" in path and "/" in str(value):
