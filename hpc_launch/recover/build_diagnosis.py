@@ -21,6 +21,8 @@ _TASKS = frozenset({"slurm-task-exit", "slurm-task-signal", "slurm-task-killed"}
 
 MOST_QUOTES = 6
 MOST_ALSO = 8
+CLEAR = 2
+"""The band of causes that are clear by themselves."""
 SYMPTOM = 60
 """From this order on, a line shows that something ended, not why. It is not listed beside a cause."""
 
@@ -54,7 +56,7 @@ def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
     return Diagnosis(
         failure_class=root.failure_class,
         cause=root.cause or None,
-        confidence=root.confidence or _confidence(root),
+        confidence=root.confidence or _confidence(root, solid),
         first_failure=first,
         evidence=(*quotes[:MOST_QUOTES], *why_bad),
         also=(*_clocks(evidence), *_also(root, solid, subject.faint)),
@@ -176,10 +178,17 @@ def _short(name: str) -> str:
     return name.split(".", maxsplit=1)[0].lower()
 
 
-def _confidence(root: Candidate) -> Confidence:
-    if root.certain or root.band <= 2:
-        return "high" if root.order < 60 else "low"
+def _confidence(root: Candidate, solid: list[Candidate]) -> Confidence:
+    """High only for a clear cause that no other clear cause in the same log contests."""
+    if root.certain:
+        return "high" if root.order < SYMPTOM else "low"
+    if root.band <= CLEAR:
+        return "medium" if any(_contests(one, root) for one in solid) else "high"
     return "medium" if root.band <= 4 else "low"
+
+
+def _contests(one: Candidate, root: Candidate) -> bool:
+    return one.source == root.source and one.band <= CLEAR and one.failure_class not in {root.failure_class, "unknown"}
 
 
 def _clocks(evidence: Evidence) -> list[str]:
@@ -194,15 +203,17 @@ def _clocks(evidence: Evidence) -> list[str]:
 def _also(root: Candidate, solid: list[Candidate], faint: list[Candidate]) -> tuple[str, ...]:
     """Other classes that were seen, each with its count and first place; then those that the program survived."""
     words: list[str] = []
+    listed = set(root.quotes)
     for name, group in (("", solid), (" (went on, or a warning)", faint)):
         seen: dict[str, list[Candidate]] = {}
-        for candidate in group:
-            same_line = (candidate.source, candidate.line) == (root.source, root.line)
+        for candidate in sorted(group, key=lambda one: one.order):
+            quote = candidate.quotes[-1]
             known = candidate.failure_class not in {root.failure_class, "unknown"}
-            if known and not same_line and candidate.order < SYMPTOM:
+            if known and quote not in listed and candidate.order < SYMPTOM:
+                listed.add(quote)
                 seen.setdefault(candidate.failure_class, []).append(candidate)
         for failure_class, ones in seen.items():
-            quote = ones[0].quotes[-1]
+            quote = min(ones, key=lambda one: (one.source, one.line)).quotes[-1]
             where = f"{quote.file}:{quote.line}" if quote.line else quote.file
             count = f"{len(ones)} times, first " if len(ones) > 1 else ""
             words.append(f"{failure_class}{name}: {count}{where}: {quote.text[:160]}")

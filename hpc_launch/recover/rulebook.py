@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -15,6 +15,7 @@ from msgspec import Struct
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.recover.diagnosis import FAILURE_CLASSES, Action
 from hpc_launch.recover.regex_literals import needed_words, smallest
+from hpc_launch.recover.word_search import words_in
 from hpc_launch.spec.regex_safety import BACKTRACKING_MESSAGE, may_backtrack_forever
 from hpc_launch.spec.yaml_source import parse_list
 
@@ -24,6 +25,10 @@ CAUSES = "causes.yaml"
 CLASSES = "classes.yaml"
 
 LONGEST_PATTERN = 2000
+NEAR = 160
+"""Characters around a match in which `unless` is searched."""
+WRITER = 40
+"""Characters at the beginning of a line that may name the program that wrote it."""
 Role = Literal["root", "setup", "confirm", "cascade", "context"]
 
 
@@ -53,7 +58,7 @@ class FailureRule(Struct, frozen=True, forbid_unknown_fields=True):
     """The verdict where no training step was seen yet: the setup is probably wrong."""
     advice: str = ""
     unless: str = ""
-    """Lines that also match this do not count."""
+    """A match does not count if this matches in it, near it, or at the beginning of the line."""
     firm: bool = False
     """Counts even in a line that is marked as a warning."""
     counters: list[str] = []
@@ -93,15 +98,22 @@ class Compiled:
         self._expressions: list[re.Pattern[str]] | None = None
         self._unless: re.Pattern[str] | None = None
 
-    def search(self, text: str) -> re.Match[str] | None:
-        """The first match in `text`."""
+    def search(self, text: str, which: Iterable[int] | None = None) -> re.Match[str] | None:
+        """The first match in `text` of the expressions with the numbers `which`, by default of all."""
         if self._expressions is None:
             self._expressions = [re.compile(pattern) for pattern in self.rule.patterns]
             self._unless = re.compile(self.rule.unless) if self.rule.unless else None
-        for expression in self._expressions:
-            if match := expression.search(text):
-                return None if self._unless is not None and self._unless.search(text) else match
+        for number in range(len(self._expressions)) if which is None else which:
+            if match := self._expressions[number].search(text):
+                return None if self._excluded(text, match) else match
         return None
+
+    def _excluded(self, text: str, match: re.Match[str]) -> bool:
+        """Whether `unless` matches near the match, or where the line names its writer."""
+        if self._unless is None:
+            return False
+        begin, end = max(0, match.start() - NEAR), match.end() + NEAR
+        return bool(self._unless.search(text, 0, WRITER) or self._unless.search(text, begin, end))
 
 
 class Rulebook:
@@ -119,47 +131,49 @@ class Rulebook:
         return rule.failure_class or self.causes[rule.cause].failure_class
 
     @cached_property
-    def table(self) -> list[tuple[str, tuple[Compiled, ...]]]:
-        """Words, each with the rules that match only lines with one of their words."""
-        by_word: dict[str, list[Compiled]] = {}
+    def table(self) -> list[tuple[str, tuple[tuple[Compiled, int], ...]]]:
+        """Words, each with the expressions (by rule and number) that match only lines with one of their words."""
+        by_word: dict[str, list[tuple[Compiled, int]]] = {}
         for rule in self.rules.values():
             compiled = Compiled(rule)
-            for word in self._words(rule):
-                by_word.setdefault(word, []).append(compiled)
-        return [(word, tuple(rules)) for word, rules in by_word.items()]
+            for number, pattern in enumerate(rule.patterns):
+                for word in needed_words(pattern):
+                    by_word.setdefault(word, []).append((compiled, number))
+        return [(word, tuple(expressions)) for word, expressions in by_word.items()]
 
     @cached_property
     def words(self) -> tuple[str, ...]:
         """The shortest list of words such that a line without any of them matches no rule."""
         return tuple(smallest(word for word, _ in self.table))
 
+    @cached_property
+    def _words_in(self) -> Callable[[str], Iterable[int]]:
+        return words_in([word for word, _ in self.table])
+
+    def may_match(self, low: str) -> bool:
+        """Whether a lower-case line has a word of a rule."""
+        return bool(self._words_in(low))
+
     def matches(self, text: str) -> list[tuple[FailureRule, re.Match[str]]]:
         """All rules that match `text`, each with its match, by order."""
-        low = text.lower()
-        tried: set[str] = set()
+        tried: dict[str, tuple[Compiled, set[int]]] = {}
+        for word in self._words_in(text.lower()):
+            for compiled, number in self.table[word][1]:
+                tried.setdefault(compiled.rule.id, (compiled, set()))[1].add(number)
         found: list[tuple[FailureRule, re.Match[str]]] = []
-        for word, rules in self.table:
-            if word not in low:
-                continue
-            for compiled in rules:
-                if compiled.rule.id in tried:
-                    continue
-                tried.add(compiled.rule.id)
-                if match := compiled.search(text):
-                    found.append((compiled.rule, match))
-        found.sort(key=lambda pair: pair[0].order)
+        for compiled, numbers in tried.values():
+            if match := compiled.search(text, sorted(numbers)):
+                found.append((compiled.rule, match))
+        found.sort(key=lambda pair: (pair[0].order, self._number[pair[0].id]))
         return found
+
+    @cached_property
+    def _number(self) -> dict[str, int]:
+        return {rule: number for number, rule in enumerate(self.rules)}
 
     def extended(self, more: Iterable[FailureRule]) -> Rulebook:
         """A rulebook with more rules; one with the same id replaces."""
         return Rulebook([*{**self.rules, **{rule.id: rule for rule in more}}.values()], self.causes, self.classes)
-
-    @staticmethod
-    def _words(rule: FailureRule) -> set[str]:
-        words: set[str] = set()
-        for pattern in rule.patterns:
-            words |= needed_words(pattern)
-        return words
 
 
 def parse_rules(text: str, causes: Mapping[str, Cause]) -> tuple[list[FailureRule], list[str]]:

@@ -28,6 +28,8 @@ _TAIL = 1 << 19
 """Bytes at the end of a log that are scanned line by line."""
 _SAMPLE = 20
 """How many lines at both ends of a block are read, so that the progress is known."""
+_MOST_READ = 1000
+"""Maximum number of lines with a word that are read of a block: a log of nothing but errors repeats itself."""
 _LANDMARKS = (
     "traceback (", 'file "', "root cause (first", "failures:", "exitcode", "restart", "slurm_job", "starting job",
     "job start", "cancelled at",
@@ -42,7 +44,7 @@ _PIECES = 200
 """How many states of a progress bar that redraws itself in one line are scanned."""
 
 _DIGITS = b"0123456789"
-_LONG_NUMBERS = re.compile(r"\d{4,}|0x[0-9a-fA-F]+|\d+\.\d+")
+_LONG_NUMBERS = re.compile(r"\d{4,}|0x[0-9a-fA-F]+|\d+\.\d+|\b(?=[a-f]*\d)[0-9a-f]{6,}\b")
 _LABEL = re.compile(rb"[ ]{0,6}(\d{1,6}): ?")
 """The task number that `srun --label` writes before each line."""
 _SOURCE = re.compile(
@@ -60,7 +62,6 @@ class LogScanner:
         self, rules: Rulebook, name: str, *, source: int = 0, node: str | None = None, rank: int | None = None
     ) -> None:
         self._rules = rules
-        self._words = rules.words
         self._name, self._source, self._node, self._rank = name, source, node, rank
         self._rest = bytearray()
         self._size = 0
@@ -129,11 +130,13 @@ class LogScanner:
             last = max(data.rfind(b"\n", 0, last), 0)
         last = last + 1 if last else 0
         at = self._read(data, 0, _SAMPLE)
+        most = _MOST_READ
         for position in search(data):
             if position < at:
                 continue
-            if position >= last:
+            if position >= last or most == 0:
                 break
+            most -= 1
             start = data.rfind(b"\n", at, position) + 1 or at
             self._line += data.count(b"\n", at, start)
             at = self._read(data, start, 1)
@@ -248,7 +251,7 @@ class LogScanner:
         if 'file "' in low or "traceback (" in low or starts_block(low):
             look = _ALWAYS
         else:
-            look = _RULES if any(word in low for word in self._words) else _SKIP
+            look = _RULES if self._rules.may_match(low) else _SKIP
         stamp = line_time(text, self._year or 2000)
         if stamp is not None and self._year is None and line_time(text) is not None:
             self._year = year_of(stamp)

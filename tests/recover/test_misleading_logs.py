@@ -301,3 +301,16 @@ def test_success_needs_both_witnesses() -> None:
 def test_nothing_at_all() -> None:
     assert why("").failure_class == "unknown"
     assert diagnose(Evidence(), BOOK).failure_class == "unknown"
+
+
+def test_no_line_is_listed_twice() -> None:
+    text = "OSError: [Errno 28] No space left on device\nRuntimeError: CUDA error: no kernel image, [Errno 13] x\n"
+    also = why(text).also
+    places = [entry.split(": ")[-3:] for entry in also]
+    assert len(places) == len({tuple(place) for place in places})
+
+
+def test_a_contested_cause_is_not_certain() -> None:
+    full = "OSError: [Errno 28] No space left on device\n"
+    assert why(full).confidence == "high"
+    assert why(full + "RuntimeError: CUDA error: device-side assert triggered\n").confidence == "medium"

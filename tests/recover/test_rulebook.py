@@ -144,3 +144,10 @@ def test_needed_words(pattern: str, words: set[str]) -> None:
 def test_the_rules_travel_with_the_package() -> None:
     assert rulebook.FOLDER.parent == Path(rulebook.__file__).parent
     assert (rulebook.FOLDER / rulebook.CAUSES).is_file()
+
+
+def test_unless_applies_to_the_match() -> None:
+    warned = "ValueError: batch size must be divisible by 8; the same device is used"
+    far = f"ValueError: batch size must be divisible by 8; {'x ' * 200} the same device is used"
+    assert "config-words" not in {rule.id for rule, _ in BOOK.matches(warned)}
+    assert "config-words" in {rule.id for rule, _ in BOOK.matches(far)}
