@@ -46,6 +46,14 @@ def _never_submitted(subject: DiagnosisInput) -> Candidate | None:
     return _certain("unknown", NEVER_SUBMITTED, 10, _claim(void), advice=advice)
 
 
+def _vanished(subject: DiagnosisInput) -> Candidate | None:
+    void = subject.evidence.void
+    if void is None or not void.startswith("vanished"):
+        return None
+    advice = "resubmit the run, unless somebody removed the job on purpose"
+    return _certain("unknown", "job_vanished", 10, _claim(void), advice=advice)
+
+
 def _cancelled_before_submission(subject: DiagnosisInput) -> Candidate | None:
     void = subject.evidence.void
     return _certain("cancelled_by_user", "", 5, _claim(void)) if void and void.startswith("cancelled") else None
@@ -182,6 +190,7 @@ Rule = Callable[[DiagnosisInput], Candidate | None]
 RECORD_RULES: tuple[Rule, ...] = (
     _too_few_nodes,
     _never_submitted,
+    _vanished,
     _cancelled_before_submission,
     _submission_refused,
     _never_starts,

@@ -179,6 +179,16 @@ def silence_of_forgotten(context: RetryContext) -> float | None:
     return view.now - max(_write_times(context.attempt), default=view.now)
 
 
+def vanished(context: RetryContext) -> bool:
+    """Whether a job that never began is no longer known to the cluster that it was submitted to."""
+    view, answer, files = context.view, context.view.answer, context.view.files
+    asked = context.slurm and answer.error is None and answer.answered is not None and view.record is None
+    if not asked or context.status.state != "UNKNOWN" or files.claim is not None or files.job is None:
+        return False
+    waited = view.now - max(_write_times(context.attempt), default=view.now)
+    return waited >= context.plan.retry.lost_after and _same_cluster(context)
+
+
 def _write_times(attempt: AttemptFolder) -> Iterator[float]:
     """When each file of the attempt was last written, including its logs and the watcher's notes."""
     for folder in (attempt.path, attempt.logs, attempt.agent):

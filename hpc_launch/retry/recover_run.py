@@ -15,7 +15,15 @@ from hpc_launch.base.errors import SchedulerError, UserError
 from hpc_launch.recover.diagnosis import Diagnosis
 from hpc_launch.recover.evidence import DriverFacts
 from hpc_launch.recover.rulebook import Rulebook
-from hpc_launch.retry.context import RetryContext, left_alone, never_starts, owned, read_context, silence_of_forgotten
+from hpc_launch.retry.context import (
+    RetryContext,
+    left_alone,
+    never_starts,
+    owned,
+    read_context,
+    silence_of_forgotten,
+    vanished,
+)
 from hpc_launch.retry.decision import (
     Decision,
     Gather,
@@ -27,7 +35,7 @@ from hpc_launch.retry.decision import (
 from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
 from hpc_launch.retry.next_attempt import following_attempt
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.records.claim import never_submitted
+from hpc_launch.run.records.claim import VANISHED, abandon, never_submitted
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.verdict_record import keep_verdict
 from hpc_launch.run.status.still_alive import script_ended
@@ -74,6 +82,8 @@ def recover(
         return left_alone(run)
     if context.status.state == "STUCK":
         return _withdraw(context, rules)
+    if not inside and vanished(context):
+        return _give_up(context)
     stored = context.view.files.verdict
     decision = Decision(stored) if stored is not None else _decide(context, gather, rules, inside=inside)
     if decision is None:
@@ -95,6 +105,14 @@ def _cancel(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> Driver
     except SchedulerError as error:
         return DriverOutcome("waiting", str(error))
     return DriverOutcome("waiting", f"cancelled job {', '.join(job_ids)}, as asked while the scheduler did not answer")
+
+
+def _give_up(context: RetryContext) -> DriverOutcome:
+    """Claim an attempt whose job vanished before it began, so that it can never train if it comes back."""
+    reason = f"the scheduler no longer knows job {context.view.job_id}, which never began"
+    with suppress(OSError):
+        abandon(context.attempt, f"{VANISHED}: {reason}")
+    return DriverOutcome("waiting", reason)
 
 
 def _undecided(context: RetryContext) -> DriverOutcome:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.prove.matrix import Matrix, State
+from tests.cluster.roots import SYSTEMS
+from tests.prove.matrix import PLACE, Matrix, State
 from tests.prove.rows import ROWS
 
 
@@ -17,6 +18,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=3, help="rows or rounds side by side (default 3)")
     parser.add_argument("--rounds", type=int, default=200, help="rounds of `drivers` (default 200)")
     parser.add_argument("--again", action="store_true", help="forget what is known of this part")
+    parser.add_argument("--system", choices=sorted(SYSTEMS), help="run the matrix on the Slurm of this Debian")
     args = parser.parse_args()
     if args.part == "drivers":
         from tests.prove import drivers
@@ -30,12 +32,12 @@ def main() -> int:
         from tests.prove import pages
 
         return pages.write(State())
-    return matrix(args.rows, args.workers, again=args.again)
+    return matrix(args.rows, args.workers, again=args.again, system=args.system)
 
 
-def matrix(names: list[str], workers: int, *, again: bool) -> int:
-    """The rows that are named, or all that have not succeeded yet."""
-    state = State()
+def matrix(names: list[str], workers: int, *, again: bool, system: str | None) -> int:
+    """The rows that are named, or all that have not succeeded yet. Each system has a state file of its own."""
+    state = State(PLACE / f"state-{system}.json") if system else State()
     if unknown := set(names) - set(ROWS):
         print(f"no such rows: {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}", file=sys.stderr)
         return 2
@@ -43,7 +45,7 @@ def matrix(names: list[str], workers: int, *, again: bool) -> int:
     keys = names or [key for key in ROWS if again or key not in done]
     # Those that only wait for Slurm first: others compute meanwhile.
     keys.sort(key=lambda key: -ROWS[key].seconds - (100 if ROWS[key].cluster else 0))
-    with Matrix(state) as proof:
+    with Matrix(state, system=system) as proof:
         outcomes = proof.run([ROWS[key] for key in keys], workers)
     failed = [outcome.key for outcome in outcomes if not outcome.ok]
     print(f"{len(outcomes) - len(failed)} of {len(outcomes)} rows as expected", *failed, sep="\n  failed: ")

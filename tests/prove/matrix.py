@@ -64,9 +64,13 @@ class State:
 class Matrix:
     """Rows on clusters."""
 
-    def __init__(self, state: State, shared: Cluster | None = None) -> None:
-        """Take a cluster to share, or start one when the first row needs it."""
+    def __init__(self, state: State, shared: Cluster | None = None, *, system: str | None = None) -> None:
+        """Take a cluster to share, or start one when the first row needs it.
+
+        `system`: run inside another Debian with another Slurm, a name in `roots.SYSTEMS`.
+        """
         self.state = state
+        self._options = {"gpus_per_node": 0, "system": system}
         self._kept: dict[str, Cluster] = {} if shared is None else {"": shared}
         self._given = shared
         self._lock = threading.Lock()
@@ -93,12 +97,12 @@ class Matrix:
             return self.shared
         if row.cluster.get("cgroups"):
             return self._keep("cgroups", row.cluster)
-        return Cluster.start(**{"gpus_per_node": 0, **row.cluster})
+        return Cluster.start(**{**self._options, **row.cluster})
 
     def _keep(self, name: str, options: dict[str, Any]) -> Cluster:
         with self._lock:
             if name not in self._kept:
-                self._kept[name] = Cluster.start(**{"gpus_per_node": 0, **options})
+                self._kept[name] = Cluster.start(**{**self._options, **options})
             return self._kept[name]
 
     def run(self, rows: Iterable[Row], workers: int) -> list[Outcome]:

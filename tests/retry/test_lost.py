@@ -84,3 +84,28 @@ def test_a_run_that_is_lost_twice_without_progress_is_over(runs: Path, scheduler
     status = status_of(run, scheduler)
     assert (status.state, status.final) == ("FAILED", True)
     assert "enough" in (status.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "fault", "state"), [(1000, "", "STOPPED"), (60, "", "UNKNOWN"), (1000, "elsewhere", "UNKNOWN")]
+)
+def test_a_job_that_vanished_before_it_began_is_over(
+    runs: Path, scheduler: FakeScheduler, waited_s: float, fault: str, state: str
+) -> None:
+    plan: dict[str, Any] = {"scheduler": "slurm", "recovery": RetryPlan(), "excluded": []}
+    run, attempt, job_id = submit_new(prepared(runs, plan=plan, secrets={}), scheduler)
+    scheduler.set(job_id, name="another user's")
+    job = json.loads(attempt.job.read_text())
+    attempt.job.write_text(json.dumps({**job, "submitted": job["submitted"] - HOUR}))
+    for path in attempt.path.rglob("*"):
+        os.utime(path, (scheduler.clock() - waited_s,) * 2)
+    scheduler.fault = fault
+
+    drive(run, scheduler, "unknown", "STOP")
+
+    assert status_of(run, scheduler).state == state
+    if state == "STOPPED":
+        assert drive(run, scheduler, "unknown", "STOP").kind == "ended"
+        last = status_of(run, scheduler).attempts[0]
+        assert (last.failure_class, last.verdict) == ("unknown", "STOP")
+        assert not scheduler.start(job_id), "it cannot train if it comes back"

@@ -16,6 +16,9 @@ CANCELLED = "cancelled"
 NEVER_SUBMITTED = "never submitted"
 """How the reason of a void claim begins whose driver ended before it submitted the job. The cause follows if known."""
 
+VANISHED = "vanished"
+"""How the reason of a void claim begins whose job the scheduler forgot before it began."""
+
 
 class Claim(Struct, frozen=True):
     """The owner of an attempt: a job, or nobody for the reason in `void`."""
