@@ -381,7 +381,7 @@ page [JSON](json.md#why); `cause` is one of the specific causes in the tables be
 4. **Choose** the matches with the lowest `order`, rounded down to tens, and of these the earliest.
 
 Logs are read in one pass with bounded memory, in any encoding, with progress bars and colours. 100 MB of training
-output take about 10 s; 100 MB of nothing but distinct errors take about a minute. If a log is larger than 320 MB, only
+output take about 2 s; a log of nothing but distinct errors takes longer. If a log is larger than 320 MB, only
 the first 64 MB and the last 256 MB are read.
 
 ## Rules of your own

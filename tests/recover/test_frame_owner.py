@@ -42,3 +42,18 @@ def test_a_reader_of_options_below_json() -> None:
     assert (
         why(text + "json.decoder.JSONDecodeError: Expecting value: line 1 column 1\n").failure_class == "config_error"
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("OSError: [Errno 28]", "disk_full_or_quota"),
+        ("ERROR write failed: ENOSPC", "disk_full_or_quota"),
+        ("SafetensorError: I/O error (os error 122)", "disk_full_or_quota"),
+        ("OSError: [Errno 116]", "filesystem_error"),
+        ("mkdir(): errno: 30", "filesystem_error"),
+        ("bind() failed: EADDRINUSE", "port_in_use"),
+    ],
+)
+def test_a_system_error_by_its_number_alone(line: str, expected: str) -> None:
+    assert why(line + "\n").failure_class == expected
