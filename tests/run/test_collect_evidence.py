@@ -294,3 +294,22 @@ def test_a_watcher_whose_times_lie_outside_the_job_has_a_wrong_clock(attempt: At
     found = diagnose_attempt(attempt, BOOK)
     assert found.first_failure.time is None
     assert "the clock of n2 is about 60 min ahead of that of n1" in found.also[0]
+
+
+def test_a_line_that_a_good_attempt_also_printed_is_not_evidence(attempt: AttemptFolder) -> None:
+    ordinary = "OSError: [Errno 5] Input/output error: '/scratch/u/part-{}'\n"
+    end(attempt, 0)
+    final(attempt, "TIMEOUT")
+    (attempt.logs / "node-0.log").write_text(ordinary.format(3) + "step 5/90 loss 1.5\n")
+    second = attempt.run.attempt(2)
+    second.logs.mkdir(parents=True)
+    second.claim.write_text("78\n")
+    put(second.job, {"job_id": "78"})
+    end(second, 7, job_id="78")
+    log = second.logs / "node-0.log"
+    log.write_text(ordinary.format(4) + "KeyError: 'caption'\n")
+    assert diagnose(evidence(second), BOOK).failure_class == "filesystem_error"
+    diagnosis = diagnose(evidence(attempt), BOOK)
+    verdict = Verdict("CONTINUE", "its time limit")
+    keep_verdict(attempt, verdict_record(diagnosis, verdict, 9.0, further=True, step=5))
+    assert diagnose(evidence(second), BOOK).failure_class == "user_code_error"

@@ -15,6 +15,7 @@ from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.scan_log import LogScanner, scan
 from hpc_launch.run.diagnosis.artifacts import CHUNK, node_exits, notes, read_chunks, scans
 from hpc_launch.run.diagnosis.clocks import clocks_ahead
+from hpc_launch.run.diagnosis.ordinary_lines import without_ordinary
 from hpc_launch.run.diagnosis.rule_files import rulebook
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
@@ -54,7 +55,7 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
     nodes = names_or_text(record.nodes if record else None) or files.nodes
     end, cancel, clocks = _end_facts(files), files.cancel, tuple(clocks_ahead(files, nodes))
     return Evidence(
-        logs=tuple(scans(attempt, rules, nodes)),
+        logs=tuple(without_ordinary(scans(attempt, rules, nodes), attempt, rules)),
         scheduler=_scheduler_facts(record),
         end=end,
         began=files.start is not None,
