@@ -103,12 +103,16 @@ def site_settings(
     )
 
 
+_NOT_IN_SCRIPTS = {("detect",), ("billing",), ("pytorch",)}
+"""Groups of facts that no setting of a script comes from."""
+
+
 def _notes(filler: ValueFiller, size: JobSize) -> Iterator[str]:
     """Lines for the head of the script: facts that are not from the centre, and what a user should know."""
     for file, known in filler.resolved.provenance.items():
         name = file.rsplit("/", 1)[-1]
         for group, fact in known.groups.items():
-            if fact.grade == "C":
+            if fact.grade == "C" and group[:1] not in _NOT_IN_SCRIPTS:
                 what = ".".join(map(str, group)) or "all other facts"
                 about = "; ".join(filter(None, [third_party_note(fact), fact.source, fact.note]))
                 yield f"{name}: {what}: {about}"

@@ -3,7 +3,6 @@
 # tiny on site berzelius: 2 nodes x 8 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
-# berzelius.yaml: detect: third party; the prompts in the same page; scripts of users name berzelius1.nsc.liu.se
 # berzelius.yaml: account: third party; the comment in NSC's template that -A is only needed by members of several projects, in copies of users
 # berzelius.yaml: queues.berzelius.partition: third party, 2026-11-22; public scripts with the line `#SBATCH --partition=berzelius`; NSC's example names no partition
 # berzelius.yaml: paths: third party, 2026-11-22; public scripts with the line `#SBATCH --partition=berzelius`

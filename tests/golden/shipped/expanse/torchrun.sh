@@ -3,11 +3,9 @@
 # tiny on site expanse: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
-# expanse.yaml: detect: third party, 2024-10-23; ufs-community/ufs-weather-model at be4544e (tests/detect_machine.sh)
 # expanse.yaml: queues: third party; glotzerlab/signac-flow (flow/templates/expanse.sh), which follows the centre's guide
 # expanse.yaml: queues.gpu.constraint: third party, 2024-10-23; ufs-community/ufs-weather-model at be4544e
 # expanse.yaml: containers: third party; vlyubchich/AI-Unlocked-Workshop-2025 (track1-beginner/Submitting-an-ai-job/TensorFlow-Simple-Time-Series/PyTorch-MNIST-Python/run-pytorch-gpu-shared.sh)
-# expanse.yaml: pytorch: third party; vlyubchich/AI-Unlocked-Workshop-2025 (the same script)
 # expanse.yaml: paths: third party; vlyubchich/AI-Unlocked-Workshop-2025 (the same script) for local; public scripts with /expanse/lustre/scratch for scratch
 
 # === Slurm options ===

@@ -3,7 +3,6 @@
 # tiny on site frontier: 2 nodes x 8 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
-# frontier.yaml: detect: third party, 2026-06-29; E3SM-Project/Omega at 67481d5 and ESMCI/ccs_config_cesm at df11c66 (host patterns)
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2

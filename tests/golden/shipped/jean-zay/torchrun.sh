@@ -6,11 +6,9 @@
 # jean-zay.yaml: node_classes: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede; for H100, public scripts with the line `module load arch/h100`
 # jean-zay.yaml: queues: third party, 2026-11-22; www.idris.fr/en/docs/jean-zay/slurm/slurm_partitions_gpu (undated) for the times; public scripts with the lines `--qos=qos_gpu_h100-t4` or `--qos=qos_gpu-t4 ... (max 16 GPUs)` for the names and the GPUs of a job
 # jean-zay.yaml: containers: third party, 2026-11-22; public scripts with the lines `module load arch/h100` and `module load singularity`; the centre admits images with `idrcontmgr cp`
-# jean-zay.yaml: pytorch: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede
 # jean-zay.yaml: account: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede
 # jean-zay.yaml: paths: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede
 # jean-zay.yaml: sbatch: third party, 2024-07-29; bigscience-workshop/bigscience at 9e64ede
-# jean-zay.yaml: detect: third party, 2026-11-22; public scripts that test for IDRPROJ, the variable of IDRIS's project command
 # jean-zay.yaml: prelude: third party, 2026-11-20; public scripts with the line `module load arch/h100`
 
 # === Slurm options ===

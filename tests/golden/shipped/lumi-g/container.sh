@@ -3,7 +3,6 @@
 # tiny on site lumi-g: 2 nodes x 8 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
-# lumi-g.yaml: detect: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (scripts/detect_cluster.py); the folder by the AI guide
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2

@@ -6,8 +6,6 @@
 # marenostrum5.yaml: all other facts: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (config/slurm/marenostrum.yaml)
 # marenostrum5.yaml: queues: third party, 2026-11-22; www.bsc.es/supportkc/docs/MareNostrum5/slurm, as users quote it; EESSI/test-suite at 209966b names the partition acc_ehpc
 # marenostrum5.yaml: node_classes: third party, 2026-11-22; www.bsc.es/supportkc/docs/MareNostrum5/overview, as users quote it
-# marenostrum5.yaml: billing: third party, 2026-11-22; www.bsc.es/supportkc/docs/MareNostrum5/slurm, as users quote it
-# marenostrum5.yaml: detect: third party, 2026-11-22; prompts of the login nodes of ACC in public tutorials (alogin1), and the folder of the projects
 # marenostrum5.yaml: hosts: third party, 2026-08-13; OpenEuroLLM/oellm-autoexp at c6d0cc0 (README)
 
 # === Slurm options ===

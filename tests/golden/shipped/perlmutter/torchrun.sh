@@ -3,7 +3,6 @@
 # tiny on site perlmutter: 2 nodes x 4 processes, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
-# perlmutter.yaml: detect: third party, 2025-10-01; E3SM-Project/Omega at 67481d5 (cime_config/machines)
 # perlmutter.yaml: node_classes: third party, 2024-10-24; ECP-WarpX/WarpX at a25faff (Tools/machines)
 # perlmutter.yaml: queues: third party, 2026-11-22; docs.nersc.gov/jobs/policy (undated), as the notes of a user quote its table of QOS
 # perlmutter.yaml: paths: third party, 2026-06-29; ESMCI/ccs_config_cesm at df11c66

@@ -3,7 +3,6 @@
 # tiny on site vista: 2 nodes x 1 process, started by torchrun.
 # Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
 # A comment at the end of a line gives the source of its setting.
-# vista.yaml: detect: third party, 2026-06-29; ESMCI/ccs_config_cesm at df11c66
 
 # === Slurm options ===
 #SBATCH --job-name=tiny                                      # job.yaml:2
