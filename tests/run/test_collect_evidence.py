@@ -294,6 +294,8 @@ def test_a_watcher_whose_times_lie_outside_the_job_has_a_wrong_clock(attempt: At
     found = diagnose_attempt(attempt, BOOK)
     assert found.first_failure.time is None
     assert "the clock of n2 is about 60 min ahead of that of n1" in found.also[0]
+    end(attempt, 143, signal="TERM", started=1000, ended=1500)
+    assert evidence(attempt).clocks == (), "after a signal the nodes may have been given hours"
 
 
 def test_a_line_that_a_good_attempt_also_printed_is_not_evidence(attempt: AttemptFolder) -> None:
