@@ -91,6 +91,7 @@ TRAINING = b"".join(
 )
 
 
+@pytest.mark.slow
 def test_a_large_log_is_fast() -> None:
     """As much as the documentation promises, with room for a slow machine."""
     begun = time.process_time()
@@ -99,6 +100,7 @@ def test_a_large_log_is_fast() -> None:
     assert time.process_time() - begun < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 3, 17, 29])
 def test_a_failure_anywhere_in_a_large_log(at: int) -> None:
     """Most lines of a large log are not read one by one."""
