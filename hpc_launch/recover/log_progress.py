@@ -39,7 +39,8 @@ _DONE = re.compile(
     r"|successfully (?:completed|finished|trained)"
     r"|(?<!abort before MPI_INIT completed )\b(?:completed|finished|ended|exited) successfully\b"
     r"|\ball (?:tests|jobs|tasks|done) (?:passed|finished|completed|succeeded)"
-    r"|\bjob (?:is )?(?:finished|completed|done)\b|exit(?:ed)? (?:with )?(?:exit )?(?:code|status):? 0\b"
+    r"|\bjob (?:\d\S* )?(?:is |has )?(?:finished|completed|done)\b"
+    r"|exit(?:ed)? (?:with )?(?:exit )?(?:code|status):? 0\b"
     r"|exits successfully|(?-i:\bSUCCESS\b)|^\s{0,40}(?:all )?done[.!]{0,3}\s{0,9}$"
     r"|(?<!up )\bfinished (?:training|run|benchmark|in )|W&B process to finish\W{1,5}\(success\)|State: COMPLETED"
     r"|final (?:model|checkpoint|weights) (?:was |is )?saved|\[after training is done\]|\bend (?:of )?training\b"
@@ -53,7 +54,8 @@ _DONE = re.compile(
 )
 _ECHO = re.compile(
     r"(?i)^\s{0,40}(?:#|=|-|\*|\s){0,40}"
-    r"(?:(?:all )?done[.!]{0,3}\s{0,9}$|(?:slurm |the |this )?job (?:is )?(?:finished|completed?|done)\b)"
+    r"(?:(?:all )?done[.!]{0,3}\s{0,9}$"
+    r"|(?:slurm |the |this )?job (?:\d\S* )?(?:is |has )?(?:finished|completed?|done)\b)"
 )
 """Lines that a job script prints at its end, however its program ended."""
 _DEATH = re.compile(

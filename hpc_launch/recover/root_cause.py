@@ -15,6 +15,8 @@ from hpc_launch.recover.ended_well import SHORT, last_word
 from hpc_launch.recover.evidence import Evidence, Hit, LogScan
 
 _WORK = re.compile(r"WorkNCCL\(SeqNum=(\d+), OpType=(\w+)(?:, NumelIn=(\d+))?(?:, NumelOut=(\d+))?")
+SENTENCE = 3
+"""A line of fewer words ("failed") does not name a cause."""
 _MOST_RANKS = 100_000
 
 
@@ -101,7 +103,7 @@ def _words_of_failure(evidence: Evidence) -> Candidate | None:
     In a long log that is usually the program's own failure; in a short excerpt a tool usually rejects something.
     """
     scan = max(evidence.logs, key=last_word, default=None)
-    if evidence.of_a_run or scan is None or not last_word(scan):
+    if evidence.of_a_run or scan is None or not last_word(scan) or len(scan.bad_text.split()) < SENTENCE:
         return None
     quotes = (Quote(scan.name, scan.bad_line, scan.bad_text),)
     quoted = scan.lines <= SHORT and not scan.steps_seen

@@ -58,7 +58,7 @@ def _is_survived(
     setup: Candidate, later: Sequence[Candidate], went_on: AbstractSet[tuple[int, int]], rules: Rulebook
 ) -> bool:
     """Whether its tool went on, or what failed later cannot follow from it."""
-    if later and any((setup.source, setup.line + lines) in went_on for lines in range(1, _SOON + 1)):
+    if any((setup.source, setup.line + lines) in went_on for lines in range(1, _SOON + 1)):
         return True
     programs = [one for one in later if not _is_setup(one, rules)] or sorted(later, key=lambda one: one.line)[-1:]
     return bool(programs) and not _explains(setup, min(programs, key=lambda one: (one.band, one.line)))
