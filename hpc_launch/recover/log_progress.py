@@ -20,7 +20,7 @@ _EPOCH = re.compile(
     r"\bepochs?\b[\"']?\s{0,4}[\[:=#]?\s{0,8}[\[(]?\s{0,8}(\d{1,9}(?:\.\d{1,6})?)(?:\s{0,4}(?:/|of)\s{0,8}(\d{1,9}))?",
     re.IGNORECASE,
 )
-_BAR = re.compile(r"\b(\d{1,9})/(\d{1,9}) \[\d+:\d\d(?::\d\d)?<")
+_BAR = re.compile(r"\b(\d{1,9})/(\d{1,9}) (?:\[\d+:\d\d(?::\d\d)?<|\[[=>.]{10}|━{10})")
 _METRIC = re.compile(
     r"\b(?:loss|lr|learning[_ ]rate|ppl|perplexity|acc(?:uracy)?|grad[_ ]?norm|samples/s|tokens?/s|it/s|s/it|sec/\w+|"
     r"elapsed|throughput|tflops|consumed)\b",
@@ -73,7 +73,7 @@ _BAD = re.compile(
 )
 """General words of failure."""
 _MILD = re.compile(
-    r"(?i)^-- \w|^(?:[\d.: -]{8,40}: )?I(?:\d{4})? |\bwarn|\bdeprecat|\binfo\b|\bdebug\b|"
+    r"(?i)^-- \w|^(?:[\d.: -]{8,40}: )?[IW](?:\d{4})? |\bwarn|\bdeprecat|\binfo\b|\bdebug\b|"
     r"^\s{0,40}\w+(?:\.\w+){0,9} ?= ?|skip|ignor|retry|fallback|falling|"
     r"missing from|optional|\b0 OK|(?<!error)(?<!fatal): (?:No|0|OK|N/A|None|False)\b|' locally$|cgroup|"
     r"ttyname|tput:|stty:|\bx11\b|already been registered|"
@@ -295,7 +295,7 @@ class _Repeated(msgspec.Struct, frozen=True):
 
 def _found(text: str, low: str) -> tuple[float, int | None] | None:
     """The step that a training line shows, and the total number of steps."""
-    if "<" in text and "/" in text and (match := _BAR.search(text)) is not None:
+    if "/" in text and ("[" in text or "━" in text) and (match := _BAR.search(text)) is not None:
         return None if _LOADING.search(text) else (float(match[1]), int(match[2]))
     if not any(word in low for word in ("step", "iter", "epoch", "tick", "batch", "update", "it ")):
         return None
