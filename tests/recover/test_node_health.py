@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpc_launch.base.user_dirs import user
 from hpc_launch.recover.node_health import AT_ONCE, EXPIRY_S, MOST_S, NodeReport, excluded_nodes, standing
 from hpc_launch.run.node_health_store import NodeHealthStore
 from hpc_launch.run.node_reports import MAX_BYTES
@@ -89,6 +90,7 @@ def test_notes_of_many_writers_are_read_together_and_junk_is_passed_over(tmp_pat
 
 def as_user(uid: int, groups: list[int], act: Callable[[], object], umask: int = 0o077) -> str:
     """What `act` returns or raises in a process of this user, as text."""
+    user()  # imports what the other user may not be allowed to read
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
