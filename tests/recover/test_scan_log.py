@@ -94,6 +94,7 @@ TRAINING = b"".join(
 @pytest.mark.slow
 def test_a_large_log_is_fast() -> None:
     """As much as the documentation promises, with room for a slow machine."""
+    pytest.importorskip("ahocorasick_rs", reason="without it, logs are read line by line")
     begun = time.process_time()
     found = scan(BOOK, "x", [TRAINING] * 50)
     assert (found.last_step, found.last_total, found.lines) == (8999, 900000, 450_000)
@@ -108,11 +109,11 @@ def test_a_failure_anywhere_in_a_large_log(at: int) -> None:
         b'[rank5]: Traceback (most recent call last):\n[rank5]:   File "/home/u/model.py", line 3, in forward\n'
         b"[rank5]:     x()\n[rank5]: KeyError: 'caption'\n"
     )
-    quiet = b"n1 reads the next part of the corpus\n" * 30_000
+    quiet = b"n1 reads the next part of the corpus\n" * 5_000
     parts = [quiet] * 30
     parts.insert(at, failure)
     hits = [hit for hit in scan(BOOK, "x", parts).hits if hit.rule == "py-exception"]
-    assert [(hit.line, hit.rank, hit.frame_line) for hit in hits] == [(at * 30_000 + 4, 5, at * 30_000 + 2)]
+    assert [(hit.line, hit.rank, hit.frame_line) for hit in hits] == [(at * 5_000 + 4, 5, at * 5_000 + 2)]
 
 
 @pytest.mark.parametrize(
