@@ -355,6 +355,7 @@ and the others report NCCL errors, it is `cuda_oom`.
 ```text
 $ hpc-launch why --log slurm-4711.out
 cuda_oom, confidence high
+  level      workload
   first      rank 3 on gpu07
   slurm-4711.out:812
     > [rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB.
@@ -362,6 +363,9 @@ cuda_oom, confidence high
   verdict    RETRY_CHANGED
   next       lower the micro batch (accumulate more instead), or shard more …
 ```
+
+The level says who can do something about it: `scheduler` (a limit or an order of the cluster), `infrastructure`
+(hardware, network or file system), `workload` (the job itself) or `unknown`.
 
 The exit code is 0 for a success, and 1 for a failure or if there is no explanation. The format of `--json` is on the
 page [JSON](json.md#why); `cause` is one of the specific causes in the tables below.
@@ -413,8 +417,11 @@ def failures() -> str:
     """Return the page with a section per failure class: meaning, typical lines, what hpc-launch does, what to do."""
     book = rulebook.shipped()
     lines = ["# Why a run failed", "", MADE.format(source="hpc_launch/recover/rules"), "", FAILURES_INTRO.strip(), ""]
-    lines += ["| class | meaning | default verdict |", "|---|---|---|"]
-    lines += [f"| [`{name}`](#{name}) | {facts.title} | `{facts.verdict}` |" for name, facts in book.classes.items()]
+    lines += ["| class | level | meaning | default verdict |", "|---|---|---|---|"]
+    lines += [
+        f"| [`{name}`](#{name}) | {facts.level} | {facts.title} | `{facts.verdict}` |"
+        for name, facts in book.classes.items()
+    ]
     for name, facts in book.classes.items():
         lines += ["", f"### `{name}`", "", f"**{facts.title}.** {facts.means}", ""]
         rules = [rule for rule in book.rules.values() if book.class_of(rule) == name and rule.role != "context"]

@@ -55,6 +55,7 @@ def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
     default: Action = (root.at_start if stepless else None) or root.verdict or facts.verdict
     return Diagnosis(
         failure_class=root.failure_class,
+        level=facts.level,
         cause=root.cause or None,
         confidence=root.confidence or _confidence(root, solid),
         first_failure=first,

@@ -10,6 +10,8 @@ from hpc_launch.spec.retry import FAILURE_CLASSES as FAILURE_CLASSES  # noqa: PL
 
 Action = Literal["RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE", "STOP", "NONE"]
 Confidence = Literal["high", "medium", "low"]
+Level = Literal["scheduler", "infrastructure", "workload", "unknown"]
+"""Who can do something about a failure: the scheduler's limits, the site's hardware and network, or the job itself."""
 
 NEVER_SUBMITTED = "never_submitted"
 """The cause of an attempt whose driver was killed before it submitted the job."""
@@ -38,6 +40,7 @@ class Diagnosis(Struct, frozen=True):
 
     failure_class: str
     """One of FAILURE_CLASSES."""
+    level: Level = "unknown"
     cause: str | None = None
     """The finer name: an id of the rules."""
     confidence: Confidence = "low"

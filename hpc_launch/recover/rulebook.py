@@ -13,7 +13,7 @@ import yaml
 from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.recover.diagnosis import FAILURE_CLASSES, Action
+from hpc_launch.recover.diagnosis import FAILURE_CLASSES, Action, Level
 from hpc_launch.recover.errno_message import with_errno_message
 from hpc_launch.recover.regex_literals import needed_words, smallest
 from hpc_launch.recover.word_search import words_in
@@ -82,6 +82,7 @@ class ClassFacts(Struct, frozen=True, forbid_unknown_fields=True):
     """What a failure class means, the default verdict, and what a person does."""
 
     title: str
+    level: Level
     means: str
     verdict: Action
     does: str

@@ -46,6 +46,7 @@ def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, report: PerformanceRe
     first = diagnosis.first_failure
     remarks = report.remarks if report is not None else ()
     data: dict[str, Any] = {
+        "level": diagnosis.level,
         "class": diagnosis.failure_class,
         "cause": diagnosis.cause or None,
         "verdict": verdict.action,
@@ -87,6 +88,8 @@ def diagnosis_lines(
     title = click.style(name, fg="green" if good else "red", bold=True) if colour else name
     cause = f" ({clean(diagnosis.cause)})" if diagnosis.cause and diagnosis.cause != name else ""
     lines = [f"{title}{cause}, confidence {diagnosis.confidence}"]
+    if not good and diagnosis.level != "unknown":
+        lines.append(f"  level      {diagnosis.level}")
     where = _origin(diagnosis.first_failure)
     if where and not good:
         lines.append(f"  first      {where}")

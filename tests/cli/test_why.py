@@ -34,6 +34,7 @@ def test_a_log_as_json(tmp_path: Path) -> None:
     done = call("--log", str(log), "--json")
     assert (done.returncode, done.stderr) == (1, b"")
     assert json.loads(done.stdout) == {
+        "level": "workload",
         "class": "cuda_oom",
         "cause": "cuda_oom",
         "verdict": "RETRY_CHANGED",
