@@ -323,7 +323,7 @@ def test_a_frozen_controller_takes_the_job_and_gives_no_answer(disturbed: LoginN
             submitted = pool.submit(disturbed.submit, SLEEP, name="frozen.t0.1", folder=folder)
             found = pool.submit(disturbed.find, "frozen.t0.1")
             asked = pool.submit(disturbed.query, "1", fresh=True)
-            assert failure(submitted) == "SubmitUnknown"
+            assert failure(submitted) == "NoContact"
             assert failure(found) == "Unreachable"
             assert failure(asked) == "Unreachable"
             assert time.monotonic() - begin < patience(45)
@@ -354,4 +354,4 @@ def test_the_controller_and_the_accounting_are_away(disturbed: LoginNode) -> Non
         asked = pool.submit(disturbed.query, job)
         submitted = pool.submit(disturbed.submit, "true")
         assert failure(asked) == "Unreachable"
-        assert failure(submitted) == "SubmitUnknown"
+        assert failure(submitted) == "NoContact"
