@@ -107,12 +107,14 @@ def slow(cluster_newer: Cluster) -> Slow:
     return Slow(user, held, cancelled, requeued["run"])
 
 
+@pytest.mark.prove
 def test_a_held_job_is_stuck(slow: Slow) -> None:
     status = slow.user.until(slow.held, "STUCK")
     assert "release" in slow.user.launch("status", slow.held).stdout, status
     assert slow.user.launch("cancel", slow.held).returncode == 0
 
 
+@pytest.mark.prove
 def test_a_cancelled_job(slow: Slow) -> None:
     status = slow.user.until(slow.cancelled, "CANCELLED")
     assert status["attempts"][0]["state"] == "CANCELLED"
@@ -129,6 +131,7 @@ def test_a_job_that_ends_well(user: User) -> None:
         assert f"rank {rank} of 4" in log
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("code", [9, 200])
 def test_a_job_that_fails(user: User, code: int) -> None:
     job = user.job(f"name: fails\nlauncher: srun\ncommand: sh -c 'exit {code}'\n")
@@ -139,12 +142,14 @@ def test_a_job_that_fails(user: User, code: int) -> None:
     assert status["attempts"][0]["exit_code"] == code
 
 
+@pytest.mark.prove
 def test_a_refused_submission(user: User) -> None:
     done = user.launch("submit", user.job(SLEEP + "sbatch: {partition: nowhere}\n"))
     assert done.returncode == 4, done.stdout + done.stderr
     assert "partition" in done.stderr
 
 
+@pytest.mark.prove
 def test_a_requeued_job_is_a_second_attempt(slow: Slow) -> None:
     status = slow.user.until(slow.requeued, "COMPLETED", "FAILED", seconds=120)
     assert status["state"] == "COMPLETED", status

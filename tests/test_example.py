@@ -135,6 +135,7 @@ def test_two_nodes_resume_bit_for_bit(tmp_path: Path) -> None:
     assert_same_bits(state(halved, 8), state(whole, 8))
 
 
+@pytest.mark.prove
 def test_a_stop_file_ends_the_run_after_a_checkpoint(tmp_path: Path) -> None:
     whole, stopped, stop_file = tmp_path / "whole", tmp_path / "stopped", tmp_path / "stop"
     args = ("--steps", "4", "--resume", "auto", "--checkpoint-dir")
@@ -222,6 +223,7 @@ def test_deepspeed_trains_as_ddp_does(tmp_path: Path) -> None:
     assert last_loss(again) == last_loss(first)
 
 
+@pytest.mark.prove
 def test_it_needs_no_numpy(tmp_path: Path) -> None:
     """`make quickstart` installs torch alone, and some of torch's calls want numpy."""
     (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('not here')\n")

@@ -61,7 +61,7 @@ def test_what_the_job_says_is_handed_on(tmp_path: Path) -> None:
     [
         pytest.param("torch", r"step-(\d+)\.pt", marks=pytest.mark.torch),
         prove("deepspeed", r"global_step(\d+)", also=pytest.mark.torch("deepspeed")),
-        pytest.param("trainer", r"checkpoint-(\d+)", marks=pytest.mark.torch("transformers")),
+        prove("trainer", r"checkpoint-(\d+)", also=pytest.mark.torch("transformers")),
         prove("lightning", r"epoch=\d+-step=(\d+)\.ckpt", also=pytest.mark.torch("lightning")),
     ],
 )

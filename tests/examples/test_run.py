@@ -140,6 +140,7 @@ def test_gpt_neox_starts_its_own_processes(team: Team) -> None:
     assert options["launcher"] == "slurm"
 
 
+@pytest.mark.prove
 def test_lmflow(team: Team) -> None:
     said = met(team.train("lmflow/job.yaml", **{"env.PYTHONPATH": "."}))
     options = said[0]["options"]
@@ -149,6 +150,7 @@ def test_lmflow(team: Team) -> None:
     assert json.loads(Path(options["deepspeed"]).read_text())["zero_optimization"]["stage"] == 3
 
 
+@pytest.mark.prove
 @pytest.mark.torch("transformers", "deepspeed")
 def test_fmengine(team: Team) -> None:
     folder = _folder(team, "fmengine")
@@ -173,6 +175,7 @@ def test_openseek_has_a_stage_on_each_node_and_slices_inside(team: Team) -> None
     assert options["data_path"] == ["0.8", "data/zh_cc_text_document", "0.2", "data/code_text_document"]
 
 
+@pytest.mark.prove
 def test_rocm_example_trains_without_its_image(team: Team) -> None:
     output = team.train("rocm/job.yaml", container=None, **{"args.steps": 10, "env.OMP_NUM_THREADS": 1})
     assert {rank for rank, _ in re.findall(r"rank (\d) of 4 on host (n\d)", output)} == set("0123")

@@ -11,6 +11,7 @@ import pytest
 
 from tests.cluster.services import wait_for
 from tests.here import launch
+from tests.marks import prove
 
 pytestmark = pytest.mark.torch
 
@@ -79,7 +80,7 @@ def here(tmp_path: Path) -> Iterator[Here]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("late", "kinds"), [("1", ["node_behind"]), ("0", [])], ids=["dawdling", "even"])
+@pytest.mark.parametrize(("late", "kinds"), [("1", ["node_behind"]), prove("0", [])], ids=["dawdling", "even"])
 def test_a_node_behind_is_named_and_an_even_run_is_left_alone(here: Here, late: str, kinds: list[str]) -> None:
     here.start(late)
     done = launch(here.folder, "why", "@last", "--json")

@@ -66,6 +66,7 @@ def test_a_training_that_ignores_the_warning_is_not_ready(tmp_path: Path) -> Non
     assert "no checkpoint appeared, and the training did not end within 3 s of the warning" in done.stdout
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_a_training_that_runs_to_its_end_despite_the_warning_is_not_ready(tmp_path: Path) -> None:
     done = drill(tmp_path, "--set=args.listen=none", "--set=args.every=10", "--set=args.steps=60")

@@ -104,6 +104,7 @@ def test_a_recipe_that_fails_leaves_the_old_image_and_says_why(user: User, sif: 
     assert [path.name for path in user.home.glob("*bad*")] == ["bad.def"]
 
 
+@pytest.mark.prove
 @pytest.mark.torch
 @pytest.mark.slow
 def test_the_image_is_checked_and_trained_in_with_c10d(user: User, container: dict[str, object]) -> None:
@@ -150,6 +151,7 @@ def test_srun_starts_each_process_in_the_image(user: User, container: dict[str, 
     assert re.findall(r"RANK (\d)", third) == ["3"]
 
 
+@pytest.mark.prove
 def test_a_rank_that_is_killed_in_the_image_fails_the_run(user: User, container: dict[str, object]) -> None:
     user.job(RANKS, "ranks.py")
     more = {"launcher": "srun", "processes_per_node": 2, "script": "ranks.py", "args": ["--die"], "retry": 1}
@@ -159,6 +161,7 @@ def test_a_rank_that_is_killed_in_the_image_fails_the_run(user: User, container:
     assert (status["state"], status["attempts"][0]["exit_code"]) == ("FAILED", 137)
 
 
+@pytest.mark.prove
 def test_the_warning_before_the_end_is_seen_in_the_image(user: User, container: dict[str, object]) -> None:
     user.job(WAITS, "waits.py")
     submitted = user.launch("submit", job(user, container, launcher="srun", script="waits.py"), "--json")

@@ -83,6 +83,7 @@ def test_a_rank_that_fails_ends_the_others_and_its_code_comes_out(user: User, la
         _nothing_is_left(user, node)
 
 
+@pytest.mark.prove
 @pytest.mark.torch
 @pytest.mark.slow
 def test_c10d_trains_over_four_nodes_through_the_interface_of_the_site(user: User) -> None:

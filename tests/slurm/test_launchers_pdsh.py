@@ -82,6 +82,7 @@ for _ in range(3000):
 """
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_the_example_trains_over_two_nodes(user: User) -> None:
     done = user.launch("submit", str(EXAMPLE), "--wait", "--set", "args.steps=10", "--set", "retry.max_attempts=1")
@@ -160,7 +161,7 @@ def test_the_exit_code_of_a_failing_rank_comes_out_and_the_others_end(user: User
     [
         "a program.py --local_rank=1",
         prove("deepspeed.launcher.launch"),
-        "deepspeed.launcher.runner",
+        prove("deepspeed.launcher.runner"),
     ],
 )
 def test_a_killed_process_is_a_failure(user: User, victim: str) -> None:
@@ -191,6 +192,7 @@ def test_a_batch_shell_that_is_killed_takes_the_nodes_with_it(user: User) -> Non
     nothing_left(user, 30)
 
 
+@pytest.mark.prove
 def test_a_warning_reaches_the_training(user: User) -> None:
     submitted = user.launch("submit", job(user, SLEEPS), "--json")
     begun(user, 4)

@@ -73,6 +73,7 @@ def test_on_24_11(cluster_trixie: Cluster, user_dir: Path) -> None:
     from_nothing(Stranger(cluster_trixie, user_dir), "24.11")
 
 
+@pytest.mark.prove
 def test_on_26_05(cluster_sid: Cluster, user_dir: Path) -> None:
     from_nothing(Stranger(cluster_sid, user_dir), "26.05")
 

@@ -68,6 +68,7 @@ def test_pytorchs_own_strategies(user: User, alone: list[float], how: str) -> No
     assert losses(log) == pytest.approx(alone, abs=1e-3)
 
 
+@pytest.mark.prove
 @pytest.mark.torch("deepspeed", "accelerate")
 @pytest.mark.slow
 def test_an_accelerator_finds_zero_in_its_environment(user: User, alone: list[float]) -> None:
@@ -86,7 +87,7 @@ def test_an_accelerator_finds_zero_in_its_environment(user: User, alone: list[fl
         (2, "deepspeed"),
         prove(3, "deepspeed"),
         prove(2, "torchrun"),
-        (3, "torchrun"),
+        prove(3, "torchrun"),
     ],
 )
 def test_zero_by_the_file_that_the_job_wrote(user: User, alone: list[float], stage: int, launcher: str) -> None:

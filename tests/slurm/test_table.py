@@ -139,7 +139,7 @@ def each_stage(user: User, alone: list[float], launcher: str, *stages: int, **ke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("launcher", "stage"), [("c10d", 1), prove("srun", 3)])
+@pytest.mark.parametrize(("launcher", "stage"), [prove("c10d", 1), prove("srun", 3)])
 def test_ddp_fsdp_and_zero_in_turn(
     cluster: Cluster, user_dir: Path, alone: list[float], launcher: str, stage: int
 ) -> None:

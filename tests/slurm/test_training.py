@@ -45,6 +45,7 @@ def test_deepspeed_trains_over_two_nodes_without_ssh(user: User) -> None:
     assert set(found) == user.places(2)
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_a_failing_rank_ends_the_run_at_once(user: User) -> None:
     failing = ["--set", "args.fail-at-step=3", "--set", "args.fail-rank=3", "--set", "args.steps=1000"]
