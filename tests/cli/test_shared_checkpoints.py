@@ -28,5 +28,7 @@ def test_two_active_runs_with_one_checkpoint_folder(tmp_path: Path) -> None:
         assert said.count("saves its checkpoints") == 1
     finally:
         launch(tmp_path, "cancel", "one", "two", "three", "four")
+    for name in ("one", "four"):
+        launch(tmp_path, "watch", name)  # until it has ended
     assert "saves its checkpoints" not in submit(tmp_path, "five", str(tmp_path / "saved"))
     launch(tmp_path, "cancel", "five")
