@@ -13,6 +13,7 @@ from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import Entry
 from hpc_launch.plan.strategies import deepspeed_config, fsdp_config
 from hpc_launch.plan.strategies.accelerate_env import precision
+from hpc_launch.plan.strategies.deepspeed_request import DeepSpeed
 from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.origin import Origin, rule
 from hpc_launch.spec.shell_text import Text, Var, join_parts
@@ -72,7 +73,7 @@ def zero(filler: ValueFiller, world_size: int) -> Text | None:
     asked, stage = job.strategy, job.strategy.zero_stage
     nvme: Text = () if asked.nvme_path is None else filler.text(asked.nvme_path, ("strategy", "nvme_path"))
     marked, marks = _marked(nvme)
-    request = deepspeed_config.DeepSpeed(
+    request = DeepSpeed(
         zero_stage=stage,  # type: ignore[arg-type]
         offload_optimizer=asked.offload_optimizer,
         offload_param=asked.offload_param,
@@ -168,7 +169,7 @@ def _unmarked(text: str, marks: dict[str, Var]) -> Text:
     return join_parts([marks.get(part, part) for part in re.split(f"({pattern})", text)])
 
 
-def _without_width(text: str, request: deepspeed_config.DeepSpeed) -> str:
+def _without_width(text: str, request: DeepSpeed) -> str:
     """Accelerate derives sizes from `model.config.hidden_size` and fails for models without it."""
     data = json.loads(text)
     plain = {

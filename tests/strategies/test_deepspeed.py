@@ -14,7 +14,8 @@ from hpc_launch.base.findings import Place
 from hpc_launch.plan.strategies.batch import Batch, BatchPlaces, settle
 from hpc_launch.plan.strategies.config_file import parse_json
 from hpc_launch.plan.strategies.deepspeed_check import check
-from hpc_launch.plan.strategies.deepspeed_config import DeepSpeed, make
+from hpc_launch.plan.strategies.deepspeed_config import make
+from hpc_launch.plan.strategies.deepspeed_request import DeepSpeed
 from hpc_launch.plan.strategies.key_tables import shipped_keys
 from tests.strategies.conftest import Config
 
