@@ -35,7 +35,8 @@ def command(source: str, revision: str | None, trusted: str | None, name: str | 
 def print_team(team: Team) -> None:
     """Print the team's profiles, and the values in them that decide which code a job runs."""
     from hpc_launch.cli.warn import show_findings
-    from hpc_launch.site_tools.team_sources import profiles_in, values_to_review
+    from hpc_launch.site_tools.pinned_copy import profiles_in
+    from hpc_launch.site_tools.team_sources import values_to_review
     from hpc_launch.spec.shell_text import visible
 
     names = ", ".join(path.stem for path in profiles_in(team.folder)) or "none"

@@ -6,7 +6,6 @@ import datetime as dt
 import filecmp
 import os
 import re
-import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -21,12 +20,11 @@ from hpc_launch.base.files import write_json
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.user_dirs import make_private
 from hpc_launch.site_tools import git
-from hpc_launch.site_tools.golden_jobs import golden_scripts
+from hpc_launch.site_tools.pinned_copy import current_parent_folders, install, set_link, write_files
 from hpc_launch.sites import trust
-from hpc_launch.sites.code_values import values_requiring_trust
-from hpc_launch.sites.layers import BASES, chain, parsed_layer
-from hpc_launch.sites.search_path import ENDING, search_path
-from hpc_launch.sites.team_profiles import BELOW, PINNED, RECORD, SCRIPTS, Team, find_team, teams_folder
+from hpc_launch.sites.layers import BASES, parsed_layer
+from hpc_launch.sites.search_path import ENDING
+from hpc_launch.sites.team_profiles import BELOW, RECORD, SCRIPTS, Team, find_team, teams_folder
 from hpc_launch.spec.yaml_source import read_document
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
@@ -86,7 +84,7 @@ def get_team(name: str) -> Team:
 def at_revision(team: Team, revision: str) -> Iterator[Path]:
     """Profiles of a team at another revision, in a temporary folder. Raises UsageError."""
     with _fetch(team.url, revision) as (_, files), tempfile.TemporaryDirectory(prefix="hpc-launch-team-") as scratch:
-        _write(Path(scratch), files)
+        write_files(Path(scratch), files)
         yield Path(scratch)
 
 
@@ -97,18 +95,6 @@ def with_current_parents(team: Team) -> Iterator[Path]:
         into = Path(scratch)
         shutil.copytree(team.folder, into, dirs_exist_ok=True, ignore=shutil.ignore_patterns(BELOW, SCRIPTS))
         yield into
-
-
-def profiles_in(folder: Path) -> list[Path]:
-    """Systems and templates in a folder, without its bases."""
-    return sorted(path for path in folder.glob(f"*{ENDING}") if path.is_file())
-
-
-def current_parent_folders(name: str) -> list[Path]:
-    """Folders in which a team's profiles look up parents, besides their own: other teams', the machine's and the
-    shipped ones."""
-    own = {"user", "project", "HPC_LAUNCH_SITE_PATH", f"team {name}", f"shared {name}"}
-    return [folder for layer, folder in search_path() if layer not in own]
 
 
 def outdated_reason(team: Team) -> str | None:
@@ -147,7 +133,7 @@ def _add_folder(name: str, folder: str) -> Team:
     team = Team(name, folder, on=_today(), version=__version__)
     with _report_write_errors(name):
         home = make_private(teams_folder() / name)
-        _set_link(home, folder)
+        set_link(home, folder)
         write_json(home / RECORD, asdict(team))
     return team
 
@@ -159,7 +145,7 @@ def _pin(name: str, url: str, revision: str, trusted: str | None) -> Team:
                 f"no profile found in {url} at {revision}", "put profiles at the top level or in the folder sites"
             )
         with _report_write_errors(name):
-            team = _install(Team(name, url, revision, commit, _today(), __version__), files)
+            team = install(Team(name, url, revision, commit, _today(), __version__), files)
             if trusted is not None:
                 trust.trust(files.values())
         return team
@@ -172,7 +158,7 @@ def _repin(team: Team) -> Team:
         if BELOW not in path.parts
     }
     with _report_write_errors(team.name):
-        return _install(Team(team.name, team.url, team.revision, team.commit, _today(), __version__), files)
+        return install(Team(team.name, team.url, team.revision, team.commit, _today(), __version__), files)
 
 
 @contextmanager
@@ -193,64 +179,6 @@ def _fetch(url: str, revision: str, trusted: str | None = None) -> Iterator[tupl
     if any(path[0] == "sites" and len(path) == 2 for path in files):
         files = {path[1:]: text for path, text in files.items() if path[0] == "sites"}
     yield commit, {path: text for path, text in files.items() if len(path) == 1 or path[0] in (BASES, "rules")}
-
-
-def _install(team: Team, files: dict[tuple[str, ...], str]) -> Team:
-    """Write a new copy next to the current one, then switch the link, so that concurrent jobs see one of the two."""
-    home = make_private(teams_folder() / team.name)
-    previous = os.path.join(home, os.readlink(home / PINNED)) if (home / PINNED).is_symlink() else None
-    new = home / f"{(team.commit or '')[:12]}-{secrets.token_hex(4)}"
-    new.mkdir(mode=0o700)
-    try:
-        _write(new, files)
-        _copy_parents(team.name, new)
-        _render_scripts(new)
-        _set_link(home, new.name)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
-        raise
-    write_json(home / RECORD, asdict(team))
-    if previous is not None:
-        shutil.rmtree(previous, ignore_errors=True)
-    return team
-
-
-def _write(folder: Path, files: dict[tuple[str, ...], str]) -> None:
-    for parts, text in files.items():
-        path = folder.joinpath(*parts)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8", "surrogateescape")
-
-
-def _copy_parents(name: str, folder: Path) -> None:
-    """Copy parents from other folders, by layer, so that an upgrade does not change the profiles."""
-    layers = current_parent_folders(name)
-    for profile in profiles_in(folder):
-        for layer in chain(profile, [], folders=layers):
-            home = layer.path.parent.parent if layer.path.parent.name == BASES else layer.path.parent
-            if home not in layers:
-                continue
-            copy_path = folder / BELOW / f"{layers.index(home):02d}" / layer.path.relative_to(home)
-            copy_path.parent.mkdir(parents=True, exist_ok=True)
-            copy_path.write_text(layer.document.text, "utf-8", "surrogateescape")
-            if layer.trusted and any(values_requiring_trust(parsed_layer(layer.path, layer.document).data)):
-                trust.trust([layer.document.text])  # the copy has the same content at another place
-
-
-def _render_scripts(folder: Path) -> None:
-    for profile in profiles_in(folder):
-        for golden in golden_scripts(profile, (), None):
-            if golden.script is not None:
-                path = folder / SCRIPTS / profile.stem / f"{golden.job}.sh"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(golden.script, "utf-8")
-
-
-def _set_link(home: Path, target: str) -> None:
-    """Switch the link atomically."""
-    link = home / f".{PINNED}.{secrets.token_hex(4)}"
-    link.symlink_to(target)
-    os.replace(link, home / PINNED)
 
 
 @contextmanager
