@@ -8,26 +8,19 @@ is chosen.
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.errors import Unreachable
-from hpc_launch.base.files import read_text
-from hpc_launch.sites.detection_rules import DetectionRule, Hosts
-from hpc_launch.sites.search_path import ENDING, search_path
-from hpc_launch.spec.yaml_source import MAX_BYTES, parse_document
+from hpc_launch.sites.detection_rules import DetectionRule
+from hpc_launch.sites.profile_candidates import ProfileCandidate, candidates, login_hosts
 
 METHODS = ("variable", "host", "path", "cluster")
 """Detection methods in order of precedence."""
-
-_TOP_KEY = re.compile(r"^([A-Za-z_]+):", re.MULTILINE)
 
 
 class Machine(Struct, frozen=True):
@@ -39,17 +32,6 @@ class Machine(Struct, frozen=True):
     cluster: Callable[[], str | None]
     """Slurm's cluster name, or None if it is not available. Raises Unreachable if the controller does not answer."""
     has_slurm: Callable[[], bool]
-
-
-class ProfileCandidate(Struct, frozen=True):
-    """A profile on the search path with its detection rules."""
-
-    name: str
-    path: Path
-    layer: str
-    rules: tuple[DetectionRule, ...]
-    fault: str | None = None
-    """Why its rules could not be read."""
 
 
 class Match(Struct, frozen=True):
@@ -166,24 +148,12 @@ def _by_login_host(profile: ProfileCandidate, machine_facts: _CachedMachine) -> 
         rest = replace(rule, cluster=None)
         if rule.cluster is None or (rest != DetectionRule() and not _reasons(rest, machine_facts)):
             continue
-        patterns = [rule.host] if rule.host is not None else _login_hosts(profile.path)
+        patterns = [rule.host] if rule.host is not None else login_hosts(profile.path)
         host = next((one for one in machine_facts.machine.hosts for text in patterns if fnmatchcase(one, text)), None)
         if host is not None:
             reason = f"login host {host}; the Slurm controller, which knows the cluster's name, does not answer"
             return Match(profile.name, profile.path, profile.layer, "host", reason)
     return None
-
-
-def _login_hosts(path: Path) -> list[str]:
-    try:
-        text = read_text(path, longest=MAX_BYTES)
-    except (OSError, UnicodeDecodeError):
-        return []
-    document, _ = parse_document(_top_level_block(text, "hosts") or "", str(path))
-    try:
-        return convert(document.data.get("hosts") or {}, Hosts).login if document is not None else []
-    except ValidationError:
-        return []
 
 
 def _reasons(rule: DetectionRule, machine_facts: _CachedMachine) -> list[str]:
@@ -208,55 +178,3 @@ def _reasons(rule: DetectionRule, machine_facts: _CachedMachine) -> list[str]:
             return []
         reasons.append(f"Slurm cluster name {rule.cluster}")
     return reasons
-
-
-def candidates(project: Path | None = None) -> Iterator[ProfileCandidate]:
-    """The nearest profile of each name on the search path.
-
-    If it has no `detect:`, the rules of the next profile with the same name apply: a team's `juwels` overrides ours.
-    """
-    nearest_by_name: dict[str, ProfileCandidate] = {}
-    for layer, folder in search_path(project):
-        try:
-            names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(ENDING))
-        except OSError:
-            continue
-        for file in names:
-            name = file.removesuffix(ENDING)
-            if name in nearest_by_name and (nearest_by_name[name].rules or nearest_by_name[name].fault):
-                continue
-            rules, fault = _rules(folder / file)
-            nearest = nearest_by_name.get(name)
-            path, where = (nearest.path, nearest.layer) if nearest else (folder / file, layer)
-            nearest_by_name[name] = ProfileCandidate(name, path, where, rules, fault)
-    yield from nearest_by_name.values()
-
-
-def _rules(path: Path) -> tuple[tuple[DetectionRule, ...], str | None]:
-    """Rules of one file. Parses only that part of the file, because there may be hundreds of files on a slow disk."""
-    try:
-        text = read_text(path, longest=MAX_BYTES)
-    except (OSError, UnicodeDecodeError) as error:
-        return (), str(error)
-    if "detect" not in text:
-        return (), None
-    document, faults = parse_document(_top_level_block(text, "detect") or text, str(path))
-    if document is None or faults:
-        return (), str(faults[0]) if faults else "the file is empty"
-    data: Any = document.data.get("detect") or []
-    try:
-        rules = convert(data, list[DetectionRule])
-    except ValidationError as error:
-        return (), f"{path}: detect: {error}"
-    # A rule without keys would match every machine.
-    return tuple(rule for rule in rules if rule != DetectionRule()), None
-
-
-def _top_level_block(text: str, key: str) -> str | None:
-    """Lines of a top-level key, or None if the file has no such lines."""
-    starts = list(_TOP_KEY.finditer(text))
-    for at, match in enumerate(starts):
-        if match[1] == key:
-            end = starts[at + 1].start() if at + 1 < len(starts) else len(text)
-            return text[match.start() : end]
-    return None
