@@ -21,7 +21,8 @@ from hpc_launch.drive.file_checks import check_files
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.sites.load_layers import NOT_SET_HERE, Loaded, load
+from hpc_launch.sites.interpolation_names import NOT_SET_HERE
+from hpc_launch.sites.load_layers import Loaded, load
 from hpc_launch.sites.resolved import Resolved
 
 if TYPE_CHECKING:
