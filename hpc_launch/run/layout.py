@@ -61,6 +61,16 @@ _STACK = re.compile(r"rank-(\d{1,9})\.txt\Z")
 _WORKER_ERRORS = re.compile(r"ranks-of-node-(\d{1,9})\Z")
 
 
+class _Entry:
+    """A file or folder with a fixed place in the folder of a run or an attempt."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, folder: AttemptFolder | RunFolder, owner: type) -> Path:
+        return folder.path / self.name
+
+
 @dataclass(frozen=True)
 class AttemptFolder:
     """The folder of one attempt and the paths in it."""
@@ -77,78 +87,25 @@ class AttemptFolder:
         """The run that the attempt belongs to."""
         return RunFolder(self.path.parents[1])
 
-    @property
-    def script(self) -> Path:
-        return self.path / SCRIPT
-
-    @property
-    def plan(self) -> Path:
-        return self.path / "plan.json"
-
-    @property
-    def intent(self) -> Path:
-        return self.path / "intent.json"
-
-    @property
-    def job(self) -> Path:
-        return self.path / "job.json"
-
-    @property
-    def claim(self) -> Path:
-        return self.path / "claim"
-
-    @property
-    def start(self) -> Path:
-        return self.path / "start.json"
-
-    @property
-    def end(self) -> Path:
-        return self.path / "end.json"
-
-    @property
-    def final(self) -> Path:
-        return self.path / "final.json"
-
-    @property
-    def batch_log(self) -> Path:
-        return self.path / BATCH_LOG
-
-    @property
-    def stop(self) -> Path:
-        return self.path / "stop"
-
-    @property
-    def cancel(self) -> Path:
-        return self.path / "cancel.json"
-
-    @property
-    def stuck(self) -> Path:
-        return self.path / "stuck.json"
-
-    @property
-    def diagnosis(self) -> Path:
-        return self.path / "diagnosis.json"
-
-    @property
-    def verdict(self) -> Path:
-        return self.path / "verdict.json"
-
-    @property
-    def sentinel(self) -> Path:
-        return self.path / "sentinel"
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
-
-    @property
-    def agent(self) -> Path:
-        """Where the watchers of all nodes write."""
-        return self.path / "agent"
-
-    @property
-    def hang(self) -> Path:
-        return self.agent / "hang.json"
+    script = _Entry(SCRIPT)
+    plan = _Entry("plan.json")
+    intent = _Entry("intent.json")
+    job = _Entry("job.json")
+    claim = _Entry("claim")
+    start = _Entry("start.json")
+    end = _Entry("end.json")
+    final = _Entry("final.json")
+    batch_log = _Entry(BATCH_LOG)
+    stop = _Entry("stop")
+    cancel = _Entry("cancel.json")
+    stuck = _Entry("stuck.json")
+    diagnosis = _Entry("diagnosis.json")
+    verdict = _Entry("verdict.json")
+    sentinel = _Entry("sentinel")
+    logs = _Entry("logs")
+    agent = _Entry("agent")
+    """Where the watchers of all nodes write."""
+    hang = _Entry("agent/hang.json")
 
     @property
     def first_log(self) -> Path:
@@ -219,46 +176,17 @@ class RunFolder:
     def name(self) -> str:
         return self.path.name
 
-    @property
-    def info(self) -> Path:
-        return self.path / "run.json"
-
-    @property
-    def job_yaml(self) -> Path:
-        return self.path / "job.yaml"
-
-    @property
-    def resolved_yaml(self) -> Path:
-        return self.path / "resolved.yaml"
-
-    @property
-    def site_yaml(self) -> Path:
-        return self.path / "site.yaml"
-
-    @property
-    def code(self) -> Path:
-        return self.path / "code"
-
-    @property
-    def code_info(self) -> Path:
-        return self.path / "code.json"
-
-    @property
-    def journal(self) -> Path:
-        return self.path / "journal"
-
-    @property
-    def after(self) -> Path:
-        """The command that the job runs at its end."""
-        return self.path / "after.sh"
-
-    @property
-    def hooks(self) -> Path:
-        return self.path / "hooks"
-
-    @property
-    def attempts_folder(self) -> Path:
-        return self.path / "attempts"
+    info = _Entry("run.json")
+    job_yaml = _Entry("job.yaml")
+    resolved_yaml = _Entry("resolved.yaml")
+    site_yaml = _Entry("site.yaml")
+    code = _Entry("code")
+    code_info = _Entry("code.json")
+    journal = _Entry("journal")
+    after = _Entry("after.sh")
+    """The command that the job runs at its end."""
+    hooks = _Entry("hooks")
+    attempts_folder = _Entry("attempts")
 
     @property
     def exists(self) -> bool:
