@@ -1,8 +1,8 @@
 """Submit an attempt exactly once, even if the process is killed, frozen or left without an answer at any point.
 
 The order is the protocol: folder → attempt claimed → script → intent with a token → sbatch → job.json → index.
-Before the intent is written nothing can have been submitted; after it the token finds the job (reconcile.py); and a
-job trains only if it creates the attempt's `claim` first.
+Before the intent is written nothing can have been submitted; send_job.py runs sbatch; after it the token finds the job
+(reconcile.py); and a job trains only if it creates the attempt's `claim` first.
 """
 
 from __future__ import annotations
@@ -10,34 +10,20 @@ from __future__ import annotations
 import secrets
 import string
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
-from msgspec import structs
-
-from hpc_launch.base.errors import (
-    NoContact,
-    NotWritten,
-    SchedulerError,
-    SubmitRefused,
-    SubmitUnknown,
-    Unreachable,
-    UsageError,
-)
-from hpc_launch.base.json_records import read_record, write_record
+from hpc_launch.base.errors import SchedulerError, UsageError
+from hpc_launch.base.json_records import write_record
 from hpc_launch.run.layout import FOLDER_MODE, AttemptFolder, RunFolder
-from hpc_launch.run.records.claim import abandon, read_claim
+from hpc_launch.run.records.claim import read_claim
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.process_identity import process_fields, this_process
 from hpc_launch.run.records.submission import Intent, write_job
 from hpc_launch.run.status.still_alive import still_alive
 from hpc_launch.run.submitting.fault_points import checkpoint
-from hpc_launch.run.submitting.reconcile import adopt, look_up
 from hpc_launch.run.submitting.run_store import (
     PreparedAttempt,
-    cannot_write,
     claim_number,
     create_run,
     discard,
@@ -46,6 +32,7 @@ from hpc_launch.run.submitting.run_store import (
     write_after,
     write_attempt,
 )
+from hpc_launch.run.submitting.send_job import AttemptTask, Wait, check_ours, check_wanted, send_job
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.spec.shell_text import quote
 
@@ -55,18 +42,9 @@ STEPS = ("folder", "claimed", "script", "intent", "checked", "submitted", "job",
 LOOKUP_S = 15.0
 """How long a submission without an answer is looked up before the command fails."""
 
-RENEW_S = 60.0
-"""How often a waiting submission renews its intent."""
-
-MOST_SUBMISSIONS = 20
-"""How often `wait` submits an attempt again. If two of its jobs ever exist, the second exits at the claim."""
-
 SENTINEL_OPTIONS = ("--nodes=1", "--ntasks=1", "--no-requeue")
 
 Submitted = tuple[RunFolder, AttemptFolder, str]
-
-Wait = Callable[[str], None]
-"""Wait for a scheduler that does not answer, without limit; called with what is waited for."""
 
 
 class RunIndex(Protocol):
@@ -74,19 +52,6 @@ class RunIndex(Protocol):
 
     def add(self, run: RunFolder, job_id: str | None = None) -> None:
         """Add the run. Never raises."""
-
-
-@dataclass(frozen=True)
-class _Task:
-    """One attempt that is being submitted."""
-
-    run: RunFolder
-    attempt: AttemptFolder
-    prepared: PreparedAttempt
-    scheduler: Scheduler
-    journal: Journal
-    lookup_s: float
-    wait: Wait | None = None
 
 
 def submit_new(
@@ -118,7 +83,7 @@ def submit_new(
     except BaseException:
         discard_run(run)
         raise
-    return run, attempt, _submit(_Task(run, attempt, prepared, scheduler, journal, lookup_s, wait), index)
+    return run, attempt, _submit(AttemptTask(run, attempt, prepared, scheduler, journal, lookup_s, wait), index)
 
 
 def submit_next(
@@ -151,15 +116,15 @@ def submit_next(
     # The number after the one that was examined: this fails where another process has claimed it since.
     last = number if number is not None else attempts[-1].number if attempts else 0
     attempt = claim_number(run, last + 1)
-    return run, attempt, _submit(_Task(run, attempt, prepared, scheduler, Journal(run), lookup_s, wait), index)
+    return run, attempt, _submit(AttemptTask(run, attempt, prepared, scheduler, Journal(run), lookup_s, wait), index)
 
 
-def _submit(task: _Task, index: RunIndex | None) -> str:
+def _submit(task: AttemptTask, index: RunIndex | None) -> str:
     run, attempt = task.run, task.attempt
     try:
         with refusing(run.path):
             submission = _prepare(task)
-            _check_ours(task)
+            check_ours(task)
             checkpoint("checked")
     except BaseException:
         # Nothing was submitted yet. If another process abandoned the attempt meanwhile, that stays on record.
@@ -167,14 +132,14 @@ def _submit(task: _Task, index: RunIndex | None) -> str:
             discard(run, attempt)
         raise
     submitted = time.time()
-    job_id = _hand_over(task, submission)
+    job_id = send_job(task, submission)
     checkpoint("submitted")
     with suppress(OSError):
         # The job exists, and its token finds it again: a full disk must not make the submission fail now.
         write_job(attempt, job_id, submitted, task.scheduler.cluster())
     task.journal.note("submitted", attempt=attempt.number, job_id=job_id)
     checkpoint("job")
-    _check_wanted(task, job_id)
+    check_wanted(task, job_id)
     if index is not None:
         index.add(run, job_id)
     checkpoint("index")
@@ -182,7 +147,7 @@ def _submit(task: _Task, index: RunIndex | None) -> str:
     return job_id
 
 
-def _prepare(task: _Task) -> Submission:
+def _prepare(task: AttemptTask) -> Submission:
     """Write everything that must be on disk before sbatch. Raises OSError."""
     attempt, prepared, journal = task.attempt, task.prepared, task.journal
     journal.write("attempt claimed", attempt=attempt.number)
@@ -216,76 +181,7 @@ def _prepare(task: _Task) -> Submission:
     )
 
 
-def _hand_over(task: _Task, submission: Submission) -> str:
-    """Submit. Every answer becomes a job id, a refusal on record, or SubmitUnknown."""
-    run, attempt = task.run, task.attempt
-    for submissions in range(1, MOST_SUBMISSIONS + 1):
-        try:
-            return task.scheduler.submit(submission)
-        except NotWritten as error:
-            if read_claim(attempt) is None:
-                discard(run, attempt)
-            raise cannot_write(run.path, str(error)) from error
-        except SubmitRefused as error:
-            reason = f"refused: {error}"
-            with suppress(OSError):
-                abandon(attempt, reason)
-            task.journal.note("voided", attempt=attempt.number, reason=reason)
-            raise
-        except SubmitUnknown as error:
-            found = _look_up(task, submission.job_name, error)
-            if found is not None:
-                return adopt(attempt, found, time.time(), task.journal)
-            if task.wait is None or not isinstance(error, NoContact) or submissions == MOST_SUBMISSIONS:
-                raise SubmitUnknown(
-                    f"the scheduler gave no clear answer, so the job of {run.name} may or may not have been submitted: "
-                    f"{error}",
-                    hint=f"hpc-launch status {run.name} finds it by its name {submission.job_name}; "
-                    "nothing is submitted twice; with --wait, submit waits for the scheduler",
-                ) from error
-            _check_ours(task)
-    raise AssertionError("unreachable")
-
-
-def _look_up(task: _Task, job_name: str, error: SubmitUnknown) -> str | None:
-    """The job that a submission without an answer left; with `wait`, once the scheduler answers again."""
-    attempt, wait = task.attempt, task.wait
-    task.journal.note("no answer", attempt=attempt.number, reason=str(error))
-    if wait is None or not isinstance(error, NoContact):
-        return look_up(task.scheduler, job_name, task.lookup_s)
-    wait(f"the scheduler does not answer: {error}")
-
-    def while_away(error: Unreachable) -> None:
-        wait(f"the scheduler does not answer: {error}")
-        _check_ours(task)
-        # Other drivers abandon a submission by its age.
-        intent = read_record(attempt.intent, Intent)
-        if intent is not None and time.time() - (intent.time or 0) > RENEW_S:
-            with suppress(OSError):
-                write_record(attempt.intent, structs.replace(intent, time=time.time()))
-
-    return look_up(task.scheduler, job_name, task.lookup_s, while_away)
-
-
-def _check_ours(task: _Task) -> None:
-    """Raise UsageError if another process has abandoned the attempt while this one was frozen."""
-    claim = read_claim(task.attempt)
-    if claim is not None:
-        whose = claim.void or f"job {claim.job_id} has it"
-        raise UsageError(f"attempt {task.attempt.number} of {task.run.name} was abandoned meanwhile: {whose}")
-
-
-def _check_wanted(task: _Task, job_id: str) -> None:
-    """The same check after sbatch: cancel the job, which would otherwise wait in the queue only to exit at once."""
-    claim = read_claim(task.attempt)
-    if claim is None or claim.job_id == job_id:
-        return
-    with suppress(SchedulerError):
-        task.scheduler.cancel(job_id)
-    _check_ours(task)
-
-
-def _submit_sentinel(task: _Task, submission: Submission, job_id: str) -> None:
+def _submit_sentinel(task: AttemptTask, submission: Submission, job_id: str) -> None:
     """Submit a small job that runs a driver after this job, where the site wants one. The run does not depend on it."""
     run, attempt, recovery = task.run, task.attempt, task.prepared.plan.recovery
     if recovery is None or recovery.sentinel is None:
