@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.run.checkpoint_files import near_miss
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.claim import never_submitted
-from hpc_launch.run.records.run_info import RunInfo, read_info
-from hpc_launch.run.records.scheduler_state import keep_final
+from hpc_launch.run.records.run_info import read_info
 from hpc_launch.run.status.attempt_state import cancel_text, observe
-from hpc_launch.run.status.attempt_view import AttemptView, SchedulerAnswer, SourceLags
+from hpc_launch.run.status.attempt_view import AttemptView, SourceLags
 from hpc_launch.run.status.finished import unfinished
+from hpc_launch.run.status.followed_run import FollowedRun
 from hpc_launch.run.status.progress_reader import ProgressReader
 from hpc_launch.run.status.run_state import Never, never_known, run_state, with_verdict
 from hpc_launch.run.status.run_status import FINAL_RUN_STATES, AttemptStatus, Progress, RunStatus
 from hpc_launch.run.status.scheduler_answers import SchedulerAnswers
-from hpc_launch.run.submitting.reconcile import SubmissionOutcome, no_attempt, reconcile
+from hpc_launch.run.submitting.reconcile import no_attempt, reconcile
 from hpc_launch.schedulers.scheduler import Scheduler
 
 RECONCILE_S = 10.0
@@ -33,29 +31,7 @@ PATIENCE_S = 0.3
 CHECKPOINTS_S = 30.0
 """Pause between two searches of a checkpoint folder."""
 
-REMEMBERED_S = 24 * 3600.0
-"""For how long the scheduler is asked about a cancelled job that it was not told of."""
-
 SchedulerFor = Callable[[RunFolder], Scheduler]
-
-
-@dataclass
-class _Followed:
-    """The state of one run between polls."""
-
-    run: RunFolder
-    info: RunInfo | None = None
-    answers: SchedulerAnswers | None = None
-    error: str | None = None
-    unreadable: str | None = None
-    """Why the run folder, which was there before, cannot be read; its last content stays in `files`."""
-    missed: tuple[float, str | None] = (0.0, None)
-    """When the checkpoint folder was last searched for files that the pattern misses, and the result."""
-    missing: bool = False
-    """Whether it was moved or deleted."""
-    files: list[AttemptFiles] = field(default_factory=list)
-    views: list[AttemptView] = field(default_factory=list)
-    outcomes: dict[int, tuple[float, SubmissionOutcome]] = field(default_factory=dict)
 
 
 class RunTracker:
@@ -71,7 +47,7 @@ class RunTracker:
         seen: Callable[[RunStatus], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._followed = {run.name: _Followed(run) for run in runs}
+        self._followed = {run.name: FollowedRun(run) for run in runs}
         self._scheduler_for = scheduler_for
         self._never = never
         self._limits = limits or SourceLags()
@@ -84,7 +60,7 @@ class RunTracker:
 
     def add(self, run: RunFolder) -> None:
         """Follow another run."""
-        self._followed.setdefault(run.name, _Followed(run))
+        self._followed.setdefault(run.name, FollowedRun(run))
 
     @property
     def now(self) -> float:
@@ -117,21 +93,20 @@ class RunTracker:
         """The facts that the last poll decided from, by attempt."""
         return self._followed[run.name].views
 
-    def _read(self, followed: _Followed, doing: Callable[[str], None]) -> None:
+    def _read(self, followed: FollowedRun, doing: Callable[[str], None]) -> None:
         run = followed.run
-        _check_folder(followed)
+        followed.check_folder()
         if followed.unreadable is not None:
             return
         followed.info = followed.info or read_info(run)
         if followed.answers is None:
             self._connect(followed)
         if not run.attempts():
-            since = followed.info.created if followed.info else _age_of(run)
             creator = followed.info.process if followed.info else None
-            followed.outcomes[0] = (0.0, no_attempt(run, creator, since, self._clock()))
+            followed.outcomes[0] = (0.0, no_attempt(run, creator, followed.since, self._clock()))
         followed.files = [self._settle(followed, self._reader.read(attempt), doing) for attempt in run.attempts()]
 
-    def _connect(self, followed: _Followed) -> None:
+    def _connect(self, followed: FollowedRun) -> None:
         try:
             scheduler = self._scheduler_for(followed.run)
         except UserError as error:
@@ -140,7 +115,7 @@ class RunTracker:
         followed.error = None
         followed.answers = self._answers.setdefault(id(scheduler), SchedulerAnswers(scheduler, clock=self._clock))
 
-    def _settle(self, followed: _Followed, files: AttemptFiles, doing: Callable[[str], None]) -> AttemptFiles:
+    def _settle(self, followed: FollowedRun, files: AttemptFiles, doing: Callable[[str], None]) -> AttemptFiles:
         """Look up a submission without a job id from time to time."""
         number = files.attempt.number
         if (files.job is not None and files.job_id is not None) or files.void is not None or followed.answers is None:
@@ -158,7 +133,7 @@ class RunTracker:
         for followed in self._followed.values():
             if followed.answers is not None:
                 _, ids = wanted.setdefault(id(followed.answers), (followed.answers, []))
-                ids.extend(_open_jobs(followed.files, self._clock()))
+                ids.extend(followed.open_jobs(self._clock()))
         for answers, ids in wanted.values():
             if background:
                 answers.ask_in_background(ids)
@@ -167,9 +142,9 @@ class RunTracker:
         for answers, _ in wanted.values():
             answers.answered(PATIENCE_S)
 
-    def _status(self, followed: _Followed) -> RunStatus:
+    def _status(self, followed: FollowedRun) -> RunStatus:
         now = self._clock()
-        followed.views = [self._view(followed, at, now) for at in range(len(followed.files))]
+        followed.views = [followed.view(at, now, self._limits) for at in range(len(followed.files))]
         attempts = tuple(observe(view) for view in followed.views)
         state, reason, source, age = self._run_state(followed, attempts, now)
         progress = Progress()
@@ -203,7 +178,7 @@ class RunTracker:
         )
 
     def _warnings(
-        self, followed: _Followed, state: str, attempts: tuple[AttemptStatus, ...], now: float
+        self, followed: FollowedRun, state: str, attempts: tuple[AttemptStatus, ...], now: float
     ) -> tuple[str, ...]:
         unsent = [view for view in followed.views if _is_cancel_unsent(view)]
         warnings = [f"{cancel_text(view)}, but the scheduler was not reached: a driver ends the job" for view in unsent]
@@ -218,10 +193,10 @@ class RunTracker:
         return tuple(warnings)
 
     def _run_state(
-        self, followed: _Followed, attempts: tuple[AttemptStatus, ...], now: float
+        self, followed: FollowedRun, attempts: tuple[AttemptStatus, ...], now: float
     ) -> tuple[str, str | None, str, float | None]:
         if followed.unreadable is not None:
-            return "UNKNOWN", _unreadable_text(followed), "none", None
+            return "UNKNOWN", followed.unreadable_reason, "none", None
         if not attempts:
             return "SUBMITTING", followed.outcomes[0][1].reason, "none", None
         view, last = followed.views[-1], attempts[-1]
@@ -231,47 +206,10 @@ class RunTracker:
             return state, reason, record.source, max(0.0, now - record.as_of)
         return state, reason, last.source, last.age_s
 
-    def _view(self, followed: _Followed, at: int, now: float) -> AttemptView:
-        files = followed.files[at]
-        job_id = files.job_id
-        superseded = job_id is not None and any(later.job_id == job_id for later in followed.files[at + 1 :])
-        answer = followed.answers.of(job_id) if followed.answers and job_id else SchedulerAnswer(error=followed.error)
-        outcome = followed.outcomes.get(files.attempt.number)
-        view = AttemptView(
-            files=files,
-            answer=answer,
-            now=now,
-            superseded=superseded,
-            submitting=outcome[1].reason if outcome else followed.error,
-            limits=self._limits,
-        )
-        final = view.final_record
-        if final is not None and not superseded and files.final is None:
-            keep_final(files.attempt, final)
-        return view
-
-
-def _open_jobs(attempts: list[AttemptFiles], now: float) -> list[str]:
-    """The jobs without a final state on record; earlier starts of a requeued job are left out.
-
-    A cancelled job that would exit at its start is still open until the scheduler was told, for REMEMBERED_S.
-    """
-    newest = {files.job_id: files for files in attempts}
-    return [
-        job_id
-        for job_id, files in newest.items()
-        if job_id is not None and files.final is None and (files.void is None or _cancel_not_sent(files, now))
-    ]
-
 
 def _is_cancel_unsent(view: AttemptView) -> bool:
     over = view.files.void is not None or view.final_record is not None or view.end is not None
     return not over and view.files.cancel is not None and view.files.cancel.sent is None
-
-
-def _cancel_not_sent(files: AttemptFiles, now: float) -> bool:
-    request = files.cancel
-    return request is not None and request.sent is None and now - (request.time or 0.0) < REMEMBERED_S
 
 
 def _needs_verdict(state: str, view: AttemptView) -> bool:
@@ -293,37 +231,3 @@ def _pause_until(files: list[AttemptFiles], state: str) -> float | None:
 def _expected_start(views: list[AttemptView]) -> float | None:
     live = views[-1].live if views else None
     return live.expected_start if live is not None else None
-
-
-def _check_folder(followed: _Followed) -> None:
-    """Find out whether the run folder is still there. A file server that does not answer is no proof that it is not."""
-    run = followed.run
-    followed.unreadable, followed.missing = None, False
-    if run.attempts():
-        return
-    try:
-        os.stat(run.attempts_folder if followed.files else run.path)
-    except FileNotFoundError:
-        followed.unreadable, followed.missing = "no longer exists: it was moved or deleted", True
-    except OSError as error:
-        followed.unreadable = f"cannot be read: {error.strerror or error}"
-    else:
-        if followed.files:
-            followed.unreadable = "no longer lists its attempts"
-
-
-def _unreadable_text(followed: _Followed) -> str:
-    view = followed.views[-1] if followed.views else None
-    reason = f"the run folder {followed.run.path} {followed.unreadable}"
-    if view is None or view.job_id is None or view.final_record is not None:
-        return reason
-    state = view.live.state if view.live is not None else "unknown"
-    end = f" (`scancel {view.job_id}` ends it)" if followed.info and followed.info.scheduler == "slurm" else ""
-    return f"{reason}; the last known state of job {view.job_id} is {state}{end}"
-
-
-def _age_of(run: RunFolder) -> float:
-    try:
-        return run.path.stat().st_mtime
-    except OSError:
-        return time.time()

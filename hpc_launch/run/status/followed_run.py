@@ -1,0 +1,113 @@
+"""One run between polls of the tracker: its files, the facts about its attempts, and the jobs to ask about."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.records.attempt_files import AttemptFiles
+from hpc_launch.run.records.run_info import RunInfo
+from hpc_launch.run.records.scheduler_state import keep_final
+from hpc_launch.run.status.attempt_view import AttemptView, SchedulerAnswer, SourceLags
+from hpc_launch.run.status.scheduler_answers import SchedulerAnswers
+from hpc_launch.run.submitting.reconcile import SubmissionOutcome
+
+REMEMBERED_S = 24 * 3600.0
+"""For how long the scheduler is asked about a cancelled job that it was not told of."""
+
+
+@dataclass
+class FollowedRun:
+    """The state of one run between polls."""
+
+    run: RunFolder
+    info: RunInfo | None = None
+    answers: SchedulerAnswers | None = None
+    error: str | None = None
+    """Why there is no scheduler to ask."""
+    unreadable: str | None = None
+    """Why the run folder, which was there before, cannot be read; its last content stays in `files`."""
+    missed: tuple[float, str | None] = (0.0, None)
+    """When the checkpoint folder was last searched for files that the pattern misses, and the result."""
+    missing: bool = False
+    """Whether it was moved or deleted."""
+    files: list[AttemptFiles] = field(default_factory=list)
+    views: list[AttemptView] = field(default_factory=list)
+    outcomes: dict[int, tuple[float, SubmissionOutcome]] = field(default_factory=dict)
+    """When the submission of an attempt without a job id was last looked up, and the result; 0: no attempt yet."""
+
+    @property
+    def since(self) -> float:
+        """When the run was created, in seconds since the epoch."""
+        if self.info is not None:
+            return self.info.created
+        try:
+            return self.run.path.stat().st_mtime
+        except OSError:
+            return time.time()
+
+    def check_folder(self) -> None:
+        """Find out whether the run folder is still there. A file server that does not answer does not prove it gone."""
+        run = self.run
+        self.unreadable, self.missing = None, False
+        if run.attempts():
+            return
+        try:
+            os.stat(run.attempts_folder if self.files else run.path)
+        except FileNotFoundError:
+            self.unreadable, self.missing = "no longer exists: it was moved or deleted", True
+        except OSError as error:
+            self.unreadable = f"cannot be read: {error.strerror or error}"
+        else:
+            if self.files:
+                self.unreadable = "no longer lists its attempts"
+
+    @property
+    def unreadable_reason(self) -> str:
+        """Why the state is unknown, with the last known state of the job."""
+        view = self.views[-1] if self.views else None
+        reason = f"the run folder {self.run.path} {self.unreadable}"
+        if view is None or view.job_id is None or view.final_record is not None:
+            return reason
+        state = view.live.state if view.live is not None else "unknown"
+        end = f" (`scancel {view.job_id}` ends it)" if self.info and self.info.scheduler == "slurm" else ""
+        return f"{reason}; the last known state of job {view.job_id} is {state}{end}"
+
+    def open_jobs(self, now: float) -> list[str]:
+        """The jobs without a final state on record; earlier starts of a requeued job are left out.
+
+        A cancelled job that would exit at its start is still open until the scheduler was told, for REMEMBERED_S.
+        """
+        newest = {files.job_id: files for files in self.files}
+        return [
+            job_id
+            for job_id, files in newest.items()
+            if job_id is not None and files.final is None and (files.void is None or _cancel_not_sent(files, now))
+        ]
+
+    def view(self, at: int, now: float, limits: SourceLags) -> AttemptView:
+        """The facts about the attempt at a position of `files`. Keeps a final state on record."""
+        files = self.files[at]
+        job_id = files.job_id
+        superseded = job_id is not None and any(later.job_id == job_id for later in self.files[at + 1 :])
+        answer = self.answers.of(job_id) if self.answers and job_id else SchedulerAnswer(error=self.error)
+        outcome = self.outcomes.get(files.attempt.number)
+        view = AttemptView(
+            files=files,
+            answer=answer,
+            now=now,
+            superseded=superseded,
+            submitting=outcome[1].reason if outcome else self.error,
+            limits=limits,
+        )
+        final = view.final_record
+        if final is not None and not superseded and files.final is None:
+            keep_final(files.attempt, final)
+        return view
+
+
+def _cancel_not_sent(files: AttemptFiles, now: float) -> bool:
+    request = files.cancel
+    return request is not None and request.sent is None and now - (request.time or 0.0) < REMEMBERED_S
