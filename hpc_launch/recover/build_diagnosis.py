@@ -16,7 +16,7 @@ _NODES_MATTER = frozenset({"gpu_hardware", "gpu_driver", "node_failure", "nccl_s
 _NO_PLACE = frozenset({"preempted", "submit_rejected"})
 """Classes that no rank or node caused."""
 
-_TASKS = frozenset({"slurm-task-exit", "slurm-task-signal", "slurm-task-killed"})
+_TASKS = frozenset({"slurm-task-exit", "slurm-task-signal", "slurm-task-aborted", "slurm-task-killed"})
 """Rules whose lines report how a task of Slurm ended."""
 
 MOST_QUOTES = 6

@@ -37,7 +37,7 @@ LAST = frozenset({"slurm-time-limit", "slurm-preempted", "slurm-requeued", "slur
 
 _SAID_FAILED = frozenset(
     {"torchrun-summary", "torchrun-exit", "launcher-exit", "slurm-task-exit", "slurm-task-killed", "slurm-task-signal",
-     "slurm-cancelled", "slurm-step-cancelled", "mpi-abort"}
+     "slurm-task-aborted", "slurm-cancelled", "slurm-step-cancelled", "mpi-abort"}
 )  # fmt: skip
 """Rules whose lines report that a launcher failed."""
 
@@ -95,7 +95,9 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
             if not tasks_are_ranks and hit.rule.startswith("slurm-task"):
                 candidate = msgspec.structs.replace(candidate, rank=None)
             survived = rule.order >= 15 and hit.rule not in LAST and hit.later_progress >= WENT_ON
-            done = hit.later_success and not ended_badly and failed_later[scan.source] <= scan.success_line
+            reached = scan.last_progress_line if scan.complete else 0
+            well = (hit.later_success or reached > hit.line) and not ended_badly
+            done = well and failed_later[scan.source] <= max(scan.success_line, reached)
             if hit.rule in _BYSTANDERS and killed_from < hit.line:
                 candidate = msgspec.structs.replace(candidate, order=ENDED_BY_OTHERS)
             after = rule.order >= 50 and 0 < scan.success_line < hit.line and not ended_badly

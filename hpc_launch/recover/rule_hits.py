@@ -54,6 +54,8 @@ class RuleHits:
             found = self._rules.matches(line.body.lstrip("> ")) or found
         found = self._with_code(line, found, number)
         ended = self._traces.ends(line, number, known=bool(found))
+        if ended and self._traces.ignored(line):
+            return
         place = self._workers.place
         if place is not None:
             if place.terminated:

@@ -32,7 +32,7 @@ _MOST_READ = 1000
 """Maximum number of lines with a word that are read of a block: a log of nothing but errors repeats itself."""
 _LANDMARKS = (
     "traceback (", 'file "', "root cause (first", "failures:", "exitcode", "restart", "slurm_job", "starting job",
-    "job start", "cancelled at",
+    "job start", "cancelled at", "exception ignored in",
 )  # fmt: skip
 """Words of lines that matter although no rule matches them."""
 
@@ -248,7 +248,7 @@ class LogScanner:
         low = text.lower()
         if not text or text.isspace() or text.startswith("+ ") or _SOURCE.match(text):  # "+ ": `set -x` of bash
             return _SKIP, Kind.PLAIN, False
-        if 'file "' in low or "traceback (" in low or starts_block(low):
+        if 'file "' in low or "traceback (" in low or "exception ignored in" in low or starts_block(low):
             look = _ALWAYS
         else:
             look = _RULES if self._rules.may_match(low) else _SKIP

@@ -13,6 +13,8 @@ _EXCEPTION = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+(?:: .*)?$|[A-Z]\w+: .*$")
 _NOTEBOOK = re.compile(r"[\w.]{3,80}(?:\(\w{3,80}\))?\s{2,60}Traceback \(most recent")
 """Notebooks name the exception in the header of the traceback."""
 _INSIDE = (" ", "\t", "File ", "~", "^", "...", "[Previous line repeated", "|", "+")
+IGNORED = "Exception ignored in"
+"""Python prints this before the traceback of an exception that it cannot raise, as in a destructor."""
 _LONGEST = 400
 """Lines after which an unfinished traceback is dropped."""
 _BESIDE = 3
@@ -29,6 +31,7 @@ class Tracebacks:
     def __init__(self) -> None:
         self._open: dict[int | None, tuple[int, str]] = {}
         self._frames: dict[int | None, tuple[str, int]] = {}
+        self._ignored: dict[int | None, int] = {}
         self._opened = 0
         self._frame_line = -1
         self._code: dict[int | None, tuple[str, int]] = {}
@@ -40,7 +43,10 @@ class Tracebacks:
 
     def takes(self, line: LogLine, number: int) -> bool:
         """Whether the line is the header, a frame or a source line of a traceback, which rules must ignore."""
+        if IGNORED in line.body:
+            self._ignored[line.rank] = number
         if "Traceback (most recent" in line.body:
+            self._ignored[line.rank] = number if self._ignored.get(line.rank, -2) == number - 1 else -2
             self._open[line.rank] = (number, line.body.strip())
             self._opened = number
             self._stack[line.rank] = []
@@ -68,6 +74,10 @@ class Tracebacks:
             return False  # torn: lines of several ranks may be interleaved
         del self._open[line.rank]
         return True
+
+    def ignored(self, line: LogLine) -> bool:
+        """Whether Python reported the exception of the last traceback and went on."""
+        return self._ignored.get(line.rank, -2) >= 0
 
     def frame(self, rank: int | None, number: int) -> tuple[str, int]:
         """The nearest frame before a line, with its line number; empty if there is none."""
