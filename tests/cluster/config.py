@@ -64,7 +64,7 @@ def slurm_conf(layout: Layout, settings: Settings) -> str:
         "JobRequeue=1",
         f"MinJobAge={settings.min_job_age}",
         # Short waits, so that a test sees a dead node and a stubborn process in good time.
-        "KillWait=5",
+        "KillWait=15",
         "SlurmdTimeout=20",
         "InactiveLimit=0",
         "SchedulerType=sched/backfill",

@@ -29,14 +29,17 @@ def user_of_the_forgetful(pytestconfig: pytest.Config) -> User:
 
 
 def follow(user: User, job: str) -> tuple[subprocess.Popen[str], str]:
-    """A `submit --wait` in the background, once its job runs, and that job's id."""
+    """A `submit --wait` in the background, once its job's step runs without the controller, and the job's id."""
     waiting = user.popen("submit", user.job(job), "--wait")
     end = time.monotonic() + 180
     while not (starts := list(user.home.glob("runs/*/attempts/001/start.json"))):
         assert time.monotonic() < end
         assert waiting.poll() is None, waiting.communicate()
         time.sleep(0.2)
-    return waiting, str(json.loads(starts[0].read_text())["job_id"])
+    job_id = str(json.loads(starts[0].read_text())["job_id"])
+    steps = ["squeue", "--noheader", "--steps", f"--jobs={job_id}", "--format=%i"]
+    wait_until(lambda: f"{job_id}.0" in user.cluster.run(steps).stdout.split(), 120)
+    return waiting, job_id
 
 
 def kill_batch_shell(user: User, job_id: str) -> None:
@@ -99,7 +102,8 @@ def test_a_submission_and_a_cancel_outlast_a_controller_that_is_away(user_in_tro
     assert user.trainings(marker) == [status["job_id"]]
     out, err = other_wait.communicate(timeout=180)
     assert other_wait.returncode == 1, out + err
-    assert other.status()["state"] == "CANCELLED"
+    status = other.status()
+    assert status["state"] == "CANCELLED", status
 
 
 @pytest.mark.slow

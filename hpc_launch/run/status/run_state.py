@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hpc_launch.run.records.verdict_record import VerdictRecord
+from hpc_launch.run.status.attempt_state import cancel_text
 from hpc_launch.run.status.attempt_view import WAITING_STATES, AttemptView
 from hpc_launch.run.status.run_status import FINAL_RUN_STATES, AttemptStatus
 
@@ -65,6 +66,9 @@ def run_state(status: AttemptStatus, view: AttemptView, never: Never = never_kno
     revoked = _revoked_nodes(view) if state == "CANCELLED" else None
     if revoked is not None:
         return "FAILED", f"the job got {revoked} and was ended before its script began: a failing Prolog does this"
+    if state == "FAILED" and view.files.cancel is not None:
+        # The request was recorded before the attempt ended, however it did: by the cancellation or just before it.
+        return "CANCELLED", f"{cancel_text(view)}; {reason}" if reason else cancel_text(view)
     if state == "RUNNING" and state_of_job not in ("SUSPENDED", "STOPPED") and not output:
         started = view.record.started if view.requeued and view.record else view.started
         early = started is None or view.now - started < STARTING_S
