@@ -157,8 +157,17 @@ CODE = {
     "a network plugin": "fabric: {plugin: /project/team/libnccl-net.so}",
     "a private file": "bad_nodes: {file: '${home}/.cache/huggingface/token'}",
     "a server": "env: [{set: {HF_ENDPOINT: 'https://example.org'}}]",
+    "a server by its host name": "env: [{set: {DATABRICKS_HOST: example.org}}]",
+    "a server in a variable of any name": "env: [{set: {COMET_URL_OVERRIDE: 'https://example.org'}}]",
+    "a library in a variable of any name": "env: [{set: {OMP_TOOL_LIBRARIES: /project/team/x.so}}]",
+    "a folder in a variable of any name": "env: [{set: {CUDA_HOME: /project/team}}]",
+    "a log in a variable of any name": "env: [{set: {NCCL_DEBUG_FILE: /home/me/.bashrc}}]",
+    "a path by a variable": "env: [{set: {CUDA_HOME: '${shell.TMPDIR}'}}]",
+    "a change after a failure": "defaults: {retry: {on: {unknown: [{set: {script: /project/team/x.py}}]}}}",
+    "a change of a drill": "defaults: {drill: {set: {env.LD_PRELOAD: /project/team/x.so}}}",
     "a server of wandb": "env: [{set: {WANDB_BASE_URL: 'https://example.org'}}]",
     "a secret in a value": "sbatch: {add: {comment: '${env.AWS_SECRET_ACCESS_KEY}'}}",
+    "a secret in lower case": "sbatch: {add: {comment: '${env.gh_token}'}}",
     "a secret as the account": "account: {variables: [HF_TOKEN]}",
 }
 
@@ -172,16 +181,46 @@ def test_a_team_s_profile_cannot_choose_what_runs(keys: str, plan: Plan, team: P
     assert "HL313" not in codes(plan, keys)
 
 
+@pytest.mark.parametrize(
+    ("default", "keys"),
+    [
+        ("/project/team/x.so", "fabric: {plugin: '${param.x}'}"),
+        ("/project/team", "env: [{set: {CUDA_HOME: '${param.x}'}}]"),
+        ("HF_TOKEN", "account: {variables: ['${param.x}']}"),
+        ("${env.HF_TOKEN}", "env: [{set: {X: '${param.x}'}}]"),
+    ],
+)
+def test_nor_by_a_parameter_of_its_own(default: str, keys: str, plan: Plan) -> None:
+    assert "HL313" in {one.code for one in refused(plan, f"parameters: {{x: {{default: '{default}'}}}}\n{keys}")}
+
+
 def test_nor_can_its_queues_and_node_classes(plan: Plan) -> None:
     for place in ("partition: gpu", "gpus: 4"):
         site = SITE.replace(place, f"{place}, defaults: {{secrets: [HF_TOKEN]}}")
         assert {one.code for one in refused(plan, site=site)} == {"HL313"}
 
 
+@pytest.mark.parametrize("name", ["unknown", "facts", "note", "when", "source", "about"])
+@pytest.mark.parametrize(
+    ("table", "entry"),
+    [
+        ("options", "prelude: [{raw: touch /tmp/P}]"),
+        ("stacks", "environment: {venv: /project/team/venv}"),
+        ("node_classes", "cpus: 1, env: [{set: {LD_PRELOAD: x.so}}]"),
+        ("queues", "node_class: gpu, defaults: {secrets: [HF_TOKEN]}"),
+    ],
+)
+def test_a_name_like_that_of_a_descriptive_key_hides_nothing(name: str, table: str, entry: str, plan: Plan) -> None:
+    site = f"{SITE}options: {{}}\nstacks: {{}}\n".replace(f"{table}: {{", f"{table}: {{{name}: {{{entry}}}, ")
+    assert {one.code for one in refused(plan, site=site)} == {"HL313"}
+
+
 def test_what_a_team_s_profile_may_say(plan: Plan) -> None:
     keys = """
 prelude: [{modules: purge}, {module_load: [gcc/12.3, openmpi]}, {set: {NCCL_DEBUG: WARN}}]
-env: [{set: {NCCL_IB_HCA: 'mlx5_0', OMP_PROC_BIND: close, PYTHONUNBUFFERED: 1, NCCL_NET_PLUGIN: none}}]
+env:
+  - {set: {NCCL_IB_HCA: 'mlx5_0', OMP_PROC_BIND: close, PYTHONUNBUFFERED: 1, NCCL_NET_PLUGIN: none}, why: a/b}
+  - {set: {GPU_ID: '${shell.LOCAL_RANK}'}, scope: rank}
 launch: {srun_options: [--mpi=pmix, --mem-bind=local]}
 sbatch: {add: {network: no_vni, licenses: scratch}}
 paths: {scratch: '/scratch/${user}'}

@@ -12,7 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.spec.document import KeyPath
+from hpc_launch.spec.type_hints import fields_of, members
 
 
 class CodeValue(Struct, frozen=True):
@@ -74,29 +76,35 @@ HARMLESS = frozenset(
     "PYTHONUNBUFFERED PYTHONNOUSERSITE PYTHONHASHSEED PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER PYTHONSAFEPATH "
     "SLURM_CPU_BIND SLURM_MPI_TYPE SLURM_NETWORK SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK".split()
 )
-_LOADS_FILE = re.compile(r"(PATH|PRELOAD|PLUGIN|LIB|LIBS|LIBRARY|EXEC|COMMAND|CMD|AGENT|HOOK|RC|CONF|CONFIG|CACHE)$")
-_NAMES_SERVER = re.compile(r"(URL|URI|ENDPOINT|SERVER)S?$")
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|COOKIE")
+_NAMES_SERVER = re.compile(r"(URL|URI|ENDPOINT|SERVER|HOST)S?$")
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|COOKIE|AUTH|JWT|DSN|(^|_)PAT(_|$)", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"(?<!\$)\$\{(?:env|shell)\.([^}]*)\}")
-_DESCRIPTIVE = frozenset("facts fact published unknown about why note source as_of parameters when".split())
-"""Keys that a job never uses. (`source` is one in `prelude` and `environment` only.)"""
+_NUMBER = re.compile(r"\$\{(?:job\.id|shell\.(?:SLURM_\w*ID|SLURM_N\w+|\w*RANK))\}")
+"""Placeholders that stand for numbers."""
+_DESCRIPTIVE = frozenset("facts fact published unknown about why note source as_of when".split())
+"""Fields that a job never uses. (`source` is one in `prelude` and `environment`; a queue may have any such name.)"""
 
 
 def values_requiring_trust(data: Mapping[str, Any]) -> Iterator[CodeValue]:
     """All such values of a profile, whose keys must be without operators and short forms."""
-    yield from _walk(data, ())
+    yield from _walk(data, (), SiteProfile)
 
 
-def _walk(value: Any, path: KeyPath) -> Iterator[CodeValue]:
+def _walk(value: Any, path: KeyPath, type_: Any) -> Iterator[CodeValue]:
+    """`type_`: the type that the schema gives to the value; Any below keys of a job file."""
     kind = _kind(path, value) if path and value is not None else None
     if kind is not None:
         yield CodeValue(path, kind, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
         return
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    wanted = type(value)
+    member = next((one for one in members(type_) if one.kind is wanted or (wanted is dict and one.is_struct)), None)
+    fields = fields_of(member.kind) if member is not None and member.is_struct else {}
+    inner = member.args[-1] if member is not None and member.args else Any
     for key, child in children:
         in_step = "prelude" in path or "environment" in path
-        if key not in _DESCRIPTIVE or (key == "source" and in_step):
-            yield from _walk(child, (*path, key))
+        if key not in fields or key not in _DESCRIPTIVE or (key == "source" and in_step):
+            yield from _walk(child, (*path, key), fields[key].type if key in fields else inner)
 
 
 def _kind(path: KeyPath, value: Any) -> str | None:
@@ -113,7 +121,7 @@ def _kind(path: KeyPath, value: Any) -> str | None:
         return "file whose lines everybody sees in the options of the job"
     if path[0] == "account" and "variables" in path and isinstance(value, str) and _SECRET.search(value):
         return "variable that may be secret"
-    if key == "plugin" and "fabric" in path and "/" in str(value):
+    if key == "plugin" and "fabric" in path and _is_place(value):
         return "network plugin"
     return None
 
@@ -137,6 +145,8 @@ def _below(name: str, rest: KeyPath, value: Any) -> str | None:
             return "option of the launcher"
         if rest[0] == "checkpoint":  # when to warn the training is harmless
             return "checkpoint folder" if rest[1:2] in (("dir",), ("resume",)) else None
+        if rest[-1] == "set" and rest[0] in ("retry", "drill"):
+            return "change of the job"
         return JOB_KEYS.get(str(rest[0]))
     if name == "containers":
         return CONTAINERS.get(str(rest[0])) or ("module file" if rest[0] == "modules" and _is_path(value) else None)
@@ -150,14 +160,20 @@ def _below(name: str, rest: KeyPath, value: Any) -> str | None:
 
 
 def _variable(name: object, value: Any) -> str | None:
-    text, name = str(value), str(name)
+    name = str(name)
     if name in HARMLESS:
         return None
     if _NAMES_SERVER.search(name.upper()):
         return f"variable {name}, by which programs send keys and data to a server"
-    loads_file = _LOADS_FILE.search(name.upper()) and ("/" in text or "$" in text)
+    # No list is complete: GCC_EXEC_PREFIX, OMP_TOOL_LIBRARIES, RDMAV_DRIVERS and CUDA_HOME all lead to code.
     listed = name in VARIABLES or name.startswith(VARIABLE_PREFIXES)
-    return f"variable {name}, by which programs load code" if listed or loads_file else None
+    return f"variable {name}, by which programs may load code" if listed or _is_place(value) else None
+
+
+def _is_place(value: Any) -> bool:
+    """Whether a text may be a path or an address."""
+    text = _NUMBER.sub("", str(value))
+    return "/" in text or "${" in text
 
 
 def _is_path(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Values of a trusted profile that an untrusted layer fills in: `${param.NAME}` and `${paths.NAME}`."""
+"""Values of a profile that an untrusted layer fills in: `${param.NAME}` and `${paths.NAME}`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ class Reference(Struct, frozen=True):
     name: str
     place: Place
     hint: str
-    trusted_text: bool
-    """Whether the text itself is trusted. Otherwise `trust.untrusted_values` reports it."""
 
 
 def references_to_untrusted(merged: Merged, layers: Sequence[SiteLayer]) -> list[Reference]:
@@ -33,7 +31,7 @@ def references_to_untrusted(merged: Merged, layers: Sequence[SiteLayer]) -> list
     if not hints:
         return []
     return [
-        Reference(path, name, place, hints[place.file], _file(merged, path) not in hints)
+        Reference(path, name, place, hints[place.file])
         for path, text in _texts(merged.data, ())
         if "${" in text and path[0] not in ("parameters", "values", "paths")
         for name, place in _definitions(merged, text, ())
@@ -47,14 +45,9 @@ def untrusted_fillings(merged: Merged, found: Sequence[Reference]) -> Iterator[F
         return
     for value in values_requiring_trust(merged.data):
         for reference in found:
-            if reference.trusted_text and reference.path[: len(value.path)] == value.path:
+            if reference.path[: len(value.path)] == value.path:
                 message = f"`${{{reference.name}}}` fills in a {value.kind}, and its profile is not trusted"
                 yield Finding(FindingCode.UNTRUSTED_CODE, message, reference.place, reference.hint)
-
-
-def _file(merged: Merged, path: KeyPath) -> str | None:
-    place = merged.origin(*path).place
-    return place.file if place is not None else None
 
 
 def _definitions(merged: Merged, text: str, seen: tuple[str, ...]) -> Iterator[tuple[str, Place]]:
