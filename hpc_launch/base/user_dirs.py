@@ -15,14 +15,14 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return _xdg(environment, "XDG_STATE_HOME", ".local/state")
 
 
-def config_folder(environment: Mapping[str, str] = os.environ) -> Path:
+def config_folder() -> Path:
     """`$XDG_CONFIG_HOME/hpc-launch`, by default under `~/.config`: the user's settings."""
-    return _xdg(environment, "XDG_CONFIG_HOME", ".config")
+    return _xdg(os.environ, "XDG_CONFIG_HOME", ".config")
 
 
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+def cache_folder() -> Path:
     """`$XDG_CACHE_HOME/hpc-launch`, by default under `~/.cache`: files that can be regenerated."""
-    return _xdg(environment, "XDG_CACHE_HOME", ".cache")
+    return _xdg(os.environ, "XDG_CACHE_HOME", ".cache")
 
 
 def make_private(folder: Path) -> Path:

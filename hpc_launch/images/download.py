@@ -45,7 +45,7 @@ class _Interrupted(Exception):
     """The connection ended early; received bytes are kept."""
 
 
-def fetch(url: str, part: Path, say: Callable[[str], None], *, pause: float = PAUSE) -> None:
+def fetch(url: str, part: Path, say: Callable[[str], None]) -> None:
     """Download `url` to `part`, resuming if the server still has the same file.
 
     Several processes may do so at once, e.g. if one is wrongly considered dead: each writes the same bytes at the same
@@ -66,7 +66,7 @@ def fetch(url: str, part: Path, say: Callable[[str], None], *, pause: float = PA
                 )
                 raise UserError(message, f"run the same command again to resume from byte {received}") from interruption
             say(f"{url}: {interruption}; resuming from byte {received}")
-            time.sleep(pause)
+            time.sleep(PAUSE)
 
 
 def _download(url: str, part: Path, say: Callable[[str], None]) -> None:

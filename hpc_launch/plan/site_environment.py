@@ -66,7 +66,7 @@ def site_settings(
     size: JobSize,
     variables: SiteVariables,
     job: Sequence[Variable],
-    inner: Sequence[SiteStep] = (),
+    inner: Sequence[SiteStep],
 ) -> SiteSettings:
     """All steps of the site around the training, and inside the container those of the job after them (`inner`).
 

@@ -55,8 +55,8 @@ def following_attempt(
     verdict: VerdictRecord,
     now: float,
     *,
-    after: str | None = None,
-    changed: PreparedAttempt | None = None,
+    after: str | None,
+    changed: PreparedAttempt | None,
 ) -> PreparedAttempt:
     """The attempt that a verdict asks for. Without changes it has the same script as the last attempt.
 

@@ -125,7 +125,7 @@ def _parents(document: Document) -> Iterator[tuple[KeyPath, Any]]:
         yield ("extends",), extends
 
 
-def find_parent(name: str, child: Path, folders: Sequence[Path] | None = None) -> Path | None:
+def find_parent(name: str, child: Path, folders: Sequence[Path] | None) -> Path | None:
     """The file that `child` extends by this name: first in its own folder, then on the search path.
 
     A profile's own name refers to the next profile of that name on the search path. A pinned team profile uses the

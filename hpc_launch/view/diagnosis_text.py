@@ -41,7 +41,7 @@ class PerformanceReport:
     remarks: tuple[Remark, ...] = ()
 
 
-def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, report: PerformanceReport | None = None) -> dict[str, Any]:
+def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, report: PerformanceReport | None) -> dict[str, Any]:
     """The object of `why --json`. The reason of the verdict is the advice to a person."""
     first = diagnosis.first_failure
     remarks = report.remarks if report is not None else ()
@@ -76,9 +76,9 @@ def diagnosis_lines(
     diagnosis: Diagnosis,
     verdict: Verdict,
     folders: Mapping[str, str],
-    report: PerformanceReport | None = None,
+    report: PerformanceReport | None,
     *,
-    colour: bool = False,
+    colour: bool,
 ) -> list[str]:
     """The diagnosis in a few lines. `folders[""]` is the folder that evidence file names are relative to."""
     if report is not None and report.state is not None:

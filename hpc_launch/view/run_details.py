@@ -75,10 +75,10 @@ def _evidence(status: RunStatus) -> list[Field]:
     return _named("evidence", [f"{clean(at)} | {clean(one.text)}" for at, one in zip(places, quotes, strict=True)])
 
 
-def bar(done: float, width: int = BAR) -> str:
-    """A progress bar of `width` columns; `done` is a fraction from 0 to 1."""
-    filled = int(done * width)
-    return "#" * filled + "-" * (width - filled)
+def bar(done: float) -> str:
+    """A progress bar; `done` is a fraction from 0 to 1."""
+    filled = int(done * BAR)
+    return "#" * filled + "-" * (BAR - filled)
 
 
 def _progress(status: RunStatus) -> list[Field]:

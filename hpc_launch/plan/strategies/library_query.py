@@ -26,7 +26,7 @@ _SCRIPTS = Path(__file__).parent / "library_scripts"
 _RELEASE = f"{WITHOUT_CURRENT_FOLDER}import importlib.metadata; print(importlib.metadata.version(sys.argv[1]))"
 
 
-def check_with_deepspeed(text: str, *, replicas: int | None = None, python: str | None = None) -> list[Finding]:
+def check_with_deepspeed(text: str, *, replicas: int | None, python: str | None) -> list[Finding]:
     """What DeepSpeed's own classes say about a configuration; nothing if DeepSpeed is not installed."""
     try:
         argument = json.dumps([json.loads(text), replicas])
@@ -35,7 +35,7 @@ def check_with_deepspeed(text: str, *, replicas: int | None = None, python: str 
     return _check("deepspeed", argument, FindingCode.DEEPSPEED_REFUSES, python)
 
 
-def check_with_accelerate(text: str, *, python: str | None = None) -> list[Finding]:
+def check_with_accelerate(text: str, *, python: str | None) -> list[Finding]:
     """What `accelerate launch` says about its YAML file; nothing if Accelerate is not installed."""
     return _check("accelerate", text, FindingCode.ACCELERATE_REFUSES, python)
 

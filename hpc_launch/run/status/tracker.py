@@ -124,7 +124,7 @@ class RunTracker:
         if self._clock() - asked < RECONCILE_S:
             return files
         doing("querying the scheduler")
-        outcome = reconcile(followed.run, files.attempt, followed.answers.scheduler, clock=self._clock)
+        outcome = reconcile(followed.run, files.attempt, followed.answers.scheduler, self._clock)
         followed.outcomes[number] = (self._clock(), outcome)
         return self._reader.read(files.attempt)
 

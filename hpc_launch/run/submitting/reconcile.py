@@ -43,11 +43,7 @@ def reconcile(
     run: RunFolder,
     attempt: AttemptFolder,
     scheduler: Scheduler,
-    *,
-    grace_s: float = GRACE_S,
-    give_up_s: float = GIVE_UP_S,
-    clock: Callable[[], float] = time.time,
-    journal: Journal | None = None,
+    clock: Callable[[], float],
 ) -> SubmissionOutcome:
     """Settle an attempt without a job id as far as possible now. Creates `job.json` or `claim`.
 
@@ -57,7 +53,7 @@ def reconcile(
     known = _known(files)
     if known is not None:
         return known
-    notes = journal or Journal(run)
+    journal = Journal(run)
     owner, since = _owner(run, files)
     age = clock() - since
     if files.intent is not None:
@@ -66,14 +62,14 @@ def reconcile(
         except SchedulerError as error:
             return SubmissionOutcome("waiting", reason=f"{_who(owner, age)}; the scheduler does not answer: {error}")
         if jobs:
-            return SubmissionOutcome("job", adopt(attempt, pick(jobs).job_id, since, notes))
-    late = age >= grace_s
+            return SubmissionOutcome("job", adopt(attempt, pick(jobs).job_id, since, journal))
+    late = age >= GRACE_S
     over = owner is not None and (
         (certainly_gone(owner) and (late or files.intent is None)) or (late and _job_over(owner, scheduler))
     )
-    if not over and age < give_up_s:
+    if not over and age < GIVE_UP_S:
         return SubmissionOutcome("waiting", reason=_who(owner, age))
-    return _void(attempt, notes, _who(owner, age))
+    return _void(attempt, journal, _who(owner, age))
 
 
 def real_jobs(records: Iterable[JobRecord]) -> list[JobRecord]:

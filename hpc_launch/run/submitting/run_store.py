@@ -54,9 +54,9 @@ class PreparedAttempt:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def create_run(prepared: PreparedAttempt, *, now: float | None = None) -> RunFolder:
+def create_run(prepared: PreparedAttempt) -> RunFolder:
     """Create the run folder, without any attempts. Raises Refused and leaves nothing on disk."""
-    created = time.time() if now is None else now
+    created = time.time()
     with refusing(prepared.runs_folder):
         prepared.runs_folder.mkdir(parents=True, exist_ok=True)
         run = _new_folder(prepared, created)

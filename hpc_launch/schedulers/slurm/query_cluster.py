@@ -82,9 +82,9 @@ def is_here() -> bool:
     return any(shutil.which(command) for command in ("scontrol", "sinfo", "squeue"))
 
 
-def cluster_name(timeout_s: float = NAME_TIMEOUT_S) -> str | None:
+def cluster_name() -> str | None:
     """Slurm's name of this cluster. Raises Unreachable if Slurm is missing or does not answer in time."""
-    return parse_cluster.settings(run_command.ask(["scontrol", "show", "config"], timeout_s)).get("ClusterName")
+    return parse_cluster.settings(run_command.ask(["scontrol", "show", "config"], NAME_TIMEOUT_S)).get("ClusterName")
 
 
 def survey(user: str) -> Survey:
