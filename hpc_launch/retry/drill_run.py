@@ -18,11 +18,12 @@ from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.next_attempt import next_attempt
 from hpc_launch.run.checkpoint_files import CheckpointFound, near_miss, newest_checkpoint, newest_first, rule_of
 from hpc_launch.run.layout import AttemptFolder, RunFolder
+from hpc_launch.run.run_index import Index
 from hpc_launch.run.status.progress_reader import first_step
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.run.submitting.cancel_run import cancel_run
-from hpc_launch.run.submitting.submit_attempt import RunIndex, submit_new, submit_next
+from hpc_launch.run.submitting.submit_attempt import submit_new, submit_next
 from hpc_launch.schedulers.scheduler import Scheduler
 
 POLL_S = 0.5
@@ -85,7 +86,7 @@ def drill(
     tracker_of: TrackerOf,
     *,
     preempt: bool = False,
-    index: RunIndex | None = None,
+    index: Index | None = None,
     say: Say = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> DrillResult:

@@ -38,11 +38,12 @@ from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.claim import VANISHED, abandon, never_submitted
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.verdict_record import keep_verdict
+from hpc_launch.run.run_index import Index
 from hpc_launch.run.status.still_alive import script_ended
 from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.run.submitting.cancel_run import carry_out
 from hpc_launch.run.submitting.fault_points import checkpoint
-from hpc_launch.run.submitting.submit_attempt import RunIndex, submit_next
+from hpc_launch.run.submitting.submit_attempt import submit_next
 from hpc_launch.schedulers.scheduler import Scheduler
 
 PATIENCE_S = 60.0
@@ -57,7 +58,7 @@ def recover(
     tracker: RunTracker,
     scheduler: Scheduler,
     *,
-    index: RunIndex | None = None,
+    index: Index | None = None,
     inside: bool = False,
     gather: Gather | None = None,
     rules: Rulebook | None = None,
@@ -160,7 +161,7 @@ def _may_stop(context: RetryContext, diagnosis: Diagnosis, *, inside: bool) -> b
     return view.record is None or (view.ended is not None and view.now - view.ended > PATIENCE_S)
 
 
-def _follow(context: RetryContext, decision: Decision, index: RunIndex | None) -> DriverOutcome:
+def _follow(context: RetryContext, decision: Decision, index: Index | None) -> DriverOutcome:
     """Submit the attempt that the verdict asks for, unless another driver did, or it is too early."""
     run, view, scheduler, verdict = context.run, context.view, context.scheduler, decision.verdict
     number = context.attempt.number

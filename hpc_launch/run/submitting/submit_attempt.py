@@ -11,7 +11,6 @@ import secrets
 import string
 import time
 from contextlib import suppress
-from typing import Protocol
 
 from hpc_launch.base.errors import SchedulerError, UsageError
 from hpc_launch.base.json_records import write_record
@@ -20,6 +19,7 @@ from hpc_launch.run.records.claim import read_claim
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.process_identity import process_fields, this_process
 from hpc_launch.run.records.submission import Intent, write_job
+from hpc_launch.run.run_index import Index
 from hpc_launch.run.status.still_alive import still_alive
 from hpc_launch.run.submitting.fault_points import checkpoint
 from hpc_launch.run.submitting.run_store import (
@@ -47,18 +47,11 @@ SENTINEL_OPTIONS = ("--nodes=1", "--ntasks=1", "--no-requeue")
 Submitted = tuple[RunFolder, AttemptFolder, str]
 
 
-class RunIndex(Protocol):
-    """The index that a new run is added to (run_index.Index)."""
-
-    def add(self, run: RunFolder, job_id: str | None = None) -> None:
-        """Add the run. Never raises."""
-
-
 def submit_new(
     prepared: PreparedAttempt,
     scheduler: Scheduler,
     *,
-    index: RunIndex | None = None,
+    index: Index | None = None,
     lookup_s: float = LOOKUP_S,
     wait: Wait | None = None,
 ) -> Submitted:
@@ -91,7 +84,7 @@ def submit_next(
     prepared: PreparedAttempt,
     scheduler: Scheduler,
     *,
-    index: RunIndex | None = None,
+    index: Index | None = None,
     lookup_s: float = LOOKUP_S,
     ending: bool = False,
     number: int | None = None,
@@ -119,7 +112,7 @@ def submit_next(
     return run, attempt, _submit(AttemptTask(run, attempt, prepared, scheduler, Journal(run), lookup_s, wait), index)
 
 
-def _submit(task: AttemptTask, index: RunIndex | None) -> str:
+def _submit(task: AttemptTask, index: Index | None) -> str:
     run, attempt = task.run, task.attempt
     try:
         with refusing(run.path):

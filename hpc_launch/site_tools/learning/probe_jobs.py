@@ -18,10 +18,11 @@ from hpc_launch.base.json_records import read_record
 from hpc_launch.drive.attempts import first_attempt
 from hpc_launch.drive.prepare import prepare_job
 from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.run_index import Index
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.run.submitting.cancel_run import cancel_run
-from hpc_launch.run.submitting.submit_attempt import RunIndex, submit_new
+from hpc_launch.run.submitting.submit_attempt import submit_new
 from hpc_launch.schedulers.scheduler import Scheduler
 from hpc_launch.site_tools.learning.smoke_record import SmokeRecord
 from hpc_launch.spec.units import format_time
@@ -60,7 +61,7 @@ class ProbeContext:
     """Objects to submit and follow the jobs with."""
 
     scheduler: Scheduler
-    index: RunIndex | None
+    index: Index | None
     tracker_of: TrackerOf
     say: Say
     sleep: Callable[[float], None] = time.sleep
