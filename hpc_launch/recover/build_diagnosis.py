@@ -45,7 +45,7 @@ def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
         first = FirstFailure(first.node, first.rank, _time_of_death(first, evidence))
     if first.node in dict(evidence.clocks):
         first = FirstFailure(first.node, first.rank)
-    quotes = list(root.quotes)
+    quotes = [*root.quotes, *_last_words(root, evidence)]
     for candidate in sorted(solid, key=lambda one: one.order):
         if len(quotes) >= MOST_QUOTES:
             break
@@ -67,6 +67,17 @@ def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
         place_known=place_known,
         advice=root.advice or facts.advice,
     )
+
+
+def _last_words(root: Candidate, evidence: Evidence) -> list[Quote]:
+    """The last line of the task that failed, where no message says why: it is often a message that no rule knows."""
+    if root.rule != "slurm-task-exit" or root.rank is None:
+        return []
+    return [
+        Quote(scan.name, scan.lines, scan.last_line)
+        for scan in evidence.logs
+        if scan.rank == root.rank and scan.last_line.isprintable() and scan.last_line.strip()
+    ][:1]
 
 
 def _with_node(root: Candidate, solid: list[Candidate]) -> Candidate:
@@ -148,7 +159,8 @@ def _bad_nodes(root: Candidate, first: FirstFailure, evidence: Evidence) -> tupl
     name = _known_name(name, evidence)
     if name is not None and (not evidence.nodes or name in evidence.nodes):
         return (name,), ()
-    return _failed_nodes(evidence) if root.failure_class == "node_failure" and root.order < SYMPTOM else ((), ())
+    failed = root.failure_class == "node_failure" and root.order < SYMPTOM
+    return _failed_nodes(evidence) if failed and root.proven else ((), ())
 
 
 def _failed_nodes(evidence: Evidence) -> tuple[tuple[str, ...], tuple[Quote, ...]]:

@@ -37,7 +37,7 @@ LAST = frozenset({"slurm-time-limit", "slurm-preempted", "slurm-requeued", "slur
 
 _SAID_FAILED = frozenset(
     {"torchrun-summary", "torchrun-exit", "launcher-exit", "slurm-task-exit", "slurm-task-killed", "slurm-task-signal",
-     "slurm-task-aborted", "slurm-cancelled", "slurm-step-cancelled", "mpi-abort"}
+     "slurm-task-aborted", "slurm-task-terminated", "slurm-cancelled", "slurm-step-cancelled", "mpi-abort"}
 )  # fmt: skip
 """Rules whose lines report that a launcher failed."""
 
@@ -49,7 +49,7 @@ _ENDS_OTHERS = frozenset(
 
 _BYSTANDERS = frozenset(
     {"slurm-task-exit", "slurm-task-killed", "slurm-task-exit-killed", "slurm-task-exit-signal", "killed-word",
-     "torchrun-signal-9", "launcher-exit", "sigterm-words"}
+     "torchrun-signal-9", "launcher-exit", "sigterm-words", "slurm-task-terminated", "step-exit"}
 )  # fmt: skip
 """Rules whose lines, after one of those, report a process that was ended by it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpc_launch.recover.diagnose import diagnose
-from hpc_launch.recover.evidence import AgentNote, EndFacts, Evidence, NodeExit, SchedulerFacts
+from hpc_launch.recover.evidence import AgentNote, DriverFacts, EndFacts, Evidence, NodeExit, SchedulerFacts
 from tests.recover.logs import BOOK, scanned, why, why_run
 
 REBOOTED = """\
@@ -209,3 +209,22 @@ def test_the_clock_of_a_node_that_is_ahead_is_named_and_its_times_are_not() -> N
     found = diagnose(evidence, BOOK)
     assert "the clock of n2 is about 60 min ahead of that of n1" in found.also[0]
     assert (found.failure_class, found.first_failure.node, found.first_failure.time) == ("user_code_error", "n2", None)
+
+
+DOWN = "slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-22T08:14:10 DUE TO NODE FAILURE ***\n"
+
+
+@pytest.mark.parametrize("nodes", [("n1",), ("n1", "n2")])
+def test_a_training_that_prints_a_node_failure_blames_no_node(nodes: tuple[str, ...]) -> None:
+    """Only Slurm's state and the batch log prove that a node failed; a single node is not at fault by itself."""
+    log = {"batch.log": "", "node-0.rank-0.log": DOWN}
+    down = DriverFacts(node_states=(("n1", "drained"),))
+    evidence = Evidence(
+        logs=tuple(scanned(text, name, source=number) for number, (name, text) in enumerate(log.items())),
+        end=EndFacts(exit_code=7),
+        nodes=nodes,
+        of_a_run=True,
+        driver=down,
+    )
+    found = diagnose(evidence, BOOK)
+    assert (found.bad_nodes, found.proven_nodes) == ((), ())

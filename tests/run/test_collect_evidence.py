@@ -146,7 +146,7 @@ def test_a_sigkill_is_no_lack_of_memory_where_the_watcher_counted_none(attempt: 
 def test_the_watcher_knows_which_rank_was_killed_for_memory(attempt: AttemptFolder) -> None:
     """Slurm says it in the log of the first rank, whoever it was."""
     end(attempt, 137)
-    words = "slurmstepd-n1: error: Detected 1 oom-kill event(s) in StepId=1.0. Some of your processes may have been"
+    words = "slurmstepd-n1: error: Detected 1 oom-kill event(s) in StepId=77.0. Some of your processes may have been"
     (attempt.logs / "node-0.rank-0.log").write_text(words + "\n")
     assert diagnose_attempt(attempt, BOOK).first_failure.rank == 0
     (attempt.path / "agent").mkdir()
@@ -315,3 +315,19 @@ def test_a_line_that_a_good_attempt_also_printed_is_not_evidence(attempt: Attemp
     verdict = Verdict("CONTINUE", "its time limit")
     keep_verdict(attempt, verdict_record(diagnosis, verdict, 9.0, further=True, step=5))
     assert diagnose(evidence(second), BOOK).failure_class == "user_code_error"
+
+
+@pytest.mark.parametrize(
+    "reason", ["", "DUE TO TIME LIMIT ", "DUE TO PREEMPTION ", "DUE TO NODE FAILURE ", "DUE TO JOB REQUEUE "]
+)
+@pytest.mark.parametrize("log", ["batch.log", "logs/node-0.rank-0.log"])
+def test_a_training_that_prints_the_end_of_another_job(attempt: AttemptFolder, reason: str, log: str) -> None:
+    line = f"slurmstepd-n1: error: *** JOB {{}} ON n1 CANCELLED AT 2026-11-22T08:14:10 {reason}***\n"
+    end(attempt, 7)
+    attempt.batch_log.write_text("srun: error: n1: task 0: Exited with exit code 7\n")
+    with (attempt.path / log).open("a") as file:
+        file.write(line.format(76))
+    assert diagnose_attempt(attempt, BOOK).cause == "task_exit_nonzero"
+    with (attempt.path / log).open("a") as file:
+        file.write(line.format(77))
+    assert diagnose(evidence(attempt), BOOK).cause != "task_exit_nonzero"

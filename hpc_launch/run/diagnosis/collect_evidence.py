@@ -16,6 +16,7 @@ from hpc_launch.recover.scan_log import LogScanner, scan
 from hpc_launch.run.diagnosis.artifacts import CHUNK, node_exits, notes, read_chunks, scans
 from hpc_launch.run.diagnosis.clocks import clocks_ahead
 from hpc_launch.run.diagnosis.ordinary_lines import without_ordinary
+from hpc_launch.run.diagnosis.other_jobs import without_other_jobs
 from hpc_launch.run.diagnosis.rule_files import rulebook
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
@@ -54,8 +55,9 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
     record = files.final or _from_accounting(files) or word
     nodes = names_or_text(record.nodes if record else None) or files.nodes
     end, cancel, clocks = _end_facts(files), files.cancel, tuple(clocks_ahead(files, nodes))
+    job_id = files.job_id if files.job_id is not None and files.job_id.isdecimal() else None
     return Evidence(
-        logs=tuple(without_ordinary(scans(attempt, rules, nodes), attempt, rules)),
+        logs=tuple(without_ordinary(without_other_jobs(scans(attempt, rules, nodes), job_id), attempt, rules)),
         scheduler=_scheduler_facts(record),
         end=end,
         began=files.start is not None,
