@@ -591,10 +591,12 @@ def ask_flight_recorder(rank: Rank) -> None:
 
 
 def write_stack(rank: Rank, path: str) -> None:
-    """Write the stack of a rank from py-spy (in its venv or on PATH), else the kernel function that it waits in."""
-    beside = os.path.join(os.path.dirname(environment_of(rank.pid).get("VIRTUAL_ENV", "") or "/nowhere"), "py-spy")
-    in_venv = os.path.join(environment_of(rank.pid).get("VIRTUAL_ENV", "/nowhere"), "bin", "py-spy")
-    spy = next((name for name in (in_venv, beside, shutil.which("py-spy") or "") if os.access(name, os.X_OK)), None)
+    """Write the stack of a rank from py-spy, else the kernel function that it waits in.
+
+    Only PATH is searched: what the rank calls its virtual environment may be a path inside an image, and outside it a
+    folder that anybody can create.
+    """
+    spy = shutil.which("py-spy")
     text = ""
     if spy:
         try:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from hpc_launch.agent.hpc_launch_watch import Rank, stat_of, write_stack
 from hpc_launch.recover.hang_stacks import not_arrived, stacks_in_log
 from hpc_launch.run.submitting.run_store import HOOKS, WATCHER
 from hpc_launch.site_tools.learning.probe_jobs import PROGRAM as SMOKE
@@ -194,6 +195,23 @@ def test_a_gpu_that_broke_is_named_when_a_rank_fails(node: Node, monkeypatch: py
     monkeypatch.setenv("PATH", f"{node.folder}:{os.environ['PATH']}")
     faults = [event["text"] for event in node.run("exit", "--sample-every=1") if event["event"] == "gpu_fault"]
     assert faults == ["GPU 0: 1 uncorrectable memory errors, 0 at the start"]
+
+
+def test_no_program_is_run_by_what_a_rank_says_of_its_environment(tmp_path: Path) -> None:
+    """Inside an image, VIRTUAL_ENV names a folder that on the node may belong to somebody else."""
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    for folder in (tmp_path, tmp_path / "venv" / "bin"):
+        (folder / "py-spy").write_text(f"#!/bin/sh\ntouch {tmp_path}/PWNED\n")
+        (folder / "py-spy").chmod(0o755)
+    process = subprocess.Popen(["sleep", "60"], env={"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": str(tmp_path / "venv")})
+    try:
+        rank = Rank(process.pid, 0, stat_of(process.pid)[19])
+        write_stack(rank, str(tmp_path / "rank-0.txt"))
+    finally:
+        process.kill()
+        process.wait()
+    assert "waits in the kernel" in (tmp_path / "rank-0.txt").read_text()
+    assert not (tmp_path / "PWNED").exists()
 
 
 def test_where_nobody_waits_nothing_is_told() -> None:
