@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
@@ -21,22 +22,32 @@ from hpc_launch.recover.node_health import NodeReport
 
 MAX_ENTRIES = 50_000
 """Directory entries that are looked at."""
-MAX_FILES = 2000
-"""Files that are read, the newest ones."""
+MAX_FILES = 500
+MAX_BYTES_IN_ALL = 512 << 10
+"""Limits on the files of one author that are read, the newest ones. Nobody can slow down the submissions of the others
+much, or displace their reports."""
 MAX_BYTES = 256 << 10
 """Size of the largest file that is read. A file holds the reports of one verdict, a few kilobytes."""
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")
 
 
 def report_files(folder: Path) -> list[Path]:
-    """The newest files with reports, oldest first. Raises OSError where the folder cannot be read."""
-    dated: list[tuple[float, Path]] = []
+    """The newest files with reports of each author, oldest first. Raises OSError where the folder cannot be read."""
+    found: list[tuple[float, int, int, Path]] = []
     with os.scandir(folder) as entries:
         for entry in islice(entries, MAX_ENTRIES):
             with suppress(OSError):
                 if entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False):
-                    dated.append((entry.stat(follow_symlinks=False).st_mtime, Path(entry.path)))
-    return [path for _, path in sorted(dated)[-MAX_FILES:]]
+                    status = entry.stat(follow_symlinks=False)
+                    found.append((status.st_mtime, status.st_size, status.st_uid, Path(entry.path)))
+    result: list[Path] = []
+    read: Counter[int] = Counter()
+    for _, size, author, path in sorted(found, reverse=True):
+        cost = max(size, MAX_BYTES_IN_ALL // MAX_FILES)
+        if read[author] + cost <= MAX_BYTES_IN_ALL:
+            read[author] += cost
+            result.append(path)
+    return result[::-1]
 
 
 def read_reports(path: Path) -> Iterator[NodeReport]:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hpc_launch.base.user_dirs import user
 from hpc_launch.recover.node_health import AT_ONCE, EXPIRY_S, MOST_S, NodeReport, excluded_nodes, standing
 from hpc_launch.run.node_health_store import NodeHealthStore
-from hpc_launch.run.node_reports import MAX_BYTES
+from hpc_launch.run.node_reports import MAX_BYTES, report_files
 
 
 def note(node: str, time: float = 0.0, run: str = "a", **more: Any) -> NodeReport:
@@ -206,3 +206,18 @@ def test_what_a_teammate_puts_into_the_ledger_blocks_nobody(tmp_path: Path) -> N
     (one,) = ledger.standing(now)
     assert one.node == "good"
     assert one.notes[0].by == pwd.getpwuid(os.getuid()).pw_name, "the author is the owner of the file"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_a_teammate_who_writes_a_lot_costs_the_others_neither_time_nor_reports(tmp_path: Path) -> None:
+    ledger = NodeHealthStore("here", str(tmp_path))
+    ledger.write([note("good", time.time())])
+    line = json.dumps({"node": "n1", "time": time.time()}) + "\n"
+    for number in range(2100):
+        path = ledger.folder / f"{number}.jsonl"
+        path.write_text(line * (MAX_BYTES // len(line)) if number < 20 else line)
+        os.chown(path, 65534, 65534)
+    files = report_files(ledger.folder)
+    assert len(files) <= 501
+    assert sum(path.stat().st_size for path in files) < 1 << 20
+    assert "good" in {report.node for report in ledger.notes()}
