@@ -48,13 +48,13 @@ def free_port() -> int:
 
 
 def train_on_two_nodes(*args: str | Path, expect: int = 0, **env: str | Path) -> list[str]:
-    """Run train.py under two torchrun agents, two processes each; return what each agent printed."""
+    """Run train.py under two torchrun agents, one process each; return what each agent printed."""
     meeting_place = ("--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port()))
     agents = [
         subprocess.Popen(
             [
                 *(sys.executable, "-m", "torch.distributed.run", *meeting_place),
-                *("--node-rank", str(node), "--nproc-per-node", "2", str(EXAMPLE / "train.py"), *SMALL),
+                *("--node-rank", str(node), "--nproc-per-node", "1", str(EXAMPLE / "train.py"), *SMALL),
                 *map(str, args),
             ],
             env=environment(**env),
@@ -117,18 +117,17 @@ def test_two_nodes_resume_bit_for_bit(tmp_path: Path) -> None:
     both = ("--steps", "8", "--checkpoint-every", "4", "--resume", "auto", "--checkpoint-dir")
 
     first, second = train_on_two_nodes(*both, whole)
-    ranks = re.findall(r"^rank (\d) of 4 on host \S+ local rank (\d)$", first + second, re.MULTILINE)
-    assert sorted(ranks) == [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")]
+    assert sorted(re.findall(r"^rank (\d) of 2 on host", first + second, re.MULTILINE)) == ["0", "1"]
     assert "step" not in second, "only rank 0 reports progress"
     finished = re.search(r"^training finished at step 8 loss .*$", first, re.MULTILINE)
     assert finished
     assert checkpoint_names(whole) == ["step-000004", "step-000008"]
 
-    # The same run again, but rank 3 fails at step 6; torchrun then ends the others.
-    train_on_two_nodes(*both, halved, "--fail-at-step", "6", "--fail-rank", "3", expect=1)
+    # The same run again, but rank 1 fails at step 6; torchrun then ends the others.
+    train_on_two_nodes(*both, halved, "--fail-at-step", "6", "--fail-rank", "1", expect=1)
     assert checkpoint_names(halved) == ["step-000004"]
 
-    resumed, _ = train_on_two_nodes(*both, halved, "--fail-at-step", "6", "--fail-rank", "3")
+    resumed, _ = train_on_two_nodes(*both, halved, "--fail-at-step", "6", "--fail-rank", "1")
     assert "resumed from step-000004" in resumed
     assert "step 4/8" not in resumed
     assert finished[0] in resumed

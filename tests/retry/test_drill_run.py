@@ -85,6 +85,7 @@ def test_a_periodic_save_is_not_credited_to_the_warning(tmp_path: Path) -> None:
     assert re.search(f"not ready: ({none}|{periodic})", done.stdout), done.stdout
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_a_training_that_the_signal_kills_is_not_ready(tmp_path: Path) -> None:
     done = drill(tmp_path, "--set=args.listen=none", "--set=checkpoint.warn=USR1")
@@ -93,6 +94,7 @@ def test_a_training_that_the_signal_kills_is_not_ready(tmp_path: Path) -> None:
     assert "not ready: no checkpoint appeared after the warning: it ended (the training ended with exit" in done.stdout
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_a_pattern_that_fits_a_name_in_part_is_told(tmp_path: Path) -> None:
     done = drill(tmp_path, "--set=checkpoint.pattern=ste(p)")

@@ -31,6 +31,8 @@ checkpoint:
   resume: {{args: {{from: "${{checkpoint.path}}"}}}}
 drill: {{after: 1s}}
 """
+UNDER_SRUN = ("--set=launcher=srun",)
+"""For tests in which the launcher is not the subject: a torchrun takes seconds to import."""
 
 pytestmark = pytest.mark.torch("deepspeed")
 
@@ -66,7 +68,7 @@ def test_each_warning_reaches_the_training_and_no_launcher(launcher: str, warnin
 
 @pytest.mark.slow
 def test_a_drill_finds_a_training_that_ignores_its_warning(user: User) -> None:
-    done = user.launch("drill", user.job(COUNTING), "--set", "args.listen=none", "--set", "checkpoint.signal_before=4s")
+    done = user.launch("drill", user.job(COUNTING), *UNDER_SRUN, "--set=args.listen=none", "--set=checkpoint.signal_before=4s")
 
     assert done.returncode == 1
     assert done.stdout.startswith("not ready: no checkpoint appeared, and the training did not end within 4 s")
@@ -107,7 +109,7 @@ def test_a_chain_of_jobs_under_a_time_limit_ends_with_the_loss_of_an_undisturbed
 
 @pytest.mark.slow
 def test_a_torn_checkpoint_falls_back_to_the_one_before(user: User) -> None:
-    sets = ["--set=args.every=5", "--set=args.steps=12", "--set=args.pause=0", "--set=nodes=1"]
+    sets = [*UNDER_SRUN, "--set=args.every=5", "--set=args.steps=12", "--set=args.pause=0", "--set=nodes=1"]
     done = user.launch("submit", user.job(COUNTING), "--json", "--wait", *sets)
     run = Path(json.loads(done.stdout)["folder"])
     user.cluster.write(run / "saved" / "step-10" / "state.json", "")
@@ -150,7 +152,7 @@ def test_a_sigterm_to_the_tasks_alone_is_taken_for_a_warning(user: User, launche
 
 @pytest.mark.slow
 def test_a_cancelled_run_is_not_taken_for_a_preempted_one(user: User) -> None:
-    answer = user.submit(COUNTING, "--set=args.listen=none")
+    answer = user.submit(COUNTING, *UNDER_SRUN, "--set=args.listen=none")
     run = Path(answer["folder"])
     user.until("@last", "RUNNING", seconds=90)
     _until_step(user, 3)
