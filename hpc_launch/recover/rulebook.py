@@ -15,6 +15,7 @@ from msgspec import Struct
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.recover.diagnosis import FAILURE_CLASSES, Action, Level
 from hpc_launch.recover.errno_message import with_errno_message
+from hpc_launch.recover.gpu_error_names import with_gpu_message
 from hpc_launch.recover.regex_literals import needed_words, smallest
 from hpc_launch.recover.word_search import words_in
 from hpc_launch.spec.regex_safety import BACKTRACKING_MESSAGE, may_backtrack_forever
@@ -158,7 +159,7 @@ class Rulebook:
 
     def matches(self, text: str) -> list[tuple[FailureRule, re.Match[str]]]:
         """All rules that match `text`, each with its match, by order."""
-        text = with_errno_message(text)
+        text = with_gpu_message(with_errno_message(text))
         tried: dict[str, tuple[Compiled, set[int]]] = {}
         for word in self._words_in(text.lower()):
             for compiled, number in self.table[word][1]:
