@@ -68,7 +68,9 @@ def test_each_warning_reaches_the_training_and_no_launcher(launcher: str, warnin
 
 @pytest.mark.slow
 def test_a_drill_finds_a_training_that_ignores_its_warning(user: User) -> None:
-    done = user.launch("drill", user.job(COUNTING), *UNDER_SRUN, "--set=args.listen=none", "--set=checkpoint.signal_before=4s")
+    done = user.launch(
+        "drill", user.job(COUNTING), *UNDER_SRUN, "--set=args.listen=none", "--set=checkpoint.signal_before=4s"
+    )
 
     assert done.returncode == 1
     assert done.stdout.startswith("not ready: no checkpoint appeared, and the training did not end within 4 s")
