@@ -8,17 +8,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hpc_launch.base.findings import Finding, errors
+from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.plan.strategies.batch import Batch, BatchPlaces, settle
 from hpc_launch.plan.strategies.config_file import ConfigFile
 from hpc_launch.plan.strategies.deepspeed_check import check_values
 from hpc_launch.plan.strategies.deepspeed_request import DeepSpeed, Device, check_request
-from hpc_launch.plan.strategies.key_check import flag
 
 AUTO = "auto"
 
 
-_BATCH = BatchPlaces(flag("--train-batch"), flag("--micro-batch"), flag("--gradient-accumulation"))
+_BATCH = BatchPlaces(Place("--train-batch"), Place("--micro-batch"), Place("--gradient-accumulation"))
 
 
 def make(asked: DeepSpeed) -> tuple[str | None, list[Finding]]:

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
-from hpc_launch.plan.strategies.key_check import flag
+from hpc_launch.base.findings import Finding, Place
 
 Device = Literal["none", "cpu", "nvme"]
 
@@ -83,57 +82,35 @@ class DeepSpeed(Struct, frozen=True, kw_only=True):
 
 def check_request(asked: DeepSpeed) -> list[Finding]:
     """Find options that contradict each other."""
-    findings = []
+    findings: list[Finding] = []
+
+    def fault(code: FindingCode, message: str, option: str, hint: str) -> None:
+        findings.append(Finding(code, message, Place(option), hint))
+
     if asked.world_size is not None and asked.world_size % asked.model_parallel:
         message = f"{asked.world_size} processes are not divisible by --model-parallel {asked.model_parallel}"
-        findings.append(Finding(FindingCode.INCONSISTENT_BATCH, message, flag("--world-size"), "change one of the two"))
+        fault(FindingCode.INCONSISTENT_BATCH, message, "--world-size", "change one of the two")
     if asked.bf16 and asked.fp16:
-        message = "bf16 and fp16 are mutually exclusive"
-        findings.append(Finding(FindingCode.TWO_PRECISIONS, message, flag("--fp16"), "keep one of them"))
+        fault(FindingCode.TWO_PRECISIONS, "bf16 and fp16 are mutually exclusive", "--fp16", "keep one of them")
     if asked.offload_param != "none" and asked.zero_stage < 3:
         message = f"stage {asked.zero_stage} does not shard parameters, so they cannot be offloaded"
-        findings.append(
-            Finding(FindingCode.PARAM_OFFLOAD_NEEDS_STAGE_3, message, flag("--offload-param"), "use --zero-stage 3")
-        )
+        fault(FindingCode.PARAM_OFFLOAD_NEEDS_STAGE_3, message, "--offload-param", "use --zero-stage 3")
     for name, device in (("optimizer", asked.offload_optimizer), ("param", asked.offload_param)):
         if device == "nvme" and asked.nvme_path is None:
-            message = "no NVMe path given"
-            findings.append(
-                Finding(FindingCode.NVME_PATH_MISMATCH, message, flag(f"--offload-{name}"), "add --nvme-path FOLDER")
-            )
+            hint = "add --nvme-path FOLDER"
+            fault(FindingCode.NVME_PATH_MISMATCH, "no NVMe path given", f"--offload-{name}", hint)
     if asked.nvme_path is not None and "nvme" not in {asked.offload_optimizer, asked.offload_param}:
         hint = "add --offload-optimizer nvme or --offload-param nvme"
-        findings.append(
-            Finding(FindingCode.NVME_PATH_MISMATCH, "nothing is offloaded to NVMe", flag("--nvme-path"), hint)
-        )
+        fault(FindingCode.NVME_PATH_MISMATCH, "nothing is offloaded to NVMe", "--nvme-path", hint)
     if asked.offload_optimizer != "none" and asked.zero_stage == 0:
         message = "stage 0 does not shard optimizer states, so they cannot be offloaded"
-        findings.append(
-            Finding(
-                FindingCode.OPTIMIZER_OFFLOAD_NOT_POSSIBLE,
-                message,
-                flag("--offload-optimizer"),
-                "use --zero-stage 1, 2 or 3",
-            )
-        )
+        hint = "use --zero-stage 1, 2 or 3"
+        fault(FindingCode.OPTIMIZER_OFFLOAD_NOT_POSSIBLE, message, "--offload-optimizer", hint)
     elif asked.offload_optimizer == "nvme" and asked.zero_stage < 3:
         message = f"stage {asked.zero_stage} offloads optimizer states to CPU memory only"
-        findings.append(
-            Finding(
-                FindingCode.OPTIMIZER_OFFLOAD_NOT_POSSIBLE,
-                message,
-                flag("--offload-optimizer"),
-                "use --zero-stage 3, or offload to cpu",
-            )
-        )
+        hint = "use --zero-stage 3, or offload to cpu"
+        fault(FindingCode.OPTIMIZER_OFFLOAD_NOT_POSSIBLE, message, "--offload-optimizer", hint)
     if asked.scheduler in {"WarmupDecayLR", "WarmupCosineLR"} and asked.total_steps is None and not asked.auto:
-        hint = "add --total-steps N"
-        findings.append(
-            Finding(
-                FindingCode.INVALID_SCHEDULE,
-                f"{asked.scheduler} needs the total number of steps",
-                flag("--scheduler"),
-                hint,
-            )
-        )
+        message = f"{asked.scheduler} needs the total number of steps"
+        fault(FindingCode.INVALID_SCHEDULE, message, "--scheduler", "add --total-steps N")
     return findings

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, errors
-from hpc_launch.plan.strategies.key_check import flag
+from hpc_launch.base.finding_codes import FindingCode, Severity
+from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.spec.strategy import FullySharded
 
 _PRECISIONS = {
@@ -65,44 +64,34 @@ def make(asked: Fsdp) -> tuple[str | None, list[Finding]]:
 
 
 def _check(asked: Fsdp) -> list[Finding]:
-    findings = []
-    strategy, place = asked.sharding_strategy, flag("--sharding-strategy")
+    findings: list[Finding] = []
+
+    def fault(code: FindingCode, message: str, option: str, hint: str, severity: Severity = "error") -> None:
+        findings.append(Finding(code, message, Place(option), hint, severity))
+
+    strategy = asked.sharding_strategy
     if asked.version == 2 and strategy not in {"FULL_SHARD", "SHARD_GRAD_OP"}:
         hint = "use FULL_SHARD or SHARD_GRAD_OP, or --version 1; FSDP 2 takes hybrid sharding from the device mesh"
-        findings.append(Finding(FindingCode.STRATEGY_UNSUPPORTED, f"FSDP 2 does not support {strategy}", place, hint))
+        fault(FindingCode.STRATEGY_UNSUPPORTED, f"FSDP 2 does not support {strategy}", "--sharding-strategy", hint)
     if asked.version == 1 and asked.reader == "trainer" and strategy != "FULL_SHARD":
         message = f"the Trainer's file cannot select {strategy}: Accelerate's default, FULL_SHARD, takes precedence"
         hint = f"set FSDP_SHARDING_STRATEGY={strategy} in the job's environment, or use --version 2"
-        findings.append(Finding(FindingCode.STRATEGY_WITHOUT_EFFECT, message, place, hint, "warning"))
+        fault(FindingCode.STRATEGY_WITHOUT_EFFECT, message, "--sharding-strategy", hint, "warning")
     if asked.version == 2 and asked.state_dict == "LOCAL_STATE_DICT":
         message = "FSDP 2 does not support LOCAL_STATE_DICT"
-        findings.append(
-            Finding(FindingCode.STATE_DICT_UNSUPPORTED, message, flag("--state-dict"), "use SHARDED_STATE_DICT")
-        )
+        fault(FindingCode.STATE_DICT_UNSUPPORTED, message, "--state-dict", "use SHARDED_STATE_DICT")
     if asked.wrap_class and asked.wrap_policy != "TRANSFORMER_BASED_WRAP":
-        message = f"{asked.wrap_policy} does not use layer classes"
-        findings.append(
-            Finding(
-                FindingCode.WRAP_POLICY_MISMATCH,
-                message,
-                flag("--wrap-class"),
-                "use --wrap-policy TRANSFORMER_BASED_WRAP",
-            )
-        )
+        message, hint = f"{asked.wrap_policy} does not use layer classes", "use --wrap-policy TRANSFORMER_BASED_WRAP"
+        fault(FindingCode.WRAP_POLICY_MISMATCH, message, "--wrap-class", hint)
     if any(not name.isidentifier() for name in asked.wrap_class):
         hint = "give the class name only, such as LlamaDecoderLayer; repeat the option for another class"
-        findings.append(Finding(FindingCode.WRAP_POLICY_MISMATCH, "invalid class name", flag("--wrap-class"), hint))
+        fault(FindingCode.WRAP_POLICY_MISMATCH, "invalid class name", "--wrap-class", hint)
     if asked.min_params is not None and asked.wrap_policy != "SIZE_BASED_WRAP":
         message = f"{asked.wrap_policy} does not use a minimum number of parameters"
-        findings.append(
-            Finding(
-                FindingCode.WRAP_POLICY_MISMATCH, message, flag("--min-params"), "use --wrap-policy SIZE_BASED_WRAP"
-            )
-        )
+        fault(FindingCode.WRAP_POLICY_MISMATCH, message, "--min-params", "use --wrap-policy SIZE_BASED_WRAP")
     if asked.num_processes is not None and asked.num_processes % asked.num_machines:
         message = f"{asked.num_processes} processes cannot be divided evenly over {asked.num_machines} nodes"
-        hint = "--num-processes is the total over all nodes"
-        findings.append(Finding(FindingCode.INCONSISTENT_BATCH, message, flag("--num-processes"), hint))
+        fault(FindingCode.INCONSISTENT_BATCH, message, "--num-processes", "--num-processes is the total over all nodes")
     return findings
 
 

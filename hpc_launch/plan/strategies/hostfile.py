@@ -7,8 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
-from hpc_launch.plan.strategies.key_check import flag
+from hpc_launch.base.findings import Finding, Place
 from hpc_launch.spec.hostlist import expand
 
 
@@ -27,33 +26,22 @@ class Hostfile(Struct, frozen=True, kw_only=True):
 
 def make(asked: Hostfile) -> tuple[str | None, list[Finding]]:
     """The file; None with a finding if the host list is invalid or names a node twice."""
-    place = flag("--hosts")
+
+    def refused(message: str, option: str, hint: str) -> tuple[None, list[Finding]]:
+        return None, [Finding(FindingCode.INVALID_HOSTFILE, message, Place(option), hint)]
+
     if not asked.hosts or not asked.hosts.strip():
         hint = "add --hosts 'n[1-4]', or run this inside a Slurm job, where $SLURM_JOB_NODELIST is set"
-        return None, [Finding(FindingCode.INVALID_HOSTFILE, "no hosts given", place, hint)]
+        return refused("no hosts given", "--hosts", hint)
     try:
         hosts = expand(asked.hosts)
     except ValueError as error:
-        return None, [Finding(FindingCode.INVALID_HOSTFILE, str(error), place, "use Slurm's syntax: n[1-4],m07")]
+        return refused(str(error), "--hosts", "use Slurm's syntax: n[1-4],m07")
     twice = sorted({host for host in hosts if hosts.count(host) > 1}) if len(hosts) < 10_000 else []
     if twice or len(set(hosts)) != len(hosts):
         # runner.py refuses such a file: "Hostfile contains multiple entries for host".
         what = f"`{twice[0]}`" if twice else "a host"
-        return None, [
-            Finding(
-                FindingCode.INVALID_HOSTFILE,
-                f"{what} is listed twice",
-                place,
-                "list each node once; set its GPUs with --slots",
-            )
-        ]
+        return refused(f"{what} is listed twice", "--hosts", "list each node once; set its GPUs with --slots")
     if any(not character.isalnum() and character not in ".-" for character in asked.suffix):
-        return None, [
-            Finding(
-                FindingCode.INVALID_HOSTFILE,
-                "the suffix is not valid in a host name",
-                flag("--suffix"),
-                "use letters, digits, `.` and `-`",
-            )
-        ]
+        return refused("the suffix is not valid in a host name", "--suffix", "use letters, digits, `.` and `-`")
     return "".join(f"{host}{asked.suffix} slots={asked.slots}\n" for host in hosts), []

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Finding
 from hpc_launch.plan.strategies.config_file import ConfigFile
 from hpc_launch.plan.strategies.key_tables import Kind
 from hpc_launch.spec.document import KeyPath
@@ -35,11 +35,6 @@ class KeyTable(Struct, frozen=True):
     """Keys that still work, with the name that replaced each."""
     auto: bool = False
     """Whether the word `auto` is accepted in place of any value."""
-
-
-def flag(name: str) -> Place:
-    """The place of a value from the command line."""
-    return Place(name)
 
 
 def check_keys(file: ConfigFile, path: KeyPath, table: KeyTable) -> list[Finding]:

@@ -8,7 +8,6 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.plan.strategies.key_check import flag
 from hpc_launch.plan.strategies.parallel_layout import ModelShape, ParallelLayout
 from hpc_launch.plan.strategies.parallel_rules import check, check_connections
 from hpc_launch.spec.parallel import Parallel
@@ -117,7 +116,7 @@ def _switches(layout: ParallelLayout) -> list[str]:
 
 
 def _place(field: str) -> Place:
-    return flag("--" + field.replace("_", "-"))
+    return Place("--" + field.replace("_", "-"))
 
 
 def _as_lines(lines: list[tuple[str, ...]]) -> str:

@@ -7,9 +7,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.plan.strategies.key_check import flag
 from hpc_launch.spec.shell_text import quote
 
 _ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?\Z|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*\Z")
@@ -50,45 +49,31 @@ def make(asked: NodeScript) -> tuple[str | None, list[Finding]]:
 
 
 def _check(asked: NodeScript) -> list[Finding]:
-    findings = []
+    findings: list[Finding] = []
 
-    def fault(code: FindingCode, message: str, place: Place, hint: str) -> None:
-        findings.append(Finding(code, message, place, hint))
+    def fault(code: FindingCode, message: str, option: str, hint: str, severity: Severity = "error") -> None:
+        findings.append(Finding(code, message, Place(option), hint, severity))
 
     if asked.node_rank >= asked.num_nodes:
         message = f"invalid node rank {asked.node_rank} for {asked.num_nodes} nodes"
         hint = f"use 0 to {asked.num_nodes - 1}, a different rank on each node"
-        fault(FindingCode.INVALID_NODE_RANK, message, flag("--node-rank"), hint)
+        fault(FindingCode.INVALID_NODE_RANK, message, "--node-rank", hint)
     if asked.num_nodes > 1 and asked.master_addr is None:
         hint = "add --master-addr with the name or address of node 0, the same on every node"
-        fault(FindingCode.INVALID_RENDEZVOUS, "no rendezvous address given", flag("--master-addr"), hint)
+        fault(FindingCode.INVALID_RENDEZVOUS, "no rendezvous address given", "--master-addr", hint)
     elif asked.master_addr is not None and not _ADDRESS.match(asked.master_addr):
-        fault(
-            FindingCode.INVALID_RENDEZVOUS,
-            "not a valid host name or address",
-            flag("--master-addr"),
-            "use a name or address such as node1 or 192.168.1.100",
-        )
+        hint = "use a name or address such as node1 or 192.168.1.100"
+        fault(FindingCode.INVALID_RENDEZVOUS, "not a valid host name or address", "--master-addr", hint)
     elif asked.num_nodes > 1 and (asked.master_addr or "").startswith(("127.", "localhost", "::1")):
         message = f"{asked.master_addr} refers to a different machine on each node"
-        fault(
-            FindingCode.INVALID_RENDEZVOUS,
-            message,
-            flag("--master-addr"),
-            "use the name of node 0 as the other nodes reach it",
-        )
+        hint = "use the name of node 0 as the other nodes reach it"
+        fault(FindingCode.INVALID_RENDEZVOUS, message, "--master-addr", hint)
     if asked.master_port > 65535:
-        fault(
-            FindingCode.INVALID_RENDEZVOUS,
-            f"invalid port {asked.master_port}",
-            flag("--master-port"),
-            "use 1024 to 32767",
-        )
+        message = f"invalid port {asked.master_port}"
+        fault(FindingCode.INVALID_RENDEZVOUS, message, "--master-port", "use 1024 to 32767")
     elif asked.master_port >= 32768:
         message = f"an outgoing connection may occupy port {asked.master_port} at any time"
-        findings.append(
-            Finding(FindingCode.INVALID_RENDEZVOUS, message, flag("--master-port"), "use 1024 to 32767", "warning")
-        )
+        fault(FindingCode.INVALID_RENDEZVOUS, message, "--master-port", "use 1024 to 32767", "warning")
     return findings
 
 
