@@ -5,8 +5,13 @@ from __future__ import annotations
 import signal
 
 import pytest
+from hypothesis import settings
 
 pytest_plugins = ["tests.cluster.plugin", "tests.libraries"]
+
+# How long an example takes says something of the machine's load only.
+settings.register_profile("any load", deadline=None)
+settings.load_profile("any load")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

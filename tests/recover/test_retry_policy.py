@@ -200,7 +200,7 @@ def test_one_attempt_in_all_means_no_other() -> None:
         assert verdict.action == ("NONE" if action == "NONE" else "STOP"), kind
 
 
-BUSY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+BUSY = settings(suppress_health_check=[HealthCheck.too_slow])
 """Other tests may run on the same machine."""
 
 kinds = st.sampled_from(FAILURE_CLASSES)

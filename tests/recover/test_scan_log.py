@@ -30,7 +30,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.one_of(PIECES.map(str.encode), st.binary(max_size=60)), max_size=30), st.integers(1, 64))
 def test_whatever_comes_there_is_an_answer(pieces: list[bytes], cut: int) -> None:
     data = b"".join(pieces)

@@ -157,7 +157,7 @@ def test_scontrol_expands_alike(text: str, slurm: dict[str, str]) -> None:
     assert expand(text) == _hostnames(text, slurm)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(hosts=_hosts.filter(bool))
 def test_scontrol_reads_what_was_compressed(hosts: list[str], slurm: dict[str, str]) -> None:
     assert sorted(_hostnames(compress(hosts), slurm)) == sorted(set(hosts))

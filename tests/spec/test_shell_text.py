@@ -21,7 +21,7 @@ def through_bash(words: list[str], environment: dict[str, str]) -> list[str]:
     return done.stdout.decode().split("\0")[:-1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(WORDS, min_size=1, max_size=30))
 @example(
     [
@@ -53,7 +53,7 @@ def test_a_quoted_word_is_one_visible_line_unless_it_says_so(word: str) -> None:
     assert quote(word).isprintable()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(WORDS, WORDS)
 def test_variable_parts_are_expanded_and_nothing_else(before: str, after: str) -> None:
     text: Text = join_parts([before, Var("X"), after])

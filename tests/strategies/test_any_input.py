@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.plan.strategies import config_file, deepspeed_check, fsdp_check
@@ -38,7 +38,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None)  # the first example reads the tables
 @given(st.dictionaries(KEYS, VALUES, max_size=8))
 def test_any_mapping(data: dict[str, Any]) -> None:
     located, findings = config_file.parse_json(json.dumps(data), "f")
