@@ -1,19 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from hpc_launch.run.records.journal import read_journals
 from tests.run.samples import read_json
-from tests.view.home import LONG, Home, a_home
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with a_home(tmp_path, monkeypatch) as home:
-        yield home
+from tests.view.home import LONG, Home
 
 
 def test_a_running_one(home: Home) -> None:

@@ -1,19 +1,11 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.view.home import HELD, TRAINING, Home, a_home, let_go
+from tests.view.home import HELD, TRAINING, Home, let_go
 from tests.view.samples import HOSTILE, steers
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with a_home(tmp_path, monkeypatch) as home:
-        yield home
 
 
 @pytest.fixture

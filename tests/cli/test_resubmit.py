@@ -5,18 +5,8 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-from tests.view.home import Home, a_home
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with a_home(tmp_path, monkeypatch) as home:
-        yield home
+from tests.view.home import Home
 
 
 def answered(home: Home, answer: bytes, *words: str) -> tuple[int, str]:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,7 @@ import pytest
 from hpc_launch.cli.follow import possibly_active
 from hpc_launch.run.run_index import IndexEntry
 from hpc_launch.run.status.run_status import RUN_STATES, STATE_SOURCES
-from tests.view.home import LONG, Home, a_home
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with a_home(tmp_path, monkeypatch) as home:
-        yield home
+from tests.view.home import LONG, Home
 
 
 def test_a_finished_run_as_json(home: Home) -> None:

@@ -10,22 +10,15 @@ import signal
 import struct
 import termios
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
 from tests.busy import patience
-from tests.view.home import HELD, LONG, TRAINING, Home, a_home, let_go
+from tests.view.home import HELD, LONG, TRAINING, Home, let_go
 from tests.view.samples import steers
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with a_home(tmp_path, monkeypatch) as home:
-        yield home
 
 
 def test_to_a_good_end(home: Home) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,9 @@ import pytest
 
 from tests.forked import hpc_launch
 from tests.here import launch
-from tests.view.home import Home, a_home
+from tests.view.home import Home
 
 OOM = "step 1 loss 2.0\n[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    with a_home(tmp_path, monkeypatch) as home:
-        yield home
 
 
 def call(*words: str, text: str | bytes = "") -> subprocess.CompletedProcess[bytes]:

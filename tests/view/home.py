@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
-
-import pytest
 
 from hpc_launch.base.errors import SubmitRefused
 from hpc_launch.run.layout import RunFolder
@@ -21,7 +16,6 @@ from hpc_launch.run.records.plan_record import PlanRecord, ProgressRecord
 from hpc_launch.run.run_index import Index
 from hpc_launch.run.submitting.run_store import PreparedAttempt, create_run
 from hpc_launch.run.submitting.submit_attempt import submit_new, submit_next
-from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
 from hpc_launch.schedulers.scheduler import Submission
 from tests.forked import hpc_launch_text
@@ -152,24 +146,3 @@ class Home:
 
     def json(self, *words: str) -> Any:
         return json.loads(self.call(*words, "--json").stdout)
-
-
-@contextmanager
-def a_home(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    """A home in `path`, for this process as well. Its environment has nothing of whoever runs the tests but PATH."""
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(path),
-        "HPC_LAUNCH_HOME": str(path / "runs"),
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "LC_ALL": "C.UTF-8",
-        "TERM": "xterm",
-    }
-    monkeypatch.setenv("HOME", str(path))
-    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    try:
-        yield Home(path, environment)
-    finally:
-        for entry in local_jobs.entries():
-            LocalScheduler().cancel(entry.job_id)
