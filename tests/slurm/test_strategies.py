@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.requirements import REPOSITORY
 from tests.marks import prove
+from tests.slurm.spread_training import SPREAD, losses, losses_of_one_process
 from tests.slurm.user import User
 
-PROGRAM = REPOSITORY / "tests" / "slurm" / "programs" / "spread.py"
 STEPS = 8
 BATCH = 8
 
@@ -24,12 +21,7 @@ pytestmark = pytest.mark.torch
 @pytest.fixture(scope="module")
 def alone() -> list[float]:
     """The losses of one process, on the machine itself."""
-    command = [sys.executable, str(PROGRAM), "--how=alone", f"--steps={STEPS}", f"--global-batch={BATCH}"]
-    return losses(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-
-
-def losses(log: str) -> list[float]:
-    return [float(loss) for loss in re.findall(r"step \d+/\d+ loss ([\d.]+)", log)]
+    return losses_of_one_process(STEPS, BATCH)
 
 
 def job(name: str, how: str, launcher: str, strategy: str) -> str:
@@ -40,7 +32,7 @@ processes_per_node: 1
 time: 5
 launcher: {launcher}
 strategy: {strategy}
-script: {PROGRAM}
+script: {SPREAD}
 args:
   how: {how}
   steps: {STEPS}

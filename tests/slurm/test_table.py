@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,13 +17,12 @@ import yaml
 
 from tests.cluster import Cluster
 from tests.cluster.covers import outermost
-from tests.cluster.requirements import REPOSITORY
 from tests.cluster.settings import ClusterUnavailable
 from tests.cluster.ssh import connect_nodes
 from tests.marks import prove
+from tests.slurm.spread_training import SPREAD, losses, losses_of_one_process
 from tests.slurm.user import User
 
-PROGRAM = REPOSITORY / "tests" / "slurm" / "programs" / "spread.py"
 STEPS = 4
 BATCH = 8
 
@@ -43,12 +40,7 @@ pytestmark = pytest.mark.torch("deepspeed")
 @pytest.fixture(scope="module")
 def alone() -> list[float]:
     """The losses of one process, on the machine itself."""
-    command = [sys.executable, str(PROGRAM), "--how=alone", f"--steps={STEPS}", f"--global-batch={BATCH}"]
-    return losses(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-
-
-def losses(log: str) -> list[float]:
-    return [float(loss) for loss in re.findall(r"step \d+/\d+ loss ([\d.]+)", log)]
+    return losses_of_one_process(STEPS, BATCH)
 
 
 @pytest.fixture
@@ -69,7 +61,7 @@ def job(user: User, how: str, launcher: str, stage: int, **keys: object) -> str:
         "time": 5,
         "launcher": LAUNCHERS[launcher],
         "strategy": {"name": f"zero{stage}", "micro_batch": 2, "global_batch": BATCH, "gradient_clipping": 0},
-        "script": str(PROGRAM),
+        "script": str(SPREAD),
         "args": {**args, **({"last-ends-with": 7} if keys.pop("fails", False) else {})},
         "env": {"OMP_NUM_THREADS": 1, "DS_ACCELERATOR": "cpu"},
         "retry": {"max_attempts": 1},
