@@ -49,7 +49,6 @@ from tests.view.samples import status
 
 REPOSITORY = Path(__file__).parent.parent
 DOCS = REPOSITORY / "docs"
-GENERATED = ("job-file.md", "site-profile.md", "verbs.md", "failures.md")
 
 
 def _pages() -> list[Path]:

@@ -115,19 +115,20 @@ class Scene:
             lines.append(Line(float(moment), int(attempt), what, tuple(words)))
         return lines
 
+    def reached(self, step: int, attempt: int) -> bool:
+        """Whether the training of an attempt has made a step."""
+        return any(
+            line.what == "step" and line.attempt == attempt and int(line.words[0]) >= step for line in self.record()
+        )
+
     def until_step(self, step: int, seconds: float = 90, attempt: int = 1) -> None:
         """Wait until the training of an attempt has made a step."""
 
-        def there() -> bool:
-            return any(
-                line.what == "step" and line.attempt == attempt and int(line.words[0]) >= step for line in self.record()
-            )
-
-        wait_until(there, seconds, lambda: f"step {step} of attempt {attempt} did not come: {self.told()}")
-
-    def until_started(self, seconds: float = 150) -> None:
-        """Wait until the job's script runs."""
-        wait_until((self.run_folder / "attempts" / "001" / "start.json").exists, seconds, self.told)
+        wait_until(
+            lambda: self.reached(step, attempt),
+            seconds,
+            lambda: f"step {step} of attempt {attempt} did not come: {self.told()}",
+        )
 
     def told(self) -> str:
         """Where the run stands, for a message."""

@@ -22,7 +22,7 @@ BY_CLASS: dict[str, Action] = {
     **dict.fromkeys(("time_limit", "preempted"), "CONTINUE"),
     "success": "NONE",
 }
-FURTHER, STILL = AttemptProgress(True, "step 20 after step 10"), AttemptProgress(False)
+STILL = AttemptProgress(False)
 FACTS = ChangeFacts(
     batch=BatchState("args.micro", 8, "args.accumulation", 2),
     memory=1000, node_memory=2000, time_s=3600, most_time_s=7200, nodes=2, max_nodes=4, spare_nodes=3, queue="gpu",

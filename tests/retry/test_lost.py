@@ -24,11 +24,12 @@ from tests.run.samples import prepared, status_of
 HOUR = 3600.0
 
 
-def forgotten(runs: Path, scheduler: FakeScheduler, *, silent_s: float) -> RunFolder:
+def forgotten(runs: Path, scheduler: FakeScheduler, *, silent_s: float, began: bool = True) -> RunFolder:
     plan: dict[str, Any] = {"scheduler": "slurm", "recovery": RetryPlan(), "excluded": []}
     run, attempt, job_id = submit_new(prepared(runs, plan=plan, secrets={}), scheduler)
-    assert scheduler.start(job_id)
-    scheduler.speak(job_id, "step 1/9")
+    if began:
+        assert scheduler.start(job_id)
+        scheduler.speak(job_id, "step 1/9")
     scheduler.set(job_id, name="another user's")
     job = json.loads(attempt.job.read_text())
     attempt.job.write_text(json.dumps({**job, "submitted": job["submitted"] - HOUR}))
@@ -92,13 +93,7 @@ def test_a_run_that_is_lost_twice_without_progress_is_over(runs: Path, scheduler
 def test_a_job_that_vanished_before_it_began_is_over(
     runs: Path, scheduler: FakeScheduler, waited_s: float, fault: str, state: str
 ) -> None:
-    plan: dict[str, Any] = {"scheduler": "slurm", "recovery": RetryPlan(), "excluded": []}
-    run, attempt, job_id = submit_new(prepared(runs, plan=plan, secrets={}), scheduler)
-    scheduler.set(job_id, name="another user's")
-    job = json.loads(attempt.job.read_text())
-    attempt.job.write_text(json.dumps({**job, "submitted": job["submitted"] - HOUR}))
-    for path in attempt.path.rglob("*"):
-        os.utime(path, (scheduler.clock() - waited_s,) * 2)
+    run = forgotten(runs, scheduler, silent_s=waited_s, began=False)
     scheduler.fault = fault
 
     drive(run, scheduler, "unknown", "STOP")
@@ -108,4 +103,5 @@ def test_a_job_that_vanished_before_it_began_is_over(
         assert drive(run, scheduler, "unknown", "STOP").kind == "ended"
         last = status_of(run, scheduler).attempts[0]
         assert (last.failure_class, last.verdict) == ("unknown", "STOP")
+        job_id = json.loads(run.attempt(1).job.read_text())["job_id"]
         assert not scheduler.start(job_id), "it cannot train if it comes back"
