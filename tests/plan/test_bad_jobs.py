@@ -26,16 +26,9 @@ GOOD = "name: x\nsite: here\nnodes: 2\ntime: 24:00:00\nscript: train.py\n"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    sites = tmp_path / "sites"
-    sites.mkdir()
-    (sites / "here.yaml").write_text(SITE)
-    monkeypatch.setenv("HPC_LAUNCH_SITE_PATH", str(sites))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("HPC_LAUNCH_HOME", str(tmp_path / "runs"))
-    monkeypatch.delenv("HPC_LAUNCH_SITE", raising=False)
-    (tmp_path / "train.py").write_text("")
-    return tmp_path
+def folder(folder: Path) -> Path:
+    (folder / "sites" / "here.yaml").write_text(SITE)
+    return folder
 
 
 def findings(folder: Path, text: str, *sets: str) -> list[tuple[str, int | None]]:

@@ -22,15 +22,9 @@ PDSH = "launcher: {name: deepspeed, multinode: pdsh}\n"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "sites").mkdir()
-    monkeypatch.setenv("HPC_LAUNCH_SITE_PATH", str(tmp_path / "sites"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("HPC_LAUNCH_HOME", str(tmp_path / "runs"))
-    monkeypatch.delenv("HPC_LAUNCH_SITE", raising=False)
-    for name in ("train.py", "x.sif"):
-        (tmp_path / name).write_text("")
-    return tmp_path
+def folder(folder: Path) -> Path:
+    (folder / "x.sif").write_text("")
+    return folder
 
 
 def step(folder: Path, site: str, job: str) -> StepPlan:

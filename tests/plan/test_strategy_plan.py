@@ -44,20 +44,13 @@ fsdp_config:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    sites = tmp_path / "sites"
-    sites.mkdir()
-    (sites / "here.yaml").write_text(SITE)
-    monkeypatch.setenv("HPC_LAUNCH_SITE_PATH", str(sites))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("HPC_LAUNCH_HOME", str(tmp_path / "runs"))
-    monkeypatch.delenv("HPC_LAUNCH_SITE", raising=False)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text("")
-    (tmp_path / "own.json").write_text(OWN)
-    (tmp_path / "own.yaml").write_text(OWN_FSDP)
-    (tmp_path / "fsdp.json").write_text('{"auto_wrap_policy": "NO_WRAP"}')
-    return tmp_path
+def folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(folder)
+    (folder / "sites" / "here.yaml").write_text(SITE)
+    (folder / "own.json").write_text(OWN)
+    (folder / "own.yaml").write_text(OWN_FSDP)
+    (folder / "fsdp.json").write_text('{"auto_wrap_policy": "NO_WRAP"}')
+    return folder
 
 
 def ready(folder: Path, more: str) -> PreparedJob:
