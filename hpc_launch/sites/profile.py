@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.sites.billing import Billing
 from hpc_launch.sites.container_settings import Containers
 from hpc_launch.sites.detection_rules import DetectionRule, Hosts, Parameter, UnusableNodes
 from hpc_launch.sites.fabric import Fabric
@@ -26,6 +25,21 @@ JobKeys = Meta(extra={"holds": "job"})
 """Marks a mapping with keys of a job file."""
 ExtendsList = Meta(extra={"merge": "append"})
 """Marks a list that layers extend instead of replacing it."""
+
+
+class Billing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the site charges for jobs. For readers."""
+
+    unit: Annotated[
+        str | None, Meta(description="Unit in which jobs are charged.", examples=["node hour", "GPU hour"])
+    ] = None
+    smallest: Annotated[
+        str | None,
+        Meta(
+            description="Smallest allocation that a job can get and is charged for.",
+            examples=["one GPU with 18 cores and 120 GiB"],
+        ),
+    ] = None
 
 
 class SchedulerProperties(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

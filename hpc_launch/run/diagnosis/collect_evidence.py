@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,7 +14,6 @@ from hpc_launch.recover.evidence import AgentNote, EndFacts, Evidence, LogScan, 
 from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.scan_log import LogScanner, scan
 from hpc_launch.run.diagnosis.artifacts import CHUNK, node_exits, notes, read_chunks, scans
-from hpc_launch.run.diagnosis.clocks import clocks_ahead
 from hpc_launch.run.diagnosis.ordinary_lines import without_ordinary
 from hpc_launch.run.diagnosis.other_jobs import without_other_jobs
 from hpc_launch.run.diagnosis.rule_files import rulebook
@@ -23,12 +22,16 @@ from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.diagnosis_record import keep_diagnosis, kept_diagnosis
 from hpc_launch.run.records.run_info import read_info
 from hpc_launch.run.records.verdict_record import read_verdict, stored_diagnosis
+from hpc_launch.run.records.watcher_records import watcher_events
 from hpc_launch.run.status.finished import unfinished
 from hpc_launch.run.status.progress_reader import ProgressReader
 from hpc_launch.schedulers.scheduler import JobRecord
 from hpc_launch.spec.hostlist import names_or_text
 
 STDIN = "-"
+
+TOLERATED_S = 120.0
+"""A watcher starts after the job's script and ends before it; clocks that differ by less do no harm."""
 
 
 def diagnose_attempt(attempt: AttemptFolder, rules: Rulebook | None = None) -> Diagnosis:
@@ -54,7 +57,7 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
     files = Reader().read(attempt)
     record = files.final or _from_accounting(files) or word
     nodes = names_or_text(record.nodes if record else None) or files.nodes
-    end, cancel, clocks = _end_facts(files), files.cancel, tuple(clocks_ahead(files, nodes))
+    end, cancel, clocks = _end_facts(files), files.cancel, tuple(_clocks_ahead(files, nodes))
     job_id = files.job_id if files.job_id is not None and files.job_id.isdecimal() else None
     return Evidence(
         logs=tuple(without_ordinary(without_other_jobs(scans(attempt, rules, nodes), job_id), attempt, rules)),
@@ -72,6 +75,24 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
         alive=end is None and record is None,
         of_a_run=True,
     )
+
+
+def _clocks_ahead(files: AttemptFiles, nodes: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+    """The nodes whose clock differs from that of the first node, and by about how many seconds it is ahead.
+
+    A negative number means behind. Nodes whose watcher noted only times within the job are left out.
+    """
+    start, end = files.start, files.own_end
+    # A script that is told to end writes its record first, and the nodes have more time (KillWait, a grace time).
+    ended = end.ended if end is not None and not end.signal else None
+    for number, path in files.attempt.watcher_files():
+        times = [event.t for event in watcher_events(path) if event.t]
+        if not times or not 0 < number < len(nodes):
+            continue
+        if start is not None and start.started is not None and times[0] < start.started - TOLERATED_S:
+            yield nodes[number], times[0] - start.started
+        elif ended is not None and times[-1] > ended + TOLERATED_S:
+            yield nodes[number], times[-1] - ended
 
 
 def _by_first_clock(note: AgentNote, ahead: dict[str, float]) -> AgentNote:
