@@ -39,7 +39,8 @@ def command(job: Path, key: str | None, site: str | None, sets: tuple[str, ...],
             import difflib
 
             matches = difflib.get_close_matches(wanted, [line.key for line in lines], 1)
-            raise UsageError(f"unknown key `{key}`", f"did you mean `{matches[0]}`?" if matches else None)
+            hint = f"did you mean `{matches[0]}`?" if matches else "without KEY, `explain` lists all keys"
+            raise UsageError(f"unknown key `{key}`", hint)
         lines = chosen
     if as_json:
         echo_json([line.as_json() for line in lines])

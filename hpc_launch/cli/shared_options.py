@@ -21,7 +21,7 @@ def complete_team(ctx: click.Context, param: click.Parameter, incomplete: str) -
     return [team.name for team in teams() if team.name.startswith(incomplete)]
 
 
-job_argument = click.argument("job", type=click.Path(path_type=Path))
+job_argument = click.argument("job", type=click.Path(path_type=Path, readable=False))
 
 site_option = click.option(
     "--site", metavar="NAME", shell_complete=complete_site, help="Site profile, by name or file."

@@ -40,7 +40,8 @@ def command(name: str, key: str | None, as_yaml: bool, as_json: bool) -> None:
             import difflib
 
             matches = difflib.get_close_matches(key, {line.key for line in profile.lines}, 1)
-            raise UsageError(f"the profile does not set `{key}`", f"did you mean `{matches[0]}`?" if matches else None)
+            hint = f"did you mean `{matches[0]}`?" if matches else "without KEY, `sites show` lists all keys"
+            raise UsageError(f"the profile does not set `{key}`", hint)
     if as_json:
         echo_json([line.as_json() for line in lines])
         return

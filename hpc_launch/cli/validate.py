@@ -11,7 +11,7 @@ from hpc_launch.cli.shared_options import json_option, set_option, site_option
 
 
 @click.command("validate")
-@click.argument("jobs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="JOB...")
+@click.argument("jobs", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False), metavar="JOB...")
 @site_option
 @set_option
 @format_option

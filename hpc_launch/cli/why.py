@@ -65,7 +65,7 @@ def command(run: str | None, logs: tuple[str, ...], number: int | None, more: tu
         from hpc_launch.view.terminal import wants_colour, write_lines
 
         write_lines(diagnosis_lines(diagnosis, verdict, files, report, colour=wants_colour(sys.stdout)))
-    active = report is not None and report.state is not None
+    active = report is not None and report.state in ALIVE
     return 0 if active or diagnosis.failure_class == "success" else FAILED
 
 
@@ -140,7 +140,8 @@ def _of_run(
     rules = rulebook(findings)
     warn(findings)
     diagnosis = diagnose_attempt(attempt, rules)
-    alive = status.state in ALIVE and attempt.number == attempts[-1].number and diagnosis.failure_class == "unknown"
+    newest = attempt.number == attempts[-1].number
+    alive = status.state in (*ALIVE, "STUCK") and newest and diagnosis.failure_class == "unknown"
     report = None
     if alive or diagnosis.failure_class == "success":
         report = PerformanceReport(

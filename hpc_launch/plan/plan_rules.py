@@ -76,7 +76,8 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
         )
     elif row.time is not None and time_s > row.time:
         asked, limit = format_time(time_s), format_time(row.time)
-        message = f"time {asked} exceeds the limit of {queue} for {job.max_nodes} nodes, {limit}"
+        nodes = "1 node" if job.max_nodes == 1 else f"{job.max_nodes} nodes"
+        message = f"time {asked} exceeds the limit of {queue} for {nodes}, {limit}"
         hint = f"set `time` to {limit} or less, or choose another queue"
         draft.fault_at(FindingCode.TIME_OVER_LIMIT, message, size.time_origin.place, hint)
 

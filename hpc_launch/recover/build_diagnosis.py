@@ -217,7 +217,7 @@ def _also(root: Candidate, solid: list[Candidate], faint: list[Candidate]) -> tu
     """Other classes that were seen, each with its count and first place; then those that the program survived."""
     words: list[str] = []
     listed = set(root.quotes)
-    for name, group in (("", solid), (" (went on, or a warning)", faint)):
+    for name, group in (("", solid), (" (survived, or only a warning)", faint)):
         seen: dict[str, list[Candidate]] = {}
         for candidate in sorted(group, key=lambda one: one.order):
             quote = candidate.quotes[-1]

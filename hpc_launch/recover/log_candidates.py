@@ -89,6 +89,8 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
             by_slurm = _BY_SLURM.match(hit.text) is not None
             if rule.role == "context" or (in_rank_log and not by_slurm and rule.source.startswith("Slurm")):
                 continue
+            if in_rank_log and evidence.end is not None and rules.class_of(rule) == "node_failure":
+                continue  # the job's script lived on, so Slurm would have reported it in the batch log
             candidate = _of_hit(hit, rule, rules, evidence)
             if evidence.of_a_run:
                 candidate = _attributed(candidate, by_slurm=by_slurm and not in_rank_log, in_rank_log=in_rank_log)

@@ -34,6 +34,8 @@ def repository(text: str) -> str:
         return f"file://{os.path.abspath(text)}"
     if _SCP.match(text) and "::" not in text:
         return text
+    if text.startswith(("/", ".", "~")):
+        raise UsageError(f"folder {text} not found", "check the path")
     hint = "use https://HOST/PATH, ssh://HOST/PATH, USER@HOST:PATH, or a folder"
     raise UsageError(f"{text} is not a supported repository address", hint)
 

@@ -70,8 +70,11 @@ def find_profile(name: str, asked_at: Place | None, project: Path | None = None)
         path = folder / f"{name}{ENDING}"
         if os.path.isfile(path):  # Path.is_file raises for folders without search permission
             return path
+        if os.path.lexists(path):
+            message, hint = f"site profile {path} is not a file", "replace this folder or broken link by a file"
+            raise Refused([Finding(FindingCode.UNKNOWN_SITE, message, asked_at, hint)])
     names = profile_names(project)
-    closest = difflib.get_close_matches(name, names, 1)
+    closest = difflib.get_close_matches(name, names, 1, cutoff=0.7)
     hint = f"did you mean `{closest[0]}`?" if closest else f"known sites: {', '.join(names)}"
     missing = [layer for layer, folder in team_folders() if not os.path.isdir(folder)]
     if missing:

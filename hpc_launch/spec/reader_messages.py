@@ -44,9 +44,10 @@ def describe(value: Any, written: str | None = None) -> str:
 
 def describe_expected(alternatives: tuple[Member, ...]) -> str:
     """Describe the accepted types, except null."""
-    return " or ".join(
-        dict.fromkeys(_describe_member(member) for member in alternatives if member.kind is not type(None))
-    )
+    names = list(dict.fromkeys(_describe_member(member) for member in alternatives if member.kind is not type(None)))
+    if _KINDS[float] in names and _KINDS[int] in names:
+        names.remove(_KINDS[int])
+    return " or ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])}, or {names[-1]}"
 
 
 def _describe_member(member: Member) -> str:

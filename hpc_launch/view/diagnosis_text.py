@@ -114,6 +114,8 @@ def _active_lines(
         lines.append(f"  reason     {clean(report.reason)}")
     lines += [f"  also       {cut(clean(text), MAX_WIDTH)}" for text in also]
     slow = _remarks(report, folders)
+    if report.state == "STUCK":
+        return [*lines, "  the job has not started, and can never start"]
     seen = " and no known slowdown detected" if report.state == "RUNNING" else ""
     return lines + (slow or [f"  no failure{seen} so far"])
 

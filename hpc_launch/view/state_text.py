@@ -24,7 +24,7 @@ _NEXT = {
     "RUNNING": ("watch", "logs -f"),
     "ENDING": ("watch", "logs"),
     "RETRYING": ("watch", "cancel"),
-    "COMPLETED": ("logs", "status"),
+    "COMPLETED": ("logs",),
     "FAILED": ("why", "logs", "resubmit"),
     "STOPPED": ("logs", "resubmit"),
     "CANCELLED": ("logs", "resubmit"),

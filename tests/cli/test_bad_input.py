@@ -284,6 +284,9 @@ def test_folders_that_cannot_be_read_or_written(shell: Shell) -> None:
     closed.chmod(0)
     try:
         assert "HL001 cannot read the file: permission denied" in shell.refused("closed/job.yaml", "--site", "local")
+        shell.job.chmod(0)
+        assert "HL001 cannot read the file: permission denied" in shell.refused("job.yaml", "--site", "local")
+        shell.job.chmod(0o644)
         shell.job.write_text("name: x\nscript: closed/train.py\n")
         assert "job.yaml:2:9: HL201" in shell.refused("job.yaml", "--site", "local")
         shell.job.write_text(GOOD + "run_dir: closed\n")

@@ -133,6 +133,7 @@ def test_a_profile_is_shown_with_the_place_of_each_value(desk: Desk) -> None:
     assert lines[0].startswith("fabric.kind = slingshot   [base slingshot] ")
     assert "slingshot.yaml:" in lines[0]
     assert "did you mean `fabric.kind`?" in desk.sites("show", "isambard-ai", "fabric.knd", code=2).stderr
+    assert "hint: without KEY, `sites show` lists" in desk.sites("show", "isambard-ai", "zzz", code=2).stderr
     first = json.loads(desk.sites("show", "nvidia", "--json").stdout)[0]
     assert list(first) == ["kind", "key", "value", "layer", "file", "line", "note"]
     assert "${param.partition}" in desk.sites("show", "aws-p5", "queues").stdout
@@ -362,6 +363,7 @@ def test_profiles_may_lie_in_the_folder_sites_with_their_bases_and_rules(
         (("git://example.org/x.git", "--revision", "v1"), "is not a supported repository address"),
         (("ssh://-oProxyCommand=touch x/y", "--revision", "v1"), "is not a supported repository address"),
         (("-u./x", "--revision", "v1"), "is not a supported repository address"),
+        (("/no/such/folder", "--revision", "v1"), "folder /no/such/folder not found"),
         (("https://me:pass@example.org/x.git", "--revision", "v1"), "must not contain credentials"),
         (("REPOSITORY", "--revision", "--upload-pack=x"), "is not a valid revision"),
         (("REPOSITORY", "--revision", "v1..v2"), "is not a valid revision"),

@@ -54,9 +54,7 @@ def test_the_node_that_wrote_the_message_of_a_failure_is_not_the_one_that_failed
 )
 def test_a_program_that_prints_the_words_of_slurm_blames_no_node(line: str) -> None:
     found = why_run("FAILED", 1, {"batch.log": "", "node-0.log": f"{line}\nValueError: bad sample\n"})
-    assert (found.bad_nodes, found.proven_nodes) == ((), ())
-    if not line.startswith("srun"):
-        assert found.failure_class == "user_code_error"
+    assert (found.failure_class, found.bad_nodes, found.proven_nodes) == ("user_code_error", (), ())
 
 
 def test_the_same_words_count_where_slurm_writes() -> None:

@@ -12,6 +12,7 @@ import pytest
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding
 from hpc_launch.drive.prepare import prepare_job
+from hpc_launch.sites.search_path import find_profile
 from tests.sites.conftest import BODY, Plan, Write
 
 Refusing = Callable[..., list[Finding]]
@@ -207,3 +208,19 @@ def test_no_rights(
     code, place, hint = codes("base")[0]
     assert (code, place) == ("HL301", "--site")
     assert hint.startswith(f"no permission to read {closed}; ")
+
+
+def test_a_profile_that_is_a_folder_or_a_broken_link_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPC_LAUNCH_SITE_PATH", str(tmp_path))
+    (tmp_path / "mine.yaml").mkdir()
+    (tmp_path / "ours.yaml").symlink_to("nowhere")
+    for name in ("mine", "ours"):
+        with pytest.raises(Refused) as caught:
+            find_profile(name, None)
+        assert caught.value.findings[0].message == f"site profile {tmp_path / name}.yaml is not a file"
+
+
+def test_only_a_similar_name_is_suggested() -> None:
+    with pytest.raises(Refused) as caught:
+        find_profile("nosuch", None)
+    assert "did you mean" not in (caught.value.findings[0].hint or "")

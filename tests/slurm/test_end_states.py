@@ -59,6 +59,9 @@ def test_a_held_job_is_stuck_and_says_how_to_go_on(user: User) -> None:
     status = user.status()
     assert status["state"] == "STUCK"
     assert "release" in done.stdout + done.stderr
+    why = user.launch("why", "@last")
+    assert why.returncode == 1
+    assert why.stdout.startswith("STUCK\n  reason     JobHeldUser")
     assert user.launch("cancel", "@last").returncode == 0
     user.until("@last", "CANCELLED")
 

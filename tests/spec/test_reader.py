@@ -201,6 +201,7 @@ def test_what_is_taken(text: str, field: str, value: object) -> None:
         ("exclude: [a, ]\npaths: {a: [1]}", "HL011", "3:12", "`paths.a` must be text, not a list", None),
         ("exclude: [~]", "HL011", "2:11", "`exclude[0]` must be text, not empty", None),
         ("args: 5", "HL011", "2:7", "`args` must be a mapping or a list, not the number 5", None),
+        ("env: {A: [1]}", "HL011", "2:10", "`env.A` must be text, a number, or true or false, not a list", None),
         ("command: {a: 1}", "HL011", "2:10", "`command` must be text or a list, not a mapping", None),
         ("container: {}", "HL012", "2:12", "`container.image` is missing", "The image."),
         ("container: {image: }", "HL012", "2:13", "`container.image` is missing", "The image."),

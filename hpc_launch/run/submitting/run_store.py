@@ -153,7 +153,7 @@ def refusing(folder: Path) -> Iterator[None]:
 
 def cannot_write(folder: Path, why: str, where: str | None = None) -> Refused:
     """The error for a run folder that cannot be written."""
-    hint = "free some space, or choose another folder with run_dir: or $HPC_LAUNCH_HOME"
+    hint = "free some space, correct the permissions, or choose another folder with run_dir: or $HPC_LAUNCH_HOME"
     hint += f" (failed at {where})" if where else ""
     return Refused([Finding(FindingCode.CANNOT_WRITE, f"cannot write the run folder {folder}: {why}", hint=hint)])
 
