@@ -10,7 +10,7 @@ else:
     from pip._vendor import tomli as tomllib
 
 for asked in tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"]["dependencies"]:
-    lowest = re.fullmatch(r"([\w-]+)>=([\d.]+)(,.*)?", asked)
+    lowest = re.fullmatch(r"([\w-]+)>=([\d.]+)(,[^;]*)?(;.*)?", asked)
     if lowest is None:
         sys.exit(f"pyproject.toml: no lowest version in {asked!r}; write it as NAME>=VERSION")
-    print(f"{lowest[1]}=={lowest[2]}")
+    print(f"{lowest[1]}=={lowest[2]}{lowest[4] or ''}")
