@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.time_limit import TooSlowError, time_limit
 from hpc_launch.recover.diagnosis import FAILURE_CLASSES, Action, Level
 from hpc_launch.recover.errno_message import with_errno_message
 from hpc_launch.recover.gpu_error_names import with_gpu_message
@@ -31,6 +33,8 @@ NEAR = 160
 """Characters around a match in which `unless` is searched."""
 WRITER = 40
 """Characters at the beginning of a line that may name the program that wrote it."""
+LIMIT_S = 5.0
+"""Seconds that all searches for rules of the user and of teams may take together in one command."""
 Role = Literal["root", "setup", "confirm", "cascade", "context"]
 
 
@@ -91,18 +95,44 @@ class ClassFacts(Struct, frozen=True, forbid_unknown_fields=True):
     you: str
 
 
+class SearchTime:
+    """The time that searches may still take together: an expression may be slow in ways that no check foresees."""
+
+    def __init__(self) -> None:
+        self._left_s = LIMIT_S
+
+    def spend(self, search: Callable[[], re.Match[str] | None]) -> re.Match[str] | None:
+        """The result of a search; None once the time is up."""
+        if self._left_s <= 0:
+            return None
+        start = time.monotonic()
+        try:
+            with time_limit(self._left_s):
+                return search()
+        except TooSlowError:
+            return None
+        finally:
+            self._left_s -= time.monotonic() - start
+
+
 class Compiled:
     """A rule with its expressions, compiled when a line may match for the first time."""
 
-    __slots__ = ("_expressions", "_unless", "rule")
+    __slots__ = ("_expressions", "_limit", "_unless", "rule")
 
-    def __init__(self, rule: FailureRule) -> None:
+    def __init__(self, rule: FailureRule, limit: SearchTime | None = None) -> None:
         self.rule = rule
+        self._limit = limit
         self._expressions: list[re.Pattern[str]] | None = None
         self._unless: re.Pattern[str] | None = None
 
     def search(self, text: str, which: Iterable[int] | None = None) -> re.Match[str] | None:
         """The first match in `text` of the expressions with the numbers `which`, by default of all."""
+        if self._limit is None:
+            return self._search(text, which)
+        return self._limit.spend(lambda: self._search(text, which))
+
+    def _search(self, text: str, which: Iterable[int] | None) -> re.Match[str] | None:
         if self._expressions is None:
             self._expressions = [re.compile(pattern) for pattern in self.rule.patterns]
             self._unless = re.compile(self.rule.unless) if self.rule.unless else None
@@ -123,9 +153,14 @@ class Rulebook:
     """All rules in order, the causes and the classes."""
 
     def __init__(
-        self, rules: Iterable[FailureRule], causes: Mapping[str, Cause], classes: Mapping[str, ClassFacts]
+        self,
+        rules: Iterable[FailureRule],
+        causes: Mapping[str, Cause],
+        classes: Mapping[str, ClassFacts],
+        limited: frozenset[str] = frozenset(),
     ) -> None:
         self.rules = {rule.id: rule for rule in rules}
+        self.limited = limited
         self.causes = causes
         self.classes = classes
 
@@ -137,8 +172,9 @@ class Rulebook:
     def table(self) -> list[tuple[str, tuple[tuple[Compiled, int], ...]]]:
         """Words, each with the expressions (by rule and number) that match only lines with one of their words."""
         by_word: dict[str, list[tuple[Compiled, int]]] = {}
+        limit = SearchTime()
         for rule in self.rules.values():
-            compiled = Compiled(rule)
+            compiled = Compiled(rule, limit if rule.id in self.limited else None)
             for number, pattern in enumerate(rule.patterns):
                 for word in needed_words(pattern):
                     by_word.setdefault(word, []).append((compiled, number))
@@ -176,8 +212,10 @@ class Rulebook:
         return {rule: number for number, rule in enumerate(self.rules)}
 
     def extended(self, more: Iterable[FailureRule]) -> Rulebook:
-        """A rulebook with more rules; one with the same id replaces."""
-        return Rulebook([*{**self.rules, **{rule.id: rule for rule in more}}.values()], self.causes, self.classes)
+        """A rulebook with more rules, which may take LIMIT_S together; one with the same id replaces."""
+        others = {rule.id: rule for rule in more}
+        limited = self.limited.union(others)
+        return Rulebook({**self.rules, **others}.values(), self.causes, self.classes, limited)
 
 
 def parse_rules(text: str, causes: Mapping[str, Cause]) -> tuple[list[FailureRule], list[str]]:

@@ -43,8 +43,15 @@ def may_backtrack_forever(pattern: str) -> bool:
 
 def _is_unsafe(items: Iterable[tuple[Any, Any]]) -> bool:
     adjacent: list[str] = []
-    for code, value in items:
+    same, ways = "", 1
+    for code, value in _without_groups(items):
         name = str(code)
+        if name in _REPEATS and value[0] < value[1] <= MAX_SAFE_REPEATS:
+            matched = _matched_set(value[2])
+            ways = (ways if matched == same else 1) * (value[1] - value[0] + 1)
+            same = matched
+            if ways > MAX_WAYS:
+                return True
         if name in _REPEATS and value[1] > MAX_SAFE_REPEATS:
             matched = _matched_set(value[2])
             adjacent = (
@@ -61,6 +68,15 @@ def _is_unsafe(items: Iterable[tuple[Any, Any]]) -> bool:
         if any(_is_unsafe(part) for part in _subpatterns(name, value)):
             return True
     return False
+
+
+def _without_groups(items: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    """The elements of an expression, with those of its groups in their place."""
+    for code, value in items:
+        if str(code) == "SUBPATTERN":
+            yield from _without_groups(value[-1])
+        else:
+            yield code, value
 
 
 def _multiplies(body: Any, times: int) -> bool:

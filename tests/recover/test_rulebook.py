@@ -94,6 +94,22 @@ def test_no_line_takes_long() -> None:
                 assert time.process_time() - begun < 0.5, (rule.id, piece)
 
 
+@pytest.mark.timeout(120, method="thread")  # the other method uses the timer that the limit needs
+def test_a_team_s_rule_that_is_slow_in_an_unforeseen_way_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rulebook, "LIMIT_S", 0.5)
+    match = "slow [a-z]*[b-z]*[c-z]*[d-z]*[e-z]*!"
+    rules, faults = parse_rules(
+        f"- {{id: mine, cause: fs_full, match: '{match}', examples: [], source: me}}", BOOK.causes
+    )
+    assert not faults, "no check foresees it"
+    book = BOOK.extended(rules)
+    begun = time.monotonic()
+    for number in range(3):
+        book.matches(f"slow {'z' * 3000} {number}")
+    assert time.monotonic() - begun < 10
+    assert book.matches("CUDA out of memory"), "the shipped rules are still used"
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [

@@ -15,6 +15,7 @@ from hpc_launch.spec.regex_safety import may_backtrack_forever
         "(?:a?){40}a{40}b", "(\\s\\w|\\s.)*", "((a)|(.))*b", "[^x]*.*[^y]*z", "(?=(a+)+$)tape", "(?i)(Ab|ab)*c",
         "(?:a+ a+)*b", "(?:[^:;]*:.*;)*x", "(?i)(?:[a-z]+A)*1", "(?:.*,)*x",
         "abort(?:a{1,12}){1,12}!", "(?:a*){1,12}b", "(?:(?:a|b|ab){1,3}){1,9}c", r"(?:\w+\s*)*x", r"(?:[\w.]+\.)*x",
+        "a?" * 40 + "a" * 40, "(a?)" * 40 + "b", "[0-9]{0,12}" * 10 + "x",
     ],
 )  # fmt: skip
 def test_what_can_go_back_for_ever(pattern: str) -> None:

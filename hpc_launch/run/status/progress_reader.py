@@ -9,16 +9,12 @@ from __future__ import annotations
 import math
 import os
 import re
-import signal
-import threading
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 
 from hpc_launch.base.files import open_regular
+from hpc_launch.base.time_limit import TooSlowError, time_limit
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles
 from hpc_launch.run.records.plan_record import plan_of, progress_patterns
@@ -33,10 +29,6 @@ SEARCH_S = 0.5
 
 RATE_WINDOW = 20
 """Number of points that the rate is measured over."""
-
-
-class _TooSlowError(Exception):
-    """A search exceeded its time limit."""
 
 
 @dataclass
@@ -140,7 +132,7 @@ def _spacing(log: _LogState, lines: list[str]) -> int | None:
     if pattern is None:
         return None
     try:
-        with _limited(SEARCH_S):
+        with time_limit(SEARCH_S):
             for line in lines:
                 match = pattern.search(line)
                 step = _integer(match, 1) if match else None
@@ -149,7 +141,7 @@ def _spacing(log: _LogState, lines: list[str]) -> int | None:
                 if newest is not None and step < newest:
                     return newest - step
                 newest = step
-    except _TooSlowError:
+    except TooSlowError:
         del log.patterns["step"]
     return None
 
@@ -194,9 +186,9 @@ def _newest(log: _LogState, name: str, lines: list[str]) -> re.Match[str] | None
     if pattern is None:
         return None
     try:
-        with _limited(SEARCH_S):
+        with time_limit(SEARCH_S):
             return next((match for line in lines if (match := pattern.search(line))), None)
-    except _TooSlowError:
+    except TooSlowError:
         del log.patterns[name]
         return None
 
@@ -213,27 +205,3 @@ def _number(match: re.Match[str]) -> float | None:
         return None
     # JSON cannot express nan and inf.
     return value if math.isfinite(value) else None
-
-
-@contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """End the block with _TooSlowError after `seconds`.
-
-    Only a signal can interrupt `re`, and only the main thread receives signals; elsewhere the bounds on lines must
-    suffice. A timer that is already set is kept.
-    """
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getitimer(signal.ITIMER_REAL)[0] > 0:
-        yield
-        return
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise _TooSlowError
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
