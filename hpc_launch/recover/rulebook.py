@@ -189,9 +189,9 @@ class Rulebook:
     def _words_in(self) -> Callable[[str], Iterable[int]]:
         return words_in([word for word, _ in self.table])
 
-    def may_match(self, low: str) -> bool:
-        """Whether a lower-case line has a word of a rule."""
-        return bool(self._words_in(low))
+    def words_of(self, low: str) -> Iterable[int]:
+        """The numbers of the words of rules in a lower-case line; a line without any matches no rule."""
+        return self._words_in(low)
 
     def matches(self, text: str) -> list[tuple[FailureRule, re.Match[str]]]:
         """All rules that match `text`, each with its match, by order."""

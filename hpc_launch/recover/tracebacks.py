@@ -82,17 +82,17 @@ class Tracebacks:
     def frame(self, rank: int | None, number: int) -> tuple[str, int]:
         """The nearest frame before a line, with its line number; empty if there is none."""
         text, at = self._frames.get(rank, ("", 0))
-        return (text, at) if number - at <= _NEAR else ("", 0)
+        return (text, at) if 0 <= number - at <= _NEAR else ("", 0)
 
     def code(self, rank: int | None, number: int) -> str:
         """The source line that raised the exception; empty if the traceback does not show it."""
         text, at = self._code.get(rank, ("", 0))
-        return text if number - at <= _BESIDE else ""
+        return text if 0 <= number - at <= _BESIDE else ""
 
     def owner(self, rank: int | None, number: int, exception: str) -> str:
         """The failure class that the frames of the exception show; empty if they show none."""
         _, at = self._frames.get(rank, ("", 0))
-        return owner(self._stack.get(rank, ()), exception) if number - at <= _NEAR else ""
+        return owner(self._stack.get(rank, ()), exception) if 0 <= number - at <= _NEAR else ""
 
     def unfinished(self) -> Iterator[tuple[int | None, int, str]]:
         """Unfinished tracebacks at the end of the log: rank, line, text."""

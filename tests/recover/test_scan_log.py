@@ -198,3 +198,31 @@ def test_a_long_line_keeps_its_ends() -> None:
     assert text.startswith("begin")
     assert text.endswith("end")
     assert len(text) < 5000
+
+
+def letters(number: int) -> str:
+    """A word for a number, without digits: lines that differ only in digits count as equal."""
+    return "".join("abcdefghij"[int(digit)] for digit in f"{number:06d}")
+
+
+@pytest.mark.parametrize("at", [0, 9_000, 29_999])
+def test_a_log_of_nothing_but_different_errors(at: int) -> None:
+    """Few of its lines are classified, and the cause is found wherever it stands."""
+    lines = [f"ERROR {letters(number)}: request failed for {letters(number * 7)}" for number in range(30_000)]
+    lines[at] = OOM
+    scanner = LogScanner(BOOK, "x")
+    scanner.feed("".join(line + "\n" for line in lines).encode())
+    found = diagnose(Evidence(logs=(scanner.finish(),)), BOOK)
+    assert (found.failure_class, found.evidence[0].line) == ("cuda_oom", at + 1)
+    assert scanner.scanned < 5_000
+
+
+def test_the_first_and_the_last_of_many_different_errors_are_kept() -> None:
+    text = "".join(f"RuntimeError: {letters(number)} is bad\n" for number in range(5_000))
+    assert [hit.line for hit in scanned(text).hits] == [*range(1, 31), *range(4_971, 5_001)]
+
+
+def test_steps_between_different_errors_count() -> None:
+    text = "".join(f"ERROR {letters(number)} failed\nstep {number}/4000 loss 2.5\n" for number in range(1, 3_000))
+    found = scanned(text)
+    assert (found.last_step, found.last_total, found.steps_seen, found.bad_line) == (2_999, 4_000, 2_999, 5_997)
