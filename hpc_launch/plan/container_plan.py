@@ -29,20 +29,12 @@ def container(filler: ValueFiller, size: JobSize, workdir: str, variables: Seque
         return None
     runtime, image = runtime_and_image(filler, asked)
     if runtime == "none":
-        filler.fault(
-            FindingCode.NO_CONTAINERS,
-            f"site {site.name} has no container runtime",
-            ("container",),
-            "use `environment:` instead",
-        )
+        hint = "use `environment:` instead"
+        filler.fault(FindingCode.NO_CONTAINERS, f"site {site.name} has no container runtime", ("container",), hint)
         return None
     if runtime in STEPS and site.scheduler.type == "local":
-        filler.fault(
-            FindingCode.NO_CONTAINERS,
-            f"{runtime} needs srun, and this site does not use Slurm",
-            ("container", "runtime"),
-            "use `apptainer` here",
-        )
+        message = f"{runtime} needs srun, and this site does not use Slurm"
+        filler.fault(FindingCode.NO_CONTAINERS, message, ("container", "runtime"), "use `apptainer` here")
     if "://" in image and runtime in FILES and not site.containers.pull_on_nodes:
         message = f"every node would download {image} at the same time"
         once = f"run `hpc-launch containers pull {image}` once and name the file"
@@ -72,12 +64,8 @@ def check_architecture(filler: ValueFiller, size: JobSize, arch: str) -> None:
     nodes = size.node_class.arch
     if nodes is not None and nodes != arch:
         message = f"the image is for {arch}, but the nodes of queue `{size.queue_name}` are {nodes}"
-        filler.fault(
-            FindingCode.WRONG_IMAGE_ARCHITECTURE,
-            message,
-            ("container", "image"),
-            f"build or pull it on a {nodes} machine",
-        )
+        hint = f"build or pull it on a {nodes} machine"
+        filler.fault(FindingCode.WRONG_IMAGE_ARCHITECTURE, message, ("container", "image"), hint)
 
 
 def runtime_and_image(filler: ValueFiller, asked: Container) -> tuple[Runtime, str]:
@@ -98,12 +86,8 @@ def _binds(filler: ValueFiller, workdir: str) -> tuple[Text, ...]:
         path: tuple[str | int, ...] = ("container", "binds", index)
         source, colon, inside = filler.static(bind, path).partition(":")
         if "," in bind or inside.startswith(":") or (colon and not inside.startswith("/")):
-            filler.fault(
-                FindingCode.INVALID_BIND,
-                f"`{bind}` is not a valid bind mount",
-                path,
-                "write PATH or PATH:INSIDE, with an absolute INSIDE",
-            )
+            hint = "write PATH or PATH:INSIDE, with an absolute INSIDE"
+            filler.fault(FindingCode.INVALID_BIND, f"`{bind}` is not a valid bind mount", path, hint)
         job_binds.append(filler.absolute(source) + colon + inside)
     login = login_bind(filler)
     if asked is not None and login is not None:

@@ -53,22 +53,12 @@ def _checkpoint(filler: ValueFiller) -> CheckpointPlan | None:
     pattern = asked.pattern or (known.pattern if known else None)
     if asked.dir is None:
         if asked.pattern or known or asked.complete or asked.latest or asked.resume.args or asked.resume.env:
-            message = "the checkpoint folder is not set"
-            filler.fault(
-                FindingCode.CHECKPOINTS_NOT_LOCATED,
-                message,
-                ("checkpoint",),
-                "add `dir:`, for example `dir: ${run.dir}/checkpoints`",
-            )
+            message, hint = "the checkpoint folder is not set", "add `dir:`, for example `dir: ${run.dir}/checkpoints`"
+            filler.fault(FindingCode.CHECKPOINTS_NOT_LOCATED, message, ("checkpoint",), hint)
         return None
     if pattern is None:
-        message = "the name pattern of checkpoints is not set"
-        filler.fault(
-            FindingCode.CHECKPOINTS_NOT_LOCATED,
-            message,
-            ("checkpoint", "dir"),
-            r"add `pattern: 'step-(\d+)'`, or a `format`",
-        )
+        message, hint = "the name pattern of checkpoints is not set", r"add `pattern: 'step-(\d+)'`, or a `format`"
+        filler.fault(FindingCode.CHECKPOINTS_NOT_LOCATED, message, ("checkpoint", "dir"), hint)
         return None
     folder = _folder(filler, asked.dir)
     bash = _bash_pattern(filler, pattern)
@@ -79,12 +69,8 @@ def _checkpoint(filler: ValueFiller) -> CheckpointPlan | None:
             message = (
                 f"`{name}` is not a relative path inside {'a checkpoint' if path[1] == 'complete' else 'the folder'}"
             )
-            filler.fault(
-                FindingCode.INVALID_CHECKPOINT_PATTERN,
-                message,
-                path,
-                "write a relative path such as `trainer_state.json`",
-            )
+            hint = "write a relative path such as `trainer_state.json`"
+            filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
     if folder is None or bash is None:
         return None
     return CheckpointPlan(
@@ -129,30 +115,18 @@ def _bash_pattern(filler: ValueFiller, pattern: str) -> str | None:
     try:
         groups = re.compile(pattern).groups
     except (re.error, RecursionError, OverflowError) as error:
-        filler.fault(
-            FindingCode.INVALID_CHECKPOINT_PATTERN,
-            f"`{pattern}` is not a valid regular expression: {error}",
-            path,
-            hint,
-        )
+        message = f"`{pattern}` is not a valid regular expression: {error}"
+        filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
         return None
     if groups > 1:
-        filler.fault(
-            FindingCode.INVALID_CHECKPOINT_PATTERN,
-            f"`{pattern}` has {groups} groups; at most one, for the step, is allowed",
-            path,
-            hint,
-        )
+        message = f"`{pattern}` has {groups} groups; at most one, for the step, is allowed"
+        filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
         return None
     odd = _OUTSIDE_ERE.search(pattern)
     if odd or "/" in pattern:
         found = odd[0] if odd else "/"
         message = f"bash, which searches for checkpoints inside the job, does not support `{found}` in `{pattern}`"
-        filler.fault(
-            FindingCode.INVALID_CHECKPOINT_PATTERN,
-            message,
-            path,
-            f"use letters, `.`, `*`, `+`, `[…]` and `\\d`, {hint}",
-        )
+        hint = f"use letters, `.`, `*`, `+`, `[…]` and `\\d`, {hint}"
+        filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
         return None
     return pattern.replace(r"\d", "[0-9]")

@@ -38,12 +38,8 @@ class ValueFiller(PlanDraft, frozen=True):
         strategy = self.resolved.job.strategy
         if CONFIG in text and strategy.config is None:
             message = f"the strategy `{strategy.name}` has no configuration file"
-            self.fault(
-                FindingCode.NO_STRATEGY_CONFIG,
-                f"{message}, so `${{strategy.config}}` is not defined",
-                path,
-                _configured(strategy),
-            )
+            message = f"{message}, so `${{strategy.config}}` is not defined"
+            self.fault(FindingCode.NO_STRATEGY_CONFIG, message, path, _configured(strategy))
         return text
 
     def site_text(self, value: Any, path: KeyPath) -> Text:
@@ -73,12 +69,8 @@ class ValueFiller(PlanDraft, frozen=True):
             parts = (part for part in text if isinstance(part, Var))
             holes = ", ".join(f"${{{named.get(part, f'shell.{part.name}')}}}" for part in parts)
             message = f"{holes} is known only inside the job and cannot be used here"
-            self.fault(
-                FindingCode.NAME_KNOWN_ONLY_IN_JOB,
-                message,
-                path,
-                "name a folder or file that exists before the job starts",
-            )
+            hint = "name a folder or file that exists before the job starts"
+            self.fault(FindingCode.NAME_KNOWN_ONLY_IN_JOB, message, path, hint)
         return known or ""
 
     def file(self, value: str, path: KeyPath) -> str:

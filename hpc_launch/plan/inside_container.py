@@ -52,12 +52,8 @@ def inner_steps(filler: ValueFiller, variables: Sequence[Variable]) -> tuple[Sit
         actions = [action for action in ACTIONS if getattr(step, action) is not None]
         if len(actions) != 1:
             has = " and ".join(f"`{one}`" for one in actions) or "none"
-            filler.fault(
-                FindingCode.INVALID_CONTAINER_STEP,
-                f"a step needs exactly one action; this one has {has}",
-                path,
-                f"use one of {', '.join(ACTIONS)}",
-            )
+            message = f"a step needs exactly one action; this one has {has}"
+            filler.fault(FindingCode.INVALID_CONTAINER_STEP, message, path, f"use one of {', '.join(ACTIONS)}")
         steps += _step(filler, step, path)
     if any(step.kind == "source" for step in steps):
         own = {step.variable.name for step in steps if step.variable is not None}

@@ -41,12 +41,8 @@ def job_size(draft: PlanDraft) -> JobSize | None:
     if node_class is None:
         message = f"queue `{queue_name}` has no node class `{queue.node_class}`"
         known = ", ".join(resolved.site.node_classes)
-        draft.site_fault(
-            FindingCode.UNKNOWN_NODE_CLASS,
-            message,
-            ("queues", queue_name, "node_class"),
-            f"use one of `node_classes`: {known}",
-        )
+        hint = f"use one of `node_classes`: {known}"
+        draft.site_fault(FindingCode.UNKNOWN_NODE_CLASS, message, ("queues", queue_name, "node_class"), hint)
         return None
     gpus, gpus_origin = _gpus(draft, node_class, queue)
     cpus, cpus_origin = _cpus(resolved, node_class, queue, gpus)

@@ -45,12 +45,8 @@ def master(draft: PlanDraft) -> MasterAddress:
     rule = draft.resolved.site.network.master
     if rule.interface is not None and (rule.suffix or rule.resolve != "name"):
         message = "`interface` uses the address of an interface, so `suffix` and `resolve` have no effect"
-        draft.site_fault(
-            FindingCode.CONFLICTING_RENDEZVOUS_RULES,
-            message,
-            ("network", "master"),
-            "keep either `interface` or the other two",
-        )
+        hint = "keep either `interface` or the other two"
+        draft.site_fault(FindingCode.CONFLICTING_RENDEZVOUS_RULES, message, ("network", "master"), hint)
     return rule
 
 

@@ -68,12 +68,8 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
     row = next((row for row in rows if count_holds(row.nodes, job.max_nodes) and count_holds(row.gpus, gpus)), None)
     if row is None:
         ranges = ", ".join(f"{row.nodes} ({row.gpus} GPUs)" if row.gpus else row.nodes for row in rows)
-        draft.fault(
-            FindingCode.NODES_OUT_OF_LIMITS,
-            f"{queue} does not accept {job.max_nodes} nodes",
-            ("nodes",),
-            f"it accepts {ranges} nodes",
-        )
+        hint = f"it accepts {ranges} nodes"
+        draft.fault(FindingCode.NODES_OUT_OF_LIMITS, f"{queue} does not accept {job.max_nodes} nodes", ("nodes",), hint)
     elif row.time is not None and time_s > row.time:
         asked, limit = format_time(time_s), format_time(row.time)
         nodes = "1 node" if job.max_nodes == 1 else f"{job.max_nodes} nodes"
@@ -128,12 +124,8 @@ def _check_site(draft: PlanDraft, size: JobSize) -> None:
     site = draft.resolved.site
     launcher = draft.resolved.job.launcher.name
     if site.scheduler.type == "local" and descriptor(launcher).needs_slurm:
-        draft.fault(
-            FindingCode.LAUNCHER_NEEDS_SLURM,
-            f"the launcher `{launcher}` requires Slurm",
-            ("launcher",),
-            "use `torchrun` on this site",
-        )
+        hint = "use `torchrun` on this site"
+        draft.fault(FindingCode.LAUNCHER_NEEDS_SLURM, f"the launcher `{launcher}` requires Slurm", ("launcher",), hint)
     processes = draft.resolved.job.max_nodes * size.processes_per_node
     if site.scheduler.type == "local" and processes > MOST_LOCAL_PROCESSES:
         message = f"{processes} processes are too many for this machine"
@@ -143,12 +135,8 @@ def _check_site(draft: PlanDraft, size: JobSize) -> None:
     first, last = site.network.ports
     if not 1024 <= first <= last < 32768:
         message = f"ports {first} to {last} are not within 1024 to 32767"
-        draft.site_fault(
-            FindingCode.INVALID_PORT_RANGE,
-            message,
-            ("network", "ports"),
-            "use lower ports: outgoing connections use those from 32768 on",
-        )
+        hint = "use lower ports: outgoing connections use those from 32768 on"
+        draft.site_fault(FindingCode.INVALID_PORT_RANGE, message, ("network", "ports"), hint)
 
 
 def _check_patterns(draft: PlanDraft) -> None:
@@ -159,12 +147,8 @@ def _check_patterns(draft: PlanDraft) -> None:
             fault = "it has no group"
         if fault is not None:
             message = f"`{pattern}` cannot extract the {key} from a line: {fault}"
-            draft.fault(
-                FindingCode.INVALID_PROGRESS_PATTERN,
-                message,
-                ("progress", key),
-                r"write a pattern such as 'step (\d+)/(\d+)' or 'loss ([\d.]+)'",
-            )
+            hint = r"write a pattern such as 'step (\d+)/(\d+)' or 'loss ([\d.]+)'"
+            draft.fault(FindingCode.INVALID_PROGRESS_PATTERN, message, ("progress", key), hint)
 
 
 def _fault_of(pattern: str) -> str | None:

@@ -21,12 +21,8 @@ def program(filler: ValueFiller, flags: Sequence[Entry] = ()) -> Program | None:
     named = [key for key in ("script", "module", "command") if getattr(job, key) is not None]
     if len(named) != 1:
         if not named:
-            filler.fault(
-                FindingCode.NOT_ONE_PROGRAM,
-                "the job names nothing to run",
-                (),
-                "add `script: train.py`, or `module:`/`command:`",
-            )
+            hint = "add `script: train.py`, or `module:`/`command:`"
+            filler.fault(FindingCode.NOT_ONE_PROGRAM, "the job names nothing to run", (), hint)
         else:
             both = " and ".join(f"`{key}`" for key in named)
             filler.fault(FindingCode.NOT_ONE_PROGRAM, f"{both} both say what to run", (named[1],), "keep one of them")
@@ -55,12 +51,8 @@ def _command(filler: ValueFiller) -> tuple[Text, ...]:
         try:
             split = shlex.split(command)
         except ValueError as error:
-            filler.fault(
-                FindingCode.INVALID_COMMAND,
-                f"`command` cannot be split into words: {error}",
-                ("command",),
-                "close the quote",
-            )
+            message = f"`command` cannot be split into words: {error}"
+            filler.fault(FindingCode.INVALID_COMMAND, message, ("command",), "close the quote")
             split = []
         parts = tuple(filler.text(word, ("command",)) for word in split)
     else:
@@ -89,11 +81,7 @@ def argument_lines(filler: ValueFiller, args: dict[str, Any] | list[Scalar], whe
 
 def _value(filler: ValueFiller, value: Any, path: KeyPath) -> Text:
     if isinstance(value, dict | list):
-        filler.fault(
-            FindingCode.INVALID_ARGUMENT,
-            "an argument's value is a word or a list of words",
-            path,
-            "for JSON write it in quotes",
-        )
+        hint = "for JSON write it in quotes"
+        filler.fault(FindingCode.INVALID_ARGUMENT, "an argument's value is a word or a list of words", path, hint)
         return ("",)
     return filler.text(value, path)

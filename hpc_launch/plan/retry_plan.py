@@ -156,19 +156,11 @@ def _check_steps(draft: PlanDraft) -> None:
                 )
             if step.change == "half_batch" and _batch(draft) is None:
                 hint = "name the arguments that set it: `retry.batch: {micro: args.NAME, accumulation: args.NAME}`"
-                draft.fault(
-                    FindingCode.RETRY_STEP_IMPOSSIBLE,
-                    "`half_batch` needs the batch size of the job, which is unknown",
-                    path,
-                    hint,
-                )
+                message = "`half_batch` needs the batch size of the job, which is unknown"
+                draft.fault(FindingCode.RETRY_STEP_IMPOSSIBLE, message, path, hint)
             for key, value in step.set.items():
                 faults: list[Finding] = []
                 layer = override_layer([f"{key}={json.dumps(value)}"], faults)
                 for fault in [*faults, *check(layer, JobSpec)]:
-                    draft.fault(
-                        FindingCode.RETRY_STEP_IMPOSSIBLE,
-                        f"the step cannot set `{key}`: {fault.message}",
-                        path,
-                        fault.hint,
-                    )
+                    message = f"the step cannot set `{key}`: {fault.message}"
+                    draft.fault(FindingCode.RETRY_STEP_IMPOSSIBLE, message, path, fault.hint)

@@ -165,12 +165,8 @@ def _constraint(draft: PlanDraft, size: JobSize) -> list[Directive]:
 def _extra(draft: PlanDraft, lines: list[Directive], option: str, value: Scalar, origin: Origin) -> list[Directive]:
     if not _OPTION.match(option):
         hint = "write the long name without `--`, such as `mail-type` or `reservation`"
-        draft.fault_at(
-            FindingCode.INVALID_SBATCH_OPTION,
-            f"`{option}` is not the long name of an sbatch option",
-            origin.place,
-            hint,
-        )
+        message = f"`{option}` is not the long name of an sbatch option"
+        draft.fault_at(FindingCode.INVALID_SBATCH_OPTION, message, origin.place, hint)
         return lines
     if option in RESERVED_OPTIONS:
         use = f"use the key `{RESERVED_OPTIONS[option]}`" if RESERVED_OPTIONS[option] else "remove it"

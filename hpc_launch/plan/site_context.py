@@ -88,12 +88,8 @@ def check_names(draft: PlanDraft, size: JobSize) -> None:
     for key, folder in site.paths.items():
         if folder.option is not None and folder.option not in site.options:
             hint = f"use one of `options:`: {', '.join(site.options) or 'none defined'}"
-            draft.site_fault(
-                FindingCode.UNKNOWN_PROFILE_NAME,
-                f"the profile has no option `{folder.option}`",
-                ("paths", key, "option"),
-                hint,
-            )
+            message = f"the profile has no option `{folder.option}`"
+            draft.site_fault(FindingCode.UNKNOWN_PROFILE_NAME, message, ("paths", key, "option"), hint)
 
 
 def srun_options(draft: PlanDraft, size: JobSize) -> tuple[str, ...]:

@@ -42,12 +42,8 @@ def _check_budget(draft: PlanDraft, size: JobSize) -> None:
         return
     most = format_time(max(budget * 60 // nodes, 1))
     message = f"{nodes} nodes for {format_time(time_s)} exceed the {budget} node-minutes of queue `{size.queue_name}`"
-    draft.fault_at(
-        FindingCode.NODE_MINUTES_OVER_LIMIT,
-        message,
-        size.time_origin.place,
-        f"request at most {most} with {nodes} nodes",
-    )
+    hint = f"request at most {most} with {nodes} nodes"
+    draft.fault_at(FindingCode.NODE_MINUTES_OVER_LIMIT, message, size.time_origin.place, hint)
 
 
 def _check_counts(draft: PlanDraft, size: JobSize) -> None:

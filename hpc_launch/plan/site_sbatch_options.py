@@ -36,12 +36,8 @@ def apply_site_rules(
     for option, why in options.require.items():
         if all(line.option != option for line in kept):
             message = f"site {draft.resolved.site.name} requires `--{option}`{_because(why)}"
-            draft.fault(
-                FindingCode.OPTION_REQUIRED_BY_SITE,
-                message,
-                ("sbatch",),
-                f"set it in the job file, by its own key or with `sbatch: {{{option}: …}}`",
-            )
+            hint = f"set it in the job file, by its own key or with `sbatch: {{{option}: …}}`"
+            draft.fault(FindingCode.OPTION_REQUIRED_BY_SITE, message, ("sbatch",), hint)
     return kept
 
 
@@ -57,12 +53,8 @@ def check_srun(draft: PlanDraft, options: Iterable[str]) -> None:
     for name, why in site.srun.require.items():
         if name not in names:
             message = f"site {site.name} requires `--{name}` for srun{_because(why)}"
-            draft.site_fault(
-                FindingCode.OPTION_REQUIRED_BY_SITE,
-                message,
-                ("srun", "require", name),
-                "add it under `srun: {add: …}` in the profile",
-            )
+            hint = "add it under `srun: {add: …}` in the profile"
+            draft.site_fault(FindingCode.OPTION_REQUIRED_BY_SITE, message, ("srun", "require", name), hint)
 
 
 def _refuse(draft: PlanDraft, command: str, option: str, why: str, place: Place | None) -> None:
@@ -104,13 +96,8 @@ def _linked(
     for name, value in one.excludes.env.items():
         if name in set_ and value in ("*", set_[name]):
             place = set_places.get(name)
-            draft.fault_at(
-                FindingCode.CONFLICTING_SETTINGS,
-                f"`{name}={set_[name]}` conflicts with {given}{why}",
-                place,
-                fix,
-                severity,
-            )
+            message = f"`{name}={set_[name]}` conflicts with {given}{why}"
+            draft.fault_at(FindingCode.CONFLICTING_SETTINGS, message, place, fix, severity)
     for name, value in one.excludes.sbatch.items():
         if name in asked and value in ("*", asked[name]):
             place = next((line.origin.place for line in lines if line.option == name), None)
@@ -120,13 +107,8 @@ def _linked(
     for name, value in one.needs.env.items():
         if name not in set_ or value not in ("*", set_[name]):
             hint = f"set it: `env: {{{name}: {value}}}`"
-            draft.fault_at(
-                FindingCode.MISSING_COMPANION,
-                f"{given} requires the variable `{name}={value}`{why}",
-                cause,
-                hint,
-                severity,
-            )
+            message = f"{given} requires the variable `{name}={value}`{why}"
+            draft.fault_at(FindingCode.MISSING_COMPANION, message, cause, hint, severity)
     for name, value in one.needs.sbatch.items():
         if name in asked and value in ("*", asked[name]):
             continue

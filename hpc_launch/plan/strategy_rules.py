@@ -22,13 +22,8 @@ def check_combinations(filler: ValueFiller) -> None:
         filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, ("strategy", key), _instead(key, strategy))
     if "file" in asked:
         for key in sorted(asked & (_BATCH | _ZERO | {"fsdp"})):
-            message = f"`file` and `{key}` both define the configuration"
-            filler.fault(
-                FindingCode.CONFLICTING_STRATEGY_KEYS,
-                message,
-                ("strategy", key),
-                "set it in the file, or remove `file`",
-            )
+            message, hint = f"`file` and `{key}` both define the configuration", "set it in the file, or remove `file`"
+            filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, message, ("strategy", key), hint)
     if strategy.name == "fsdp" and strategy.reader is None and asked & {"fsdp", "file"}:
         message = "the reader of this configuration is not known"
         path = ("strategy", "file" if "file" in asked else "fsdp")
@@ -65,12 +60,8 @@ def _instead(key: str, strategy: Strategy) -> str:
 def _check_reader(filler: ValueFiller, strategy: Strategy) -> None:
     reader, path = strategy.reader, ("strategy", "for")
     if strategy.name == "fsdp" and reader == "deepspeed":
-        filler.fault(
-            FindingCode.CONFLICTING_STRATEGY_KEYS,
-            "DeepSpeed does not support FSDP",
-            path,
-            "use `name: zero3`, which shards the same state",
-        )
+        hint = "use `name: zero3`, which shards the same state"
+        filler.fault(FindingCode.CONFLICTING_STRATEGY_KEYS, "DeepSpeed does not support FSDP", path, hint)
     elif strategy.name == "ddp" and reader in {"deepspeed", "trainer"}:
         hint = "remove it" if reader == "trainer" else "use `name: zero0` for DeepSpeed without ZeRO"
         filler.fault(
@@ -96,12 +87,8 @@ def _check_parallel(filler: ValueFiller, strategy: Strategy) -> None:
     if strategy.name == "megatron":
         if filler.resolved.job.parallel is None:
             message = "`megatron` needs the parallel sizes of the model"
-            filler.fault(
-                FindingCode.LAYOUT_MISSING,
-                message,
-                ("strategy", "name"),
-                "add `parallel:`, for example `parallel: {tp: 2, pp: 1}`",
-            )
+            hint = "add `parallel:`, for example `parallel: {tp: 2, pp: 1}`"
+            filler.fault(FindingCode.LAYOUT_MISSING, message, ("strategy", "name"), hint)
         return
     given = {key for key, value in held.items() if value is not None} if isinstance(held, dict) else set()
     for key in sorted(given - _SIZES):
@@ -126,17 +113,9 @@ def _check_elastic(filler: ValueFiller, strategy: Strategy) -> None:
         return
     if strategy.zero_stage or strategy.name == "megatron":
         message = f"`{strategy.name}` saves one shard per process and cannot resume with fewer processes"
-        filler.fault(
-            FindingCode.STRATEGY_NOT_ELASTIC,
-            message,
-            ("nodes",),
-            "set a fixed number of nodes, or use another strategy",
-        )
+        hint = "set a fixed number of nodes, or use another strategy"
+        filler.fault(FindingCode.STRATEGY_NOT_ELASTIC, message, ("nodes",), hint)
     elif strategy.global_batch is not None:
         message = "the global batch cannot stay constant when the number of nodes changes"
-        filler.fault(
-            FindingCode.STRATEGY_NOT_ELASTIC,
-            message,
-            ("strategy", "global_batch"),
-            "set `micro_batch` instead, or a fixed number of nodes",
-        )
+        hint = "set `micro_batch` instead, or a fixed number of nodes"
+        filler.fault(FindingCode.STRATEGY_NOT_ELASTIC, message, ("strategy", "global_batch"), hint)

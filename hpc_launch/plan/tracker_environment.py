@@ -77,12 +77,8 @@ def _wandb(draft: PlanDraft, tracker: Tracker, path: KeyPath) -> list[Variable]:
     facts = draft.resolved.site.internet
     if tracker.mode == "online" and facts.compute == "none":
         message = f"wandb cannot run online: compute nodes of site {draft.resolved.site.name} have no internet access"
-        draft.fault(
-            FindingCode.TRACKER_OFFLINE,
-            message,
-            (*path, "mode"),
-            "remove `mode`; upload the files later with `wandb sync`",
-        )
+        hint = "remove `mode`; upload the files later with `wandb sync`"
+        draft.fault(FindingCode.TRACKER_OFFLINE, message, (*path, "mode"), hint)
         return result
     if mode == "offline":
         if tracker.mode is None and facts.compute is None and facts.trackers is None:

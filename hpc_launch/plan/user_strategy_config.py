@@ -130,15 +130,8 @@ def _accelerate(file: ConfigFile, asked: str | None, world_size: int, nodes: int
         )
     kind = file.data.get("distributed_type")
     if kind not in (None, "FSDP"):
-        message = f"this file is for {kind}, and the job's strategy is `fsdp`"
-        found.append(
-            Finding(
-                FindingCode.CONFIG_CONTRADICTS_JOB,
-                message,
-                file.place("distributed_type"),
-                "write `distributed_type: FSDP`",
-            )
-        )
+        message, hint = f"this file is for {kind}, and the job's strategy is `fsdp`", "write `distributed_type: FSDP`"
+        found.append(Finding(FindingCode.CONFIG_CONTRADICTS_JOB, message, file.place("distributed_type"), hint))
     for key, here in (("num_processes", world_size), ("num_machines", nodes)):
         if file.data.get(key, here) != here:
             message = f"`{key}: {file.data[key]}` does not count: the job has {here}"

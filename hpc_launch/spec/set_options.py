@@ -24,14 +24,8 @@ def override_layer(sets: Sequence[str], findings: list[Finding]) -> Layer:
         key, equals, value = text.partition("=")
         place = Place(f"--set {text}")
         if not equals or not key.strip("."):
-            findings.append(
-                Finding(
-                    FindingCode.INVALID_SET_OPTION,
-                    f"`--set {text}` is not of the form KEY=VALUE",
-                    place,
-                    "for example `--set args.lr=0.001`",
-                )
-            )
+            message, hint = f"`--set {text}` is not of the form KEY=VALUE", "for example `--set args.lr=0.001`"
+            findings.append(Finding(FindingCode.INVALID_SET_OPTION, message, place, hint))
             continue
         path = _split(key)
         document, faults = parse_document(f"value: {value}", str(place))

@@ -30,12 +30,8 @@ def _check_pdsh(draft: PlanDraft, size: JobSize, container: ContainerPlan | None
     path = ("launcher", "multinode")
     if container is not None:
         message = "DeepSpeed's ssh starts processes outside the container"
-        draft.fault(
-            FindingCode.PDSH_NOT_POSSIBLE,
-            message,
-            path,
-            "use `multinode: no_ssh`, which starts one container per node",
-        )
+        hint = "use `multinode: no_ssh`, which starts one container per node"
+        draft.fault(FindingCode.PDSH_NOT_POSSIBLE, message, path, hint)
     node, count = size.node_class, size.gpus_per_node
     if 0 < count < node.gpus and not size.queue.whole_nodes:
         message = f"processes started over ssh see all {node.gpus} GPUs of a node, but the job requests {count}"
@@ -44,13 +40,8 @@ def _check_pdsh(draft: PlanDraft, size: JobSize, container: ContainerPlan | None
         )
     for index, option in enumerate(draft.resolved.job.launcher.options):
         if option.partition("=")[0] in LOST_BY_PDSH:
-            message = f"DeepSpeed does not pass `{option}` on over pdsh"
-            draft.fault(
-                FindingCode.OPTION_LOST_OVER_PDSH,
-                message,
-                ("launcher", "options", index),
-                "remove it, or use `multinode: no_ssh`",
-            )
+            message, hint = f"DeepSpeed does not pass `{option}` on over pdsh", "remove it, or use `multinode: no_ssh`"
+            draft.fault(FindingCode.OPTION_LOST_OVER_PDSH, message, ("launcher", "options", index), hint)
 
 
 DESCRIPTOR = LauncherDescriptor(

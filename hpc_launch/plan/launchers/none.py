@@ -23,12 +23,8 @@ def _check_once(draft: PlanDraft, container: ContainerPlan | None) -> None:
         message = (
             "with `launcher: none` the program starts its own processes, which is impossible from inside a container"
         )
-        draft.fault(
-            FindingCode.PROGRAM_CANNOT_REACH_NODES,
-            message,
-            ("launcher",),
-            "use `environment:`, or a launcher that is started on each node",
-        )
+        hint = "use `environment:`, or a launcher that is started on each node"
+        draft.fault(FindingCode.PROGRAM_CANNOT_REACH_NODES, message, ("launcher",), hint)
     if local and job.max_nodes > 1:
         message = "a program that starts its own processes can use only one node on this machine"
         draft.fault(FindingCode.PROGRAM_CANNOT_REACH_NODES, message, ("nodes",), "set `nodes` to 1 on this site")

@@ -18,12 +18,8 @@ def _plan(draft: PlanDraft) -> LauncherPlan:
     if again and asked.rendezvous == "static":
         # Measured with torch 2.13: agents of a static rendezvous do not coordinate a restart; one side hangs.
         message = "a static rendezvous can neither restart processes nor continue with fewer nodes"
-        draft.fault(
-            FindingCode.STATIC_RENDEZVOUS,
-            message,
-            ("launcher", "rendezvous"),
-            "use `rendezvous: c10d`, or remove it",
-        )
+        hint = "use `rendezvous: c10d`, or remove it"
+        draft.fault(FindingCode.STATIC_RENDEZVOUS, message, ("launcher", "rendezvous"), hint)
     restarts = asked.max_restarts if asked.max_restarts is not None else ELASTIC_RESTARTS if job.elastic else 0
     return LauncherPlan(
         rendezvous=asked.rendezvous or ("c10d" if again else "static"),
@@ -38,21 +34,12 @@ def _numa(draft: PlanDraft) -> tuple[str, ...]:
         return ()
     if torch is not None and torch < NUMA_BINDING:
         message = f"torchrun {torch[0]}.{torch[1]} has no --numa-binding, which was added in 2.9"
-        draft.fault(
-            FindingCode.NUMA_BINDING_UNSUPPORTED,
-            message,
-            ("launcher", "numa_binding"),
-            "remove it, or use a newer PyTorch",
-        )
+        hint = "remove it, or use a newer PyTorch"
+        draft.fault(FindingCode.NUMA_BINDING_UNSUPPORTED, message, ("launcher", "numa_binding"), hint)
     if torch is None:
         message = "`numa_binding` requires PyTorch 2.9, and the version that the job uses is unknown"
-        draft.fault(
-            FindingCode.NUMA_BINDING_UNSUPPORTED,
-            message,
-            ("launcher", "numa_binding"),
-            "state it: `environment: {torch: '2.13'}`",
-            "warning",
-        )
+        hint = "state it: `environment: {torch: '2.13'}`"
+        draft.fault(FindingCode.NUMA_BINDING_UNSUPPORTED, message, ("launcher", "numa_binding"), hint, "warning")
     return (f"--numa-binding={binding}",)
 
 

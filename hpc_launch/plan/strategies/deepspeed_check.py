@@ -55,14 +55,8 @@ def check_values(file: ConfigFile) -> list[Finding]:
             )
         ]
     if _mapping(data, "fp16").get("enabled") is True and _mapping(data, "bf16").get("enabled") is True:
-        findings.append(
-            Finding(
-                FindingCode.TWO_PRECISIONS,
-                "fp16 and bf16 are both enabled",
-                file.place("bf16", "enabled"),
-                "disable one",
-            )
-        )
+        message = "fp16 and bf16 are both enabled"
+        findings.append(Finding(FindingCode.TWO_PRECISIONS, message, file.place("bf16", "enabled"), "disable one"))
     for key in ("offload_optimizer", "offload_param"):
         findings += _offload(file, key, _mapping(zero, key), stage)
     scheduler = _mapping(data, "scheduler")
@@ -89,14 +83,8 @@ def _offload(file: ConfigFile, key: str, offload: Mapping[str, Any], stage: int)
         findings.append(Finding(FindingCode.PARAM_OFFLOAD_NEEDS_STAGE_3, message, place, "use stage 3, or remove it"))
     elif key == "offload_optimizer" and (stage == 0 or (device == "nvme" and stage < 3)):
         what = "does nothing" if stage == 0 else "uses CPU memory, not NVMe,"
-        findings.append(
-            Finding(
-                FindingCode.OPTIMIZER_OFFLOAD_NOT_POSSIBLE,
-                f"`offload_optimizer` {what} at stage {stage}",
-                place,
-                "use a higher stage",
-            )
-        )
+        message = f"`offload_optimizer` {what} at stage {stage}"
+        findings.append(Finding(FindingCode.OPTIMIZER_OFFLOAD_NOT_POSSIBLE, message, place, "use a higher stage"))
     if device == "nvme" and not offload.get("nvme_path"):
         message = f"`{key}` has no NVMe path; DeepSpeed would fail at its first write"
         findings.append(Finding(FindingCode.NVME_PATH_MISMATCH, message, place, "add `nvme_path`"))

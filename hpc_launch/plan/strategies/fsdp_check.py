@@ -34,12 +34,8 @@ def check(file: ConfigFile, *, reader: Reader | None = None, keys: LibraryKeys |
                 Finding(FindingCode.INVALID_CONFIG_VALUE, message, file.place(), "add `distributed_type: FSDP`")
             )
         if not isinstance(file.data.get("fsdp_config"), dict):
-            message = "the mapping `fsdp_config` is missing"
-            findings.append(
-                Finding(
-                    FindingCode.INVALID_CONFIG_VALUE, message, file.place("fsdp_config"), "put the FSDP keys under it"
-                )
-            )
+            message, hint = "the mapping `fsdp_config` is missing", "put the FSDP keys under it"
+            findings.append(Finding(FindingCode.INVALID_CONFIG_VALUE, message, file.place("fsdp_config"), hint))
             return findings
         precision = file.data.get("mixed_precision")
         if precision not in (None, "no", "fp16", "bf16", "fp8", False):

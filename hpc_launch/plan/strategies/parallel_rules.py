@@ -72,12 +72,8 @@ def _experts(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
     size = tensor * parallel.ep * parallel.pp
     if layout.world_size % size:
         message = f"{layout.world_size} processes are not divisible by ETP × EP × PP = {size}"
-        rules.fault(
-            FindingCode.EXPERT_PROCESSES_NOT_DIVISIBLE,
-            message,
-            "ep",
-            "change ep or etp: experts are distributed over the same processes",
-        )
+        hint = "change ep or etp: experts are distributed over the same processes"
+        rules.fault(FindingCode.EXPERT_PROCESSES_NOT_DIVISIBLE, message, "ep", hint)
     if parallel.ep > 1 and parallel.tp > 1 and not parallel.sequence_parallel:
         message = "experts with tensor parallelism need sequence parallelism"
         rules.warn(FindingCode.EXPERTS_NEED_SEQUENCE_PARALLEL, message, "sequence_parallel", "set sequence_parallel")
@@ -86,12 +82,8 @@ def _experts(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
 def _tensor(rules: _Rules, layout: ParallelLayout, model: ModelShape, gpus_per_node: int | None) -> None:
     tp = layout.parallel.tp
     if model.heads is not None and model.heads % tp:
-        rules.fault(
-            FindingCode.HEADS_NOT_DIVISIBLE,
-            f"{model.heads} heads are not divisible by TP = {tp}",
-            "tp",
-            "use a divisor of the heads",
-        )
+        hint = "use a divisor of the heads"
+        rules.fault(FindingCode.HEADS_NOT_DIVISIBLE, f"{model.heads} heads are not divisible by TP = {tp}", "tp", hint)
     groups = model.query_groups
     if groups is not None and model.heads is not None and model.heads % groups:
         message = f"{model.heads} heads are not divisible by {groups} query groups"
@@ -145,33 +137,21 @@ def _pipeline(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
         message = (
             f"{layout.microbatches} micro batches are not divisible by PP = {parallel.pp}, as virtual stages require"
         )
-        rules.fault(
-            FindingCode.MICRO_BATCHES_NOT_DIVISIBLE,
-            message,
-            "vpp",
-            "use a global batch that results in a multiple of PP micro batches",
-        )
+        hint = "use a global batch that results in a multiple of PP micro batches"
+        rules.fault(FindingCode.MICRO_BATCHES_NOT_DIVISIBLE, message, "vpp", hint)
 
 
 def _context(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
     cp = layout.parallel.cp
     if cp > 1 and model.seq_length is not None and model.seq_length % (2 * cp):
         message = f"sequence length {model.seq_length} is not divisible by 2 × CP = {2 * cp}"
-        rules.fault(
-            FindingCode.SEQUENCE_NOT_DIVISIBLE,
-            message,
-            "seq_length",
-            "use a multiple: each GPU takes two chunks to balance the causal mask",
-        )
+        hint = "use a multiple: each GPU takes two chunks to balance the causal mask"
+        rules.fault(FindingCode.SEQUENCE_NOT_DIVISIBLE, message, "seq_length", hint)
     tp = layout.parallel.tp
     if layout.parallel.sequence_parallel and tp > 1 and model.seq_length is not None and model.seq_length % (tp * cp):
         message = f"sequence length {model.seq_length} is not divisible by TP × CP = {tp * cp}"
-        rules.fault(
-            FindingCode.SEQUENCE_NOT_DIVISIBLE,
-            message,
-            "seq_length",
-            "use a multiple: sequence parallelism splits the sequence over TP",
-        )
+        hint = "use a multiple: sequence parallelism splits the sequence over TP"
+        rules.fault(FindingCode.SEQUENCE_NOT_DIVISIBLE, message, "seq_length", hint)
 
 
 def _batch(rules: _Rules, layout: ParallelLayout) -> None:
