@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.sites.read_profile import Site
 from hpc_launch.spec.document import Document, Source
@@ -33,10 +35,10 @@ def _sublayer(name: str, source: Source, *path: str) -> Layer:
     def below_path(table: Mapping[Any, Any]) -> dict[Any, Any]:
         return {key[len(path) :]: value for key, value in table.items() if key[: len(path)] == path}
 
+    layer = Layer(name, data, below_path(source.places), below_path(source.key_places), below_path(source.written))
     if not isinstance(source, Merged):
-        return Layer(name, data, below_path(source.places), below_path(source.key_places), below_path(source.written))
-    places, key_places, written = below_path(source.places), below_path(source.key_places), below_path(source.written)
-    return Layer(name, data, places, key_places, written, below_path(source.operators), below_path(source.origins))
+        return layer
+    return replace(layer, operators=below_path(source.operators), origins=below_path(source.origins))
 
 
 def site_layers(site: Site, above: Sequence[Layer]) -> list[Layer]:
@@ -62,7 +64,7 @@ def site_layers(site: Site, above: Sequence[Layer]) -> list[Layer]:
     if isinstance(stack, str) and chosen is not None and (chosen.in_container or requested("container") is None):
         part = _sublayer(name, site.merged, "stacks", stack)
         data = {key: value for key, value in part.data.items() if key in ("environment", "env")}
-        layers.append(Layer(name, data, part.places, part.key_places, part.written, part.operators, part.origins))
+        layers.append(replace(part, data=data))
     layers.append(defaults)
     if queue is not None:
         layers.append(_sublayer(name, site.merged, "node_classes", queue.node_class, "defaults"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
@@ -172,9 +173,7 @@ def _as_layer(layer: SiteLayer, *, own: bool, findings: list[Finding]) -> Layer:
     if own:
         return layer_data
     data = {key: value for key, value in layer_data.data.items() if key not in OWN}
-    return Layer(
-        layer_data.name, data, layer_data.places, layer_data.key_places, layer_data.written, layer_data.operators
-    )
+    return replace(layer_data, data=data)
 
 
 def parsed_layer(path: Path, document: Document) -> Layer:

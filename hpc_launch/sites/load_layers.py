@@ -124,15 +124,8 @@ def _read_document(path: Path, findings: list[Finding]) -> Document | None:
 
 def _expand(layer: Layer) -> Layer:
     expanded = long_form(layer, JobSpec)
-    return Layer(
-        layer.name,
-        expanded.data,
-        expanded.places,
-        expanded.key_places,
-        expanded.written,
-        layer.operators,
-        layer.origins,
-    )
+    places, key_places, written = expanded.places, expanded.key_places, expanded.written
+    return replace(layer, data=expanded.data, places=places, key_places=key_places, written=written)
 
 
 def _project_folder(job_file: Path) -> Path:
