@@ -20,7 +20,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 from msgspec import Struct
-from msgspec.structs import fields
+from msgspec.structs import asdict, fields
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.files import write_json
@@ -511,7 +511,7 @@ def _changed_image(home: Path) -> Sequence[Finding]:
     image = Path("image.sif").absolute()
     image.write_bytes(b"abc")
     record = ImageRecord(digest=f"sha256:{'0' * 64}", size=3, source="docker://a/b", kind="uri", made=now())
-    write_json(record_file(image), record.as_json())
+    write_json(record_file(image), asdict(record))
     with pytest.raises(Refused) as refused:
         existing_record(image, "docker://a/b", None, print)
     return refused.value.findings

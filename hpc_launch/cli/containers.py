@@ -107,7 +107,9 @@ def check_command(what: str, site: str | None, sets: tuple[str, ...], as_json: b
     else:
         checks = check_image_file(what, site_profile(site))
     if as_json:
-        echo_json([one.as_json() for one in checks])
+        from msgspec.structs import asdict
+
+        echo_json([asdict(one) for one in checks])
     else:
         _print_checks(checks)
     return 3 if any(one.level == "fail" for one in checks) else 0

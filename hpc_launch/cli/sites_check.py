@@ -49,7 +49,9 @@ def _check_live(profiles: tuple[str, ...], *, as_json: bool) -> int:
     with waiting_notice("querying Slurm about the cluster"):
         rows = [(name, row) for name in profiles for row in drift(name)]
     if as_json:
-        echo_json([{"site": name, **row.as_json()} for name, row in rows])
+        from msgspec.structs import asdict
+
+        echo_json([{"site": name, **asdict(row)} for name, row in rows])
         return 3 if rows else 0
     for name, row in rows:
         ours, theirs = row.profile or "nothing", row.cluster or "nothing"

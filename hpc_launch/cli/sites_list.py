@@ -22,7 +22,9 @@ def command(every: bool, as_json: bool) -> None:
 
     profiles = profile_summaries(bases=every or as_json)
     if as_json:
-        echo_json([one.as_json() for one in profiles])
+        from msgspec.structs import asdict
+
+        echo_json([asdict(one) for one in profiles])
         return
     from hpc_launch.view.profile_tables import table
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Place
@@ -40,7 +41,7 @@ class BuiltImage(Struct, frozen=True):
 
     def as_json(self) -> dict[str, object]:
         """Return the JSON object of `containers build --json` and `pull --json`."""
-        return {"path": self.path, "new": self.new, **self.record.as_json()}
+        return {"path": self.path, "new": self.new, **asdict(self.record)}
 
 
 def site_profile(name: str | None) -> SiteProfile | None:

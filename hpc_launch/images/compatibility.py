@@ -6,23 +6,21 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 Level = Literal["ok", "warn", "fail", "skip"]
 
 
 class Check(Struct, frozen=True):
-    """The result of one check. `skip`: it could not be made, for the reason in the message."""
+    """The result of one check, an object of `containers check --json`.
+
+    `skip`: it could not be made, for the reason in the message.
+    """
 
     name: str
     level: Level
     message: str
     hint: str | None = None
-
-    def as_json(self) -> dict[str, object]:
-        """An object of the list in `containers check --json`."""
-        builtins: dict[str, object] = to_builtins(self)
-        return builtins
 
 
 CUDA_DRIVERS = (((13, 0), "580"), ((12, 0), "525"), ((11, 0), "450"), ((10, 2), "440.33"), ((10, 1), "418.39"))

@@ -6,7 +6,7 @@ import hashlib
 import time
 from pathlib import Path
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from hpc_launch.base import json_records
 
@@ -26,11 +26,6 @@ class ImageRecord(Struct, frozen=True, kw_only=True):
     recipe_digest: str | None = None
     by: str = ""
     versions: dict[str, str] = {}
-
-    def as_json(self) -> dict[str, object]:
-        """The object in the file and in `--json` output."""
-        builtins: dict[str, object] = to_builtins(self)
-        return builtins
 
 
 def record_file(image: Path) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from msgspec import Struct
 
@@ -25,16 +24,12 @@ from hpc_launch.spec.units import format_memory, format_time, parse_time
 
 
 class Drift(Struct, frozen=True):
-    """One difference: a key of the profile, both values, and the effect on jobs."""
+    """One difference, an object of `sites check --live --json`: a key, both values, and the effect on jobs."""
 
     key: str
     profile: str | None
     cluster: str | None
     effect: str
-
-    def as_json(self) -> dict[str, Any]:
-        """The object of `sites check --live --json`."""
-        return {key: getattr(self, key) for key in self.__struct_fields__}
 
 
 def drift(name: str) -> list[Drift]:

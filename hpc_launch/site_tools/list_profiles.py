@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,7 +23,7 @@ BROKEN = "broken"
 
 
 class ProfileSummary(Struct, frozen=True):
-    """A row of the list. `status` is `broken` if the file is unreadable."""
+    """A row of `sites list`, and an object of its `--json`. `status` is `broken` if the file is unreadable."""
 
     name: str
     kind: str
@@ -33,10 +32,6 @@ class ProfileSummary(Struct, frozen=True):
     as_of: str | None
     status: str
     layer: str
-
-    def as_json(self) -> dict[str, Any]:
-        """The object of `sites list --json`."""
-        return {key: getattr(self, key) for key in self.__struct_fields__}
 
 
 class ProfileDetails(Struct, frozen=True):
