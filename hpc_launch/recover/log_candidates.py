@@ -19,6 +19,9 @@ BATCH_LOG = "batch.log"
 _BY_SLURM = re.compile(r"(?:slurmstepd|slurmd|srun)(?:-\S+|\[\S+\])?: |\[20\d\d-\d\d-\d\dT[\d:.]{8,15}\] error: ")
 """How the lines of Slurm's programs begin; slurmstepd of 26.05 writes the time instead of its name."""
 
+_NOTE = re.compile(r"\[hpc-launch 20\d\d-\d\d-\d\d [\d:]{8}\] (?:skipped|resuming from) ")
+"""Notes of the job's script about checkpoints, not about why the training failed."""
+
 WENT_ON = 3
 """So many later training steps show that the program recovered from an error."""
 
@@ -88,6 +91,8 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
             rule = rules.rules[hit.rule]
             by_slurm = _BY_SLURM.match(hit.text) is not None
             if rule.role == "context" or (in_rank_log and not by_slurm and rule.source.startswith("Slurm")):
+                continue
+            if scan.name == BATCH_LOG and _NOTE.match(hit.text):
                 continue
             if in_rank_log and evidence.end is not None and rules.class_of(rule) == "node_failure":
                 continue  # the job's script lived on, so Slurm would have reported it in the batch log

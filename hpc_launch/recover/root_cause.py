@@ -15,6 +15,10 @@ from hpc_launch.recover.ended_well import SHORT, last_word
 from hpc_launch.recover.evidence import Evidence, Hit, LogScan
 
 _WORK = re.compile(r"WorkNCCL\(SeqNum=(\d+), OpType=(\w+)(?:, NumelIn=(\d+))?(?:, NumelOut=(\d+))?")
+_UNFINISHED = (
+    "look at the end of its logs; if it is finished, as after early stopping, let it create the file named by "
+    "HPC_LAUNCH_DONE_FILE, and check that `progress.step` matches only training steps"
+)
 SENTENCE = 3
 """A line of fewer words ("failed") does not name a cause."""
 _MOST_RANKS = 100_000
@@ -72,7 +76,7 @@ def _without_a_line(evidence: Evidence, faint: Sequence[Candidate]) -> Candidate
     end, facts = evidence.end, evidence.scheduler
     if end is not None and evidence.unfinished is not None:
         quotes = (Quote("end.json", 0, evidence.unfinished),)
-        return Candidate("unknown", "unknown", 70, quotes, certain=True)
+        return Candidate("unknown", "unknown", 70, quotes, certain=True, advice=_UNFINISHED)
     if facts is not None and facts.derived_exit_code and facts.state.startswith("COMPLETED"):
         words = f"state {facts.state}, yet a step ended with {facts.derived_exit_code}"
         return Candidate("unknown", "completed_but_step_failed", 68, (Quote(facts.source, 0, words),), certain=True)

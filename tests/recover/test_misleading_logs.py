@@ -273,6 +273,7 @@ def test_a_training_that_ended_too_early() -> None:
     words = "the training ended with exit code 0 at step 5 of 10: it is not finished"
     found = why_run("COMPLETED", 0, {"node-0.log": "step 5/10 loss 1\n"}, derived_exit_code=0, unfinished=words)
     assert (found.failure_class, default_action(found)) == ("unknown", "STOP")
+    assert "HPC_LAUNCH_DONE_FILE" in found.advice
     warned = why_run("COMPLETED", 0, {}, derived_exit_code=0, unfinished=words, end=EndFacts(exit_code=0, warned=True))
     assert (warned.failure_class, default_action(warned)) == ("time_limit", "CONTINUE")
 

@@ -58,3 +58,10 @@ def test_the_record_of_the_script_is_not_a_message_of_deepspeed() -> None:
         "task_exit_nonzero",
         None,
     )
+
+
+def test_a_checkpoint_that_the_script_skipped_is_not_the_cause() -> None:
+    skipped = "[hpc-launch 2025-11-20 11:02:01] skipped step-8000: this checkpoint is incomplete\n"
+    rank = {"node-0.rank-0.log": "Traceback (most recent call last):\nValueError: bad sample\n"}
+    found = why_run("FAILED", 1, {"batch.log": skipped, **rank})
+    assert (found.failure_class, found.first_failure.rank) == ("user_code_error", 0)
