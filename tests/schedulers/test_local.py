@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hpc_launch.base.errors import SubmitRefused, Unreachable
-from hpc_launch.schedulers.local import local_jobs, supervisor
+from hpc_launch.schedulers.local import local_jobs, supervised_job
 from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
 from hpc_launch.schedulers.local.processes import descendants, processes_of_job, start_of
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
@@ -128,7 +128,7 @@ def test_a_stubborn_job_is_killed_at_its_limit(submit: Submit, scheduler: LocalS
     assert record.signal == signal.SIGKILL
     assert record.started is not None
     assert record.ended is not None
-    assert supervisor.KILL_WAIT_S <= record.ended - record.started < supervisor.KILL_WAIT_S + patience(5)
+    assert supervised_job.KILL_WAIT_S <= record.ended - record.started < supervised_job.KILL_WAIT_S + patience(5)
     assert not processes_of_job(job, str(folder))
 
 
@@ -240,6 +240,6 @@ def test_the_supervisor_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     package = "hpc_launch.schedulers"
-    local = [f"{package}.local", f"{package}.local.processes", f"{package}.local.supervisor"]
+    local = [f"{package}.local{name}" for name in ("", ".processes", ".supervised_job", ".supervisor")]
     expected = ["hpc_launch", package, f"{package}.job_files", *local]
     assert done.stdout.split() == expected
