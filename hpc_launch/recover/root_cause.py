@@ -47,6 +47,9 @@ def choose(candidates: Sequence[Candidate]) -> Candidate | None:
     near = [candidate for candidate in candidates if candidate.band == band]
     if any(candidate.failure_class == "node_failure" for candidate in near):  # why Slurm requeued the job
         near = [candidate for candidate in near if candidate.cause != "requeued_by_scheduler"]
+    if any(candidate.cause == "prolog_failed" and candidate.by_slurm for candidate in near):
+        # slurmd cancels a job with --no-requeue whose Prolog fails, also one that runs elsewhere (seen with 26.05).
+        near = [candidate for candidate in near if candidate.cause != "cancelled"]
     if len({candidate.source for candidate in near}) == 1:
         return _earliest(near)
     return min(

@@ -141,7 +141,7 @@ def _limits() -> str:
 def write_config(layout: Layout, settings: Settings) -> None:
     """Write what lies in ``/etc/slurm`` on every node."""
     # Slurm reads its cgroup plugin even where nothing uses it; 22.05 knows no 'disabled' yet.
-    cgroup = "disabled" if settings.root else "cgroup/v1"
+    cgroup = "disabled" if settings.root and not settings.cgroups else "cgroup/v1"
     texts = {
         "slurm.conf": slurm_conf(layout, settings),
         "gres.conf": gres_conf(layout, settings),

@@ -23,7 +23,7 @@ def cluster_view(layout: Layout, settings: Settings) -> None:
     make_mounts_private()
     needs = needed_paths(layout, settings)
     if settings.root:
-        pivot.enter(Path(settings.root), layout, needs)
+        pivot.enter(Path(settings.root), layout, [*needs, *([Path(config.CGROUPS)] if settings.cgroups else [])])
     else:
         mount("proc", "/proc", "proc")
     # The whole of /etc, not single files: a file bind is dropped when the file is replaced

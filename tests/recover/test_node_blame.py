@@ -64,6 +64,21 @@ def test_the_same_words_count_where_slurm_writes() -> None:
     assert said.proven_nodes == (), "the batch log also holds what the prelude prints"
 
 
+PROLOG = """\
+[2026-11-22T11:44:36.647] error: Prolog failure on node n2
+srun: error: Task launch for StepId=1.0 failed on node n2: Job prolog failed
+[2026-11-22T11:44:36.788] error: *** JOB 1 ON n1 CANCELLED AT 2026-11-22T11:44:36 DUE to SIGNAL Terminated ***
+"""
+
+
+def test_a_job_that_slurm_cancelled_for_a_failed_prolog_was_not_cancelled_by_a_user() -> None:
+    found = why_run("CANCELLED", 182, {"batch.log": PROLOG, **RANKS})
+    assert (found.failure_class, found.default_verdict) == ("node_failure", "RETRY_ELSEWHERE")
+    assert (found.bad_nodes, found.proven_nodes, found.first_failure.node) == (("n2",), ("n2",), "n2")
+    printed = why_run("CANCELLED", 143, {"batch.log": "", "node-0.log": PROLOG})
+    assert printed.failure_class == "cancelled_by_user"
+
+
 def test_slurmstepd_still_counts_in_the_log_of_a_rank() -> None:
     text = "slurmstepd-n2: error: Detected 1 oom_kill event in StepId=12.0. Some of the step tasks have been killed.\n"
     assert why_run("FAILED", 1, {"batch.log": "", "node-1.log": text}).failure_class == "host_oom"
