@@ -355,6 +355,28 @@ def test_a_umask_of_000_opens_nothing(tmp_path: Path) -> None:
         assert not (tmp_path / folder).stat().st_mode & 0o022, folder
 
 
+def test_a_umask_of_000_opens_nothing_of_a_run(tmp_path: Path) -> None:
+    """The training keeps the umask for what it writes itself."""
+    (tmp_path / "job.yaml").write_text("name: tiny\nsite: local\nlauncher: none\ncommand: [touch, mine]\n")
+    environment = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": "",
+        "XDG_STATE_HOME": "",
+        "HPC_LAUNCH_HOME": "",
+    }
+    command = [sys.executable, "-m", "hpc_launch.cli.main", "submit", "job.yaml", "--wait"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, umask=0, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o666
+    home = tmp_path / "hpc-launch"
+    paths = [home, *(path for path in home.rglob("*") if not path.is_symlink() and path.parent.name != "logs")]
+    assert {"end.json", "local.json", "runs"} <= {path.name for path in paths}
+    assert [path for path in paths if path.stat().st_mode & 0o022] == []
+
+
 def test_a_copy_of_the_code_is_no_more_open_than_the_code_and_holds_no_key(tmp_path: Path) -> None:
     project = tmp_path / "project"
     (project / "private").mkdir(parents=True)

@@ -25,15 +25,20 @@ def cache_folder() -> Path:
     return _xdg(os.environ, "XDG_CACHE_HOME", ".cache")
 
 
+def make_folder(folder: Path, *, mode: int = 0o755) -> None:
+    """Create `folder` and its missing parents, in which nobody else can write, whatever the umask. Raises OSError."""
+    missing = [folder, *folder.parents]
+    for one in reversed(missing[: next((at for at, parent in enumerate(missing) if parent.exists()), 0)]):
+        with suppress(FileExistsError):
+            one.mkdir(mode=mode)  # `parents=True` would create the parents by the umask
+
+
 def make_private(folder: Path) -> Path:
     """Create `folder` and its parents, accessible only to the user. Raises OSError.
 
     If it exists and others can write to it, that permission is removed.
     """
-    missing = [folder, *folder.parents]
-    for one in reversed(missing[: next((at for at, parent in enumerate(missing) if parent.exists()), 0)]):
-        with suppress(FileExistsError):
-            one.mkdir(mode=0o700)  # `parents=True` would create the parents by the umask
+    make_folder(folder, mode=0o700)
     status = folder.stat()
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))

@@ -69,11 +69,12 @@ def _dry_run(prepared_job: PreparedJob, as_json: bool) -> int:
     from hpc_launch.base.errors import Refused
     from hpc_launch.base.files import write_atomic
     from hpc_launch.base.findings import Finding
+    from hpc_launch.base.user_dirs import make_folder
 
     folder = Path(prepared_job.plan.runs_folder) / "dry-run"
     path = folder / f"{prepared_job.plan.name}.sh"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_atomic(path, prepared_job.script, mode=0o755)
     except OSError as error:
         message = f"cannot write {path}: {error.strerror or error}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import write_output
-from hpc_launch.base.user_dirs import config_folder
+from hpc_launch.base.user_dirs import config_folder, make_folder
 from hpc_launch.drive.detect_site import this_machine
 from hpc_launch.schedulers.scheduler import Scheduler
 from hpc_launch.schedulers.slurm.query_cluster import Survey, survey
@@ -67,7 +67,7 @@ def target(name: str) -> Path:
 def save(learned: LearnedSite, path: Path) -> None:
     """Write the profile. Raises UsageError if that is not possible."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         write_output(path, learned.draft.text())
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", "use -o FILE to write another file") from error

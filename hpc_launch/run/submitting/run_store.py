@@ -18,6 +18,7 @@ from hpc_launch.base.files import write_atomic
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.json_records import write_record
+from hpc_launch.base.user_dirs import make_folder
 from hpc_launch.run.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.run.records.plan_record import PlanRecord
 from hpc_launch.run.records.process_identity import process_fields, this_process
@@ -58,7 +59,7 @@ def create_run(prepared: PreparedAttempt) -> RunFolder:
     """Create the run folder, without any attempts. Raises Refused and leaves nothing on disk."""
     created = time.time()
     with refusing(prepared.runs_folder):
-        prepared.runs_folder.mkdir(parents=True, exist_ok=True)
+        make_folder(prepared.runs_folder)
         run = _new_folder(prepared, created)
         try:
             write_atomic(run.job_yaml, prepared.job_yaml)

@@ -61,7 +61,8 @@ class SupervisedJob:
         """Update local.json atomically. Raises OSError."""
         self.state |= changes
         temporary = self.folder / f".{LOCAL_STATE}.{os.getpid()}"
-        with open(temporary, "w", encoding="utf-8") as stream:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        with open(descriptor, "w", encoding="utf-8") as stream:
             json.dump(self.state, stream, indent=2)
             stream.flush()
             os.fsync(stream.fileno())
@@ -138,7 +139,7 @@ class SupervisedJob:
         if not after.is_file() or after.stat().st_uid != os.getuid():
             return
         with contextlib.suppress(OSError):
-            log = os.open(self.folder / "hook.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            log = os.open(self.folder / "hook.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             if os.fork() == 0:
                 try:
                     os.dup2(log, 1)

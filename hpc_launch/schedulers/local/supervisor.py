@@ -33,7 +33,7 @@ def _detach(log: Path, status_pipe: int) -> None:
         (0, "/dev/null", os.O_RDONLY),
         (1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND),
     ):
-        opened = os.open(path, flags, 0o666)
+        opened = os.open(path, flags, 0o644)
         os.dup2(opened, descriptor)
         os.close(opened)
     os.dup2(1, 2)

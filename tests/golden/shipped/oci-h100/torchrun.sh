@@ -142,7 +142,9 @@ mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
 # The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
 phase=environment ended_by='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
 record() { # FILE EXIT_CODE
-    local finished=null # true if the training itself says that no step is left
+    local finished=null mask # finished: true if the training itself says that no step is left
+    mask=$(umask)
+    umask go-w
     [ ! -e "$attempt_dir/done" ] || finished=true
     if [ "$warned" = null ] && [ -e "$attempt_dir/stop" ]; then # created by the guard of a node, or by hand
         warned=$(stat -c %Y "$attempt_dir/stop")
@@ -151,6 +153,7 @@ record() { # FILE EXIT_CODE
     printf '{"job_id": "%s", "restart": %d, "exit_code": %d, "signal": "%s", "phase": "%s", "started": %d, "ended": %d, "warned": %s, "warned_by": "%s", "lost_nodes": %d, "resumed_step": %s, "saved_step": %s, "finished": %s, "nodes": "%s"}\n' \
         "$job_id" "$restart" "$2" "$ended_by" "$phase" "$started" "$(now)" "$warned" "${warned_by//[!A-Z0-9]/}" "$lost_nodes" "$resumed" "$saved" "$finished" "$nodes" >"$attempt_dir/.$1.$job_id" &&
         mv -f "$attempt_dir/.$1.$job_id" "$attempt_dir/$1"
+    umask "$mask"
 }
 at_exit() { # EXIT_CODE
     record end.json "$1" # at once: what follows may take a while
