@@ -12,7 +12,7 @@ TORCH: dict[str, Any] = {"launcher": "torchrun"}
 ONE: dict[str, Any] = {"nodes": 1, "processes_per_node": 2}
 ONCE: dict[str, Any] = {"attempts": 1, "state": "FAILED", "loss": None}
 START: dict[str, Any] = {"fault-step": 0, "fault-rank": -1}
-HANG: dict[str, Any] = {"hang": {"after": "12s", "busy_after": "20s"}}
+HANG: dict[str, Any] = {"hang": {"after": "12s", "busy_after": "90s"}}
 
 
 def torch(**args: Any) -> dict[str, Any]:
