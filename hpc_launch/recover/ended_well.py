@@ -55,8 +55,9 @@ def _ends_with_a_warning(scan: LogScan) -> bool:
 
 
 def last_word(scan: LogScan) -> int:
-    """The last line with a word of failure, unless so much follows that the program must have continued."""
-    return scan.bad_line if scan.lines - scan.bad_line <= LIVED_ON else 0
+    """The last line with a word of failure, unless a training step or much else shows that the program continued."""
+    went_on = scan.lines - scan.bad_line > LIVED_ON or scan.bad_line < scan.last_progress_line
+    return 0 if went_on else scan.bad_line
 
 
 def _last_sign(scan: LogScan) -> int:
