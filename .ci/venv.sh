@@ -51,7 +51,8 @@ fi
 : >"$log"
 
 if [[ $what != check ]]; then
-    install "PyTorch (can take minutes)" torch
+    # Without NumPy, torch warns in each training's log.
+    install "PyTorch (can take minutes)" torch numpy
 fi
 install "hpc-launch" --editable .
 if [[ $what == test ]]; then
