@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from hpc_launch.base.python_command import module_command
 from hpc_launch.base.user_dirs import make_private
 from hpc_launch.drive.attempts import attempt_options
 from hpc_launch.drive.prepare import PreparedJob, prepare_job
+from hpc_launch.images import download
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.plan.strategies import library_query
 from hpc_launch.plan.variable_names import SCRIPT_VARIABLES
@@ -35,6 +37,7 @@ from hpc_launch.run.submitting.cancel_run import cancel_run
 from hpc_launch.run.submitting.code_snapshot import take_snapshot
 from hpc_launch.schedulers.local import processes
 from hpc_launch.schedulers.local.local_state import LocalState
+from hpc_launch.site_tools.check_profile import check
 from hpc_launch.sites.detection_rules import UnusableNodes
 from hpc_launch.sites.this_machine import bad_nodes
 from hpc_launch.sites.trust import trust
@@ -549,6 +552,41 @@ def test_another_user_s_run_is_not_cancelled(run: RunFolder, tmp_path: Path) -> 
     os.chown(run.path, 65534, 65534)
     with pytest.raises(UsageError, match="belongs to another user"):
         cancel_run(run, FakeScheduler(tmp_path / "scheduler"))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_another_user_s_run_in_a_shared_folder_is_not_listed(run: RunFolder, tmp_path: Path) -> None:
+    """Its name and its job's id may be those of a run of the user, and its time the latest."""
+    run.info.write_text('{"run": "tiny-1", "name": "tiny", "site": "x", "scheduler": "slurm", "created": 9e9}')
+    index = Index(tmp_path / "state", {"HPC_LAUNCH_HOME": str(run.path.parent)})
+    assert [entry.run for entry in index.entries()] == ["tiny-1"]
+    os.chown(run.path, 65534, 65534)
+    assert index.entries() == []
+
+
+@pytest.mark.parametrize("link", ["golden", "golden/here", "golden/here/torchrun.sh"])
+def test_golden_scripts_are_not_written_through_a_link(link: str, team: Path, tmp_path: Path) -> None:
+    """A repository may contain links."""
+    (team / "here.yaml").write_text(f"name: here\n{SITE}")
+    (tmp_path / "target" / "here").mkdir(parents=True)
+    (tmp_path / "target" / "here" / "torchrun.sh").write_text("mine")
+    (tmp_path / "target" / "torchrun.sh").write_text("mine")
+    target = {"golden": "target", "golden/here": "target/here"}.get(link, "target/torchrun.sh")
+    (team / link).parent.mkdir(parents=True, exist_ok=True)
+    (team / link).symlink_to(tmp_path / target)
+    with suppress(UsageError):
+        check(team / "here.yaml", update_golden=True)
+    assert {path.read_text() for path in (tmp_path / "target").rglob("*.sh")} == {"mine"}
+
+
+def test_a_download_does_not_follow_a_link(tmp_path: Path) -> None:
+    """In a folder of images that a team can write to."""
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "part").symlink_to(tmp_path / "mine")
+    assert download._received(tmp_path / "part") == 0
+    with pytest.raises(OSError, match="symbolic links"):
+        download._receive(None, tmp_path / "part", 0, None, print)
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_a_line_that_is_no_host_list_excludes_nothing(tmp_path: Path) -> None:

@@ -106,7 +106,8 @@ def _download(url: str, part: Path, say: Callable[[str], None]) -> None:
 
 def _receive(answer: Any, part: Path, at: int, whole: int | None, say: Callable[[str], None]) -> None:
     notified = time.monotonic()
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT, 0o666)
+    # A teammate who can write to the folder may have put a link there, to a file of this user.
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     with os.fdopen(descriptor, "wb") as stream:
         stream.seek(at)
         while True:
@@ -135,7 +136,7 @@ def _url_digest(url: str) -> str:
 
 def _received(part: Path) -> int:
     try:
-        return part.stat().st_size
+        return part.lstat().st_size if not part.is_symlink() else 0
     except OSError:
         return 0
 

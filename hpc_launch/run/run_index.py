@@ -137,9 +137,13 @@ class Index:
                 create_once(path, f"{folder}\n")
 
     def _run_folders(self) -> Iterator[Path]:
+        """The run folders of this user: in a shared folder, others may name theirs as they like."""
+        user = os.getuid()
         for folder in self.folders():
             with suppress(OSError, ValueError):
-                yield from sorted(path for path in folder.iterdir() if RunFolder(path).exists)
+                yield from sorted(
+                    path for path in folder.iterdir() if RunFolder(path).exists and path.stat().st_uid == user
+                )
 
     def _update(self, new: list[IndexEntry], gone: set[str]) -> None:
         if not new and not gone:

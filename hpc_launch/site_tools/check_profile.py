@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from hpc_launch.base.errors import Refused, UsageError
+from hpc_launch.base.files import write_atomic
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.site_tools.golden_jobs import JOB, golden_scripts
@@ -79,7 +81,9 @@ def _golden(profile: Path, *, update: bool) -> list[Finding]:
             continue
         if update:
             golden.parent.mkdir(exist_ok=True)
-            golden.write_text(golden_script.script, "utf-8")
+            if os.path.realpath(golden.parent) != os.path.join(os.path.realpath(profile.parent), GOLDEN, profile.stem):
+                raise UsageError(f"{golden.parent} leads elsewhere by a link", "replace the link by a folder")
+            write_atomic(golden, golden_script.script)  # replaces a link
         findings += _compare_script(golden, golden_script.script)
     return findings
 
