@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.cluster import Cluster
 from tests.cluster.config import SYSTEM_PATH, user_path
 from tests.cluster.requirements import REPOSITORY
 from tests.hostile import hostile_jobs
 from tests.marks import prove
+from tests.slurm.two_nodes import SLEEPS, job_of_two_nodes, wait_for_ranks
 from tests.slurm.user import User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
@@ -30,17 +30,6 @@ SITES = {
     "ibrun": "launch: {step: ibrun}\nnetwork: {master: {resolve: ip}}\n",
 }
 PROGRAMS = {"openmpi": ("mpirun.openmpi",), "mpich": ("mpirun.mpich", "hydra_pmi_proxy")}
-
-SLEEPS = """\
-import os, time
-open(os.environ["HPC_LAUNCH_ATTEMPT_DIR"] + "/began-" + os.environ["RANK"], "w").close()
-stop = os.environ["HPC_LAUNCH_STOP_FILE"]
-for _ in range(3000):
-    time.sleep(0.1)
-    if os.path.exists(stop):
-        print("rank", os.environ["RANK"], "was warned", flush=True)
-        break
-"""
 
 
 @dataclass(frozen=True)
@@ -63,18 +52,8 @@ class Site:
         return self.user.launch("logs", "@last", *words).stdout
 
     def job(self, program: str, **keys: object) -> str:
-        """A job of two nodes and two processes on each, each started by the site."""
-        script = self.user.cluster.write(self.user.home / "a program.py", program)
-        wanted = {"name": "mpi", "nodes": 2, "processes_per_node": 2, "launcher": "srun", "script": str(script)}
-        wanted["retry"] = {"max_attempts": 1}
-        return self.user.job(yaml.safe_dump({**wanted, **keys}, allow_unicode=True))
-
-    def began(self, ranks: int) -> list[Path]:
-        end = time.monotonic() + 180
-        while len(found := sorted(self.user.home.glob("runs/*/attempts/001/began-*"))) < ranks:
-            assert time.monotonic() < end, self.log()
-            time.sleep(0.5)
-        return found
+        """Each process is started by the site."""
+        return job_of_two_nodes(self.user, program, "srun", **keys)
 
     def nothing_left(self) -> None:
         end = time.monotonic() + 20
@@ -129,7 +108,7 @@ def test_each_process_gets_its_rank_and_the_environment(site: Site) -> None:
     more = {"NCCL_IB_HCA": "mlx5_0,mlx5_1"}
     file = site.job(program, args=hostile.words, env={**hostile.env, **more}, secrets=["HF_TOKEN"])
     site.submit(file, env={"HF_TOKEN": SECRET})
-    seen = site.began(4)
+    seen = wait_for_ranks(site.user, 4)
     for carrier in seen[0].parent.glob("environment"):
         assert stat.S_IMODE(carrier.stat().st_mode) == 0o600
     assert site.user.until("@last", "COMPLETED", "FAILED")["state"] == "COMPLETED", site.log()
@@ -160,7 +139,7 @@ def test_a_process_that_fails_ends_the_run(site: Site, end: str) -> None:
 
 def test_cancel_leaves_no_process(site: Site) -> None:
     site.submit(site.job(SLEEPS))
-    site.began(4)
+    wait_for_ranks(site.user, 4)
     assert site.user.launch("cancel", "@last").returncode == 0
     site.user.until("@last", "CANCELLED")
     site.nothing_left()
@@ -168,7 +147,7 @@ def test_cancel_leaves_no_process(site: Site) -> None:
 
 def test_a_warning_reaches_the_training(site: Site) -> None:
     number = site.submit(site.job(SLEEPS))
-    site.began(4)
+    wait_for_ranks(site.user, 4)
     site.user.cluster.run(["scancel", "--batch", "--signal=USR1", number], check=True)
     assert site.user.until("@last", "COMPLETED", "FAILED")["state"] == "COMPLETED"
     for rank in range(4):

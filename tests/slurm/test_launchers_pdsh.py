@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.cluster import Cluster
 from tests.cluster.requirements import REPOSITORY
@@ -17,6 +16,7 @@ from tests.cluster.settings import ClusterUnavailable
 from tests.cluster.ssh import connect_nodes
 from tests.hostile import hostile_jobs
 from tests.marks import prove
+from tests.slurm.two_nodes import SLEEPS, job_of_two_nodes, wait_for_ranks
 from tests.slurm.user import User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job-deepspeed.yaml"
@@ -36,14 +36,6 @@ def user(cluster: Cluster, user_dir: Path) -> User:
     return user
 
 
-def job(user: User, program: str, **keys: object) -> str:
-    """A job of two nodes and two processes on each, which runs a text of Python under DeepSpeed."""
-    script = user.cluster.write(user.home / "a program.py", program)
-    wanted = {"name": "pdsh", "nodes": 2, "processes_per_node": 2, "launcher": "deepspeed", "script": str(script)}
-    wanted["retry"] = {"max_attempts": 1}
-    return user.job(yaml.safe_dump({**wanted, **keys}, allow_unicode=True))
-
-
 def folder(user: User) -> Path:
     (found,) = user.home.glob("runs/*/attempts/001")
     return found
@@ -61,25 +53,6 @@ def nothing_left(user: User, seconds: float = 0) -> None:
         while str(user.home) in processes(user, node):
             assert time.monotonic() < end, processes(user, node)
             time.sleep(0.5)
-
-
-def begun(user: User, ranks: int) -> None:
-    end = time.monotonic() + 180
-    while len(list(user.home.glob("runs/*/attempts/001/began-*"))) < ranks:
-        assert time.monotonic() < end, user.launch("logs", "@last").stdout
-        time.sleep(0.5)
-
-
-SLEEPS = """\
-import os, time
-open(os.environ["HPC_LAUNCH_ATTEMPT_DIR"] + "/began-" + os.environ["RANK"], "w").close()
-stop = os.environ["HPC_LAUNCH_STOP_FILE"]
-for _ in range(3000):
-    time.sleep(0.1)
-    if os.path.exists(stop):
-        print("rank", os.environ["RANK"], "was warned", flush=True)
-        break
-"""
 
 
 @pytest.mark.prove
@@ -111,10 +84,9 @@ def test_variables_arguments_and_secrets_arrive_and_no_one_else_sees_them(user: 
     )
     more = {"NCCL_IB_HCA": "mlx5_0,mlx5_1", "PYTHONPATH": "/a b:/c$d", "MLFLOW_X": 'say "$HOME"\nagain'}
     (user.cluster.home / ".deepspeed_env").write_text("HCA=of-the-home\n")
-    file = job(
-        user, program, args=hostile.words, env={**hostile.env, **more}, secrets=["WANDB_API_KEY", "MLFLOW_TOKEN"]
-    )
     secrets = {"WANDB_API_KEY": SECRET, "MLFLOW_TOKEN": SECRET}
+    wanted = {"args": hostile.words, "env": {**hostile.env, **more}, "secrets": list(secrets)}
+    file = job_of_two_nodes(user, program, "deepspeed", **wanted)
     assert user.launch("submit", file, env=secrets).returncode == 0
     end = time.monotonic() + 180
     seen_on: dict[str, str] = {}
@@ -149,7 +121,7 @@ def test_variables_arguments_and_secrets_arrive_and_no_one_else_sees_them(user: 
 @pytest.mark.parametrize("rank", [prove(0), 3])
 def test_the_exit_code_of_a_failing_rank_comes_out_and_the_others_end(user: User, rank: int) -> None:
     program = SLEEPS + f"    if os.environ['RANK'] == '{rank}': raise SystemExit(7)\n"
-    done = user.launch("submit", job(user, program), "--wait")
+    done = user.launch("submit", job_of_two_nodes(user, program, "deepspeed"), "--wait")
     assert done.returncode == 1, done.stdout + done.stderr
     assert user.status()["attempts"][0]["exit_code"] == 7
     assert f"rank-{rank} was the first to fail, with exit code 7" in user.launch("logs", "@last").stdout
@@ -165,8 +137,8 @@ def test_the_exit_code_of_a_failing_rank_comes_out_and_the_others_end(user: User
     ],
 )
 def test_a_killed_process_is_a_failure(user: User, victim: str) -> None:
-    assert user.launch("submit", job(user, SLEEPS)).returncode == 0
-    begun(user, 4)
+    assert user.launch("submit", job_of_two_nodes(user, SLEEPS, "deepspeed")).returncode == 0
+    wait_for_ranks(user, 4)
     first, second = user.nodes()
     node = first if victim.endswith("runner") else second
     killed = user.cluster.node_exec(node, ["pkill", "-KILL", "-u", user.cluster.user, "-f", f"python.*{victim}"])
@@ -176,8 +148,8 @@ def test_a_killed_process_is_a_failure(user: User, victim: str) -> None:
 
 
 def test_cancel_leaves_no_process(user: User) -> None:
-    assert user.launch("submit", job(user, SLEEPS)).returncode == 0
-    begun(user, 4)
+    assert user.launch("submit", job_of_two_nodes(user, SLEEPS, "deepspeed")).returncode == 0
+    wait_for_ranks(user, 4)
     assert user.launch("cancel", "@last").returncode == 0
     user.until("@last", "CANCELLED")
     nothing_left(user, 20)
@@ -186,16 +158,16 @@ def test_cancel_leaves_no_process(user: User) -> None:
 @pytest.mark.prove
 def test_a_batch_shell_that_is_killed_takes_the_nodes_with_it(user: User) -> None:
     """As at the end of a job that does not end in time: Slurm kills what it started, and ssh started the rest."""
-    submitted = user.launch("submit", job(user, SLEEPS), "--json")
-    begun(user, 4)
+    submitted = user.launch("submit", job_of_two_nodes(user, SLEEPS, "deepspeed"), "--json")
+    wait_for_ranks(user, 4)
     user.cluster.run(["scancel", "--full", "--signal=KILL", json.loads(submitted.stdout)["job_id"]], check=True)
     nothing_left(user, 30)
 
 
 @pytest.mark.prove
 def test_a_warning_reaches_the_training(user: User) -> None:
-    submitted = user.launch("submit", job(user, SLEEPS), "--json")
-    begun(user, 4)
+    submitted = user.launch("submit", job_of_two_nodes(user, SLEEPS, "deepspeed"), "--json")
+    wait_for_ranks(user, 4)
     user.cluster.run(["scancel", "--batch", "--signal=USR1", json.loads(submitted.stdout)["job_id"]], check=True)
     assert user.until("@last", "COMPLETED", "FAILED")["state"] == "COMPLETED"
     log = user.launch("logs", "@last").stdout
@@ -209,6 +181,7 @@ def test_a_node_that_cannot_be_reached_is_named(user: User) -> None:
     tools = user.home / "bin"
     tools.mkdir(mode=0o755)
     wrong.rename(tools / "ssh")
-    done = user.launch("submit", job(user, SLEEPS, env={"PATH": f"{tools}:/usr/bin:/bin"}), "--wait", timeout=400)
+    file = job_of_two_nodes(user, SLEEPS, "deepspeed", env={"PATH": f"{tools}:/usr/bin:/bin"})
+    done = user.launch("submit", file, "--wait", timeout=400)
     assert done.returncode == 1
     assert "no way to" in user.launch("logs", "@last").stdout

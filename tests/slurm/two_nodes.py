@@ -1,0 +1,39 @@
+"""A job of two nodes and two processes on each, and what tells that its processes run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import yaml
+
+from tests.slurm.user import User
+
+SLEEPS = """\
+import os, time
+open(os.environ["HPC_LAUNCH_ATTEMPT_DIR"] + "/began-" + os.environ["RANK"], "w").close()
+stop = os.environ["HPC_LAUNCH_STOP_FILE"]
+for _ in range(3000):
+    time.sleep(0.1)
+    if os.path.exists(stop):
+        print("rank", os.environ["RANK"], "was warned", flush=True)
+        break
+"""
+"""A program that writes a file as it begins, and goes on until it is told to stop."""
+
+
+def job_of_two_nodes(user: User, program: str, launcher: str, **keys: object) -> str:
+    """A job that runs a text of Python once, whether it fails or not."""
+    script = user.cluster.write(user.home / "a program.py", program)
+    wanted = {"name": "two-nodes", "nodes": 2, "processes_per_node": 2, "launcher": launcher, "script": str(script)}
+    wanted["retry"] = {"max_attempts": 1}
+    return user.job(yaml.safe_dump({**wanted, **keys}, allow_unicode=True))
+
+
+def wait_for_ranks(user: User, ranks: int) -> list[Path]:
+    """The files of that many processes, as soon as all have begun."""
+    end = time.monotonic() + 180
+    while len(found := sorted(user.home.glob("runs/*/attempts/001/began-*"))) < ranks:
+        assert time.monotonic() < end, user.launch("logs", "@last").stdout
+        time.sleep(0.5)
+    return found
