@@ -22,14 +22,10 @@ JOB = "name: x\nsite: here\ncommand: python3 train.py\n"
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "sites").mkdir()
-    monkeypatch.setenv("HPC_LAUNCH_SITE_PATH", str(tmp_path / "sites"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("HPC_LAUNCH_SITE", "NETRC"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
+def home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.delenv("NETRC", raising=False)
+    return folder
 
 
 def planned(home: Path, job: str, site: str = "") -> tuple[LaunchPlan | None, list[Finding]]:
