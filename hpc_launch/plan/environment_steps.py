@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.fill_values import ValueFiller
@@ -32,13 +32,7 @@ def prelude(filler: ValueFiller) -> tuple[Prelude, ...]:
     for index, name in enumerate(env.source):
         path = ("environment", "source", index)
         steps.append(Prelude("source", (filler.file(name, path),), resolved.origin(*path)))
-    for index, name in enumerate(env.modules):
-        path = ("environment", "modules", index)
-        if name.startswith("-"):
-            filler.fault(
-                FindingCode.INVALID_MODULE, f"`{name}` is not a module name", path, "list the modules to load, by name"
-            )
-        steps.append(Prelude("module", (filler.static(name, path),), resolved.origin(*path)))
+    steps += module_steps(filler, env.modules, ("environment", "modules"))
     if env.conda is not None:
         path = ("environment", "conda")
         steps.append(Prelude("conda", (filler.static(env.conda, path),), resolved.origin(*path)))
@@ -46,6 +40,16 @@ def prelude(filler: ValueFiller) -> tuple[Prelude, ...]:
         path = ("environment", "venv")
         steps.append(Prelude("venv", (filler.file(env.venv, path),), resolved.origin(*path)))
     return tuple(steps)
+
+
+def module_steps(filler: ValueFiller, names: Sequence[str], key: KeyPath) -> Iterator[Prelude]:
+    """The modules that the job loads by this key."""
+    for at, name in enumerate(names):
+        path = (*key, at)
+        if name.startswith("-"):
+            message, hint = f"`{name}` is not a module name", "list the modules to load, by name"
+            filler.fault(FindingCode.INVALID_MODULE, message, path, hint)
+        yield Prelude("module", (filler.static(name, path),), filler.resolved.origin(*path))
 
 
 def variables(

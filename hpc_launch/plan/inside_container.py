@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.plan.environment_steps import check_variable_name
+from hpc_launch.plan.environment_steps import check_variable_name, module_steps
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import Prelude, SiteStep, Variable
 from hpc_launch.spec.container import ACTIONS, ContainerStep
@@ -26,14 +26,7 @@ def runtime_modules(filler: ValueFiller) -> tuple[Prelude, ...]:
     for at, name in enumerate(resolved.site.containers.modules):
         path = ("containers", "modules", at)
         steps.append(Prelude("module", filler.site_text(name, path), resolved.site_origin(*path)))
-    for at, name in enumerate(container.modules):
-        path = ("container", "modules", at)
-        if name.startswith("-"):
-            filler.fault(
-                FindingCode.INVALID_MODULE, f"`{name}` is not a module name", path, "list the modules to load, by name"
-            )
-        steps.append(Prelude("module", (filler.static(name, path),), resolved.origin(*path)))
-    return tuple(steps)
+    return (*steps, *module_steps(filler, container.modules, ("container", "modules")))
 
 
 def inner_steps(filler: ValueFiller, variables: Sequence[Variable]) -> tuple[SiteStep, ...]:

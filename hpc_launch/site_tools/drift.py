@@ -122,9 +122,7 @@ def _queue_drift(key: str, queue: Queue, partition: Partition, part: Part, clust
         and cluster.settings.get("SelectType") != "select/linear"
     ):
         yield Drift(f"{key}.exclusive", "whole nodes", "shared nodes", "other users' jobs run on the same nodes")
-    features = part.group.always | part.group.some
-    for name in sorted(set(re.findall(r"[\w.-]+", queue.constraint or "")) - features):
-        yield Drift(f"{key}.constraint", name, None, "no node of the partition has this feature")
+    yield from _missing_features(key, queue.constraint, part)
 
 
 def _node_drift(key: str, node: NodeClass, part: Part, cluster: Survey) -> Iterator[Drift]:
@@ -143,6 +141,10 @@ def _node_drift(key: str, node: NodeClass, part: Part, cluster: Survey) -> Itera
     select = cluster.settings.get("SelectType", "")
     if node.gpus and node.gpu_request.startswith("gpus") and select and not select.endswith("cons_tres"):
         yield Drift(f"{key}.gpu_request", node.gpu_request, select, "this Slurm only supports --gres")
+    yield from _missing_features(key, node.constraint, part)
+
+
+def _missing_features(key: str, constraint: str | None, part: Part) -> Iterator[Drift]:
     features = part.group.always | part.group.some
-    for name in sorted(set(re.findall(r"[\w.-]+", node.constraint or "")) - features):
+    for name in sorted(set(re.findall(r"[\w.-]+", constraint or "")) - features):
         yield Drift(f"{key}.constraint", name, None, "no node of the partition has this feature")
