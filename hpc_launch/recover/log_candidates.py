@@ -9,7 +9,7 @@ import msgspec
 
 from hpc_launch.recover.candidates import Candidate
 from hpc_launch.recover.diagnosis import Quote
-from hpc_launch.recover.evidence import Evidence, Hit, LogScan, SchedulerFacts, WorkerFailure
+from hpc_launch.recover.evidence import EndFacts, Evidence, Hit, LogScan, SchedulerFacts, WorkerFailure
 from hpc_launch.recover.rulebook import FailureRule, Rulebook
 from hpc_launch.recover.setup_commands import without_survived
 
@@ -94,8 +94,8 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
                 continue
             if scan.name == BATCH_LOG and _NOTE.match(hit.text):
                 continue
-            if in_rank_log and evidence.end is not None and rules.class_of(rule) == "node_failure":
-                continue  # the job's script lived on, so Slurm would have reported it in the batch log
+            if in_rank_log and _is_denied(rules.class_of(rule), evidence.end):
+                continue
             candidate = _of_hit(hit, rule, rules, evidence)
             if evidence.of_a_run:
                 candidate = _attributed(candidate, by_slurm=by_slurm and not in_rank_log, in_rank_log=in_rank_log)
@@ -119,6 +119,19 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
             solid.append(Candidate("hang_no_progress", "unknown", 70, quotes, source=scan.source, line=scan.lines))
     solid, past = without_survived(solid, evidence, rules)
     return solid + _cancelled_step(evidence, rules), faint + past
+
+
+def _is_denied(failure_class: str, end: EndFacts | None) -> bool:
+    """Whether the record of the job's script shows that a line in the log of a rank is not true.
+
+    The script lived on, so Slurm would have reported a lost node in the batch log. The script gets the signals of a
+    preemption and of a time limit too.
+    """
+    if end is None:
+        return False
+    return failure_class == "node_failure" or (
+        failure_class in ("preempted", "time_limit") and not (end.signal or end.warned)
+    )
 
 
 def _cancelled_step(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
@@ -154,7 +167,8 @@ def from_workers(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
         matches = rules.matches(worker.message.splitlines()[0][:4000])
         special = any(rule.order > 40 and rule.id != "error-word" for rule, _ in matches)
         for rule, match in matches:
-            if rule.role == "context" or (rule.order == 40 and special):
+            denied = evidence.of_a_run and _is_denied(rules.class_of(rule), evidence.end)
+            if denied or rule.role == "context" or (rule.order == 40 and special):
                 continue
             groups = match.groupdict()
             found.append(

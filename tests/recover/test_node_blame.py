@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from hpc_launch.recover.diagnose import diagnose
-from hpc_launch.recover.evidence import AgentNote, DriverFacts, EndFacts, Evidence, NodeExit, SchedulerFacts
+from hpc_launch.recover.evidence import (
+    AgentNote,
+    DriverFacts,
+    EndFacts,
+    Evidence,
+    LogScan,
+    NodeExit,
+    SchedulerFacts,
+    WorkerFailure,
+)
 from tests.recover.logs import BOOK, scanned, why, why_run
 
 REBOOTED = """\
@@ -241,3 +250,20 @@ def test_a_training_that_prints_a_node_failure_blames_no_node(nodes: tuple[str, 
     )
     found = diagnose(evidence, BOOK)
     assert (found.bad_nodes, found.proven_nodes) == ((), ())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "slurmstepd: error: *** JOB 16 ON n1 CANCELLED AT 2025-11-20T12:33:37 DUE TO TIME LIMIT ***",
+        "slurmstepd: error: *** STEP 16.0 ON n1 CANCELLED AT 2025-11-20T12:33:37 DUE TO PREEMPTION ***",
+        "Caught signal SIGUSR2 on n1: this job is preempted.",
+    ],
+)
+def test_a_training_that_prints_an_end_which_never_counts_is_not_retried_for_ever(line: str) -> None:
+    """With progress, preemption and time limits do not count towards `retry.max_attempts`."""
+    found = why_run("FAILED", 1, {"batch.log": "", "node-0.log": f"step 1\n{line}\n"})
+    assert found.failure_class not in ("time_limit", "preempted")
+    worker = WorkerFailure("error.json", 0, rank=0, exit_code=1, message=line)
+    evidence = Evidence(logs=(LogScan("error files", workers=(worker,)),), end=EndFacts(exit_code=1), of_a_run=True)
+    assert diagnose(evidence, BOOK).failure_class not in ("time_limit", "preempted")
