@@ -91,7 +91,8 @@ def show(statuses: Iterable[RunStatus], stream: TextIO | None = None) -> None:
     from rich.console import Console
 
     # Names are copied by hand: let the terminal wrap a long line rather than truncate the name.
-    minimum = sum(_widths(table)[:2]) + _GAP
+    # rich before 14.3 pads the last column too.
+    minimum = sum(_widths(table)[:2]) + 2 * _GAP
     width = max(columns(), minimum)
     console = Console(file=out, highlight=False, markup=False, emoji=False, width=width)
     console.no_color = not wants_colour(out)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.here import launch
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
 def submit(folder: Path, name: str, saved: str) -> str:

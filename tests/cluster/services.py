@@ -94,7 +94,7 @@ def register_accounts() -> None:
 
 def start_controller(keeper: Keeper) -> None:
     """Start slurmctld and wait until it takes connections."""
-    keeper.start("slurmctld", ["slurmctld", "-D"])
+    keeper.start("slurmctld", ["slurmctld", "-D", "-i"])
     wait_for("slurmctld", lambda: listening(CONTROLLER_PORT) or not keeper.alive("slurmctld"))
     if not keeper.alive("slurmctld"):
         raise RuntimeError("slurmctld ended at once, see its log")
