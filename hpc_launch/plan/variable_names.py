@@ -18,9 +18,10 @@ SCRIPT_VARIABLES = frozenset(
     "job_checkpoint_latest job_checkpoint_names job_checkpoint_steps job_code job_cpus_per_task job_each_process "
     "job_fewest_nodes job_gpu_variables job_id job_image_prefix job_image_variables job_node_rank job_nodes "
     "job_processes_per_node job_secrets job_step job_tasks_per_node job_time_limit job_umask job_variable job_warn "
-    "job_watch job_workdir left line logs lost_nodes mark messages name newest node node_code node_functions nodes "
-    "note notes number of own owner parent path phase pid pids place program program_paths python rank restart "
-    "resumed run_dir saved size skip started starter starts stat step steps told waited warned warned_by word".split()
+    "job_watch job_workdir left line logs lost_nodes mark mask messages name newest node node_code node_functions "
+    "nodes note notes number of own owner parent path phase pid pids place program program_paths python rank "
+    "restart resumed run_dir saved size skip started starter starts stat step steps told waited warned warned_by "
+    "word".split()
 )
 """Variables of slurm_templates/. Bash evaluates some of them as arithmetic expressions, in which `a[$(command)]` runs
 the command; all others would be overwritten."""
