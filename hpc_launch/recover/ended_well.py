@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpc_launch.recover.candidates import Candidate
 from hpc_launch.recover.evidence import Evidence, LogScan
+from hpc_launch.recover.record_candidates import from_scheduler
 
 _SIGNS = frozenset({"slurm-step-aborted", "slurm-stepd-other", "torchrun-summary", "error-word"})
 """Rules whose lines accompany a failure and do not explain it."""
@@ -25,8 +26,8 @@ def ended_well(evidence: Evidence, solid: list[Candidate]) -> bool:
         return False
     if facts is not None and (facts.state.split()[:1] != ["COMPLETED"] or facts.derived_exit_code):
         return False  # a scheduler that does not respond does not contradict
-    if any(candidate.certain for candidate in solid):
-        return False
+    if from_scheduler(evidence):
+        return False  # an out-of-memory step, say; what only the watcher saw, the job survived
     if any(exit_.code != 0 for exit_ in evidence.node_exits):
         return False
     return evidence.unfinished is None

@@ -267,3 +267,9 @@ def test_a_training_that_prints_an_end_which_never_counts_is_not_retried_for_eve
     worker = WorkerFailure("error.json", 0, rank=0, exit_code=1, message=line)
     evidence = Evidence(logs=(LogScan("error files", workers=(worker,)),), end=EndFacts(exit_code=1), of_a_run=True)
     assert diagnose(evidence, BOOK).failure_class not in ("time_limit", "preempted")
+
+
+def test_a_process_that_a_good_run_survived_is_no_failure_of_it() -> None:
+    note = AgentNote("death", "agent/node-1.jsonl", "rank 1 ended by signal 9", "n2", 1, STAMP, signal=9)
+    found = why_run("COMPLETED", 0, {"batch.log": "", **RANKS}, notes=(note,))
+    assert (found.failure_class, found.default_verdict) == ("success", "NONE")
