@@ -60,6 +60,14 @@ def test_the_newest_line_counts(attempt: AttemptFolder) -> None:
     assert progress.rate is None
 
 
+def test_steps_of_an_evaluation_are_no_steps_of_the_training(attempt: AttemptFolder) -> None:
+    reader = ProgressReader()
+    log(attempt, "step 19/20 loss 4\nstep 20/20 loss 3\neval step 1/7\neval step 2/7\n", 100)
+    assert (read(attempt, reader).step, read(attempt, reader).total) == (20, 20)
+    log(attempt, "eval step 3/7\n" + "x" * TAIL + "\neval step 4/7\n", 110)
+    assert (read(attempt, reader).step, read(attempt, reader).total) == (20, 20)
+
+
 def test_a_last_line_without_a_newline_counts_once_the_attempt_is_over(attempt: AttemptFolder) -> None:
     log(attempt, "step 19/20 loss 4.5\nstep 20/20 loss 4.25", 100)
     reader = ProgressReader()

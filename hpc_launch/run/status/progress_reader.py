@@ -109,7 +109,7 @@ def _lines_before(path: Path, end: int | None, size: int = TAIL, *, over: bool =
 
 def _read(log: _LogState, attempt: AttemptFolder, at: float, *, over: bool) -> Progress:
     lines = tail_lines(attempt.first_log, over=over)
-    step = _newest(log, "step", lines)
+    step = _newest_step(log, lines)
     loss = _newest(log, "loss", lines)
     before = log.last
     number = _integer(step, 1) if step else before.step
@@ -179,6 +179,22 @@ def _first_step(log: _LogState, path: Path) -> int | None:
         head = stream.read(TAIL).decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
     found = _newest(log, "step", [line[:MAX_LINE] for line in head[:-1] if line][:MAX_LINES])
     return _integer(found, 1) if found else None
+
+
+def _newest_step(log: _LogState, lines: list[str]) -> re.Match[str] | None:
+    """The newest step of the loop with the most steps: an evaluation may print its own in the same form."""
+    pattern, newest, most = log.patterns.get("step"), None, log.last.total or 0
+    if pattern is None:
+        return None
+    try:
+        with time_limit(SEARCH_S):
+            for match in filter(None, map(pattern.search, lines)):
+                total = (_integer(match, 2) if pattern.groups > 1 else None) or most
+                if total > most or (newest is None and total == most):
+                    newest, most = match, total
+    except TooSlowError:
+        del log.patterns["step"]
+    return newest
 
 
 def _newest(log: _LogState, name: str, lines: list[str]) -> re.Match[str] | None:
