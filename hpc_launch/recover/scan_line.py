@@ -7,9 +7,9 @@ import re
 from hpc_launch.recover.crowded_lines import CrowdedLines, HeldLine
 from hpc_launch.recover.episodes import Episodes
 from hpc_launch.recover.evidence import LogScan
+from hpc_launch.recover.furthest_step import ProgressMeter
 from hpc_launch.recover.line_kind import Kind, line_kind, shows_progress
 from hpc_launch.recover.log_line import parse, plain
-from hpc_launch.recover.log_progress import ProgressMeter
 from hpc_launch.recover.rule_hits import RuleHits
 from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.timestamps import line_time, year_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.cluster.requirements import REPOSITORY
-from tests.prove.matrix import State
+from tests.cluster.roots import SYSTEMS
+from tests.prove.matrix import PLACE, State
 from tests.prove.row import Row
 from tests.prove.rows import GROUPS, ROWS
 
@@ -56,13 +57,22 @@ def write(state: State) -> int:
     if wrong:
         text += ["\n## Rows that failed\n", *wrong]
     good = sum(outcome["ok"] for key, outcome in rows.items() if key in ROWS)
-    text.append(f"\n{good} of {len(ROWS)} rows had the expected result.")
+    text.append(f"\n{good} of {len(ROWS)} rows had the expected result.{elsewhere()}")
     rounds = state.data.get("drivers", {})
     if rounds:
         text.append(drivers(rounds))
     PAGE.write_text("\n".join(text) + "\n")
     print(f"{PAGE}: {good} of {len(ROWS)} rows as expected")
     return 0 if good == len(ROWS) else 1
+
+
+def elsewhere() -> str:
+    """Return a sentence for each newer Slurm that the rows were run on."""
+    states = {name: State(path).data["rows"] for name in SYSTEMS if (path := PLACE / f"state-{name}.json").exists()}
+    return "".join(
+        f" On the Slurm of Debian {name}, {sum(row['ok'] for row in rows.values())} of {len(ROWS)} had it."
+        for name, rows in states.items()
+    )
 
 
 def line(row: Row, outcome: dict[str, Any]) -> str:
