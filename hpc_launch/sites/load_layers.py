@@ -68,7 +68,7 @@ def load(
     if document is None:
         raise Refused(findings)
     overlay = read_user_overlay(findings)
-    site_name = _named_site(site, override, document)
+    site_name = _named_site(site, override, document, _project_folder(job_file))
     detected = detect(_project_folder(job_file)) if site_name is None and detect is not None else None
     site_data = _site(site_name, detected, document, overlay, findings, _project_folder(job_file))
     profile = site_data.profile if site_data else None
@@ -133,12 +133,20 @@ def _project_folder(job_file: Path) -> Path:
     return Path(os.path.dirname(os.path.abspath(job_file)))
 
 
-def _named_site(requested: str | None, override: Layer, job: Document) -> tuple[str, Place | None] | None:
-    """The site specified by `--site`, `--set site=`, the job file or $HPC_LAUNCH_SITE, in this order."""
+def _named_site(
+    requested: str | None, override: Layer, job: Document, project: Path
+) -> tuple[str, Place | None] | None:
+    """The site specified by `--site`, `--set site=`, the job file or $HPC_LAUNCH_SITE, in this order.
+
+    A file named in the job file is relative to it: another person may have put one into the current folder.
+    """
+    in_job = job.data.get("site")
+    if isinstance(in_job, str) and is_file_name(in_job):
+        in_job = str(project / os.path.expanduser(in_job))
     candidates = (
         (requested, Place("--site")),
         (override.data.get("site"), override.places.get(("site",))),
-        (job.data.get("site"), job.places.get(("site",))),
+        (in_job, job.places.get(("site",))),
         (os.environ.get("HPC_LAUNCH_SITE"), Place("$HPC_LAUNCH_SITE")),
     )
     return next(((str(name), place) for name, place in candidates if name is not None), None)

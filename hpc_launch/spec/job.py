@@ -50,7 +50,10 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ]
     site: Annotated[
         str | None,
-        Meta(description="Site profile, by name or file. `--site` overrides it. Default: detected."),
+        Meta(
+            description="Site profile, by name, or by file relative to the job file. `--site` overrides it. Default: "
+            "detected."
+        ),
     ] = None
     queue: Annotated[
         str | None, Meta(description="A queue of the site profile. Default: the site's default queue.")
