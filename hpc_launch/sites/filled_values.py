@@ -1,4 +1,4 @@
-"""Values of a profile that an untrusted layer fills in: `${param.NAME}` and `${paths.NAME}`."""
+"""Values of a profile that an untrusted layer fills in: `${param.NAME}`, `${paths.NAME}` and `${account}`."""
 
 from __future__ import annotations
 
@@ -67,6 +67,15 @@ def _definitions(merged: Merged, text: str, seen: tuple[str, ...]) -> Iterator[t
                     if place is not None:
                         yield full, place
                     yield from _definitions(merged, inner, (*seen, full))
+    if "${account}" in text:
+        yield from (("account", place) for path in _accounts(merged) if (place := merged.origin(*path).place))
+
+
+def _accounts(merged: Merged) -> Iterator[KeyPath]:
+    """Where the profile gives the job an account: a word such as `../x` would lead its folders elsewhere."""
+    tables: list[KeyPath] = [()]
+    tables += [(key, name) for key in ("node_classes", "queues") for name in merged.data.get(key) or {}]
+    yield from (path for table in tables if (path := (*table, "defaults", "account")) in merged.origins)
 
 
 def _texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
