@@ -169,6 +169,17 @@ CODE = {
     "a change after a failure": "defaults: {retry: {on: {unknown: [{set: {script: /project/team/x.py}}]}}}",
     "a change of a drill": "defaults: {drill: {set: {env.LD_PRELOAD: /project/team/x.so}}}",
     "a server of wandb": "env: [{set: {WANDB_BASE_URL: 'https://example.org'}}]",
+    "a server by its address": "env: [{set: {MASTER_ADDR: example.org}, scope: rank}]",
+    "the first node of NCCL": "env: [{set: {NCCL_COMM_ID: 'example.org:9999'}}]",
+    "a proxy in a variable": "env: [{set: {https_proxy: 'example.org:3128'}}]",
+    "a proxy": "internet: {compute: proxy, proxy: 'http://example.org:3128'}",
+    "a proxy without a scheme": "internet: {compute: proxy, proxy: 'example.org:3128'}",
+    "the domain of the rendezvous": "network: {master: {suffix: .example.org}}",
+    "an option of torchrun": "env: [{set: {PET_MODULE: 1}}]",
+    "options of make": "env: [{set: {MAKEFLAGS: '--eval=$(shell id)'}}]",
+    "options of a compiler": "env: [{set: {NVCC_PREPEND_FLAGS: '-ccbin evil'}}]",
+    "options of tar": "prelude: [{set: {TAR_OPTIONS: '--checkpoint=1 --checkpoint-action=exec=id'}}]",
+    "a command in a variable of any name": "env: [{set: {SOME_FILTER: '|id'}}]",
     "a secret in a value": "sbatch: {add: {comment: '${env.AWS_SECRET_ACCESS_KEY}'}}",
     "a secret in lower case": "sbatch: {add: {comment: '${env.gh_token}'}}",
     "a secret as the account": "account: {variables: [HF_TOKEN]}",
@@ -221,6 +232,8 @@ def test_a_name_like_that_of_a_descriptive_key_hides_nothing(name: str, table: s
 def test_what_a_team_s_profile_may_say(plan: Plan) -> None:
     keys = """
 prelude: [{modules: purge}, {module_load: [gcc/12.3, openmpi]}, {set: {NCCL_DEBUG: WARN}}]
+internet: {compute: none, no_proxy: 'localhost,.cluster'}
+network: {master: {suffix: -ib0}, interface: [ib0]}
 env:
   - {set: {NCCL_IB_HCA: 'mlx5_0', OMP_PROC_BIND: close, PYTHONUNBUFFERED: 1, NCCL_NET_PLUGIN: none}, why: a/b}
   - {set: {GPU_ID: '${shell.LOCAL_RANK}'}, scope: rank}
@@ -242,6 +255,11 @@ defaults: {time: 30m, retry: {stuck_after: 1h}, checkpoint: {signal_before: 5m}}
         (
             "prelude: [{source: '${paths.a}/init.sh'}]\npaths: {a: '${paths.b}/x'}",
             "paths: {b: /project/team}",
+        ),
+        ("caches: {torch: '/scratch/${account}/torch'}", "defaults: {account: ../project/team}"),
+        (
+            "caches: {torch: '${paths.scratch}/torch'}\npaths: {scratch: '/scratch/${account}'}",
+            "defaults: {account: ../project/team}",
         ),
     ],
 )
@@ -266,6 +284,29 @@ def test_a_profile_among_the_users_own_counts_only_if_nobody_else_can_change_it(
     own.chmod(0o644)
     own.parent.chmod(0o777)
     assert {one.code for one in refused(plan)} == {"HL313"}
+
+
+def test_nor_by_the_account_of_its_queues_and_node_classes(plan: Plan, tmp_path: Path) -> None:
+    folder = tmp_path / "config" / "hpc-launch" / "sites" / "bases"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("name: mine\nkind: base\ncaches: {torch: '/scratch/${account}/torch'}\n")
+    for place in ("partition: gpu", "gpus: 4"):
+        site = SITE.replace(place, f"{place}, defaults: {{account: ../project/team}}")
+        assert {one.code for one in refused(plan, "extends: mine", site=site)} == {"HL313"}
+
+
+def test_a_site_s_file_is_not_looked_up_in_the_current_folder(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile = tmp_path / "hostile"
+    hostile.mkdir()
+    (hostile / "mine.yaml").write_text(f"name: mine\nprelude: [{{raw: touch /tmp/P}}]\n{SITE}")
+    (tmp_path / "job.yaml").write_text("name: tiny\nscript: train.py\nsite: mine.yaml\n")
+    monkeypatch.chdir(hostile)
+    with pytest.raises(Refused, match="not found"):
+        prepare_job(tmp_path / "job.yaml")
+    (tmp_path / "mine.yaml").write_text(f"name: mine\nprelude: [{{raw: echo mine}}]\n{SITE}")
+    assert "echo mine" in prepare_job(tmp_path / "job.yaml").script
 
 
 @pytest.mark.parametrize("name", ["x;touch /tmp/P", "$(id)", "a[$(id)]", "x y", "", "A-B", "A\n", "1A"])

@@ -64,19 +64,22 @@ VARIABLES = frozenset(
     "NODE_OPTIONS NODE_PATH JAVA_TOOL_OPTIONS _JAVA_OPTIONS CLASSPATH LUA_PATH LUA_CPATH LUA_INIT TCLLIBPATH "
     "SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE OPENSSL_CONF OPENSSL_MODULES OPENSSL_ENGINES "
     "CUDA_INJECTION64_PATH HSA_TOOLS_LIB ROCP_TOOL_LIB NCCL_CONF_FILE FI_PROVIDER_PATH UCX_MODULE_DIR VIRTUAL_ENV "
-    "TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR TORCH_EXTENSIONS_DIR TORCH_HOME HF_HOME CUDA_CACHE_PATH NETRC".split()
+    "TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR TORCH_EXTENSIONS_DIR TORCH_HOME HF_HOME CUDA_CACHE_PATH NETRC "
+    "AR AS LD CPP FC NVCC_CCBIN HIPCC CCACHE_PREFIX TRITON_CACHE_MANAGER".split()
 )
 """Variables by which a program runs or loads other code, or trusts other servers."""
 VARIABLE_PREFIXES = (
     "LD_", "BASH_FUNC_", "PYTHON", "CONDA_", "MODULE", "LMOD_", "XDG_", "GIT_", "SSH_", "SLURM_", "SRUN_", "SBATCH_",
     "PDSH_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "I_MPI_HYDRA_", "HYDRA_", "APPTAINER", "SINGULARITY", "PODMAN_",
-    "CHARLIECLOUD_", "PIP_", "UV_", "HPC_LAUNCH_", "AWS_", "WANDB_",
+    "CHARLIECLOUD_", "PIP_", "UV_", "HPC_LAUNCH_", "AWS_", "WANDB_", "PET_", "CMAKE_",
 )  # fmt: skip
 HARMLESS = frozenset(
     "PYTHONUNBUFFERED PYTHONNOUSERSITE PYTHONHASHSEED PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER PYTHONSAFEPATH "
-    "SLURM_CPU_BIND SLURM_MPI_TYPE SLURM_NETWORK SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK".split()
+    "SLURM_CPU_BIND SLURM_MPI_TYPE SLURM_NETWORK SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK no_proxy NO_PROXY".split()
 )
-_NAMES_SERVER = re.compile(r"(URL|URI|ENDPOINT|SERVER|HOST)S?$")
+_NAMES_SERVER = re.compile(r"(URL|URI|ENDPOINT|SERVER|HOST|ADDR|ADDRESS|COMM_ID)(E?S)?$|PROXY$")
+_OPTIONS_OF_PROGRAM = re.compile(r"(FLAGS|OPTIONS|OPTS)$")
+"""make, tar, gcc and nvcc run other programs by their options: MAKEFLAGS=--eval=$(shell …) needs no path."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|COOKIE|AUTH|JWT|DSN|(^|_)PAT(_|$)", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"(?<!\$)\$\{(?:env|shell)\.([^}]*)\}")
 _NUMBER = re.compile(r"\$\{(?:job\.id|shell\.(?:SLURM_\w*ID|SLURM_N\w+|\w*RANK))\}")
@@ -123,6 +126,9 @@ def _kind(path: KeyPath, value: Any) -> str | None:
         return "variable that may be secret"
     if key == "plugin" and "fabric" in path and _is_place(value):
         return "network plugin"
+    if path == ("network", "master", "suffix") and "." in str(value):
+        # torchrun unpickles what the server at this address sends.
+        return "domain of the rendezvous"
     return None
 
 
@@ -148,6 +154,8 @@ def _below(name: str, rest: KeyPath, value: Any) -> str | None:
         if rest[-1] == "set" and rest[0] in ("retry", "drill"):
             return "change of the job"
         return JOB_KEYS.get(str(rest[0]))
+    if name == "internet":
+        return "proxy, to which programs send keys and data" if rest == ("proxy",) else None
     if name == "containers":
         return CONTAINERS.get(str(rest[0])) or ("module file" if rest[0] == "modules" and _is_path(value) else None)
     if name in ("srun_options", "mpirun_options") and len(rest) == 1:
@@ -166,8 +174,9 @@ def _variable(name: object, value: Any) -> str | None:
     if _NAMES_SERVER.search(name.upper()):
         return f"variable {name}, by which programs send keys and data to a server"
     # No list is complete: GCC_EXEC_PREFIX, OMP_TOOL_LIBRARIES, RDMAV_DRIVERS and CUDA_HOME all lead to code.
-    listed = name in VARIABLES or name.startswith(VARIABLE_PREFIXES)
-    return f"variable {name}, by which programs may load code" if listed or _is_place(value) else None
+    listed = name in VARIABLES or name.startswith(VARIABLE_PREFIXES) or _OPTIONS_OF_PROGRAM.search(name)
+    may_run = listed or _is_place(value) or any(mark in str(value) for mark in ("$(", "`", "|"))
+    return f"variable {name}, by which programs may load code" if may_run else None
 
 
 def _is_place(value: Any) -> bool:
