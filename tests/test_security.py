@@ -152,6 +152,13 @@ CODE = {
     "a file that srun writes": "options: {x: {srun_options: ['-o/home/me/.bashrc']}}",
     "a file that Slurm writes": "sbatch: {add: {output: /home/me/.bashrc}}",
     "an option under another name": "sbatch: {rename: {partition: wrap}}",
+    "a file that Pyxis writes": "launch: {srun_options: [--container-save=/home/me/.bashrc]}",
+    "a container of another name": "sbatch: {add: {container-name: x}}",
+    "an image by an option": "sbatch: {add: {image: 'docker:example/x'}}",
+    "a folder mounted by an option": "options: {x: {sbatch: {volume: 'x:/usr/lib'}}}",
+    "a file in an option of any name": "sbatch: {add: {some-file: /home/me/.bashrc}}",
+    "the same for srun": "launch: {srun_options: [--some-file=/home/me/.bashrc]}",
+    "the same by a placeholder": "sbatch: {add: {some-file: '${home}/.bashrc'}}",
     "an option of mpirun": "launch: {step: mpirun, mpirun_options: [--launch-agent, /project/team/x]}",
     "an image": "containers: {images: {pytorch: /project/team/x.sif}}",
     "a folder over the image's": "containers: {binds: ['/project/team/lib:/usr/lib']}",
@@ -238,7 +245,7 @@ env:
   - {set: {NCCL_IB_HCA: 'mlx5_0', OMP_PROC_BIND: close, PYTHONUNBUFFERED: 1, NCCL_NET_PLUGIN: none}, why: a/b}
   - {set: {GPU_ID: '${shell.LOCAL_RANK}'}, scope: rank}
 launch: {srun_options: [--mpi=pmix, --mem-bind=local]}
-sbatch: {add: {network: no_vni, licenses: scratch}}
+sbatch: {add: {network: no_vni, licenses: scratch, comment: '${user}', gres: 'nvme:1'}}
 paths: {scratch: '/scratch/${user}'}
 defaults: {time: 30m, retry: {stuck_after: 1h}, checkpoint: {signal_before: 5m}}
 """

@@ -53,8 +53,8 @@ CONTAINERS = {
 }
 OPTIONS = frozenset(
     "wrap export export-file get-user-env chdir output error input bb bbf burst-buffer burst-buffer-file container "
-    "container-id container-image container-mounts container-env container-workdir environment environment-file uenv "
-    "view prolog epilog task-prolog task-epilog multi-prog bcast send-libs preserve-env".split()
+    "environment environment-file image volume entrypoint uenv view prolog epilog task-prolog task-epilog multi-prog "
+    "bcast send-libs preserve-env".split()
 )
 """Options of sbatch and srun that run programs, change their environment, or write files."""
 
@@ -71,7 +71,7 @@ VARIABLES = frozenset(
 VARIABLE_PREFIXES = (
     "LD_", "BASH_FUNC_", "PYTHON", "CONDA_", "MODULE", "LMOD_", "XDG_", "GIT_", "SSH_", "SLURM_", "SRUN_", "SBATCH_",
     "PDSH_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "I_MPI_HYDRA_", "HYDRA_", "APPTAINER", "SINGULARITY", "PODMAN_",
-    "CHARLIECLOUD_", "PIP_", "UV_", "HPC_LAUNCH_", "AWS_", "WANDB_", "PET_", "CMAKE_",
+    "CHARLIECLOUD_", "SHIFTER", "ENROOT_", "PIP_", "UV_", "HPC_LAUNCH_", "AWS_", "WANDB_", "PET_", "CMAKE_",
 )  # fmt: skip
 HARMLESS = frozenset(
     "PYTHONUNBUFFERED PYTHONNOUSERSITE PYTHONHASHSEED PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER PYTHONSAFEPATH "
@@ -163,7 +163,8 @@ def _below(name: str, rest: KeyPath, value: Any) -> str | None:
     if name in ("sbatch", "srun") and isinstance(value, str | int | float | bool):
         names = [str(rest[-1]), *([str(value)] if "rename" in rest else [])]
         described = {"require", "forbid", "since", "drop"} & set(map(str, rest))
-        return f"option --{names[-1]} of {name}" if not described and any(map(_is_code_option, names)) else None
+        requires = any(map(_is_code_option, names)) or _names_file(str(value))
+        return f"option --{names[-1]} of {name}" if not described and requires else None
     return None
 
 
@@ -193,10 +194,15 @@ def _is_path(value: Any) -> bool:
 
 def _is_code_option(name: str) -> bool:
     # getopt_long(3) accepts any abbreviation that is unique.
-    return any(option.startswith(name) for option in OPTIONS)
+    return name.startswith("container-") or any(option.startswith(name) for option in OPTIONS)
+
+
+def _names_file(text: str) -> bool:
+    """Whether the value of an option is a path: a plug-in of the site may add an option that reads or writes it."""
+    return text.startswith(("/", "./", "../", "~")) or (text.startswith("${") and "/" in text)
 
 
 def _is_harmless_option(text: str) -> bool:
     """Whether a word is a long option of srun that does not run or write anything. Other words may be a program."""
-    match = re.match(r"--([a-z][a-z0-9-]*)(=|\Z)", text)
-    return match is not None and not _is_code_option(match[1])
+    match = re.match(r"--([a-z][a-z0-9-]*)(?:=|\Z)", text)
+    return match is not None and not _is_code_option(match[1]) and not _names_file(text[match.end() :])
