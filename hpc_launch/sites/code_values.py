@@ -51,35 +51,38 @@ CONTAINERS = {
     "options": "option of the container runtime",
     "folder": "folder of images",
 }
-OPTIONS = frozenset(
-    "wrap export export-file get-user-env chdir output error input bb bbf burst-buffer burst-buffer-file container "
-    "environment environment-file image volume entrypoint uenv view prolog epilog task-prolog task-epilog multi-prog "
-    "bcast send-libs preserve-env".split()
+HARMLESS_OPTIONS = frozenset(
+    "account acctg-freq begin cluster-constraint clusters comment constraint contiguous core-spec cores-per-socket "
+    "cpu-bind cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot distribution exclude exclusive extra-node-info "
+    "gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint hold immediate job-name "
+    "kill-on-bad-exit kill-on-invalid-dep label licenses mail-type mem mem-bind mem-per-cpu mem-per-gpu mincpus mpi "
+    "network nice no-kill no-requeue nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node "
+    "ntasks-per-socket open-mode overcommit overlap oversubscribe partition power prefer priority profile propagate "
+    "qos quiet requeue reservation resv-ports segment signal sockets-per-node spread-job switches thread-spec "
+    "threads-per-core time time-min tmp tres-bind tres-per-task unbuffered use-min-nodes verbose wait wait-all-nodes "
+    "wckey".split()
 )
-"""Options of sbatch and srun that run programs, change their environment, or write files."""
+"""Options of sbatch and srun that choose nodes, tasks and their places. Plug-ins of a site add others of any effect."""
 
-VARIABLES = frozenset(
-    "ENV BASH_ENV BASHOPTS SHELLOPTS PS4 PROMPT_COMMAND IFS CDPATH GLOBIGNORE PATH HOME SHELL EDITOR VISUAL PAGER "
-    "GCONV_PATH LOCPATH NLSPATH GLIBC_TUNABLES CC CXX NVCC CUDAHOSTCXX PERL5LIB PERL5OPT PERL5DB RUBYLIB RUBYOPT "
-    "NODE_OPTIONS NODE_PATH JAVA_TOOL_OPTIONS _JAVA_OPTIONS CLASSPATH LUA_PATH LUA_CPATH LUA_INIT TCLLIBPATH "
-    "SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE OPENSSL_CONF OPENSSL_MODULES OPENSSL_ENGINES "
-    "CUDA_INJECTION64_PATH HSA_TOOLS_LIB ROCP_TOOL_LIB NCCL_CONF_FILE FI_PROVIDER_PATH UCX_MODULE_DIR VIRTUAL_ENV "
-    "TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR TORCH_EXTENSIONS_DIR TORCH_HOME HF_HOME CUDA_CACHE_PATH NETRC "
-    "AR AS LD CPP FC NVCC_CCBIN HIPCC CCACHE_PREFIX TRITON_CACHE_MANAGER".split()
+HARMLESS_VARIABLES = re.compile(
+    r"(NCCL|RCCL|TORCH_NCCL|TORCH_GLOO|GLOO|UCX|UCC|FI|PSM2|PSM3|HFI|MLX5|IBV|MPICH|CXI|CUDA|CUBLAS|CUDNN|NVTE|HSA|HIP"
+    r"|ROCR|GPU|MIOPEN|AMD|ONEAPI|ZE|SYCL|CCL|KMP|OMP|MKL|OPENBLAS|NUMEXPR|VECLIB|MALLOC|TORCH|PYTORCH|TORCHELASTIC"
+    r"|TOKENIZERS)_[A-Z0-9_]+"
+    r"|PYTHON(UNBUFFERED|NOUSERSITE|HASHSEED|DONTWRITEBYTECODE|FAULTHANDLER|SAFEPATH)"
+    r"|SLURM_(CPU_BIND|MPI_TYPE|NETWORK|CPUS_PER_TASK)|SRUN_CPUS_PER_TASK|WANDB_(MODE|SILENT)"
+    r"|(HF_HUB|HF_DATASETS|TRANSFORMERS)_OFFLINE|no_proxy|NO_PROXY|TZ|LANG|LC_ALL"
 )
-"""Variables by which a program runs or loads other code, or trusts other servers."""
-VARIABLE_PREFIXES = (
-    "LD_", "BASH_FUNC_", "PYTHON", "CONDA_", "MODULE", "LMOD_", "XDG_", "GIT_", "SSH_", "SLURM_", "SRUN_", "SBATCH_",
-    "PDSH_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "I_MPI_HYDRA_", "HYDRA_", "APPTAINER", "SINGULARITY", "PODMAN_",
-    "CHARLIECLOUD_", "SHIFTER", "ENROOT_", "PIP_", "UV_", "HPC_LAUNCH_", "AWS_", "WANDB_", "PET_", "CMAKE_",
-)  # fmt: skip
-HARMLESS = frozenset(
-    "PYTHONUNBUFFERED PYTHONNOUSERSITE PYTHONHASHSEED PYTHONDONTWRITEBYTECODE PYTHONFAULTHANDLER PYTHONSAFEPATH "
-    "SLURM_CPU_BIND SLURM_MPI_TYPE SLURM_NETWORK SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK no_proxy NO_PROXY".split()
+"""Variables that tune communication, threads and numerics, as long as their values name no place."""
+CODE_VARIABLES = frozenset(
+    "CUDA_HOME CUDA_INJECTION64_PATH CUDA_CACHE_PATH HSA_TOOLS_LIB NCCL_CONF_FILE FI_PROVIDER_PATH UCX_MODULE_DIR "
+    "TORCH_EXTENSIONS_DIR TORCH_HOME TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD OMP_TOOL_LIBRARIES HIP_PATH "
+    "MIOPEN_USER_DB_PATH".split()
 )
+"""Of these, those by which a program runs or loads other code whatever their value."""
 _NAMES_SERVER = re.compile(r"(URL|URI|ENDPOINT|SERVER|HOST|ADDR|ADDRESS|COMM_ID)(E?S)?$|PROXY$")
 _OPTIONS_OF_PROGRAM = re.compile(r"(FLAGS|OPTIONS|OPTS)$")
 """make, tar, gcc and nvcc run other programs by their options: MAKEFLAGS=--eval=$(shell …) needs no path."""
+_RUNS = re.compile(r"\$\(|`|\|")
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|COOKIE|AUTH|JWT|DSN|(^|_)PAT(_|$)", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"(?<!\$)\$\{(?:env|shell)\.([^}]*)\}")
 _NUMBER = re.compile(r"\$\{(?:job\.id|shell\.(?:SLURM_\w*ID|SLURM_N\w+|\w*RANK))\}")
@@ -170,13 +173,11 @@ def _below(name: str, rest: KeyPath, value: Any) -> str | None:
 
 def _variable(name: object, value: Any) -> str | None:
     name = str(name)
-    if name in HARMLESS:
-        return None
-    if _NAMES_SERVER.search(name.upper()):
+    if _NAMES_SERVER.search(name.upper()) and name.lower() != "no_proxy":
         return f"variable {name}, by which programs send keys and data to a server"
-    # No list is complete: GCC_EXEC_PREFIX, OMP_TOOL_LIBRARIES, RDMAV_DRIVERS and CUDA_HOME all lead to code.
-    listed = name in VARIABLES or name.startswith(VARIABLE_PREFIXES) or _OPTIONS_OF_PROGRAM.search(name)
-    may_run = listed or _is_place(value) or any(mark in str(value) for mark in ("$(", "`", "|"))
+    # A list of harmful ones is never complete: GCC_EXEC_PREFIX, MAKEFLAGS and RDMAV_DRIVERS all lead to code.
+    harmless = HARMLESS_VARIABLES.fullmatch(name) and name not in CODE_VARIABLES
+    may_run = not harmless or _OPTIONS_OF_PROGRAM.search(name) or _is_place(value) or _RUNS.search(str(value))
     return f"variable {name}, by which programs may load code" if may_run else None
 
 
@@ -193,8 +194,8 @@ def _is_path(value: Any) -> bool:
 
 
 def _is_code_option(name: str) -> bool:
-    # getopt_long(3) accepts any abbreviation that is unique.
-    return name.startswith("container-") or any(option.startswith(name) for option in OPTIONS)
+    """Whether an option may run something, change the environment or write a file; an abbreviation counts as one."""
+    return name not in HARMLESS_OPTIONS
 
 
 def _names_file(text: str) -> bool:
