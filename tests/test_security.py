@@ -190,6 +190,11 @@ CODE = {
     "a variable that nobody knows": "env: [{set: {SOME_HOOK: on}}]",
     "checkpoints that run code": "env: [{set: {TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD: 1}}]",
     "an option that nobody knows": "sbatch: {add: {some-hook: on}}",
+    "a program in a variable": "env: [{set: {PYTORCH_NVCC: nvcc2}}]",
+    "a command in a harmless variable": "env: [{set: {PYTORCH_ROCM_ARCH: 'a&&id'}}]",
+    "an option that is renamed": "sbatch: {add: {drop: 'ALL,LD_PRELOAD=x.so'}, rename: {drop: export}}",
+    "a forbidden option that is renamed": "sbatch: {add: {forbid: x}, rename: {forbid: container}}",
+    "two modules in one name": "prelude: [{module_load: ['CUDA evil']}]",
     "a secret in a value": "sbatch: {add: {comment: '${env.AWS_SECRET_ACCESS_KEY}'}}",
     "a secret in lower case": "sbatch: {add: {comment: '${env.gh_token}'}}",
     "a secret as the account": "account: {variables: [HF_TOKEN]}",
@@ -296,13 +301,29 @@ def test_a_profile_among_the_users_own_counts_only_if_nobody_else_can_change_it(
     assert {one.code for one in refused(plan)} == {"HL313"}
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "parameters: {k: {default: WANDB_API_KEY}}\npaths: {x: '/x/${env.${param.k}}'}",
+        "extends: mine\naccount: {variables: [CHOSEN]}",
+    ],
+    ids=["a secret by a parameter", "a variable for the account"],
+)
+def test_nor_what_it_fills_in(plan: Plan, tmp_path: Path, keys: str) -> None:
+    folder = tmp_path / "config" / "hpc-launch" / "sites" / "bases"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("name: mine\nkind: base\ncaches: {torch: '/scratch/${account}/torch'}\n")
+    assert "HL313" in {one.code for one in refused(plan, keys)}
+
+
 def test_nor_by_the_account_of_its_queues_and_node_classes(plan: Plan, tmp_path: Path) -> None:
     folder = tmp_path / "config" / "hpc-launch" / "sites" / "bases"
     folder.mkdir(parents=True)
     (folder / "mine.yaml").write_text("name: mine\nkind: base\ncaches: {torch: '/scratch/${account}/torch'}\n")
     for place in ("partition: gpu", "gpus: 4"):
-        site = SITE.replace(place, f"{place}, defaults: {{account: ../project/team}}")
-        assert {one.code for one in refused(plan, "extends: mine", site=site)} == {"HL313"}
+        for chosen in ("defaults: {account: ../project/team}", "account_suffix: '0'"):
+            site = SITE.replace(place, f"{place}, {chosen}")
+            assert {one.code for one in refused(plan, "extends: mine", site=site)} == {"HL313"}
 
 
 def test_a_site_s_file_is_not_looked_up_in_the_current_folder(

@@ -80,10 +80,13 @@ CODE_VARIABLES = frozenset(
 )
 """Of these, those by which a program runs or loads other code whatever their value."""
 _NAMES_SERVER = re.compile(r"(URL|URI|ENDPOINT|SERVER|HOST|ADDR|ADDRESS|COMM_ID)(E?S)?$|PROXY$")
-_OPTIONS_OF_PROGRAM = re.compile(r"(FLAGS|OPTIONS|OPTS)$")
-"""make, tar, gcc and nvcc run other programs by their options: MAKEFLAGS=--eval=$(shell …) needs no path."""
-_RUNS = re.compile(r"\$\(|`|\|")
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|COOKIE|AUTH|JWT|DSN|(^|_)PAT(_|$)", re.IGNORECASE)
+_PROGRAM = re.compile(r"(FLAGS|OPTIONS|OPTS|_CC|_CXX|_FC|_F77|_F90|NVCC|EXECUTABLE|LAUNCHER|COMPILER)$")
+"""Names of programs, and of their options: make, tar, gcc and nvcc run others by these."""
+_PLAIN = re.compile(r"[^\s;&|<>`$()\\'\"#]*")
+"""A value without blanks and without characters that a shell or a build tool treats specially."""
+_SECRET = re.compile(
+    r"KEY|TOKEN|SECRET|PASS|_PWD|CREDENTIAL|COOKIE|AUTH|JWT|DSN|URL|PROXY|(^|_)PAT(_|$)", re.IGNORECASE
+)
 _PLACEHOLDER = re.compile(r"(?<!\$)\$\{(?:env|shell)\.([^}]*)\}")
 _NUMBER = re.compile(r"\$\{(?:job\.id|shell\.(?:SLURM_\w*ID|SLURM_N\w+|\w*RANK))\}")
 """Placeholders that stand for numbers."""
@@ -119,7 +122,7 @@ def _kind(path: KeyPath, value: Any) -> str | None:
     if isinstance(value, str) and any(_SECRET.search(name) for name in _PLACEHOLDER.findall(value)):
         return "value of a variable that may be secret"
     for at, name in enumerate(path[:-1]):
-        if (kind := _below(str(name), path[at + 1 :], value)) is not None:
+        if (kind := _below(str(name), path[at + 1 :], value, top=at == 0)) is not None:
             return kind
     if path[0] == "caches" and len(path) == 2:
         return "folder of a cache, from which libraries load code"
@@ -135,15 +138,15 @@ def _kind(path: KeyPath, value: Any) -> str | None:
     return None
 
 
-def _below(name: str, rest: KeyPath, value: Any) -> str | None:
-    """What a value is by the key `name` above it and the path from there."""
+def _below(name: str, rest: KeyPath, value: Any, *, top: bool) -> str | None:
+    """What a value is by the key `name` above it, at the top of the profile or below, and the path from there."""
     if name == "prelude" and len(rest) > 1:
         action, inside = str(rest[1]), rest[2:]
         if not inside:
             return STEPS.get(action)
         if action in ("set", "prepend") and len(inside) == 1:
             return _variable(inside[0], value)
-        return "module file" if action == "module_load" and _is_path(value) else None
+        return "module file" if action.startswith("module_") and _is_path(value) else None
     if name == "env":
         inside = rest[2:] if isinstance(rest[0], int) and rest[1:2] and rest[1] in ("set", "prepend") else rest
         return _variable(inside[0], value) if len(inside) == 1 and isinstance(inside[0], str) else None
@@ -165,7 +168,7 @@ def _below(name: str, rest: KeyPath, value: Any) -> str | None:
         return None if name == "srun_options" and _is_harmless_option(str(value)) else f"option of {name[:-8]}"
     if name in ("sbatch", "srun") and isinstance(value, str | int | float | bool):
         names = [str(rest[-1]), *([str(value)] if "rename" in rest else [])]
-        described = {"require", "forbid", "since", "drop"} & set(map(str, rest))
+        described = top and rest[0] in {"require", "forbid", "since", "drop"}
         requires = any(map(_is_code_option, names)) or _names_file(str(value))
         return f"option --{names[-1]} of {name}" if not described and requires else None
     return None
@@ -176,9 +179,9 @@ def _variable(name: object, value: Any) -> str | None:
     if _NAMES_SERVER.search(name.upper()) and name.lower() != "no_proxy":
         return f"variable {name}, by which programs send keys and data to a server"
     # A list of harmful ones is never complete: GCC_EXEC_PREFIX, MAKEFLAGS and RDMAV_DRIVERS all lead to code.
-    harmless = HARMLESS_VARIABLES.fullmatch(name) and name not in CODE_VARIABLES
-    may_run = not harmless or _OPTIONS_OF_PROGRAM.search(name) or _is_place(value) or _RUNS.search(str(value))
-    return f"variable {name}, by which programs may load code" if may_run else None
+    harmless = HARMLESS_VARIABLES.fullmatch(name) and name not in CODE_VARIABLES and not _PROGRAM.search(name)
+    plain = not _is_place(value) and _PLAIN.fullmatch(_NUMBER.sub("", str(value)))
+    return None if harmless and plain else f"variable {name}, by which programs may load code"
 
 
 def _is_place(value: Any) -> bool:
@@ -188,9 +191,10 @@ def _is_place(value: Any) -> bool:
 
 
 def _is_path(value: Any) -> bool:
-    """Whether a module is named by its file, or by a name that only the job knows."""
+    """Whether a module is named by its file, by several words, or by a name that only the job knows."""
     text = str(value)
-    return isinstance(value, str) and (text.startswith(("/", ".", "~")) or ".." in text or "${" in text)
+    named = text.startswith(("/", ".", "~", "-")) or ".." in text or "${" in text
+    return isinstance(value, str) and (named or re.search(r"[\s*?\[]", text) is not None)
 
 
 def _is_code_option(name: str) -> bool:

@@ -33,7 +33,7 @@ def references_to_untrusted(merged: Merged, layers: Sequence[SiteLayer]) -> list
     return [
         Reference(path, name, place, hints[place.file])
         for path, text in _texts(merged.data, ())
-        if "${" in text and path[0] not in ("parameters", "values", "paths")
+        if "${" in text and path[0] not in ("parameters", "values")
         for name, place in _definitions(merged, text, ())
         if place.file in hints
     ]
@@ -72,10 +72,17 @@ def _definitions(merged: Merged, text: str, seen: tuple[str, ...]) -> Iterator[t
 
 
 def _accounts(merged: Merged) -> Iterator[KeyPath]:
-    """Where the profile gives the job an account: a word such as `../x` would lead its folders elsewhere."""
-    tables: list[KeyPath] = [()]
-    tables += [(key, name) for key in ("node_classes", "queues") for name in merged.data.get(key) or {}]
-    yield from (path for table in tables if (path := (*table, "defaults", "account")) in merged.origins)
+    """Where the profile decides about the account of the job: a word such as `../x` would lead its folders elsewhere.
+
+    An account suffix counts, because the folders have the account's name without it.
+    """
+    for path in merged.origins:
+        if (
+            path[:2] == ("account", "variables")
+            or path[-2:] == ("defaults", "account")
+            or path[-1:] == ("account_suffix",)
+        ):
+            yield path
 
 
 def _texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
