@@ -40,6 +40,7 @@ def test_to_a_bad_end(home: Home) -> None:
     assert "hpc-launch resubmit" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", [("watch",), ("logs", "-f")])
 def test_a_run_folder_that_is_deleted_ends_it(home: Home, verb: tuple[str, ...]) -> None:
     run = home.submit(LONG)
