@@ -85,6 +85,16 @@ def test_the_highest_exit_code_of_an_earlier_start_is_not_believed() -> None:
     assert failed.derived_exit_code == 143
 
 
+def test_the_accounting_may_learn_of_the_end_of_a_step_after_that_of_the_job() -> None:
+    job = HEADER + "8|COMPLETED|0:0|0:0|10|11|12|n1|None|train\n8.batch|COMPLETED|0:0||11|12|12|n1||batch\n"
+    (early,) = parse_jobs.sacct(job + "8.0|RUNNING|0:0||11|11|Unknown|n1||sh\n", NOW)
+    assert early.derived_exit_code is None
+    (late,) = parse_jobs.sacct(job + "8.0|FAILED|7:0||11|11|13|n1||sh\n", NOW)
+    assert late.derived_exit_code == 7
+    (fine,) = parse_jobs.sacct(job + "8.0|COMPLETED|0:0||11|11|13|n1||sh\n", NOW)
+    assert fine.derived_exit_code == 0
+
+
 def test_an_end_without_its_time_is_not_believed() -> None:
     assert parse_jobs.sacct(HEADER + "53|FAILED|0:0|0:0|100|100|Unknown|n1|None|nodbd\n", NOW) == []
 

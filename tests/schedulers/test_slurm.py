@@ -87,8 +87,7 @@ def test_exit_codes_and_signals(login: LoginNode) -> None:
     assert (record.state, record.exit_code, record.signal) == ("FAILED", 137, None)
     record = login.until(killed, over)
     assert (record.state, record.exit_code, record.signal) == ("FAILED", None, 9)
-    # Accounting may learn of the end of the step after that of the job.
-    record = login.until(swallowed, lambda record: accounted(record) and record.derived_exit_code != 0)
+    record = login.until(swallowed, accounted)
     assert (record.state, record.exit_code, record.derived_exit_code) == ("COMPLETED", 0, 7)
 
 

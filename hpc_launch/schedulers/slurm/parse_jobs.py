@@ -145,16 +145,28 @@ def _sacct_record(
 
 
 def _derived(row: dict[str, str], steps: tuple[tuple[str, str, str], ...], restarts: int) -> int | None:
-    """The highest exit code of the steps; None if it may belong to another start.
+    """The highest exit code of the steps; None if it is unknown, or may belong to another start.
 
     After a requeue it may come from a step of the previous start, which the requeue killed (26.05: a job that then
     completed has `0:15`). It is used only if a step of this start failed, too.
+
+    The database may be told of the end of a step after that of the job: until then the step is RUNNING, and the job's
+    row may lack its code.
     """
-    code, signal = exit_and_signal(row.get("DerivedExitCode", ""))
-    derived = 128 + signal if signal else code
-    if not derived or not restarts or any(exit_code != "0:0" for _, _, exit_code in steps):
-        return derived
-    return 0 if steps else None
+    derived = _shell_code(row.get("DerivedExitCode", ""))
+    if derived and restarts and not any(code != "0:0" for _, _, code in steps):
+        derived = 0 if steps else None
+    if not derived and any(state not in ENDED_STATES for _, state, _ in steps):
+        return None
+    if derived is None:
+        return None
+    return max([derived, *(_shell_code(code) or 0 for step, _, code in steps if step.isdecimal())])
+
+
+def _shell_code(text: str) -> int | None:
+    """The exit code as a shell shows it: 128 plus the number of a signal."""
+    code, signal = exit_and_signal(text)
+    return 128 + signal if signal else code
 
 
 def _restarts(rows: list[dict[str, str]]) -> int:
