@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import warnings
 from pathlib import Path
 
 import pytest
@@ -27,11 +26,6 @@ def test_a_shipped_profile_says_where_its_facts_are_from(path: Path) -> None:
     assert [*faults, *missing_sources(document)] == []
     assert not [value for value in values_requiring_trust(document.data) if value.kind == "raw shell line"]
     assert document.data["name"] == path.stem
-    old = [str(finding) for finding in outdated_facts(document, dt.datetime.now(dt.timezone.utc).date())]
-    if old and path.parent.name != "bases":
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            warnings.warn("\n".join(old), stacklevel=1)
 
 
 @pytest.mark.parametrize("path", PROFILES, ids=NAMES)
