@@ -6,8 +6,6 @@ from collections import deque
 
 from msgspec import Struct
 
-from hpc_launch.recover.rulebook import Rulebook
-
 FIRST = 1000
 """How many lines with the same words of rules are read at once."""
 LAST = 200
@@ -29,22 +27,20 @@ class HeldLine(Struct, frozen=True):
 class CrowdedLines:
     """Counts lines by the words of rules in them, and holds back the last of those that come too often."""
 
-    def __init__(self, rules: Rulebook) -> None:
-        self._rules = rules
+    def __init__(self) -> None:
         self._count: dict[frozenset[int], int] = {}
         self._held: dict[frozenset[int], deque[HeldLine]] = {}
 
-    def crowded(self, low: str) -> frozenset[int]:
-        """The words of a lower-case line of which enough were read; empty for other lines."""
-        words = frozenset(self._rules.words_of(low))
+    def crowded(self, words: frozenset[int]) -> bool:
+        """Count a line with these words of rules; True if enough such lines were read."""
         if not words:
-            return words
+            return False
         count = self._count.get(words, 0) + 1
         if count > FIRST:
-            return words
+            return True
         if len(self._count) < _SETS or words in self._count:
             self._count[words] = count
-        return frozenset()
+        return False
 
     def hold(self, words: frozenset[int], line: HeldLine) -> None:
         """Keep such a line until the end of the log, or until enough others have followed."""

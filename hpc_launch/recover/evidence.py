@@ -80,7 +80,6 @@ class LogScan(Struct, frozen=True):
     """Whether every counter of steps reached its total."""
     report_line: int = 0
     """The last line that reports a result for the first time, where only few lines follow; 0: none."""
-    report_text: str = ""
     episode_line: int = 0
     """Where the last episode begins: lines before it belong to an earlier job or start; 0: at the first line."""
     success_line: int = 0

@@ -38,7 +38,7 @@ class ProgressMeter:
         self._death = 0
         self._after: dict[str, _Repeated] = {}
         self._counters: dict[int, _Counter] = {}
-        self._reports: dict[str, tuple[int, str]] = {}
+        self._reports: dict[str, int] = {}
 
     @property
     def line(self) -> int:
@@ -61,7 +61,7 @@ class ProgressMeter:
         if kind & Kind.BAD and line >= self._bad[0]:
             self._bad = (line, text.strip()[:300])
         if kind & Kind.REPORT and len(self._reports) < _FORMS:
-            self._reports.setdefault(_NUMBERS.sub("#", text[:60]), (line, text.strip()[:300]))
+            self._reports.setdefault(_NUMBERS.sub("#", text[:60]), line)
         if line > self._line and len(self._after) < _AFTER:
             key = _NUMBERS.sub("#", text[:120])
             before = self._after.get(key)
@@ -85,7 +85,7 @@ class ProgressMeter:
         counters = [(total, counter) for total, counter in self._counters.items() if counter.line >= begins]
         open_ = [(total, counter) for total, counter in counters if counter.last < total - counter.from_zero]
         total, step = max(((total, counter.last) for total, counter in open_ or counters), default=(None, self._step))
-        report = max(self._reports.values(), default=(0, ""))
+        report = max(self._reports.values(), default=0)
         return msgspec.structs.replace(
             scan,
             steps_seen=self.steps if self._line >= begins else 0,
@@ -93,8 +93,7 @@ class ProgressMeter:
             last_total=total,
             last_progress_line=self._line,
             complete=bool(counters) and not open_,
-            report_line=report[0] if report[0] >= max(begins, scan.lines - _LAST_WORDS, 1) else 0,
-            report_text=report[1],
+            report_line=report if report >= max(begins, scan.lines - _LAST_WORDS, 1) else 0,
             success_line=self._done[0] if self._done[0] >= begins else 0,
             success_text=self._done[1],
             nan_run=self._nan_run,

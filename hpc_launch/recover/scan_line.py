@@ -48,7 +48,7 @@ class LineScanner:
         """How many lines were classified, which takes most of the time."""
         self._forms: dict[bytes, tuple[int, int, bool]] = {}
         self._seen: dict[str, int] = {}
-        self._crowds = CrowdedLines(rules)
+        self._crowds = CrowdedLines()
         self._time: float | None = None
         self._year: int | None = None
         self._last = b""
@@ -88,11 +88,11 @@ class LineScanner:
         text = plain(raw)
         if known is None:
             low = text.lower()
-            words = self._crowds.crowded(low) if not busy and not _opens(low) else None
-            if words and not shows_progress(text, low):
+            words = None if _opens(low) else frozenset(self._rules.words_of(low))
+            if words and not busy and self._crowds.crowded(words) and not shows_progress(text, low):
                 self._crowds.hold(words, HeldLine(self._line, text, self._task, self._time))
                 return
-            known = self._judged(text, low)
+            known = self._judged(text, low, words)
             if len(self._forms) >= _FORMS:
                 self._forms.clear()
             self._forms[form] = known
@@ -108,7 +108,8 @@ class LineScanner:
         time = self._time
         for held in self._crowds.release():
             self._line, self._task, self._time = held.line, held.task, held.time
-            look, kind, dated = self._judged(held.text, held.text.lower())
+            low = held.text.lower()
+            look, kind, dated = self._judged(held.text, low, frozenset(self._rules.words_of(low)))
             self._progress.see(kind, held.text, held.line, self._now(held.text) if dated else None)
             if look != _SKIP:
                 self._look(held.text, limited=True)
@@ -127,14 +128,17 @@ class LineScanner:
         self._task = int(match[1])
         return raw[match.end() :]
 
-    def _judged(self, text: str, low: str) -> tuple[int, int, bool]:
-        """Classify the lines of a shape: whether a rule may match, their kind, whether they contain a time."""
+    def _judged(self, text: str, low: str, words: frozenset[int] | None) -> tuple[int, int, bool]:
+        """Classify the lines of a shape: whether a rule may match, their kind, whether they contain a time.
+
+        `words`: those of rules in the line; None for a line that must be looked at in any case.
+        """
         self.scanned += 1
         if not text or text.isspace() or text.startswith("+ ") or _SOURCE.match(text):  # "+ ": `set -x` of bash
             return _SKIP, Kind.PLAIN, False
         if low.lstrip().startswith('file "'):  # a frame of a traceback
             return _ALWAYS, Kind.PLAIN, False
-        look = _ALWAYS if _opens(low) else _RULES if self._rules.words_of(low) else _SKIP
+        look = _ALWAYS if words is None else _RULES if words else _SKIP
         stamp = line_time(text, self._year or 2000)
         if stamp is not None and self._year is None and line_time(text) is not None:
             self._year = year_of(stamp)

@@ -82,8 +82,9 @@ CODE_VARIABLES = frozenset(
 _NAMES_SERVER = re.compile(r"(URL|URI|ENDPOINT|SERVER|HOST|ADDR|ADDRESS|COMM_ID)(E?S)?$|PROXY$")
 _PROGRAM = re.compile(r"(FLAGS|OPTIONS|OPTS|_CC|_CXX|_FC|_F77|_F90|NVCC|EXECUTABLE|LAUNCHER|COMPILER)$")
 """Names of programs, and of their options: make, tar, gcc and nvcc run others by these."""
-_PLAIN = re.compile(r"[^\s;&|<>`$()\\'\"#]*")
-"""A value without blanks and without characters that a shell or a build tool treats specially."""
+_PLAIN = re.compile(r"[^/\s;&|<>`$()\\'\"#]*")
+"""A value that is no path or placeholder, and has no blanks and no characters that a shell or a build tool treats
+specially."""
 _SECRET = re.compile(
     r"KEY|TOKEN|SECRET|PASS|_PWD|CREDENTIAL|COOKIE|AUTH|JWT|DSN|URL|PROXY|(^|_)PAT(_|$)", re.IGNORECASE
 )
@@ -169,7 +170,8 @@ def _below(name: str, rest: KeyPath, value: Any, *, top: bool) -> str | None:
     if name in ("sbatch", "srun") and isinstance(value, str | int | float | bool):
         names = [str(rest[-1]), *([str(value)] if "rename" in rest else [])]
         described = top and rest[0] in {"require", "forbid", "since", "drop"}
-        requires = any(map(_is_code_option, names)) or _names_file(str(value))
+        # An abbreviation counts as an option that nobody knows.
+        requires = not HARMLESS_OPTIONS.issuperset(names) or _names_file(str(value))
         return f"option --{names[-1]} of {name}" if not described and requires else None
     return None
 
@@ -180,7 +182,7 @@ def _variable(name: object, value: Any) -> str | None:
         return f"variable {name}, by which programs send keys and data to a server"
     # A list of harmful ones is never complete: GCC_EXEC_PREFIX, MAKEFLAGS and RDMAV_DRIVERS all lead to code.
     harmless = HARMLESS_VARIABLES.fullmatch(name) and name not in CODE_VARIABLES and not _PROGRAM.search(name)
-    plain = not _is_place(value) and _PLAIN.fullmatch(_NUMBER.sub("", str(value)))
+    plain = _PLAIN.fullmatch(_NUMBER.sub("", str(value)))
     return None if harmless and plain else f"variable {name}, by which programs may load code"
 
 
@@ -197,11 +199,6 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, str) and (named or re.search(r"[\s*?\[]", text) is not None)
 
 
-def _is_code_option(name: str) -> bool:
-    """Whether an option may run something, change the environment or write a file; an abbreviation counts as one."""
-    return name not in HARMLESS_OPTIONS
-
-
 def _names_file(text: str) -> bool:
     """Whether the value of an option is a path: a plug-in of the site may add an option that reads or writes it."""
     return text.startswith(("/", "./", "../", "~")) or (text.startswith("${") and "/" in text)
@@ -210,4 +207,4 @@ def _names_file(text: str) -> bool:
 def _is_harmless_option(text: str) -> bool:
     """Whether a word is a long option of srun that does not run or write anything. Other words may be a program."""
     match = re.match(r"--([a-z][a-z0-9-]*)(?:=|\Z)", text)
-    return match is not None and not _is_code_option(match[1]) and not _names_file(text[match.end() :])
+    return match is not None and match[1] in HARMLESS_OPTIONS and not _names_file(text[match.end() :])

@@ -15,9 +15,12 @@ _JOB = re.compile(r"\*\*\* (?:JOB|STEP) (\d+)\b|\bStepId=(\d+)\b")
 
 def without_other_jobs(found: Iterable[LogScan], job_id: str | None) -> Iterator[LogScan]:
     """The scans without the messages that name another job than `job_id`."""
+    if job_id is None:
+        yield from found
+        return
     for scan in found:
         hits = tuple(hit for hit in scan.hits if _job(hit.text) in (None, job_id))
-        yield scan if job_id is None or len(hits) == len(scan.hits) else replace(scan, hits=hits)
+        yield scan if len(hits) == len(scan.hits) else replace(scan, hits=hits)
 
 
 def _job(text: str) -> str | None:

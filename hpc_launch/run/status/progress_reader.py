@@ -11,6 +11,7 @@ import os
 import re
 from collections import deque
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 from hpc_launch.base.files import open_regular
@@ -109,7 +110,8 @@ def _lines_before(path: Path, end: int | None, size: int = TAIL, *, over: bool =
 
 def _read(log: _LogState, attempt: AttemptFolder, at: float, *, over: bool) -> Progress:
     lines = tail_lines(attempt.first_log, over=over)
-    step = _newest_step(log, lines)
+    steps = _steps(log, lines)
+    step = _newest_step(steps, log.last.total or 0)
     loss = _newest(log, "loss", lines)
     before = log.last
     number = _integer(step, 1) if step else before.step
@@ -122,28 +124,38 @@ def _read(log: _LogState, attempt: AttemptFolder, at: float, *, over: bool) -> P
         _add_point(log, at, number)
     rate = _rate(log)
     left = max(0, total - number) if total is not None and number is not None else None
-    spacing = _spacing(log, lines) or before.spacing
+    spacing = _spacing(steps) or before.spacing
     return Progress(number, total, value, rate, left / rate if left is not None and rate else None, spacing)
 
 
-def _spacing(log: _LogState, lines: list[str]) -> int | None:
-    """How many steps lie between the two newest lines that show one."""
-    pattern, newest = log.patterns.get("step"), None
+def _steps(log: _LogState, lines: list[str]) -> list[re.Match[str]]:
+    """Where lines show a step, in their order; as far as the time allows."""
+    found: list[re.Match[str]] = []
+    pattern = log.patterns.get("step")
     if pattern is None:
-        return None
+        return found
     try:
         with time_limit(SEARCH_S):
-            for line in lines:
-                match = pattern.search(line)
-                step = _integer(match, 1) if match else None
-                if step is None:
-                    continue
-                if newest is not None and step < newest:
-                    return newest - step
-                newest = step
+            found.extend(filter(None, map(pattern.search, lines)))
     except TooSlowError:
         del log.patterns["step"]
-    return None
+    return found
+
+
+def _newest_step(steps: list[re.Match[str]], most: int) -> re.Match[str] | None:
+    """The newest step of the loop with the most steps (`most` so far): an evaluation may print its own the same way."""
+    newest = None
+    for match in steps:
+        total = (_integer(match, 2) if match.re.groups > 1 else None) or most
+        if total > most or (newest is None and total == most):
+            newest, most = match, total
+    return newest
+
+
+def _spacing(steps: list[re.Match[str]]) -> int | None:
+    """How many steps lie between the two newest lines that show one."""
+    numbers = [number for match in steps if (number := _integer(match, 1)) is not None]
+    return next((later - earlier for later, earlier in pairwise(numbers) if earlier < later), None)
 
 
 def _sampled(log: _LogState, attempt: AttemptFolder) -> tuple[float, int] | None:
@@ -179,22 +191,6 @@ def _first_step(log: _LogState, path: Path) -> int | None:
         head = stream.read(TAIL).decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
     found = _newest(log, "step", [line[:MAX_LINE] for line in head[:-1] if line][:MAX_LINES])
     return _integer(found, 1) if found else None
-
-
-def _newest_step(log: _LogState, lines: list[str]) -> re.Match[str] | None:
-    """The newest step of the loop with the most steps: an evaluation may print its own in the same form."""
-    pattern, newest, most = log.patterns.get("step"), None, log.last.total or 0
-    if pattern is None:
-        return None
-    try:
-        with time_limit(SEARCH_S):
-            for match in filter(None, map(pattern.search, lines)):
-                total = (_integer(match, 2) if pattern.groups > 1 else None) or most
-                if total > most or (newest is None and total == most):
-                    newest, most = match, total
-    except TooSlowError:
-        del log.patterns["step"]
-    return newest
 
 
 def _newest(log: _LogState, name: str, lines: list[str]) -> re.Match[str] | None:
