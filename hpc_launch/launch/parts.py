@@ -50,7 +50,9 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield from ("watch",) if plan.watch is not None else ()
     yield from _on_nodes(plan)
     yield from ("prepare_slurm" if slurm else "prepare_local",) if plan.around.on_nodes else ()
+    yield from _staging(plan)
     yield from _step(plan)
+    yield from ("unstage",) if plan.stage is not None and not plan.stage.unsupported else ()
     yield "exit"
 
 
@@ -75,6 +77,14 @@ def _on_nodes(plan: LaunchPlan) -> Iterator[str]:
     if plan.elastic:
         yield "await_child"
     yield from mine.parts
+
+
+def _staging(plan: LaunchPlan) -> tuple[str, ...]:
+    if plan.stage is None:
+        return ()
+    if plan.stage.unsupported:
+        return ("stage_unsupported",)
+    return "stage_slurm" if plan.scheduler == "slurm" else "stage_local", "stage"
 
 
 def _step(plan: LaunchPlan) -> tuple[str, ...]:

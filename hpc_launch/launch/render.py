@@ -11,6 +11,7 @@ from jinja2 import FileSystemLoader, StrictUndefined
 from jinja2.bccache import Bucket, BytecodeCache, FileSystemBytecodeCache
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpc_launch import __version__
 from hpc_launch.base.resources import shipped
@@ -38,10 +39,27 @@ class StepValues(Struct, frozen=True):
     node_address: str
 
 
+class StageValues(Struct, frozen=True):
+    """What the templates need to know about copies on the nodes' own disks."""
+
+    how: str = ""
+    folders: str = ""
+    """The candidates, as words of bash."""
+    name: str = ""
+    """The variable that names the copy on a node, where PATH does not."""
+    original: Text = ()
+
+
 def render(plan: LaunchPlan) -> str:
     """The whole script. An undefined name in a template is an error, never empty text (StrictUndefined)."""
     local = plan.scheduler == "local"
     container = wrap_command(plan.container)
+    stage = _stage_values(plan)
+    original = plan
+    if stage.original and plan.container is None:
+        plan = replace(plan, python=(Var(stage.name),))
+    elif stage.original:
+        container = replace(container, before=tuple(_with_copy(line, stage) for line in container.before))
     step, mine = _step_values(plan), descriptor(plan.launcher)
     late = plan.continuation.resume_names
     job = (
@@ -57,7 +75,8 @@ def render(plan: LaunchPlan) -> str:
             each_process=mine.logs_by_rank,
             has_start=plan.step.kind not in ("local", "once"),
             local_hosts=" ".join(mine.local_hosts(plan.nodes)) if mine.local_hosts else "",
-            numbers=_wrapped_lines(_numbers(plan, step)),
+            numbers=_wrapped_lines(_numbers(original, step)),
+            stage=stage,
             image_variables=_wrapped_lines([name for name in container.exports if name not in late]),
             resume_exports=[name for name in container.exports if name in late],
             cpus_per_task=_cpus_per_task(plan, step),
@@ -132,6 +151,23 @@ def _here(text: Text, command: str) -> str:
 def _starred(name: str) -> str:
     """A file name quoted for bash, except `*`."""
     return "*".join(quote(part) if part else "" for part in name.split("*"))
+
+
+def _stage_values(plan: LaunchPlan) -> StageValues:
+    if plan.stage is None:
+        return StageValues()
+    if plan.stage.unsupported:
+        return StageValues(plan.stage.unsupported)
+    folders = " ".join(map(quote, plan.stage.folders))
+    if plan.container is not None:
+        return StageValues(plan.stage.how, folders, "HPC_LAUNCH_IMAGE", (plan.container.image,))
+    path = any(isinstance(part, Var) or "/" in part for part in plan.python)
+    return StageValues(plan.stage.how, folders, "HPC_LAUNCH_PYTHON", plan.python if path else ())
+
+
+def _with_copy(line: tuple[Text, ...], stage: StageValues) -> tuple[Text, ...]:
+    """A line of the runtime's command, with the variable in place of the image."""
+    return tuple((Var(stage.name),) if word == stage.original else word for word in line)
 
 
 _HOOKS = """/bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"'"""

@@ -24,6 +24,7 @@ from hpc_launch.plan.retry_plan import retry_plan
 from hpc_launch.plan.sbatch_options import directives
 from hpc_launch.plan.site_environment import site_settings, site_variables
 from hpc_launch.plan.site_sbatch_options import check_srun, missing_variables
+from hpc_launch.plan.stage_plan import stage
 from hpc_launch.plan.strategy_on_demand import plan_strategy, without_unused_file
 from hpc_launch.plan.variable_names import check_variable_names
 from hpc_launch.plan.watcher_plan import watch
@@ -95,6 +96,7 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
         recovery=retry_plan(filler, size),
         code=code(filler),
         watch=watch(job),
+        stage=stage(filler, launch_step, container_plan),
         fabric=overlay_fabric(site.fabric, size.node_class.fabric)[0].kind,
         strategy=without_unused_file(filler, strategy.plan, job_program, settings),
         around=site_settings(filler, size, site_values, settings, inner_steps(filler, settings)),

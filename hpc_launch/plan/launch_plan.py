@@ -173,6 +173,19 @@ class ContainerPlan(Struct, frozen=True):
         return self.runtime in ("pyxis", "edf")
 
 
+class StagePlan(Struct, frozen=True):
+    """Where the nodes put their own copy of the environment or image."""
+
+    how: Literal["auto", "node"]
+    folders: tuple[Text, ...] = ()
+    """Candidates, in order. They may contain variables that only a node knows."""
+    image: bool = False
+    """Whether the image is copied, else the Python environment."""
+    unsupported: str = ""
+    """Why no copy can be made. The script says so."""
+    origin: Origin = Origin("default")
+
+
 class StepPlan(Struct, frozen=True):
     """The step that starts the command of each node, and its options."""
 
@@ -220,6 +233,7 @@ class LaunchPlan(Struct, frozen=True):
     code: CodePlan | None = None
     strategy: StrategyPlan | None = None
     watch: WatchPlan | None = None
+    stage: StagePlan | None = None
     fabric: str | None = None
     """The type of the high-speed network between the nodes."""
     around: SiteSettings = SiteSettings()

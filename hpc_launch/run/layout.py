@@ -8,6 +8,7 @@
     ├── after.sh                    what the job runs at its end: the next driver
     ├── hooks/hpc_launch_hooks.py   helpers that a training may import
     │         hpc_launch_watch.py   the watcher that each node runs beside the launcher
+    │         hpc_launch_stage.py   packs and unpacks a copy of the software on the nodes' own disks
     ├── code/  code.json            the training's code at submission, used by all attempts
     ├── journal/HOST-PID-xxxx.jsonl one file per process, append-only (records/journal.py)
     └── attempts/NNN/               creating the folder claims the number
@@ -27,6 +28,7 @@
         ├── agent/node-K.jsonl      events and samples of the watcher on node K (records/watcher_records.py)
         ├── agent/hang.json         created once by the watcher that detected a hang
         ├── agent/stacks/rank-R.txt the stack of rank R at that time
+        ├── stage.log               a line per node: how it got its copy of the software
         ├── stop                    exists when the job is asked to save and exit
         ├── done                    the training may create it when no steps are left
         ├── ending                  exists while the job is being ended: a SIGTERM is then not a warning

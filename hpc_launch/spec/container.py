@@ -53,6 +53,14 @@ class Container(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="Allow writes to the image's own files. They are kept in memory and discarded at the end."),
     ] = None
     options: Annotated[list[str], Meta(description="Extra options for the runtime, one list item each.")] = []
+    stage: Annotated[
+        Literal["auto", "node", "off"],
+        Meta(
+            description="Copy the image to a disk of each node before the training starts. `node` does so if the image is "
+            "a file that the runtime reads in place (apptainer, singularity, charliecloud). `auto` does not: an image is "
+            "already one file."
+        ),
+    ] = "auto"
     modules: Annotated[
         list[str],
         Meta(

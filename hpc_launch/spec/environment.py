@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -21,6 +21,15 @@ class Environment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     stack: Annotated[
         str | None, Meta(description="An entry of the site's `stacks:`. Default: the one for the queue's nodes.")
     ] = None
+    stage: Annotated[
+        Literal["auto", "node", "off"],
+        Meta(
+            description="Copy the virtual environment or conda environment to a disk of each node before the training "
+            "starts. `auto` does so for jobs of at least 4 nodes if the site profile names a `node_local` folder and the "
+            "environment is on a shared file system. `node` always does, in `/dev/shm` where there is no such folder. If "
+            "a copy cannot be made, the original is used."
+        ),
+    ] = "auto"
     versions: Annotated[
         dict[str, str],
         Meta(description="Software versions, for the site's conditions.", examples=[{"nccl": "2.27.3"}]),

@@ -1,0 +1,52 @@
+"""Copies of the software on the nodes' own disks: whether the job makes them, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hpc_launch.plan.container_plan import FILES
+from hpc_launch.plan.fill_values import ValueFiller
+from hpc_launch.plan.launch_plan import ContainerPlan, StagePlan, StepPlan
+from hpc_launch.plan.site_context import selected_options
+from hpc_launch.spec.shell_text import Text
+
+FEWEST_NODES = 4
+"""Nodes from which `auto` copies. The archive costs two full reads of the environment, and a training that starts on
+fewer nodes reads less of it."""
+
+MEMORY = "/dev/shm"  # noqa: S108 - the agent checks who owns what is there
+
+
+def stage(filler: ValueFiller, step: StepPlan, container: ContainerPlan | None) -> StagePlan | None:
+    """The plan for copies, or None if the job makes none."""
+    job, resolved = filler.resolved.job, filler.resolved
+    image = job.container is not None
+    how = job.container.stage if job.container is not None else job.environment.stage
+    if how == "off" or (not image and not _has_environment(filler)):
+        return None
+    folders = tuple(_node_folders(filler))
+    if how == "auto" and (image or not folders or job.max_nodes < FEWEST_NODES):
+        return None
+    why = ""
+    if step.kind not in ("srun", "local"):
+        why = f"the nodes are started by {step.kind}" if step.kind != "once" else "the program starts the nodes itself"
+    elif container is not None and (container.runtime not in FILES or "://" in container.image):
+        why = f"{container.runtime} does not read the image from a file"
+    if why and how == "auto":
+        return None
+    origin = resolved.origin("container" if image else "environment", "stage")
+    memory = ((MEMORY,),) if how == "node" else ()
+    return StagePlan(how, (*folders, *memory), image, why, origin)
+
+
+def _has_environment(filler: ValueFiller) -> bool:
+    environment = filler.resolved.job.environment
+    return bool(environment.venv or environment.conda or "/" in (environment.python or ""))
+
+
+def _node_folders(filler: ValueFiller) -> Iterator[Text]:
+    """Node-local folders of the site that this job has."""
+    options = selected_options(filler)
+    for name, folder in filler.resolved.site.paths.items():
+        if folder.node_local and (folder.option is None or folder.option in options) and filler.can_fill(folder.path):
+            yield filler.site_text(folder.path, ("paths", name, "path"))

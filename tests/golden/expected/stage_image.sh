@@ -1,0 +1,397 @@
+#!/bin/bash
+# shellcheck disable=SC2016,SC2034,SC2153,SC2329
+# stage-image on site booster: 2 nodes x 4 processes, started by torchrun.
+# Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
+# A comment at the end of a line gives the source of its setting.
+
+# === Slurm options ===
+#SBATCH --job-name=stage-image                               # stage_image.yaml:1
+#SBATCH --partition=booster                                  # booster.yaml:11
+#SBATCH --qos=normal                                         # booster.yaml:11
+#SBATCH --account=proj12                                     # stage_image.yaml:3
+#SBATCH --nodes=2                                            # stage_image.yaml:4
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
+#SBATCH --cpus-per-task=96                                   # booster.yaml:6
+#SBATCH --gres=gpu:4                                         # booster.yaml:6
+#SBATCH --mem=0                                              # booster.yaml:11
+#SBATCH --exclusive                                          # booster.yaml:11
+#SBATCH --time=02:00:00                                      # booster.yaml:11
+#SBATCH --requeue                                            # booster.yaml:3
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=stage-image-%j.out                          # for manual starts; `submit` logs to the run folder
+#SBATCH --licenses=scratch                                   # booster.yaml:11
+
+# === Environment ===
+job_environment() {
+    module load Stages/2026 || die 'module load Stages/2026 failed' # booster.yaml:19
+    module load CUDA/13 || die 'module load CUDA/13 failed'  # booster.yaml:19
+    export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
+    export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
+    export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DUMP_ON_TIMEOUT=1                      # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DEBUG_INFO_TEMP_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-rank- # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
+    export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
+    export OMP_NUM_THREADS=12                                # cores of a node / processes on it
+    export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
+    export NCCL_SOCKET_IFNAME=ib0                            # booster.yaml:20
+    unset NCCL_DEBUG                                         # booster.yaml:20
+}
+
+# === Rendezvous ===
+job_rendezvous() {
+    MASTER_ADDR=${hosts[0]}i
+    choose_port 12000 12999 # sets MASTER_PORT
+}
+
+# === What runs on each node ===
+# default. Static rendezvous: ranks follow the order of the nodes.
+on_each_node() {
+    local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
+    export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json
+    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
+        apptainer exec --no-eval --nv --no-home \
+        --pwd /home/alice/project \
+        --bind "$HPC_LAUNCH_RUN_DIR" \
+        --bind /home/alice/project \
+        --bind /p/scratch \
+        "$HPC_LAUNCH_IMAGE" \
+        /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
+        python3 -m torch.distributed.run \
+        --nnodes=2 --nproc-per-node=4 --node-rank="$node" \
+        --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
+        --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
+        "$HPC_LAUNCH_CODE"/train.py
+}
+
+# === How the nodes are started ===
+start_nodes() {
+    # --kill-on-bad-exit and --wait: when one node fails the others end too, not at the time limit.
+    exec srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task="$cpus" \
+        --kill-on-bad-exit=1 --wait=60 --export=ALL \
+        --mpi=none \
+        --output="$attempt_dir/logs/node-%n.log" --open-mode=append \
+        bash "$attempt_dir/node.sh" </dev/null
+}
+
+# === Values for the part below ===
+job_by_hand=/p/scratch/proj12/runs/stage-image-by-hand # run folder if started by hand
+job_workdir=/home/alice/project job_code=$job_workdir
+job_nodes=2 job_cpus_per_task=96 job_time_limit=7200 job_node_rank=SLURM_NODEID
+job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30)
+job_stage=node                                               # stage_image.yaml:6
+job_stage_folders() { folders=(/dev/shm); }
+export HPC_LAUNCH_IMAGE=/p/scratch/proj12/images/pytorch-26.05.sif # on each node, its copy
+job_image_prefix=APPTAINERENV_
+job_image_variables=(
+    PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT
+    TORCH_NCCL_DEBUG_INFO_TEMP_FILE TORCH_NCCL_DEBUG_INFO_PIPE_FILE PYTHONNOUSERSITE OMP_NUM_THREADS
+    TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE NCCL_SOCKET_IFNAME
+)
+
+# ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
+
+# --- Messages ---
+set -o pipefail
+job_umask=$(umask) # of the training; only the user may change what this script writes and then runs
+umask go-w
+now() { printf '%(%s)T' -1; }
+say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
+die() { say "$*" >&2; exit 1; }
+
+# --- The job, by Slurm's variables ---
+job_id=$SLURM_JOB_ID
+[ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || job_id=$HPC_LAUNCH_JOB_ID # `hpc-launch run`: one of several in this allocation
+nodes=$SLURM_JOB_NODELIST
+place=$nodes
+restart=${SLURM_RESTART_COUNT:-0}
+end_time=${SLURM_JOB_END_TIME:-}
+call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: every later hpc-launch command does the same
+    if [ ! -f "$run_dir/after.sh" ] || [ ! -O "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi
+    trap '' USR1 TERM INT HUP # the end record is written
+    timeout -k 5 60 bash "$run_dir/after.sh" "$attempt_dir" >>"$attempt_dir/hook.log" 2>&1 </dev/null ||
+        say "the end hook cannot run here (see $attempt_dir/hook.log); the next hpc-launch command continues the run"
+}
+
+# --- Attempt folder ---
+attempt_dir=${1:-}
+if [ -z "$attempt_dir" ]; then # started by hand, not by `hpc-launch submit`
+    attempt_dir=$job_by_hand-$job_id/attempts/001
+    mkdir -p "$attempt_dir"
+fi
+run_dir=${attempt_dir%/attempts/*}
+
+# --- Requeue: Slurm started the same job again, which is an attempt with its own records ---
+if [ "$restart" -gt 0 ]; then
+    until mkdir "$attempt_dir" 2>/dev/null; do
+        [ -d "$attempt_dir" ] || die "cannot create $attempt_dir"
+        if ! grep -qs "\"job_id\": \"$job_id\"" "$attempt_dir/job.json" && ! grep -qsxe "$job_id" -e "void .*" "$attempt_dir/claim"; then
+            say "the run continued without job $job_id, in $attempt_dir. Nothing was started."
+            exit 75
+        fi
+        printf -v attempt_dir '%s/attempts/%03d' "$run_dir" "$((10#0${attempt_dir//*[!0-9]/} + 1))"
+    done
+    printf '{"job_id": "%s", "restart": %d}\n' "$job_id" "$restart" >"$attempt_dir/job.json"
+    exec >>"$attempt_dir/batch.log" 2>&1
+fi
+
+# --- Claim ---
+# Only one job may run an attempt: the one that creates `claim`. Without this, a submission that was abandoned and
+# repeated could train twice.
+if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/null; then
+    owner=$(cat "$attempt_dir/claim" 2>/dev/null) || owner="nobody: cannot write to $attempt_dir"
+    if [ "$owner" != "$job_id" ]; then
+        say "this attempt is not for job $job_id but for: $owner. Nothing was started."
+        exit 75
+    fi
+fi
+mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
+
+# --- Start and end records ---
+# The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
+phase=environment ended_by='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
+record() { # FILE EXIT_CODE
+    local finished=null mask # finished: true if the training itself says that no step is left
+    mask=$(umask)
+    umask go-w
+    [ ! -e "$attempt_dir/done" ] || finished=true
+    if [ "$warned" = null ] && [ -e "$attempt_dir/stop" ]; then # created by the guard of a node, or by hand
+        warned=$(stat -c %Y "$attempt_dir/stop")
+        read -r warned_by <"$attempt_dir/stop"
+    fi
+    printf '{"job_id": "%s", "restart": %d, "exit_code": %d, "signal": "%s", "phase": "%s", "started": %d, "ended": %d, "warned": %s, "warned_by": "%s", "lost_nodes": %d, "resumed_step": %s, "saved_step": %s, "finished": %s, "nodes": "%s"}\n' \
+        "$job_id" "$restart" "$2" "$ended_by" "$phase" "$started" "$(now)" "$warned" "${warned_by//[!A-Z0-9]/}" "$lost_nodes" "$resumed" "$saved" "$finished" "$nodes" >"$attempt_dir/.$1.$job_id" &&
+        mv -f "$attempt_dir/.$1.$job_id" "$attempt_dir/$1"
+    umask "$mask"
+}
+at_exit() { # EXIT_CODE
+    record end.json "$1" # at once: what follows may take a while
+    [ "$phase" = environment ] || saved_checkpoint "$1"
+    call_after "$1"
+}
+trap 'at_exit $?' EXIT
+record start.json 0
+
+# --- Signals ---
+step=() # the processes that this shell waits for
+on_warning() { # Slurm's warning before the time limit, or a preemption
+    warned=$(now) warned_by=USR1
+    say "warned: the end is near; asking the training to save ($HPC_LAUNCH_STOP_FILE)"
+    : >"$HPC_LAUNCH_STOP_FILE"
+}
+on_end() { # SIGNAL EXIT_CODE: time limit or cancel; little time is left, so write the record first
+    ended_by=$1
+    say "ended by SIG$1"
+    : >"$attempt_dir/ending"
+    record end.json "$2"
+    [ "$phase" = training ] || exit "$2"
+    kill -s TERM "${step[@]}" 2>/dev/null
+}
+trap 'interrupted=1; on_warning' USR1
+trap 'interrupted=1; on_end TERM 143' TERM
+trap 'interrupted=1; on_end INT 130' INT
+trap 'interrupted=1; on_end HUP 129' HUP
+
+# --- Variables for the training ---
+export HPC_LAUNCH_RUN_DIR=$run_dir HPC_LAUNCH_ATTEMPT_DIR=$attempt_dir HPC_LAUNCH_JOB_ID=$job_id
+if [ -n "${job_code:-}" ]; then
+    HPC_LAUNCH_CODE=$run_dir/code # as it was at submission; as it is now if started by hand
+    [ -d "$HPC_LAUNCH_CODE" ] || HPC_LAUNCH_CODE=$job_code
+    export HPC_LAUNCH_CODE
+fi
+export HPC_LAUNCH_STOP_FILE=$attempt_dir/stop # appears when the training has to save and exit
+export HPC_LAUNCH_DONE_FILE=$attempt_dir/done # the training may create it when no step is left
+export HPC_LAUNCH_ATTEMPT=$((10#0${attempt_dir//*[!0-9]/}))
+export HPC_LAUNCH_END_TIME=${end_time:-${job_time_limit:+$((started + job_time_limit))}} # time limit, in seconds since 1970
+say "job $job_id on $place, attempt in $attempt_dir; the training's output is in logs/node-*.log there"
+
+# --- No checkpoints ---
+export HPC_LAUNCH_RESUME_FROM='' HPC_LAUNCH_RESUME_NAME='' HPC_LAUNCH_RESUME_STEP=''
+saved_checkpoint() { :; }
+
+# --- Set up the environment ---
+# Evaluated here and not called as a function, in which a `declare` of a sourced file would set a local variable.
+job_body=$(declare -f job_environment)
+job_body=${job_body#*\{}
+umask "$job_umask"
+eval "${job_body%\}}"
+job_umask=$(umask)
+umask go-w
+export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
+cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
+node_functions=(on_each_node) # what the script of a node consists of
+
+# --- Variables for the image: under a second name the job's value takes precedence over the image's ---
+for job_variable in "${job_image_variables[@]}"; do
+    export "$job_image_prefix$job_variable=${!job_variable}"
+done
+
+# --- Host names of the nodes ---
+mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+fewest=${job_fewest_nodes:-$job_nodes} # of an elastic run, or else all
+[ "${#hosts[@]}" -eq "$fewest" ] || { [ "$fewest" -lt "$job_nodes" ] && [ "${#hosts[@]}" -gt "$fewest" ]; } ||
+    die "expected $fewest nodes, got ${#hosts[@]}: $SLURM_JOB_NODELIST"
+
+# --- Rendezvous ---
+choose_port() { # FIRST LAST: sets MASTER_PORT
+    # From the job id, so that two jobs on a node differ; skip a port in use, for this shell is on the first node.
+    local number=${job_id//[!0-9]/} size=$(($2 - $1 + 1))
+    MASTER_PORT=$(($1 + (10#0$number + 7919 * restart) % size))
+    for _ in {1..20}; do
+        (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null || break
+        MASTER_PORT=$(($1 + (MASTER_PORT - $1 + 1) % size))
+    done
+}
+job_rendezvous
+export MASTER_ADDR MASTER_PORT
+say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
+
+# --- Watcher: started before the launcher on each node ---
+# It notes which process died first, whether the training hangs and how much memory is left. Without a python3 the
+# training runs without it.
+watched() { # COMMAND...
+    local python agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py from=()
+    [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once per process: the first one of the node does it
+    if [ "${LOCAL_RANK:-0}" -eq 0 ] && [ -f "$agent" ] && python=$(command -v python3); then
+        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" </dev/null >/dev/null 2>&1 &
+    fi
+    exec "$@"
+}
+{ printf '#!/bin/bash\n'; declare -p job_node_rank job_watch; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
+
+# --- Copies are made once on each node, by srun ---
+stage_count=${#hosts[@]}
+stage_on_nodes() { # SECONDS SCRIPT LOG: --overlap, so that a hanging copy does not hold the resources of the training
+    timeout -k 5 "$1" srun --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --overlap --wait=0 \
+        --kill-on-bad-exit=0 bash "$2" </dev/null >>"$3" 2>&1
+}
+
+# --- Copy the software to the nodes' own disks ---
+# An archive of the environment is made once and kept beside the run folders. Each node unpacks and tests its copy; a
+# node without one uses the original. Whatever fails here, the training starts.
+stage_agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_stage.py stage_key='' stage_from=''
+stage_store=${run_dir%/*}/.staged-$EUID stage_log=$attempt_dir/stage.log
+stage_within() { # SECONDS COMMAND...: give up even if the command cannot be killed; handle signals meanwhile
+    local end=$((SECONDS + $1)) child
+    shift
+    "$@" &
+    child=$!
+    while kill -0 "$child" 2>/dev/null; do
+        [ "$SECONDS" -lt "$end" ] || { kill -s TERM "$child" 2>/dev/null; return 124; }
+        sleep 0.2
+    done
+    wait "$child"
+}
+stage_python=$(PATH=/usr/bin:/bin type -P python3 || type -P python3) || stage_python=''
+stage_script() { # FILE WORD...: what each node runs
+    {
+        declare -f job_stage_folders
+        printf 'job_stage_folders\nexec %q -I -S %q' "$stage_python" "$stage_agent"
+        printf ' %q' "${@:2}"
+        # shellcheck disable=SC2016
+        printf ' "${folders[@]}"\n'
+    } >"$1"
+}
+stage_pack() { # sets stage_from and stage_key, or says why not
+    local program only=()
+    [ "$job_stage" = node ] || only=(--shared-only)
+    stage_from=${HPC_LAUNCH_IMAGE:-}
+    if [ -z "$stage_from" ]; then
+        program=$(type -P "${HPC_LAUNCH_PYTHON:-python3}") || program=''
+        stage_from=${program%/bin/*}
+    fi
+    if [ -z "$stage_python" ] || [ ! -f "$stage_agent" ]; then
+        say "not staged: no python3, or the job was not started by hpc-launch"
+        return 1
+    fi
+    say "staging $stage_from"
+    stage_within 630 timeout -k 5 620 "$stage_python" -I -S "$stage_agent" pack "$stage_store" "$stage_from" \
+        --limit=600 "${only[@]}" >"$attempt_dir/stage.key" 2>>"$stage_log" </dev/null
+    read -r stage_key <"$attempt_dir/stage.key" || stage_key="skipped - no answer within 10 minutes"
+    case $stage_key in *[!0-9a-f]*) say "not staged: ${stage_key#skipped - }"; return 1 ;; esac
+}
+stage_report() { # counts the nodes by what they said
+    local how where more staged=0 reused=0 skipped=0 reasons=()
+    while read -r how where more; do
+        case $how in
+            staged) staged=$((staged + 1)) ;;
+            reused) reused=$((reused + 1)) ;;
+            skipped) skipped=$((skipped + 1)) reasons+=("$more") ;;
+        esac
+    done <"$stage_log"
+    say "staged: copied to $staged nodes, reused on $reused; $((stage_count - staged - reused)) use the original"
+    [ "$skipped" -eq 0 ] || say "not staged on $skipped nodes (see $stage_log), such as ${reasons[0]}"
+}
+use_staged() { # KEY ORIGINAL: on a node, take the copy if there is one
+    local folders=() folder copy name value lock
+    job_stage_folders
+    for folder in "${folders[@]}"; do
+        folder=$folder/hpc-launch-$EUID copy=$folder/$1/copy
+        [ ! -L "$folder" ] && [ -O "$folder" ] && [ -O "$folder/$1/complete" ] || continue
+        # Held until the training ends: a copy in use is not removed.
+        { exec {lock}<"$folder/$1.lock"; } 2>/dev/null && flock -s -w 5 "$lock" 2>/dev/null
+        for name in VIRTUAL_ENV CONDA_PREFIX HPC_LAUNCH_PYTHON HPC_LAUNCH_IMAGE PATH LD_LIBRARY_PATH PYTHONPATH; do
+            [ -n "${!name:-}" ] || continue
+            value=:${!name}:
+            value=${value//":$2/"/":$copy/"}
+            value=${value//":$2:"/":$copy:"}
+            value=${value#:}
+            export "$name=${value%:}"
+        done
+        return
+    done
+}
+if stage_pack; then
+    stage_script "$attempt_dir/stage.sh" node "$stage_store" "$stage_key" --limit=300
+    stage_within 330 stage_on_nodes 320 "$attempt_dir/stage.sh" "$stage_log" || :
+    stage_report
+    starts=on_each_node
+    body=$(declare -f "$starts")
+    printf -v starts '%s() {\n    use_staged %q %q\n%s' "$starts" "$stage_key" "$stage_from" "${body#*\{}"
+    eval "$starts"
+    node_functions+=(job_stage_folders use_staged)
+fi
+
+# --- The script of a node ---
+{ declare -f "${node_functions[@]}"; echo on_each_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+
+# --- Start the nodes by srun, and wait for their end ---
+phase=training
+umask "$job_umask"
+cpus=${SLURM_CPUS_PER_TASK:-${job_cpus_per_task:-}}
+[ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || cpus=${job_cpus_per_task:-} # the allocation may have another shape
+messages=/proc/$$/fd/2 skip=0 # what srun will write to the job's output, if that is a file
+[ ! -f "$messages" ] || skip=$(stat -Lc %s "$messages")
+start_nodes &
+step=($!)
+while :; do # a trapped signal ends `wait` early, with a code that is not srun's
+    interrupted=
+    wait "${step[0]}"
+    code=$?
+    [ -n "$interrupted" ] || break
+done
+phase=ended
+
+# --- The exit code of the task that failed first ---
+if [ "$code" -ne 0 ] && [ -f "$messages" ]; then
+    # srun's own code is the highest, including tasks that it killed itself; its messages report each task in order.
+    first=$(tail -c "+$((skip + 1))" "$messages" | grep -m 1 -oE '^srun: error: [^ ]+: tasks? [0-9,-]+: .*')
+    case $first in
+        *': Exited with exit code '*) code=${first##* } ;;
+        *': Killed') code=137 ;;
+        *': Aborted'*) code=134 ;;
+        *': Segmentation fault'*) code=139 ;;
+    esac
+fi
+say "the step ended with exit code $code"
+
+# --- Remove the copies after the last attempt, and those in memory after each ---
+if [ -n "$stage_key" ]; then
+    { [ "$code" -eq 0 ] && [ "$warned" = null ] && [ ! -e "$HPC_LAUNCH_STOP_FILE" ]; } && stage_which=() || stage_which=(--memory)
+    stage_script "$attempt_dir/stage.sh" remove "${stage_which[@]}" "$stage_key"
+    stage_within 60 stage_on_nodes 50 "$attempt_dir/stage.sh" "$stage_log" || :
+fi
+
+# --- Exit code ---
+[ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
+exit "$code"

@@ -1,0 +1,422 @@
+#!/bin/bash
+# shellcheck disable=SC2016,SC2034,SC2153,SC2329
+# stage-mpirun on site mpi: 4 nodes x 4 processes, started by torchrun.
+# Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
+# A comment at the end of a line gives the source of its setting.
+
+# === Slurm options ===
+#SBATCH --job-name=stage-mpirun                              # stage_mpirun.yaml:1
+#SBATCH --partition=gpu                                      # mpi.yaml:5
+#SBATCH --nodes=4                                            # stage_mpirun.yaml:3
+#SBATCH --ntasks-per-node=1                                  # one task per node: torchrun starts the rest
+#SBATCH --cpus-per-task=64                                   # mpi.yaml:4
+#SBATCH --gpus-per-node=4                                    # mpi.yaml:4
+#SBATCH --mem=0                                              # mpi.yaml:5
+#SBATCH --exclusive                                          # mpi.yaml:5
+#SBATCH --no-requeue                                         # hpc-launch resubmits; Slurm must not requeue
+#SBATCH --open-mode=append                                   # keep the log across requeues
+#SBATCH --output=stage-mpirun-%j.out                         # for manual starts; `submit` logs to the run folder
+
+# === Environment ===
+job_environment() {
+    # shellcheck source=/dev/null
+    . /home/alice/venv/bin/activate || die 'no virtual environment in /home/alice/venv' # stage_mpirun.yaml:6
+    export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
+    export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
+    export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DUMP_ON_TIMEOUT=1                      # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DEBUG_INFO_TEMP_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-rank- # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
+    export OMP_NUM_THREADS=16                                # cores of a node / processes on it
+    export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
+    export NCCL_SOCKET_IFNAME='=hsn0,hsn1'                   # mpi.yaml:6
+    export GLOO_SOCKET_IFNAME=hsn0,hsn1                      # mpi.yaml:6
+}
+
+# === Rendezvous ===
+job_rendezvous() {
+    MASTER_ADDR=$(address_of "${hosts[0]}-hs") || die "found no address for ${hosts[0]}-hs"
+    choose_port 10000 29999 # sets MASTER_PORT
+}
+
+# === What runs on each node ===
+# stage_mpirun.yaml:5. Static rendezvous: ranks follow the order of the nodes.
+on_each_node() {
+    local node=$HPC_LAUNCH_NODE logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
+    export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json
+    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
+        python3 -m torch.distributed.run \
+        --nnodes=4 --nproc-per-node=4 --node-rank="$node" \
+        --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
+        --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
+        "$HPC_LAUNCH_CODE"/train.py
+}
+
+# === How the nodes are started ===
+start_nodes() {
+    # Open MPI starts its daemons with srun, which would give each one CPU; a bound daemon binds all that it starts.
+    export SLURM_CPU_BIND=none I_MPI_PIN=0 SRUN_CPUS_PER_TASK=64
+    unset SLURM_TRES_PER_TASK # must not contradict SRUN_CPUS_PER_TASK (Slurm 23.11 and later)
+    exec mpirun -np 4 --map-by ppr:1:node --bind-to none \
+        --mca \
+        plm_rsh_agent \
+        ssh \
+        bash "$attempt_dir/node.sh" </dev/null
+}
+
+# === Values for the part below ===
+job_by_hand=/home/alice/runs/stage-mpirun-by-hand # run folder if started by hand
+job_workdir=/home/alice/project job_code=$job_workdir
+job_nodes=4 job_programs=(python3) job_node_rank=HPC_LAUNCH_NODE
+job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_step=mpirun job_tasks_per_node=1
+job_each_process=''
+job_stage='the nodes are started by mpirun'                  # stage_mpirun.yaml:6
+
+# ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
+
+# --- Messages ---
+set -o pipefail
+job_umask=$(umask) # of the training; only the user may change what this script writes and then runs
+umask go-w
+now() { printf '%(%s)T' -1; }
+say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
+die() { say "$*" >&2; exit 1; }
+
+# --- The job, by Slurm's variables ---
+job_id=$SLURM_JOB_ID
+[ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || job_id=$HPC_LAUNCH_JOB_ID # `hpc-launch run`: one of several in this allocation
+nodes=$SLURM_JOB_NODELIST
+place=$nodes
+restart=${SLURM_RESTART_COUNT:-0}
+end_time=${SLURM_JOB_END_TIME:-}
+call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: every later hpc-launch command does the same
+    if [ ! -f "$run_dir/after.sh" ] || [ ! -O "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi
+    trap '' USR1 TERM INT HUP # the end record is written
+    timeout -k 5 60 bash "$run_dir/after.sh" "$attempt_dir" >>"$attempt_dir/hook.log" 2>&1 </dev/null ||
+        say "the end hook cannot run here (see $attempt_dir/hook.log); the next hpc-launch command continues the run"
+}
+
+# --- Attempt folder ---
+attempt_dir=${1:-}
+if [ -z "$attempt_dir" ]; then # started by hand, not by `hpc-launch submit`
+    attempt_dir=$job_by_hand-$job_id/attempts/001
+    mkdir -p "$attempt_dir"
+fi
+run_dir=${attempt_dir%/attempts/*}
+
+# --- Requeue: Slurm started the same job again, which is an attempt with its own records ---
+if [ "$restart" -gt 0 ]; then
+    until mkdir "$attempt_dir" 2>/dev/null; do
+        [ -d "$attempt_dir" ] || die "cannot create $attempt_dir"
+        if ! grep -qs "\"job_id\": \"$job_id\"" "$attempt_dir/job.json" && ! grep -qsxe "$job_id" -e "void .*" "$attempt_dir/claim"; then
+            say "the run continued without job $job_id, in $attempt_dir. Nothing was started."
+            exit 75
+        fi
+        printf -v attempt_dir '%s/attempts/%03d' "$run_dir" "$((10#0${attempt_dir//*[!0-9]/} + 1))"
+    done
+    printf '{"job_id": "%s", "restart": %d}\n' "$job_id" "$restart" >"$attempt_dir/job.json"
+    exec >>"$attempt_dir/batch.log" 2>&1
+fi
+
+# --- Claim ---
+# Only one job may run an attempt: the one that creates `claim`. Without this, a submission that was abandoned and
+# repeated could train twice.
+if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/null; then
+    owner=$(cat "$attempt_dir/claim" 2>/dev/null) || owner="nobody: cannot write to $attempt_dir"
+    if [ "$owner" != "$job_id" ]; then
+        say "this attempt is not for job $job_id but for: $owner. Nothing was started."
+        exit 75
+    fi
+fi
+mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
+
+# --- Start and end records ---
+# The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
+phase=environment ended_by='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
+record() { # FILE EXIT_CODE
+    local finished=null mask # finished: true if the training itself says that no step is left
+    mask=$(umask)
+    umask go-w
+    [ ! -e "$attempt_dir/done" ] || finished=true
+    if [ "$warned" = null ] && [ -e "$attempt_dir/stop" ]; then # created by the guard of a node, or by hand
+        warned=$(stat -c %Y "$attempt_dir/stop")
+        read -r warned_by <"$attempt_dir/stop"
+    fi
+    printf '{"job_id": "%s", "restart": %d, "exit_code": %d, "signal": "%s", "phase": "%s", "started": %d, "ended": %d, "warned": %s, "warned_by": "%s", "lost_nodes": %d, "resumed_step": %s, "saved_step": %s, "finished": %s, "nodes": "%s"}\n' \
+        "$job_id" "$restart" "$2" "$ended_by" "$phase" "$started" "$(now)" "$warned" "${warned_by//[!A-Z0-9]/}" "$lost_nodes" "$resumed" "$saved" "$finished" "$nodes" >"$attempt_dir/.$1.$job_id" &&
+        mv -f "$attempt_dir/.$1.$job_id" "$attempt_dir/$1"
+    umask "$mask"
+}
+at_exit() { # EXIT_CODE
+    record end.json "$1" # at once: what follows may take a while
+    [ "$phase" = environment ] || saved_checkpoint "$1"
+    call_after "$1"
+}
+trap 'at_exit $?' EXIT
+record start.json 0
+
+# --- Signals ---
+step=() # the processes that this shell waits for
+on_warning() { # Slurm's warning before the time limit, or a preemption
+    warned=$(now) warned_by=USR1
+    say "warned: the end is near; asking the training to save ($HPC_LAUNCH_STOP_FILE)"
+    : >"$HPC_LAUNCH_STOP_FILE"
+}
+on_end() { # SIGNAL EXIT_CODE: time limit or cancel; little time is left, so write the record first
+    ended_by=$1
+    say "ended by SIG$1"
+    : >"$attempt_dir/ending"
+    record end.json "$2"
+    [ "$phase" = training ] || exit "$2"
+    kill -s TERM "${step[@]}" 2>/dev/null
+}
+trap 'interrupted=1; on_warning' USR1
+trap 'interrupted=1; on_end TERM 143' TERM
+trap 'interrupted=1; on_end INT 130' INT
+trap 'interrupted=1; on_end HUP 129' HUP
+
+# --- Variables for the training ---
+export HPC_LAUNCH_RUN_DIR=$run_dir HPC_LAUNCH_ATTEMPT_DIR=$attempt_dir HPC_LAUNCH_JOB_ID=$job_id
+if [ -n "${job_code:-}" ]; then
+    HPC_LAUNCH_CODE=$run_dir/code # as it was at submission; as it is now if started by hand
+    [ -d "$HPC_LAUNCH_CODE" ] || HPC_LAUNCH_CODE=$job_code
+    export HPC_LAUNCH_CODE
+fi
+export HPC_LAUNCH_STOP_FILE=$attempt_dir/stop # appears when the training has to save and exit
+export HPC_LAUNCH_DONE_FILE=$attempt_dir/done # the training may create it when no step is left
+export HPC_LAUNCH_ATTEMPT=$((10#0${attempt_dir//*[!0-9]/}))
+export HPC_LAUNCH_END_TIME=${end_time:-${job_time_limit:+$((started + job_time_limit))}} # time limit, in seconds since 1970
+say "job $job_id on $place, attempt in $attempt_dir; the training's output is in logs/node-*.log there"
+
+# --- No checkpoints ---
+export HPC_LAUNCH_RESUME_FROM='' HPC_LAUNCH_RESUME_NAME='' HPC_LAUNCH_RESUME_STEP=''
+saved_checkpoint() { :; }
+
+# --- Set up the environment ---
+# Evaluated here and not called as a function, in which a `declare` of a sourced file would set a local variable.
+job_body=$(declare -f job_environment)
+job_body=${job_body#*\{}
+umask "$job_umask"
+eval "${job_body%\}}"
+job_umask=$(umask)
+umask go-w
+export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
+cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
+node_functions=(on_each_node) # what the script of a node consists of
+
+# --- The interpreter that each node must have ---
+# Without this check, a node that lacks the virtual environment would silently run its own python3.
+program_paths=''
+for name in "${job_programs[@]}"; do
+    name=$(type -P "$name") && printf -v program_paths '%s %q' "$program_paths" "$name"
+done
+starts=on_each_node
+declare -F on_each_node >/dev/null || starts=on_each_rank
+body=$(declare -f "$starts")
+eval "$starts() {
+    local program
+    for program in$program_paths; do
+        [ -x \"\$program\" ] && continue
+        printf '[hpc-launch] %s: %s is missing on this node\n' \"\${SLURMD_NODENAME:-\$(uname -n)}\" \"\$program\" >&2
+        exit 1
+    done
+${body#*\{}"
+
+# --- Host names of the nodes ---
+mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+fewest=${job_fewest_nodes:-$job_nodes} # of an elastic run, or else all
+[ "${#hosts[@]}" -eq "$fewest" ] || { [ "$fewest" -lt "$job_nodes" ] && [ "${#hosts[@]}" -gt "$fewest" ]; } ||
+    die "expected $fewest nodes, got ${#hosts[@]}: $SLURM_JOB_NODELIST"
+
+# --- The IP address of a host name ---
+address_of() { # NAME: IPv4 if there is one, and no loopback address, which some systems give to a node's own name
+    local database address
+    for database in ahostsv4 ahostsv6; do
+        while read -r address _; do
+            case $address in
+                127.* | ::1 | ::ffff:127.*) ;;
+                *) printf '%s\n' "$address" && return ;;
+            esac
+        done < <(getent "$database" "$1")
+    done
+    return 1
+}
+node_functions+=(address_of)
+
+# --- Rendezvous ---
+choose_port() { # FIRST LAST: sets MASTER_PORT
+    # From the job id, so that two jobs on a node differ; skip a port in use, for this shell is on the first node.
+    local number=${job_id//[!0-9]/} size=$(($2 - $1 + 1))
+    MASTER_PORT=$(($1 + (10#0$number + 7919 * restart) % size))
+    for _ in {1..20}; do
+        (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null || break
+        MASTER_PORT=$(($1 + (MASTER_PORT - $1 + 1) % size))
+    done
+}
+job_rendezvous
+export MASTER_ADDR MASTER_PORT
+say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
+
+# --- Watcher: started before the launcher on each node ---
+# It notes which process died first, whether the training hangs and how much memory is left. Without a python3 the
+# training runs without it.
+watched() { # COMMAND...
+    local python agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py from=()
+    [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once per process: the first one of the node does it
+    if [ "${LOCAL_RANK:-0}" -eq 0 ] && [ -f "$agent" ] && python=$(command -v python3); then
+        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" </dev/null >/dev/null 2>&1 &
+    fi
+    exec "$@"
+}
+{ printf '#!/bin/bash\n'; declare -p job_node_rank job_watch; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
+
+# --- No copies on the nodes' own disks ---
+say "not staged: $job_stage"
+
+# --- Hand the environment to the nodes ---
+# In a file that nobody else can read and that is removed once all nodes have read it: pdsh passes on little of the
+# environment, on command lines; what an MPI passes on differs.
+environment=$attempt_dir/environment
+trap 'code=$?; rm -f "$environment"; at_exit "$code"' EXIT
+(
+    umask 077
+    exec >"$environment" || exit
+    printf 'cd %q || exit\n' "$PWD"
+    for name in $(compgen -e); do
+        case $name in # what each node, or what starts its processes, knows better
+            SLURM_PROCID | SLURM_LOCALID | SLURM_NODEID | SLURM_GTIDS | SLURM_TASK_PID | SLURM_STEP* | SLURMD_NODENAME) continue ;;
+            SLURM_CPU_BIND* | HOSTNAME | PWD | OLDPWD | SHLVL | _ | SSH_* | XDG_SESSION_* | XDG_RUNTIME_DIR) continue ;;
+            OMPI_COMM_* | PMI_* | PMIX_* | MV2_COMM_* | MPI_LOCAL*) continue ;;
+            CUDA_VISIBLE_DEVICES | HIP_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES | ZE_AFFINITY_MASK | GPU_DEVICE_ORDINAL)
+                [[ ",${job_gpu_variables:-}," = *",$name,"* ]] || continue ;; # unless the job sets it
+        esac
+        printf 'export %s=%q\n' "$name" "${!name}"
+    done
+) || die "cannot write $environment"
+
+# --- Wait for the nodes by their notes ---
+# Each command leaves a note when it begins and one with its exit code when it ends, as the starter's own exit code is
+# not reliable.
+ended_badly=''
+look_at_notes() { # sets `began` and, by the oldest note of a failure, `ended_badly`
+    local note code first=''
+    began=0
+    for note in "$attempt_dir"/logs/*.began; do
+        [ ! -e "$note" ] || began=$((began + 1))
+    done
+    [ -z "$ended_badly" ] || return
+    for note in "$attempt_dir"/logs/{rank,node}-*.exit; do
+        read -r code 2>/dev/null <"$note" || continue
+        case $code in '' | 0 | *[!0-9]*) continue ;; esac
+        [ -n "$first" ] && [ ! "$note" -ot "$first" ] || { first=$note && ended_badly=$code; }
+    done
+    [ -z "$first" ] || say "$(basename "$first" .exit) was the first to fail, with exit code $ended_badly"
+    [ -z "$first" ] || : >"$attempt_dir/ending"
+}
+await_notes() { # BEGINNINGS node|rank ENDS GRACE: sets `code`; after a failure the others have GRACE seconds to end
+    local ended note waited=0 bad_for=0
+    while kill -0 "$starter" 2>/dev/null; do
+        sleep 1
+        look_at_notes
+        if [ "$began" -ge "$1" ]; then
+            rm -f "$environment"
+        elif [ "$((++waited))" -eq 300 ]; then
+            ended_badly=1
+            say "after 5 minutes only $began of $1 have started"
+        fi
+        if [ -n "$ended_by" ] || { [ -n "$ended_badly" ] && [ "$((++bad_for))" -gt "$4" ]; }; then
+            stop_all
+        fi
+    done
+    wait "$starter"
+    code=$?
+    phase=ended
+    say "$job_step ended with exit code $code"
+    for _ in {1..60}; do # a file server may show other nodes' files late
+        look_at_notes
+        ended=0
+        for note in "$attempt_dir/logs/$2"-*.exit; do
+            [ ! -s "$note" ] || ended=$((ended + 1))
+        done
+        [ "$code" -eq 0 ] && [ -z "$ended_badly" ] && [ "$ended" -lt "$3" ] || break
+        sleep 1
+    done
+    if [ "$code" -eq 0 ] && [ "$ended" -lt "$3" ]; then
+        say "only $ended of $3 left an exit code"
+        code=1
+    fi
+    [ -z "$ended_badly" ] || [ -n "$ended_by" ] || code=$ended_badly
+    [ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
+}
+
+# --- Start the nodes, or each process, by MPI, and wait for their end ---
+rank_here() { # as Open MPI, PMIx, MVAPICH, Hydra and Intel MPI, or Slurm name it
+    local rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${MV2_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-}}}}}
+    [ -n "$rank" ] && printf '%d\n' "$rank"
+}
+node_here() { # this node's place among those of the job: by its name, or else by its rank
+    local at name found=()
+    name=$(uname -n)
+    for at in "${!hosts[@]}"; do
+        [ "${hosts[at]%%.*}" != "${name%%.*}" ] || found+=("$at")
+    done
+    if [ "${#found[@]}" -ne 1 ]; then
+        found=("$(rank_here)") && [ -n "${found[0]}" ] || return
+        found=("$((found[0] / job_tasks_per_node))")
+    fi
+    printf '%d\n' "${found[0]}"
+}
+enter() { # started once per node, or once per process
+    local mark child code asked=''
+    # shellcheck source=/dev/null
+    . "$environment" || exit
+    HPC_LAUNCH_NODE=$(node_here) || { echo "$(uname -n) is not one of the job's nodes: ${hosts[*]}" >&2; exit 1; }
+    export HPC_LAUNCH_NODE
+    mark=$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$HPC_LAUNCH_NODE
+    if [ -n "$job_each_process" ]; then
+        HPC_LAUNCH_RANK=$(rank_here) || { echo "$job_step does not set the rank of this process" >&2; exit 1; }
+        export HPC_LAUNCH_RANK
+        export HPC_LAUNCH_LOCAL_RANK=${OMPI_COMM_WORLD_LOCAL_RANK:-${MV2_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-$((HPC_LAUNCH_RANK % job_tasks_per_node))}}}
+        if [ "$((HPC_LAUNCH_RANK / job_tasks_per_node))" -ne "$HPC_LAUNCH_NODE" ]; then
+            echo "$job_step put rank $HPC_LAUNCH_RANK on node $HPC_LAUNCH_NODE ($(uname -n)): ranks do not follow the order of the nodes" >&2
+            exit 1
+        fi
+        mark=$mark.rank-$HPC_LAUNCH_RANK
+    fi
+    if ! (set -o noclobber; uname -n >"$mark.began") 2>/dev/null; then
+        echo "$job_step started ${mark##*/} twice, or cannot write $mark.began" >&2
+        exit 1
+    fi
+    exec >>"$mark.log" 2>&1 </dev/null
+    trap 'asked=1; kill -s TERM "$child" 2>/dev/null' TERM INT HUP
+    on_each_node &
+    child=$!
+    while :; do # a trapped signal ends `wait` early
+        wait "$child"
+        code=$?
+        [ -n "$asked" ] || break
+        asked=''
+    done
+    printf '%d\n' "$code" >"$mark.exit"
+    exit "$code"
+}
+{
+    declare -p hosts environment job_step job_each_process job_tasks_per_node
+    declare -f "${node_functions[@]}" rank_here node_here enter
+    echo enter
+} >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+stop_all() {
+    : >"$attempt_dir/ending"
+    kill -s TERM "$starter" 2>/dev/null
+}
+phase=training
+umask "$job_umask"
+start_nodes &
+starter=$!
+step=("$starter")
+notes=$((job_nodes * job_tasks_per_node))
+await_notes "$notes" node "$notes" 10
+
+# --- Exit code ---
+[ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
+exit "$code"
