@@ -571,9 +571,11 @@ def _rewrite(path: str, change: Callable[[bytes], bytes], only: bytes = b"") -> 
 
 def _new_first_lines(text: bytes, old: List[bytes], new: bytes) -> bytes:
     # The second line names the interpreter if the path is long or has a space (pip, distlib: `'''exec' PATH`).
-    lines = text.split(b"\n", 3)
-    head = [_moved(line, old, new) for line in lines[:2]]
-    return text if len(head[0]) > LINE_LIMIT else b"\n".join(head + lines[2:])
+    lines = text.split(b"\n", 2)
+    for at, line in enumerate(lines[:2]):
+        if at == 0 or line.startswith(b"'''exec'"):
+            lines[at] = _moved(line, old, new)
+    return text if len(lines[0]) > LINE_LIMIT else b"\n".join(lines)
 
 
 def _moved(line: bytes, old: List[bytes], new: bytes) -> bytes:
@@ -640,11 +642,8 @@ def _text(path: str) -> str:
 def file_system(path: str, proc: str = "/proc") -> str:
     """The type of the file system of a path; empty if unknown."""
     path, best, result = os.path.realpath(path) + "/", "", ""
-    with (
-        contextlib.suppress(OSError),
-        open(proc + "/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream,
-    ):
-        for line in stream:
+    with contextlib.suppress(OSError), open(proc + "/self/mountinfo", "rb") as stream:
+        for line in map(os.fsdecode, stream):
             words = line.split()  # proc(5): … mount point … - type …
             place = words[4].replace("\\040", " ").rstrip("/") + "/"
             if path.startswith(place) and len(place) >= len(best):

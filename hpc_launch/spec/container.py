@@ -56,9 +56,9 @@ class Container(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stage: Annotated[
         Literal["auto", "node", "off"],
         Meta(
-            description="Copy the image to a disk of each node before the training starts. `node` does so if the image is "
-            "a file that the runtime reads in place (apptainer, singularity, charliecloud). `auto` does not: an image is "
-            "already one file."
+            description="Copy the image to a disk of each node before the training starts. `node` does so if the "
+            "image is a file that the runtime reads in place (apptainer, singularity, charliecloud). `auto` does "
+            "not: an image is already one file."
         ),
     ] = "auto"
     modules: Annotated[

@@ -24,10 +24,10 @@ class Environment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     stage: Annotated[
         Literal["auto", "node", "off"],
         Meta(
-            description="Copy the virtual environment or conda environment to a disk of each node before the training "
-            "starts. `auto` does so for jobs of at least 4 nodes if the site profile names a `node_local` folder and the "
-            "environment is on a shared file system. `node` always does, in `/dev/shm` where there is no such folder. If "
-            "a copy cannot be made, the original is used."
+            description="Copy the virtual environment or conda environment to a disk of each node before the "
+            "training starts. `auto` does so for jobs of at least 4 nodes if the site profile names a `node_local` "
+            "folder and the environment is on a shared file system. `node` always does, in `/dev/shm` where there "
+            "is no such folder or no room in it. A node whose copy cannot be made uses the original."
         ),
     ] = "auto"
     versions: Annotated[

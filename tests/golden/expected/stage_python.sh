@@ -234,16 +234,16 @@ stage_pack() { # sets stage_from and stage_key, or says why not
     case $stage_key in *[!0-9a-f]*) say "not staged: ${stage_key#skipped - }"; return 1 ;; esac
 }
 stage_report() { # counts the nodes by what they said
-    local how where more staged=0 reused=0 skipped=0 reasons=()
+    local how where more staged=0 reused=0 reasons=()
     while read -r how where more; do
         case $how in
             staged) staged=$((staged + 1)) ;;
             reused) reused=$((reused + 1)) ;;
-            skipped) skipped=$((skipped + 1)) reasons+=("$more") ;;
+            skipped) reasons+=("$more") ;;
         esac
     done <"$stage_log"
     say "staged: copied to $staged nodes, reused on $reused; $((stage_count - staged - reused)) use the original"
-    [ "$skipped" -eq 0 ] || say "not staged on $skipped nodes (see $stage_log), such as ${reasons[0]}"
+    [ "$((staged + reused))" -eq "$stage_count" ] || say "not staged, see $stage_log: ${reasons[0]:-no answer in time}"
 }
 use_staged() { # KEY ORIGINAL: on a node, take the copy if there is one
     local folders=() folder copy name value lock
@@ -265,7 +265,7 @@ use_staged() { # KEY ORIGINAL: on a node, take the copy if there is one
     done
 }
 if stage_pack; then
-    stage_script "$attempt_dir/stage.sh" node "$stage_store" "$stage_key" --limit=300
+    stage_script "$attempt_dir/stage.sh" node --limit=300 "$stage_store" "$stage_key"
     stage_within 330 stage_on_nodes 320 "$attempt_dir/stage.sh" "$stage_log" || :
     stage_report
     starts=on_each_node

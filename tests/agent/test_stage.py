@@ -1,0 +1,414 @@
+"""Copies of an environment: packed, moved and reused, with hostile folders, full disks and killed processes."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hpc_launch.agent import hpc_launch_stage as stage
+from hpc_launch.agent.hpc_launch_stage import Deadline, NotStaged
+from hpc_launch.run.submitting.run_store import STAGE
+
+ROOT = f"hpc-launch-{os.getuid()}"
+SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+
+
+@pytest.fixture(scope="session")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with a package, a console script and .pth files."""
+    env = tmp_path_factory.mktemp("made") / "my env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)
+    (env / SITE / "tiny").mkdir()
+    (env / SITE / "tiny" / "__init__.py").write_text("def main(): print('tiny', __file__)\n")
+    script = env / "bin" / "tiny"
+    script.write_text(f"#!/bin/sh\n'''exec' \"{env}/bin/python3\" \"$0\" \"$@\"\n' '''\nimport tiny; tiny.main()\n")
+    script.chmod(0o755)
+    (env / SITE / "paths.pth").write_text(f"{env}/src\n/outside/src\n../../../../beside\nimport sys\n")
+    (env / "src").mkdir()
+    (env / "leaves").symlink_to("../beside")
+    (env / "stays").symlink_to("src")
+    return env
+
+
+@pytest.fixture
+def env(original: Path, tmp_path: Path) -> Path:
+    """A copy of it that a test may change. Its interpreter finds it by its own path."""
+    return Path(shutil.copytree(original, tmp_path / "env", symlinks=True))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    """A node's disk: everyone may write to it."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _on_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pytest's folder is in memory, it stands for a disk."""
+    monkeypatch.setattr(stage, "MEMORY", frozenset())
+
+
+def pack(tmp_path: Path, env: Path) -> str:
+    return stage.pack(str(tmp_path / "store"), str(env), Deadline(60))
+
+
+def unpack(tmp_path: Path, key: str, *folders: Path) -> tuple[str, str]:
+    return stage.on_node(str(tmp_path / "store"), key, list(map(str, folders)), Deadline(60))
+
+
+def copy_of(disk: Path, key: str) -> Path:
+    return disk / ROOT / key / "copy"
+
+
+def test_it_is_one_file_for_old_pythons_that_imports_the_standard_library_alone() -> None:
+    tree = ast.parse(STAGE.read_text(), feature_version=(3, 6))
+    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names
+
+
+# Copies
+
+
+def test_a_moved_environment_is_its_own_prefix(original: Path, tmp_path: Path, disk: Path) -> None:
+    key = pack(tmp_path, original)
+    assert unpack(tmp_path, key, disk) == ("staged", str(disk / ROOT))
+    copy = copy_of(disk, key)
+    asked = "import sys, tiny; print(sys.prefix, tiny.__file__, sep='\\n')"
+    done = subprocess.run([copy / "bin" / "python3", "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == [str(copy), f"{copy}/{SITE}/tiny/__init__.py"]
+    assert subprocess.run([copy / "bin" / "tiny"], capture_output=True, text=True, check=True).stdout == (
+        f"tiny {copy}/{SITE}/tiny/__init__.py\n"
+    )
+    assert (copy / SITE / "paths.pth").read_text().split("\n")[:4] == [
+        f"{copy}/src",
+        "/outside/src",
+        f"{original.parent}/beside",
+        "import sys",
+    ]
+    assert os.readlink(copy / "leaves") == f"{original.parent}/beside"
+    assert os.readlink(copy / "stays") == "src"
+    assert not (disk / ROOT).stat().st_mode & 0o077
+
+
+def test_a_complete_copy_is_used_again_without_the_archive(original: Path, tmp_path: Path, disk: Path) -> None:
+    key = pack(tmp_path, original)
+    unpack(tmp_path, key, disk)
+    shutil.rmtree(tmp_path / "store")
+    assert unpack(tmp_path, key, disk) == ("reused", str(disk / ROOT))
+
+
+def test_a_copy_with_a_deleted_file_is_made_again(original: Path, tmp_path: Path, disk: Path) -> None:
+    """Programs that clear temporary folders delete old files."""
+    key = pack(tmp_path, original)
+    unpack(tmp_path, key, disk)
+    (copy_of(disk, key) / SITE / "tiny" / "__init__.py").unlink()
+    assert unpack(tmp_path, key, disk)[0] == "staged"
+    assert (copy_of(disk, key) / SITE / "tiny" / "__init__.py").exists()
+
+
+def test_bytecode_written_into_a_copy_does_no_harm(original: Path, tmp_path: Path, disk: Path) -> None:
+    key = pack(tmp_path, original)
+    unpack(tmp_path, key, disk)
+    (copy_of(disk, key) / SITE / "tiny" / "__pycache__").mkdir(exist_ok=True)
+    (copy_of(disk, key) / SITE / "tiny" / "__pycache__" / "x.pyc").write_bytes(b"x")
+    assert unpack(tmp_path, key, disk)[0] == "reused"
+
+
+def test_an_image_is_copied_as_it_is(tmp_path: Path, disk: Path) -> None:
+    image = tmp_path / "an image.sif"
+    image.write_bytes(os.urandom(1 << 16))
+    key = stage.pack(str(tmp_path / "store"), str(image), Deadline(60))
+    assert unpack(tmp_path, key, disk)[0] == "staged"
+    assert copy_of(disk, key).read_bytes() == image.read_bytes()
+    assert unpack(tmp_path, key, disk)[0] == "reused"
+    assert sorted(path.suffix for path in (tmp_path / "store").iterdir()) == [".json"], "nothing is packed"
+
+
+# Keys
+
+
+def test_the_key_changes_with_a_file_and_not_with_bytecode(env: Path, tmp_path: Path) -> None:
+    before = pack(tmp_path, env)
+    assert pack(tmp_path, env) == before
+    (env / SITE / "__pycache__").mkdir()
+    (env / SITE / "__pycache__" / "x.pyc").write_bytes(b"x")
+    assert pack(tmp_path, env) == before
+    (env / SITE / "tiny" / "__init__.py").write_text("x = 1\n")
+    assert pack(tmp_path, env) != before
+
+
+NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=20).filter(
+    lambda name: name not in (".", "..") and len(name.encode()) < 100
+)
+FILES = st.dictionaries(NAMES, st.binary(max_size=200), min_size=1, max_size=8)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(files=FILES)
+def test_any_tree_arrives_as_it_was(files: dict[str, bytes], tmp_path: Path) -> None:
+    folder = tmp_path / f"tree-{time.monotonic_ns()}"
+    folder.mkdir()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+        (folder / name).chmod(0o640)
+    archive, to = folder.with_suffix(".tar"), folder.with_suffix(".out")
+    digest = hashlib.sha256()
+    with archive.open("wb") as stream:
+        stage._write_archive(stage._Sink(stream, digest, Deadline(60)), str(folder), stage.walk(str(folder)))
+    archive.chmod(0o600)
+    stage._extract({"archive": str(archive), "sha256": digest.hexdigest()}, str(to), Deadline(60))
+    assert {path.name: path.read_bytes() for path in (to / "copy").iterdir()} == files
+    old, new = (list(stage.counted(stage.walk(str(place)))) for place in (folder, to / "copy"))
+    assert [one[:3] for one in old] == [one[:3] for one in new]
+    assert [one.mtime_ns // 10**9 for one in old] == [one.mtime_ns // 10**9 for one in new]
+
+
+# Hostile and broken places
+
+
+def refused(tmp_path: Path, key: str, *folders: Path) -> str:
+    with pytest.raises(NotStaged) as caught:
+        unpack(tmp_path, key, *folders)
+    return str(caught.value)
+
+
+def test_a_link_in_place_of_the_own_folder_is_not_followed(original: Path, tmp_path: Path, disk: Path) -> None:
+    key, target = pack(tmp_path, original), tmp_path / "elsewhere"
+    target.mkdir(mode=0o700)
+    (disk / ROOT).symlink_to(target)
+    assert "is not a private folder of this user" in refused(tmp_path, key, disk)
+    assert not list(target.iterdir())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_is_not_used(original: Path, tmp_path: Path, disk: Path) -> None:
+    key = pack(tmp_path, original)
+    (disk / ROOT).mkdir(mode=0o700)
+    os.chown(disk / ROOT, 4242, 4242)
+    assert "is not a private folder of this user" in refused(tmp_path, key, disk)
+
+
+def test_a_folder_that_others_can_change_is_not_used(original: Path, tmp_path: Path, disk: Path) -> None:
+    key = pack(tmp_path, original)
+    (disk / ROOT).mkdir()
+    (disk / ROOT).chmod(0o770)
+    assert "is not a private folder of this user" in refused(tmp_path, key, disk)
+    disk.chmod(0o777)  # without the sticky bit others could replace the folder
+    assert "others can replace files" in refused(tmp_path, key, disk)
+
+
+def test_a_folder_that_is_missing_or_not_set_leaves_the_next_one(original: Path, tmp_path: Path, disk: Path) -> None:
+    key = pack(tmp_path, original)
+    assert "there is no" in refused(tmp_path, key, tmp_path / "nowhere")
+    assert unpack(tmp_path, key, Path("relative"), tmp_path / "nowhere", disk) == ("staged", str(disk / ROOT))
+
+
+def test_a_damaged_archive_is_not_used(original: Path, tmp_path: Path, disk: Path) -> None:
+    key = pack(tmp_path, original)
+    archive = tmp_path / "store" / f"{key}.tar"
+    data = bytearray(archive.read_bytes())
+    at = data.index(b"def main(): print(")
+    data[at : at + 3] = b"DEF"
+    archive.write_bytes(data)
+    assert "is damaged" in refused(tmp_path, key, disk)
+    archive.write_bytes(data[: len(data) // 2])
+    assert refused(tmp_path, key, disk)
+    assert [path.suffix for path in (disk / ROOT).iterdir()] == [".lock"], "nothing is left"
+    assert pack(tmp_path, original) == key, "an archive of another size is made again"
+    assert unpack(tmp_path, key, disk)[0] == "staged"
+
+
+def test_an_environment_that_does_not_work_elsewhere_is_not_used(env: Path, tmp_path: Path, disk: Path) -> None:
+    """Such as one whose interpreter is a script that names the original."""
+    python = env / "bin" / "python3"
+    python.unlink()
+    python.write_text(f'#!/bin/sh\nexec {env}/bin/real "$@"\n')
+    python.chmod(0o755)
+    (env / "bin" / "real").symlink_to(sys.executable)
+    assert "its Python reports the prefix" in refused(tmp_path, pack(tmp_path, env), disk)
+
+
+def test_what_is_no_environment_is_not_packed(tmp_path: Path) -> None:
+    with pytest.raises(NotStaged, match="neither a virtual environment nor a conda environment"):
+        pack(tmp_path, tmp_path)
+
+
+def test_an_environment_on_a_local_disk_stays_there(original: Path, tmp_path: Path) -> None:
+    system = stage.file_system(str(original))
+    assert system in stage.LOCAL, "the tests' folder"
+    with pytest.raises(NotStaged, match="on this node's own disk"):
+        stage.pack(str(tmp_path / "store"), str(original), Deadline(60), shared_only=True)
+
+
+def test_memory_is_used_only_where_half_stays_free(
+    original: Path, tmp_path: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = pack(tmp_path, original)
+    needed = json.loads((tmp_path / "store" / f"{key}.json").read_text())["bytes"]
+    monkeypatch.setattr(stage, "MEMORY", frozenset({stage.file_system(str(disk))}))
+    monkeypatch.setattr(stage, "free_memory", lambda: 2 * needed - 2)
+    assert "half of the free memory" in refused(tmp_path, key, disk)
+    monkeypatch.setattr(stage, "free_memory", lambda: 2 * needed)
+    assert unpack(tmp_path, key, disk)[0] == "staged"
+
+
+def test_free_memory_is_the_least_of_node_cgroup_and_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
+    (tmp_path / "self" / "cgroup").write_text("0::/job\n4:memory:/old\n")
+    monkeypatch.delenv("SLURM_MEM_PER_NODE", raising=False)
+
+    def ask() -> int:
+        return stage.free_memory(str(tmp_path), str(tmp_path / "cg")) >> 10
+
+    assert ask() == 8000
+    (tmp_path / "cg" / "job").mkdir(parents=True)
+    (tmp_path / "cg" / "job" / "memory.max").write_text("max\n")
+    (tmp_path / "cg" / "job" / "memory.current").write_text("7\n")
+    assert ask() == 8000
+    (tmp_path / "cg" / "job" / "memory.max").write_text(f"{5000 << 10}\n")
+    (tmp_path / "cg" / "job" / "memory.current").write_text(f"{1000 << 10}\n")
+    assert ask() == 4000
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "2")
+    assert ask() == 2048
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "full"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=1777", "none", folder], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("cannot mount a small disk")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_is_left_as_it_was(
+    original: Path, tmp_path: Path, full_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = pack(tmp_path, original)
+    assert "nine tenths of the free space" in refused(tmp_path, key, full_disk)
+    monkeypatch.setattr(stage, "check_room", lambda *_: None)
+    (full_disk / "filled").write_bytes(b"x" * 60_000)
+    assert "No space left" in refused(tmp_path, key, full_disk)
+    assert sorted(path.suffix for path in (full_disk / ROOT).iterdir()) == [".lock"]
+
+
+# Several processes
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-I", "-S", str(STAGE), *map(str, words)]
+
+
+def test_two_jobs_on_a_node_at_once_unpack_one_copy(original: Path, tmp_path: Path, disk: Path) -> None:
+    key = pack(tmp_path, original)
+    words = command("node", tmp_path / "store", key, disk)
+    both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = sorted(one.communicate(timeout=120)[0].split()[0] for one in both)
+    assert said == ["reused", "reused", "staged"]
+    assert {path.name.split(".")[0] for path in (disk / ROOT).iterdir()} == {key}
+
+
+def test_two_jobs_at_once_pack_one_archive(original: Path, tmp_path: Path) -> None:
+    both = [
+        subprocess.Popen(command("pack", tmp_path / "store", original), stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    keys = {one.communicate(timeout=120)[0].strip() for one in both}
+    assert len(keys) == 1
+    (key,) = keys
+    assert {path.name for path in (tmp_path / "store").iterdir()} == {f"{key}.tar", f"{key}.json"}
+
+
+def test_what_a_killed_process_left_is_replaced(original: Path, tmp_path: Path, disk: Path) -> None:
+    key = pack(tmp_path, original)
+    words = command("node", tmp_path / "store", key, disk)
+    killed = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    while not list(disk.glob(f"{ROOT}/{key}.tmp*")):
+        assert killed.poll() is None
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert list(disk.glob(f"{ROOT}/{key}.tmp*"))
+    assert unpack(tmp_path, key, disk)[0] == "staged"
+    assert not list(disk.glob(f"{ROOT}/{key}.tmp*"))
+
+
+def test_a_builder_that_died_is_replaced_and_one_that_lives_is_not(tmp_path: Path) -> None:
+    lock = tmp_path / "x.building"
+    lock.mkdir()
+    with pytest.raises(NotStaged, match="longer"):
+        stage.take_build_lock(str(lock), bool, Deadline(0.5), stale=60)
+    assert stage.take_build_lock(str(lock), bool, Deadline(20), stale=0.5)
+    assert not stage.take_build_lock(str(lock), lambda: True, Deadline(20))
+    assert (lock / "owner").read_text().split()[1] == str(os.getpid())
+
+
+def test_a_hanging_source_ends_with_the_limit(original: Path, tmp_path: Path, disk: Path) -> None:
+    key = pack(tmp_path, original)
+    (tmp_path / "store" / f"{key}.json").unlink()
+    os.mkfifo(tmp_path / "store" / f"{key}.json", 0o600)  # opening it blocks
+    began = time.monotonic()
+    words = command("node", "--limit=1", tmp_path / "store", key, disk)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.startswith("skipped - ")
+    assert "within the limit" in done.stdout
+    assert time.monotonic() - began < 30
+
+
+# Removal
+
+
+def age(disk: Path, key: str, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(disk / ROOT / f"{key}.lock", (then, then))
+
+
+def test_a_copy_in_use_is_not_removed(original: Path, tmp_path: Path, disk: Path) -> None:
+    key = pack(tmp_path, original)
+    unpack(tmp_path, key, disk)
+    user = subprocess.Popen(
+        ["bash", "-c", 'exec {fd}<"$0" && flock -s "$fd" && echo held && exec sleep 60', disk / ROOT / f"{key}.lock"],
+        stdout=subprocess.PIPE,
+    )
+    assert user.stdout is not None
+    assert user.stdout.readline() == b"held\n"
+    stage.remove(key, [str(disk)])
+    assert copy_of(disk, key).exists()
+    user.kill()
+    user.communicate()
+    stage.remove(key, [str(disk)], memory_only=True)
+    assert copy_of(disk, key).exists()
+    stage.remove(key, [str(disk)])
+    assert not list((disk / ROOT).iterdir())
+
+
+def test_an_old_state_of_the_environment_is_removed_by_the_next_one(env: Path, tmp_path: Path, disk: Path) -> None:
+    keys = []
+    for number in range(3):
+        (env / SITE / "tiny" / "__init__.py").write_text(f"x = {number}\n" * (number + 1))
+        keys.append(pack(tmp_path, env))
+        unpack(tmp_path, keys[-1], disk)
+        if number == 0:
+            age(disk, keys[0], 2 * stage.RECENT_S)
+    assert [copy_of(disk, key).exists() for key in keys] == [False, True, True]
