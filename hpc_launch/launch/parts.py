@@ -46,6 +46,7 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield from ("image_variables",) if plan.container is not None and wrap_command(plan.container).exports else ()
     yield from ("strategy",) if plan.strategy is not None and plan.strategy.file else ()
     yield from _rendezvous(plan)
+    yield from ("node_check",) if plan.node_check is not None else ()
     yield from ("guard",) if plan.continuation.guarded else ()
     yield from ("watch",) if plan.watch is not None else ()
     yield from _on_nodes(plan)

@@ -18,6 +18,7 @@ from hpc_launch.plan.job_size import job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launch_step import master, step
 from hpc_launch.plan.launchers.descriptor import launcher
+from hpc_launch.plan.node_check_plan import checks_nodes, node_check
 from hpc_launch.plan.plan_rules import check
 from hpc_launch.plan.program import program
 from hpc_launch.plan.retry_plan import retry_plan
@@ -97,6 +98,9 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
         code=code(filler),
         watch=watch(job),
         stage=stage(filler, launch_step, container_plan),
+        node_check=(
+            node_check(filler, size, python, job_program, settings) if checks_nodes(filler, launch_step) else None
+        ),
         fabric=overlay_fabric(site.fabric, size.node_class.fabric)[0].kind,
         strategy=without_unused_file(filler, strategy.plan, job_program, settings),
         around=site_settings(filler, size, site_values, settings, inner_steps(filler, settings)),

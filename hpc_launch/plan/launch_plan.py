@@ -152,6 +152,12 @@ class WatchPlan(Struct, frozen=True):
     sample_every_s: int
 
 
+class NodeCheckPlan(Struct, frozen=True):
+    """What the node check compares the nodes with: options of the programs in `agent/` that run it."""
+
+    expects: tuple[str, ...]
+
+
 class ContainerPlan(Struct, frozen=True):
     """The image and how to run it."""
 
@@ -234,6 +240,7 @@ class LaunchPlan(Struct, frozen=True):
     strategy: StrategyPlan | None = None
     watch: WatchPlan | None = None
     stage: StagePlan | None = None
+    node_check: NodeCheckPlan | None = None
     fabric: str | None = None
     """The type of the high-speed network between the nodes."""
     around: SiteSettings = SiteSettings()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from hpc_launch.recover import root_cause
 from hpc_launch.recover.build_diagnosis import build
 from hpc_launch.recover.candidates import Candidate
-from hpc_launch.recover.diagnosis import NEVER_SUBMITTED, TOO_FEW, Confidence, Diagnosis, Quote
+from hpc_launch.recover.diagnosis import NEVER_SUBMITTED, NODE_CHECK, TOO_FEW, Confidence, Diagnosis, Quote
 from hpc_launch.recover.diagnosis_input import DiagnosisInput
 from hpc_launch.recover.ended_well import ended_well, last_word
 from hpc_launch.recover.evidence import Evidence, LogScan
@@ -102,6 +102,15 @@ def _forgotten(subject: DiagnosisInput) -> Candidate | None:
         return None
     quotes = (Quote("scheduler", 0, f"{driver.forgotten}; nothing was written for {driver.silent_s:.0f} s"),)
     return Candidate("node_failure", "node_failure", 60, quotes, verdict="RETRY")
+
+
+def _node_check(subject: DiagnosisInput) -> Candidate | None:
+    """Nodes that failed the check before the training: build_diagnosis names all of them."""
+    faults = subject.evidence.node_faults
+    if not faults:
+        return None
+    kind = "gpu_hardware" if all(fault.check.startswith("gpu") for fault in faults) else "node_failure"
+    return Candidate(kind, NODE_CHECK, 10, node=faults[0].node, blames=faults[0].node, certain=True)
 
 
 def _ending_at_time_limit(subject: DiagnosisInput) -> Candidate | None:
@@ -195,6 +204,7 @@ RECORD_RULES: tuple[Rule, ...] = (
     _submission_refused,
     _never_starts,
     _forgotten,
+    _node_check,
     _ending_at_time_limit,
     _ending_by_preemption,
 )

@@ -17,6 +17,8 @@ NEVER_SUBMITTED = "never_submitted"
 """The cause of an attempt whose driver was killed before it submitted the job."""
 TOO_FEW = "too_few_nodes_left"
 """The cause of an attempt for which the nodes that hpc-launch excluded leave too few nodes."""
+NODE_CHECK = "node_check"
+"""The cause of an attempt that ended because nodes failed the check before the training."""
 
 
 class Quote(Struct, frozen=True):

@@ -155,6 +155,14 @@ class AgentNote(Struct, frozen=True):
     ranks: tuple[int, ...] = ()
 
 
+class NodeFault(Struct, frozen=True):
+    """A node that failed the check before the training started."""
+
+    node: str
+    check: str
+    text: str
+
+
 class EndingJob(Struct, frozen=True):
     """A job that is ending after a signal, as the scheduler shows it now."""
 
@@ -207,6 +215,8 @@ class Evidence(Struct, frozen=True):
     """Whether the job's script left the record of its start."""
     node_exits: tuple[NodeExit, ...] = ()
     notes: tuple[AgentNote, ...] = ()
+    node_faults: tuple[NodeFault, ...] = ()
+    """Of an attempt that ended in the node check; the training had no chance to write them."""
     nodes: tuple[str, ...] = ()
     """The job's nodes by their names in Slurm, in the order of their numbers in the job; empty where not known."""
     clocks: tuple[tuple[str, float], ...] = ()

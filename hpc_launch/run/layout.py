@@ -9,6 +9,8 @@
     ├── hooks/hpc_launch_hooks.py   helpers that a training may import
     │         hpc_launch_watch.py   the watcher that each node runs beside the launcher
     │         hpc_launch_stage.py   packs and unpacks a copy of the software on the nodes' own disks
+    │         hpc_launch_check.py   the node check on each node, before the training
+    │         hpc_launch_judge.py   the node check's part on the first node
     ├── code/  code.json            the training's code at submission, used by all attempts
     ├── journal/HOST-PID-xxxx.jsonl one file per process, append-only (records/journal.py)
     └── attempts/NNN/               creating the folder claims the number
@@ -26,6 +28,8 @@
         ├── logs/node-K.exit        exit code of the launcher of node K
         ├── logs/node-K.error.json  error file of torchelastic's agent on node K
         ├── agent/node-K.jsonl      events and samples of the watcher on node K (records/watcher_records.py)
+        ├── agent/check-K.json      what node K found in the node check, if it could not reach the first node
+        ├── node-check.json         the outcome of the node check (records/node_check_record.py)
         ├── agent/hang.json         created once by the watcher that detected a hang
         ├── agent/stacks/rank-R.txt the stack of rank R at that time
         ├── stage.log               a line per node: how it got its copy of the software
@@ -108,6 +112,7 @@ class AttemptFolder:
     agent = _Entry("agent")
     """Where the watchers of all nodes write."""
     hang = _Entry("agent/hang.json")
+    node_check = _Entry("node-check.json")
 
     @property
     def first_log(self) -> Path:

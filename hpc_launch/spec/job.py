@@ -182,6 +182,13 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "them."
         ),
     ] = Checkpoint()
+    preflight: Annotated[
+        Literal["quick", "off"],
+        Meta(
+            description="The check of each node before the training starts. A node that fails it is excluded, and the "
+            "job continues elsewhere."
+        ),
+    ] = "quick"
     hang: Annotated[
         Hang, Meta(description="The watcher on each node, and when to treat a silent training as hanging.")
     ] = Hang()

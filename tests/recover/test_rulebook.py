@@ -17,7 +17,7 @@ from hpc_launch.recover.rulebook import Compiled, FailureRule, parse_rules
 
 BOOK = rulebook.shipped()
 
-CAUSES = 89
+CAUSES = 90
 """How many finer causes there are: one more or less is a change of what scripts may rely on."""
 
 CHANGED = {"cuda_oom", "host_oom", "shm_exhausted", "port_in_use"}

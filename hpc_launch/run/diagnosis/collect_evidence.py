@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hpc_launch.recover.diagnose import diagnose
 from hpc_launch.recover.diagnosis import Diagnosis
-from hpc_launch.recover.evidence import AgentNote, EndFacts, Evidence, LogScan, SchedulerFacts
+from hpc_launch.recover.evidence import AgentNote, EndFacts, Evidence, LogScan, NodeFault, SchedulerFacts
 from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.scan_log import LogScanner, scan
 from hpc_launch.run.diagnosis.artifacts import CHUNK, node_exits, notes, read_chunks, scans
@@ -20,6 +20,7 @@ from hpc_launch.run.diagnosis.rule_files import rulebook
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.diagnosis_record import keep_diagnosis, kept_diagnosis
+from hpc_launch.run.records.node_check_record import BAD_NODES, read_node_check
 from hpc_launch.run.records.run_info import read_info
 from hpc_launch.run.records.verdict_record import read_verdict, stored_diagnosis
 from hpc_launch.run.records.watcher_records import watcher_events
@@ -66,6 +67,7 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
         began=files.start is not None,
         node_exits=tuple(node_exits(attempt, nodes)),
         notes=tuple(_by_first_clock(note, dict(clocks)) for note in notes(attempt, nodes)),
+        node_faults=tuple(_node_faults(files)),
         nodes=nodes,
         clocks=clocks,
         cancelled_by=(cancel.by or "hpc-launch") if cancel is not None else None,
@@ -75,6 +77,15 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
         alive=end is None and record is None,
         of_a_run=True,
     )
+
+
+def _node_faults(files: AttemptFiles) -> Iterator[NodeFault]:
+    """The nodes that failed the node check, if the job ended for that, so before the training could write anything."""
+    end, record = files.own_end, read_node_check(files.attempt)
+    if end is None or record is None or (end.phase, end.exit_code) != ("check", BAD_NODES):
+        return
+    if record.job_id == files.job_id:
+        yield from (NodeFault(one.node, one.check, one.text) for one in record.bad if one.node is not None)
 
 
 def _clocks_ahead(files: AttemptFiles, nodes: tuple[str, ...]) -> Iterator[tuple[str, float]]:

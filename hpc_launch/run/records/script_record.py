@@ -17,7 +17,7 @@ class ScriptRecord(Struct, frozen=True, kw_only=True):
     signal: str | None = None
     """The signal that ended the script."""
     phase: str | None = None
-    """`environment` before the training was started."""
+    """`environment` or `check` (the node check) before the training was started."""
     started: float | None = None
     ended: float | None = None
     warned: bool = False

@@ -223,6 +223,8 @@ def _script_ending(view: AttemptView) -> str | None:
     if view.end is None:
         return None
     how = f"by signal {view.signal}" if view.signal else f"with exit code {view.exit_code}"
+    if view.end.phase == "check":
+        return f"the script ended {how} in the node check"
     if view.end.phase == "environment":
         return f"the script ended {how} before the training began"
     return f"the training ended {how}"

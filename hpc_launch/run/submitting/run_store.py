@@ -30,6 +30,7 @@ from hpc_launch.spec.shell_text import quote
 HOOKS = Path(__file__).parents[2] / "agent" / "hpc_launch_hooks.py"
 WATCHER = HOOKS.with_name("hpc_launch_watch.py")
 STAGE = HOOKS.with_name("hpc_launch_stage.py")
+NODE_CHECK = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in ("check", "check_host", "check_gpus", "judge"))
 """Copied into each run folder, so that nothing needs to be installed where the job runs."""
 
 
@@ -68,7 +69,7 @@ def create_run(prepared: PreparedAttempt) -> RunFolder:
             write_atomic(run.site_yaml, prepared.site_yaml)
             run.journal.mkdir(mode=FOLDER_MODE)
             run.hooks.mkdir(mode=FOLDER_MODE)
-            for source in (HOOKS, WATCHER, STAGE):
+            for source in (HOOKS, WATCHER, STAGE, *NODE_CHECK):
                 write_atomic(run.hooks / source.name, source.read_text(encoding="utf-8"))
             run.attempts_folder.mkdir(mode=FOLDER_MODE)
             take_snapshot(run, prepared.plan.code)

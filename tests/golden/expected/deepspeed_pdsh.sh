@@ -1,8 +1,7 @@
 #!/bin/bash
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # pdsh on site bound: 2 nodes x 4 processes, started by deepspeed.
-# Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
-# A comment at the end of a line gives the source of its setting.
+# Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
 
 # === Slurm options ===
 #SBATCH --job-name=pdsh                                      # deepspeed_pdsh.yaml:2

@@ -1,0 +1,68 @@
+"""The node check before the training: what each node is expected to have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hpc_launch.plan.fill_values import ValueFiller
+from hpc_launch.plan.job_size import JobSize
+from hpc_launch.plan.launch_plan import NodeCheckPlan, Program, StepPlan, Variable
+from hpc_launch.plan.network_variables import NCCL_INTERFACES
+from hpc_launch.spec.shell_text import Text, Var
+
+_STEPS = ("srun", "mpirun", "once")
+"""Steps of sites where users may also call srun, which starts the check on each node."""
+
+
+def checks_nodes(filler: ValueFiller, step: StepPlan) -> bool:
+    """Whether the nodes are checked: the job may turn it off, and something has to start the check on them."""
+    resolved = filler.resolved
+    return resolved.job.preflight != "off" and resolved.site.scheduler.type == "slurm" and step.kind in _STEPS
+
+
+def node_check(
+    filler: ValueFiller, size: JobSize, python: Text, program: Program, variables: Sequence[Variable]
+) -> NodeCheckPlan:
+    """The check's expectations."""
+    return NodeCheckPlan(tuple(_expects(filler, size, python, program, variables)))
+
+
+def _expects(
+    filler: ValueFiller, size: JobSize, python: Text, program: Program, variables: Sequence[Variable]
+) -> Iterator[str]:
+    node, job = size.node_class, filler.resolved.job
+    # With --gpus-per-task, a step with one task per node sees the GPUs of one task.
+    if size.gpus_per_node and node.gpu_request != "gpus-per-task":
+        yield f"--gpus={size.gpus_per_node}"
+        if node.gpu_vendor:
+            yield f"--gpu-vendor={node.gpu_vendor}"
+        if node.gpu_type and node.gpu_vendor == "nvidia":
+            yield f"--gpu-model={node.gpu_type}"
+    if node.memory:
+        yield f"--memory-mib={node.memory}"
+    if names := _interfaces(variables):
+        yield f"--interfaces={':'.join(names)}"
+    for path in _paths(program):
+        yield f"--path={path}"
+    if job.container is None:  # what is inside an image is the same on every node
+        yield f"--python={_unexpanded(python)}"
+        if program.kind == "script":
+            yield f"--script={_unexpanded(program.words[0])}"
+
+
+def _unexpanded(text: Text) -> str:
+    """A text in which the check itself replaces the variables."""
+    return "".join(f"${{{part.name}}}" if isinstance(part, Var) else part for part in text)
+
+
+def _interfaces(variables: Sequence[Variable]) -> list[str]:
+    """The interfaces that NCCL must use. A name that begins with `^` excludes one (NCCL user guide)."""
+    value = next((one.value for one in variables if one.name == NCCL_INTERFACES and one.value), ())
+    text = "".join(part if isinstance(part, str) else "^" for part in value)
+    return [name for name in text.removeprefix("=").split(",") if name] if "^" not in text else []
+
+
+def _paths(program: Program) -> list[str]:
+    """The absolute paths among the arguments, such as the data's: the mounts of a node must answer."""
+    words = (word for line in program.argument_lines for word in line)
+    return [word[0] for word in words if len(word) == 1 and isinstance(word[0], str) and word[0].startswith("/")]

@@ -1,0 +1,48 @@
+"""The node check before the training, on a real Slurm: healthy nodes pass, and each planted fault is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.slurm.user import User
+
+QUICK = "name: checked\npreflight: quick\nlauncher: srun\ncpus_per_node: 1\nretry: {backoff: 1s}\n"
+
+
+def outcome(run: dict[str, Any], attempt: int = 1) -> dict[str, Any]:
+    """The record of the node check."""
+    text = (Path(run["folder"]) / "attempts" / f"{attempt:03d}" / "node-check.json").read_text()
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_healthy_nodes_pass_and_the_training_starts(user: User) -> None:
+    run = user.submit(f"{QUICK}nodes: 4\ncommand: [sh, -c, 'echo trained']\n")
+
+    status = user.until(run["run"], "COMPLETED", "FAILED", "STOPPED")
+
+    batch = (Path(run["folder"]) / "attempts" / "001" / "batch.log").read_text()
+    assert status["state"] == "COMPLETED", batch
+    found = outcome(run)
+    assert (found["nodes"], found["bad"], found["common"]) == (4, [], []), found
+    assert "node check: 4 nodes passed" in batch
+
+
+def test_a_node_that_fails_is_named_and_the_run_continues_elsewhere(user_in_trouble: User) -> None:
+    user = user_in_trouble
+    user.cluster.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"], user="root", node="n1", check=True)
+    try:
+        run = user.submit(f"{QUICK}nodes: 2\ncommand: [sh, -c, 'echo trained']\n")
+        status = user.until(run["run"], "COMPLETED", "FAILED", "STOPPED")
+    finally:
+        user.cluster.run(["umount", "/dev/shm"], user="root", node="n1", check=True)
+
+    first, second = status["attempts"]
+    assert (first["class"], first["verdict"]) == ("node_failure", "RETRY_ELSEWHERE"), status
+    assert "/dev/shm has 1 MiB left" in str(first["evidence"])
+    assert "n1" in first["nodes"]
+    assert "n1" not in second["nodes"]
+    assert status["state"] == "COMPLETED", status
+    assert "n1" in user.launch("nodes", "list").stdout
