@@ -1,8 +1,7 @@
 #!/bin/bash
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # stage-mpirun on site mpi: 4 nodes x 4 processes, started by torchrun.
-# Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`sbatch FILE`).
-# A comment at the end of a line gives the source of its setting.
+# Written by hpc-launch 0.1.0: plain bash that can be started by hand (`sbatch FILE`). Comments name sources.
 
 # === Slurm options ===
 #SBATCH --job-name=stage-mpirun                              # stage_mpirun.yaml:1
@@ -68,8 +67,9 @@ start_nodes() {
 job_by_hand=/home/alice/runs/stage-mpirun-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=4 job_programs=(python3) job_node_rank=HPC_LAUNCH_NODE
-job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_step=mpirun job_tasks_per_node=1
-job_each_process=''
+job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30)
+job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=hsn0:hsn1 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
+job_step=mpirun job_tasks_per_node=1 job_each_process=''
 job_stage='the nodes are started by mpirun'                  # stage_mpirun.yaml:6
 
 # ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
@@ -256,6 +256,47 @@ choose_port() { # FIRST LAST: sets MASTER_PORT
 job_rendezvous
 export MASTER_ADDR MASTER_PORT
 say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
+
+# --- Node check: the training starts only on nodes that passed ---
+# Each node reports to the first one over the port of the rendezvous. Without a python3, or if the check itself fails,
+# the training starts unchecked.
+check_nodes() { # returns 76 if a node is bad
+    local checker=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check.py python judge code name nodes=()
+    python=$(command -v python3) && [ -f "$checker" ] || { say 'node check: not possible without python3'; return 0; }
+    job_check+=(--writable="$HPC_LAUNCH_RUN_DIR" --shared="$HPC_LAUNCH_RUN_DIR")
+    check_node() { # on each node
+        local python place=()
+        python=$(command -v python3) || exit 0
+        [ "$SLURM_NODEID" -ne 0 ] || place=(--first)
+        "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check.py" "$HPC_LAUNCH_ATTEMPT_DIR" "$SLURMD_NODENAME" \
+            --master="$MASTER_ADDR" --port="$MASTER_PORT" "${place[@]}" "${job_check[@]}" || exit 0 # a failed step would count as a failure of the job
+    }
+    mkdir -p "$attempt_dir/agent" || return 0
+    { declare -p job_check; declare -f check_node; echo check_node; } >"$attempt_dir/check.sh" || return 0
+    for name in "${hosts[@]}"; do nodes+=(--node="$name"); done
+    "$python" -I "${checker%check.py}judge.py" "$attempt_dir" --job="$job_id" --port="$MASTER_PORT" "${nodes[@]}" \
+        "${job_check[@]}" </dev/null &
+    judge=$!
+    { # when the step has ended, there is nothing left to wait for
+        srun --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 \
+            --output="$attempt_dir/agent/check.log" bash "$attempt_dir/check.sh" </dev/null
+        kill -s USR1 "$judge" 2>/dev/null
+    } &
+    step=($!)
+    while :; do # a trapped signal ends `wait` early
+        interrupted=
+        wait "$judge"
+        code=$?
+        [ -n "$interrupted" ] || break
+    done
+    [ "$code" -ne 76 ] || return 76 # a node may hang: the end of the job ends what is left there
+    [ "$code" -eq 0 ] || say "node check: ended with $code, so the training starts unchecked"
+    wait "${step[0]}" 2>/dev/null
+    step=()
+}
+phase=check
+check_nodes || exit
+phase=environment
 
 # --- Watcher: started before the launcher on each node ---
 # It notes which process died first, whether the training hangs and how much memory is left. Without a python3 the

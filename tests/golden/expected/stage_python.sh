@@ -1,8 +1,7 @@
 #!/bin/bash
 # shellcheck disable=SC2016,SC2034,SC2153,SC2329
 # stage-python on site local: 2 nodes x 2 processes, started by torchrun.
-# Written by hpc-launch 0.1.0. Plain bash: read it, change it, start it by hand (`bash FILE`).
-# A comment at the end of a line gives the source of its setting.
+# Written by hpc-launch 0.1.0: plain bash that can be started by hand (`bash FILE`). Comments name sources.
 
 # === Environment ===
 job_environment() {
