@@ -198,6 +198,38 @@ CODE = {
     "a secret in a value": "sbatch: {add: {comment: '${env.AWS_SECRET_ACCESS_KEY}'}}",
     "a secret in lower case": "sbatch: {add: {comment: '${env.gh_token}'}}",
     "a secret as the account": "account: {variables: [HF_TOKEN]}",
+    "a session as the account": "account: {variables: [BW_SESSION]}",
+    "a variable that nobody knows as the account": "account: {variables: [MY_PIN]}",
+    "a secret in a folder's name": "prelude: [{mkdir: ['/tmp/drop/${env.BW_SESSION}']}]",
+    "a secret of the job's shell": "sbatch: {add: {comment: '${shell.BW_SESSION}'}}",
+    "a password in an address": "paths: {x: '/tmp/${env.MONGODB_URI}'}",
+    "a secret of any name": "paths: {x: '/tmp/${env.MY_PIN}'}",
+    "PATH removed": "prelude: [{unset: [PATH]}]",
+    "PATH removed before the training": "env: [{unset: [PATH]}]",
+    "PATH removed by null": "env: [{set: {PATH: null}}]",
+    "PATH removed by null in a step": "prelude: [{set: {PATH: null}}]",
+    "PATH removed in a default": "defaults: {env: {PATH: null}}",
+    "PATH dropped": "env: [{drop: [PATH]}]",
+    "a switch of Python removed": "env: [{unset: [PYTHONSAFEPATH]}]",
+    "a switch of Python off": "env: [{set: {PYTHONNOUSERSITE: ''}}]",
+    "a variable of hpc-launch": "prelude: [{unset: [HPC_LAUNCH_ATTEMPT_DIR]}]",
+    **{
+        f"a file in {name}": f"env: [{{set: {{{name}: train.py}}}}]"
+        for name in (
+            "MKL_VERBOSE_OUTPUT_FILE NCCL_DEBUG_FILE NCCL_TOPO_DUMP_FILE NCCL_GRAPH_DUMP_FILE CUBLAS_LOGDEST_DBG "
+            "CUDNN_LOGDEST_DBG TORCH_LOGS_OUT CUDA_LOG_FILE CUDA_COREDUMP_FILE UCX_LOG_FILE UCX_STATS_DEST "
+            "AMD_LOG_LEVEL_FILE PYTORCH_TUNABLEOP_FILENAME TORCH_NCCL_DEBUG_INFO_TEMP_FILE MALLOC_CONF "
+            "UCX_GDB_COMMAND NCCL_TUNER_PLUGIN FI_CXI_SOME_FILE"
+        ).split()
+    },
+    "a file without an ending": "env: [{set: {MKL_VERBOSE_OUTPUT_FILE: Makefile}}]",
+    "a file in a harmless variable": "env: [{set: {NCCL_ALGO: train.py}}]",
+    "the folder above in a harmless variable": "env: [{set: {NCCL_ALGO: ..}}]",
+    "a single port": "network: {ports: [12345, 12345]}",
+    "few ports": "network: {ports: [12000, 12100]}",
+    "a folder in the place of a file": "prelude: [{mkdir: ['${home}/.config/hpc-launch/user.yaml']}]",
+    "the folder of the next attempt": "prelude: [{mkdir: ['${run.dir}/attempts/002']}]",
+    "a folder of a node": "prelude: [{mkdir: ['/tmp/x'], where: nodes}]",
 }
 
 
@@ -248,13 +280,19 @@ def test_what_a_team_s_profile_may_say(plan: Plan) -> None:
     keys = """
 prelude: [{modules: purge}, {module_load: [gcc/12.3, openmpi]}, {set: {NCCL_DEBUG: WARN}}]
 internet: {compute: none, no_proxy: 'localhost,.cluster'}
-network: {master: {suffix: -ib0}, interface: [ib0]}
+network: {master: {suffix: -ib0}, interface: [ib0], ports: [12000, 12999]}
 env:
   - {set: {NCCL_IB_HCA: 'mlx5_0', OMP_PROC_BIND: close, PYTHONUNBUFFERED: 1, NCCL_NET_PLUGIN: none}, why: a/b}
-  - {set: {GPU_ID: '${shell.LOCAL_RANK}'}, scope: rank}
+  - {set: {ROCR_VISIBLE_DEVICES: '${shell.LOCAL_RANK}'}, scope: rank}
+  - {set: {PYTORCH_CUDA_ALLOC_CONF: 'expandable_segments:True,garbage_collection_threshold:0.8', LC_ALL: C.UTF-8}}
+  - {set: {NCCL_SOCKET_IFNAME: '=ib0.8001', OMP_PLACES: '{0:4}:8', NCCL_IB_PKEY: 1, FI_CXI_RDZV_PROTO: alt_read}}
+  - {unset: [NCCL_NET], drop: [NCCL_NET_GDR_LEVEL]}
+  - {set: {NCCL_NET: null}}
+detect: [{env: {CLUSTER_NAME: here}}]
+account: {variables: [SBATCH_ACCOUNT, PAWSEY_PROJECT]}
 launch: {srun_options: [--mpi=pmix, --mem-bind=local]}
 sbatch: {add: {network: no_vni, licenses: scratch, comment: '${user}', gres: 'nvme:1'}}
-paths: {scratch: '/scratch/${user}'}
+paths: {scratch: '/scratch/${user}', work: '${env.WORK}', local: '${shell.LOCAL_SCRATCH}/${shell.SLURM_JOB_ID}'}
 defaults: {time: 30m, retry: {stuck_after: 1h}, checkpoint: {signal_before: 5m}}
 """
     assert plan(keys).plan.site == "here"
@@ -344,6 +382,16 @@ def test_a_site_s_file_is_not_looked_up_in_the_current_folder(
 def test_the_name_of_a_secret_is_a_name(name: str, plan: Plan) -> None:
     found = refused(plan, job=f"secrets: [{json.dumps(name)}]\n")
     assert {one.code for one in found} == {"HL013"}
+
+
+@pytest.mark.parametrize("name", ["env.MY_STORE", "paths.x"])
+def test_a_secret_of_the_job_is_not_written_into_the_script(
+    name: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_STORE", "hidden")
+    keys, job = "paths: {x: '/tmp/${env.MY_STORE}'}", f"args: {{x: '${{{name}}}'}}\n"
+    assert "hidden" in plan(keys, job=job).script
+    assert {one.code for one in refused(plan, keys, job=f"{job}secrets: [MY_STORE]\n")} == {"HL206"}
 
 
 @pytest.mark.parametrize(

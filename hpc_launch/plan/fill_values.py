@@ -104,6 +104,8 @@ def _configured(strategy: Strategy) -> str:
 
 
 def _known_names(name: str, resolved: Resolved) -> str:
+    if name.removeprefix("env.") in resolved.job.secrets:
+        return f"{name[4:]} is a secret of the job: let the program read the variable itself"
     if name.startswith("env."):
         return f"set {name[4:]} in this shell, or write the value here"
     if name.startswith("paths."):
