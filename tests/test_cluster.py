@@ -114,7 +114,7 @@ def test_high_preempts_low(cluster_bare: Cluster, user_dir: Path) -> None:
     cluster_bare.run(["scancel", low], check=True)
 
 
-@pytest.mark.slow
+@pytest.mark.prove
 def test_a_dead_node_fails_its_job_and_comes_back(disturbed_cluster: Cluster, user_dir: Path) -> None:
     cluster = disturbed_cluster
     job = submit(cluster, user_dir, "sleep 300", "-N2", "-w", "n1,n2", "--no-requeue")

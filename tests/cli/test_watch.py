@@ -17,6 +17,7 @@ import pytest
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
 from tests.busy import patience
+from tests.marks import prove
 from tests.view.home import HELD, LONG, TRAINING, Home, let_go
 from tests.view.samples import steers
 
@@ -41,7 +42,7 @@ def test_to_a_bad_end(home: Home) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", [("watch",), ("logs", "-f")])
+@pytest.mark.parametrize("verb", [("watch",), prove(("logs", "-f"))])
 def test_a_run_folder_that_is_deleted_ends_it(home: Home, verb: tuple[str, ...]) -> None:
     run = home.submit(LONG)
     with home.start(*verb, run.name) as process:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.faults import wait_until
+from tests.marks import prove
 from tests.slurm.user import User
 
 FIRST = '[ "$HPC_LAUNCH_ATTEMPT" -gt 1 ] || exec sleep 300'
@@ -46,7 +47,7 @@ def test_a_killed_batch_shell_is_followed_by_another_attempt(user: User) -> None
     assert (status["state"], first["class"], first["verdict"]) == ("COMPLETED", "segfault_or_abort", "RETRY"), status
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("nodes", [prove(1), 2])
 def test_a_cancelled_step_is_a_cancelled_run(user: User, nodes: int) -> None:
     run = begun(user, job(["sh", "-c", FIRST], nodes=str(nodes)))
     assert user.cluster.run(["scancel", f"{run['job_id']}.0"]).returncode == 0

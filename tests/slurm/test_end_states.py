@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import time
 
+import pytest
+
 from tests.busy import patience
 from tests.slurm.user import PROFILES, User
 
@@ -66,6 +68,7 @@ def test_a_held_job_is_stuck_and_says_how_to_go_on(user: User) -> None:
     user.until("@last", "CANCELLED")
 
 
+@pytest.mark.prove
 def test_a_job_over_its_time_limit_is_warned_and_ended(user: User) -> None:
     job = user.job(
         "name: long\nretry: 1\nqueue: short\nlauncher: srun\ntime: 1\ncheckpoint: {signal_before: 30s}\n"

@@ -11,6 +11,7 @@ import yaml
 
 from tests.cluster.requirements import REPOSITORY
 from tests.hostile import COUNT, hostile_jobs
+from tests.marks import prove
 from tests.slurm.user import User
 
 DUMP = """\
@@ -36,9 +37,10 @@ def test_run_folders_with_hostile_names(user: User, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_hostile_values_reach_the_training_byte_for_byte(user: User) -> None:
+@pytest.mark.parametrize("count", [25, prove(COUNT)])
+def test_hostile_values_reach_the_training_byte_for_byte(user: User, count: int) -> None:
     dump = user.cluster.write(user.home / "it's $(a) dump.py", DUMP)
-    jobs = list(hostile_jobs())
+    jobs = list(hostile_jobs(count))
     files = [
         user.job(
             job.job_file(
@@ -57,7 +59,7 @@ def test_hostile_values_reach_the_training_byte_for_byte(user: User) -> None:
 
     assert done.returncode == 0, done.stderr
     attempts = [Path(line.rpartition(" ")[0]) / "attempts" / "001" for line in done.stdout.splitlines()]
-    assert len(attempts) == COUNT
+    assert len(attempts) == count
     end = time.monotonic() + 120
     while missing := [attempt for attempt in attempts if not (attempt / "end.json").exists()]:
         assert time.monotonic() < end, (len(missing), missing[0], user.cluster.jobs())

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.cluster.requirements import REPOSITORY
+from tests.marks import prove
 from tests.slurm.user import User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
@@ -41,7 +42,7 @@ def job(user: User, program: str, launcher: object, **keys: object) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", [prove("static"), "c10d", prove("srun")])
 def test_a_warning_and_a_log_by_rank(user: User, launcher: str) -> None:
     submitted = user.launch("submit", job(user, WAITS, LAUNCHERS[launcher]), "--json")
     assert submitted.returncode == 0, submitted.stderr
@@ -70,7 +71,7 @@ def _nothing_is_left(user: User, node: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", ["static", prove("c10d"), "srun"])
 def test_a_rank_that_fails_ends_the_others_and_its_code_comes_out(user: User, launcher: str) -> None:
     program = WAITS + "    if rank == '2': raise SystemExit(7)\n"
     done = user.launch("submit", job(user, program, LAUNCHERS[launcher]), "--wait")

@@ -137,6 +137,7 @@ def test_a_process_that_fails_ends_the_run(site: Site, end: str) -> None:
     site.nothing_left()
 
 
+@pytest.mark.prove
 def test_cancel_leaves_no_process(site: Site) -> None:
     site.submit(site.job(SLEEPS))
     wait_for_ranks(site.user, 4)

@@ -131,7 +131,7 @@ def test_the_exit_code_of_a_failing_rank_comes_out_and_the_others_end(user: User
 @pytest.mark.parametrize(
     "victim",
     [
-        "a program.py --local_rank=1",
+        prove("a program.py --local_rank=1"),
         prove("deepspeed.launcher.launch"),
         prove("deepspeed.launcher.runner"),
     ],

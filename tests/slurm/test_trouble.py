@@ -106,7 +106,7 @@ def test_a_submission_and_a_cancel_outlast_a_controller_that_is_away(user_in_tro
     assert status["state"] == "CANCELLED", status
 
 
-@pytest.mark.slow
+@pytest.mark.prove
 def test_a_node_that_dies_ends_the_run(user_in_trouble: User) -> None:
     user = user_in_trouble
     waiting, _ = follow(user, SLEEP)
@@ -168,7 +168,7 @@ def test_jobs_that_slurm_has_long_forgotten(user_of_the_forgetful: User) -> None
 
 
 @pytest.mark.cluster
-@pytest.mark.slow
+@pytest.mark.prove
 def test_a_run_whose_job_slurm_forgot_goes_on_after_a_while(user_of_the_forgetful: User) -> None:
     user = user_of_the_forgetful
     text = SLEEP.replace("retry: 1", "retry: {lost_after: 10s, backoff: 1s}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.slurm.user import User
 
 JOB = "name: {}\nlauncher: srun\nnodes: 2\nprocesses_per_node: 1\nretry: {{max_attempts: 1}}\ncommand: sh -c '{}'\n"
@@ -25,6 +27,7 @@ def test_one_rank_ends_with_a_code_and_the_others_are_ended(user: User) -> None:
     assert "exit code 7" in found["evidence"][-1]["text"]
 
 
+@pytest.mark.prove
 def test_one_rank_crashes(user: User) -> None:
     found = why(user, "crash", 'if [ "$RANK" = 1 ]; then kill -SEGV $$; fi; sleep 60')
     assert (found["class"], found["verdict"], found["first_failure"]["rank"]) == ("segfault_or_abort", "STOP", 1), found
