@@ -1,11 +1,12 @@
 """The watcher of one node: records rank deaths, detects hangs and samples resource usage.
 
-    python3 -I hpc_launch_watch.py ATTEMPT_DIR NODE LAUNCHER [--each-process] [--hang-after S] [--busy-after S]
+    python3 -I hpc_launch_watch.py ATTEMPT_DIR NODE LAUNCHER [--each-process] [--phases PIPE] [--hang-after S] …
 
 Self-contained: standard library of Python 3.6 or later, copied into the run folder and run by the host's `python3`
 outside any container. It exits with its parent, the launcher. A job also trains without it.
 
-    ATTEMPT_DIR/agent/node-K.jsonl      one event per line: start, ranks, gone, sample, hang, end
+    ATTEMPT_DIR/agent/node-K.jsonl      one event per line: start, phase, ranks, gone, sample, hang, end
+    ATTEMPT_DIR/agent/node-K.pipe       through which the processes tell their phase (sitecustomize.py)
     ATTEMPT_DIR/agent/last-output       its mtime is when a log of any node last grew (one file for all nodes)
     ATTEMPT_DIR/agent/hang.json         created once, by the node that detects a hang; all nodes then dump stacks
     ATTEMPT_DIR/agent/stacks/rank-R.txt the stack of the rank, from py-spy if available
@@ -19,6 +20,7 @@ import ctypes
 import glob
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -30,6 +32,9 @@ PIDFD_OPEN = 434  # the same number on every architecture (pidfd_open(2))
 LOOK_S = 5.0
 EAGER_S, EAGER_LOOK_S = 60.0, 0.5  # while ranks are starting: one may die within seconds
 """Seconds between two searches for new ranks. Deaths need no polling: the kernel wakes the watcher."""
+PHASE_S = 0.3
+"""Seconds for which the marks of several processes are collected into one event."""
+MARK = re.compile(r"([a-z]{1,16}) (-|[0-9]{1,9})")
 HANG_LOOK_S = 15.0
 IDLE_SHARE = 0.02
 """CPU cores per rank below which a rank is idle. A rank that waits inside NCCL is busy: see --busy-after."""
@@ -357,6 +362,8 @@ class Watch:
         self.idle_since = None  # type: Optional[float]
         self.places = {}  # type: Dict[str, Dict[str, int]]
         self.net = None  # type: Optional[Tuple[Dict[str, List[int]], float]]
+        self.marks = {}  # type: Dict[str, str]
+        self.marks_due = None  # type: Optional[float]
         self.poll = select.poll()
         self.gpus = Gpus(options.sample_every)
 
@@ -370,6 +377,8 @@ class Watch:
         parent = open_pidfd(self.launcher)
         if parent is not None:
             poll.register(parent, select.POLLIN)
+        if self.options.phases:
+            poll.register(0, select.POLLIN)  # the pipe, open for both ways: it never ends
         due = {
             self.look: 0.0,
             self.check_hang: time.time() + self.hang_every,
@@ -383,8 +392,9 @@ class Watch:
             self.note_places: min(LOOK_S, self.options.sample_every),
         }
         while os.getppid() == self.launcher:
-            wait_s = max(min(due.values()) - time.time(), 0.05)
+            wait_s = max(min(self.marks_due or due[self.look], *due.values()) - time.time(), 0.05)
             ready = {descriptor for descriptor, _ in poll.poll(wait_s * 1000)}
+            self.note_marks(0 in ready)
             self.note_deaths(ready)
             if parent is not None and parent in ready:
                 break
@@ -394,6 +404,7 @@ class Watch:
                     eager = task == self.look and time.time() < self.eager_until
                     due[task] = time.time() + (EAGER_LOOK_S if eager else every[task])
         self.note_deaths(set())
+        self.note_marks(False, last=True)
         self.gpus.close()
         used = os.times()
         self.say(
@@ -418,6 +429,29 @@ class Watch:
         for rank in new.values():
             files = oom_files(rank.pid)
             self.oom[rank.rank] = (files, oom_kills(files))
+
+    def note_marks(self, ready: bool, last: bool = False) -> None:
+        """Record how far the processes have come: the newest mark of each rank, and of the launcher as `-`."""
+        now = time.time()
+        for line in os.read(0, 1 << 16).decode("ascii", "replace").splitlines() if ready else ():
+            found = MARK.match(line)
+            if found is None:
+                continue
+            mark, process = found.groups()
+            if mark == "launcher" and process in self.marks:
+                continue  # another program that the launcher runs
+            if process == "-":
+                self.marks.clear()  # it starts its ranks later, if for another time
+            self.marks[process] = mark
+            self.marks_due = self.marks_due or now + PHASE_S
+        if self.marks_due is not None and (last or now >= self.marks_due):
+            self.marks_due = None
+            self.say("phase", marks=self.marks)
+        if last and self.options.phases:
+            try:
+                os.unlink(self.options.phases)
+            except OSError:
+                pass
 
     def note_deaths(self, ready: Set[int]) -> None:
         """Record each rank's end immediately: the earliest record of all nodes is the first failure."""
@@ -631,6 +665,7 @@ def main() -> None:
     # An argument rather than getppid(): if the launcher has ended already, the parent is init.
     parser.add_argument("launcher", type=int, help="the process id of the parent")
     parser.add_argument("--each-process", action="store_true", help="the parent is a rank, beside the others")
+    parser.add_argument("--phases", metavar="PIPE", help="the named pipe behind standard input")
     parser.add_argument("--hang-after", type=float, default=0.0, help="seconds of silence and idleness; 0: never")
     parser.add_argument("--busy-after", type=float, default=0.0, help="seconds of silence though busy; 0: never")
     parser.add_argument("--sample-every", type=float, default=30.0, help="seconds between two samples")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -115,7 +116,7 @@ def _of_run(
     from hpc_launch.run.find_run import find_run
     from hpc_launch.run.run_index import user_index
     from hpc_launch.view.diagnosis_text import PerformanceReport
-    from hpc_launch.view.state_text import progress_parts
+    from hpc_launch.view.state_text import progress_parts, startup_text
 
     if name is None or more:
         raise UsageError("name one run, or log files after --log", "hpc-launch why @last, hpc-launch why --log FILE")
@@ -144,7 +145,7 @@ def _of_run(
     alive = status.state in (*ALIVE, "STUCK") and newest and diagnosis.failure_class == "unknown"
     report = None
     if alive or diagnosis.failure_class == "success":
-        report = PerformanceReport(
-            status.state if alive else None, status.reason, tuple(progress_parts(status)), attempt_remarks(attempt)
-        )
+        start = startup_text(status, time.time()) if alive else ""
+        progress = (*([start] if start else []), *progress_parts(status))
+        report = PerformanceReport(status.state if alive else None, status.reason, progress, attempt_remarks(attempt))
     return diagnosis, _verdict(diagnosis, attempt), {"": str(attempt.path)}, report

@@ -150,6 +150,8 @@ class WatchPlan(Struct, frozen=True):
     hang_after_s: int
     busy_after_s: int
     sample_every_s: int
+    phases: bool = True
+    """Whether the processes report the phases of their start."""
 
 
 class NodeCheckPlan(Struct, frozen=True):

@@ -15,7 +15,8 @@ def watch(job: JobSpec) -> WatchPlan | None:
     """The watcher's settings; None if the job turns it off, or if the launcher's processes cannot be watched."""
     if not job.hang.watch or not descriptor(job.launcher.name).watched:
         return None
-    return WatchPlan(job.hang.after or 0, job.hang.busy_after or 0, job.hang.sample_every)
+    hang = job.hang
+    return WatchPlan(hang.after or 0, hang.busy_after or 0, hang.sample_every, hang.phases)
 
 
 def debug_variables(gpus: bool) -> list[Variable]:

@@ -231,5 +231,7 @@ class Evidence(Struct, frozen=True):
     """The job still runs, so silence is not a failure."""
     unfinished: str | None = None
     """Why a training that ended with exit code 0 is not finished, as text."""
+    start: str | None = None
+    """How far the start was of an attempt that ended before its first step, and which nodes were missing, as text."""
     of_a_run: bool = False
     """Collected from a run folder, not from log files alone."""

@@ -32,6 +32,14 @@ class Hang(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sample_every: Annotated[
         Duration, Meta(description="Interval between samples of memory, GPUs and network.", ge=1)
     ] = 30
+    phases: Annotated[
+        bool,
+        Meta(
+            description="Report the phases of the start on each node. A `sitecustomize.py` on the PYTHONPATH of the "
+            "job tells the watcher when PyTorch is imported and when the rendezvous and the first collective begin and "
+            "end. It runs the sitecustomize of the site or the virtual environment first."
+        ),
+    ] = True
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:

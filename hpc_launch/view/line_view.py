@@ -90,4 +90,5 @@ class LineFollower:
 def _key(status: RunStatus) -> tuple[object, ...]:
     """What counts as a change; numbers in a reason are ignored because they may be counters."""
     reason = re.sub(r"\d+", "#", status.reason or "")
-    return status.state, status.job_id, len(status.attempts), reason, status.warnings
+    phase = status.startup.phase if status.startup is not None else None
+    return status.state, status.job_id, len(status.attempts), reason, status.warnings, phase

@@ -17,6 +17,7 @@ from hpc_launch.view.state_text import (
     progress_parts,
     reason_text,
     source_text,
+    startup_text,
     waiting_parts,
 )
 from hpc_launch.view.terminal import STATE_COLOURS, is_terminal, tolerant, wants_colour
@@ -127,6 +128,8 @@ def _one(status: RunStatus, log: list[str], width: int, height: int) -> list[Ren
     lines += [_line("  " + ", ".join(where))] if where else []
     lines += [_line(f"  {reason_text(status)}", "yellow")] if status.reason else []
     lines += [_line(f"  warning: {clean(warning)}", "yellow") for warning in status.warnings]
+    startup = startup_text(status, time.time())
+    lines += [_line(f"  {startup}")] if startup else []
     waiting = waiting_parts(status, time.time())
     lines += [_line("  " + ", ".join(waiting))] if waiting else []
     words = progress_parts(status)

@@ -18,6 +18,7 @@ from hpc_launch.view.state_text import (
     progress_parts,
     reason_text,
     source_text,
+    startup_text,
     waiting_parts,
 )
 from hpc_launch.view.terminal import painted
@@ -39,6 +40,8 @@ def details(status: RunStatus, *, colour: bool = False, now: float | None = None
     fields: list[Field] = [("state", state)]
     fields += [("why", reason_text(status))] if status.reason else []
     fields += _named("warning", [clean(warning) for warning in status.warnings])
+    startup = startup_text(status, current)
+    fields += [("phase", startup)] if startup else []
     waiting = waiting_parts(status, current)
     fields += [("next start", ", ".join(waiting))] if waiting else []
     fields += _progress(status)

@@ -6,6 +6,7 @@ import shlex
 import time
 
 from hpc_launch.run.status.run_status import AttemptStatus, Progress, RunStatus
+from hpc_launch.run.status.startup_summary import Group
 from hpc_launch.view.format_values import ago, clean, clock_time, duration, number, step_rate
 
 _SOURCES = {
@@ -70,6 +71,25 @@ def progress_parts(status: RunStatus) -> list[str]:
     return words
 
 
+def startup_text(status: RunStatus, now: float) -> str:
+    """How far the start is: `rendezvous: 6 of 8 nodes; n3, n7 still starting their container (4 m 10 s)`; or ''."""
+    startup = status.startup
+    if startup is None:
+        return ""
+    text = startup.head()
+    if not startup.behind:
+        text += _time_in(startup.groups[0], now)
+    return clean(text + "".join(f"; {startup.doing(group)}{_time_in(group, now)}" for group in startup.behind))
+
+
+def _time_in(group: Group, now: float) -> str:
+    """` (4 m 10 s, slow: the other nodes took 12 s)`."""
+    if group.since is None:
+        return ""
+    usual = f", slow: {group.usual_of} took {duration(group.usual_s)}" if group.usual_s is not None else ""
+    return f" ({duration(now - group.since)}{usual})"
+
+
 def waiting_parts(status: RunStatus, now: float) -> list[str]:
     """Of a run that waits: the class and verdict of the attempt before, the pause, and the expected start.
 
@@ -124,7 +144,8 @@ def one_line(status: RunStatus, now: float | None = None) -> str:
         head += f" {'after' if status.final else 'for'} {duration(spent)}"
     if status.reason and status.state != "COMPLETED":
         head += f" ({reason_text(status)})"
-    words = [head, *waiting_parts(status, current), *progress_parts(status)]
+    startup = startup_text(status, current)
+    words = [head, *([startup] if startup else []), *waiting_parts(status, current), *progress_parts(status)]
     if not progress_parts(status) and status.job_id is not None:
         words.append(f"job {clean(status.job_id)}")
     return ", ".join(words)

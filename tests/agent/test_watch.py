@@ -17,7 +17,7 @@ import pytest
 
 from hpc_launch.agent.hpc_launch_watch import Rank, stat_of, write_stack
 from hpc_launch.recover.hang_stacks import not_arrived, stacks_in_log
-from hpc_launch.run.submitting.run_store import HOOKS, WATCHER
+from hpc_launch.run.submitting.run_store import HOOKS, PHASES, WATCHER
 from hpc_launch.site_tools.learning.probe_jobs import PROGRAM as SMOKE
 
 LAUNCHER = textwrap.dedent(
@@ -197,6 +197,33 @@ def test_a_gpu_that_broke_is_named_when_a_rank_fails(node: Node, monkeypatch: py
     assert faults == ["GPU 0: 1 uncorrectable memory errors, 0 at the start"]
 
 
+def test_how_far_the_processes_are_is_one_event_for_each_change(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    words = [sys.executable, "-I", str(WATCHER), str(tmp_path), "0", str(os.getpid()), "--phases", str(pipe)]
+    end = os.open(pipe, os.O_RDWR)
+    os.write(end, b"launcher -\nmet -\npython 0\nnonsense\npython 1\nlauncher -\n")
+    watcher = subprocess.Popen(words, stdin=end)
+    told = tmp_path / "agent" / "node-0.jsonl"
+
+    def wait_for(word: str) -> list[dict[str, str]]:
+        until = time.monotonic() + 30
+        while not told.exists() or word not in told.read_text():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        return [event["marks"] for event in map(json.loads, told.read_text().splitlines()) if "marks" in event]
+
+    try:
+        assert wait_for("python") == [{"-": "met", "0": "python", "1": "python"}]
+        os.write(end, b"torch 1\n")
+        assert wait_for("torch")[1:] == [{"-": "met", "0": "python", "1": "torch"}]
+        os.write(end, b"joined -\n")  # torchrun starts the ranks again
+        assert wait_for("joined")[2:] == [{"-": "joined"}]
+    finally:
+        watcher.kill()
+        watcher.wait()
+
+
 def test_no_program_is_run_by_what_a_rank_says_of_its_environment(tmp_path: Path) -> None:
     """Inside an image, VIRTUAL_ENV names a folder that on the node may belong to somebody else."""
     (tmp_path / "venv" / "bin").mkdir(parents=True)
@@ -218,7 +245,7 @@ def test_where_nobody_waits_nothing_is_told() -> None:
     assert not_arrived({}) == {}
 
 
-@pytest.mark.parametrize("file", [HOOKS, WATCHER, SMOKE], ids=lambda file: file.name)
+@pytest.mark.parametrize("file", [HOOKS, PHASES, WATCHER, SMOKE], ids=lambda file: file.name)
 def test_it_is_python_3_6_and_stands_alone(file: Path) -> None:
     tree = ast.parse(file.read_text(), feature_version=(3, 6))
     top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -26,6 +27,7 @@ from hpc_launch.run.records.verdict_record import read_verdict, stored_diagnosis
 from hpc_launch.run.records.watcher_records import watcher_events
 from hpc_launch.run.status.finished import unfinished
 from hpc_launch.run.status.progress_reader import ProgressReader
+from hpc_launch.run.status.startup_reader import StartupReader
 from hpc_launch.schedulers.scheduler import JobRecord
 from hpc_launch.spec.hostlist import names_or_text
 
@@ -59,6 +61,7 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
     record = files.final or _from_accounting(files) or word
     nodes = names_or_text(record.nodes if record else None) or files.nodes
     end, cancel, clocks = _end_facts(files), files.cancel, tuple(_clocks_ahead(files, nodes))
+    start = StartupReader().read(files, time.time())
     job_id = files.job_id if files.job_id is not None and files.job_id.isdecimal() else None
     return Evidence(
         logs=tuple(without_ordinary(without_other_jobs(scans(attempt, rules, nodes), job_id), attempt, rules)),
@@ -75,6 +78,7 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
         void=files.void,
         unfinished=unfinished(files.own_end, ProgressReader().read(files)),
         alive=end is None and record is None,
+        start=start.text() if start is not None else None,
         of_a_run=True,
     )
 

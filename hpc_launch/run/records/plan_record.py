@@ -49,6 +49,10 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
     gpus_per_node: int | None = None
     world_size: int | None = None
     launcher: str = ""
+    container: str | None = None
+    """The runtime that starts the image on each node; None without an image, or if srun starts it."""
+    phases: bool = False
+    """Whether the watchers record the phases of the start."""
     time_limit_s: int | None = None
     signal_before_s: int | None = None
     requeue: bool = False
@@ -82,7 +86,7 @@ def plan_record(
     job_file: str | None = None,
 ) -> PlanRecord:
     """The record of a launch plan and of what its attempt changes."""
-    rule = plan.continuation.checkpoint
+    rule, image = plan.continuation.checkpoint, plan.container
     checkpoint = None
     if rule is not None:
         parts = tuple(part if isinstance(part, str) else None for part in rule.folder)
@@ -96,6 +100,8 @@ def plan_record(
         gpus_per_node=plan.gpus_per_node,
         world_size=plan.world_size,
         launcher=plan.launcher,
+        container=image.runtime if image is not None and not image.started_by_srun else None,
+        phases=plan.watch is not None and plan.watch.phases,
         time_limit_s=plan.time_limit_s,
         signal_before_s=plan.signal_before_s,
         requeue=plan.requeue,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ from hpc_launch.run.layout import AttemptFolder
 
 SAMPLE_TAIL = 256 << 10
 """Bytes at the end of a node's file that are searched for samples: about an hour with eight GPUs."""
+
+START_HEAD = 256 << 10
+"""Bytes at the beginning of a node's file that hold the events of its start: about an hour with eight GPUs."""
 
 _SAMPLE = b'"sample"'
 
@@ -35,6 +38,8 @@ class WatcherEvent(Struct, frozen=True, kw_only=True):
     """What nvidia-smi reports about a GPU that broke."""
     ranks: Any = None
     """Process ids by rank in a `ranks` event, a list of ranks in a `hang` event."""
+    marks: dict[str, str] = {}
+    """In a `phase` event, how far each process is, by its rank; the launcher is `-` (agent/sitecustomize.py)."""
 
     def has_rank(self, rank: int) -> bool:
         """Whether this event says that a rank runs on the node."""
@@ -89,7 +94,17 @@ def read_hang(attempt: AttemptFolder) -> HangReport | None:
 
 def watcher_events(path: Path) -> Iterator[WatcherEvent]:
     """The events in the file of a node, without samples."""
-    for line in file_lines(path):
+    return _events(file_lines(path))
+
+
+def start_events(path: Path) -> Iterator[WatcherEvent]:
+    """The events of a node's start: those at the head of its file."""
+    with suppress(OSError), open_regular(path) as stream:
+        yield from _events(stream.read(START_HEAD).splitlines())
+
+
+def _events(lines: Iterable[bytes]) -> Iterator[WatcherEvent]:
+    for line in lines:
         event = line_record(line, WatcherEvent) if _SAMPLE not in line else None
         if event is not None:
             yield event

@@ -10,6 +10,7 @@ from msgspec import to_builtins
 
 from hpc_launch.recover.diagnosis import Quote
 from hpc_launch.run.records.submission import Overrides
+from hpc_launch.run.status.startup_summary import Startup
 
 RUN_STATES = (
     "SUBMITTING", "PENDING", "STUCK", "STARTING", "RUNNING", "ENDING", "RETRYING",
@@ -78,6 +79,8 @@ class RunStatus:
     age_s: float | None
     attempts: tuple[AttemptStatus, ...] = ()
     progress: Progress = field(default_factory=Progress)
+    startup: Startup | None = None
+    """How far the start is, until the log shows a step; None where nothing is known of it."""
     undecided: bool = False
     """Whether the last attempt is over and no driver has decided yet what follows."""
     cancel_due: bool = False
@@ -118,6 +121,9 @@ class RunStatus:
             "rate": progress.rate,
             "eta_s": progress.eta_s,
         }
+        if self.startup is not None:
+            result["phase"] = self.startup.phase
+            result["waiting_for"] = list(self.startup.waiting_for)
         return result
 
 

@@ -19,6 +19,7 @@ from hpc_launch.run.status.progress_reader import ProgressReader
 from hpc_launch.run.status.run_state import Never, never_known, run_state, with_verdict
 from hpc_launch.run.status.run_status import FINAL_RUN_STATES, AttemptStatus, Progress, RunStatus
 from hpc_launch.run.status.scheduler_answers import SchedulerAnswers
+from hpc_launch.run.status.startup_reader import StartupReader
 from hpc_launch.run.submitting.reconcile import no_attempt, reconcile
 from hpc_launch.schedulers.scheduler import Scheduler
 
@@ -56,6 +57,7 @@ class RunTracker:
         self._answers: dict[int, SchedulerAnswers] = {}
         self._reader = Reader()
         self._progress = ProgressReader()
+        self._startup = StartupReader()
         self.last: dict[str, RunStatus] = {}
 
     def add(self, run: RunFolder) -> None:
@@ -153,6 +155,8 @@ class RunTracker:
         left = unfinished(followed.views[-1].end, progress) if state == "COMPLETED" else None
         if left is not None:
             state, reason = "FAILED", left
+        starts = state in ("STARTING", "RUNNING") and progress.step is None
+        startup = self._startup.read(followed.files[-1], now) if starts else None
         verdict = followed.files[-1].verdict if followed.files else None
         undecided = verdict is None and bool(attempts) and _needs_verdict(state, followed.views[-1])
         state, reason = with_verdict(state, reason, verdict)
@@ -169,6 +173,7 @@ class RunTracker:
             age_s=age,
             attempts=attempts,
             progress=progress,
+            startup=startup,
             undecided=undecided,
             cancel_due=any(view.cancel_due for view in followed.views),
             pause_until=_pause_until(followed.files, state),

@@ -31,6 +31,7 @@ HOOKS = Path(__file__).parents[2] / "agent" / "hpc_launch_hooks.py"
 WATCHER = HOOKS.with_name("hpc_launch_watch.py")
 STAGE = HOOKS.with_name("hpc_launch_stage.py")
 NODE_CHECK = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in ("check", "check_host", "check_gpus", "judge"))
+PHASES = HOOKS.with_name("sitecustomize.py")
 """Copied into each run folder, so that nothing needs to be installed where the job runs."""
 
 
@@ -69,8 +70,10 @@ def create_run(prepared: PreparedAttempt) -> RunFolder:
             write_atomic(run.site_yaml, prepared.site_yaml)
             run.journal.mkdir(mode=FOLDER_MODE)
             run.hooks.mkdir(mode=FOLDER_MODE)
-            for source in (HOOKS, WATCHER, STAGE, *NODE_CHECK):
+            for source in (HOOKS, WATCHER, STAGE, *NODE_CHECK, *([PHASES] if prepared.plan.phases else [])):
                 write_atomic(run.hooks / source.name, source.read_text(encoding="utf-8"))
+            # A file, so that the thousands of processes of a job do not each write bytecode there.
+            (run.hooks / "__pycache__").touch()
             run.attempts_folder.mkdir(mode=FOLDER_MODE)
             take_snapshot(run, prepared.plan.code)
             # Last: a folder with a run.json is a complete run.

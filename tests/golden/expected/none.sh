@@ -274,5 +274,6 @@ phase=ended
 say "the program ended with exit code $code"
 
 # --- Exit code ---
+rm -f "$attempt_dir"/agent/*.pipe # a copy of the run may not be able to hold a named pipe
 [ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
 exit "$code"

@@ -75,7 +75,7 @@ start_nodes() {
 job_by_hand=/home/alice/runs/tiny-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_programs=(python3) job_cpus_per_task=80 job_time_limit=900 job_node_rank=SLURM_NODEID
-job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30)
+job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=4 --gpu-vendor=nvidia --interfaces=ib0:ib1:ib2:ib3 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 
 # ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
@@ -305,17 +305,25 @@ check_nodes || exit
 phase=environment
 
 # --- Watcher: started before the launcher on each node ---
-# It notes which process died first, whether the training hangs and how much memory is left. Without a python3 the
-# training runs without it.
+# It notes which process died first, whether the training hangs, how far its start is and how much memory is left.
+# Without a python3 the training runs without it.
 watched() { # COMMAND...
-    local python agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py from=()
+    local python agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py from=() input=''
     [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once per process: the first one of the node does it
+    # Through this pipe sitecustomize.py tells the watcher of the node how far a process is.
+    [ -z "${job_phases:-}" ] || export HPC_LAUNCH_PHASE_PIPE=$HPC_LAUNCH_ATTEMPT_DIR/agent/node-${!job_node_rank}.pipe
     if [ "${LOCAL_RANK:-0}" -eq 0 ] && [ -f "$agent" ] && python=$(command -v python3); then
-        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" </dev/null >/dev/null 2>&1 &
+        if [ -n "${job_phases:-}" ] && mkdir -p "${HPC_LAUNCH_PHASE_PIPE%/*}" && mkfifo -m 600 "$HPC_LAUNCH_PHASE_PIPE"; then
+            # Open for both ways, so that neither the watcher nor a writer waits for the other, and nothing is lost.
+            { exec {input}<>"$HPC_LAUNCH_PHASE_PIPE"; } && from+=(--phases "$HPC_LAUNCH_PHASE_PIPE")
+        fi 2>/dev/null
+        [ -n "$input" ] || exec {input}</dev/null
+        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" <&"$input" >/dev/null 2>&1 &
+        exec {input}<&-
     fi
     exec "$@"
 }
-{ printf '#!/bin/bash\n'; declare -p job_node_rank job_watch; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
+{ printf '#!/bin/bash\n'; declare -p job_node_rank job_watch job_phases 2>/dev/null; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
 
 # --- The script of a node ---
 { declare -f "${node_functions[@]}"; echo on_each_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
@@ -351,5 +359,6 @@ fi
 say "the step ended with exit code $code"
 
 # --- Exit code ---
+rm -f "$attempt_dir"/agent/*.pipe # a copy of the run may not be able to hold a named pipe
 [ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
 exit "$code"

@@ -1,0 +1,234 @@
+"""Tell the watcher of the node how far this Python process has come in the start of the training.
+
+hpc-launch puts this file on the PYTHONPATH of a job; Python's `site` imports it when an interpreter starts. Outside a
+watched job it only runs the sitecustomize of the site or the virtual environment, as it always does. It never raises,
+and writes at most a few short lines to a pipe, HPC_LAUNCH_PHASE_PIPE, which the watcher reads.
+
+Ranks report python (Python started), torch (imported), init (init_process_group began), store (connected to the store),
+group (init_process_group ended), collective (the first one began) and done (it ended). torchrun reports launcher
+(Python started), rendezvous (its own began), joined (connected to the store) and met (its own ended).
+
+A single file for Python 3.6 or later. It imports nothing that Python has not loaded: it runs in every process of a job.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+COLLECTIVES = """all_gather all_gather_into_tensor all_gather_object all_reduce all_to_all all_to_all_single barrier
+broadcast broadcast_object_list gather gather_object monitored_barrier reduce reduce_scatter reduce_scatter_tensor
+scatter _broadcast_coalesced _verify_params_across_processes""".split()
+"""Functions of `torch.distributed`; the last two are what DDP calls."""
+
+
+def run_next() -> None:
+    """Run the sitecustomize that this file hides, if there is one."""
+    here = os.path.dirname(os.path.realpath(__file__))
+    others = [path for path in sys.path if os.path.realpath(path) != here]
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec = find("sitecustomize", others) if find is not None else None
+        if spec is not None and spec.loader is not None:
+            from importlib.util import module_from_spec
+
+            module = sys.modules["sitecustomize"] = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return
+
+
+class Pipe:
+    """Sends marks to the watcher. What it cannot take now is sent with the next import."""
+
+    def __init__(self, path: str, rank: str) -> None:
+        self.path, self.rank = path, rank
+        self.mark, self.unsent = "", b""
+
+    def tell(self, mark: str) -> None:
+        self.mark = mark
+        self.unsent += ("%s %s\n" % (mark, self.rank)).encode("ascii")
+        self.send()
+
+    def send(self) -> None:
+        try:
+            pipe = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
+            try:
+                os.write(pipe, self.unsent)  # all or nothing, as it is shorter than PIPE_BUF
+                self.unsent = b""
+            finally:
+                os.close(pipe)
+        except OSError:
+            self.unsent = self.unsent[-256:]
+
+
+class Loader:
+    """Calls `after(module)` when a module was imported, and leaves the module with its own loader."""
+
+    def __init__(self, loader: "Any", after: "Any") -> None:
+        self.loader, self.after = loader, after
+
+    def __getattr__(self, name: str) -> "Any":
+        return getattr(self.loader, name)
+
+    def exec_module(self, module: "Any") -> None:
+        module.__loader__ = module.__spec__.loader = self.loader
+        self.loader.exec_module(module)
+        safely(self.after, module)
+
+
+class Finder:
+    """Finds the modules in `after` as the other finders do, and adds what to do after their import."""
+
+    def __init__(self, pipe: Pipe, after: "Dict[str, Any]") -> None:
+        self.pipe, self.after = pipe, after
+
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
+        if self.pipe.unsent:
+            self.pipe.send()
+        if name not in self.after:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None) if finder is not self else None
+            spec = find(name, path, target) if find is not None else None
+            if spec is not None:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = Loader(spec.loader, self.after[name])
+                return spec
+        return None
+
+
+def safely(function: "Any", *args: object) -> None:
+    """Call a function. What fails in it is not reported, such as with a PyTorch that is built differently."""
+    try:
+        function(*args)
+    except Exception:
+        pass
+
+
+def around(owner: "Any", name: str, before: "Any", after: "Any", once: bool = False) -> None:
+    """Call `before(*args)` and `after()` around a function of a module or class; `once`: then put the function back."""
+    from functools import wraps
+
+    function = getattr(owner, name)
+
+    @wraps(function)
+    def told(*args: "Any", **kwargs: "Any") -> "Any":
+        safely(before, *args)
+        result = function(*args, **kwargs)
+        safely(after)
+        if once and getattr(owner, name) is told:
+            setattr(owner, name, function)
+        return result
+
+    setattr(owner, name, told)
+
+
+def of_rank(pipe: Pipe) -> "Dict[str, Any]":
+    """What to do after which import in a training process."""
+
+    def init(module: "Any") -> None:
+        function = module.init_process_group
+
+        def ended() -> None:
+            pipe.tell("group")
+            package = sys.modules["torch.distributed"]  # type: Any
+            if getattr(package, "init_process_group", None) is told:
+                package.init_process_group = function
+            first_collective(pipe, package)
+
+        around(module, "init_process_group", lambda *_: pipe.tell("init"), ended, once=True)
+        told = module.init_process_group
+
+    def store(module: "Any") -> None:
+        def begun(*args: object) -> None:
+            # Rank 0 hosts the store, and waits in it for all others. (host, port, rank, …)
+            if args[2:3] == (0,) and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+                pipe.tell("store")
+
+        around(module, "_create_c10d_store", begun, lambda: pipe.tell("store"), once=True)
+
+    return {
+        "torch": lambda _: pipe.tell("torch"),
+        "torch.distributed.distributed_c10d": init,
+        "torch.distributed.rendezvous": store,
+    }
+
+
+def first_collective(pipe: Pipe, package: "Any") -> None:
+    """Report the first collective that is called as `torch.distributed.NAME`, and put all functions back before it."""
+    from functools import wraps
+
+    compiling = sys.modules["torch"].compiler.is_compiling  # since 2.1; without it nothing is reported
+    functions = {name: getattr(package, name) for name in COLLECTIVES if hasattr(package, name)}
+
+    def reporting(function: "Any") -> "Any":
+        @wraps(function)
+        def told(*args: "Any", **kwargs: "Any") -> "Any":
+            if compiling():  # true for torch.compile, which then sees only the function itself
+                return function(*args, **kwargs)
+            first = pipe.mark == "group"
+            for name, original in functions.items():
+                if getattr(package, name) is reports[name]:
+                    setattr(package, name, original)
+            if first:
+                pipe.tell("collective")
+            result = function(*args, **kwargs)
+            if first:
+                pipe.tell("done")
+            return result
+
+        return told
+
+    reports = {name: reporting(function) for name, function in functions.items()}
+    for name, report in reports.items():
+        setattr(package, name, report)
+
+
+def of_launcher(pipe: Pipe) -> "Dict[str, Any]":
+    """What to do after which import in torchrun."""
+
+    def agent(module: "Any") -> None:
+        # The c10d rendezvous connects before, and stays connected when it is repeated.
+        around(
+            module.SimpleElasticAgent,
+            "_rendezvous",
+            lambda *_: pipe.tell("rendezvous" if pipe.mark == "launcher" else "joined"),
+            lambda: pipe.tell("met"),
+        )
+
+    def static(module: "Any") -> None:
+        def begun(handler: "Any", *_: object) -> None:
+            pipe.tell("joined" if handler.rank == 0 else "rendezvous")  # node 0 hosts the store, and waits in it
+
+        around(module.StaticTCPRendezvous, "next_rendezvous", begun, lambda: pipe.tell("joined"))
+
+    def c10d(module: "Any") -> None:
+        around(module, "create_backend", lambda *_: pipe.tell("rendezvous"), lambda: pipe.tell("joined"))
+
+    return {
+        "torch.distributed.elastic.agent.server.api": agent,
+        "torch.distributed.elastic.rendezvous.static_tcp_rendezvous": static,
+        "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend": c10d,
+    }
+
+
+def report() -> None:
+    """Report that Python started, and arrange for the rest."""
+    rank = os.environ.get("RANK", "")
+    pipe = Pipe(os.environ["HPC_LAUNCH_PHASE_PIPE"], rank if rank.isdigit() else "-")
+    if pipe.rank == "-":
+        pipe.tell("launcher")
+        sys.meta_path.insert(0, Finder(pipe, of_launcher(pipe)))
+    else:
+        del os.environ["HPC_LAUNCH_PHASE_PIPE"]  # the children of a rank, such as data loaders, do not report
+        pipe.tell("python")
+        sys.meta_path.insert(0, Finder(pipe, of_rank(pipe)))
+
+
+try:
+    run_next()
+finally:
+    if os.environ.get("HPC_LAUNCH_PHASE_PIPE") and sys.version_info >= (3, 6):
+        safely(report)

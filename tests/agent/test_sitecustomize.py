@@ -1,0 +1,140 @@
+"""`sitecustomize.py` on the PYTHONPATH of a job: what each process tells, and that nothing else changes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.run.submitting.run_store import PHASES
+
+RANK = ["python", "torch", "init", "store", "group", "collective", "done"]
+LAUNCHER = ["launcher", "rendezvous", "joined", "met"]
+
+
+class Job:
+    """The hooks folder of a job, and a pipe without a watcher."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.pipe = folder, folder / "pipe"
+        (folder / "hooks").mkdir()
+        shutil.copy(PHASES, folder / "hooks")
+        os.mkfifo(self.pipe)
+        self.end = os.open(self.pipe, os.O_RDWR)
+
+    def run(self, *words: str, path: str = "", **variables: str) -> str:
+        """The output of a Python program in the job."""
+        hooks = str(self.folder / "hooks")
+        env = {**os.environ, "HPC_LAUNCH_PHASE_PIPE": str(self.pipe), **variables}
+        env["PYTHONPATH"] = f"{hooks}:{path}" if path else hooks
+        command = [sys.executable, *words]
+        done = subprocess.run(command, env=env, cwd=self.folder, capture_output=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        assert b"sitecustomize" not in done.stderr
+        return done.stdout.decode().strip()
+
+    def told(self) -> dict[str, list[str]]:
+        """The marks that arrived, by process."""
+        os.set_blocking(self.end, False)
+        marks: dict[str, list[str]] = defaultdict(list)
+        try:
+            text = os.read(self.end, 1 << 16).decode()
+        except BlockingIOError:
+            text = ""
+        for line in text.splitlines():
+            mark, process = line.split()
+            marks[process].append(mark)
+        return dict(marks)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+def test_a_rank_and_a_launcher_tell_that_python_started_and_children_of_a_rank_do_not(job: Job) -> None:
+    child = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''], check=True)"
+    job.run("-c", child, RANK="3")
+    job.run("-c", "")
+    assert job.told() == {"3": ["python"], "-": ["launcher"]}
+
+
+def test_nothing_is_told_outside_a_watched_job_or_where_python_ignores_its_variables(job: Job) -> None:
+    job.run("-c", "", HPC_LAUNCH_PHASE_PIPE="")
+    for option in ("-I", "-E", "-S"):
+        job.run(option, "-c", "")
+    assert job.told() == {}
+
+
+def test_the_sitecustomize_of_the_site_runs_and_is_the_module(job: Job) -> None:
+    site = job.folder / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import sys\nsys.path.append('/from/site')\nvalue = 7\n")
+    code = "import sys, sitecustomize as s; print(s.value, s.__file__, sys.path[-1])"
+    assert job.run("-c", code, path=str(site)) == f"7 {site}/sitecustomize.py /from/site"
+    assert job.told() == {"-": ["launcher"]}
+
+
+def test_a_process_never_waits_for_its_watcher(job: Job) -> None:
+    os.set_blocking(job.end, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(job.end, b"x" * 4096)
+    job.run("-c", "print(1)", RANK="0")
+    job.run("-c", "print(1)", RANK="0", HPC_LAUNCH_PHASE_PIPE=str(job.folder / "none"))
+
+
+def test_what_the_watcher_could_not_take_is_sent_later(job: Job) -> None:
+    late = job.folder / "late"
+    begin = f"import os; os.mkfifo({str(late)!r}); end = os.open({str(late)!r}, os.O_RDWR)"
+    code = f"{begin}; import colorsys; print(os.read(end, 99))"
+    assert job.run("-c", code, RANK="0", HPC_LAUNCH_PHASE_PIPE=str(late)) == r"b'python 0\n'"
+
+
+def test_it_starts_nothing_and_imports_nothing(job: Job) -> None:
+    code = "import sys; print(' '.join(sorted(sys.modules)))"
+    plain = set(job.run("-c", code, HPC_LAUNCH_PHASE_PIPE="").split())
+    assert set(job.run("-c", code, RANK="0").split()) == plain
+
+
+TRAINING = """
+import sys
+import sitecustomize
+import torch, torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+dist.init_process_group("gloo")
+value = torch.ones(1)
+if "compile" in sys.argv:  # the compiler sees the function itself, whole, and not what reports
+    def step(value):
+        dist.all_reduce(value)
+        return value + 1
+    print(torch.compile(step, backend="eager", fullgraph=True)(value))
+dist.barrier()
+dist.all_reduce(value)
+assert dist.init_process_group is c10d.init_process_group and dist.all_reduce is c10d.all_reduce
+for function in (getattr(dist, name, None) for name in sitecustomize.COLLECTIVES):
+    assert "sitecustomize" not in str(getattr(function, "__code__", ""))
+assert "sitecustomize" not in str(type(torch.__loader__)) and "sitecustomize" not in str(type(c10d.__spec__.loader))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [("--standalone",), ("--master-addr=127.0.0.1", "--master-port=29377")])
+def test_torchrun_and_its_ranks_tell_every_phase_in_order(job: Job, options: tuple[str, ...]) -> None:
+    (job.folder / "train.py").write_text(TRAINING)
+    also = ["compile"] if options[0] == "--standalone" else []
+    job.run("-m", "torch.distributed.run", "--nproc-per-node=2", *options, "train.py", *also)
+    told = job.told()
+    assert set(told) == {"-", "0", "1"}
+    assert list(dict.fromkeys(told["-"])) == LAUNCHER if also else told["-"][:1] == ["launcher"]
+    assert told["-"][-1] == "met"
+    for rank in ("0", "1"):
+        assert told[rank] == RANK
