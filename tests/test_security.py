@@ -21,7 +21,8 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.base.json_records import file_lines
 from hpc_launch.base.python_command import module_command
 from hpc_launch.base.user_dirs import make_private
-from hpc_launch.drive.attempts import attempt_options
+from hpc_launch.cli.submit import write_dry_run
+from hpc_launch.drive.attempts import attempt_options, first_attempt
 from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.images import download
 from hpc_launch.plan.recorded_parts import CodePlan
@@ -35,6 +36,7 @@ from hpc_launch.run.ownership import changeable_by_others, refuse_foreign
 from hpc_launch.run.run_index import Index
 from hpc_launch.run.submitting.cancel_run import cancel_run
 from hpc_launch.run.submitting.code_snapshot import take_snapshot
+from hpc_launch.run.submitting.run_store import create_run
 from hpc_launch.schedulers.local import processes
 from hpc_launch.schedulers.local.local_state import LocalState
 from hpc_launch.site_tools.check_profile import check
@@ -664,6 +666,74 @@ case "$*" in *--Node*) echo n1; echo n2 ;; *) echo 'gpu|100' ;; esac
     recovery = plan(f"paths: {{ledger: {tmp_path / 'ledger'}}}").plan.recovery
     options, _ = attempt_options("here", "slurm", recovery, (), (), readmitted=())
     assert options == ("--exclude=n1",)
+
+
+@pytest.mark.parametrize("kind", ["open", "replaceable", "link", "foreign"])
+def test_a_dry_run_writes_into_no_folder_of_another_user(
+    kind: str, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = tmp_path / "runs"
+    (runs / "dry-run").mkdir(parents=True)
+    monkeypatch.setenv("HPC_LAUNCH_HOME", str(runs))
+    ready = plan()
+    assert write_dry_run(ready).read_text() == ready.script
+    if kind == "open":
+        (runs / "dry-run").chmod(0o777)
+    elif kind == "replaceable":
+        runs.chmod(0o777)
+    elif kind == "link":
+        (runs / "dry-run").rename(runs / "other")
+        (runs / "dry-run").symlink_to(runs / "other")
+    elif os.getuid() == 0:
+        os.chown(runs / "dry-run", 65534, 65534)
+    else:
+        pytest.skip("only root can give files away")
+    with pytest.raises(Refused, match="cannot write"):
+        write_dry_run(ready)
+
+
+@pytest.mark.parametrize("name", ["runs", "."])
+def test_no_run_is_created_where_every_user_can_replace_it(
+    name: str, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project" / "runs").mkdir(parents=True)
+    monkeypatch.setenv("HPC_LAUNCH_HOME", str(tmp_path / "project" / "runs"))
+    prepared = first_attempt(plan(), ())
+    (tmp_path / "project" / name).chmod(0o777)
+    with pytest.raises(Refused, match="every user can replace"):
+        create_run(prepared)
+    (tmp_path / "project" / name).chmod(0o1777)
+    assert create_run(prepared).exists
+
+
+@pytest.mark.parametrize("kind", ["foreign", "link"])
+def test_a_cache_on_a_node_is_not_one_of_another_user(kind: str, plan: Plan, tmp_path: Path, team: Path) -> None:
+    """Libraries load code from their caches, and everybody can guess a name in /tmp."""
+    cache = tmp_path / "cache"
+    (tmp_path / "config" / "hpc-launch" / "sites").mkdir(parents=True)
+    own = tmp_path / "config" / "hpc-launch" / "sites" / "here.yaml"
+    own.write_text(f"name: here\ncaches: {{triton: {{path: {cache}, per: node}}}}\n{SITE}")
+    (tmp_path / "job.yaml").write_text("name: tiny\nscript: train.py\n")
+    script = prepare_job(tmp_path / "job.yaml", site="here").script
+    function = script[script.index("on_nodes_first() {") :].partition("\n}\n")[0]
+
+    def prepare_node() -> subprocess.CompletedProcess[str]:
+        program = f"{function}\n}}\non_nodes_first"
+        return subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=60, check=False)
+
+    for _ in range(2):
+        assert prepare_node().returncode == 0
+    assert cache.stat().st_mode & 0o777 == 0o700
+    if kind == "link":
+        cache.rename(tmp_path / "other")
+        cache.symlink_to(tmp_path / "other")
+    elif os.getuid() == 0:
+        os.chown(cache, 65534, 65534)
+    else:
+        pytest.skip("only root can give files away")
+    done = prepare_node()
+    assert done.returncode == 1
+    assert "belongs to another user" in done.stderr
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")

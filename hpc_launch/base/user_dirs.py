@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from hpc_launch.base.files import only_writable_by
+
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """`$XDG_STATE_HOME/hpc-launch`, by default under `~/.local/state`. May not exist."""
@@ -31,6 +33,23 @@ def make_folder(folder: Path, *, mode: int = 0o755) -> None:
     for one in reversed(missing[: next((at for at, parent in enumerate(missing) if parent.exists()), 0)]):
         with suppress(FileExistsError):
             one.mkdir(mode=mode)  # `parents=True` would create the parents by the umask
+
+
+def make_own_folder(folder: Path) -> None:
+    """Like `make_folder`. Raises OSError if another user can change the folder, or replace it."""
+    make_folder(folder)
+    refuse_replaceable(folder)
+    if not only_writable_by(os.getuid(), folder.lstat()):
+        raise PermissionError(errno.EPERM, "another user can change the folder", str(folder))
+
+
+def refuse_replaceable(folder: Path) -> None:
+    """Raise OSError if every user can rename what is in the folder, or in one above: it would not stay the user's."""
+    for one in (folder.resolve(), *folder.resolve().parents):
+        mode = one.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            message = "every user can replace what is in the folder (it is open to all without the sticky bit)"
+            raise PermissionError(errno.EPERM, message, str(one))
 
 
 def make_private(folder: Path) -> Path:

@@ -64,21 +64,26 @@ def command(
     return after_submission(submitted, wait=wait, as_json=as_json)
 
 
-def _dry_run(prepared_job: PreparedJob, as_json: bool) -> int:
+def write_dry_run(prepared_job: PreparedJob) -> Path:
     """Write the script, byte-identical to a submission's, to the runs folder, where it can be started by hand."""
     from hpc_launch.base.errors import Refused
     from hpc_launch.base.files import write_atomic
     from hpc_launch.base.findings import Finding
-    from hpc_launch.base.user_dirs import make_folder
+    from hpc_launch.base.user_dirs import make_own_folder
 
     folder = Path(prepared_job.plan.runs_folder) / "dry-run"
     path = folder / f"{prepared_job.plan.name}.sh"
     try:
-        make_folder(folder)
+        make_own_folder(folder)
         write_atomic(path, prepared_job.script, mode=0o755)
     except OSError as error:
         message = f"cannot write {path}: {error.strerror or error}"
         raise Refused([Finding(FindingCode.CANNOT_WRITE, message, hint="set run_dir: to a writable folder")]) from error
+    return path
+
+
+def _dry_run(prepared_job: PreparedJob, as_json: bool) -> int:
+    path = write_dry_run(prepared_job)
     if as_json:
         import json
 

@@ -43,9 +43,10 @@ class Variable(Struct, frozen=True):
 
 
 class SiteStep(Struct, frozen=True):
-    """One step of the site's prelude: the words of a command, a file to source, a variable, or a raw line."""
+    """One step of the site's prelude: the words of a command, a folder that nobody else may own, a file to source,
+    a variable, or a raw line."""
 
-    kind: Literal["command", "source", "variable", "raw"]
+    kind: Literal["command", "private_folder", "source", "variable", "raw"]
     origin: Origin
     words: tuple[Text, ...] = ()
     variable: Variable | None = None

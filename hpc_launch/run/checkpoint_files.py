@@ -136,6 +136,8 @@ def newest_first(rule: CheckpointRule) -> list[CheckpointFound]:
             continue
         path = Path(entry.path)
         key = int(_modified(path)) if step is None else int(step)
+        if key < 0:  # a time before 1970
+            continue
         found[key] = CheckpointFound(path, None if step is None else int(step), _written(path))
     return [found[key] for key in sorted(found, reverse=True)]
 

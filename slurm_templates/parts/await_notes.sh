@@ -11,6 +11,7 @@ look_at_notes() { # sets `began` and, by the oldest note of a failure, `ended_ba
     done
     [ -z "$ended_badly" ] || return
     for note in "$attempt_dir"/logs/{rank,node}-*.exit; do
+        [ -f "$note" ] || continue
         read -r code 2>/dev/null <"$note" || continue
         case $code in '' | 0 | *[!0-9]*) continue ;; esac
         [ -n "$first" ] && [ ! "$note" -ot "$first" ] || { first=$note && ended_badly=$code; }

@@ -13,7 +13,8 @@ await_ranks() { # PROCESS NODE PROCESSES_PER_NODE
     await_child "$1"
     for ((rank = $2 * $3; rank < ($2 + 1) * $3; rank++)); do
         [ "$code" -eq 0 ] || break # not in (( )), which would evaluate what the file holds
-        read -r code <"$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-$rank.exit" || code=1
+        code=1
+        [ ! -f "$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-$rank.exit" ] || read -r code <"$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-$rank.exit"
         case $code in '' | *[!0-9]*) code=1 ;; esac
     done
     [ "$code" -eq 0 ] || : >"$HPC_LAUNCH_ATTEMPT_DIR/ending"

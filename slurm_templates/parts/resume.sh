@@ -46,7 +46,7 @@ find_checkpoint() { # sets checkpoint and checkpoint_step, both empty if there i
             is_step "$at" || continue
             found[10#$at]=$path
         else
-            at=$(stat -L -c %Y "$path") && found[at]=$path
+            at=$(stat -L -c %Y "$path") && is_step "$at" && found[10#$at]=$path
         fi
     done
     steps=("${!found[@]}") # in ascending order

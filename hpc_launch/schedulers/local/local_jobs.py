@@ -1,7 +1,7 @@
 """The local jobs of a user by id: one small file per job in the state folder, which points to the attempt folder.
 
 `create_once` keeps ids unique across hosts that share the folder. Each folder counts up from its own start number, so
-that ports derived from ids rarely collide, even between users.
+that ids rarely collide, even between users.
 """
 
 from __future__ import annotations

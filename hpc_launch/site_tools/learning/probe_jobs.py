@@ -15,7 +15,7 @@ from typing import Any
 from hpc_launch.base.errors import Refused, SchedulerError, UsageError
 from hpc_launch.base.files import read_text, write_atomic
 from hpc_launch.base.json_records import read_record
-from hpc_launch.base.user_dirs import make_folder
+from hpc_launch.base.user_dirs import make_own_folder
 from hpc_launch.drive.attempts import first_attempt
 from hpc_launch.drive.prepare import prepare_job
 from hpc_launch.run.layout import RunFolder
@@ -100,7 +100,8 @@ def _start(
     profile: Path, request: ProbeRequest, folders: Mapping[str, str], folder: Path, context: ProbeContext
 ) -> tuple[RunFolder, Path] | str:
     try:
-        make_folder(folder)
+        make_own_folder(folder.parent)
+        make_own_folder(folder)
         write_atomic(folder / PROGRAM.name, read_text(PROGRAM))
         write_atomic(folder / "job.yaml", json.dumps(_job(request, folders, folder), indent=2) + "\n")
     except OSError as error:

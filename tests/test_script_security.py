@@ -1,0 +1,130 @@
+"""Attacks on the job script by other users of a node, of a folder or of a name. docs/security.md lists each threat."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.launch.parts import part
+
+
+def bash(text: str, *, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a shell line by line, with the messages of the script."""
+    program = f"set -u\n{part('messages')}\n{text}"
+    return subprocess.run(
+        ["bash", "-c", program], cwd=folder, capture_output=True, text=True, timeout=120, check=False, umask=0o022
+    )
+
+
+# --- Rendezvous ---
+
+
+@contextmanager
+def listening(address: str, count: int) -> Iterator[tuple[int, int]]:
+    """Listen at `count` ports in a row; gives the first and the last."""
+    first = next(port for port in range(20000, 30000, count) if _is_free(port, count))
+    with ExitStack() as stack:
+        for port in range(first, first + count):
+            stack.enter_context(socket.create_server((address, port)))
+        yield first, first + count - 1
+
+
+def _is_free(first: int, count: int) -> bool:
+    try:
+        with ExitStack() as stack:
+            for port in range(first, first + count):
+                stack.enter_context(socket.create_server(("", port)))
+    except OSError:
+        return False
+    return True
+
+
+def choose(first: int, last: int, address: str = "127.0.0.1", job_id: int = 1) -> subprocess.CompletedProcess[str]:
+    rendezvous = f"job_rendezvous() {{ MASTER_ADDR={address}; choose_port {first} {last}; }}"
+    return bash(f"job_id={job_id} restart=0 hosts=()\n{rendezvous}\n{part('rendezvous')}\necho $MASTER_PORT")
+
+
+def test_no_port_is_chosen_at_which_somebody_listens() -> None:
+    """The ranks would unpickle what the other process sends, in the job's name."""
+    with listening("", 30) as (first, last):
+        done = choose(first, last)
+        assert done.returncode == 1
+        assert f"no free port between {first} and {last}" in done.stderr
+        assert choose(first, last + 1).stdout.split()[-1] == str(last + 1)
+
+
+def test_the_address_that_others_connect_to_is_asked_too() -> None:
+    with listening("127.0.0.3", 4) as (first, last):
+        assert choose(first, last).returncode == 0
+        assert choose(first, last, "127.0.0.3").returncode == 1
+
+
+def test_nobody_can_tell_the_port_from_the_job_s_id() -> None:
+    chosen = {choose(10000, 29999).stdout.split()[-1] for _ in range(4)}
+    assert len(chosen) > 1
+    assert all(10000 <= int(port) <= 29999 for port in chosen)
+
+
+# --- Folders ---
+
+
+def start_by_hand(runs: Path) -> subprocess.CompletedProcess[str]:
+    return bash(f"job_id=7 job_by_hand={runs}/tiny-by-hand\n{part('attempt')}\necho $attempt_dir $run_dir")
+
+
+def test_a_script_started_by_hand_makes_its_folder_and_finds_it_after_a_requeue(tmp_path: Path) -> None:
+    run = tmp_path / "new" / "runs" / "tiny-by-hand-7"
+    for _ in range(2):
+        done = start_by_hand(run.parent)
+        assert done.stdout == f"{run}/attempts/001 {run}\n", done.stderr
+    assert (run / "attempts" / "001").is_dir()
+
+
+@pytest.mark.parametrize("kind", ["foreign", "open", "link", "file"])
+def test_a_script_started_by_hand_uses_no_folder_of_another_user(kind: str, tmp_path: Path) -> None:
+    """In a shared folder with the sticky bit, others may make it first, with a pipe for a file that is sourced."""
+    run = tmp_path / "tiny-by-hand-7"
+    if kind == "link":
+        (tmp_path / "other").mkdir()
+        run.symlink_to(tmp_path / "other")
+    elif kind == "file":
+        run.touch()
+    else:
+        run.mkdir()
+        if kind == "open":
+            run.chmod(0o777)
+        elif os.getuid() == 0:
+            os.chown(run, 65534, 65534)
+        else:
+            pytest.skip("only root can give files away")
+    done = start_by_hand(tmp_path)
+    assert done.returncode == 1
+    assert "other users can change it" in done.stderr
+    assert not list(tmp_path.rglob("attempts"))
+
+
+# --- Files ---
+
+
+def test_a_pipe_as_the_stop_file_does_not_block_the_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "stop")
+    given = f"attempt_dir={tmp_path} job_id=7 restart=0 nodes=n1\ncall_after() {{ :; }}"
+    done = bash(f"set -o pipefail\n{given}\n{part('records')}\nexit 0")
+    assert done.returncode == 0
+    assert '"warned": null' in (tmp_path / "end.json").read_text()
+
+
+def test_a_checkpoint_from_before_1970_is_skipped(tmp_path: Path) -> None:
+    for name, when in (("old", -(10**7)), ("new", 1000)):
+        (tmp_path / f"{name}.pt").write_text("x")
+        os.utime(tmp_path / f"{name}.pt", (when, when))
+    given = f"job_checkpoints() {{ checkpoints={tmp_path}; }}\njob_checkpoint_names='^(.*[.]pt)$'"
+    done = bash(f"{given}\n{part('resume')}\necho found $checkpoint")
+    assert done.stdout.endswith(f"found {tmp_path}/new.pt\n"), done.stderr
+    assert done.stderr == ""
