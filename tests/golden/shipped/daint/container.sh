@@ -17,7 +17,7 @@
 
 # === Environment ===
 job_environment() {
-    ulimit -c 0 || die 'ulimit -c 0 failed'                  # cscs.yaml:29; a crash of many processes would leave many large files
+    ulimit -c 0 || die 'ulimit -c 0 failed'                  # cscs.yaml:31; a crash of many processes would leave many large files
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
@@ -27,19 +27,19 @@ job_environment() {
     export PYTHONNOUSERSITE=1                                # packages in the home are not the image's
     export OMP_NUM_THREADS=72                                # cores of a node / processes on it
     export NCCL_SOCKET_IFNAME=hsn                            # slingshot.yaml:13
+    export TRITON_HOME=/dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID" # cscs.yaml:21
     export FI_CXI_DISABLE_HOST_REGISTER=1                    # slingshot.yaml:16
     export FI_CXI_DEFAULT_CQ_SIZE=131072                     # slingshot.yaml:17
     export NCCL_CROSS_NIC=1                                  # slingshot.yaml:23
     export NCCL_NET_GDR_LEVEL=PHB                            # slingshot.yaml:24
     export FI_MR_CACHE_MONITOR=userfaultfd                   # slingshot.yaml:25
     export NCCL_NET='AWS Libfabric'                          # slingshot.yaml:27; without the plugin, the job fails instead of falling back to TCP
-    export FI_CXI_DEFAULT_TX_SIZE=16384                      # cscs.yaml:22
-    export FI_CXI_RX_MATCH_MODE=software                     # cscs.yaml:23
-    export NCCL_PROTO='^LL128'                               # cscs.yaml:25; the centre disables this protocol, which NCCL 2.27 enabled and which is slower here
-    export MPICH_GPU_SUPPORT_ENABLED=0                       # cscs.yaml:26; MPI's GPU support conflicts with NCCL
-    export TORCH_NCCL_ASYNC_ERROR_HANDLING=1                 # cscs.yaml:27
-    export CUDA_CACHE_DISABLE=1                              # cscs.yaml:27
-    export TRITON_HOME=/dev/shm                              # cscs.yaml:27
+    export FI_CXI_DEFAULT_TX_SIZE=16384                      # cscs.yaml:24
+    export FI_CXI_RX_MATCH_MODE=software                     # cscs.yaml:25
+    export NCCL_PROTO='^LL128'                               # cscs.yaml:27; the centre disables this protocol, which NCCL 2.27 enabled and which is slower here
+    export MPICH_GPU_SUPPORT_ENABLED=0                       # cscs.yaml:28; MPI's GPU support conflicts with NCCL
+    export TORCH_NCCL_ASYNC_ERROR_HANDLING=1                 # cscs.yaml:29
+    export CUDA_CACHE_DISABLE=1                              # cscs.yaml:29
 }
 
 # === Rendezvous ===
@@ -49,11 +49,15 @@ job_rendezvous() {
 }
 
 # === What runs on each node ===
-# cscs.yaml:45. srun starts each process, which takes its rank from the variables set there.
+on_nodes_first() { # once, before anything else is started there
+    fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
+    { (umask 077 && mkdir -p -- /dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID") && [ -O /dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID" ] && [ ! -L /dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID" ]; } || fail '/dev/shm/alice-triton-$HPC_LAUNCH_JOB_ID cannot be created, or belongs to another user' # cscs.yaml:21
+}
+# cscs.yaml:47. srun starts each process, which takes its rank from the variables set there.
 on_each_node() {
     export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS
     export LOCAL_WORLD_SIZE=4 GROUP_RANK=$SLURM_NODEID
-    ulimit -c 0                                              # cscs.yaml:29; a crash of many processes would leave many large files
+    ulimit -c 0                                              # cscs.yaml:31; a crash of many processes would leave many large files
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
         python3 "$HPC_LAUNCH_CODE"/train.py \
@@ -104,7 +108,11 @@ call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: ever
 # --- Attempt folder ---
 attempt_dir=${1:-}
 if [ -z "$attempt_dir" ]; then # started by hand, not by `hpc-launch submit`
-    attempt_dir=$job_by_hand-$job_id/attempts/001
+    run_dir=$job_by_hand-$job_id attempt_dir=$run_dir/attempts/001
+    mkdir -p "${run_dir%/*}"
+    # Others may guess the name. After a requeue the folder is this job's own.
+    mkdir "$run_dir" 2>/dev/null || [ -n "$(find "$run_dir" -maxdepth 0 -type d -uid "$EUID" ! -perm /022)" ] ||
+        die "cannot use $run_dir: it cannot be created, or other users can change it"
     mkdir -p "$attempt_dir"
 fi
 run_dir=${attempt_dir%/attempts/*}
@@ -143,7 +151,7 @@ record() { # FILE EXIT_CODE
     mask=$(umask)
     umask go-w
     [ ! -e "$attempt_dir/done" ] || finished=true
-    if [ "$warned" = null ] && [ -e "$attempt_dir/stop" ]; then # created by the guard of a node, or by hand
+    if [ "$warned" = null ] && [ -f "$attempt_dir/stop" ]; then # created by the guard of a node, or by hand
         warned=$(stat -c %Y "$attempt_dir/stop")
         read -r warned_by <"$attempt_dir/stop"
     fi
@@ -216,14 +224,23 @@ fewest=${job_fewest_nodes:-$job_nodes} # of an elastic run, or else all
     die "expected $fewest nodes, got ${#hosts[@]}: $SLURM_JOB_NODELIST"
 
 # --- Rendezvous ---
+port_answers() { # HOST PORT: somebody listens there, or it does not answer in time
+    BASH_ENV='' timeout 5 bash -c 'exec 3<>"/dev/tcp/$1/$2"' _ "$1" "$2" 2>/dev/null
+    case $? in 0 | 124) ;; *) return 1 ;; esac
+}
 choose_port() { # FIRST LAST: sets MASTER_PORT
-    # From the job id, so that two jobs on a node differ; skip a port in use, for this shell is on the first node.
-    local number=${job_id//[!0-9]/} size=$(($2 - $1 + 1))
-    MASTER_PORT=$(($1 + (10#0$number + 7919 * restart) % size))
-    for _ in {1..20}; do
-        (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null || break
-        MASTER_PORT=$(($1 + (MASTER_PORT - $1 + 1) % size))
+    # A free port at a random place: the training runs what a server at this port sends, so no other user of the node may
+    # know the port in advance. Two jobs on a node differ.
+    local size=$(($2 - $1 + 1)) number left
+    number=$(od -An -N4 -tu4 /dev/urandom) || number=$RANDOM
+    for ((left = size < 50 ? size : 50; left > 0; left--, number++)); do
+        MASTER_PORT=$(($1 + number % size))
+        ! port_answers 127.0.0.1 "$MASTER_PORT" || continue
+        # The address is another node's where `hpc-launch run` starts the script.
+        [ "${SLURMD_NODENAME:-}" = "${hosts[0]:-}" ] || return 0
+        port_answers "$MASTER_ADDR" "$MASTER_PORT" || return 0
     done
+    die "found no free port between $1 and $2 on $HOSTNAME"
 }
 job_rendezvous
 export MASTER_ADDR MASTER_PORT
@@ -290,6 +307,11 @@ watched() { # COMMAND...
     exec "$@"
 }
 { printf '#!/bin/bash\n'; declare -p job_node_rank job_watch job_phases 2>/dev/null; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
+
+# --- Prepare the nodes ---
+{ declare -f on_nodes_first; echo on_nodes_first; } >"$attempt_dir/first.sh" || die "cannot write $attempt_dir/first.sh"
+(umask "$job_umask" && srun --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --kill-on-bad-exit=1 bash "$attempt_dir/first.sh" </dev/null) ||
+    die "cannot prepare the nodes"
 
 # --- The script of a node ---
 { declare -f "${node_functions[@]}"; echo on_each_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"

@@ -105,7 +105,11 @@ call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: ever
 # --- Attempt folder ---
 attempt_dir=${1:-}
 if [ -z "$attempt_dir" ]; then # started by hand, not by `hpc-launch submit`
-    attempt_dir=$job_by_hand-$job_id/attempts/001
+    run_dir=$job_by_hand-$job_id attempt_dir=$run_dir/attempts/001
+    mkdir -p "${run_dir%/*}"
+    # Others may guess the name. After a requeue the folder is this job's own.
+    mkdir "$run_dir" 2>/dev/null || [ -n "$(find "$run_dir" -maxdepth 0 -type d -uid "$EUID" ! -perm /022)" ] ||
+        die "cannot use $run_dir: it cannot be created, or other users can change it"
     mkdir -p "$attempt_dir"
 fi
 run_dir=${attempt_dir%/attempts/*}
@@ -144,7 +148,7 @@ record() { # FILE EXIT_CODE
     mask=$(umask)
     umask go-w
     [ ! -e "$attempt_dir/done" ] || finished=true
-    if [ "$warned" = null ] && [ -e "$attempt_dir/stop" ]; then # created by the guard of a node, or by hand
+    if [ "$warned" = null ] && [ -f "$attempt_dir/stop" ]; then # created by the guard of a node, or by hand
         warned=$(stat -c %Y "$attempt_dir/stop")
         read -r warned_by <"$attempt_dir/stop"
     fi
@@ -222,14 +226,23 @@ fewest=${job_fewest_nodes:-$job_nodes} # of an elastic run, or else all
     die "expected $fewest nodes, got ${#hosts[@]}: $SLURM_JOB_NODELIST"
 
 # --- Rendezvous ---
+port_answers() { # HOST PORT: somebody listens there, or it does not answer in time
+    BASH_ENV='' timeout 5 bash -c 'exec 3<>"/dev/tcp/$1/$2"' _ "$1" "$2" 2>/dev/null
+    case $? in 0 | 124) ;; *) return 1 ;; esac
+}
 choose_port() { # FIRST LAST: sets MASTER_PORT
-    # From the job id, so that two jobs on a node differ; skip a port in use, for this shell is on the first node.
-    local number=${job_id//[!0-9]/} size=$(($2 - $1 + 1))
-    MASTER_PORT=$(($1 + (10#0$number + 7919 * restart) % size))
-    for _ in {1..20}; do
-        (exec 3<>"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null || break
-        MASTER_PORT=$(($1 + (MASTER_PORT - $1 + 1) % size))
+    # A free port at a random place: the training runs what a server at this port sends, so no other user of the node may
+    # know the port in advance. Two jobs on a node differ.
+    local size=$(($2 - $1 + 1)) number left
+    number=$(od -An -N4 -tu4 /dev/urandom) || number=$RANDOM
+    for ((left = size < 50 ? size : 50; left > 0; left--, number++)); do
+        MASTER_PORT=$(($1 + number % size))
+        ! port_answers 127.0.0.1 "$MASTER_PORT" || continue
+        # The address is another node's where `hpc-launch run` starts the script.
+        [ "${SLURMD_NODENAME:-}" = "${hosts[0]:-}" ] || return 0
+        port_answers "$MASTER_ADDR" "$MASTER_PORT" || return 0
     done
+    die "found no free port between $1 and $2 on $HOSTNAME"
 }
 job_rendezvous
 export MASTER_ADDR MASTER_PORT
