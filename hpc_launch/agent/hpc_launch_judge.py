@@ -37,7 +37,7 @@ ANSWER_LAG_S = 60.0
 """The same for the answer: a GPU's earlier processes may take 50 s to end."""
 OVER_S = 3.0
 SLOW = 0.4
-"""A CPU that is slower than this share of the median is slow: a node that is merely busy is not."""
+"""A CPU that is slower than this share of the median is slow."""
 SMALL = 0.75
 CLOCK_S = 10.0
 LIMIT = 1 << 20
@@ -208,7 +208,7 @@ def compare(found: Results, memory_mib: int) -> None:
         if mib < SMALL * usual or (memory_mib and mib < SMALL * memory_mib):
             text = "has %d MiB of memory, not %d" % (mib, usual if mib < SMALL * usual else memory_mib)
             fail(found, node, "memory", text)
-    below(found, "cpu", SLOW, "a process runs at %.0f %% of the speed that it has on the other nodes")
+    below(found, "cpu", SLOW, "the CPU has %.0f %% of the speed of the other nodes")
     below(found, "gpu links", 1.0, "has %.0f %% of the NVLinks of the other nodes")
     below(found, "infiniband", 1.0, "has %.0f %% of the InfiniBand rate of the other nodes")
     for check in sorted({check for results in found.values() for check in results if check.startswith("interface ")}):
@@ -298,6 +298,8 @@ def main() -> Optional[int]:
     try:
         judge.collect(args.port)
     finally:
+        # Python would restore the default action at its end, and the step's end may come just then.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         for path in files:
             os.unlink(path)
     found = judge.results()

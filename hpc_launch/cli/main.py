@@ -17,6 +17,7 @@ VERBS = {
     "run": "run a job inside an existing allocation",
     "resubmit": "start the next attempt of a run",
     "cancel": "cancel runs",
+    "doctor": "check a job on every level before it waits in a queue",
     "drill": "test that a training checkpoints and resumes when warned",
     "status": "show the state of a run, with its source and age",
     "list": "list all runs, including finished ones",

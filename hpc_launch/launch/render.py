@@ -225,6 +225,8 @@ def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
         yield f"job_phases={'yes' if watch.phases else ''}"
     if plan.node_check is not None:
         yield f"job_check=({' '.join(map(quote, plan.node_check.expects))})"
+        if plan.node_check.only:
+            yield "job_check_only=yes"
     if plan.step.kind in _BY_EXIT_FILES:
         yield f"job_step={plan.step.kind}"
         if plan.step.kind != "pdsh":

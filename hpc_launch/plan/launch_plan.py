@@ -159,6 +159,8 @@ class NodeCheckPlan(Struct, frozen=True):
     """What the node check compares the nodes with: options of the programs in `agent/` that run it."""
 
     expects: tuple[str, ...]
+    only: bool = False
+    """Whether the job ends after the check."""
 
 
 class ContainerPlan(Struct, frozen=True):

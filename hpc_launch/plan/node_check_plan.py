@@ -24,7 +24,8 @@ def node_check(
     filler: ValueFiller, size: JobSize, python: Text, program: Program, variables: Sequence[Variable]
 ) -> NodeCheckPlan:
     """The check's expectations."""
-    return NodeCheckPlan(tuple(_expects(filler, size, python, program, variables)))
+    only = filler.resolved.job.preflight == "only"
+    return NodeCheckPlan(tuple(_expects(filler, size, python, program, variables)), only)
 
 
 def _expects(

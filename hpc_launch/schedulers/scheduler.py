@@ -117,5 +117,8 @@ class Scheduler(Protocol):
         """Which of these names are nodes of the cluster; none if the scheduler does not answer. Each is one plain
         name."""
 
+    def pending_reasons(self, partition: str | None) -> dict[str, int]:
+        """How many jobs of all users wait in a partition, by reason; empty if unknown."""
+
     def size(self, partition: str | None) -> int | None:
         """Number of nodes in a partition (None: the default partition); None if unknown."""

@@ -183,10 +183,10 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = Checkpoint()
     preflight: Annotated[
-        Literal["quick", "off"],
+        Literal["quick", "only", "off"],
         Meta(
             description="The check of each node before the training starts. A node that fails it is excluded, and the "
-            "job continues elsewhere."
+            "job continues elsewhere. `only`: the job ends after the check, as `hpc-launch doctor` uses it."
         ),
     ] = "quick"
     hang: Annotated[

@@ -38,4 +38,5 @@ check_nodes() { # returns 76 if a node is bad
 }
 phase=check
 check_nodes || exit
+[ -z "${job_check_only:-}" ] || exit 0
 phase=environment

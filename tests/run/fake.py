@@ -73,6 +73,10 @@ class FakeScheduler:
     def known(self, nodes: Sequence[str]) -> frozenset[str]:
         return frozenset(nodes)
 
+    def pending_reasons(self, partition: str | None) -> dict[str, int]:
+        del partition
+        return {}
+
     def size(self, partition: str | None) -> int | None:
         del partition
         return 4

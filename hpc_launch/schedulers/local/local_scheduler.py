@@ -131,6 +131,10 @@ class LocalScheduler:
         del nodes  # there are none to exclude
         return frozenset()
 
+    def pending_reasons(self, partition: str | None) -> dict[str, int]:
+        del partition  # no job waits here
+        return {}
+
     def size(self, partition: str | None) -> int | None:
         del partition  # there are no nodes to exclude
         return None

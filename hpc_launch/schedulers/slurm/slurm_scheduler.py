@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -106,6 +107,14 @@ class SlurmScheduler:
         except Unreachable:
             return frozenset()
         return frozenset(nodes) & names
+
+    def pending_reasons(self, partition: str | None) -> dict[str, int]:
+        command = ["squeue", "--noheader", "--states=PENDING", "--format=%r"]
+        try:
+            lines = run_command.ask([*command, *([f"--partition={partition}"] if partition else [])]).splitlines()
+        except Unreachable:
+            return {}
+        return dict(Counter(line.strip() for line in lines if line.strip()))
 
     def size(self, partition: str | None) -> int | None:
         command = ["sinfo", "--noheader", "--format=%P|%D", *([f"--partition={partition}"] if partition else [])]

@@ -1,0 +1,78 @@
+"""`doctor`: check a job on every level before it waits in a queue."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, set_option, site_option
+
+if TYPE_CHECKING:
+    from hpc_launch.preflight.level import Level
+
+FAILED = 3
+
+
+@click.command("doctor")
+@job_argument
+@site_option
+@set_option
+@click.option("--no-job", is_flag=True, help="Submit nothing: check only the job file and the queue.")
+@click.option(
+    "--ladder",
+    "climb",
+    is_flag=True,
+    help="Run the training itself on one GPU, one node, two nodes, then as asked, each until it has made two steps.",
+)
+@json_option
+def command(job: Path, site: str | None, sets: tuple[str, ...], no_job: bool, climb: bool, as_json: bool) -> int:
+    """Check a job on every level, up to the first that fails: the job file, the queue, and the nodes, by a short job of
+    the same size that ends after the node check. Exits with 3 if a level fails.
+
+    \b
+    hpc-launch doctor job.yaml
+    hpc-launch doctor job.yaml --ladder --set time=00:10:00
+    """
+    levels = []
+    for level in _levels(job, site, sets, no_job=no_job, climb=climb):
+        levels.append(level)
+        if not as_json:
+            for number, line in enumerate(level.lines):
+                head = f"{level.name:<12}{level.state:<13}" if number == 0 else " " * 25
+                click.echo(head + line)
+        if level.state == "failed":
+            break
+    if as_json:
+        echo_json([level.as_json() for level in levels])
+    return FAILED if any(level.state == "failed" for level in levels) else 0
+
+
+def _levels(job: Path, site: str | None, sets: tuple[str, ...], *, no_job: bool, climb: bool) -> Iterator[Level]:
+    from hpc_launch.base.errors import Refused
+    from hpc_launch.cli.follow import tracker_of
+    from hpc_launch.drive.prepare import prepare_job
+    from hpc_launch.preflight.doctor import job_level, node_level, queue_level, refused_level
+    from hpc_launch.preflight.ladder import ladder
+    from hpc_launch.preflight.short_run import Context
+    from hpc_launch.run.run_index import user_index
+    from hpc_launch.schedulers.registry import scheduler_for
+
+    try:
+        prepared = prepare_job(job, site=site, sets=sets)
+    except Refused as refused:
+        yield refused_level(refused.findings)
+        return
+    yield job_level(prepared)
+    scheduler = scheduler_for(prepared.plan.scheduler)
+    yield queue_level(prepared, scheduler)
+    if no_job:
+        return
+    index = user_index(os.environ)
+    context = Context(scheduler, lambda run: tracker_of([run], index), lambda line: click.echo(line, err=True), index)
+    yield node_level(job, prepared, context, site=site, sets=sets)
+    if climb:
+        yield from ladder(job, prepared, context, site=site, sets=sets)

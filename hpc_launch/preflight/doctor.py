@@ -1,0 +1,110 @@
+"""The levels of `doctor`: the job file, the queue, and the nodes, each from what the level before has proven."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hpc_launch.base.errors import Refused, SubmitRefused, Unreachable
+from hpc_launch.base.findings import Finding
+from hpc_launch.drive.prepare import PreparedJob, prepare_job
+from hpc_launch.preflight.level import Level
+from hpc_launch.preflight.short_run import Context, follow_short_run
+from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt
+from hpc_launch.run.records.node_check_record import NodeCheckRecord, read_node_check
+from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.schedulers.scheduler import Scheduler, Submission
+
+GIB = 2**30
+LITTLE = GIB
+"""Free space for run folders that is too little for the logs of a long run."""
+CHECK_TIME = "00:10:00"
+
+
+def job_level(prepared: PreparedJob) -> Level:
+    """The job file, its site and its files. A job with errors never gets here: `prepare_job` refuses it."""
+    plan = prepared.plan
+    lines = [f"{plan.name} fits site {plan.site}: {plan.nodes} nodes x {plan.processes_per_node} processes"]
+    lines += [f"warning: {finding.message}" for finding in prepared.warnings]
+    folder = Path(plan.runs_folder)
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    disk = os.statvfs(existing)
+    free, inodes = disk.f_bavail * disk.f_frsize, disk.f_favail
+    lines.append(f"{free / GIB:.1f} GiB free for run folders in {existing}")
+    full = free < LITTLE or (disk.f_files and inodes < 1000)
+    writable = os.access(existing, os.W_OK | os.X_OK)
+    if not writable:
+        lines.append(f"{existing} is not writable")
+    return Level("job", "failed" if full or not writable else "ok", tuple(lines))
+
+
+def refused_level(findings: Sequence[Finding]) -> Level:
+    """A job file with errors."""
+    return Level("job", "failed", tuple(str(finding) for finding in findings))
+
+
+def queue_level(prepared: PreparedJob, scheduler: Scheduler) -> Level:
+    """When the job would start, and what the jobs in its queue wait for."""
+    lines = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="hpc-launch-") as folder:
+            lines.append(scheduler.test_only(Submission(prepared.script, Path(folder), prepared.plan.name)))
+    except SubmitRefused as error:
+        return Level("queue", "failed", (str(error),))
+    except Unreachable as error:
+        return Level("queue", "not checked", (str(error),))
+    partition = next((line.value for line in prepared.plan.directives if line.option == "partition"), None)
+    reasons = scheduler.pending_reasons(partition)
+    if reasons:
+        parts = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items(), key=lambda item: -item[1]))
+        total = sum(reasons.values())
+        lines.append(
+            f"{total} {'job waits' if total == 1 else 'jobs wait'}{f' in {partition}' if partition else ''}: {parts}"
+        )
+    return Level("queue", "ok", tuple(lines))
+
+
+def node_level(job: Path, prepared: PreparedJob, context: Context, *, site: str | None, sets: Sequence[str]) -> Level:
+    """A short job of the same size that ends after the node check."""
+    if prepared.plan.scheduler == "local":
+        return Level("nodes", "not checked", ("a run on this machine has no node check",))
+    mine = [
+        *sets,
+        f"name={prepared.plan.name[:57]}-doctor",
+        "preflight=only",
+        f"time={CHECK_TIME}",
+        "retry.max_attempts=1",
+    ]
+    try:
+        short = prepare_job(job, site=site, sets=mine)
+    except Refused as refused:
+        return Level("nodes", "not checked", tuple(finding.message for finding in refused.findings))
+    if short.plan.node_check is None:
+        return Level(
+            "nodes", "not checked", ("nothing but the training's own launcher can start a check on the nodes",)
+        )
+    run, status = follow_short_run(short, mine, context, lambda _: False)
+    record = read_node_check(run.attempt(1))
+    if record is None:
+        return Level("nodes", "failed" if status.final else "not checked", (_ended(status),), run.name)
+    lines = tuple(_found(record))
+    if status.state != "COMPLETED" and not record.bad:
+        lines = (*lines, _ended(status), diagnose_attempt(run.attempt(1)).advice)
+    return Level("nodes", "ok" if status.state == "COMPLETED" else "failed", lines, run.name)
+
+
+def _ended(status: RunStatus) -> str:
+    return f"the job ended {status.state}{f': {status.reason}' if status.reason else ''}"
+
+
+def _found(record: NodeCheckRecord) -> Iterator[str]:
+    for one in record.bad:
+        yield f"{one.node}: {one.text}"
+    for one in record.common:
+        yield f"on {one.nodes} of {record.nodes} nodes: {one.text}"
+    for check, reason in sorted(record.not_checked.items()):
+        yield f"not checked: {check} ({reason})"
+    if not record.bad:
+        yield f"{record.nodes} nodes passed in {record.seconds:.1f} s"

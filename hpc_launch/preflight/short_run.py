@@ -1,0 +1,51 @@
+"""A short run that a check starts, follows and ends: nothing of it is left in the queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from hpc_launch.drive.attempts import first_attempt
+from hpc_launch.drive.prepare import PreparedJob
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.run_index import Index
+from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.run.submitting.cancel_run import cancel_run
+from hpc_launch.run.submitting.submit_attempt import submit_new
+from hpc_launch.schedulers.scheduler import Scheduler
+
+POLL_S = 1.0
+
+
+class Context(Struct, frozen=True):
+    """What starts and follows short runs."""
+
+    scheduler: Scheduler
+    tracker_of: Callable[[RunFolder], RunTracker]
+    say: Callable[[str], None]
+    index: Index | None = None
+
+
+def follow_short_run(
+    prepared: PreparedJob, sets: Sequence[str], context: Context, enough: Callable[[RunStatus], bool]
+) -> tuple[RunFolder, RunStatus]:
+    """Submit, follow until the status is `enough`, final or stuck, and cancel what is left. Raises as a submission."""
+    run, _, job_id = submit_new(first_attempt(prepared, sets), context.scheduler, index=context.index)
+    context.say(f"{run.name}: job {job_id}")
+    said = ""
+    try:
+        tracker = context.tracker_of(run)
+        while True:
+            status = tracker.poll(background=True)[run.name]
+            if enough(status) or status.final or status.state == "STUCK" or status.folder_missing:
+                return run, status
+            words = f"{status.state}{f' ({status.reason})' if status.reason else ''}"
+            if words != said:
+                context.say(f"{run.name}: {words}")
+                said = words
+            time.sleep(POLL_S)
+    finally:
+        cancel_run(run, context.scheduler)

@@ -1,0 +1,60 @@
+"""`doctor` on this machine: the levels of a job that works, and of jobs that do not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.here import launch
+
+COUNTS = "import os, time\nfor step in range(1, 2000):\n    print('step', step, flush=True)\n    time.sleep(0.05)\n"
+JOB = "name: counting\nsite: local\nlauncher: torchrun\nnodes: 2\nprocesses_per_node: 2\nscript: counts.py\n"
+STEPS = "progress: {step: 'step (\\d+)'}\n"
+
+
+def write(folder: Path, program: str, more: str = "") -> None:
+    (folder / "counts.py").write_text(program)
+    (folder / "job.yaml").write_text(JOB + more)
+
+
+def test_the_levels_of_a_job_that_works(tmp_path: Path) -> None:
+    write(tmp_path, COUNTS, STEPS)
+    done = launch(tmp_path, "doctor", "job.yaml", "--json", "--no-job")
+    assert done.returncode == 0, done.stdout + done.stderr
+    levels = json.loads(done.stdout)
+    assert [(level["name"], level["state"]) for level in levels] == [("job", "ok"), ("queue", "ok")]
+    assert "GiB free for run folders" in str(levels[0]["lines"])
+
+
+def test_a_job_file_with_errors_ends_at_the_first_level(tmp_path: Path) -> None:
+    write(tmp_path, COUNTS, "nods: 2\n")
+    done = launch(tmp_path, "doctor", "job.yaml")
+    assert done.returncode == 3
+    assert done.stdout.startswith("job         failed       job.yaml:7:1: HL")
+    assert "queue" not in done.stdout
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_the_ladder_runs_the_training_at_each_size_and_leaves_nothing(tmp_path: Path) -> None:
+    write(tmp_path, COUNTS, STEPS)
+    done = launch(tmp_path, "doctor", "job.yaml", "--ladder", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    levels = {level["name"]: level for level in json.loads(done.stdout)}
+    assert list(levels) == ["job", "queue", "nodes", "one process", "one node", "whole job"]
+    assert levels["nodes"]["state"] == "not checked"
+    assert "reached step" in levels["whole job"]["lines"][0]
+    states = json.loads(launch(tmp_path, "list", "--json").stdout)
+    assert {entry["state"] for entry in states} <= {"CANCELLED", "ENDING"}
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_the_ladder_stops_at_the_first_size_that_fails(tmp_path: Path) -> None:
+    write(tmp_path, "import os\nassert os.environ['WORLD_SIZE'] == '1', 'only alone'\n", STEPS)
+    done = launch(tmp_path, "doctor", "job.yaml", "--ladder", "--json")
+    assert done.returncode == 3
+    levels = json.loads(done.stdout)
+    assert [(level["name"], level["state"]) for level in levels][-2:] == [("one process", "ok"), ("one node", "failed")]
