@@ -1,0 +1,66 @@
+"""Starts that get stuck on one node of a real Slurm: `status` names the node while it happens, `why` afterwards."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.busy import patience
+from tests.slurm.user import User
+
+WITHIN_S = 30.0
+"""How soon after the start of the script `status` has to name the node."""
+
+NEVER_UP = '[ "${SLURM_NODEID:-0}" = 0 ] || [ -z "${SLURM_STEP_ID:-}" ] || sleep 300'
+BLOCKED = '[ "${SLURM_NODEID:-0}" = 0 ] || export MASTER_ADDR=10.77.0.250'
+"""BASH_ENV of the script of each node. No host has that address."""
+
+APPTAINER = """#!/bin/bash
+[ "$SLURM_NODEID" = 0 ] || exec sleep 300
+while [ "$1" != {image} ]; do shift; done
+shift
+exec "$@"
+"""
+
+
+def stuck(user: User, name: str, setup: str, **keys: str) -> dict[str, Any]:
+    """A submitted run of two nodes that runs these commands before the script of each node."""
+    file = user.cluster.write(user.home / f"{name}.sh", setup)
+    profile = {"name": name, "extends": "testcluster", "prelude": [{"raw": f"export BASH_ENV={file}"}]}
+    user.job(json.dumps(profile), f"sites/{name}.yaml")
+    lines = [f"name: {name}", f"site: {name}", "nodes: 2", "cpus_per_node: 1", "retry: 1"]
+    lines += ["launcher: {name: torchrun, options: [--rdzv-conf=timeout=20]}", "command: sleep 60"]
+    return user.submit("\n".join([*lines, *(f"{key}: {value}" for key, value in keys.items()), ""]))
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_node_that_the_others_wait_for_is_named_while_they_wait_and_afterwards(user: User) -> None:
+    image = user.cluster.write(user.home / "image.sif", "")
+    program = user.job(APPTAINER.format(image=image), "bin/apptainer")
+    user.cluster.run(["chmod", "755", program], check=True)
+    container = f"{{image: {image}, runtime: apptainer}}"
+    runs = {
+        "not started": stuck(user, "never-up", NEVER_UP),
+        "still starting its container": stuck(user, "slow-image", f"PATH={user.home}/bin:$PATH", container=container),
+        "still connecting to the rendezvous": stuck(user, "blocked", BLOCKED),
+    }
+    for words, run in runs.items():
+        first = time.monotonic()
+        while not (status := user.status(run["run"])).get("waiting_for") or status["phase"] != "rendezvous":
+            assert time.monotonic() < first + patience(60), status
+        began, second = status["attempts"][0]["started"], status["attempts"][0]["nodes"][1]
+        assert status["waiting_for"] == [second], status
+        assert time.time() - began < patience(WITHIN_S)
+        assert f"rendezvous: 1 of 2 nodes; {second} {words}" in user.launch("status", run["run"]).stdout
+    for run in list(runs.values())[1:]:
+        user.launch("cancel", run["run"])
+    words, run = next(iter(runs.items()))
+    user.until(run["run"], "FAILED")
+    found = json.loads(user.launch("why", run["run"], "--json").stdout)
+    missing = user.status(run["run"])["attempts"][0]["nodes"][1]
+    assert f"ended during its start, rendezvous: 1 of 2 nodes; {missing} {words}" in found["also"], found
+    assert json.loads(user.launch("nodes", "list", "--json").stdout) == []
