@@ -60,12 +60,13 @@ def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
         confidence=root.confidence or _confidence(root, solid),
         first_failure=first,
         evidence=(*quotes[:MOST_QUOTES], *why_bad),
-        also=(*_start(root, evidence), *_clocks(evidence), *_also(root, solid, subject.faint)),
+        also=(*_clocks(evidence), *_also(root, solid, subject.faint)),
         default_verdict=default,
         bad_nodes=bad,
         proven_nodes=proven,
         place_known=place_known,
         advice=root.advice or facts.advice,
+        start=evidence.start if root.failure_class != "success" and not evidence.alive else None,
     )
 
 
@@ -206,12 +207,6 @@ def _confidence(root: Candidate, solid: list[Candidate]) -> Confidence:
 
 def _contests(one: Candidate, root: Candidate) -> bool:
     return one.source == root.source and one.band <= CLEAR and one.failure_class not in {root.failure_class, "unknown"}
-
-
-def _start(root: Candidate, evidence: Evidence) -> list[str]:
-    """The phase in which the start of a failed attempt ended, and the nodes that were missing."""
-    failed = root.failure_class != "success" and evidence.start is not None and not evidence.alive
-    return [f"ended during its start, {evidence.start}"] if failed else []
 
 
 def _clocks(evidence: Evidence) -> list[str]:

@@ -61,6 +61,8 @@ class Diagnosis(Struct, frozen=True):
     """Whether the evidence points to a place (a node, or the address of a peer) that another attempt can avoid."""
     advice: str = ""
     """The next step, in one sentence."""
+    start: str | None = None
+    """Of an attempt that ended before its first step: the phase of its start, and the nodes that were missing."""
 
 
 class Verdict(Struct, frozen=True):

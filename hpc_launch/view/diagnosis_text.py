@@ -56,6 +56,8 @@ def diagnosis_json(diagnosis: Diagnosis, verdict: Verdict, report: PerformanceRe
         "also": [*diagnosis.also, *(f"{remark.kind}: {remark.text}; {remark.todo}" for remark in remarks)],
         "advice": verdict.reason,
     }
+    if diagnosis.start is not None:
+        data["start"] = diagnosis.start
     if report is not None:
         data["state"] = report.state
         data["remarks"] = [
@@ -93,6 +95,8 @@ def diagnosis_lines(
     where = _origin(diagnosis.first_failure)
     if where and not good:
         lines.append(f"  first      {where}")
+    if diagnosis.start:
+        lines.append(f"  start      {clean(diagnosis.start)}")
     for quote in diagnosis.evidence:
         lines += _quote_lines(quote, folders.get("", ""))
     lines += [f"  also       {cut(clean(text), MAX_WIDTH)}" for text in diagnosis.also]

@@ -62,5 +62,6 @@ def test_a_node_that_the_others_wait_for_is_named_while_they_wait_and_afterwards
     user.until(run["run"], "FAILED")
     found = json.loads(user.launch("why", run["run"], "--json").stdout)
     missing = user.status(run["run"])["attempts"][0]["nodes"][1]
-    assert f"ended during its start, rendezvous: 1 of 2 nodes; {missing} {words}" in found["also"], found
+    assert found["start"] == f"rendezvous: 1 of 2 nodes; {missing} {words}"
+    assert found["start"] in user.status(run["run"])["reason"]
     assert json.loads(user.launch("nodes", "list", "--json").stdout) == []

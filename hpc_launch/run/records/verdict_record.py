@@ -46,6 +46,14 @@ class VerdictRecord(Struct, frozen=True, kw_only=True):
         """Whether another attempt follows."""
         return self.action in AGAIN
 
+    @property
+    def place(self) -> str:
+        """` during its start (rendezvous: 1 of 2 nodes; n2 not started)`, or ` first on n2`; empty where not known."""
+        found = stored_diagnosis(self)
+        if found is not None and found.start:
+            return f" during its start ({found.start})"
+        return f" first on {found.first_failure.node}" if found is not None and found.first_failure.node else ""
+
 
 def verdict_record(
     diagnosis: Diagnosis, verdict: Verdict, now: float, *, further: bool, step: int | None, withdrawn: bool = False

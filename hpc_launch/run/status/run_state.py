@@ -88,7 +88,7 @@ def with_verdict(state: str, reason: str | None, verdict: VerdictRecord | None) 
     """State and reason of a run whose last attempt is over, given the verdict on it."""
     if verdict is None or (state not in FINAL_RUN_STATES and state != "UNKNOWN"):
         return state, reason
-    before = f"{reason}; " if reason else ""
+    before = f"{reason}{verdict.place}; " if reason else ""
     if verdict.again:
         return "RETRYING", f"{before}another attempt follows: {verdict.reason}"
     if verdict.withdrawn:
