@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -30,6 +31,8 @@ from hpc_launch.plan.strategies import library_query
 from hpc_launch.plan.variable_names import SCRIPT_VARIABLES
 from hpc_launch.recover.node_health import NodeReport
 from hpc_launch.retry.context import left_alone
+from hpc_launch.run import checkpoint_files
+from hpc_launch.run.checkpoint_files import CheckpointFound
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.node_health_store import NodeHealthStore
 from hpc_launch.run.ownership import changeable_by_others, refuse_foreign
@@ -386,6 +389,20 @@ def test_the_name_of_a_secret_is_a_name(name: str, plan: Plan) -> None:
     assert {one.code for one in found} == {"HL013"}
 
 
+@pytest.mark.timeout(120, method="thread")  # the other method uses the timer that the limit needs
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "parameters: {x: {pattern: 'z?.{0,300}z.{0,300}z.{0,300}z.{0,300}z.{0,300}!', default: 'TEXT'}}",
+        "account: {pattern: 'z?.{0,300}z.{0,300}z.{0,300}z.{0,300}z.{0,300}!'}\ndefaults: {account: TEXT}",
+    ],
+)
+def test_a_slow_pattern_of_a_profile_does_not_stop_a_command(keys: str, plan: Plan) -> None:
+    begun = time.monotonic()
+    assert refused(plan, keys.replace("TEXT", "z" * 1000))
+    assert time.monotonic() - begun < 60
+
+
 @pytest.mark.parametrize("name", ["env.MY_STORE", "paths.x"])
 def test_a_secret_of_the_job_is_not_written_into_the_script(
     name: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
@@ -532,6 +549,24 @@ def test_a_copy_of_the_code_is_no_more_open_than_the_code_and_holds_no_key(tmp_p
     closed.path.mkdir()
     take_snapshot(closed, CodePlan(str(home / "project")))
     assert closed.code.stat().st_mode & 0o777 == 0o700, "a folder above the code is closed to others"
+
+
+@pytest.mark.timeout(120, method="thread")  # the other method uses the timer that the limit needs
+def test_the_name_of_a_checkpoint_cannot_stop_a_command(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever can write to the folder names a file so that the pattern tries for ever."""
+    job = "checkpoint: {dir: /scratch/x, pattern: '.*a.*a.*a.*a.*a.*a.*a.*([0-9]+)b'}\n"
+    assert {one.code for one in refused(plan, job=job)} == {"HL211"}
+    monkeypatch.setattr(checkpoint_files, "LIMIT_S", 0.5)
+    (tmp_path / ("a" * 250)).touch()
+    (tmp_path / "latest").write_text("a" * 250)
+    unforeseen = re.compile(".{0,200}a" * 7 + "b")
+    rule = checkpoint_files.CheckpointRule(tmp_path, unforeseen, latest="latest")
+    begun = time.monotonic()
+    assert checkpoint_files.newest_first(rule) == []
+    assert not checkpoint_files.is_complete(rule, CheckpointFound(tmp_path / "x", None, 0))
+    assert time.monotonic() - begun < 60
 
 
 # --- Programs ---

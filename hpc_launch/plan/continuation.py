@@ -9,6 +9,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.environment_steps import check_variable_name
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import CheckpointPlan, Continuation, Variable
+from hpc_launch.spec.regex_safety import BACKTRACKING_MESSAGE, may_backtrack_forever
 from hpc_launch.spec.shell_text import CHECKPOINT, RUNTIME, Text, Var
 
 RUN_DIR = RUNTIME["run.dir"]
@@ -116,6 +117,10 @@ def _bash_pattern(filler: ValueFiller, pattern: str) -> str | None:
         groups = re.compile(pattern).groups
     except (re.error, RecursionError, OverflowError) as error:
         message = f"`{pattern}` is not a valid regular expression: {error}"
+        filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
+        return None
+    if may_backtrack_forever(pattern):
+        message = f"{BACKTRACKING_MESSAGE}: `{pattern}`"
         filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
         return None
     if groups > 1:

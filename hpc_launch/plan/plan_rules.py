@@ -11,7 +11,7 @@ from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.sbatch_options import charged_account
 from hpc_launch.plan.site_rules import check_site
 from hpc_launch.sites.conditions import count_holds
-from hpc_launch.spec.regex_safety import BACKTRACKING_MESSAGE, may_backtrack_forever
+from hpc_launch.spec.regex_safety import BACKTRACKING_MESSAGE, matches_in_time, may_backtrack_forever
 from hpc_launch.spec.units import format_time
 
 MOST_LOCAL_PROCESSES = 256
@@ -115,7 +115,7 @@ def _check_account(draft: PlanDraft, size: JobSize) -> None:
         what = "cannot be used" if fault == BACKTRACKING_MESSAGE else "is not a valid regular expression"
         message = f"`{pattern}` {what}: {fault}"
         draft.site_fault(FindingCode.INVALID_ACCOUNT_PATTERN, message, ("account", "pattern"), "fix or remove it")
-    elif pattern is not None and not re.fullmatch(pattern, account):
+    elif pattern is not None and not matches_in_time(pattern, account):
         message = f"account `{account}` does not match the accounts of site {site.name}"
         draft.fault(FindingCode.INVALID_ACCOUNT, message, ("account",), f"use an account that matches {pattern}")
 

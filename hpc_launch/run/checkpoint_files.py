@@ -9,20 +9,27 @@ import math
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from hpc_launch.base.files import open_regular, read_text
+from hpc_launch.base.time_limit import TooSlowError, time_limit
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.plan_record import newest_plan
+from hpc_launch.spec.regex_safety import may_backtrack_forever
 
 ZIP_HEAD, ZIP_END, ZIP_END_SIZE = b"PK\x03\x04", b"PK\x05\x06", 22
 """torch.save writes zip files without a comment: the last 22 bytes of a complete file are its end record."""
 
 TENSOR_FILES = frozenset({".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".distcp", ".npz"})
 """Endings of files with tensors."""
+LIMIT_S = 5.0
+"""Seconds that a pattern may take for all names of a folder."""
+LONGEST_NAME = 255
+"""Of a file, in bytes."""
 MOST_LOOKED_AT = 50
 """So many entries of a folder are looked at to find files with tensors."""
 
@@ -63,6 +70,8 @@ def rule_of(run: RunFolder) -> CheckpointRule | None:
         pattern = re.compile(record.pattern)
     except (re.error, RecursionError, OverflowError):
         return None
+    if may_backtrack_forever(record.pattern):  # of a run by an older release
+        return None
     return CheckpointRule(record.folder(run), pattern, record.complete, record.latest)
 
 
@@ -84,7 +93,9 @@ def near_miss(run: RunFolder, since: float = 0.0, until: float = math.inf) -> st
     own = {run.attempts_folder, run.code, run.hooks, run.journal}
     paths = [path for entry in _entries(rule.folder) if (path := Path(entry.path)) not in own]
     paths = [path for path in paths if not path.name.endswith(".tmp") and since <= _modified(path) <= until]
-    near = [path for path in paths if rule.pattern.match(path.name)]
+    near: list[Path] = []
+    with suppress(TooSlowError), time_limit(LIMIT_S):
+        near = [path for path in paths if rule.pattern.match(path.name)]
     text = f"`checkpoint.pattern` ({rule.pattern.pattern})"
     if near:
         return f"{text} has to match the whole of {max(near, key=_modified).name}"
@@ -127,10 +138,7 @@ def newest_first(rule: CheckpointRule) -> list[CheckpointFound]:
     Of two with the same step or the same second, the one with the greater name counts, as in the script.
     """
     found: dict[int, CheckpointFound] = {}
-    for entry in sorted(_entries(rule.folder), key=lambda entry: os.fsencode(entry.name)):
-        match = rule.pattern.fullmatch(entry.name)
-        if match is None:
-            continue
+    for entry, match in _named(rule):
         step = match[1] if rule.pattern.groups else None
         if step is not None and not (step.isascii() and step.isdecimal() and len(step) < 18):
             continue
@@ -140,6 +148,16 @@ def newest_first(rule: CheckpointRule) -> list[CheckpointFound]:
             continue
         found[key] = CheckpointFound(path, None if step is None else int(step), _written(path))
     return [found[key] for key in sorted(found, reverse=True)]
+
+
+def _named(rule: CheckpointRule) -> list[tuple[os.DirEntry[str], re.Match[str]]]:
+    """The entries whose names match, by name. None once the pattern has taken LIMIT_S."""
+    entries = sorted(_entries(rule.folder), key=lambda entry: os.fsencode(entry.name))
+    try:
+        with time_limit(LIMIT_S):
+            return [(entry, match) for entry in entries if (match := rule.pattern.fullmatch(entry.name))]
+    except TooSlowError:
+        return []
 
 
 def is_complete(rule: CheckpointRule, found: CheckpointFound) -> bool:
@@ -167,9 +185,11 @@ def _is_in_latest(rule: CheckpointRule, found: CheckpointFound) -> bool:
         named = read_text(rule.folder / (rule.latest or ""), errors="replace").split("\n", 1)[0].strip()
     except OSError:
         return False
-    match = rule.pattern.fullmatch(named)
     if found.path.name == named:
         return True
+    match: re.Match[str] | None = None
+    with suppress(TooSlowError), time_limit(LIMIT_S):
+        match = rule.pattern.fullmatch(named[:LONGEST_NAME])
     if match is None or not rule.pattern.groups or found.step is None:
         return False
     return match[1].isdecimal() and len(match[1]) < 18 and found.step < int(match[1])

@@ -19,7 +19,7 @@ from hpc_launch.sites.provenance import Provenance, provenance, unknown_groups
 from hpc_launch.spec.document import Document, KeyPath
 from hpc_launch.spec.merge import Merged
 from hpc_launch.spec.reader import read
-from hpc_launch.spec.regex_safety import BACKTRACKING_MESSAGE, may_backtrack_forever
+from hpc_launch.spec.regex_safety import BACKTRACKING_MESSAGE, matches_in_time, may_backtrack_forever
 from hpc_launch.spec.type_hints import fields_of
 
 _PARAMETER = re.compile(r"\$\$\{|\$\{param\.([^}]*)\}")
@@ -143,8 +143,8 @@ class _Parameters:
         pattern = parameter.get("pattern")
         if isinstance(pattern, str) and may_backtrack_forever(pattern):
             message = f"{BACKTRACKING_MESSAGE}: `{pattern}`"
-            self.fault(message, ("parameters", name, "pattern"), "rewrite the pattern without nested repetitions")
-        elif isinstance(pattern, str) and not _matches(pattern, text):
+            self.fault(message, ("parameters", name, "pattern"), "use fewer repetitions such as `.*`")
+        elif isinstance(pattern, str) and not matches_in_time(pattern, text):
             message = f"the value `{text}` of parameter `{name}` does not match `{pattern}`"
             self.fault(message, ("values", name), about or f"write a value that matches `{pattern}`")
         self.values[name] = text
@@ -187,13 +187,6 @@ def fill(merged: Merged, findings: list[Finding], *, examples: bool = False) -> 
     for key in merged.data:
         if key != "parameters":
             merged.data[key] = parameters.fill(merged.data[key], (key,))
-
-
-def _matches(pattern: str, text: str) -> bool:
-    try:
-        return re.fullmatch(pattern, text) is not None
-    except (re.error, RecursionError, OverflowError):
-        return False
 
 
 def recorded(merged: Merged) -> str:

@@ -1,8 +1,9 @@
-"""Detect regular expressions from users that may take exponential time on text that does not match.
+"""Detect regular expressions from users that may take too long on text that does not match.
 
 Python's `re` backtracks without a time limit. The number of ways grows exponentially when repeated text can be matched
 in more than one way: a repetition inside a repetition, alternatives with a common prefix, or several wide repetitions
-next to each other. We analyse the parsed expression, so grouping and spelling do not matter.
+next to each other. It grows with a power of the length when wide repetitions follow each other, whatever is between
+them. We analyse the parsed expression, so grouping and spelling do not matter.
 """
 
 from __future__ import annotations
@@ -13,14 +14,23 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
-BACKTRACKING_MESSAGE = "a repetition inside a repetition may never finish"
+from hpc_launch.base.time_limit import TooSlowError, time_limit
+
+BACKTRACKING_MESSAGE = "repetitions that can match the same text may never finish"
 """Message for a pattern for which `may_backtrack_forever` is true."""
+LIMIT_S = 2.0
+"""Seconds for one comparison."""
 MAX_SAFE_REPEATS = 12
 """Up to this many iterations, a repetition multiplies too little to matter."""
 MAX_ADJACENT = 3
 """This many similar repetitions with nothing fixed between them are rejected."""
 MAX_WAYS = 5000
 """In at most this many ways, limited repetitions may match one text."""
+MAX_MOVABLE = 3
+"""So many repetitions may match parts of one text whose borders can move, as in `.*a.*a.*a`. The time grows with this
+power of the length."""
+MAX_LENGTH = 400
+"""Repetitions of at most so many characters cost little on the lines of a log."""
 WIDE = "any"
 
 _PARSER: Any = import_module("re._parser" if hasattr(re, "_parser") else "sre_parse")
@@ -28,16 +38,27 @@ _CATEGORIES = {
     "CATEGORY_DIGIT": r"\d", "CATEGORY_NOT_DIGIT": r"\D", "CATEGORY_SPACE": r"\s", "CATEGORY_NOT_SPACE": r"\S",
     "CATEGORY_WORD": r"\w", "CATEGORY_NOT_WORD": r"\W",
 }  # fmt: skip
+_ALL = frozenset(map(chr, range(128)))
 _REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT"})
 
 
 def may_backtrack_forever(pattern: str) -> bool:
-    """Whether a search for `pattern` may take exponential time. False for an invalid regular expression."""
+    """Whether a search for `pattern` may take too long. False for an invalid regular expression."""
     try:
-        return _is_unsafe(_PARSER.parse(pattern))
+        parsed = _PARSER.parse(pattern)
+        return _is_unsafe(parsed) or _most_movable(parsed) > MAX_MOVABLE
     except RecursionError:
         return True
     except (re.error, OverflowError):
+        return False
+
+
+def matches_in_time(pattern: str, text: str) -> bool:
+    """Whether a pattern of somebody else matches the whole text. False if it is invalid or takes too long."""
+    try:
+        with time_limit(LIMIT_S):
+            return re.fullmatch(pattern, text) is not None
+    except (re.error, RecursionError, OverflowError, TooSlowError):
         return False
 
 
@@ -68,6 +89,49 @@ def _is_unsafe(items: Iterable[tuple[Any, Any]]) -> bool:
         if any(_is_unsafe(part) for part in _subpatterns(name, value)):
             return True
     return False
+
+
+def _most_movable(items: Iterable[tuple[Any, Any]]) -> int:
+    """The greatest number of long repetitions in a row such that the text can move from one into the next."""
+    most = count = 0
+    last: frozenset[str] = frozenset()
+    for code, value in _without_groups(items):
+        name = str(code)
+        parts = _subpatterns(name, value)
+        inside = max(map(_most_movable, parts), default=0)
+        if name in _REPEATS and value[1] > MAX_LENGTH:
+            weight, characters = max(inside, 1), _characters(value[2])
+        elif inside and name not in {"ASSERT", "ASSERT_NOT"}:
+            weight = inside * (value[1] if name in _REPEATS else 1)
+            characters = frozenset[str]().union(*map(_moving_characters, parts))
+        else:
+            weight, characters = 0, frozenset()
+        if weight:
+            count = count + weight if last & characters else weight
+            last = characters
+        elif name not in {"AT", "ASSERT", "ASSERT_NOT"} and not (name in _REPEATS and value[0] == 0):
+            between = _characters(value[2] if name in _REPEATS else [(code, value)])
+            if not between & last:
+                count, last = 0, frozenset()
+        most = max(most, count, inside)
+    return most
+
+
+def _moving_characters(items: Iterable[tuple[Any, Any]]) -> frozenset[str]:
+    """The characters of all long repetitions inside."""
+    found: frozenset[str] = frozenset()
+    for code, value in items:
+        name = str(code)
+        if name in _REPEATS and value[1] > MAX_LENGTH:
+            found |= _characters(value[2])
+        for part in _subpatterns(name, value):
+            found |= _moving_characters(part)
+    return found
+
+
+def _characters(body: Any) -> frozenset[str]:
+    """The ASCII characters that an element may match; all where that is not known."""
+    return frozenset(character for character in _ALL if _may_match(body, character))
 
 
 def _without_groups(items: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:

@@ -97,7 +97,7 @@ def test_no_line_takes_long() -> None:
 @pytest.mark.timeout(120, method="thread")  # the other method uses the timer that the limit needs
 def test_a_team_s_rule_that_is_slow_in_an_unforeseen_way_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rulebook, "LIMIT_S", 0.5)
-    match = "slow [a-z]*[b-z]*[c-z]*[d-z]*[e-z]*!"
+    match = "slow .{0,300}z.{0,300}z.{0,300}z.{0,300}z.{0,300}!"
     rules, faults = parse_rules(
         f"- {{id: mine, cause: fs_full, match: '{match}', examples: [], source: me}}", BOOK.causes
     )

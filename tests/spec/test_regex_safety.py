@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from hpc_launch.recover.rulebook import shipped
-from hpc_launch.spec.regex_safety import may_backtrack_forever
+from hpc_launch.spec.regex_safety import matches_in_time, may_backtrack_forever
 
 
 @pytest.mark.parametrize(
@@ -15,6 +17,8 @@ from hpc_launch.spec.regex_safety import may_backtrack_forever
         "(?:a?){40}a{40}b", "(\\s\\w|\\s.)*", "((a)|(.))*b", "[^x]*.*[^y]*z", "(?=(a+)+$)tape", "(?i)(Ab|ab)*c",
         "(?:a+ a+)*b", "(?:[^:;]*:.*;)*x", "(?i)(?:[a-z]+A)*1", "(?:.*,)*x",
         "abort(?:a{1,12}){1,12}!", "(?:a*){1,12}b", "(?:(?:a|b|ab){1,3}){1,9}c", r"(?:\w+\s*)*x", r"(?:[\w.]+\.)*x",
+        r".*a.*a.*a.*b", r".*a.*a.*a.*a.*a.*a.*a.*(\d+)b", r"\w*a\w*a\w*a\w*b", r"\w*a[a-z]*a\w*a[a-z]*1",
+        "(?:.*a){2}(?:.*a){2}b", "(.*a|x)(.*a|x)(.*a|x)(.*a|x)b", "(?:.*a){12}b", "(.*a)?(.*a)?(.*a)?(.*a)?b",
         "a?" * 40 + "a" * 40, "(a?)" * 40 + "b", "[0-9]{0,12}" * 10 + "x",
     ],
 )  # fmt: skip
@@ -28,11 +32,20 @@ def test_what_can_go_back_for_ever(pattern: str) -> None:
         r"step (\d+)/(\d+)", r"loss ([\d.]+)", "foo.*bar.*baz", "(?:foo|bar)*x", r"\w+\s*=\s*\d+", "[a-z]+[0-9]*:",
         r"^\s*\w+\s*$", "(?:ab){0,3}c*", "[a-z][a-z0-9_-]{0,30}", "a{1,3}b{1,3}c{1,3}", "(?:new |native |a )*thread",
         r"(?:\w+ )*step (\d+)", r"(?:\d+\.)*\d+", r"(?:\[[^\]]*\] ?)*step", "(?:[^,]*,)*x",
+        r".*step=(\d+).*\.ckpt", r"(\d+)-(\d+)-(\d+)T(\d+):(\d+):(\d+)", r"\S+\s+\S+\s+\S+\s+\S+\s+\S+", ".*a.*b.*c",
         "", "(?:)*", "(", "a**", "a{99999999999}",
     ],
 )  # fmt: skip
 def test_what_comes_to_its_end_or_is_no_expression(pattern: str) -> None:
     assert not may_backtrack_forever(pattern)
+
+
+@pytest.mark.timeout(120, method="thread")  # the other method uses the timer that the limit needs
+def test_a_comparison_that_takes_long_is_given_up() -> None:
+    assert matches_in_time("[a-z]+", "abc")
+    begun = time.monotonic()
+    assert not matches_in_time("z?.{0,300}z.{0,300}z.{0,300}z.{0,300}z.{0,300}!", "z" * 1000)
+    assert time.monotonic() - begun < 60
 
 
 def test_none_of_the_shipped_rules_may() -> None:
