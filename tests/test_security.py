@@ -557,7 +557,7 @@ def test_the_name_of_a_checkpoint_cannot_stop_a_command(
 ) -> None:
     """Whoever can write to the folder names a file so that the pattern tries for ever."""
     job = "checkpoint: {dir: /scratch/x, pattern: '.*a.*a.*a.*a.*a.*a.*a.*([0-9]+)b'}\n"
-    assert {one.code for one in refused(plan, job=job)} == {"HL211"}
+    assert {one.code for one in refused(plan, job=job)} == {"HL512"}
     monkeypatch.setattr(checkpoint_files, "LIMIT_S", 0.5)
     (tmp_path / ("a" * 250)).touch()
     (tmp_path / "latest").write_text("a" * 250)
