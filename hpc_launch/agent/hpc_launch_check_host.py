@@ -73,12 +73,12 @@ def cpu_speed() -> Result:
     CPU time, because what else runs on the node must not count. A quota takes no CPU time either: the kernel counts how
     often it stopped this process.
     """
-    best, before = 0.0, throttled()
+    best, before = 0.0, throttled()  # a round is longer than a period of a quota, which is 0.1 s
     began = time.perf_counter()
     used = time.process_time()
     for _ in range(3):
-        start, loops = time.process_time(), 0
-        while time.process_time() - start < 0.2:  # longer than a period of a CPU quota, which is 0.1 s
+        start, end, loops = time.process_time(), time.perf_counter() + 1, 0
+        while time.process_time() - start < 0.2 and time.perf_counter() < end:
             for _ in range(1000):
                 pass
             loops += 1
