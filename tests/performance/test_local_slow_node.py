@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from hpc_launch.run.records.watcher_records import start_events
+from hpc_launch.run.status.startup_summary import ORDER, history
 from tests.cluster.services import wait_for
 from tests.here import launch
 from tests.marks import prove
@@ -61,6 +63,11 @@ class Here:
         # The newest half counts, so it takes as many samples again until none is from the start.
         wait_for("samples of the training", lambda: self._samples() >= max(2 * before, 16) + 2, 400)
 
+    def marks(self) -> list[list[str]]:
+        """What the start of each node went through."""
+        files = sorted((self.folder / "runs").glob("*/attempts/001/agent/node-*.jsonl"))
+        return [[mark for _, mark in history(start_events(file), 1)] for file in files]
+
     def _log(self) -> str:
         logs = (self.folder / "runs").glob("*/attempts/001/logs/*.log")
         return "".join(log.read_text(errors="replace") for log in logs)
@@ -83,6 +90,12 @@ def here(tmp_path: Path) -> Iterator[Here]:
 @pytest.mark.parametrize(("late", "kinds"), [("1", ["node_behind"]), prove("0", [])], ids=["dawdling", "even"])
 def test_a_node_behind_is_named_and_an_even_run_is_left_alone(here: Here, late: str, kinds: list[str]) -> None:
     here.start(late)
+    for marks in here.marks():
+        assert marks == sorted(marks, key=ORDER.__getitem__)
+        assert marks[0] == "started"
+        assert marks[-1] == "done"
+        assert {"launcher", "python", "torch"} & set(marks)
+    assert "phase" not in json.loads(launch(here.folder, "status", "@last", "--json").stdout)
     done = launch(here.folder, "why", "@last", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
