@@ -34,7 +34,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 VERSION = "1"
 """Part of each key: change it with the format of the archive or of the copy."""
-THREADS = 16
+THREADS = 32
 """Files that are listed or read at once: on a parallel file system most of the time is latency."""
 SMALL = 1 << 20
 """Bytes up to which a file is read ahead."""
@@ -134,7 +134,7 @@ def pack(store: str, source: str, deadline: Deadline, shared_only: bool = False)
     if not _is_built(store, key) and take_build_lock(lock, lambda: _is_built(store, key), deadline):
         try:
             about = {"kind": "environment", "source": source, "python": python}
-            _build(store, key, about, entries, deadline)
+            _build(store, key, about, deadline)
         finally:
             shutil.rmtree(lock, ignore_errors=True)
     for name in (key + ".json", key + ".tar"):
@@ -182,7 +182,7 @@ for folder in sys.path:
     if folder.startswith(sys.prefix + "/") and folder.endswith("site-packages"):
         import importlib.util, os
         names = sorted(n for n in os.listdir(folder) if os.path.isfile(os.path.join(folder, n, "__init__.py")))
-        for name in (names + ["pip"])[:5]:
+        for name in names[:5]:
             spec = importlib.util.find_spec(name) if name.isidentifier() else None
             found.append([name, spec.origin if spec else None])
 print(json.dumps({"version": sys.version, "prefix": sys.prefix, "base": sys.base_prefix, "found": found}))
@@ -203,12 +203,16 @@ def _ask_python(program: str, site: bool = True) -> Dict[str, Any]:
         raise NotStaged("%s does not start" % program) from None
 
 
-def walk(prefix: str, deadline: Optional[Deadline] = None) -> List[Entry]:
-    """Every file, folder and link below PREFIX by name; several folders are listed at once."""
+def walk(prefix: str, deadline: Optional[Deadline] = None, bytecode: bool = False) -> List[Entry]:
+    """Every file, folder and link below PREFIX by name; several folders are listed at once.
+
+    Without compiled bytecode unless asked for: any process may write it.
+    """
     result, level = [], [""]  # type: List[Entry], List[str]
     with ThreadPoolExecutor(THREADS) as pool:
         while level:
             found = list(pool.map(lambda folder: _list(prefix, folder), level))
+            found = [[one for one in entries if bytecode or not _is_bytecode(one)] for entries in found]
             level = [one.path for entries in found for one in entries if stat.S_ISDIR(one.mode)]
             for entries in found:
                 result += entries
@@ -229,9 +233,13 @@ def _list(prefix: str, folder: str) -> List[Entry]:
     return entries
 
 
+def _is_bytecode(one: Entry) -> bool:
+    return os.path.basename(one.path) == "__pycache__" and stat.S_ISDIR(one.mode)
+
+
 def counted(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Without compiled bytecode, which any process may write, and without folders, whose times change with it."""
-    return (one for one in entries if "__pycache__" not in one.path.split("/") and not stat.S_ISDIR(one.mode))
+    """Without folders, whose times change with the bytecode in them."""
+    return (one for one in entries if not stat.S_ISDIR(one.mode))
 
 
 def key_of(source: str, python: Dict[str, Any], entries: List[Entry]) -> str:
@@ -273,8 +281,10 @@ def take_build_lock(path: str, built: Callable[[], bool], deadline: Deadline, st
         time.sleep(0.2)
 
 
-def _build(store: str, key: str, about: Dict[str, Any], entries: List[Entry], deadline: Deadline) -> None:
-    source, needed = about["source"], sum(one.size + 1024 for one in entries)
+def _build(store: str, key: str, about: Dict[str, Any], deadline: Deadline) -> None:
+    source = about["source"]
+    entries = walk(source, deadline, bytecode=True)
+    needed = sum(one.size + 1024 for one in entries)
     if needed > free_bytes(store):
         raise NotStaged("%s has no room for an archive of %s" % (store, size_text(needed)))
     archive = os.path.join(store, key + ".tar")
@@ -283,14 +293,15 @@ def _build(store: str, key: str, about: Dict[str, Any], entries: List[Entry], de
     try:
         with open(partial, "wb") as stream:
             _write_archive(_Sink(stream, digest, deadline), source, entries)
-        if key_of(source, about["python"], walk(source, deadline)) != key:
+        now = walk(source, deadline)
+        if key_of(source, about["python"], now) != key:
             raise NotStaged("%s changed while it was packed" % source)
         about.update(archive=archive, archive_bytes=os.path.getsize(partial), sha256=digest.hexdigest())
         os.rename(partial, archive)
     finally:
         with contextlib.suppress(OSError):
             os.unlink(partial)
-    about.update(bytes=needed, files=sum(1 for _ in counted(entries)))
+    about.update(bytes=needed, files=sum(1 for _ in counted(now)))
     write_json(os.path.join(store, key + ".json"), about)
 
 
@@ -519,15 +530,39 @@ def _extract(about: Dict[str, Any], folder: str, deadline: Deadline) -> None:
     digest = hashlib.sha256()
     with open_own(about["archive"]) as stream:
         source = _Source(stream, digest, deadline)
-        with tarfile.open(fileobj=source, mode="r|", bufsize=CHUNK) as tar:  # type: ignore[call-overload]
-            tar.chown = lambda *_: None
-            tar.extraction_filter = lambda member, _: member  # this user's own archive, with absolute links
-            for member in tar:
-                tar.extract(member, folder)
-        while source.read(CHUNK):
-            pass
+        if shutil.which("tar") is not None:
+            _extract_by_tar(source, folder)
+        else:
+            _extract_by_python(source, folder)
     if digest.hexdigest() != about["sha256"]:
         raise NotStaged("%s is damaged" % about["archive"])
+
+
+def _extract_by_tar(source: _Source, folder: str) -> None:
+    """Ten times faster than Python's own module. -p: keep modes; -o: files belong to this user."""
+    words = ["tar", "-xpof", "-", "-C", folder]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as tar, ThreadPoolExecutor(1) as pool:
+        said = pool.submit(tar.stderr.read)  # type: ignore[union-attr]
+        try:
+            with contextlib.suppress(BrokenPipeError), tar.stdin as pipe:  # type: ignore[union-attr]
+                for data in iter(lambda: source.read(CHUNK), b""):
+                    pipe.write(data)
+        except BaseException:
+            tar.kill()
+            raise
+        message = said.result().decode("utf-8", "replace").strip()
+    if tar.returncode:
+        raise NotStaged((message.splitlines() or ["tar failed"])[0])
+
+
+def _extract_by_python(source: _Source, folder: str) -> None:
+    with tarfile.open(fileobj=source, mode="r|", bufsize=CHUNK) as tar:  # type: ignore[call-overload]
+        tar.chown = lambda *_: None
+        tar.extraction_filter = lambda member, _: member  # this user's own archive, with absolute links
+        for member in tar:
+            tar.extract(member, folder)
+    while source.read(CHUNK):
+        pass
 
 
 def _copy_image(about: Dict[str, Any], to: str, deadline: Deadline) -> None:
