@@ -1,13 +1,15 @@
 """Copy a Python environment or an image to the nodes of a job: pack it once, unpack it on each node.
 
     python3 -I -S hpc_launch_stage.py pack STORE SOURCE [--shared-only] [--limit S]
+    python3 -I -S hpc_launch_stage.py needs STORE KEY FOLDER...
     python3 -I -S hpc_launch_stage.py node STORE KEY FOLDER... [--limit S]
     python3 -I -S hpc_launch_stage.py remove KEY FOLDER... [--memory]
 
 Self-contained: standard library of Python 3.6 or later. `pack` runs once in a job, on its first node, and prints the
 key: a digest of the name, size and time of each file. It writes STORE/KEY.tar unless that exists. `node` runs once on
 each node and prints `staged FOLDER SECONDS`, `reused FOLDER SECONDS` or `skipped - REASON`; FOLDER/KEY/copy is then a
-verified copy. `remove` deletes it. Nothing here may end a job: whatever fails, the training uses the original.
+verified copy. `needs` prints `needed FOLDER` or `reused FOLDER` before that; Slurm may then put the archive into
+FOLDER/KEY.sbcast. `remove` deletes the copy. Nothing here may end a job: if it fails, the training uses the original.
 
 A copy of an environment works because Python finds its prefix from its own path (site.py, PEP 405). The first lines of
 console scripts and absolute paths in .pth files are rewritten. Everything else that holds the original's path still
@@ -84,7 +86,7 @@ class Deadline:
 def main(arguments: Optional[List[str]] = None) -> int:
     """Do what the command line says. 1: not staged."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("pack", "node", "remove"))
+    parser.add_argument("what", choices=("pack", "needs", "node", "remove"))
     parser.add_argument("words", nargs="+")
     parser.add_argument("--shared-only", action="store_true")
     parser.add_argument("--memory", action="store_true")
@@ -99,6 +101,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
             print(pack(words[0], words[1], deadline, shared_only=args.shared_only))
         elif args.what == "remove":
             remove(words[0], words[1:], memory_only=args.memory)
+        elif args.what == "needs":
+            print("%s %s" % needs(words[0], words[1], words[2:]))
         else:
             how, folder = on_node(words[0], words[1], words[2:], deadline)
             print("%s %s %.1f" % (how, folder, time.monotonic() - began))
@@ -388,6 +392,16 @@ def _remove_old_archives(store: str, key: str) -> None:
 # Unpack
 
 
+def needs(store: str, key: str, folders: List[str]) -> Tuple[str, str]:
+    """Whether this node has a copy (`reused`) or needs the archive (`needed`), and the folder to put it in."""
+    roots = [own_root(folder) for folder in folders[:1]]
+    if not roots or is_complete(roots[0], key):
+        return "reused", roots[0] if roots else "-"
+    about = read_description(os.path.join(store, key + ".json"))
+    check_room(roots[0], about["bytes"] + about["archive_bytes"])
+    return "needed", roots[0]
+
+
 def on_node(store: str, key: str, folders: List[str], deadline: Deadline) -> Tuple[str, str]:
     """How this node got its copy (`staged`, `reused`), and the folder."""
     reasons, roots = [], []  # type: List[str], List[str]
@@ -399,6 +413,7 @@ def on_node(store: str, key: str, folders: List[str], deadline: Deadline) -> Tup
     for root in roots:
         if is_complete(root, key):
             _touch(lock_file(root, key))
+            _remove_broadcast(root, key)
             return "reused", root
     for root in roots:
         try:
@@ -411,7 +426,19 @@ def on_node(store: str, key: str, folders: List[str], deadline: Deadline) -> Tup
             return "staged", root
         except (NotStaged, OSError, EOFError, tarfile.TarError) as error:
             reasons.append(str(error))
+        finally:
+            _remove_broadcast(root, key)
     raise NotStaged("; ".join(reasons) or "no folder on the node's own disk is known")
+
+
+def broadcast_file(root: str, key: str) -> str:
+    """Where Slurm puts the archive, if it does."""
+    return os.path.join(root, key + ".sbcast")
+
+
+def _remove_broadcast(root: str, key: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(broadcast_file(root, key))
 
 
 def own_root(folder: str) -> str:
@@ -494,6 +521,9 @@ def _unpack(store: str, key: str, root: str, deadline: Deadline) -> None:
             shutil.rmtree(os.path.join(root, name), ignore_errors=True)
     about = read_description(os.path.join(store, key + ".json"))
     check_room(root, about["bytes"])
+    with contextlib.suppress(OSError):
+        if os.path.getsize(broadcast_file(root, key)) == about["archive_bytes"]:
+            about["archive"] = broadcast_file(root, key)
     partial = os.path.join(root, "%s.tmp.%d" % (key, os.getpid()))
     os.mkdir(partial, 0o700)
     try:
@@ -566,11 +596,11 @@ def _extract_by_python(source: _Source, folder: str) -> None:
 
 
 def _copy_image(about: Dict[str, Any], to: str, deadline: Deadline) -> None:
-    with open(about["source"], "rb") as source, open(to, "wb") as copy:
+    with open(about["archive"], "rb") as source, open(to, "wb") as copy:
         for data in iter(lambda: source.read(CHUNK), b""):
             deadline.check()
             copy.write(data)
-        made = os.fstat(source.fileno())
+    made = os.stat(about["source"])
     if (made.st_size, made.st_mtime_ns) != (about["bytes"], about["mtime_ns"]) or os.path.getsize(to) != made.st_size:
         raise NotStaged("%s changed while it was copied" % about["source"])
 
@@ -727,6 +757,7 @@ def _remove_copy(root: str, key: str) -> None:
         for name in os.listdir(root):
             if name == key or name.startswith(key + ".tmp"):
                 shutil.rmtree(os.path.join(root, name), ignore_errors=True)
+        _remove_broadcast(root, key)
         os.unlink(lock.name)
 
 

@@ -75,6 +75,7 @@ use_staged() { # KEY ORIGINAL: on a node, take the copy if there is one
     done
 }
 if stage_pack; then
+    stage_broadcast
     stage_script "$attempt_dir/stage.sh" node --limit=300 "$stage_store" "$stage_key"
     stage_within 330 stage_on_nodes 320 "$attempt_dir/stage.sh" "$stage_log" || :
     stage_report

@@ -141,6 +141,16 @@ def test_an_image_is_copied_as_it_is(tmp_path: Path, disk: Path) -> None:
     assert sorted(path.suffix for path in (tmp_path / "store").iterdir()) == [".json"], "nothing is packed"
 
 
+def test_the_archive_that_slurm_put_on_the_disk_is_taken(original: Path, tmp_path: Path, disk: Path) -> None:
+    key = pack(tmp_path, original)
+    asked = (str(tmp_path / "store"), key, [str(disk)])
+    assert stage.needs(*asked) == ("needed", str(disk / ROOT))
+    (tmp_path / "store" / f"{key}.tar").rename(disk / ROOT / f"{key}.sbcast")
+    assert unpack(tmp_path, key, disk)[0] == "staged"
+    assert stage.needs(*asked) == ("reused", str(disk / ROOT))
+    assert {path.name for path in (disk / ROOT).iterdir()} == {key, f"{key}.lock"}
+
+
 # Keys
 
 

@@ -57,13 +57,18 @@ def test_the_next_attempt_on_the_same_nodes_copies_nothing(user: User) -> None:
         "command": ["python3", "-c", PROGRAM],
         "retry": {"backoff": "1s"},
     }
-    run = user.submit(json.dumps(keys))
+    text = user.job(json.dumps(keys))
+    done = user.launch("submit", text, "--json", env={"HPC_LAUNCH_BROADCAST_FROM": "2"})
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)
     folder = Path(run["folder"])
     wait_until((folder / "attempts" / "002" / "end.json").exists, 90)
     said = [(folder / "attempts" / number / "batch.log").read_text() for number in ("001", "002")]
     assert user.until(run["run"], "COMPLETED")["state"] == "COMPLETED", said
     assert "staged: copied to 2 nodes, reused on 0; 0 use the original" in said[0]
     assert "staged: copied to 0 nodes, reused on 2; 0 use the original" in said[1]
+    assert (folder / "attempts" / "001" / "stage.needs").read_text().count("needed ") == 2
+    assert (folder / "attempts" / "001" / "stage.log").read_text().count("\n") == 2, "sbcast has nothing to complain of"
     used = re.findall(r"USES (.*)", user.launch("logs", "@last", "--attempt", "1").stdout)
     root = f"{LOCAL}/hpc-launch-{user.cluster.uid}/"
     assert len(used) == 4, said

@@ -324,6 +324,17 @@ watched() { # COMMAND...
 
 # --- Copies are made once on each node, by srun ---
 stage_count=${#hosts[@]}
+stage_broadcast() { # many nodes: Slurm forwards the archive from node to node, and the shared disk is read once
+    local needed=$attempt_dir/stage.needs root archive=${HPC_LAUNCH_IMAGE:-$stage_store/$stage_key.tar}
+    [ "$stage_count" -ge "${HPC_LAUNCH_BROADCAST_FROM:-16}" ] || return
+    stage_script "$attempt_dir/stage.sh" needs "$stage_store" "$stage_key"
+    stage_within 90 stage_on_nodes 80 "$attempt_dir/stage.sh" "$needed"
+    # Not if one node has no room or another folder: sbcast writes the same path on all nodes.
+    [ "$(grep -cE '^(needed|reused) ' "$needed")" -eq "$stage_count" ] || return
+    root=$(sed -n 's/^needed //p' "$needed" | sort -u)
+    case $root in '' | *$'\n'*) return ;; esac
+    stage_within 310 timeout -k 5 300 sbcast --force "$archive" "$root/$stage_key.sbcast" </dev/null >>"$stage_log" 2>&1
+}
 stage_on_nodes() { # SECONDS SCRIPT LOG: --overlap, so that a hanging copy does not hold the resources of the training
     timeout -k 5 "$1" srun --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --overlap --wait=0 \
         --kill-on-bad-exit=0 bash "$2" </dev/null >>"$3" 2>&1
@@ -405,6 +416,7 @@ use_staged() { # KEY ORIGINAL: on a node, take the copy if there is one
     done
 }
 if stage_pack; then
+    stage_broadcast
     stage_script "$attempt_dir/stage.sh" node --limit=300 "$stage_store" "$stage_key"
     stage_within 330 stage_on_nodes 320 "$attempt_dir/stage.sh" "$stage_log" || :
     stage_report

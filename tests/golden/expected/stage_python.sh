@@ -206,6 +206,7 @@ watched() { # COMMAND...
 
 # --- The copy is made on this machine ---
 stage_count=1
+stage_broadcast() { :; }
 stage_on_nodes() { # SECONDS SCRIPT LOG
     timeout -k 5 "$1" bash "$2" </dev/null >>"$3" 2>&1
 }
@@ -286,6 +287,7 @@ use_staged() { # KEY ORIGINAL: on a node, take the copy if there is one
     done
 }
 if stage_pack; then
+    stage_broadcast
     stage_script "$attempt_dir/stage.sh" node --limit=300 "$stage_store" "$stage_key"
     stage_within 330 stage_on_nodes 320 "$attempt_dir/stage.sh" "$stage_log" || :
     stage_report
