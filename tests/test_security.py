@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import open_regular
@@ -23,13 +25,14 @@ from hpc_launch.base.json_records import file_lines
 from hpc_launch.base.python_command import module_command
 from hpc_launch.base.user_dirs import make_private
 from hpc_launch.cli.submit import write_dry_run
+from hpc_launch.drive import attempts
 from hpc_launch.drive.attempts import attempt_options, first_attempt
 from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.images import download
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.plan.strategies import library_query
 from hpc_launch.plan.variable_names import SCRIPT_VARIABLES
-from hpc_launch.recover.node_health import NodeReport
+from hpc_launch.recover.node_health import BadNode, NodeReport
 from hpc_launch.retry.context import left_alone
 from hpc_launch.run import checkpoint_files
 from hpc_launch.run.checkpoint_files import CheckpointFound
@@ -43,8 +46,7 @@ from hpc_launch.run.submitting.run_store import create_run
 from hpc_launch.schedulers.local import processes
 from hpc_launch.schedulers.local.local_state import LocalState
 from hpc_launch.site_tools.check_profile import check
-from hpc_launch.sites.detection_rules import UnusableNodes
-from hpc_launch.sites.this_machine import bad_nodes
+from hpc_launch.sites.this_machine import listed_nodes
 from hpc_launch.sites.trust import trust
 from tests.run.fake import FakeScheduler
 
@@ -649,7 +651,7 @@ def test_a_file_that_never_ends_is_not_read(
 
     assert in_time(attempt) is True
     assert in_time(lambda: list(file_lines(path))) == []
-    assert in_time(lambda: bad_nodes(UnusableNodes(file=str(path)), {})) == ()
+    assert in_time(lambda: listed_nodes(str(path), {})) == ()
 
 
 def test_only_plain_names_of_nodes_leave_the_ledger(tmp_path: Path) -> None:
@@ -685,16 +687,25 @@ def test_a_ledger_in_another_folder_does_not_open_it(tmp_path: Path) -> None:
     assert (home / "here").stat().st_mode & 0o7777 == 0o700
 
 
+@pytest.fixture
+def slurm_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, list[str]], None]:
+    """Makes a Slurm that knows these nodes, in a partition of this size."""
+
+    def make(size: int, nodes: list[str]) -> None:
+        (tmp_path / "bin").mkdir()
+        sinfo = tmp_path / "bin" / "sinfo"
+        known = "\n".join(nodes)
+        sinfo.write_text(f"#!/bin/sh\ncase \"$*\" in *--Node*) echo '{known}' ;; *) echo 'gpu|{size}' ;; esac\n")
+        sinfo.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{sinfo.parent}:{os.environ['PATH']}")
+
+    return make
+
+
 def test_a_node_that_slurm_does_not_know_is_not_excluded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: Plan
+    tmp_path: Path, slurm_with: Callable[..., None], plan: Plan
 ) -> None:
-    (tmp_path / "bin").mkdir()
-    sinfo = tmp_path / "bin" / "sinfo"
-    sinfo.write_text("""#!/bin/sh
-case "$*" in *--Node*) echo n1; echo n2 ;; *) echo 'gpu|100' ;; esac
-""")
-    sinfo.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{sinfo.parent}:{os.environ['PATH']}")
+    slurm_with(100, ["n1", "n2"])
     store = NodeHealthStore("here", str(tmp_path / "ledger"))
     reports = [NodeReport(time=time.time(), node=node, failure_class="gpu_hardware") for node in ("unknown", "n1")]
     store.write(reports)
@@ -816,4 +827,39 @@ def test_a_download_does_not_follow_a_link(tmp_path: Path) -> None:
 
 def test_a_line_that_is_no_host_list_excludes_nothing(tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("n1\nn[2-3] # broken\nn4 --wrap=id\n--wrap=id\n$(id)\n")
-    assert bad_nodes(UnusableNodes(file=str(tmp_path / "bad")), {}) == ("n1", "n[2-3]")
+    assert listed_nodes(str(tmp_path / "bad"), {}) == ("n1", "n2", "n3")
+
+
+@pytest.mark.parametrize("text", ["n[1-", "n[1-1000000]", "n[9-1]", "n[]", "n]", "-n1", "n1," * 20_000 + "n2"])
+def test_a_broken_or_endless_list_of_nodes_is_ignored(text: str, tmp_path: Path) -> None:
+    """sbatch would refuse every job."""
+    (tmp_path / "bad").write_text(f"{text}\nn7\n")
+    assert set(listed_nodes(str(tmp_path / "bad"), {})) <= {"n1", "n2", "n7"}
+    (tmp_path / "bad").write_text("".join(f"n[{k}001-{k}999]\n" for k in range(1, 90)))
+    assert len(listed_nodes(str(tmp_path / "bad"), {})) == 500
+
+
+def test_listed_nodes_count_like_reports(tmp_path: Path, slurm_with: Callable[..., None], plan: Plan) -> None:
+    slurm_with(100, [f"n{k}" for k in range(1, 101)])
+    listed = ["nosuchnode", *(f"n{k}" for k in range(20, 60))]
+    (tmp_path / "bad").write_text("\n".join(listed))
+    own = tmp_path / "config" / "hpc-launch" / "sites" / "here.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text(f"name: here\nbad_nodes: {{nodes: [n1], file: {tmp_path / 'bad'}}}\n{SITE}")
+    (tmp_path / "job.yaml").write_text("name: tiny\nscript: train.py\n")
+    recovery = prepare_job(tmp_path / "job.yaml", site="here").plan.recovery
+    options, _ = attempt_options("here", "slurm", recovery, (), (), readmitted=())
+    assert options == (f"--exclude=n1,{','.join(f'n{k}' for k in range(20, 29))}",)
+
+
+def test_one_author_cannot_displace_the_reports_of_others(
+    tmp_path: Path, slurm_with: Callable[..., None], plan: Plan
+) -> None:
+    slurm_with(100, ["n1"])
+    recovery = plan().plan.recovery
+    reports = [NodeReport(time=time.time(), node=f"invented{k}", failure_class="gpu_hardware") for k in range(1800)]
+    twice = [replace(one, run="other") for one in reports]
+    mine = BadNode("n1", (NodeReport(time=1.0, node="n1", by="me"),), math.inf, avoided=True)
+    nodes = [BadNode(one.node, (one, two), math.inf, avoided=True) for one, two in zip(reports, twice, strict=True)]
+    assert mine in attempts._candidates([*nodes, mine], ())
+    assert len(attempts._candidates([*nodes, mine], recovery.listed)) <= 101

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import yaml
@@ -11,7 +13,7 @@ import yaml
 from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.drive.secrets import find_secrets
 from hpc_launch.plan.recorded_parts import RetryPlan
-from hpc_launch.recover.node_health import excluded_nodes
+from hpc_launch.recover.node_health import BadNode, excluded_nodes
 from hpc_launch.run.node_health_store import NodeHealthStore
 from hpc_launch.run.records.plan_record import plan_record
 from hpc_launch.run.records.submission import Overrides
@@ -21,6 +23,8 @@ from hpc_launch.sites.resolved import Resolved
 
 MAX_CANDIDATES = 500
 """Nodes of which Slurm is asked whether it knows them; the worst come first."""
+MOST_PER_AUTHOR = 100
+"""Of these, so many that one author reported: names that do not exist would displace the others."""
 
 
 def first_attempt(ready: PreparedJob, sets: Sequence[str], *, scheduler: str | None = None) -> PreparedAttempt:
@@ -82,15 +86,14 @@ def attempt_options(
     unhealthy = _unhealthy(site, plan, exclude) if scheduler == "slurm" else ()
     unhealthy = tuple(node for node in unhealthy if node not in readmitted)
     overrides = Overrides(set=tuple(sets), exclude=tuple(exclude), readmitted=tuple(readmitted), ledger=unhealthy)
-    # The option replaces the script's directive, so it must name the job file's nodes too.
+    # The option replaces the script's directive, so it must name those nodes too.
     nodes = dict.fromkeys([*plan.exclude, *exclude, *unhealthy]) if exclude or unhealthy else {}
     return ((f"--exclude={','.join(nodes)}",) if nodes else ()), overrides
 
 
 def _unhealthy(site: str, plan: RetryPlan, exclude: Sequence[str]) -> tuple[str, ...]:
     """The nodes that node health excludes from a new job of this plan. Asks Slurm only where there are any."""
-    nodes = NodeHealthStore(site, plan.ledger).standing()
-    avoided = [one for one in nodes if one.avoided][:MAX_CANDIDATES]
+    avoided = _candidates(NodeHealthStore(site, plan.ledger).standing(), plan.listed)
     if not avoided:
         return ()
     scheduler = scheduler_for("slurm")
@@ -98,6 +101,20 @@ def _unhealthy(site: str, plan: RetryPlan, exclude: Sequence[str]) -> tuple[str,
     size = scheduler.size(plan.partition) if known else None
     candidates = [one for one in avoided if one.node in known]
     return excluded_nodes(candidates, size, plan.least_nodes, [*plan.exclude, *exclude])
+
+
+def _candidates(nodes: Iterable[BadNode], listed: Sequence[str]) -> list[BadNode]:
+    """The worst nodes by reports, then those of the site's list; of each author and of the list only so many."""
+    result: dict[str, BadNode] = {}
+    by_author: Counter[str] = Counter()
+    for one in nodes:
+        authors = {note.by for note in one.notes}
+        if one.avoided and any(by_author[author] < MOST_PER_AUTHOR for author in authors):
+            by_author.update(authors)
+            result[one.node] = one
+    for node in listed[:MOST_PER_AUTHOR]:
+        result.setdefault(node, BadNode(node, (), math.inf, avoided=True))
+    return list(result.values())[:MAX_CANDIDATES]
 
 
 def _resolved_yaml(resolved: Resolved) -> str:

@@ -42,7 +42,9 @@ class RetryPlan(Struct, frozen=True):
     queue: str | None = None
     partition: str | None = None
     exclude: tuple[str, ...] = ()
-    """Nodes excluded by the job file."""
+    """Host lists excluded by the job file and the site profile."""
+    listed: tuple[str, ...] = ()
+    """Nodes named in the site's `bad_nodes.file`. Others may write to it, so that they count like reports."""
     ledger: str | None = None
     """The site's folder for notes on bad nodes; None: the user's own."""
     sentinel: tuple[str, ...] | None = None

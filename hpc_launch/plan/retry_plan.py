@@ -50,7 +50,8 @@ def retry_plan(draft: PlanDraft, size: JobSize) -> RetryPlan:
         max_nodes=max((_last(row.nodes) for row in size.queue.limits), default=None),
         queue=size.queue_name,
         partition=size.queue.partition,
-        exclude=tuple(job.exclude),
+        exclude=tuple(dict.fromkeys([*job.exclude, *draft.resolved.site.bad_nodes.nodes])),
+        listed=resolved.listed_nodes,
         ledger=resolved.names.get("paths.ledger"),
         sentinel=_sentinel(draft),
     )

@@ -84,7 +84,7 @@ def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = 
         add("time", format_time(size.time_s), size.time_origin)
     if job.checkpoint.signal_before is not None:
         add("signal", f"B:USR1@{job.checkpoint.signal_before}", resolved.origin("checkpoint", "signal_before"))
-    bad = [name for name in resolved.bad_nodes if name not in job.exclude]
+    bad = [name for name in site.bad_nodes.nodes if name not in job.exclude]
     exclude_origin = resolved.origin("exclude") if job.exclude else resolved.site_origin("bad_nodes")
     add("exclude", ",".join([*job.exclude, *bad]) or None, exclude_origin)
     requeue = (size.queue.requeue or site.scheduler.requeue) == "scheduler"

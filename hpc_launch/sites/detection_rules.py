@@ -49,6 +49,10 @@ class UnusableNodes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Nodes to exclude."""
 
     nodes: Annotated[list[str], Meta(description="Slurm host lists.")] = []
-    file: Annotated[str | None, Meta(description="File with one host list per line, read when a job is planned.")] = (
-        None
-    )
+    file: Annotated[
+        str | None,
+        Meta(
+            description="File with one host list per line, read when a job is planned. "
+            "Its nodes count like reports: at most a tenth of a queue is excluded."
+        ),
+    ] = None

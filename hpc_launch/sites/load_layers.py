@@ -108,7 +108,7 @@ def load(
         logins,
         site_data.provenance,
         late,
-        this_machine.bad_nodes(profile.bad_nodes, names),
+        this_machine.listed_nodes(profile.bad_nodes.file, names),
         this_machine.submitter(),
         away,
     )

@@ -49,7 +49,8 @@ class Resolved(Struct, frozen=True):
     provenance: Mapping[str, Provenance] = {}
     late: Mapping[str, Text] = {}
     """Site folders that only the job knows, by their name in `${…}`."""
-    bad_nodes: tuple[str, ...] = ()
+    listed_nodes: tuple[str, ...] = ()
+    """Nodes named in the site's `bad_nodes.file`."""
     submitter: Submitter = Submitter()
     elsewhere: bool = False
     """Whether this machine is not the site, so that the site's files and variables cannot be checked here."""

@@ -15,14 +15,15 @@ from msgspec.structs import replace
 
 from hpc_launch.base.files import read_text
 from hpc_launch.sites.container_settings import Image
-from hpc_launch.sites.detection_rules import UnusableNodes
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.resolved import Logins, Submitter
 from hpc_launch.spec.environment import Environment
+from hpc_launch.spec.hostlist import expand
 from hpc_launch.spec.shell_text import UnknownName, interpolate, plain
 
-MAX_BAD_NODES_BYTES = 1 << 20
+MAX_BAD_NODES_BYTES = 64 << 10
 """Size of the largest `bad_nodes.file`."""
+MAX_BAD_NODES = 500
 _HOST_LIST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,\[\]-]*\Z")
 
 
@@ -87,17 +88,18 @@ def submitter() -> Submitter:
         return Submitter("", os.uname().nodename)
 
 
-def bad_nodes(unusable: UnusableNodes, names: Mapping[str, str]) -> tuple[str, ...]:
-    """Host lists of nodes to exclude: the profile's own, and those of its file if it is readable. `#` starts a
-    comment."""
-    lines: list[str] = []
-    if unusable.file is not None:
-        with suppress(OSError, UnicodeDecodeError, UnknownName):
-            path = plain(interpolate(unusable.file, names))
-            text = read_text(Path(path or ""), longest=MAX_BAD_NODES_BYTES)
-            lines = [line.partition("#")[0].strip() for line in text.splitlines()]
-            lines = [line for line in lines if _HOST_LIST.match(line)]  # sbatch would refuse every job
-    return tuple(dict.fromkeys([*unusable.nodes, *filter(None, lines)]))
+def listed_nodes(file: str | None, names: Mapping[str, str]) -> tuple[str, ...]:
+    """The nodes in a profile's `bad_nodes.file`, at most MAX_BAD_NODES. `#` starts a comment; lines that are no valid
+    host lists are ignored, because others may write to the file."""
+    found: dict[str, None] = {}
+    with suppress(OSError, UnicodeDecodeError, UnknownName):
+        path = plain(interpolate(file or "", names))
+        for line in read_text(Path(path or ""), longest=MAX_BAD_NODES_BYTES).splitlines():
+            text = line.partition("#")[0].strip()
+            if _HOST_LIST.match(text) and len(found) < MAX_BAD_NODES:
+                with suppress(ValueError):
+                    found.update(dict.fromkeys(expand(text)))
+    return tuple(found)[:MAX_BAD_NODES]
 
 
 def torch_version(

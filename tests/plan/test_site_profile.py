@@ -149,8 +149,11 @@ def test_bad_nodes_come_from_the_profile_and_its_file(write: Write, plan: Plan, 
     listed = tmp_path / "bad"
     listed.write_text("# since May\nn7 # fan\n\nn[3-4]\n")
     write(here=profile(top=f"bad_nodes: {{nodes: [n1], file: {listed}}}"))
-    assert asked(plan(job="exclude: [n9]\n"))["exclude"] == "n9,n1,n7,n[3-4]"
+    recovery = plan(job="exclude: [n9]\n").plan.recovery
+    assert (recovery.exclude, recovery.listed) == (("n9", "n1"), ("n7", "n3", "n4"))
+    assert asked(plan(job="exclude: [n9]\n"))["exclude"] == "n9,n1"
     listed.unlink()
+    assert plan().plan.recovery.listed == ()
     assert asked(plan())["exclude"] == "n1"
 
 

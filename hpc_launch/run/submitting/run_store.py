@@ -75,7 +75,7 @@ def create_run(prepared: PreparedAttempt) -> RunFolder:
             for source in (HOOKS, WATCHER, STAGE, *NODE_CHECK, *([PHASES] if prepared.plan.phases else [])):
                 write_atomic(run.hooks / source.name, source.read_text(encoding="utf-8"))
             # A file, so that the thousands of processes of a job do not each write bytecode there.
-            (run.hooks / "__pycache__").touch()
+            write_atomic(run.hooks / "__pycache__", "")
             run.attempts_folder.mkdir(mode=FOLDER_MODE)
             take_snapshot(run, prepared.plan.code)
             # Last: a folder with a run.json is a complete run.
