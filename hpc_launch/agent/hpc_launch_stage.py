@@ -48,6 +48,8 @@ RECENT_S = 600.0
 """Seconds for which a copy of an older state of the environment is kept: its job may not have started it yet."""
 UNUSED_S = 86400.0
 """Seconds after which an unused copy, and an unused archive, is removed."""
+FAILED_S = 6 * 3600.0
+"""Seconds for which an environment that could not be packed is not tried again."""
 TEST_S = 60.0
 LOCAL = frozenset(
     "ext2 ext3 ext4 xfs btrfs zfs f2fs jfs overlay squashfs erofs iso9660 tmpfs ramfs rootfs devtmpfs".split()
@@ -134,11 +136,14 @@ def pack(store: str, source: str, deadline: Deadline, shared_only: bool = False)
     entries = walk(source, deadline)
     key = key_of(source, python, entries)
     make_own_folder(store)
+    _refuse_what_failed(os.path.join(store, key + ".failed"))
     lock = os.path.join(store, key + ".building")
     if not _is_built(store, key) and take_build_lock(lock, lambda: _is_built(store, key), deadline):
         try:
-            about = {"kind": "environment", "source": source, "python": python}
-            _build(store, key, about, deadline)
+            _build(store, key, {"kind": "environment", "source": source, "python": python}, deadline)
+        except NotStaged as error:  # the next jobs do not spend the same time again
+            write_json(os.path.join(store, key + ".failed"), {"reason": str(error)})
+            raise
         finally:
             shutil.rmtree(lock, ignore_errors=True)
     for name in (key + ".json", key + ".tar"):
@@ -146,6 +151,13 @@ def pack(store: str, source: str, deadline: Deadline, shared_only: bool = False)
             os.utime(os.path.join(store, name))
     _remove_old_archives(store, key)
     return key
+
+
+def _refuse_what_failed(path: str) -> None:
+    """NotStaged if this state of the environment could not be packed within the last hours."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        if time.time() - os.stat(path).st_mtime < FAILED_S:
+            raise NotStaged("it could not be packed before: %s" % read_description(path)["reason"])
 
 
 def _is_built(store: str, key: str) -> bool:

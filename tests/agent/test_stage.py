@@ -258,6 +258,18 @@ def test_an_environment_that_does_not_work_elsewhere_is_not_used(env: Path, tmp_
     assert "its Python reports the prefix" in refused(tmp_path, pack(tmp_path, env), disk)
 
 
+def test_what_could_not_be_packed_is_not_tried_by_each_job(env: Path, tmp_path: Path) -> None:
+    limited = Deadline(60)
+    limited.check = lambda: None if not list(tmp_path.glob("store/*.tmp*")) else Deadline(-1).check()  # type: ignore[method-assign]
+    with pytest.raises(NotStaged, match="longer"):
+        stage.pack(str(tmp_path / "store"), str(env), limited)
+    assert [path.suffix for path in (tmp_path / "store").iterdir()] == [".failed"]
+    with pytest.raises(NotStaged, match="could not be packed before: it took longer"):
+        pack(tmp_path, env)
+    (env / "new").touch()
+    assert pack(tmp_path, env)
+
+
 def test_what_is_no_environment_is_not_packed(tmp_path: Path) -> None:
     with pytest.raises(NotStaged, match="neither a virtual environment nor a conda environment"):
         pack(tmp_path, tmp_path)

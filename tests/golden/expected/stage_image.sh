@@ -379,9 +379,9 @@ stage_pack() { # sets stage_from and stage_key, or says why not
         return 1
     fi
     say "staging $stage_from"
-    stage_within 630 timeout -k 5 620 "$stage_python" -I -S "$stage_agent" pack "$stage_store" "$stage_from" \
-        --limit=600 "${only[@]}" >"$attempt_dir/stage.key" 2>>"$stage_log" </dev/null
-    read -r stage_key <"$attempt_dir/stage.key" || stage_key="skipped - no answer within 10 minutes"
+    stage_within 330 timeout -k 5 320 "$stage_python" -I -S "$stage_agent" pack "$stage_store" "$stage_from" \
+        --limit=300 "${only[@]}" >"$attempt_dir/stage.key" 2>>"$stage_log" </dev/null
+    read -r stage_key <"$attempt_dir/stage.key" || stage_key="skipped - no answer within 5 minutes"
     case $stage_key in *[!0-9a-f]*) say "not staged: ${stage_key#skipped - }"; return 1 ;; esac
 }
 stage_report() { # counts the nodes by what they said

@@ -1,0 +1,55 @@
+"""When a job copies its software to the nodes' own disks, and where."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpc_launch.spec.shell_text import Var
+from tests.plan.test_site_profile import profile
+from tests.sites.conftest import Plan, Write
+
+LOCAL = "paths: {local: {path: '${shell.TMP_OF_JOB}/x', node_local: true}}\n"
+OPTIONAL = "paths: {nvme: {path: /nvme, node_local: true, option: disk}}\noptions: {disk: {constraint: nvme}}\n"
+MINE = "environment: {conda: mine}\n"
+
+
+@pytest.mark.parametrize(
+    ("top", "job"),
+    [
+        (LOCAL, f"{MINE}nodes: 2\n"),
+        (LOCAL, "nodes: 4\n"),
+        (LOCAL, "nodes: 4\nenvironment: {conda: mine, stage: off}\n"),
+        ("", f"{MINE}nodes: 4\n"),
+        (OPTIONAL, f"{MINE}nodes: 4\n"),
+        (LOCAL, "nodes: 4\ncontainer: {image: a/b, runtime: pyxis}\n"),
+        (LOCAL, f"{MINE}nodes: 4\nlauncher: none\n"),
+    ],
+    ids=["few nodes", "no environment", "off", "no disk", "disk not requested", "an image", "one program"],
+)
+def test_by_default_a_job_without_need_or_disk_makes_no_copy(top: str, job: str, write: Write, plan: Plan) -> None:
+    write(here=profile(top=top))
+    planned = plan(job=job)
+    assert planned.plan.stage is None
+    assert "stage" not in planned.script
+
+
+def test_by_default_a_job_of_many_nodes_copies_what_is_shared(write: Write, plan: Plan) -> None:
+    write(here=profile(top=LOCAL))
+    planned = plan(job=f"{MINE}nodes: 4\n")
+    assert planned.plan.stage is not None
+    assert (planned.plan.stage.how, planned.plan.stage.folders) == ("auto", ((Var("TMP_OF_JOB"), "/x"),))
+    assert 'job_stage_folders() { folders=("$TMP_OF_JOB"/x); }' in planned.script
+
+
+def test_a_job_that_asks_for_it_copies_on_a_requested_disk_or_in_memory(write: Write, plan: Plan) -> None:
+    write(here=profile(top=OPTIONAL))
+    asked = "environment: {conda: mine, stage: node}\n"
+    assert "folders=(/dev/shm);" in plan(job=asked).script
+    assert "folders=(/nvme /dev/shm);" in plan(job=f"{asked}options: [disk]\n").script
+
+
+def test_an_image_that_the_runtime_unpacks_itself_is_not_copied(write: Write, plan: Plan) -> None:
+    write(here=profile(top=LOCAL))
+    script = plan(job="container: {image: a/b, runtime: pyxis, stage: node}\n").script
+    assert "job_stage='pyxis does not read the image from a file'" in script
+    assert 'say "not staged: $job_stage"' in script
