@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.view.format_values import ago, clean, display_width, duration, number, pad
-from hpc_launch.view.state_text import elapsed, last_attempt, reason_text
+from hpc_launch.view.state_text import elapsed, last_attempt, reason_text, startup_text
 from hpc_launch.view.terminal import STATE_COLOURS, columns, is_terminal, wants_colour, write_lines
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _texts(status: RunStatus, now: float) -> tuple[str, ...]:
         "" if progress.loss is None else number(progress.loss),
         clean(status.job_id or ""),
         clean(status.site),
-        "" if status.state == "COMPLETED" else reason_text(status),
+        "" if status.state == "COMPLETED" else startup_text(status, now) or reason_text(status),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +20,12 @@ BLOCKED = '[ "${SLURM_NODEID:-0}" = 0 ] || export MASTER_ADDR=10.77.0.250'
 """BASH_ENV of the script of each node. No host has that address."""
 
 APPTAINER = """#!/bin/bash
-[ "$SLURM_NODEID" = 0 ] || exec sleep 300
+[ "$SLURM_NODEID" = 0 ] || {{ {fault}; }}
 while [ "$1" != {image} ]; do shift; done
 shift
 exec "$@"
 """
+NO_IMAGE = "echo 'FATAL:   could not open image /x.sif: lstat /x.sif: no such file or directory' >&2; exit 255"
 
 
 def stuck(user: User, name: str, setup: str, **keys: str) -> dict[str, Any]:
@@ -36,18 +38,24 @@ def stuck(user: User, name: str, setup: str, **keys: str) -> dict[str, Any]:
     return user.submit("\n".join([*lines, *(f"{key}: {value}" for key, value in keys.items()), ""]))
 
 
+def in_image(user: User, name: str, fault: str) -> dict[str, Any]:
+    """The same in an image that one node cannot start; a stand-in takes the place of Apptainer."""
+    image = user.cluster.write(user.home / "image.sif", "")
+    program = user.job(APPTAINER.format(image=image, fault=fault), f"{name}-bin/apptainer")
+    user.cluster.run(["chmod", "755", program], check=True)
+    container = f"{{image: {image}, runtime: apptainer}}"
+    return stuck(user, name, f"PATH={Path(program).parent}:$PATH", container=container)
+
+
 @pytest.mark.torch
 @pytest.mark.slow
 def test_a_node_that_the_others_wait_for_is_named_while_they_wait_and_afterwards(user: User) -> None:
-    image = user.cluster.write(user.home / "image.sif", "")
-    program = user.job(APPTAINER.format(image=image), "bin/apptainer")
-    user.cluster.run(["chmod", "755", program], check=True)
-    container = f"{{image: {image}, runtime: apptainer}}"
     runs = {
         "not started": stuck(user, "never-up", NEVER_UP),
-        "still starting its container": stuck(user, "slow-image", f"PATH={user.home}/bin:$PATH", container=container),
+        "still starting its container": in_image(user, "slow-image", "exec sleep 300"),
         "still connecting to the rendezvous": stuck(user, "blocked", BLOCKED),
     }
+    without = in_image(user, "no-image", NO_IMAGE)
     for words, run in runs.items():
         first = time.monotonic()
         while not (status := user.status(run["run"])).get("waiting_for") or status["phase"] != "rendezvous":
@@ -56,6 +64,9 @@ def test_a_node_that_the_others_wait_for_is_named_while_they_wait_and_afterwards
         assert status["waiting_for"] == [second], status
         assert time.time() - began < patience(WITHIN_S)
         assert f"rendezvous: 1 of 2 nodes; {second} {words}" in user.launch("status", run["run"]).stdout
+    status = user.status(without["run"])
+    assert (status["state"], status["attempts"][0]["class"]) == ("FAILED", "container_error"), status
+    assert f"first on {status['attempts'][0]['nodes'][1]};" in status["reason"]
     for run in list(runs.values())[1:]:
         user.launch("cancel", run["run"])
     words, run = next(iter(runs.items()))

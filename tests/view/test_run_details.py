@@ -8,7 +8,9 @@ from hpc_launch.cli.main import VERBS
 from hpc_launch.recover.diagnosis import Quote
 from hpc_launch.run.records.submission import Overrides
 from hpc_launch.run.status.run_status import RUN_STATES, Progress
+from hpc_launch.run.status.startup_summary import Group, Startup
 from hpc_launch.view.run_details import details, summary
+from hpc_launch.view.run_table import plain_lines, rows
 from hpc_launch.view.state_text import detach_message, next_commands, one_line
 from tests.view.samples import HOSTILE, NOW, attempt, status, steers
 
@@ -24,6 +26,21 @@ def test_a_running_one_in_full() -> None:
         "  folder    /runs/tiny-1",
         "  next      hpc-launch watch tiny-1    follow it live",
     ]
+
+
+def test_a_start_shows_its_phase_the_nodes_behind_and_which_are_slow() -> None:
+    behind = Group("started", ("n3", "n7"), NOW - 250, 12.0, "the other nodes")
+    startup = Startup((Group("joined", ("n1", "n2"), NOW - 200), behind), "apptainer")
+    run = status(state="STARTING", reason="no output yet", progress=Progress(), startup=startup)
+    slow = "n3, n7 still starting their container (4 m 10 s, slow: the other nodes took 12 s)"
+    text = f"rendezvous: 2 of 4 nodes; {slow}"
+    assert f"  phase    {text}" in details(run, now=NOW)
+    assert one_line(run, now=NOW) == f"starting for 35 s (no output yet), {text}, job 4711"
+    assert plain_lines(rows([run], NOW))[1].endswith(text)
+    shown = run.as_json()
+    assert (shown["phase"], shown["waiting_for"]) == ("rendezvous", ["n3", "n7"])
+    alone = status(startup=Startup((Group("python", ("n1",), NOW - 7),)))
+    assert "  phase     imports (7 s)" in details(alone, now=NOW)
 
 
 def test_a_stuck_one_says_why_and_what_helps() -> None:

@@ -48,11 +48,10 @@ class VerdictRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """` during its start (rendezvous: 1 of 2 nodes; n2 not started)`, or ` first on n2`; empty where not known."""
+        """` during its start (rendezvous: 1 of 2 nodes; n2 not started), first on n1`, as far as known."""
         found = stored_diagnosis(self)
-        if found is not None and found.start:
-            return f" during its start ({found.start})"
-        return f" first on {found.first_failure.node}" if found is not None and found.first_failure.node else ""
+        start, node = (found.start, found.first_failure.node) if found is not None else (None, None)
+        return (f" during its start ({start})" if start else "") + (f", first on {node}" if node else "")
 
 
 def verdict_record(

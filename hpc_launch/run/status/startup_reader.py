@@ -11,7 +11,7 @@ from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.plan_record import PlanRecord, plan_of, progress_patterns
 from hpc_launch.run.records.watcher_records import start_events
 from hpc_launch.run.status.progress_reader import first_step
-from hpc_launch.run.status.startup_summary import History, NodeStart, Startup, history, summary
+from hpc_launch.run.status.startup_summary import LAST, History, NodeStart, Startup, history, summary
 
 EARLIER_ATTEMPTS, EARLIER_NODES = 3, 16
 """How many earlier attempts, and nodes of each, show how long a start usually takes."""
@@ -23,22 +23,30 @@ class StartupReader:
     def __init__(self) -> None:
         self._histories: dict[Path, tuple[int, History]] = {}
         self._earlier: dict[Path, tuple[NodeStart, ...]] = {}
+        self._plans: dict[Path, PlanRecord] = {}
         self._over: set[Path] = set()
 
     def read(self, files: AttemptFiles, now: float) -> Startup | None:
         """The start of an attempt; None where nothing is known of it, or it is over. Never raises."""
-        attempt, plan = files.attempt, plan_of(files.attempt)
-        if plan is None or not plan.phases or files.start is None or attempt.path in self._over:
+        attempt = files.attempt
+        if files.start is None or attempt.path in self._over:
             return None
-        if first_step(attempt) is not None:
+        if attempt.path not in self._plans:
+            self._plans[attempt.path] = plan_of(attempt) or PlanRecord()
+        plan = self._plans[attempt.path]
+        has_steps = "step" in progress_patterns(plan)
+        if not plan.phases or (has_steps and first_step(attempt) is not None):
             self._over.add(attempt.path)
             return None
+        nodes = tuple(self._nodes(files, plan))
+        if not has_steps and all(node.mark == LAST for node in nodes):
+            self._over.add(attempt.path)
         return summary(
-            tuple(self._nodes(files, plan)),
+            nodes,
             now=now,
             began=files.start.started,
             runtime=plan.container,
-            has_steps="step" in progress_patterns(plan),
+            has_steps=has_steps,
             output=files.output,
             earlier=self._before(attempt),
         )
@@ -55,11 +63,10 @@ class StartupReader:
                 yield NodeStart(name)
 
     def _history(self, path: Path, processes: int) -> History:
-        try:
-            size = path.stat().st_size
-        except OSError:
-            return ()
         kept = self._histories.get(path)
+        if kept is not None and kept[1] and kept[1][-1][1] == LAST:
+            return kept[1]
+        size = _size(path)
         if kept is None or kept[0] != size:
             kept = self._histories[path] = size, history(start_events(path), processes)
         return kept[1]

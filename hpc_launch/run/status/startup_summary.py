@@ -31,6 +31,8 @@ MARKS = {
 """In the order in which a node leaves them: the phase that the node is then in, and what it is doing."""
 
 ORDER = {mark: number for number, mark in enumerate(MARKS)}
+LAST = "done"
+"""The last mark that processes leave."""
 LAUNCHER = "-"
 """The launcher among the processes of a node; the others are named by their rank."""
 
