@@ -70,11 +70,10 @@ def create_run(prepared: PreparedAttempt) -> RunFolder:
             write_atomic(run.resolved_yaml, prepared.resolved_yaml)
             write_atomic(run.site_yaml, prepared.site_yaml)
             run.journal.mkdir(mode=FOLDER_MODE)
-            for folder in (run.hooks, run.hooks / "__pycache__"):  # Python would create it with the job's umask
-                folder.mkdir(mode=FOLDER_MODE)
+            run.hooks.mkdir(mode=FOLDER_MODE)
             for source in (HOOKS, WATCHER, STAGE, *NODE_CHECK, *([PHASES] if prepared.plan.phases else [])):
                 write_atomic(run.hooks / source.name, source.read_text(encoding="utf-8"))
-            # A file, so that the thousands of processes of a job do not each write bytecode there.
+            # A file, so that the thousands of processes of a job write no bytecode there, with whatever umask.
             write_atomic(run.hooks / "__pycache__", "")
             run.attempts_folder.mkdir(mode=FOLDER_MODE)
             take_snapshot(run, prepared.plan.code)
