@@ -36,6 +36,8 @@ from hpc_launch.recover.node_health import BadNode, NodeReport
 from hpc_launch.retry.context import left_alone
 from hpc_launch.run import checkpoint_files
 from hpc_launch.run.checkpoint_files import CheckpointFound
+from hpc_launch.run.diagnosis.rule_files import rulebook
+from hpc_launch.run.find_run import find_run
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.node_health_store import NodeHealthStore
 from hpc_launch.run.ownership import changeable_by_others, refuse_foreign
@@ -46,6 +48,7 @@ from hpc_launch.run.submitting.run_store import create_run
 from hpc_launch.schedulers.local import processes
 from hpc_launch.schedulers.local.local_state import LocalState
 from hpc_launch.site_tools.check_profile import check
+from hpc_launch.sites.profile_candidates import candidates
 from hpc_launch.sites.this_machine import listed_nodes
 from hpc_launch.sites.trust import trust
 from tests.run.fake import FakeScheduler
@@ -654,6 +657,39 @@ def test_a_file_that_never_ends_is_not_read(
     assert in_time(lambda: listed_nodes(str(path), {})) == ()
 
 
+def test_a_team_s_rules_take_little_time(team: Path, tmp_path: Path) -> None:
+    rule = "- {id: %s, cause: fs_full, match: 'tape %s', source: s, examples: []}\n"
+    rules = team / "rules"
+    rules.mkdir()
+    (rules / "a.yaml").write_text("".join(rule % (f"a{k}", f"a{k}") for k in range(300)))
+    (rules / "b.yaml").write_text("".join(rule % (f"b{k}", "x" * 200) for k in range(10_000)))
+    (rules / "c.yaml").write_text(rule % ("c", "c"))
+    own = tmp_path / "config" / "hpc-launch" / "rules"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text("".join(rule % (f"m{k}", f"m{k}") for k in range(300)))
+    findings: list[Finding] = []
+    begun = time.process_time()
+    book = rulebook(findings)
+    assert time.process_time() - begun < 10
+    assert {"a0", "a199", "m0", "m299"} <= set(book.rules)
+    assert not {"a200", "b0", "c"} & set(book.rules)
+    assert {Path(str(one.place).partition(":")[0]).name for one in findings} == {"a.yaml", "b.yaml", "c.yaml"}
+
+
+def test_a_team_s_detection_rules_take_little_time(team: Path) -> None:
+    for name in "abcde":
+        text = "".join(f"  - {{host: 'h{k}.example'}}\n" for k in range(30_000))
+        (team / f"{name}.yaml").write_text(f"name: {name}\ndetect:\n{text}{SITE}")
+    text = "".join(f"  - {{host: 'h{k}.example'}}\n" for k in range(1000))
+    for name in "vwxyz":
+        (team / f"{name}.yaml").write_text(f"name: {name}\ndetect:\n{text}{SITE}")
+    begun = time.process_time()
+    found = [one for one in candidates() if one.layer == "HPC_LAUNCH_SITE_PATH"]
+    assert time.process_time() - begun < 10
+    assert [one.name for one in found if one.rules] == ["v", "w"]
+    assert len([one for one in found if one.fault]) == 8
+
+
 def test_only_plain_names_of_nodes_leave_the_ledger(tmp_path: Path) -> None:
     store = NodeHealthStore("here", str(tmp_path))
     now = time.time()
@@ -798,6 +834,29 @@ def test_another_user_s_run_in_a_shared_folder_is_not_listed(run: RunFolder, tmp
     assert [entry.run for entry in index.entries()] == ["tiny-1"]
     os.chown(run.path, 65534, 65534)
     assert index.entries() == []
+
+
+def test_a_link_to_a_run_is_not_listed(run: RunFolder, tmp_path: Path) -> None:
+    """Another user of a shared folder makes it, so that an old run of the user becomes `@last`."""
+    run.info.write_text('{"run": "tiny-1", "name": "tiny", "site": "x", "scheduler": "slurm", "created": 9e9}')
+    (run.path.parent / "zzz-alias").symlink_to(run.path)
+    index = Index(tmp_path / "state", {"HPC_LAUNCH_HOME": str(run.path.parent)})
+    assert [entry.run for entry in index.entries()] == ["tiny-1"]
+
+
+@pytest.mark.parametrize("name", ["@last", "tiny-1", "tiny", "7"])
+def test_a_folder_in_the_current_one_is_not_taken_for_a_run(
+    name: str, run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.info.write_text('{"run": "tiny-1", "name": "tiny", "site": "x", "scheduler": "slurm", "created": 9e9}')
+    run.attempt(1).job.write_text('{"job_id": "7"}')
+    hostile = tmp_path / "hostile"
+    (hostile / "other" / "attempts" / "001").mkdir(parents=True)
+    (hostile / name).symlink_to("other")
+    monkeypatch.chdir(hostile)
+    index = Index(tmp_path / "state", {"HPC_LAUNCH_HOME": str(run.path.parent)})
+    assert find_run(name, index) == run
+    assert find_run(f"./{name}", index).path == hostile / "other"
 
 
 @pytest.mark.parametrize("link", ["golden", "golden/here", "golden/here/torchrun.sh"])

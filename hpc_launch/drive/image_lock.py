@@ -67,13 +67,17 @@ def _acquire(
             message = f"cannot write to {lock.parent}: {error.strerror}"
             raise UserError(message, "name another file with -o") from error
         holder, now = _token(lock), time.monotonic()
-        with suppress(OSError):
-            version = (holder, lock.stat().st_mtime_ns)
-            if version != last_version:
-                last_version, changed_at = version, now
+        try:
+            version = (holder, lock.lstat().st_mtime_ns)
+        except OSError:
+            time.sleep(poll)
+            continue  # just released
+        if version != last_version:
+            last_version, changed_at = version, now
         record = read_record(lock, _Lock)
         process = record.process if record is not None else None
-        if holder is not None and (now - changed_at > stale_after or (process is not None and certainly_gone(process))):
+        # A lock that nobody can read is stale after the same time.
+        if now - changed_at > stale_after or (process is not None and certainly_gone(process)):
             _take_over(lock, holder, report)
             continue
         if now - reported_at > 60 or not reported_at:
@@ -82,8 +86,8 @@ def _acquire(
         time.sleep(poll)
 
 
-def _take_over(lock: Path, holder: str, report: Callable[[str], None]) -> None:
-    takeover = lock.with_name(f"{lock.name}.{holder}")
+def _take_over(lock: Path, holder: str | None, report: Callable[[str], None]) -> None:
+    takeover = lock.with_name(f"{lock.name}.{holder or 'unreadable'}")
     if create_once(takeover, ""):
         report("the lock is stale; taking it over")
         if _token(lock) == holder:

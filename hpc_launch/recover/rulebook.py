@@ -218,8 +218,10 @@ class Rulebook:
         return Rulebook({**self.rules, **others}.values(), self.causes, self.classes, limited)
 
 
-def parse_rules(text: str, causes: Mapping[str, Cause]) -> tuple[list[FailureRule], list[str]]:
-    """The rules in a YAML text, and the errors of those that cannot be used, as text."""
+def parse_rules(
+    text: str, causes: Mapping[str, Cause], *, most: int | None = None
+) -> tuple[list[FailureRule], list[str]]:
+    """The rules in a YAML text, at most so many, and the errors of those that cannot be used, as text."""
     data, findings = parse_list(text, "rules")
     for finding in findings:
         line = finding.place.line if finding.place else 1
@@ -231,7 +233,9 @@ def parse_rules(text: str, causes: Mapping[str, Cause]) -> tuple[list[FailureRul
         ]
     rules: list[FailureRule] = []
     faults: list[str] = []
-    for number, item in enumerate(data, 1):
+    if most is not None and len(data) > most:
+        faults.append(f"there are more than {most} rules; the others are ignored")
+    for number, item in enumerate(data[:most], 1):
         try:
             rule = msgspec.convert(item, FailureRule)
         except (msgspec.ValidationError, RecursionError) as error:

@@ -39,9 +39,14 @@ def find_run(text: str, index: Index) -> RunFolder:
 
 
 def _as_folder(text: str) -> RunFolder | None:
-    """The run that `text` is the folder of, or a folder inside."""
+    """The run that `text` is the folder of, or a folder inside.
+
+    Only a path counts: others may create a folder with the name of a run in the current folder.
+    """
+    if "/" not in text and text not in (".", "..", "~"):
+        return None
     try:
-        if not text or not Path(text).expanduser().is_dir():
+        if not Path(text).expanduser().is_dir():
             return None
         path = Path(text).expanduser().resolve()
     except (OSError, ValueError, RuntimeError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -141,9 +142,7 @@ class Index:
         user = os.getuid()
         for folder in self.folders():
             with suppress(OSError, ValueError):
-                yield from sorted(
-                    path for path in folder.iterdir() if RunFolder(path).exists and path.stat().st_uid == user
-                )
+                yield from sorted(path for path in folder.iterdir() if RunFolder(path).exists and _is_own(path, user))
 
     def _update(self, new: list[IndexEntry], gone: set[str]) -> None:
         if not new and not gone:
@@ -227,6 +226,12 @@ def _insert(database: sqlite3.Connection, entry: IndexEntry) -> None:
 def _select(database: sqlite3.Connection) -> list[IndexEntry]:
     rows = database.execute("SELECT run, folder, name, site, created, last_state, last_seen FROM runs")
     return [IndexEntry(str(row[0]), Path(str(row[1])), *row[2:]) for row in rows.fetchall()]
+
+
+def _is_own(path: Path, user: int) -> bool:
+    """Whether a folder belongs to the user. A link does not, whatever it points to: another user may have made it."""
+    status = path.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == user
 
 
 def _entry(run: RunFolder) -> IndexEntry | None:

@@ -18,6 +18,13 @@ from hpc_launch.spec.yaml_source import MAX_BYTES, parse_document
 _TOP_KEY = re.compile(r"^([A-Za-z_]+):", re.MULTILINE)
 
 
+MAX_FILES = 200
+MAX_PROFILE_BYTES = 256 << 10
+MAX_DETECT_BYTES = 64 << 10
+"""Limits on a folder of others: its files, the size of each, and all its detection rules."""
+_OWN = frozenset({"user", "machine", "shipped"})
+
+
 class ProfileCandidate(Struct, frozen=True):
     """A profile on the search path with its detection rules."""
 
@@ -32,10 +39,10 @@ class ProfileCandidate(Struct, frozen=True):
 def login_hosts(path: Path) -> list[str]:
     """Patterns of the login host names in a profile; none if the file cannot be read."""
     try:
-        text = read_text(path, longest=MAX_BYTES)
+        text = read_text(path, longest=MAX_PROFILE_BYTES)
     except (OSError, UnicodeDecodeError):
         return []
-    document, _ = parse_document(_top_level_block(text, "hosts") or "", str(path))
+    document, _ = parse_document((_top_level_block(text, "hosts") or "")[:MAX_DETECT_BYTES], str(path))
     try:
         return convert(document.data.get("hosts") or {}, Hosts).login if document is not None else []
     except ValidationError:
@@ -53,26 +60,39 @@ def candidates(project: Path | None = None) -> Iterator[ProfileCandidate]:
             names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(ENDING))
         except OSError:
             continue
-        for file in names:
+        left = None if layer in _OWN else MAX_DETECT_BYTES
+        for file in names if left is None else names[:MAX_FILES]:
             name = file.removesuffix(ENDING)
             if name in nearest_by_name and (nearest_by_name[name].rules or nearest_by_name[name].fault):
                 continue
-            rules, fault = _rules(folder / file)
+            rules, fault, size = _rules(folder / file, left)
+            left = None if left is None else left - size
             nearest = nearest_by_name.get(name)
             path, where = (nearest.path, nearest.layer) if nearest else (folder / file, layer)
             nearest_by_name[name] = ProfileCandidate(name, path, where, rules, fault)
     yield from nearest_by_name.values()
 
 
-def _rules(path: Path) -> tuple[tuple[DetectionRule, ...], str | None]:
-    """Rules of one file. Parses only that part of the file, because there may be hundreds of files on a slow disk."""
+def _rules(path: Path, most: int | None) -> tuple[tuple[DetectionRule, ...], str | None, int]:
+    """Rules of one file, why there are none, and the size of their text, which must not be larger than `most`.
+
+    Parses only that part of the file, because there may be hundreds of files on a slow disk.
+    """
     try:
-        text = read_text(path, longest=MAX_BYTES)
+        text = read_text(path, longest=MAX_BYTES if most is None else MAX_PROFILE_BYTES)
     except (OSError, UnicodeDecodeError) as error:
-        return (), str(error)
+        return (), str(error), 0
     if "detect" not in text:
-        return (), None
-    document, faults = parse_document(_top_level_block(text, "detect") or text, str(path))
+        return (), None, 0
+    block = _top_level_block(text, "detect") or text
+    if most is not None and len(block) > most:
+        return (), f"{path}: detect: the rules of this folder exceed {MAX_DETECT_BYTES >> 10} KiB", 0
+    rules, fault = _parsed(block, path)
+    return rules, fault, len(block)
+
+
+def _parsed(block: str, path: Path) -> tuple[tuple[DetectionRule, ...], str | None]:
+    document, faults = parse_document(block, str(path))
     if document is None or faults:
         return (), str(faults[0]) if faults else "the file is empty"
     data: Any = document.data.get("detect") or []

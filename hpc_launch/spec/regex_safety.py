@@ -46,7 +46,7 @@ def may_backtrack_forever(pattern: str) -> bool:
     """Whether a search for `pattern` may take too long. False for an invalid regular expression."""
     try:
         parsed = _PARSER.parse(pattern)
-        return _is_unsafe(parsed) or _most_movable(parsed) > MAX_MOVABLE
+        return _is_unsafe(parsed) or _most_movable(parsed)[0] > MAX_MOVABLE
     except RecursionError:
         return True
     except (re.error, OverflowError):
@@ -91,42 +91,33 @@ def _is_unsafe(items: Iterable[tuple[Any, Any]]) -> bool:
     return False
 
 
-def _most_movable(items: Iterable[tuple[Any, Any]]) -> int:
-    """The greatest number of long repetitions in a row such that the text can move from one into the next."""
+def _most_movable(items: Iterable[tuple[Any, Any]]) -> tuple[int, frozenset[str]]:
+    """The greatest number of long repetitions in a row such that the text can move from one into the next, and the
+    characters of all long repetitions."""
     most = count = 0
     last: frozenset[str] = frozenset()
+    everything: frozenset[str] = frozenset()
     for code, value in _without_groups(items):
         name = str(code)
-        parts = _subpatterns(name, value)
-        inside = max(map(_most_movable, parts), default=0)
+        inside = [_most_movable(part) for part in _subpatterns(name, value)]
+        weight = max((number for number, _ in inside), default=0)
+        characters = frozenset[str]().union(*(found for _, found in inside))
         if name in _REPEATS and value[1] > MAX_LENGTH:
-            weight, characters = max(inside, 1), _characters(value[2])
-        elif inside and name not in {"ASSERT", "ASSERT_NOT"}:
-            weight = inside * (value[1] if name in _REPEATS else 1)
-            characters = frozenset[str]().union(*map(_moving_characters, parts))
-        else:
-            weight, characters = 0, frozenset()
+            weight, characters = max(weight, 1), characters | _characters(value[2])
+        elif name in _REPEATS:
+            weight *= value[1]
+        everything |= characters
+        most = max(most, weight)
+        if name in {"AT", "ASSERT", "ASSERT_NOT"}:
+            continue
         if weight:
             count = count + weight if last & characters else weight
             last = characters
-        elif name not in {"AT", "ASSERT", "ASSERT_NOT"} and not (name in _REPEATS and value[0] == 0):
+        elif name not in _REPEATS or value[0] > 0:
             between = _characters(value[2] if name in _REPEATS else [(code, value)])
-            if not between & last:
-                count, last = 0, frozenset()
-        most = max(most, count, inside)
-    return most
-
-
-def _moving_characters(items: Iterable[tuple[Any, Any]]) -> frozenset[str]:
-    """The characters of all long repetitions inside."""
-    found: frozenset[str] = frozenset()
-    for code, value in items:
-        name = str(code)
-        if name in _REPEATS and value[1] > MAX_LENGTH:
-            found |= _characters(value[2])
-        for part in _subpatterns(name, value):
-            found |= _moving_characters(part)
-    return found
+            count, last = (count, last) if between & last else (0, frozenset())
+        most = max(most, count)
+    return most, everything
 
 
 def _characters(body: Any) -> frozenset[str]:

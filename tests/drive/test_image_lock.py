@@ -10,6 +10,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from hpc_launch.drive.image_lock import lock_image
 from tests.busy import patience
 
@@ -44,6 +46,15 @@ def test_a_holder_on_another_host_counts_as_gone_when_it_is_silent(tmp_path: Pat
     with lock_image(tmp_path / "x.sif", said.append, poll=0.05, stale_after=1.0):
         pass
     assert said[0] == f"waiting: process 1 on elsewhere is writing {tmp_path / 'x.sif'}"
+
+
+@pytest.mark.parametrize("text", ["", "rubbish", '{"token": "../x"}'])
+def test_a_lock_that_nobody_can_read_becomes_stale(text: str, tmp_path: Path) -> None:
+    (tmp_path / ".x.sif.lock").write_text(text)
+    said: list[str] = []
+    with lock_image(tmp_path / "x.sif", said.append, poll=0.05, stale_after=0.3):
+        assert any("stale" in one for one in said)
+    assert [path.name for path in tmp_path.iterdir()] == []
 
 
 def test_a_holder_that_shows_life_is_waited_for(tmp_path: Path) -> None:

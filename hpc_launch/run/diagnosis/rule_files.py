@@ -12,6 +12,10 @@ from hpc_launch.recover.rulebook import Rulebook, parse_rules, shipped
 from hpc_launch.sites.search_path import search_path
 from hpc_launch.spec.yaml_source import MAX_BYTES
 
+MAX_RULES = 200
+MAX_RULES_BYTES = 256 << 10
+"""Limits on the rules of each folder that is not the user's or the machine's own. Checking a rule takes time, too."""
+
 
 def rulebook(findings: list[Finding] | None = None) -> Rulebook:
     """All rules; a later rule replaces an earlier one with the same id, and the user's come last.
@@ -19,30 +23,39 @@ def rulebook(findings: list[Finding] | None = None) -> Rulebook:
     Invalid files and rules are left out and added to `findings`.
     """
     book = shipped()
-    for path in _files():
-        try:
-            text = read_text(path, longest=MAX_BYTES)
-        except (OSError, UnicodeDecodeError) as error:
-            _report(findings, path, f"cannot be read: {error}")
-            continue
-        rules, faults = parse_rules(text, book.causes)
-        for fault in faults:
-            _report(findings, path, fault)
-        book = book.extended(rules)
+    for folder, is_own in _folders():
+        read = kept = 0
+        for path in _files(folder):
+            try:
+                text = read_text(path, longest=MAX_BYTES if is_own else MAX_RULES_BYTES - read)
+            except (OSError, UnicodeDecodeError) as error:
+                _report(findings, path, f"cannot be read: {error}")
+                continue
+            read += len(text)
+            rules, faults = parse_rules(text, book.causes, most=None if is_own else MAX_RULES - kept)
+            kept += len(rules)
+            for fault in faults:
+                _report(findings, path, fault)
+            book = book.extended(rules)
     return book
 
 
-def _files() -> Iterator[Path]:
-    """The files `rules/*.yaml` next to the site profiles: the machine's, the teams', the user's."""
+def _folders() -> Iterator[tuple[Path, bool]]:
+    """The folders `rules` next to the site profiles: the machine's, the teams', the user's. With whether they are the
+    machine's or the user's."""
     order = {"machine": 0, "shared": 1, "team": 2, "HPC_LAUNCH_SITE_PATH": 3, "user": 4}
     layers = [(layer.split()[0], folder) for layer, folder in search_path()]
     found = [(order[layer], layer, folder) for layer, folder in layers if layer in order]
     for _, layer, folder in sorted(found, key=lambda entry: entry[0]):
-        rules = folder.parent / "rules" if layer in ("machine", "user") else folder / "rules"
-        try:
-            yield from sorted(rules.glob("*.yaml"))
-        except OSError:
-            continue
+        is_own = layer in ("machine", "user")
+        yield (folder.parent if is_own else folder) / "rules", is_own
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.glob("*.yaml"))
+    except OSError:
+        return []
 
 
 def _report(findings: list[Finding] | None, path: Path, fault: str) -> None:
