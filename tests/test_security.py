@@ -239,6 +239,8 @@ CODE = {
     "few ports": "network: {ports: [12000, 12100]}",
     "a folder in the place of a file": "prelude: [{mkdir: ['${home}/.config/hpc-launch/user.yaml']}]",
     "the folder of the next attempt": "prelude: [{mkdir: ['${run.dir}/attempts/002']}]",
+    "a ledger in the place of a file": "paths: {ledger: '${home}/.config/hpc-launch/user.yaml'}",
+    "the same by its long form": "paths: {ledger: {path: '${home}/.ssh/authorized_keys'}}",
     "a folder of a node": "prelude: [{mkdir: ['/tmp/x'], where: nodes}]",
 }
 
@@ -739,13 +741,15 @@ def slurm_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int
 
 
 def test_a_node_that_slurm_does_not_know_is_not_excluded(
-    tmp_path: Path, slurm_with: Callable[..., None], plan: Plan
+    tmp_path: Path, slurm_with: Callable[..., None], plan: Plan, team: Path
 ) -> None:
     slurm_with(100, ["n1", "n2"])
     store = NodeHealthStore("here", str(tmp_path / "ledger"))
     reports = [NodeReport(time=time.time(), node=node, failure_class="gpu_hardware") for node in ("unknown", "n1")]
     store.write(reports)
-    recovery = plan(f"paths: {{ledger: {tmp_path / 'ledger'}}}").plan.recovery
+    keys = f"paths: {{ledger: {tmp_path / 'ledger'}}}"
+    trust([f"name: here\n{keys}\n{SITE}"])
+    recovery = plan(keys).plan.recovery
     options, _ = attempt_options("here", "slurm", recovery, (), (), readmitted=())
     assert options == ("--exclude=n1",)
 

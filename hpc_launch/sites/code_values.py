@@ -195,6 +195,8 @@ def _kind(path: KeyPath, value: Any) -> str | None:
         return None
     if path[0] == "caches" and len(path) == 2:
         return "folder of a cache, from which libraries load code"
+    if path == ("paths", "ledger"):
+        return "folder that is created and opened to the team"
     if path == ("bad_nodes", "file"):
         return "file whose lines everybody sees in the options of the job"
     if path[0] == "account" and "variables" in path and isinstance(value, str) and not _is_public(value):

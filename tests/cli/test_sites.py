@@ -20,6 +20,7 @@ from hpc_launch.run.node_health_store import NodeHealthStore
 from hpc_launch.site_tools import check_profile
 from hpc_launch.site_tools.check_profile import check_all
 from hpc_launch.site_tools.team_sources import add
+from hpc_launch.sites.trust import digest
 from tests.forked import hpc_launch_text
 
 PROFILE = """name: mine
@@ -219,9 +220,12 @@ def test_nodes_finds_the_site_as_submit_does(desk: Desk) -> None:
     sites.mkdir(parents=True)
     team = desk.folder / "team"
     team.mkdir()
-    (sites / "ours.yaml").write_text(
-        PROFILE.replace("name: mine", "name: ours") + f"detect: [{{path: {desk.folder}}}]\npaths: {{ledger: {team}}}\n"
+    text = (
+        f"{PROFILE.replace('name: mine', 'name: ours')}detect: [{{path: {desk.folder}}}]\npaths: {{ledger: {team}}}\n"
     )
+    (sites / "ours.yaml").write_text(text)
+    (desk.folder / "config" / "hpc-launch").mkdir(parents=True, exist_ok=True)
+    (desk.folder / "config" / "hpc-launch" / "trusted-profiles").write_text(f"{digest(text)}\n")
     note = NodeReport(time=time.time(), node="n7", run="tiny", attempt=1, failure_class="gpu_hardware")
     NodeHealthStore("ours", str(team)).write([note])
     said = desk.call("nodes", "list")
