@@ -48,6 +48,9 @@ from hpc_launch.run.submitting.run_store import create_run
 from hpc_launch.schedulers.local import processes
 from hpc_launch.schedulers.local.local_state import LocalState
 from hpc_launch.site_tools.check_profile import check
+from hpc_launch.sites import detect_profile
+from hpc_launch.sites.detect_profile import Machine
+from hpc_launch.sites.detection_rules import DetectionRule
 from hpc_launch.sites.profile_candidates import candidates
 from hpc_launch.sites.this_machine import listed_nodes
 from hpc_launch.sites.trust import trust
@@ -676,6 +679,12 @@ def test_a_team_s_rules_take_little_time(team: Path, tmp_path: Path) -> None:
     assert {"a0", "a199", "m0", "m299"} <= set(book.rules)
     assert not {"a200", "b0", "c"} & set(book.rules)
     assert {Path(str(one.place).partition(":")[0]).name for one in findings} == {"a.yaml", "b.yaml", "c.yaml"}
+
+
+def test_a_detection_rule_does_not_show_the_value_of_a_variable() -> None:
+    machine = Machine({"BW_SESSION": "hidden"}, (), lambda _: False, lambda: None, lambda: True)
+    rule = DetectionRule(env={"BW_SESSION": "h*"})
+    assert detect_profile._reasons(rule, detect_profile._CachedMachine(machine)) == ["BW_SESSION=h*"]
 
 
 def test_a_team_s_detection_rules_take_little_time(team: Path) -> None:

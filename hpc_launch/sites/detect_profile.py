@@ -163,7 +163,7 @@ def _reasons(rule: DetectionRule, machine_facts: _CachedMachine) -> list[str]:
         value = machine.environment.get(name)
         if value is None or not fnmatchcase(value, pattern):
             return []
-        reasons.append(f"{name}={value}")
+        reasons.append(f"{name}={pattern}")  # not the value: a profile may name a secret
     if rule.host is not None:
         matching = [host for host in machine.hosts if fnmatchcase(host, rule.host)]
         if not matching:
