@@ -107,6 +107,22 @@ def test_a_moved_environment_is_its_own_prefix(original: Path, tmp_path: Path, d
     assert not (disk / ROOT).stat().st_mode & 0o077
 
 
+def test_an_environment_with_its_own_python_moves_too(tmp_path: Path, disk: Path) -> None:
+    """As of conda: the interpreter is a file of the environment."""
+    env, python = tmp_path / "conda", Path(sys.executable).resolve()
+    (env / "bin").mkdir(parents=True)
+    (env / "lib").mkdir()
+    (env / "conda-meta").mkdir()
+    shutil.copy2(python, env / "bin" / "python3")
+    standard = Path(os.__file__).parent
+    (env / "lib" / standard.name).symlink_to(standard)
+    key = pack(tmp_path, env)
+    assert unpack(tmp_path, key, disk)[0] == "staged"
+    words = [copy_of(disk, key) / "bin" / "python3", "-c", "import sys; print(sys.prefix)"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(copy_of(disk, key))
+
+
 def test_a_complete_copy_is_used_again_without_the_archive(original: Path, tmp_path: Path, disk: Path) -> None:
     key = pack(tmp_path, original)
     unpack(tmp_path, key, disk)

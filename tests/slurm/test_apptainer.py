@@ -72,15 +72,20 @@ def test_variables_and_arguments_arrive_inside_as_written(user: User, inside: li
         "args": arguments,
         "env": hostile,
     }
-    done = user.launch("submit", user.job(json.dumps(text)), "--wait", *inside)
+    copied = ["--set", "container.stage=node"]  # the image is read from the nodes' memory
+    done = user.launch("submit", user.job(json.dumps(text)), "--wait", *inside, *copied)
     assert done.returncode == 0, done.stdout + done.stderr
+    (log,) = user.home.glob("runs/dump-*/attempts/001/batch.log")
+    assert "staged: copied to 2 nodes, reused on 0; 0 use the original" in log.read_text()
     dumps = re.findall(r"DUMP(.*)", user.launch("logs", "@last", "--node", "1").stdout)
     assert len(dumps) == 1
     argv, environment = json.loads(dumps[0])
     assert argv == arguments
     assert {name: environment.get(name) for name in hostile} == hostile
     assert environment["RANK"] == "1"
-    assert "APPTAINER_CONTAINER" in environment
+    assert environment["APPTAINER_CONTAINER"].startswith(f"/dev/shm/hpc-launch-{user.cluster.uid}/")
+    for node in ("n1", "n2"):
+        assert user.cluster.node_exec(node, ["find", "/dev/shm", "-type", "f"]).stdout == "", "memory is given back"
 
 
 def test_an_exit_code_comes_out(user: User, inside: list[str]) -> None:
