@@ -118,7 +118,7 @@ def test_an_environment_with_its_own_python_moves_too(tmp_path: Path, disk: Path
     (env / "lib" / standard.name).symlink_to(standard)
     key = pack(tmp_path, env)
     assert unpack(tmp_path, key, disk)[0] == "staged"
-    words = [copy_of(disk, key) / "bin" / "python3", "-c", "import sys; print(sys.prefix)"]
+    words = [str(copy_of(disk, key) / "bin" / "python3"), "-c", "import sys; print(sys.prefix)"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(copy_of(disk, key))
 

@@ -360,10 +360,10 @@ stage_python=$(PATH=/usr/bin:/bin type -P python3 || type -P python3) || stage_p
 stage_script() { # FILE WORD...: what each node runs
     {
         declare -f job_stage_folders
-        printf 'job_stage_folders\nexec %q -I -S %q' "$stage_python" "$stage_agent"
+        printf 'job_stage_folders\n%q -I -S %q' "$stage_python" "$stage_agent"
         printf ' %q' "${@:2}"
         # shellcheck disable=SC2016
-        printf ' "${folders[@]}"\n'
+        printf ' "${folders[@]}"\nexit 0 # a failed step would count as a failure of the job\n'
     } >"$1"
 }
 stage_pack() { # sets stage_from and stage_key, or says why not
@@ -382,7 +382,13 @@ stage_pack() { # sets stage_from and stage_key, or says why not
     stage_within 330 timeout -k 5 320 "$stage_python" -I -S "$stage_agent" pack "$stage_store" "$stage_from" \
         --limit=300 "${only[@]}" >"$attempt_dir/stage.key" 2>>"$stage_log" </dev/null
     read -r stage_key <"$attempt_dir/stage.key" || stage_key="skipped - no answer within 5 minutes"
-    case $stage_key in *[!0-9a-f]*) say "not staged: ${stage_key#skipped - }"; return 1 ;; esac
+    case $stage_key in
+        '' | *[!0-9a-f]*)
+            say "not staged: ${stage_key#skipped - }"
+            stage_key=''
+            return 1
+            ;;
+    esac
 }
 stage_report() { # counts the nodes by what they said
     local how where more staged=0 reused=0 reasons=()
