@@ -3,9 +3,10 @@
     python3 -I hpc_launch_check.py ATTEMPT_DIR NODE [EXPECTATION...]
 
 Self-contained: standard library of Python 3.6 or later, copied into the run folder and run by the host's `python3` on
-every node. Each check is a process of its own with a time limit, so that a driver or a mount that hangs cannot block
-the others. The results go to hpc_launch_judge.py on the first node, over the connection that the training's rendezvous
-will use; a node that cannot connect leaves them in ATTEMPT_DIR/agent/check-NODE.json.
+every node. Each check is a process of its own with a time limit (hpc_launch_check_run.py), so that a driver or a mount
+that hangs cannot block the others. Each result goes at once to hpc_launch_judge.py on the first node, over the
+connection that the training's rendezvous will use; a node that cannot connect prints its results, and srun passes them
+on.
 
 hpc_launch_check_host.py and hpc_launch_check_gpus.py hold the checks; the former describes their results.
 """
@@ -14,15 +15,12 @@ import argparse
 import hmac
 import json
 import os
-import select
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 import time
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 
@@ -56,69 +54,18 @@ from hpc_launch_check_host import (
     unknown,
     writable,
 )
+from hpc_launch_check_run import Check, Running
 
-CONNECT_S = 10.0
+CONNECT_S = 4.0
 KEY = "check-key"
 """A file that only the user can read: other users of the machine must not report for a node."""
-Check = Callable[[], Result]
+LONGEST_HELLO = 1 << 20
+Checks = Dict[str, Tuple[Check, float]]
 
 
-def run_all(checks: Dict[str, Tuple[Check, float]]) -> List[Result]:
-    """Run each check in a process of its own; one that exceeds its time fails."""
-    running: Dict[int, Tuple[str, int, float, List[bytes]]] = {}
-    for name, (check, limit) in checks.items():
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.setpgid(0, 0)
-            os.close(read)
-            try:
-                try:
-                    outcome = check()
-                except subprocess.TimeoutExpired as late:
-                    outcome = result(False, "%s gives no answer within %d s" % (late.cmd[0], late.timeout))
-                except Exception as error:
-                    outcome = unknown("%s: %s" % (type(error).__name__, error))
-                os.write(write, json.dumps(outcome).encode()[:60000])
-            finally:
-                os._exit(0)
-        os.close(write)
-        running[read] = (name, child, time.monotonic() + limit, [])
-    found: List[Result] = []
-    while running:
-        soonest = min(entry[2] for entry in running.values())
-        ready = select.select(list(running), [], [], max(0.0, soonest - time.monotonic()))[0]
-        for pipe in list(running):
-            name, child, end, parts = running[pipe]
-            data = os.read(pipe, 1 << 16) if pipe in ready else b""
-            if data:
-                parts.append(data)
-            elif pipe in ready or time.monotonic() >= end:
-                found.append(finished(name, child, b"".join(parts), late=pipe not in ready))
-                os.close(pipe)
-                del running[pipe]
-    return found
-
-
-def finished(name: str, child: int, data: bytes, late: bool) -> Result:
-    """The result of a check that has ended, or that did not in time. Waits for no process: it may never end."""
-    for pid in (-child, child):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except OSError:
-            pass
-    os.waitpid(child, os.WNOHANG)
-    try:
-        found: Result = json.loads(data.decode())
-    except ValueError:
-        found = result(False, "gives no answer") if late else unknown("the check itself ended early")
-    found["check"] = name
-    return found
-
-
-def checks_of(args: argparse.Namespace, hello: Dict[str, str]) -> Dict[str, Tuple[Check, float]]:
-    """What is checked on this node, with the time limit of each."""
-    checks: Dict[str, Tuple[Check, float]] = {
+def host_checks(args: argparse.Namespace) -> Checks:
+    """What is checked on every node, with the time limit of each."""
+    checks: Checks = {
         "memory": (memory, CHECK_S),
         "shm": (shared_memory, CHECK_S),
         "cpu": (cpu_speed, CHECK_S),
@@ -129,53 +76,136 @@ def checks_of(args: argparse.Namespace, hello: Dict[str, str]) -> Dict[str, Tupl
         checks["interface " + name] = (partial(interface, name), CHECK_S)
     for path in args.path:
         checks["path " + path] = (partial(readable, path), CHECK_S)
-    for path in args.writable:
+    for path in sorted({os.path.normpath(os.path.expandvars(path)) for path in args.writable}):
         checks["writing to " + path] = (partial(writable, path, args.node), CHECK_S)
-    for path, token in hello.items():
-        folder = os.path.dirname(path)
-        checks["shared folder " + folder] = (partial(shared, path, token), CHECK_S)
     if args.python:
         checks["software"] = (partial(software, args.python, args.script), SOFTWARE_S + 1)
-    if args.gpus:
-        checks["kernel log"] = (kernel_log, CHECK_S + 1)
-        if args.gpu_vendor == "amd":
-            checks["gpus"] = (partial(amd, args.gpus), CHECK_S)
-        elif args.gpu_vendor == "intel":
-            checks["gpus"] = (partial(intel, args.gpus), CHECK_S)
-        elif shutil.which("nvidia-smi"):
-            checks["gpus"] = (partial(nvidia, args.gpus, args.gpu_model), SMI_S + 1)
-            checks["gpu state"] = (nvidia_state, 3 * SMI_S + 1)
-            checks["gpu links"] = (nvidia_links, SMI_S + 1)
-            checks["gpu processes"] = (nvidia_processes, CLEAR_S + SMI_S + 1)
-        else:
-            checks["gpus"] = (partial(unknown, "no nvidia-smi"), CHECK_S)
-        if args.python:
-            checks["gpu compute"] = (partial(compute, args.python, args.gpus), COMPUTE_S + 1)
     return checks
 
 
-def connect(master: str, port: int) -> Tuple[socket.socket, float, Dict[str, Any]]:
-    """A connection to the judge, how far its clock is ahead (seconds), and what it says. Raises OSError."""
-    end = time.monotonic() + CONNECT_S
-    peer: Optional[socket.socket] = None
-    while peer is None:
+def gpu_checks(args: argparse.Namespace) -> Checks:
+    """What is checked on a node with GPUs, with the time limit of each."""
+    checks: Checks = {"kernel log": (kernel_log, CHECK_S + 1)}
+    if args.gpu_vendor == "amd":
+        checks["gpus"] = (partial(amd, args.gpus), CHECK_S)
+    elif args.gpu_vendor == "intel":
+        checks["gpus"] = (partial(intel, args.gpus), CHECK_S)
+    elif shutil.which("nvidia-smi"):
+        checks["gpus"] = (partial(nvidia, args.gpus, args.gpu_model), SMI_S + 1)
+        checks["gpu state"] = (nvidia_state, 3 * SMI_S + 1)
+        checks["gpu links"] = (partial(nvidia_links, args.gpus), SMI_S + 1)
+        checks["gpu processes"] = (partial(nvidia_processes, args.gpus), CLEAR_S + 2 * SMI_S + 1)
+    else:
+        checks["gpus"] = (partial(unknown, "no nvidia-smi"), CHECK_S)
+    if args.python:
+        checks["gpu compute"] = (partial(compute, args.python, args.gpus), COMPUTE_S + 1)
+    return checks
+
+
+def folder_checks(files: Dict[str, str]) -> Checks:
+    """Files that the first node wrote have to appear here."""
+    folders = {path: os.path.dirname(path) for path in files}
+    return {"shared folder " + folders[path]: (partial(shared, path, files[path]), CHECK_S) for path in files}
+
+
+class Reports:
+    """What this node sends to the judge: a line for each group of results, signed with the key of the run."""
+
+    def __init__(self, attempt: str, node: str, master: str, port: int) -> None:
+        self.node, self.place = node, "%s port %d" % (master, port)
+        self.key_path = os.path.join(attempt, "agent", KEY)
+        self.master, self.port = master, port
+        self.lines: List[bytes] = []
+        self.printed = 0
+        self.key = self.nonce = b""
+        self.peer: Optional[socket.socket] = None
+        self.files: Dict[str, str] = {}
+        self.ahead: Optional[float] = None
+
+    def connect(self) -> List[Result]:
+        """Connect to the judge; returns what that shows about the network."""
+        port, link = result(True, self.place), unknown("no connection")
         try:
-            peer = socket.create_connection((master, port), timeout=CHECK_S)
+            self.peer = connection(self.master, self.port)
+            sent = time.time()
+            self.peer.sendall(b"hello\n")
+            hello = json.loads(line_of(self.peer).decode())
+            self.ahead = (sent + time.time()) / 2 - hello["time"]
+            self.nonce, self.files = hello["nonce"].encode(), hello["files"]
+            link = transfer(self.peer, hello["bytes"], self.place)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if self.peer is not None:
+                self.peer.close()
+            self.peer = None
+            port = result(False, "cannot reach %s: %s" % (self.place, error))
+        try:
+            with open(self.key_path, "rb") as file:
+                self.key = file.read()
+        except OSError:  # not the folder of the first node
+            self.peer = None
+        return [dict(port, check="rendezvous port"), dict(link, check="network")]
+
+    def send(self, **words: Any) -> None:
+        """Send a line; without a connection, print all lines: srun writes them to the first node's check.log."""
+        data = json.dumps(dict(words, node=self.node)).encode()
+        self.lines.append(data)
+        try:
+            if self.peer is None:
+                raise OSError("no connection")
+            self.peer.sendall(hmac.new(self.key, self.nonce + data, "sha256").hexdigest().encode() + data + b"\n")
+        except OSError:
+            self.peer = None
+            for line in self.lines[self.printed :]:
+                print(line.decode(), flush=True)
+            self.printed = len(self.lines)
+
+    def close(self) -> None:
+        """Wait until the judge has read everything."""
+        if self.peer is not None:
+            try:
+                self.peer.shutdown(socket.SHUT_WR)
+                self.peer.settimeout(CONNECT_S)
+                self.peer.recv(1)
+            except OSError:
+                pass
+
+
+def connection(master: str, port: int) -> socket.socket:
+    """A connection to the judge. Raises OSError."""
+    end = time.monotonic() + CONNECT_S
+    while True:
+        try:
+            peer = socket.create_connection((master, port), timeout=CONNECT_S)
         except ConnectionRefusedError:  # the judge may not listen yet
             if time.monotonic() > end:
                 raise
             time.sleep(0.2)
-    peer.settimeout(CONNECT_S)
-    sent = time.time()
-    peer.sendall(b"hello\n")
+        else:
+            peer.settimeout(CONNECT_S)
+            return peer
+
+
+def line_of(peer: socket.socket) -> bytes:
+    """A line that the judge sends. Raises OSError."""
     line = b""
-    while not line.endswith(b"\n"):
+    while not line.endswith(b"\n") and len(line) < LONGEST_HELLO:
         data = peer.recv(1 << 16)
         if not data:
-            raise OSError("%s:%d closed the connection" % (master, port))
+            raise OSError("the connection was closed")
         line += data
-    words = json.loads(line.decode())
-    return peer, words["time"] - (sent + time.time()) / 2, words
+    return line
+
+
+def transfer(peer: socket.socket, size: int, place: str) -> Result:
+    """How long the judge takes to receive `size` bytes: compared between nodes."""
+    began = time.monotonic()
+    try:
+        peer.sendall(b"\0" * size)
+        line_of(peer)
+    except socket.timeout:  # what was sent still fills the connection, so that nothing can follow
+        raise OSError("%d KiB do not arrive within %d s" % (size // 1024, CONNECT_S)) from None
+    seconds = time.monotonic() - began
+    return result(True, "%d KiB to %s in %.3f s" % (size // 1024, place, seconds), seconds)
 
 
 def main() -> None:
@@ -197,37 +227,19 @@ def main() -> None:
     args = parser.parse_known_args()[0]  # some expectations are the judge's
     args.python, args.script = os.path.expandvars(args.python), os.path.expandvars(args.script)
     began = time.monotonic()
-    record: Dict[str, Any] = {"node": args.node, "clock_ahead_s": None}
-    peer: Optional[socket.socket] = None
-    files: Dict[str, str] = {}
-    key = nonce = b""
-    try:
-        peer, ahead, hello = connect(args.master, args.port)
-        with open(os.path.join(args.attempt, "agent", KEY), "rb") as file:
-            key = file.read()
-        nonce, files = hello["nonce"].encode(), hello["files"]
-    except (OSError, ValueError, KeyError) as error:
-        text = "cannot connect to %s port %d: %s" % (args.master, args.port, error)
-        port = result(False, text)
-    else:
-        port = result(True, "%s port %d" % (args.master, args.port))
-        record["clock_ahead_s"] = -ahead
-    port["check"] = "rendezvous port"
-    record["results"] = [port, *run_all(checks_of(args, files))]
-    record["seconds"] = round(time.monotonic() - began, 2)
-    data = json.dumps(record).encode()
-    try:
-        if peer is None:
-            raise OSError("no connection")
-        peer.sendall(hmac.new(key, nonce + data, "sha256").hexdigest().encode() + data)
-        peer.shutdown(socket.SHUT_WR)
-        peer.recv(1)  # the judge has it
-        peer.close()
-    except OSError:
-        path = os.path.join(args.attempt, "agent", "check-%s.json" % args.node)
-        with open(path + ".new", "wb") as file:
-            file.write(data)
-        os.rename(path + ".new", path)
+    reports, running = Reports(args.attempt, args.node, args.master, args.port), Running()
+    checks = dict(host_checks(args), **(gpu_checks(args) if args.gpus else {}))
+    running.start(checks)
+    port = reports.connect()
+    folders = folder_checks(reports.files)
+    running.start(folders)
+    # The names first: the judge knows what a node that freezes still owes.
+    started = dict(result(True, sys.executable), check="start")
+    reports.send(begun=[*checks, *folders], results=[started, *port], clock_ahead_s=reports.ahead)
+    for found in running.results():
+        reports.send(results=found)
+    reports.send(done=True, seconds=round(time.monotonic() - began, 2))
+    reports.close()
 
 
 if __name__ == "__main__":

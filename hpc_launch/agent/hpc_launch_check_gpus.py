@@ -9,41 +9,52 @@ import re
 import shutil
 import subprocess
 import time
-from typing import List
+from typing import Callable, List, Tuple
 
 from hpc_launch_check_host import CHECK_S, Result, answer, result, text_of, unknown
 
-SMI_S = 20.0
+Ask = Callable[[List[str], float], Tuple[int, str]]
+SMI_S = 30.0
 """nvidia-smi takes this long on a node whose persistence daemon does not run."""
 CLEAR_S = 50.0
 """How long the processes of an earlier job may take to leave the GPUs."""
+HELD_MIB, HELD = 3072, 0.06
+"""Memory that an unused GPU may hold: the driver takes up to 1 GiB, and the check's own product less than 1 GiB."""
 COMPUTE_S = 90.0
 """Importing PyTorch from a cold parallel file system takes most of it."""
-NVIDIA_FIELDS = "index,name,memory.total,memory.used,ecc.errors.uncorrected.volatile.total"
+RECENT_S = 3600.0
+XID = re.compile(r"^\[\s*(\d+\.\d+)\] NVRM: Xid \((?:PCI:)?([^)]*)\): (48|64|79|95|119|120|140),", re.MULTILINE)
+NVIDIA_FIELDS = "index,count,name,ecc.errors.uncorrected.volatile.total"
 REMAPPING = "index,remapped_rows.pending,remapped_rows.failure"
 SLOWDOWN = ("clocks_event_reasons.hw_slowdown", "clocks_throttle_reasons.hw_slowdown")
 """The newer and the older name of one field (nvidia-smi --help-query-gpu)."""
 
 
-def nvidia(gpus: int, model: str) -> Result:
+def nvidia(gpus: int, model: str, ask: Ask = answer) -> Result:
     """Number, model and errors of the GPUs by nvidia-smi."""
-    code, text = answer(["nvidia-smi", "--query-gpu=" + NVIDIA_FIELDS, "--format=csv,noheader,nounits"], SMI_S)
-    lines = [line for line in text.splitlines() if line.strip()]
-    rows = [row for row in ([word.strip() for word in line.split(",")] for line in lines) if len(row) == 5]
+    code, text = query(NVIDIA_FIELDS, ask)
+    rows = rows_of(text, 4)
+    if "No devices were found" in text:
+        return result(False, "0 of %d GPUs: nvidia-smi finds none" % gpus, {"gpus": 0})
     if code != 0:
-        return result(False, "nvidia-smi exits with %d: %s" % (code, " ".join(lines)[:200]))
-    if len(rows) != len(lines) or not text.endswith("\n"):
-        return unknown("nvidia-smi's answer is incomplete")
-    models = sorted({row[1] for row in rows})
+        return result(False, "nvidia-smi exits with %d: %s" % (code, " ".join(text.split())[:200]))
+    if not rows or rows[0][1] != str(len(rows)):  # each line has the number of all GPUs
+        return unknown("the answer of nvidia-smi is incomplete")
+    models = sorted({row[2] for row in rows})
     value = {"gpus": len(rows), "models": models}
     if len(rows) < gpus:
         return result(False, "%d of %d GPUs" % (len(rows), gpus), value)
-    if model and not all(words_in(model, row[1]) for row in rows):
+    if model and not all(words_in(model, row[2]) for row in rows):
         return result(False, "the GPUs are %s, not %s" % (", ".join(models), model), value)
-    errors = [row for row in rows if row[4].isdigit() and int(row[4])]
+    errors = [row for row in rows if row[3].isdigit() and int(row[3])]
     if errors:
-        return result(False, "GPU %s: %s uncorrectable memory errors" % (errors[0][0], errors[0][4]), value)
+        return result(False, "GPU %s: %s uncorrectable memory errors" % (errors[0][0], errors[0][3]), value)
     return result(True, "%d GPUs" % len(rows), value)
+
+
+def query(fields: str, ask: Ask) -> Tuple[int, str]:
+    """Exit code and answer of nvidia-smi about each GPU."""
+    return ask(["nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader,nounits"], SMI_S)
 
 
 def words_in(model: str, name: str) -> bool:
@@ -52,56 +63,72 @@ def words_in(model: str, name: str) -> bool:
     return known is None or known.group(1) in name.lower()
 
 
-def nvidia_state() -> Result:
+def nvidia_state(ask: Ask = answer) -> Result:
     """Rows that wait for a reset, and clocks that the hardware has lowered."""
-    code, text = answer(["nvidia-smi", "--query-gpu=" + REMAPPING, "--format=csv,noheader,nounits"], SMI_S)
+    code, text = query(REMAPPING, ask)
     checked = []
-    if code == 0:
-        checked.append("memory rows")
-        for index, pending, failed in rows_of(text, 3):
-            if failed in ("Yes", "1"):
-                return result(False, "GPU %s: a memory row could not be remapped" % index)
-            if pending in ("Yes", "1"):
-                return result(False, "GPU %s: a memory row waits to be remapped; the GPU needs a reset" % index)
+    for index, pending, failed in rows_of(text, 3) if code == 0 else []:
+        checked = ["memory rows"]
+        if failed in ("Yes", "1"):
+            return result(False, "GPU %s: a memory row could not be remapped" % index)
+        if pending in ("Yes", "1"):
+            return result(False, "GPU %s: a memory row waits to be remapped; the GPU needs a reset" % index)
     for field in SLOWDOWN:
-        code, text = answer(["nvidia-smi", "--query-gpu=index," + field, "--format=csv,noheader,nounits"], SMI_S)
+        code, text = query("index," + field, ask)
         if code == 0:
-            checked.append("clocks")
-            for index, active in rows_of(text, 2):
+            rows = rows_of(text, 2)
+            checked += ["clocks"] if rows else []
+            for index, active in rows:
                 if active == "Active":
                     return result(False, "GPU %s: the hardware has lowered the clocks (heat or power)" % index)
             break
-    return result(True, ", ".join(checked)) if checked else unknown("nvidia-smi does not know these fields")
+    return result(True, ", ".join(checked)) if checked else unknown("nvidia-smi gives no values of these fields")
 
 
-def nvidia_links() -> Result:
+def nvidia_links(gpus: int, ask: Ask = answer) -> Result:
     """The number of active NVLinks, which is compared between nodes."""
-    code, text = answer(["nvidia-smi", "nvlink", "--status"], SMI_S)
+    code, text = ask(["nvidia-smi", "nvlink", "--status"], SMI_S)
     if code != 0:
         return unknown("nvidia-smi nvlink exits with %d" % code)
-    up = sum(" GB/s" in line for line in text.splitlines())
+    cards = re.split(r"^GPU ", text, flags=re.MULTILINE)[1:]
+    links = [re.findall(r"^\s*Link \d+: (.*)\n", card, re.MULTILINE) for card in cards]
+    if not text.endswith("\n") or len(links) < max(2, gpus) or len({len(one) for one in links}) > 1:
+        return unknown("nvidia-smi nvlink does not list all links")  # a GPU lists inactive links too
+    up = sum(" GB/s" in line for one in links for line in one)
     return result(True, "%d links" % up, up)
 
 
-def nvidia_processes() -> Result:
-    """Processes of earlier jobs on the GPUs; they may still be ending."""
-    end = time.monotonic() + CLEAR_S
+def nvidia_processes(gpus: int, ask: Ask = answer, clear_s: float = CLEAR_S) -> Result:
+    """Processes of earlier jobs on the GPUs, and memory still held; both may still be ending."""
+    end = time.monotonic() + clear_s
     while True:
         words = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
-        code, text = answer(words, SMI_S)
+        code, text = ask(words, SMI_S)
         if code != 0:
             return unknown("nvidia-smi exits with %d" % code)
-        rows = rows_of(text, 2)
-        if not rows:
-            return result(True, "no processes on the GPUs")
+        others = [row for row in rows_of(text, 2) if row[0].isdigit() and not of_this_job(row[0])]
+        code, text = query("index,memory.used,memory.total", ask)
+        cards = [row for row in rows_of(text, 3) if row[1].isdigit() and row[2].isdigit()]
+        if len(cards) > gpus:
+            return unknown("the node has GPUs of other jobs, too")
+        full = [row for row in cards if int(row[1]) > max(HELD_MIB, HELD * int(row[2]))]
+        if not others and not full:
+            return result(True, "no processes on the GPUs") if cards else unknown("the answer is incomplete")
         if time.monotonic() > end:
-            return result(False, "process %s holds %s MiB of a GPU" % (rows[0][0], rows[0][1]))
+            text = "process %s holds %s MiB of a GPU" % tuple(others[0]) if others else ""
+            return result(False, text or "%s MiB of GPU %s are in use" % (full[0][1], full[0][0]))
         time.sleep(2)
+
+
+def of_this_job(pid: str) -> bool:
+    """Whether a process belongs to this job, as the check's own product on the GPUs does."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    return bool(job) and "\0SLURM_JOB_ID=%s\0" % job in "\0%s\0" % text_of("/proc/%s/environ" % pid)
 
 
 def rows_of(text: str, columns: int) -> List[List[str]]:
     """The lines of an answer that are complete, as words."""
-    rows = ([word.strip() for word in line.split(",")] for line in text.splitlines())
+    rows = ([word.strip() for word in line.split(",")] for line in text.split("\n")[:-1])
     return [row for row in rows if len(row) == columns]
 
 
@@ -134,9 +161,14 @@ def kernel_log() -> Result:
     code, text = answer(["dmesg"], CHECK_S)
     if code != 0:
         return unknown("no permission to read the kernel's log")
-    lost = re.findall(r"NVRM: Xid \((?:PCI:)?([^)]*)\): (48|64|79|95|119|120|140),", text)
-    if lost:
-        return result(False, "the kernel's log has Xid %s of GPU %s" % (lost[-1][1], lost[-1][0]))
+    return xids(text, float((text_of("/proc/uptime").split() or ["0"])[0]))
+
+
+def xids(log: str, uptime_s: float) -> Result:
+    """Xids of the last hour that need a reset; earlier ones may have had it."""
+    for when, gpu, number in reversed(XID.findall(log)):
+        if float(when) > uptime_s - RECENT_S:
+            return result(False, "the kernel's log has Xid %s of GPU %s" % (number, gpu))
     return result(True, "no Xid that needs a reset")
 
 

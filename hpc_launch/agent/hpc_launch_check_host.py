@@ -114,6 +114,8 @@ def readable(path: str) -> Result:
 
 def writable(path: str, node: str) -> Result:
     """Whether 64 KiB can be written: not where a disk is full, a quota is used up or a mount is read-only."""
+    while not os.path.isdir(path) and os.path.dirname(path) != path:  # the training may create it
+        path = os.path.dirname(path)
     name = os.path.join(path, ".hpc-launch-check-%s-%d" % (node, os.getpid()))
     try:
         try:
@@ -152,8 +154,8 @@ def interface(name: str) -> Result:
     up = [path for path in found if text_of(path + "/operstate").strip() in ("up", "unknown")]
     if not up:
         return result(False, "interface %s is down" % name)
-    speed = text_of(up[0] + "/speed").strip()
-    return result(True, name, int(speed) if speed.isdigit() else None)
+    speeds = [text_of(path + "/speed").strip() for path in up]
+    return result(True, name, sum(int(speed) for speed in speeds if speed.isdigit()) or None)
 
 
 def infiniband() -> Result:

@@ -99,7 +99,9 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
         watch=watch(job),
         stage=stage(filler, launch_step, container_plan),
         node_check=(
-            node_check(filler, size, python, job_program, settings) if checks_nodes(filler, launch_step) else None
+            node_check(filler, size, python, job_program, settings, saved=continuation_plan.checkpoint)
+            if checks_nodes(filler, launch_step)
+            else None
         ),
         fabric=overlay_fabric(site.fabric, size.node_class.fabric)[0].kind,
         strategy=without_unused_file(filler, strategy.plan, job_program, settings),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import NodeCheckPlan, Program, StepPlan, Variable
+from hpc_launch.plan.launch_plan import CheckpointPlan, NodeCheckPlan, Program, StepPlan, Variable
 from hpc_launch.plan.network_variables import NCCL_INTERFACES
 from hpc_launch.spec.shell_text import Text, Var
 
@@ -21,15 +21,27 @@ def checks_nodes(filler: ValueFiller, step: StepPlan) -> bool:
 
 
 def node_check(
-    filler: ValueFiller, size: JobSize, python: Text, program: Program, variables: Sequence[Variable]
+    filler: ValueFiller,
+    size: JobSize,
+    python: Text,
+    program: Program,
+    variables: Sequence[Variable],
+    *,
+    saved: CheckpointPlan | None,
 ) -> NodeCheckPlan:
     """The check's expectations."""
     only = filler.resolved.job.preflight == "only"
-    return NodeCheckPlan(tuple(_expects(filler, size, python, program, variables)), only)
+    return NodeCheckPlan(tuple(_expects(filler, size, python, program, variables, saved=saved)), only)
 
 
 def _expects(
-    filler: ValueFiller, size: JobSize, python: Text, program: Program, variables: Sequence[Variable]
+    filler: ValueFiller,
+    size: JobSize,
+    python: Text,
+    program: Program,
+    variables: Sequence[Variable],
+    *,
+    saved: CheckpointPlan | None,
 ) -> Iterator[str]:
     node, job = size.node_class, filler.resolved.job
     # With --gpus-per-task, a step with one task per node sees the GPUs of one task.
@@ -45,6 +57,8 @@ def _expects(
         yield f"--interfaces={':'.join(names)}"
     for path in _paths(program):
         yield f"--path={path}"
+    if saved is not None:
+        yield f"--writable={_unexpanded(saved.folder)}"
     if job.container is None:  # what is inside an image is the same on every node
         yield f"--python={_unexpanded(python)}"
         if program.kind == "script":

@@ -13,21 +13,30 @@ from tests.prove.rows import ROWS
 def main() -> int:
     """Run a part; ends with 1 if anything in it failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.prove", description=__doc__)
-    parser.add_argument("part", choices=("matrix", "drivers", "restart", "pages"))
-    parser.add_argument("rows", nargs="*", metavar="ROW", help="these rows of the matrix, done or not")
+    parser.add_argument("part", choices=("matrix", "drivers", "restart", "nodes", "pages"))
+    parser.add_argument(
+        "rows", nargs="*", metavar="ROW", help="these rows of the matrix, or jobs of `nodes`, done or not"
+    )
     parser.add_argument("--workers", type=int, default=3, help="rows or rounds side by side (default 3)")
-    parser.add_argument("--rounds", type=int, default=200, help="rounds of `drivers` (default 200)")
+    parser.add_argument(
+        "--rounds", type=int, help="rounds of `drivers` (default 200), or on healthy nodes (default 50)"
+    )
     parser.add_argument("--again", action="store_true", help="forget what is known of this part")
     parser.add_argument("--system", choices=sorted(SYSTEMS), help="run the matrix on the Slurm of this Debian")
     args = parser.parse_args()
     if args.part == "drivers":
         from tests.prove import drivers
 
-        return drivers.prove(State(), args.rounds, args.workers, again=args.again)
+        return drivers.prove(State(), args.rounds if args.rounds is not None else 200, args.workers, again=args.again)
     if args.part == "restart":
         from tests.prove import restart
 
         return restart.prove(State())
+    if args.part == "nodes":
+        from tests.prove import node_check
+
+        rounds = args.rounds if args.rounds is not None else 50
+        return node_check.prove(State(), args.rows, rounds, again=args.again)
     if args.part == "pages":
         from tests.prove import pages
 

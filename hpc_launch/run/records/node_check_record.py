@@ -18,6 +18,8 @@ class NodeCheckFinding(Struct, frozen=True, kw_only=True):
     text: str
     node: str | None = None
     nodes: int | None = None
+    seconds: float | None = None
+    """When it was certain, since the first node began its check."""
 
 
 class NodeCheckRecord(Struct, frozen=True, kw_only=True):

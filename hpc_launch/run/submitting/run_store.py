@@ -30,7 +30,8 @@ from hpc_launch.spec.shell_text import quote
 HOOKS = Path(__file__).parents[2] / "agent" / "hpc_launch_hooks.py"
 WATCHER = HOOKS.with_name("hpc_launch_watch.py")
 STAGE = HOOKS.with_name("hpc_launch_stage.py")
-NODE_CHECK = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in ("check", "check_host", "check_gpus", "judge"))
+_CHECK = ("check", "check_run", "check_host", "check_gpus", "judge", "reports", "compare")
+NODE_CHECK = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _CHECK)
 PHASES = HOOKS.with_name("sitecustomize.py")
 """Copied into each run folder, so that nothing needs to be installed where the job runs."""
 

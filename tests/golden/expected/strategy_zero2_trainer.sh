@@ -315,25 +315,29 @@ say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
 # Each node reports to the first one over the port of the rendezvous. Without a python3, or if the check itself fails,
 # the training starts unchecked.
 check_nodes() { # returns 76 if a node is bad
-    local checker=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check.py python judge code name nodes=()
+    local checker=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check.py python judge body code name nodes=()
     python=$(command -v python3) && [ -f "$checker" ] || { say 'node check: not possible without python3'; return 0; }
     job_check+=(--writable="$HPC_LAUNCH_RUN_DIR" --shared="$HPC_LAUNCH_RUN_DIR")
     check_node() { # on each node
-        local python place=()
-        python=$(command -v python3) || exit 0
+        local python place=() run=$HPC_LAUNCH_RUN_DIR
+        cannot() { printf '{"node":"%s","done":true,"results":[{"check":"start","ok":false,"text":"%s"}]}\n' "$SLURMD_NODENAME" "$1"; }
+        [ -r "$run/hooks/hpc_launch_check.py" ] || { cannot 'the run folder is not shared with this node' && exit 0; }
+        python=$(command -v python3) || { cannot 'no python3' && exit 0; }
         [ "$SLURM_NODEID" -ne 0 ] || place=(--first)
-        "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check.py" "$HPC_LAUNCH_ATTEMPT_DIR" "$SLURMD_NODENAME" \
-            --master="$MASTER_ADDR" --port="$MASTER_PORT" "${place[@]}" "${job_check[@]}" || exit 0 # a failed step would count as a failure of the job
+        "$python" -I "$run/hooks/hpc_launch_check.py" "$HPC_LAUNCH_ATTEMPT_DIR" "$SLURMD_NODENAME" \
+            --master="$MASTER_ADDR" --port="$MASTER_PORT" --writable="${TMPDIR:-/tmp}" "${place[@]}" "${job_check[@]}" ||
+            cannot "python3 does not work"
+        exit 0 # a failed step would count as a failure of the job
     }
     mkdir -p "$attempt_dir/agent" || return 0
-    { declare -p job_check; declare -f check_node; echo check_node; } >"$attempt_dir/check.sh" || return 0
+    body=$(declare -p job_check && declare -f check_node && echo check_node)
     for name in "${hosts[@]}"; do nodes+=(--node="$name"); done
     "$python" -I "${checker%check.py}judge.py" "$attempt_dir" --job="$job_id" --port="$MASTER_PORT" "${nodes[@]}" \
         "${job_check[@]}" </dev/null &
     judge=$!
     { # when the step has ended, there is nothing left to wait for
         srun --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 \
-            --output="$attempt_dir/agent/check.log" bash "$attempt_dir/check.sh" </dev/null
+            --output="$attempt_dir/agent/check.log" bash -c "$body" </dev/null
         kill -s USR1 "$judge" 2>/dev/null
     } &
     step=($!)

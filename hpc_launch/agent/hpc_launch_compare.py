@@ -1,0 +1,125 @@
+"""The node check's judgement: from the results of all nodes to those that are not fit for the job. Pure.
+
+A node is bad if a check fails on it and passes on at least as many others: what fails on most of them is not the fault
+of a node. Standard library of Python 3.6 or later, for hpc_launch_judge.py.
+"""
+
+import json
+import statistics
+from collections import Counter
+from typing import Any, Dict, List, Tuple
+
+SLOW = 0.4
+"""A CPU that is slower than this share of the median is slow."""
+SMALL = 0.75
+CLOCK_S = 10.0
+SLOW_LINK_S, SLOW_LINK = 1.0, 10.0
+"""A transfer that takes longer than this, and so many times as long as on the other nodes, is slow."""
+LARGE = 1e15
+TEXT = 300
+OWN_HARDWARE = ("gpus", "gpu state", "gpu processes", "gpu compute", "kernel log")
+"""Checks whose failure is a fault of the node even in a job that has no other to compare it with."""
+
+Results = Dict[str, Dict[str, Dict[str, Any]]]
+"""node → check → result"""
+Finding = Dict[str, Any]
+
+
+def values(found: Results, check: str, key: str = "") -> Dict[str, float]:
+    """The values of a check by node, where it has one."""
+    by_node = {}
+    for node, results in found.items():
+        value = results.get(check, {}).get("value")
+        value = value.get(key) if key and isinstance(value, dict) else value
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and -LARGE < value < LARGE:  # not NaN
+            by_node[node] = float(value)
+    return by_node
+
+
+def fail(found: Results, node: str, check: str, text: str) -> None:
+    """Let a check fail that has passed on its own."""
+    if found[node][check].get("ok"):
+        found[node][check] = {"ok": False, "text": text, "value": None}
+
+
+def compare(found: Results, memory_mib: int) -> None:
+    """Compare the nodes with each other: a node can pass every absolute limit and still hold up the others."""
+    total = values(found, "memory", "total_mib")
+    usual = statistics.median_high(list(total.values())) if total else 0
+    for node, mib in total.items():
+        if mib < SMALL * usual or (memory_mib and mib < SMALL * memory_mib):
+            text = "has %d MiB of memory, not %d" % (mib, usual if mib < SMALL * usual else memory_mib)
+            fail(found, node, "memory", text)
+    below(found, "cpu", SLOW, "the CPU has %.0f %% of the speed of the other nodes")
+    below(found, "gpu links", 1.0, "has %.0f %% of the NVLinks of the other nodes")
+    below(found, "infiniband", 1.0, "has %.0f %% of the InfiniBand rate of the other nodes")
+    for check in sorted({check for results in found.values() for check in results if check.startswith("interface ")}):
+        below(found, check, 1.0, check + " has %.0f %% of the rate of the other nodes")
+    clocks = values(found, "clock")
+    if len(clocks) > 2:
+        usual = statistics.median(list(clocks.values()))
+        for node, ahead in clocks.items():
+            if abs(ahead - usual) > CLOCK_S:
+                words = (abs(ahead - usual), "ahead of" if ahead > usual else "behind")
+                fail(found, node, "clock", "the clock is %.0f s %s those of the other nodes" % words)
+    slow_links(found)
+    same_software(found)
+
+
+def slow_links(found: Results) -> None:
+    """Fail nodes from which a transfer takes far longer than from the others."""
+    seconds = values(found, "network")
+    usual = statistics.median_low(list(seconds.values())) if seconds else 0.0
+    for node, one in seconds.items():
+        if one > max(SLOW_LINK_S, SLOW_LINK * usual):
+            text = "%s; %.3f s from the other nodes" % (found[node]["network"].get("text"), usual)
+            fail(found, node, "network", text)
+
+
+def below(found: Results, check: str, share: float, text: str) -> None:
+    """Fail a check on nodes whose value is below a share of the median."""
+    by_node = values(found, check)
+    usual = statistics.median_high(list(by_node.values())) if len(by_node) > 1 else 0.0
+    for node, value in by_node.items():
+        if usual > 0 and value < share * usual * 0.999:
+            fail(found, node, check, text % (100 * value / usual))
+
+
+def same_software(found: Results) -> None:
+    """Nodes whose Python or PyTorch differs from that of most nodes."""
+    names = {node: results.get("software", {}).get("value") for node, results in found.items()}
+    versions = {node: json.dumps(value, sort_keys=True) for node, value in names.items() if isinstance(value, dict)}
+    if not versions:
+        return
+    usual, count = Counter(versions.values()).most_common(1)[0]
+    for node, text in versions.items():
+        if text != usual and 2 * count > len(versions):
+            mine, theirs = json.loads(text), json.loads(usual)
+            name = min(key for key in set(mine) | set(theirs) if mine.get(key) != theirs.get(key))
+            words = (name, mine.get(name, "none"), theirs.get(name, "none"))
+            fail(found, node, "software", "%s is %s here and %s on the other nodes" % words)
+
+
+def judged(found: Results, early: bool = False) -> Tuple[List[Finding], List[Finding], Dict[str, str]]:
+    """What is wrong with single nodes, what fails on most of them, and what could not be checked.
+
+    `early`: only what the results that are still missing cannot change.
+    """
+    bad, common, unchecked = [], [], {}  # type: List[Finding], List[Finding], Dict[str, str]
+    for check in sorted({check for results in found.values() for check in results}):
+        outcomes = {node: results[check] for node, results in found.items() if check in results}
+        failed = [node for node, one in outcomes.items() if one.get("ok") is False]
+        passed = [node for node, one in outcomes.items() if one.get("ok") is True]
+        most = 2 * len(passed) >= len(found) if early else len(failed) <= len(passed)
+        if failed and (most or (len(found) == 1 and check in OWN_HARDWARE)):
+            bad += [{"node": node, "check": check, "text": clean(outcomes[node].get("text"))} for node in failed]
+        elif failed:
+            common.append({"check": check, "text": clean(outcomes[failed[0]].get("text")), "nodes": len(failed)})
+        elif outcomes and not passed:
+            unchecked[check] = clean(next(iter(outcomes.values())).get("text"))
+    return bad, common, unchecked
+
+
+def clean(text: Any) -> str:
+    """A text for the log."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(text)[:TEXT])

@@ -1,0 +1,125 @@
+"""What the nodes have reported to hpc_launch_judge.py, and how long it waits for what is missing.
+
+A node reports in lines of JSON: the names of the checks that it begins, then their results as they come. A check that
+half of the nodes have passed is waited for LIMITS seconds on the others, or FACTOR times as long as it took there.
+Standard library of Python 3.6 or later.
+"""
+
+import json
+from typing import Any, Dict, List, Optional, Set
+
+from hpc_launch_compare import Results
+
+FIRST_S = 120.0
+"""How long half of the nodes may take to connect, and then to answer. A large job takes longer: see PER_NODE_S."""
+PER_NODE_S = 0.02
+LAG_S = 12.0
+"""How long the others are waited for once half of the nodes have connected, at least."""
+STEP_S = 4.4
+"""A little more than a check itself waits for a tool or a mount, and within the limit of 5 s."""
+LIMITS = {"software": 14.5, "gpu compute": 14.5, "gpu processes": 65.0}
+FACTOR = 6.0
+LOCAL = {"cpu", "memory", "start"}
+"""Checks that depend on nothing outside the node: if one is missing, the node has stopped as a whole."""
+
+
+class Node:
+    """What one node has reported."""
+
+    def __init__(self) -> None:
+        self.connected: Optional[float] = None
+        self.begun: Set[str] = set()
+        self.results: Dict[str, Dict[str, Any]] = {}
+        self.done = False
+
+
+class Reports:
+    """What the nodes have reported, by the seconds since the judge began."""
+
+    def __init__(self, names: List[str]) -> None:
+        self.nodes = {name: Node() for name in names}
+        self.open = set(names)
+        """Nodes that are still waited for."""
+        self.half = (len(self.nodes) + 1) // 2
+        self.patience = FIRST_S + PER_NODE_S * len(self.nodes)
+        self.connected: List[float] = []
+        self.answers = 0
+        """How many results there are."""
+        self.passed: Dict[str, List[float]] = {}
+
+    def keep(self, data: bytes, now: float) -> Optional[str]:
+        """Keep a line and return the name of its node; a line that is not a node's report is ignored."""
+        try:
+            words = json.loads(data.decode())
+            name = words["node"]
+            node = self.nodes[name]
+            results = [one for one in words.get("results", ()) if isinstance(one["check"], str)]
+            begun = [one for one in words.get("begun", ()) if isinstance(one, str)]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+        if node.connected is None:
+            node.connected = now
+            self.connected.append(now)
+        node.begun.update(begun)
+        if words.get("clock_ahead_s") is not None:
+            results.append({"check": "clock", "ok": True, "text": "", "value": words["clock_ahead_s"]})
+        for one in results:
+            check = one["check"]
+            if check in node.results or len(node.results) > 1000:
+                continue  # a file is read again as a whole, and a late result does not count
+            self.answers += 1
+            node.results[check] = {key: one.get(key) for key in ("ok", "text", "value")}
+            if one.get("ok") is True:
+                self.passed.setdefault(check, []).append(now)
+        if words.get("done") is True:
+            self.finish(name, now)
+        return str(name)
+
+    def finish(self, name: str, now: float, text: str = "") -> None:
+        """Wait no longer for a node: it has reported everything, or `text` says why it will not."""
+        node = self.nodes[name]
+        node.done = True
+        self.open.discard(name)
+        self.answers += 1
+        if "answer" not in node.results:
+            node.results["answer"] = {"ok": not text, "text": text, "value": None}
+            if not text:
+                self.passed.setdefault("answer", []).append(now)
+
+    def look(self, now: float, over: bool) -> None:
+        """Give up what is overdue: all that is missing, if it is `over`."""
+        for name in list(self.open):
+            node = self.nodes[name]
+            if node.connected is None:
+                if over or now > self.connects_until():
+                    self.finish(name, now, "did not connect within %.0f s" % now)
+                continue
+            owed = sorted(node.begun - set(node.results))
+            late = [check for check in owed if over or now > self.until(check, node)]
+            seconds = now - node.connected
+            if over or LOCAL & set(late) or (not owed and now > self.until("answer", node)):
+                during = ", ".join(late) or "the end of its checks"
+                self.finish(name, now, "stopped answering within %.0f s, during: %s" % (seconds, during))
+                continue
+            if late:  # what hangs holds up the rest
+                text = "%s: no answer within %.0f s" % (", ".join(late), seconds)
+                node.results[late[0]] = {"ok": False, "text": text, "value": None}
+                self.finish(name, now)
+
+    def connects_until(self) -> float:
+        """Until when the nodes may connect."""
+        if len(self.connected) < self.half:
+            return self.patience
+        return max(2 * self.connected[self.half - 1], self.connected[self.half - 1] + LAG_S)
+
+    def until(self, check: str, node: Node) -> float:
+        """Until when a node may answer a check."""
+        began, passed = node.connected or 0.0, self.passed.get(check, ())
+        if len(passed) < self.half or len(self.nodes) == 1:
+            return began + 2 * self.patience  # the time limit of the check itself ends it
+        limit: float = max(LIMITS.get(check, STEP_S), FACTOR * (passed[self.half - 1] - self.connected[0]))
+        return began + limit
+
+    def results(self) -> Results:
+        """A copy of all results."""
+        return {name: dict(node.results) for name, node in self.nodes.items()}

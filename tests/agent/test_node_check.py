@@ -1,0 +1,372 @@
+"""The node check without a cluster: the outputs of GPU tools, and the judgement over many nodes."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hpc_launch.agent import hpc_launch_check as node_check
+from hpc_launch.agent import hpc_launch_judge
+from tests.prove.node_check_tools import SMI
+
+gpus = sys.modules["hpc_launch_check_gpus"]
+run = sys.modules["hpc_launch_check_run"]
+compare = sys.modules["hpc_launch_compare"]
+reports = sys.modules["hpc_launch_reports"]
+Ask = Callable[[list[str], float], tuple[int, str]]
+CHECKS: dict[str, Callable[[Ask], dict[str, Any]]] = {
+    "gpus": lambda ask: gpus.nvidia(4, "a100", ask),
+    "gpu state": lambda ask: gpus.nvidia_state(ask),
+    "gpu links": lambda ask: gpus.nvidia_links(4, ask),
+    "gpu processes": lambda ask: gpus.nvidia_processes(4, ask, 0.0),
+}
+
+
+class Tool:
+    """A nvidia-smi with a fault, whose answers are kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.known: dict[tuple[str, ...], tuple[int, str]] = {}
+        (folder / "nvidia-smi").write_text(SMI.replace("$(hostname)", "node"))
+
+    def faulty(self, fault: str) -> Ask:
+        (self.folder / "node.smi").write_text(f"fault={fault!r}\n")
+        return lambda words, _limit: self.answer(fault, words)
+
+    def cut(self, size: int) -> Ask:
+        def ask(words: list[str], limit: float) -> tuple[int, str]:
+            code, text = self.answer("", words)
+            return code, text[:size]
+
+        return ask
+
+    def answer(self, fault: str, words: list[str]) -> tuple[int, str]:
+        key = (fault, *words)
+        if key not in self.known:
+            command = ["bash", str(self.folder / "nvidia-smi"), *words[1:]]
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
+            self.known[key] = (done.returncode, done.stdout)
+        return self.known[key]
+
+
+@pytest.fixture(scope="module")
+def smi(tmp_path_factory: pytest.TempPathFactory) -> Tool:
+    return Tool(tmp_path_factory.mktemp("smi"))
+
+
+def test_healthy_gpus_pass(smi: Tool) -> None:
+    found = {name: check(smi.cut(10000)) for name, check in CHECKS.items()}
+    assert {name: one["ok"] for name, one in found.items()} == dict.fromkeys(CHECKS, True)
+    assert found["gpu links"]["value"] == 8
+    assert found["gpus"]["value"] == {"gpus": 4, "models": ["NVIDIA A100-SXM4-80GB"]}
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "text"),
+    [
+        ("MISSING", "gpus", "3 of 4 GPUs"),
+        ("NONE", "gpus", "0 of 4 GPUs: nvidia-smi finds none"),
+        ("ECC", "gpus", "GPU 2: 2 uncorrectable memory errors"),
+        ("MODEL", "gpus", "the GPUs are NVIDIA H100 80GB HBM3, not a100"),
+        ("LOST", "gpus", "nvidia-smi exits with 15: Unable to determine the device handle for GPU"),
+        ("PENDING", "gpu state", "GPU 1: a memory row waits to be remapped; the GPU needs a reset"),
+        ("THROTTLED", "gpu state", "GPU 3: the hardware has lowered the clocks (heat or power)"),
+        ("PROCESS", "gpu processes", "process 4711 holds 70123 MiB of a GPU"),
+        ("HELD", "gpu processes", "61000 MiB of GPU 0 are in use"),
+    ],
+)
+def test_a_fault_of_a_gpu_is_found(smi: Tool, fault: str, check: str, text: str) -> None:
+    found = CHECKS[check](smi.faulty(fault))
+    assert found["ok"] is False
+    assert found["text"].startswith(text)
+
+
+def test_a_link_that_is_down_counts(smi: Tool) -> None:
+    assert gpus.nvidia_links(4, smi.faulty("LINKS"))["value"] == 7
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_an_answer_truncated_at_any_byte_blames_nobody(smi: Tool, check: str) -> None:
+    for size in range(500):
+        found = CHECKS[check](smi.cut(size))
+        assert found["ok"] is not False, (size, found)
+        if check == "gpu links" and found["ok"]:
+            assert found["value"] == 8, size
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@given(st.text(), st.integers(0, 2))
+def test_garbage_breaks_no_check(check: str, text: str, code: int) -> None:
+    assert CHECKS[check](lambda _words, _limit: (code, text))["ok"] in (True, False, None)
+
+
+def test_processes_of_this_job_are_no_leftovers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    with subprocess.Popen(["sh", "-c", "echo; read end"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as own:
+        assert own.stdout is not None
+        own.stdout.readline()  # /proc is empty just after the start
+        assert gpus.of_this_job(str(own.pid))
+        monkeypatch.setenv("SLURM_JOB_ID", "78")
+        assert not gpus.of_this_job(str(own.pid))
+
+
+def test_only_recent_xids_count() -> None:
+    log = "[  100.000000] NVRM: Xid (PCI:0000:9d:00): 79, pid=1, GPU has fallen off the bus.\n[9000.5] eth0: up\n"
+    assert gpus.xids(log, 9001.0)["ok"] is True
+    assert gpus.xids(log, 200.0)["text"] == "the kernel's log has Xid 79 of GPU 0000:9d:00"
+    assert gpus.xids(log.replace(" 79,", " 31,"), 200.0)["ok"] is True
+
+
+def test_a_check_that_hangs_crashes_or_floods_ends() -> None:
+    def crash() -> Any:
+        raise ValueError("x")
+
+    running = run.Running()
+    running.start(
+        {
+            "hangs": (lambda: time.sleep(60), 0.3),
+            "crashes": (crash, 5.0),
+            "dies": (lambda: os.abort(), 5.0),
+            "floods": (lambda: gpus.result(True, "x" * 10**6), 5.0),
+            "works": (lambda: gpus.result(True, "fine"), 5.0),
+        }
+    )
+    found = {one["check"]: one for some in running.results() for one in some}
+    assert {name: one["ok"] for name, one in found.items()} == {
+        "hangs": False,
+        "crashes": None,
+        "dies": None,
+        "floods": None,
+        "works": True,
+    }
+    assert found["hangs"]["text"] == "hangs: no answer"
+
+
+# -- the judgement --------------------------------------------------------------------------------
+
+OUTCOMES = st.sampled_from([True, False, None])
+VALUES = st.none() | st.floats() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=2)
+NODES = st.integers(2, 9)
+
+
+@given(st.data(), NODES)
+def test_a_majority_is_never_blamed_for_a_check(data: st.DataObject, count: int) -> None:
+    found = {
+        f"n{number}": {
+            check: {"ok": data.draw(OUTCOMES), "text": "t", "value": data.draw(VALUES)}
+            for check in ("gpus", "cpu", "memory", "clock", "network", "infiniband", "software", "interface ib0")
+        }
+        for number in range(count)
+    }
+    compare.compare(found, 0)
+    for early in (True, False):
+        bad, common, _ = compare.judged(found, early)
+        for check in {one["check"] for one in bad}:
+            assert 2 * sum(one["check"] == check for one in bad) <= count
+        assert all(2 * one["nodes"] > 0 for one in common)
+
+
+def test_what_is_said_early_remains_true() -> None:
+    found = {f"n{number}": {"gpus": {"ok": number > 1, "text": ""}} for number in range(1, 3)}
+    whole = {**found, "n3": {}, "n4": {}}
+    assert compare.judged(whole, True)[0] == []
+    whole["n3"] = {"gpus": {"ok": True}}
+    assert [one["node"] for one in compare.judged(whole, True)[0]] == ["n1"]
+
+
+def ready(names: tuple[str, ...] = ("n1", "n2", "n3")) -> Any:
+    kept = reports.Reports(list(names))
+    for name in names:
+        kept.keep(json.dumps({"node": name, "begun": ["shm", "gpus"], "results": []}).encode(), 1.0)
+    return kept
+
+
+def results(*checks: str, ok: Any = True) -> list[dict[str, Any]]:
+    return [{"check": check, "ok": ok, "text": "t", "value": None} for check in checks]
+
+
+def send(kept: Any, now: float, node: str, **words: Any) -> None:
+    kept.keep(json.dumps({"node": node, **words}).encode(), now)
+
+
+def test_a_check_that_others_passed_is_waited_for_only_so_long() -> None:
+    kept = ready()
+    for node in ("n1", "n2"):
+        send(kept, 1.2, node, results=results("shm", "gpus"), done=True)
+    send(kept, 1.2, "n3", results=results("shm"))
+    kept.look(5.3, False)
+    assert kept.open == {"n3"}
+    kept.look(5.5, False)
+    assert kept.open == set()
+    bad = compare.judged(kept.results())[0]
+    assert [(one["node"], one["text"]) for one in bad] == [("n3", "gpus: no answer within 4 s")]
+
+
+def test_a_check_that_is_slow_everywhere_is_waited_for() -> None:
+    kept = ready()
+    for node in ("n1", "n2"):
+        send(kept, 9.0, node, results=results("shm", "gpus"), done=True)
+    kept.look(40.0, False)
+    assert kept.open == {"n3"}
+    send(kept, 41.0, "n3", results=results("shm", "gpus"), done=True)
+    assert compare.judged(kept.results()) == ([], [], {})
+
+
+def test_a_node_that_does_not_connect_is_named() -> None:
+    kept = reports.Reports(["n1", "n2", "n3"])
+    for node in ("n1", "n2"):
+        send(kept, 1.0, node, begun=[], results=[], done=True)
+    kept.look(12.0, False)
+    assert kept.open == {"n3"}
+    kept.look(13.5, False)
+    assert [one["node"] for one in compare.judged(kept.results())[0]] == ["n3"]
+
+
+def test_nothing_is_waited_for_when_the_step_has_ended() -> None:
+    kept = reports.Reports(["n1", "n2", "n3"])
+    kept.look(1.0, True)
+    assert kept.open == set()
+    bad, common, _ = compare.judged(kept.results())
+    assert (bad, [one["nodes"] for one in common]) == ([], [3])
+
+
+LINES = st.binary(max_size=80) | st.builds(
+    lambda words: json.dumps(words).encode(),
+    st.dictionaries(
+        st.sampled_from(["node", "begun", "results", "done", "clock_ahead_s", "seconds"]),
+        st.sampled_from(["n1", "n9", None, 5, True, float("nan"), 10**400, {"n1": 1}, [[]], [{"check": []}], [5]])
+        | st.lists(
+            st.fixed_dictionaries(
+                {"check": st.sampled_from(["cpu", "memory", "clock", "software", "x"])}
+                | {"ok": VALUES, "text": VALUES},
+                optional={"value": VALUES | st.dictionaries(st.text(max_size=3), VALUES, max_size=2)},
+            ),
+            max_size=3,
+        ),
+    ),
+)
+
+
+@given(st.lists(LINES, max_size=8))
+@example([b"[" * 50000])
+@example([b'{"node": "n1", "results": [{"check": "memory", "ok": true, "value": {"total_mib": "much"}}]}'])
+def test_malformed_reports_break_nothing(lines: list[bytes]) -> None:
+    kept = ready()
+    for node in ("n2", "n3"):
+        send(kept, 1.2, node, results=results("shm", "gpus"), done=True)
+    for line in lines:
+        kept.keep(line, 1.3)
+    kept.look(60.0, True)
+    found = kept.results()
+    assert set(found) == {"n1", "n2", "n3"}
+    compare.compare(found, 1000)
+    bad, common, unchecked = compare.judged(found)
+    assert {one["node"] for one in bad} <= {"n1"}
+    json.dumps([bad, common, unchecked])
+
+
+# -- the connection -------------------------------------------------------------------------------
+
+
+class Wire:
+    """One end of a connection, as the judge sees it."""
+
+    def __init__(self, judge: Any) -> None:
+        self.own, other = socket.socketpair()
+        other.setblocking(False)
+        self.judge, self.peer = judge, hpc_launch_judge.Peer(other)
+        judge.selector.register(other, selectors.EVENT_READ, self.peer)
+
+    def send(self, data: bytes) -> None:
+        self.own.sendall(data)
+        while self.judge.selector.select(0):
+            self.judge.read(self.peer)
+
+    def greet(self) -> bytes:
+        self.send(b"hello\n")
+        hello = json.loads(self.own.recv(1 << 16))
+        for _ in range(hello["bytes"] >> 16):
+            self.send(b"\0" * (1 << 16))
+        assert self.own.recv(10) == b"\n"
+        return str(hello["nonce"]).encode()
+
+
+def signed(key: bytes, nonce: bytes, words: dict[str, Any]) -> bytes:
+    data = json.dumps(words).encode()
+    return hmac.new(key, nonce + data, "sha256").hexdigest().encode() + data + b"\n"
+
+
+@pytest.fixture
+def judge(tmp_path: Path) -> Iterator[Any]:
+    (tmp_path / "agent").mkdir()
+    before = signal.getsignal(signal.SIGUSR1)
+    made = hpc_launch_judge.Judge(str(tmp_path), ["n1", "n2"], {})
+    yield made
+    signal.signal(signal.SIGUSR1, before)
+    for key in list(made.selector.get_map().values()):
+        key.data.connection.close()
+    made.selector.close()
+
+
+@pytest.fixture
+def wire(judge: Any) -> Iterator[Wire]:
+    made = Wire(judge)
+    yield made
+    made.own.close()
+
+
+def test_a_signed_report_counts(judge: Any, wire: Wire) -> None:
+    nonce = wire.greet()
+    wire.send(signed(judge.key, nonce, {"node": "n1", "results": results("shm"), "done": True}))
+    assert judge.reports.open == {"n2"}
+
+
+def forged(kind: str, key: bytes, nonce: bytes) -> bytes:
+    words = {"node": "n1", "done": True}
+    if kind == "key":
+        return signed(b"guess", nonce, words)
+    if kind == "nonce":
+        return signed(key, b"nonce of another connection", words)
+    return {"endless": b"x" * (1 << 21), "empty": b"\n\n\n", "no ascii": b"\xc3\xbc" * 64 + b"{}\n"}[kind]
+
+
+@pytest.mark.parametrize("kind", ["key", "nonce", "endless", "empty", "no ascii"])
+def test_a_report_without_the_signature_is_ignored(judge: Any, wire: Wire, kind: str) -> None:
+    data = forged(kind, judge.key, wire.greet())
+    for start in range(0, len(data), 1 << 15):
+        try:
+            wire.send(data[start : start + (1 << 15)])
+        except (OSError, KeyError, ValueError):
+            break
+    assert judge.reports.open == {"n1", "n2"}
+    assert judge.reports.connected == []
+    assert not judge.selector.get_map()
+
+
+def test_a_report_may_come_in_pieces(judge: Any, wire: Wire) -> None:
+    line = signed(judge.key, wire.greet(), {"node": "n1", "done": True})
+    for start in range(0, len(line), 7):
+        wire.send(line[start : start + 7])
+    assert judge.reports.open == {"n2"}
+
+
+def test_a_folder_that_the_training_creates_need_not_exist(tmp_path: Path) -> None:
+    host = sys.modules["hpc_launch_check_host"]
+    assert host.writable(str(tmp_path / "not" / "yet"), "n1")["ok"] is True
+    assert list(tmp_path.iterdir()) == []
+    assert node_check.folder_checks({}) == {}

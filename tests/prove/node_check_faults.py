@@ -1,0 +1,403 @@
+"""The faults of nodes that the node check has to name, by job: one job checks four nodes with different faults.
+
+`plant` and `undo` are shell commands of root on the node. They know the node's name as NODE and these places: BIN, the
+stand-ins of the tools; SAVED, the folder for checkpoints; DATA, a path among the arguments; SITE, a folder of Python
+packages; RUNS, the run folders.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STEP_0, STEP_1, CLEARING = 5.0, 15.0, 55.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault of a node.
+
+    Attributes:
+        fault: What is planted.
+        node: Where.
+        check: The checks that have to fail on this node; none if it must not be blamed.
+        says: A part of the message.
+        plant: Shell commands on the node before the job.
+        undo: Shell commands on the node afterwards.
+        limit: Seconds from the start of the nodes' check until it is named.
+    """
+
+    fault: str
+    node: str
+    check: tuple[str, ...]
+    says: str
+    plant: str
+    undo: str = ""
+    limit: float = STEP_0
+
+
+@dataclass(frozen=True)
+class CheckJob:
+    """A job on four nodes with its faults."""
+
+    key: str
+    faults: tuple[Fault, ...]
+    gpus: int = 0
+    vendor: str = "nvidia"
+    before: str = ""
+    """Shell commands on every node, before the faults are planted."""
+    undo: str = ""
+    waits: bool = False
+    """The faults are planted when the run folder exists, before the job starts."""
+    unchecked: tuple[str, ...] = ()
+    """What the check has to report as not checked."""
+
+
+def smi(fault: str) -> tuple[str, str]:
+    """Let nvidia-smi of a node show a fault."""
+    return f"echo \"fault='{fault}'\" >$BIN/$NODE.smi", "rm -f $BIN/$NODE.smi"
+
+
+def bind(path: str, made: str) -> tuple[str, str]:
+    """Put another file in place of a file of the node."""
+    copy = "/dev/shm/hpcl-" + path.rpartition("/")[2]
+    return f"{made} >{copy}; mount --bind {copy} {path}", f"umount {path}; rm -f {copy}"
+
+
+def quota(percent: int) -> tuple[str, str]:
+    """A CPU quota of cgroups (v1) for the node's daemon of Slurm, and so for its next job."""
+    group = "/sys/fs/cgroup/cpu/hpcl-$NODE-$(stat -Lc %i /proc/1/ns/mnt)"
+    plant = (
+        f"mkdir -p /sys/fs/cgroup/cpu; mount -t cgroup -o cpu none /sys/fs/cgroup/cpu; mkdir {group}; "
+        f"echo 100000 >{group}/cpu.cfs_period_us; echo {percent * 1000} >{group}/cpu.cfs_quota_us; "
+        f"echo $(pgrep -o slurmd) >{group}/cgroup.procs"
+    )
+    undo = (
+        f"for pid in $(cat {group}/cgroup.procs); do echo $pid >/sys/fs/cgroup/cpu/cgroup.procs; done; "
+        f"rmdir {group}; umount /sys/fs/cgroup/cpu"
+    )
+    return plant, undo
+
+
+def freeze() -> tuple[str, str]:
+    """Stop all processes of the check shortly after they started."""
+    pattern = "'[p]ython3 -I [^ ]*hpc_launch_check.py'"
+    loop = f"until [ $(pgrep -fc {pattern}) -gt 3 ]; do sleep 0.02; done; sleep 0.6; pkill -STOP -f {pattern}"
+    return f'setsid bash -c "{_inner(loop)}" >/dev/null 2>&1 & echo $! >/dev/shm/loop', (
+        _END_LOOP + "; pkill -KILL -f '[p]ython3 -I [^ ]*hpc_launch_check.py'; true"
+    )
+
+
+def _inner(text: str) -> str:
+    return text.replace('"', '\\"').replace("$", "\\$")
+
+
+_END_LOOP = (
+    "kill -KILL -- -$(cat /dev/shm/loop) 2>/dev/null; pkill -CONT -f '[p]ython3 -I [^ ]*hpc_launch_check.py'; true"
+)
+_DEVICE = "device=$(ip -o route get 10.77.0.254 | sed 's/.* dev \\([^ ]*\\).*/\\1/')"
+_FUSE = (
+    "import os, ctypes, time; fd = os.open('/dev/fuse', os.O_RDWR); "
+    "o = ('fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other' % fd).encode(); "
+    "ctypes.CDLL(None).mount(b'x', b'$DATA', b'fuse', 0, o); time.sleep(120)"
+)
+_CLASSES = """\
+D=/dev/shm/class; mkdir $D; cp -a /sys/class/. $D/; rm -rf $D/infiniband $D/drm
+for card in 128 129 130 131; do
+    device=$D/drm/renderD$card/device; mkdir -p $device/ras
+    echo 0x1002 >$device/vendor; printf 'ue: 0\\nce: 3\\n' >$device/ras/umc_err_count
+done
+for adapter in 1 2; do
+    port=$D/infiniband/mlx5_$adapter/ports/1; mkdir -p $port
+    echo '4: ACTIVE' >$port/state; echo '200 Gb/sec (4X HDR)' >$port/rate
+done
+mount --bind $D /sys/class"""
+
+JOBS = (
+    CheckJob(
+        "gpus",
+        (
+            Fault("a GPU is missing", "n2", ("gpus",), "3 of 4 GPUs", *smi("MISSING")),
+            Fault(
+                "a memory row waits to be remapped",
+                "n3",
+                ("gpu state",),
+                "GPU 1: a memory row waits",
+                *smi("PENDING ECC"),
+            ),
+            Fault("uncorrectable memory errors", "n3", ("gpus",), "GPU 2: 2 uncorrectable memory errors", ""),
+            Fault(
+                "the clocks are throttled by the hardware",
+                "n4",
+                ("gpu state",),
+                "GPU 3: the hardware has lowered",
+                *smi("THROTTLED LINKS"),
+            ),
+            Fault("an NVLink is down", "n4", ("gpu links",), "88 % of the NVLinks", ""),
+            Fault(
+                "the kernel's log has an Xid that needs a reset",
+                "n2",
+                ("kernel log",),
+                "Xid 79 of GPU 0000:9d:00",
+                "cp $BIN/xid $BIN/$NODE.dmesg",
+                "rm -f $BIN/$NODE.dmesg",
+            ),
+        ),
+        gpus=4,
+        before="[ $NODE = n2 ] || echo '[0.0] Linux' >$BIN/$NODE.dmesg",
+        undo="rm -f $BIN/$NODE.dmesg",
+    ),
+    CheckJob(
+        "tools",
+        (
+            Fault(
+                "nvidia-smi hangs",
+                "n2",
+                ("gpu links",),
+                "gpus: no answer within",
+                *smi("HANG"),
+            ),
+            Fault(
+                "nvidia-smi ends with 15: a GPU is lost",
+                "n3",
+                ("gpus",),
+                "nvidia-smi exits with 15: Unable to determine",
+                *smi("LOST"),
+            ),
+            Fault(
+                "a GPU does not finish a product",
+                "n4",
+                ("gpu compute",),
+                "gpu compute: no answer",
+                "echo hang >$SITE/$NODE.compute",
+                "rm -f $SITE/$NODE.compute",
+                limit=STEP_1,
+            ),
+            Fault(
+                "a GPU computes a wrong product",
+                "n1",
+                ("gpu compute",),
+                "GPU 2: AssertionError: wrong product",
+                "echo wrong >$SITE/$NODE.compute",
+                "rm -f $SITE/$NODE.compute",
+                limit=STEP_1,
+            ),
+        ),
+        gpus=4,
+        unchecked=("kernel log",),
+    ),
+    CheckJob(
+        "devices",
+        (
+            Fault("a GPU of another model", "n4", ("gpus",), "NVIDIA H100 80GB HBM3, not a100", *smi("MODEL")),
+            Fault("nvidia-smi finds no GPU", "n2", ("gpus",), "0 of 4 GPUs", *smi("NONE")),
+            Fault(
+                "a GPU reports a CUDA error",
+                "n3",
+                ("gpu compute",),
+                "GPU 2: RuntimeError: CUDA error",
+                "echo error >$SITE/$NODE.compute",
+                "rm -f $SITE/$NODE.compute",
+                limit=STEP_1,
+            ),
+            Fault(
+                "another PyTorch on one node",
+                "n2",
+                ("software",),
+                "torch is 2.5.1 here and 2.6.0 on the other nodes",
+                *bind("$SITE/site/torch-2.6.0.dist-info/METADATA", "printf 'Name: torch\\nVersion: 2.5.1\\n'"),
+                limit=STEP_1,
+            ),
+            Fault(
+                "a module is missing",
+                "n1",
+                ("software",),
+                "finds no module helper",
+                "cp -a $SITE/site /dev/shm/; rm -r /dev/shm/site/helper; mount --bind /dev/shm/site $SITE/site",
+                "umount $SITE/site; rm -r /dev/shm/site",
+                limit=STEP_1,
+            ),
+        ),
+        gpus=4,
+    ),
+    CheckJob(
+        "leftovers",
+        (
+            Fault("nvidia-smi prints half an answer", "n1", (), "", *smi("TRUNCATED")),
+            Fault(
+                "a process of an earlier job holds a GPU",
+                "n2",
+                ("gpu processes",),
+                "process 4711 holds 70123 MiB",
+                *smi("PROCESS"),
+                limit=CLEARING,
+            ),
+            Fault(
+                "memory of a GPU is held without a process",
+                "n3",
+                ("gpu processes",),
+                "61000 MiB of GPU 0 are in use",
+                *smi("HELD"),
+                limit=CLEARING,
+            ),
+        ),
+        gpus=4,
+    ),
+    CheckJob(
+        "amd",
+        (
+            Fault("a GPU is missing (AMD)", "n2", ("gpus",), "3 of 4 GPUs", "rm -r /dev/shm/class/drm/renderD131"),
+            Fault(
+                "uncorrectable memory errors (AMD)",
+                "n3",
+                ("gpus",),
+                "5 uncorrectable memory errors",
+                "printf 'ue: 5\\nce: 3\\n' >/dev/shm/class/drm/renderD129/device/ras/umc_err_count",
+            ),
+            Fault(
+                "an InfiniBand port is down",
+                "n4",
+                ("infiniband",),
+                "50 % of the InfiniBand rate",
+                "echo '1: DOWN' >/dev/shm/class/infiniband/mlx5_2/ports/1/state",
+            ),
+        ),
+        gpus=4,
+        vendor="amd",
+        before=_CLASSES,
+        undo="umount /sys/class; rm -rf /dev/shm/class",
+    ),
+    CheckJob(
+        "host",
+        (
+            Fault(
+                "`/dev/shm` is full",
+                "n2",
+                ("shm",),
+                "/dev/shm has 0 MiB left",
+                "mount -t tmpfs -o size=8m none /dev/shm; head -c 8M /dev/zero >/dev/shm/full",
+                "umount /dev/shm",
+            ),
+            Fault(
+                "half of the memory",
+                "n3",
+                ("memory",),
+                "MiB of memory, not",
+                *bind("/proc/meminfo", "awk '/^Mem(Total|Available)/ {$2 = int($2 / 2)} {print}' /proc/meminfo"),
+            ),
+            Fault(
+                "a mount that hangs",
+                "n4",
+                ("path $DATA",),
+                "path $DATA: no answer",
+                f'setsid python3 -c "{_FUSE}" >/dev/null 2>&1 & echo $! >/dev/shm/fuse; sleep 0.5',
+                "kill -KILL $(cat /dev/shm/fuse); umount -l $DATA; true",
+            ),
+            Fault(
+                "storage that is read-only on one node",
+                "n3",
+                ("writing to $SAVED",),
+                "Read-only file system",
+                "mount --bind $SAVED $SAVED; mount -o remount,bind,ro $SAVED",
+                "umount $SAVED",
+            ),
+            Fault(
+                "an exhausted quota",
+                "n1",
+                ("writing to $SAVED",),
+                "No space left on device",
+                "mount -t tmpfs -o size=1m,mode=1777 none $SAVED; head -c 1M /dev/zero >$SAVED/full",
+                "umount $SAVED",
+            ),
+            Fault(
+                "the clock is an hour off",
+                "n4",
+                ("clock",),
+                "the clock is 3600 s ahead of those of the other nodes",
+                "touch $BIN/$NODE.clock",
+                "rm $BIN/$NODE.clock",
+            ),
+        ),
+    ),
+    CheckJob(
+        "network",
+        (
+            Fault(
+                "the first node's name resolves to loopback",
+                "n2",
+                ("host name", "rendezvous port"),
+                "n1 resolves to this node itself (127.0.0.1)",
+                *bind(
+                    "/etc/hosts",
+                    "sed 's/.* n1$/127.0.0.1 n1/' /etc/hosts",
+                ),
+            ),
+            Fault("a port is blocked in one direction", "n3", ("rendezvous port",), "cannot reach n1 port", "true", ""),
+            Fault(
+                "a slow link",
+                "n4",
+                ("network",),
+                "256 KiB to n1 port",
+                f"{_DEVICE}; tc qdisc add dev $device root tbf rate 1mbit burst 32kbit latency 400ms",
+                f"{_DEVICE}; tc qdisc del dev $device root",
+            ),
+            Fault(
+                "an interface is down", "n4", ("interface fast0",), "interface fast0 is down", "ip link set fast0 down"
+            ),
+            Fault(
+                "an interface with a lower rate",
+                "n2",
+                ("interface fast0",),
+                "interface fast0 has 10 % of the rate",
+                *bind("/sys/class/net/fast0/speed", "echo 1000"),
+            ),
+        ),
+        before="ip link add fast0 type veth peer name peer0; ip link set peer0 up; ip link set fast0 up; "
+        "[ $NODE != n1 ] || ip rule add pref 5 to 10.77.0.3 ipproto tcp sport 10000-29999 blackhole",
+        undo="ip link del fast0; [ $NODE != n1 ] || ip rule del pref 5",
+    ),
+    CheckJob(
+        "start",
+        (
+            Fault(
+                "no python3",
+                "n2",
+                ("start",),
+                "python3",
+                "(echo $BIN/python3; which -a python3) >/dev/shm/pythons; "
+                "for one in $(cat /dev/shm/pythons); do mount --bind /dev/null $one; done",
+                "for one in $(cat /dev/shm/pythons); do umount $one; done; rm /dev/shm/pythons",
+            ),
+            Fault(
+                "the run folder is not shared",
+                "n4",
+                ("start",),
+                "the run folder is not shared with this node",
+                "mount -t tmpfs -o mode=1777 none $RUNS",
+                "umount $RUNS",
+            ),
+        ),
+    ),
+    CheckJob(
+        "stale",
+        (
+            Fault(
+                "the run folder is a copy",
+                "n3",
+                ("shared folder $RUNS",),
+                "is not the folder of the first node",
+                "mkdir /dev/shm/copy; cp -a $RUNS/. /dev/shm/copy/; mount --bind /dev/shm/copy $RUNS",
+                "umount $RUNS; rm -rf /dev/shm/copy",
+            ),
+            Fault("the node freezes during the check", "n4", ("answer",), "stopped answering", *freeze(), limit=STEP_1),
+            Fault(
+                "a slow CPU (quota)",
+                "n2",
+                ("cpu",),
+                "a CPU quota lets a process run for",
+                *quota(25),
+                limit=STEP_1,
+            ),
+        ),
+        waits=True,
+    ),
+)

@@ -1,0 +1,110 @@
+"""Stand-ins for the tools of GPUs. They replay real outputs, by the name of the node on which they run."""
+
+from __future__ import annotations
+
+SMI = """\
+#!/bin/bash
+# Stands in for nvidia-smi. FOLDER/NODE.smi may replace the answer to a query.
+fault=""
+links='GPU %s: NVIDIA A100-SXM4-80GB (UUID: GPU-5d1e8c3a)\\n\\t Link 0: 25 GB/s\\n\\t Link 1: 25 GB/s'
+[ ! -r "${0%/*}/$(hostname).smi" ] || . "${0%/*}/$(hostname).smi"
+each() { for gpu in 0 1 2 3; do printf "$1\\n" "$gpu"; done; }
+case "$fault,$*" in
+*HANG*,*) exec sleep 600 ;;
+*LOST*,*)
+    echo -n 'Unable to determine the device handle for GPU 0000:9D:00.0: GPU is lost.  '
+    echo 'Reboot the system to recover this GPU'
+    exit 15 ;;
+*NONE*,*) echo 'No devices were found'; exit 6 ;;
+*MISSING*,*query-gpu=index,count*) each '%s, 3, NVIDIA A100-SXM4-80GB, 0' | head -n 3 ;;
+*TRUNCATED*,*query-gpu=index,count*) each '%s, 4, NVIDIA A100-SXM4-80GB, 0' | head -c 52 ;;
+*MODEL*,*query-gpu=index,count*) each '%s, 4, NVIDIA H100 80GB HBM3, 0' ;;
+*ECC*,*query-gpu=index,count*) each '%s, 4, NVIDIA A100-SXM4-80GB, 0' | sed '3s/0$/2/' ;;
+*query-gpu=index,count*) each '%s, 4, NVIDIA A100-SXM4-80GB, 0' ;;
+*PENDING*,*remapped_rows*) each '%s, No, No' | sed '2s/No/Yes/' ;;
+*remapped_rows*) each '%s, No, No' ;;
+*clocks_event_reasons*) echo 'Field "clocks_event_reasons.hw_slowdown" is not a valid field to query.'; exit 2 ;;
+*THROTTLED*,*clocks_throttle_reasons*) each '%s, Not Active' | sed '4s/Not //' ;;
+*clocks_throttle_reasons*) each '%s, Not Active' ;;
+*LINKS*,*nvlink*) each "$links" |
+    sed '5s/25 GB.s/<inactive>/' ;;
+*nvlink*) each "$links" ;;
+*PROCESS*,*compute-apps*) echo '4711, 70123' ;;
+*compute-apps*) ;;
+*HELD*,*memory.used*) each '%s, 61000, 81920' ;;
+*memory.used*) each '%s, 4, 81920' ;;
+*) echo "Invalid combination of input arguments: $*"; exit 2 ;;
+esac
+"""
+
+DMESG = """\
+#!/bin/bash
+# Stands in for dmesg. FOLDER/NODE.dmesg replaces the refusal that most sites answer with.
+log="${0%/*}/$(hostname).dmesg"
+[ -r "$log" ] || { echo 'dmesg: read kernel buffer failed: Operation not permitted'; exit 1; }
+read -r uptime _ </proc/uptime
+sed "s/UPTIME/$uptime/" "$log"
+"""
+
+XID = "[UPTIME] NVRM: Xid (PCI:0000:9d:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+
+TORCH = '''\
+"""Stands in for PyTorch on a node with GPUs: the node's file `fault` says how its third GPU fails."""
+
+import os
+import socket
+import time
+
+__version__ = "2.6.0"
+_FAULT = os.path.join(os.path.dirname(__file__), "..", "..", socket.gethostname() + ".compute")
+fault = open(_FAULT).read().strip() if os.path.exists(_FAULT) else ""
+
+
+class Tensor:
+    def __init__(self, device):
+        self.device = device
+
+    def __getitem__(self, place):
+        return self
+
+    def __matmul__(self, other):
+        if self.device == "cuda:2" and fault == "hang":
+            time.sleep(600)
+        if self.device == "cuda:2" and fault == "error":
+            raise RuntimeError("CUDA error: an illegal instruction was encountered")
+        return self
+
+    def all(self):
+        return True
+
+    def __float__(self):
+        return 1.0 if self.device == "cuda:2" and fault == "wrong" else 2048.0
+
+
+def ones(*size, device):
+    return Tensor(device)
+
+
+def isfinite(tensor):
+    return tensor
+
+
+class cuda:
+    is_available = staticmethod(lambda: True)
+'''
+
+PYTHON = """\
+#!/bin/bash
+# Stands in for the node's python3, whose clock is an hour ahead if FOLDER/NODE.clock exists.
+real=/usr/bin/python3
+[ -e "${0%/*}/$(hostname).clock" ] || exec "$real" "$@"
+[ "$1" = -I ] || exec "$real" "$@"
+shift
+exec "$real" -I -c 'import runpy, sys, time
+real = time.time
+time.time = lambda: real() + 3600
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")' "$@"
+"""
+
+TOOLS = {"nvidia-smi": SMI, "dmesg": DMESG}
