@@ -302,8 +302,8 @@ def test_a_full_disk_at_the_run_folder(shell: Shell) -> None:
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("only root can mount a small disk")
     shell.job.write_text("name: x\ncommand: 'true'\n")
-    # A page more each time, so that the disk fills up at one write after the other.
-    for pages in range(1, 40):
+    # A few pages more each time, so that the disk fills up at one write after the other.
+    for pages in range(1, 200, 4):
         mount = f'mount -t tmpfs -o size={pages * 4096} none {runs} && "$@"; code=$?; ls -A {runs}; exit $code'
         own_mounts = ["unshare", "--mount", "sh", "-c", mount, "sh"]
         done = shell.call("submit", "job.yaml", "--site", "local", before=own_mounts)
