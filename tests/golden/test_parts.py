@@ -129,3 +129,17 @@ printenv {" ".join(names)} IMAGE_name IMAGE_host
 """
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["given"] * 6
+
+
+def test_a_copy_that_hangs_is_given_up_and_signals_are_handled_meanwhile() -> None:
+    (function,) = re.findall(r"(?ms)^stage_within\(\).*?^\}\n", part("stage"))
+    text = f"""{function}
+trap 'echo warned' USR1
+(sleep 0.5; kill -s USR1 $$) &
+stage_within 2 sleep 60
+echo "$?"
+stage_within 2 false
+echo "$?"
+"""
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=30, check=False)
+    assert done.stdout.split() == ["warned", "124", "1"]
