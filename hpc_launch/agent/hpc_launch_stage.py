@@ -2,7 +2,7 @@
 
     python3 -I -S hpc_launch_stage.py pack STORE SOURCE [--shared-only] [--limit S]
     python3 -I -S hpc_launch_stage.py needs STORE KEY FOLDER...
-    python3 -I -S hpc_launch_stage.py node STORE KEY FOLDER... [--limit S]
+    python3 -I -S hpc_launch_stage.py node STORE KEY FOLDER... [--record F] [--limit S]
     python3 -I -S hpc_launch_stage.py remove KEY FOLDER... [--memory]
 
 Self-contained: standard library of Python 3.6 or later. `pack` runs once in a job, on its first node, and prints the
@@ -50,6 +50,8 @@ UNUSED_S = 86400.0
 """Seconds after which an unused copy, and an unused archive, is removed."""
 FAILED_S = 6 * 3600.0
 """Seconds for which an environment that could not be packed is not tried again."""
+WAIT_S = 15.0
+"""Seconds to wait at the end of a job for the processes that still use the copy, such as the watcher."""
 TEST_S = 60.0
 LOCAL = frozenset(
     "ext2 ext3 ext4 xfs btrfs zfs f2fs jfs overlay squashfs erofs iso9660 tmpfs ramfs rootfs devtmpfs".split()
@@ -92,6 +94,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("words", nargs="+")
     parser.add_argument("--shared-only", action="store_true")
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--record", default="", help="folder for a file with this node's FOLDER, named after the node")
     parser.add_argument("--limit", type=float, default=600)
     args = parser.parse_args(arguments)
     deadline, began, words = Deadline(args.limit), time.monotonic(), args.words
@@ -107,6 +110,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
             print("%s %s" % needs(words[0], words[1], words[2:]))
         else:
             how, folder = on_node(words[0], words[1], words[2:], deadline)
+            if args.record:
+                write_text(os.path.join(args.record, socket.gethostname()), folder + "\n")
             print("%s %s %.1f" % (how, folder, time.monotonic() - began))
     except (NotStaged, OSError, ValueError, EOFError, tarfile.TarError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -457,13 +462,17 @@ def own_root(folder: str) -> str:
     """This user's folder in FOLDER, which others may write to: a link or a folder of another user is refused."""
     if not os.path.isabs(folder):
         raise NotStaged("the folder on the node's own disk is not set")
-    try:
-        above = os.stat(folder)
-    except FileNotFoundError:
-        raise NotStaged("there is no %s" % folder) from None
-    writable = above.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX
-    if above.st_uid not in (0, os.getuid()) or writable:
-        raise NotStaged("others can replace files in %s" % folder)
+    if not os.path.isdir(folder):
+        raise NotStaged("there is no folder %s" % folder)
+    folder = place = os.path.realpath(folder)  # a link may be changed later
+    while True:
+        made = os.stat(place)
+        writable = made.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not made.st_mode & stat.S_ISVTX
+        if made.st_uid not in (0, os.getuid()) or writable:
+            raise NotStaged("others can replace files in %s" % place)
+        if place == "/":
+            break
+        place = os.path.dirname(place)
     root = os.path.join(folder, "hpc-launch-%d" % os.getuid())
     make_own_folder(root)
     return root
@@ -741,7 +750,7 @@ def remove(key: str, folders: List[str], memory_only: bool = False) -> None:
     for folder in folders:
         with contextlib.suppress(NotStaged, OSError):
             if not memory_only or file_system(folder) in MEMORY:
-                _remove_copy(own_root(folder), key)
+                _remove_copy(own_root(folder), key, WAIT_S)
 
 
 def _remove_others(root: str, key: str) -> None:
@@ -754,7 +763,7 @@ def _remove_others(root: str, key: str) -> None:
         with contextlib.suppress(OSError, ValueError, KeyError, NotStaged):
             idle = time.time() - os.lstat(lock_file(root, other)).st_mtime
             if idle > UNUSED_S or (idle > RECENT_S and _source_of(root, other) == source):
-                _remove_copy(root, other)
+                _remove_copy(root, other, -1)
 
 
 def _source_of(root: str, key: str) -> Optional[str]:
@@ -764,8 +773,8 @@ def _source_of(root: str, key: str) -> Optional[str]:
         return None
 
 
-def _remove_copy(root: str, key: str) -> None:
-    with locked(lock_file(root, key), Deadline(-1)) as lock:  # without waiting
+def _remove_copy(root: str, key: str, seconds: float) -> None:
+    with locked(lock_file(root, key), Deadline(seconds)) as lock:
         for name in os.listdir(root):
             if name == key or name.startswith(key + ".tmp"):
                 shutil.rmtree(os.path.join(root, name), ignore_errors=True)
@@ -801,10 +810,15 @@ def read_description(path: str) -> Dict[str, Any]:
 
 
 def write_json(path: str, value: Dict[str, Any]) -> None:
+    """Write a record."""
+    write_text(path, json.dumps(value))
+
+
+def write_text(path: str, text: str) -> None:
     """Write a file that is complete whenever it exists."""
     partial = "%s.tmp-%s-%d" % (path, socket.gethostname(), os.getpid())
-    with open(partial, "w", encoding="utf-8") as stream:
-        json.dump(value, stream)
+    with open(partial, "w", encoding="utf-8", errors="surrogateescape") as stream:
+        stream.write(text)
     os.rename(partial, path)
 
 

@@ -34,7 +34,7 @@
         ├── node-check.json         the outcome of the node check (records/node_check_record.py)
         ├── agent/hang.json         created once by the watcher that detected a hang
         ├── agent/stacks/rank-R.txt the stack of rank R at that time
-        ├── stage.log               a line per node: how it got its copy of the software
+        ├── stage.log  staged/      how each node got its copy of the software, and where it is (stage_plan.py)
         ├── stop                    exists when the job is asked to save and exit
         ├── done                    the training may create it when no steps are left
         ├── ending                  exists while the job is being ended: a SIGTERM is then not a warning

@@ -243,6 +243,20 @@ def test_a_folder_that_others_can_change_is_not_used(original: Path, tmp_path: P
     assert "others can replace files" in refused(tmp_path, key, disk)
 
 
+def test_a_link_to_the_disk_is_resolved_and_what_is_above_the_disk_counts(
+    original: Path, tmp_path: Path, disk: Path
+) -> None:
+    """Whoever can change the link, or a folder on the way, could put other code there later."""
+    key, link = pack(tmp_path, original), tmp_path / "link"
+    link.symlink_to(disk)
+    assert unpack(tmp_path, key, link) == ("staged", str(disk / ROOT))
+    (tmp_path / "open" / "inner").mkdir(parents=True)
+    (tmp_path / "open").chmod(0o777)
+    link.unlink()
+    link.symlink_to(tmp_path / "open" / "inner")
+    assert f"others can replace files in {tmp_path}/open" in refused(tmp_path, key, link)
+
+
 def test_a_folder_that_is_missing_or_not_set_leaves_the_next_one(original: Path, tmp_path: Path, disk: Path) -> None:
     key = pack(tmp_path, original)
     assert "there is no" in refused(tmp_path, key, tmp_path / "nowhere")
@@ -425,7 +439,10 @@ def age(disk: Path, key: str, seconds: float) -> None:
     os.utime(disk / ROOT / f"{key}.lock", (then, then))
 
 
-def test_a_copy_in_use_is_not_removed(original: Path, tmp_path: Path, disk: Path) -> None:
+def test_a_copy_in_use_is_not_removed(
+    original: Path, tmp_path: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "WAIT_S", 0.3)
     key = pack(tmp_path, original)
     unpack(tmp_path, key, disk)
     user = subprocess.Popen(

@@ -407,34 +407,32 @@ stage_report() { # counts the nodes by what they said
     [ "$((staged + reused))" -eq "$stage_count" ] || say "not staged, see $stage_log: ${reasons[0]:-no answer in time}"
 }
 use_staged() { # KEY ORIGINAL: on a node, take the copy if there is one
-    local folders=() folder copy name value lock
-    job_stage_folders
-    for folder in "${folders[@]}"; do
-        folder=$folder/hpc-launch-$EUID copy=$folder/$1/copy
-        [ ! -L "$folder" ] && [ -O "$folder" ] && [ -O "$folder/$1/complete" ] || continue
-        # Held until the training ends: a copy in use is not removed.
-        { exec {lock}<"$folder/$1.lock"; } 2>/dev/null && flock -s -w 5 "$lock" 2>/dev/null
-        for name in VIRTUAL_ENV CONDA_PREFIX HPC_LAUNCH_PYTHON HPC_LAUNCH_IMAGE PATH LD_LIBRARY_PATH PYTHONPATH; do
-            [ -n "${!name:-}" ] || continue
-            value=:${!name}:
-            value=${value//":$2/"/":$copy/"}
-            value=${value//":$2:"/":$copy:"}
-            value=${value#:}
-            export "$name=${value%:}"
-        done
-        return
+    local root copy name value lock
+    { IFS= read -r root <"$HPC_LAUNCH_ATTEMPT_DIR/staged/$(uname -n)"; } 2>/dev/null || return 0
+    copy=$root/$1/copy
+    [ -O "$root/$1/complete" ] || return 0
+    # Held until the training ends: a copy in use is not removed.
+    { exec {lock}<"$root/$1.lock"; } 2>/dev/null && flock -s -w 5 "$lock" 2>/dev/null
+    for name in VIRTUAL_ENV CONDA_PREFIX HPC_LAUNCH_PYTHON HPC_LAUNCH_IMAGE PATH LD_LIBRARY_PATH PYTHONPATH; do
+        [ -n "${!name:-}" ] || continue
+        value=:${!name}:
+        value=${value//":$2/"/":$copy/"}
+        value=${value//":$2:"/":$copy:"}
+        value=${value#:}
+        export "$name=${value%:}"
     done
 }
 if stage_pack; then
     stage_broadcast
-    stage_script "$attempt_dir/stage.sh" node --limit=300 "$stage_store" "$stage_key"
+    mkdir -p "$attempt_dir/staged"
+    stage_script "$attempt_dir/stage.sh" node --limit=300 --record="$attempt_dir/staged" "$stage_store" "$stage_key"
     stage_within 330 stage_on_nodes 320 "$attempt_dir/stage.sh" "$stage_log" || :
     stage_report
     starts=on_each_node
     body=$(declare -f "$starts")
     printf -v starts '%s() {\n    use_staged %q %q\n%s' "$starts" "$stage_key" "$stage_from" "${body#*\{}"
     eval "$starts"
-    node_functions+=(job_stage_folders use_staged)
+    node_functions+=(use_staged)
 fi
 
 # --- The script of a node ---
