@@ -28,6 +28,7 @@ class Node:
 
     def __init__(self) -> None:
         self.connected: Optional[float] = None
+        self.heard = 0.0
         self.begun: Set[str] = set()
         self.results: Dict[str, Dict[str, Any]] = {}
         self.done = False
@@ -60,6 +61,7 @@ class Reports:
         if node.connected is None:
             node.connected = now
             self.connected.append(now)
+        node.heard = now
         node.begun.update(begun)
         if words.get("clock_ahead_s") is not None:
             results.append({"check": "clock", "ok": True, "text": "", "value": words["clock_ahead_s"]})
@@ -71,8 +73,9 @@ class Reports:
             node.results[check] = {key: one.get(key) for key in ("ok", "text", "value")}
             if one.get("ok") is True:
                 self.passed.setdefault(check, []).append(now)
-        if words.get("done") is True:
-            self.finish(name, now)
+        if words.get("done") is True and not node.done:
+            owed = sorted(node.begun - set(node.results))
+            self.finish(name, now, "the check ended early, during: %s" % ", ".join(owed) if owed else "")
         return str(name)
 
     def finish(self, name: str, now: float, text: str = "") -> None:
@@ -97,7 +100,7 @@ class Reports:
             owed = sorted(node.begun - set(node.results))
             late = [check for check in owed if over or now > self.until(check, node)]
             seconds = now - node.connected
-            if over or LOCAL & set(late) or (not owed and now > self.until("answer", node)):
+            if over or LOCAL & set(late) or (not owed and now > node.heard + STEP_S):
                 during = ", ".join(late) or "the end of its checks"
                 self.finish(name, now, "stopped answering within %.0f s, during: %s" % (seconds, during))
                 continue

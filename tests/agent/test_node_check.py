@@ -237,6 +237,28 @@ def test_a_node_that_does_not_connect_is_named() -> None:
     assert [one["node"] for one in compare.judged(kept.results())[0]] == ["n3"]
 
 
+def test_a_node_whose_last_check_took_long_has_time_to_end() -> None:
+    kept = ready()
+    for node in ("n1", "n2"):
+        send(kept, 1.2, node, results=results("shm", "gpus"), done=True)
+    send(kept, 4.0, "n3", results=results("shm"))
+    send(kept, 5.0, "n3", results=results("gpus"))
+    kept.look(6.9, False)
+    assert kept.open == {"n3"}
+    kept.look(9.9, False)
+    assert [one["node"] for one in compare.judged(kept.results())[0]] == ["n3"]
+
+
+def test_a_check_that_is_killed_has_not_passed() -> None:
+    kept = ready()
+    for node in ("n1", "n2"):
+        send(kept, 1.2, node, results=results("shm", "gpus"), done=True)
+    send(kept, 1.2, "n3", results=results("shm"))
+    send(kept, 1.3, "n3", done=True)  # by the shell, when python3 has ended
+    bad = compare.judged(kept.results())[0]
+    assert [(one["node"], one["text"]) for one in bad] == [("n3", "the check ended early, during: gpus")]
+
+
 def test_nothing_is_waited_for_when_the_step_has_ended() -> None:
     kept = reports.Reports(["n1", "n2", "n3"])
     kept.look(1.0, True)

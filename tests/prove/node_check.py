@@ -13,12 +13,15 @@ from typing import Any
 from tests.busy import patience
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
+from tests.cluster.requirements import REPOSITORY
 from tests.prove.matrix import State
 from tests.prove.node_check_faults import JOBS, CheckJob, Fault
 from tests.prove.node_check_tools import PYTHON, TOOLS, TORCH, XID
 from tests.slurm.user import PROFILES, User
 
 PLACES = ("bin", "saved", "data", "site", "runs")
+PAGE = REPOSITORY / "docs" / "node-check.md"
+TABLE = "## Planted faults\n"
 GROUP, HEALTHY = "node check", "healthy nodes"
 
 
@@ -167,7 +170,7 @@ def outcome(stage: Stage, fault: Fault, found: dict[tuple[str, str], dict[str, A
         wrong.append(f"named after {seconds} s, not within {limit:.0f} s")
     if texts and not any(re.search(re.escape(stage.fill(fault.says)), text) for text in texts):
         wrong.append(f"the message is {texts}")
-    text = texts[0].replace(str(stage.user.home), "…") if texts else ""
+    text = texts[0].replace(str(stage.user.home), "…").replace(str(REPOSITORY), "…") if texts else ""
     return {
         "fault": fault.fault,
         "node": fault.node,
@@ -222,6 +225,33 @@ def prove(state: State, names: list[str], rounds: int, *, again: bool) -> int:
         f"{alarms} false alarms in {len(state.data.get(HEALTHY, {}))} rounds"
     )
     return 0 if good == len(JOBS) and not alarms else 1
+
+
+def write(state: State) -> None:
+    """Write the table of the page."""
+    known, rounds = state.data.get(GROUP, {}), state.data.get(HEALTHY, {})
+    alarms = sum(bool(one["bad"]) for one in rounds.values())
+    lines = [
+        TABLE,
+        "`make prove` plants these faults on four nodes of a real Slurm, several on different nodes at once. Stand-ins",
+        "for the tools and files of GPU drivers replay their outputs. Times count from the start of the nodes' check.",
+        f"In {len(rounds)} runs on healthy nodes of a busy machine, {alarms or 'no'} node was blamed.",
+        "",
+        "| fault | named | limit | message |",
+        "|---|---|---|---|",
+    ]
+    for job in JOBS:
+        outcomes = {one["fault"]: one for one in known.get(job.key, [])}
+        for fault in job.faults:
+            one = outcomes.get(fault.fault)
+            if one is None or one["wrong"]:
+                when = "not run" if one is None else "**failed**"
+            else:
+                when = f"{one['seconds']:.1f} s" if fault.check else "not blamed"
+            text = re.sub(r"…[^\s:]*", "PATH", one["text"]).replace("|", "\\|") if one else ""
+            lines.append(f"| {fault.fault} | {when} | {fault.limit:.0f} s | {text[:120]} |")
+    text = PAGE.read_text()
+    PAGE.write_text(text.partition(TABLE)[0].rstrip() + "\n\n" + "\n".join(lines) + "\n")
 
 
 def _good(outcomes: list[dict[str, Any]] | None) -> bool:

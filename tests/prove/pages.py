@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.cluster.requirements import REPOSITORY
 from tests.cluster.roots import SYSTEMS
+from tests.prove import node_check
 from tests.prove.matrix import PLACE, State
 from tests.prove.row import Row
 from tests.prove.rows import GROUPS, ROWS
@@ -40,6 +41,7 @@ checkpoint every second step. There is no GPU: PyTorch's GPU messages are quoted
 
 def write(state: State) -> int:
     """Write the page; 1 if rows are missing or failed."""
+    node_check.write(state)
     rows = state.data["rows"]
     text, wrong = [HEAD], []
     for title, keys in GROUPS.items():
