@@ -27,7 +27,7 @@ PAGE = Path(__file__).with_name("node_check.md")
 PORT = 29_321
 CHECKS = ("memory", "shm", "cpu", "infiniband", "host name", "gpus", "gpu state", "gpu links", "gpu processes")
 LATER = ("software", "gpu compute")
-ROUNDS = 7
+ROUNDS = 5
 GROWTH = 4096, 1024, 64
 TRAINING = "sleep 5"
 
