@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.run.submitting.run_store import PHASES
+from tests.marks import prove
 
 RANK = ["python", "torch", "init", "store", "group", "collective", "done"]
 LAUNCHER = ["launcher", "rendezvous", "joined", "met"]
@@ -34,7 +35,7 @@ class Job:
         env = {**os.environ, "HPC_LAUNCH_PHASE_PIPE": str(self.pipe), **variables}
         env["PYTHONPATH"] = f"{hooks}:{path}" if path else hooks
         command = [sys.executable, *words]
-        done = subprocess.run(command, env=env, cwd=self.folder, capture_output=True, timeout=120, check=False)
+        done = subprocess.run(command, env=env, cwd=self.folder, capture_output=True, timeout=240, check=False)
         assert done.returncode == 0, done.stderr.decode()
         assert b"sitecustomize" not in done.stderr
         return done.stdout.decode().strip()
@@ -127,7 +128,7 @@ dist.destroy_process_group()
 
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [("--standalone",), ("--master-addr=127.0.0.1", "--master-port=29377")])
+@pytest.mark.parametrize("options", [("--standalone",), prove(("--master-addr=127.0.0.1", "--master-port=29377"))])
 def test_torchrun_and_its_ranks_tell_every_phase_in_order(job: Job, options: tuple[str, ...]) -> None:
     (job.folder / "train.py").write_text(TRAINING)
     also = ["compile"] if options[0] == "--standalone" else []

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.slurm.user import User
 
@@ -64,7 +65,12 @@ def test_a_killed_deepspeed_launcher_never_counts_as_success(user: User) -> None
     kill = "pkill -KILL -u alice -f deepspeed.launcher.launch"
     answer = user.launch("submit", str(EXAMPLE / "job-deepspeed.yaml"), "--set", "args.steps=100000")
     assert answer.returncode == 0, answer.stderr
-    user.until("@last", "RUNNING", seconds=90)
-    user.cluster.node_exec(user.status()["attempts"][0]["nodes"][1], ["sh", "-c", kill])
-    status = user.until("@last", "FAILED", "COMPLETED", seconds=60)
+    try:
+        # A running step: before it, the launcher of the other node may not have been started yet.
+        wait_until(lambda: bool(user.status()["progress"]["step"]), 150, lambda: f"{user.status()}", every=2)
+        killed = user.cluster.node_exec(user.status()["attempts"][0]["nodes"][1], ["sh", "-c", kill])
+        assert killed.returncode == 0
+        status = user.until("@last", "FAILED", "COMPLETED")
+    finally:
+        user.launch("cancel", "@last")
     assert status["state"] == "FAILED"
