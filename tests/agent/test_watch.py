@@ -165,7 +165,10 @@ def test_silence_at_work_and_silence_without_work_have_limits_of_their_own(node:
 def test_a_training_that_writes_is_left_alone(node: Node) -> None:
     events = node.run("well", "--hang-after=4")
     assert not (node.folder / "agent" / "hang.json").exists()
-    assert _gone(events) in ([(0, 0, None), (1, 0, None)], [(1, 0, None), (0, 0, None)])
+    gone = _gone(events)
+    assert sorted(rank for rank, _, _ in gone) == [0, 1]
+    # On a busy machine the launcher may take notice of an end before the watcher does.
+    assert {(code or 0, signal) for _, code, signal in gone} == {(0, None)}
 
 
 SMI = """#!/bin/sh
