@@ -92,8 +92,11 @@ class Node:
         ]
         env = {**os.environ, "PYTHONFAULTHANDLER": "1"}
         subprocess.run(["bash", "-c", script, *words], cwd=self.folder, env=env, timeout=180, check=False)
-        lines = (self.folder / "agent" / "node-0.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
+        # On a busy machine the watcher notices the launcher's end late.
+        end = time.monotonic() + 3
+        while '"end"' not in (text := (self.folder / "agent" / "node-0.jsonl").read_text()) and time.monotonic() < end:
+            time.sleep(0.1)
+        return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster
+from tests.cluster.faults import wait_until
 from tests.slurm.user import User
 
 JOB = "name: own\nlauncher: none\nnodes: 2\nprocesses_per_node: 2\ntime: 5m\n"
@@ -40,10 +41,10 @@ def test_one_failing_process_ends_the_others_and_the_run(user: User) -> None:
 def test_a_cancelled_run_leaves_no_process_behind(user: User) -> None:
     job = user.job(f"{JOB}command: [bash, -c, 'sleep 302 & srun -n 4 sleep 303; wait']\n")
     assert user.launch("submit", job).returncode == 0
-    user.until("@last", "RUNNING", "STARTING")
+    job_id = user.until("@last", "RUNNING", "STARTING")["job_id"]
     assert user.launch("cancel", "@last").returncode == 0
     user.until("@last", "CANCELLED")
-    user.cluster.squeue_idle(60)
+    wait_until(lambda: not any(line.startswith(f"{job_id} ") for line in user.cluster.jobs() or []), 60)
     for node in ("n1", "n2", "n3", "n4"):
         for seconds in ("302", "303"):
             assert user.cluster.node_exec(node, ["pgrep", "-fx", f"sleep {seconds}"]).returncode == 1

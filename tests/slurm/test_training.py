@@ -63,7 +63,9 @@ def test_a_failing_rank_ends_the_run_at_once(user: User) -> None:
 def test_a_killed_deepspeed_launcher_never_counts_as_success(user: User) -> None:
     """`deepspeed` itself ends with 0 when its child, the launcher of the node, is killed by a signal."""
     kill = "pkill -KILL -u alice -f deepspeed.launcher.launch"
-    answer = user.launch("submit", str(EXAMPLE / "job-deepspeed.yaml"), "--set", "args.steps=100000")
+    answer = user.launch(
+        "submit", str(EXAMPLE / "job-deepspeed.yaml"), "--set", "args.steps=100000", "--set", "retry.max_attempts=1"
+    )
     assert answer.returncode == 0, answer.stderr
     try:
         # A running step: before it, the launcher of the other node may not have been started yet.
