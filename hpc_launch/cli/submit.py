@@ -95,15 +95,11 @@ def _dry_run(prepared_job: PreparedJob, as_json: bool) -> int:
 
 
 def _test_only(prepared_job: PreparedJob) -> int:
-    import tempfile
-
+    from hpc_launch.drive.start_estimate import start_estimate
     from hpc_launch.schedulers.registry import scheduler_for
-    from hpc_launch.schedulers.scheduler import Submission
     from hpc_launch.view.terminal import waiting_notice
 
-    with tempfile.TemporaryDirectory(prefix="hpc-launch-") as folder:
-        submission = Submission(prepared_job.script, Path(folder), prepared_job.plan.name)
-        with waiting_notice("waiting for the scheduler's estimate"):
-            answer = scheduler_for(prepared_job.plan.scheduler).test_only(submission)
+    with waiting_notice("waiting for the scheduler's estimate"):
+        answer = start_estimate(prepared_job, scheduler_for(prepared_job.plan.scheduler))
     click.echo(answer)
     return 0

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpc_launch.base.errors import Refused, SubmitRefused, Unreachable
 from hpc_launch.base.findings import Finding
 from hpc_launch.drive.prepare import PreparedJob, prepare_job
+from hpc_launch.drive.start_estimate import start_estimate
 from hpc_launch.preflight.level import Level
 from hpc_launch.preflight.short_run import Context, follow_short_run
 from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt
 from hpc_launch.run.records.node_check_record import NodeCheckRecord, read_node_check
 from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.schedulers.scheduler import Scheduler, Submission
+from hpc_launch.schedulers.scheduler import Scheduler
 
 GIB = 2**30
 LITTLE = GIB
@@ -49,8 +49,7 @@ def queue_level(prepared: PreparedJob, scheduler: Scheduler) -> Level:
     """When the job would start, and what the jobs in its queue wait for."""
     lines = []
     try:
-        with tempfile.TemporaryDirectory(prefix="hpc-launch-") as folder:
-            lines.append(scheduler.test_only(Submission(prepared.script, Path(folder), prepared.plan.name)))
+        lines.append(start_estimate(prepared, scheduler))
     except SubmitRefused as error:
         return Level("queue", "failed", (str(error),))
     except Unreachable as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
@@ -13,6 +12,7 @@ from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.run_index import Index
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.run.status.wait_for_end import poll_until
 from hpc_launch.run.submitting.cancel_run import cancel_run
 from hpc_launch.run.submitting.submit_attempt import submit_new
 from hpc_launch.schedulers.scheduler import Scheduler
@@ -35,17 +35,15 @@ def follow_short_run(
     """Submit, follow until the status is `enough`, final or stuck, and cancel what is left. Raises as a submission."""
     run, _, job_id = submit_new(first_attempt(prepared, sets), context.scheduler, index=context.index)
     context.say(f"{run.name}: job {job_id}")
-    said = ""
+    said: list[str] = []
+
+    def tell(status: RunStatus) -> None:
+        words = f"{status.state}{f' ({status.reason})' if status.reason else ''}"
+        if said[-1:] != [words]:
+            said.append(words)
+            context.say(f"{run.name}: {words}")
+
     try:
-        tracker = context.tracker_of(run)
-        while True:
-            status = tracker.poll(background=True)[run.name]
-            if enough(status) or status.final or status.state == "STUCK" or status.folder_missing:
-                return run, status
-            words = f"{status.state}{f' ({status.reason})' if status.reason else ''}"
-            if words != said:
-                context.say(f"{run.name}: {words}")
-                said = words
-            time.sleep(POLL_S)
+        return run, poll_until(context.tracker_of(run), run, enough, POLL_S, on_poll=tell)
     finally:
         cancel_run(run, context.scheduler)

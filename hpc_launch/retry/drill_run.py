@@ -22,6 +22,7 @@ from hpc_launch.run.run_index import Index
 from hpc_launch.run.status.progress_reader import first_step
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.run.status.wait_for_end import poll_until
 from hpc_launch.run.submitting.cancel_run import cancel_run
 from hpc_launch.run.submitting.submit_attempt import submit_new, submit_next
 from hpc_launch.schedulers.scheduler import Scheduler
@@ -125,13 +126,7 @@ class _WatchedDrill:
 
     def until(self, wanted: Callable[[RunStatus], bool], seconds: float | None = None) -> RunStatus:
         """The first status that is `wanted`, final or stuck; after `seconds`, the last one."""
-        begin = time.monotonic()
-        while True:
-            status = self.tracker.poll(background=True)[self.run.name]
-            over = status.final or status.state == "STUCK" or status.folder_missing
-            if wanted(status) or over or (seconds is not None and time.monotonic() - begin > seconds):
-                return status
-            self.sleep(POLL_S)
+        return poll_until(self.tracker, self.run, wanted, POLL_S, seconds=seconds, sleep=self.sleep)
 
 
 def _first(watched: _WatchedDrill, warn: Callable[[], None]) -> None:

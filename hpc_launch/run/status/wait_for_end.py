@@ -80,6 +80,27 @@ def wait(
         journal.note("driver gone", state=shown.state if shown else None)
 
 
+def poll_until(
+    tracker: RunTracker,
+    run: RunFolder,
+    wanted: Callable[[RunStatus], bool],
+    poll_s: float,
+    *,
+    seconds: float | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    on_poll: OnChange = lambda _: None,
+) -> RunStatus:
+    """The first status that is `wanted`, final or stuck; after `seconds`, the last one. `on_poll` sees those before."""
+    begin = time.monotonic()
+    while True:
+        status = tracker.poll(background=True)[run.name]
+        over = status.final or status.state == "STUCK" or status.folder_missing
+        if wanted(status) or over or (seconds is not None and time.monotonic() - begin > seconds):
+            return status
+        on_poll(status)
+        sleep(poll_s)
+
+
 def _over(status: RunStatus, tracker: RunTracker, run: RunFolder, confirmation: _Confirmation) -> bool:
     views = tracker.views(run)
     if status.folder_missing:

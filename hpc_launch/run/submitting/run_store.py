@@ -28,12 +28,12 @@ from hpc_launch.run.submitting.code_snapshot import take_snapshot
 from hpc_launch.spec.shell_text import quote
 
 HOOKS = Path(__file__).parents[2] / "agent" / "hpc_launch_hooks.py"
+"""Copied into each run folder, so that nothing needs to be installed where the job runs; so are the next ones."""
 WATCHER = HOOKS.with_name("hpc_launch_watch.py")
 STAGE = HOOKS.with_name("hpc_launch_stage.py")
 _CHECK = ("check", "check_run", "check_host", "check_gpus", "judge", "reports", "compare")
 NODE_CHECK = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _CHECK)
 PHASES = HOOKS.with_name("sitecustomize.py")
-"""Copied into each run folder, so that nothing needs to be installed where the job runs."""
 
 
 @dataclass(frozen=True)
