@@ -11,7 +11,7 @@ from contextlib import closing
 import click
 
 from hpc_launch.cli.error_handler import INTERRUPTED
-from hpc_launch.retry.drivers import Drivers, Schedulers
+from hpc_launch.retry.drivers import Drivers, Schedulers, shown
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.run_index import Index, IndexEntry, user_index
 from hpc_launch.run.status.run_status import RunStatus
@@ -50,7 +50,8 @@ def poll_runs(
 ) -> list[RunStatus]:
     """Query these runs and return their statuses in order. Prints a notice if the scheduler is slow.
 
-    With `drive`, first does what is due: the verdict on an attempt that ended, and the next attempt.
+    With `drive`, first does what is due: the verdict on an attempt that ended, and the next attempt. A failed run whose
+    verdict has to wait is ENDING: another attempt may follow.
     """
     from hpc_launch.view.terminal import waiting_notice
 
@@ -67,6 +68,7 @@ def poll_runs(
                 click.echo(f"{visible(run.name)}: {visible(outcome.words)}", err=True)
         if any(outcome.kind != "nothing" for outcome in outcomes):
             statuses = tracker.poll()
+        statuses |= {run.name: shown(statuses[run.name], one) for run, one in zip(due, outcomes, strict=True)}
     return [statuses[run.name] for run in runs]
 
 

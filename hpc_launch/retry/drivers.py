@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
@@ -15,6 +16,14 @@ from hpc_launch.schedulers.scheduler import Scheduler
 
 DRIVE_S = 3.0
 """The interval between two looks at a run that waits for something."""
+
+
+def shown(status: RunStatus, outcome: DriverOutcome) -> RunStatus:
+    """The status to show after a driver looked: a failed run that waits for its verdict may continue, so it is ENDING."""
+    if outcome.kind != "waiting" or not status.undecided or status.state != "FAILED":
+        return status
+    reason = f"{status.reason}; {outcome.words}" if status.reason else outcome.words
+    return replace(status, state="ENDING", reason=reason)
 
 
 class Schedulers:

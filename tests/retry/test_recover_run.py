@@ -15,6 +15,8 @@ import pytest
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry import recover_run
+from hpc_launch.retry.driver_outcome import DriverOutcome
+from hpc_launch.retry.drivers import shown
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.node_health_store import NodeHealthStore
 from hpc_launch.run.submitting.cancel_run import cancel_run
@@ -178,6 +180,14 @@ def test_a_job_that_somebody_ends_is_left_to_the_scheduler_s_word(runs: Path, sc
     assert drive(run, scheduler, "unknown", "STOP", inside=True).kind == "submitted"
 
     assert status_of(run, scheduler).attempts[0].failure_class == "time_limit"
+
+
+def test_a_failure_whose_verdict_has_to_wait_is_not_final(runs: Path, scheduler: FakeScheduler) -> None:
+    status = status_of(failed(runs, scheduler), scheduler)
+
+    assert (status.state, status.undecided) == ("FAILED", True)
+    assert shown(status, DriverOutcome("waiting", "accounting is late")).state == "ENDING"
+    assert shown(status, DriverOutcome("ended", "it stops here")).state == "FAILED"
 
 
 def test_a_run_that_a_person_cancelled_has_no_next_attempt(runs: Path, scheduler: FakeScheduler) -> None:

@@ -65,7 +65,7 @@ def test_a_node_that_the_others_wait_for_is_named_while_they_wait_and_afterwards
         began, second = status["attempts"][0]["started"], status["attempts"][0]["nodes"][1]
         assert time.time() - began < patience(WITHIN_S)
         assert f"rendezvous: 1 of 2 nodes; {second} {words}" in user.launch("status", run["run"]).stdout
-    status = user.status(without["run"])
+    status = user.until(without["run"], "FAILED")
     assert (status["state"], status["attempts"][0]["class"]) == ("FAILED", "container_error"), status
     assert f"first on {status['attempts'][0]['nodes'][1]};" in status["reason"]
     for run in list(runs.values())[1:]:
