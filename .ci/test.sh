@@ -62,8 +62,8 @@ check)
     [[ ${COVERAGE:-no} == no ]] || run+=(--cov --cov-report= --cov-fail-under=0)
     ;;
 all)
-    # Three processes on two cores: much of the time is waiting for a Slurm. With five, waits run out.
-    run+=(-n 3 -m "not prove")
+    # Four processes on two cores: much of the time is waiting for a Slurm. With five, waits run out.
+    run+=(-n 4 -m "not prove")
     ;;
 *)
     echo "usage: test.sh check|all" >&2
