@@ -19,7 +19,7 @@ DRIVE_S = 3.0
 
 
 def shown(status: RunStatus, outcome: DriverOutcome) -> RunStatus:
-    """The status to show after a driver looked: a failed run that waits for its verdict may continue, so it is ENDING."""
+    """The status to show after a driver looked: a failed run whose verdict has to wait is ENDING."""
     if outcome.kind != "waiting" or not status.undecided or status.state != "FAILED":
         return status
     reason = f"{status.reason}; {outcome.words}" if status.reason else outcome.words
