@@ -19,8 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpc_launch.agent import hpc_launch_stage as stage
-from hpc_launch.agent.hpc_launch_stage import Deadline, NotStaged
 from hpc_launch.run.submitting.run_store import STAGE
+
+# Their names in a run folder, where they lie beside one another.
+disk_module, packing, unpacking = (sys.modules[f"hpc_launch_stage_{part}"] for part in ("disk", "pack", "unpack"))
+Deadline, NotStaged = disk_module.Deadline, disk_module.NotStaged
 
 ROOT = f"hpc-launch-{os.getuid()}"
 SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
@@ -61,11 +64,11 @@ def disk(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def _on_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where pytest's folder is in memory, it stands for a disk."""
-    monkeypatch.setattr(stage, "MEMORY", frozenset())
+    monkeypatch.setattr(disk_module, "MEMORY", frozenset())
 
 
 def pack(tmp_path: Path, env: Path) -> str:
-    return stage.pack(str(tmp_path / "store"), str(env), Deadline(60))
+    return str(packing.pack(str(tmp_path / "store"), str(env), Deadline(60)))
 
 
 def unpack(tmp_path: Path, key: str, *folders: Path) -> tuple[str, str]:
@@ -76,11 +79,12 @@ def copy_of(disk: Path, key: str) -> Path:
     return disk / ROOT / key / "copy"
 
 
-def test_it_is_one_file_for_old_pythons_that_imports_the_standard_library_alone() -> None:
-    tree = ast.parse(STAGE.read_text(), feature_version=(3, 6))
+@pytest.mark.parametrize("file", STAGE, ids=lambda file: file.stem)
+def test_it_imports_the_standard_library_alone_and_suits_old_pythons(file: Path) -> None:
+    tree = ast.parse(file.read_text(), feature_version=(3, 6))
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names
+    assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names | {one.stem for one in STAGE}
 
 
 # Copies
@@ -150,7 +154,7 @@ def test_bytecode_written_into_a_copy_does_no_harm(original: Path, tmp_path: Pat
 def test_an_image_is_copied_as_it_is(tmp_path: Path, disk: Path) -> None:
     image = tmp_path / "an image.sif"
     image.write_bytes(os.urandom(1 << 16))
-    key = stage.pack(str(tmp_path / "store"), str(image), Deadline(60))
+    key = packing.pack(str(tmp_path / "store"), str(image), Deadline(60))
     assert unpack(tmp_path, key, disk)[0] == "staged"
     assert copy_of(disk, key).read_bytes() == image.read_bytes()
     assert unpack(tmp_path, key, disk)[0] == "reused"
@@ -187,7 +191,7 @@ FILES = st.dictionaries(NAMES, st.binary(max_size=200), min_size=1, max_size=8)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(files=FILES, by=st.sampled_from([stage._extract_by_tar, stage._extract_by_python]))
+@given(files=FILES, by=st.sampled_from([unpacking.extract_by_tar, unpacking.extract_by_python]))
 def test_any_tree_arrives_as_it_was(files: dict[str, bytes], by: Callable[..., None], tmp_path: Path) -> None:
     folder = tmp_path / f"tree-{time.monotonic_ns()}"
     folder.mkdir()
@@ -197,14 +201,14 @@ def test_any_tree_arrives_as_it_was(files: dict[str, bytes], by: Callable[..., N
     archive, to = folder.with_suffix(".tar"), folder.with_suffix(".out")
     digest = hashlib.sha256()
     with archive.open("wb") as stream:
-        stage._write_archive(stage._Sink(stream, digest, Deadline(60)), str(folder), stage.walk(str(folder)))
+        packing.write_archive(packing.Sink(stream, digest, Deadline(60)), str(folder), packing.walk(str(folder)))
     to.mkdir()
     copied = hashlib.sha256()
     with archive.open("rb") as stream:
-        by(stage._Source(stream, copied, Deadline(60)), str(to))
+        by(unpacking.Source(stream, copied, Deadline(60)), str(to))
     assert copied.digest() == digest.digest()
     assert {path.name: path.read_bytes() for path in (to / "copy").iterdir()} == files
-    old, new = (list(stage.counted(stage.walk(str(place)))) for place in (folder, to / "copy"))
+    old, new = (list(packing.counted(packing.walk(str(place)))) for place in (folder, to / "copy"))
     assert [one[:3] for one in old] == [one[:3] for one in new]
     assert [one.mtime_ns // 10**9 for one in old] == [one.mtime_ns // 10**9 for one in new]
 
@@ -290,9 +294,9 @@ def test_an_environment_that_does_not_work_elsewhere_is_not_used(env: Path, tmp_
 
 def test_what_could_not_be_packed_is_not_tried_by_each_job(env: Path, tmp_path: Path) -> None:
     limited = Deadline(60)
-    limited.check = lambda: None if not list(tmp_path.glob("store/*.tmp*")) else Deadline(-1).check()  # type: ignore[method-assign]
+    limited.check = lambda: None if not list(tmp_path.glob("store/*.tmp*")) else Deadline(-1).check()
     with pytest.raises(NotStaged, match="longer"):
-        stage.pack(str(tmp_path / "store"), str(env), limited)
+        packing.pack(str(tmp_path / "store"), str(env), limited)
     assert [path.suffix for path in (tmp_path / "store").iterdir()] == [".failed"]
     with pytest.raises(NotStaged, match="could not be packed before: it took longer"):
         pack(tmp_path, env)
@@ -306,10 +310,10 @@ def test_what_is_no_environment_is_not_packed(tmp_path: Path) -> None:
 
 
 def test_an_environment_on_a_local_disk_stays_there(original: Path, tmp_path: Path) -> None:
-    system = stage.file_system(str(original))
-    assert system in stage.LOCAL, "the tests' folder"
+    system = disk_module.file_system(str(original))
+    assert system in disk_module.LOCAL, "the tests' folder"
     with pytest.raises(NotStaged, match="on this node's own disk"):
-        stage.pack(str(tmp_path / "store"), str(original), Deadline(60), shared_only=True)
+        packing.pack(str(tmp_path / "store"), str(original), Deadline(60), shared_only=True)
 
 
 def test_memory_is_used_only_where_half_stays_free(
@@ -317,10 +321,10 @@ def test_memory_is_used_only_where_half_stays_free(
 ) -> None:
     key = pack(tmp_path, original)
     needed = json.loads((tmp_path / "store" / f"{key}.json").read_text())["bytes"]
-    monkeypatch.setattr(stage, "MEMORY", frozenset({stage.file_system(str(disk))}))
-    monkeypatch.setattr(stage, "free_memory", lambda: 2 * needed - 2)
+    monkeypatch.setattr(disk_module, "MEMORY", frozenset({disk_module.file_system(str(disk))}))
+    monkeypatch.setattr(disk_module, "free_memory", lambda: 2 * needed - 2)
     assert "half of the free memory" in refused(tmp_path, key, disk)
-    monkeypatch.setattr(stage, "free_memory", lambda: 2 * needed)
+    monkeypatch.setattr(disk_module, "free_memory", lambda: 2 * needed)
     assert unpack(tmp_path, key, disk)[0] == "staged"
 
 
@@ -331,7 +335,7 @@ def test_free_memory_is_the_least_of_node_cgroup_and_job(tmp_path: Path, monkeyp
     monkeypatch.delenv("SLURM_MEM_PER_NODE", raising=False)
 
     def ask() -> int:
-        return stage.free_memory(str(tmp_path), str(tmp_path / "cg")) >> 10
+        return int(disk_module.free_memory(str(tmp_path), str(tmp_path / "cg"))) >> 10
 
     assert ask() == 8000
     (tmp_path / "cg" / "job").mkdir(parents=True)
@@ -363,7 +367,7 @@ def test_a_full_disk_is_left_as_it_was(
 ) -> None:
     key = pack(tmp_path, original)
     assert "nine tenths of the free space" in refused(tmp_path, key, full_disk)
-    monkeypatch.setattr(stage, "check_room", lambda *_: None)
+    monkeypatch.setattr(unpacking, "check_room", lambda *_: None)
     (full_disk / "filled").write_bytes(b"x" * 60_000)
     assert "tar: copy/" in refused(tmp_path, key, full_disk)
     assert sorted(path.suffix for path in (full_disk / ROOT).iterdir()) == [".lock"]
@@ -373,7 +377,7 @@ def test_a_full_disk_is_left_as_it_was(
 
 
 def command(*words: object) -> list[str]:
-    return [sys.executable, "-I", "-S", str(STAGE), *map(str, words)]
+    return [sys.executable, "-I", "-S", str(STAGE[0]), *map(str, words)]
 
 
 def test_two_jobs_on_a_node_at_once_unpack_one_copy(original: Path, tmp_path: Path, disk: Path) -> None:
@@ -413,9 +417,9 @@ def test_a_builder_that_died_is_replaced_and_one_that_lives_is_not(tmp_path: Pat
     lock = tmp_path / "x.building"
     lock.mkdir()
     with pytest.raises(NotStaged, match="longer"):
-        stage.take_build_lock(str(lock), bool, Deadline(0.5), stale=60)
-    assert stage.take_build_lock(str(lock), bool, Deadline(20), stale=0.5)
-    assert not stage.take_build_lock(str(lock), lambda: True, Deadline(20))
+        packing.take_build_lock(str(lock), bool, Deadline(0.5), stale=60)
+    assert packing.take_build_lock(str(lock), bool, Deadline(20), stale=0.5)
+    assert not packing.take_build_lock(str(lock), lambda: True, Deadline(20))
     assert (lock / "owner").read_text().split()[1] == str(os.getpid())
 
 
