@@ -13,6 +13,7 @@ what=${1:?usage: test.sh check|all}
 bin=$PWD/${VENV:-.venv}/bin
 [[ ${VENV:-.venv} != /* ]] || bin=$VENV/bin
 export PATH=$bin:$PATH
+unset PYTHONDONTWRITEBYTECODE # thousands of processes would compile the same code
 read -r -a pytest_args <<<"${PYTEST_ARGS:-}"
 logs=.test-logs
 mkdir -p "$logs"

@@ -423,6 +423,7 @@ def test_a_builder_that_died_is_replaced_and_one_that_lives_is_not(tmp_path: Pat
     assert (lock / "owner").read_text().split()[1] == str(os.getpid())
 
 
+@pytest.mark.slow
 def test_a_hanging_source_ends_with_the_limit(original: Path, tmp_path: Path, disk: Path) -> None:
     key = pack(tmp_path, original)
     (tmp_path / "store" / f"{key}.json").unlink()

@@ -130,11 +130,13 @@ def test_a_launcher_that_ends_before_the_watcher_begins_leaves_none_behind(node:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_as_soon_as_it_was_started_is_seen(node: Node) -> None:
     """By then the first look, at the launcher alone, is over."""
     assert _gone(node.run("late")) == [(1, None, 9), (0, 0, None)]
 
 
+@pytest.mark.slow
 def test_an_exit_code_is_told_from_a_signal(node: Node) -> None:
     assert _gone(node.run("exit")) == [(1, 17, None), (0, 0, None)]
 
@@ -193,6 +195,7 @@ def test_a_sample_tells_of_gpus_and_of_where_the_ranks_stood(node: Node, monkeyp
     assert all(set(places) & {"hrtimer_nanosleep", "S"} for places in sample["places"].values())
 
 
+@pytest.mark.slow
 def test_a_gpu_that_broke_is_named_when_a_rank_fails(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = "*index,ecc*) printf '0, 1\\n1, 0\\n' ;;\n"
     smi = SMI.replace("case $1", "case $*").replace("\n*)", f"\n{broken}*)").replace("nvlink)", "nvlink*)")

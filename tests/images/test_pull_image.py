@@ -56,6 +56,7 @@ def test_an_image_is_brought_with_its_record(pull: Pull, tmp_path: Path) -> None
     assert record["source"] == server.url  # without the signature
 
 
+@pytest.mark.slow
 def test_a_cut_connection_goes_on_where_it_ended(pull: Pull, tmp_path: Path) -> None:
     with serving(Server(CONTENT, cuts=[1_000_000, 500_000])) as server:
         done = pull(server.url)

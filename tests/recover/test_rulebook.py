@@ -72,6 +72,7 @@ def test_default_verdicts() -> None:
         assert facts.verdict == expected, name
 
 
+@pytest.mark.slow
 def test_a_shipped_rule_would_pass_as_a_user_s() -> None:
     for path in sorted(rulebook.FOLDER.glob("*.yaml")):
         if path.name not in {rulebook.CAUSES, rulebook.CLASSES}:

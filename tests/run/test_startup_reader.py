@@ -33,9 +33,12 @@ class Attempt:
         self.folder.agent.mkdir(parents=True)
         self.folder.logs.mkdir()
         self.folder.plan.write_text(json.dumps({**PLAN, **plan}))
-        start = {"job_id": "7", "started": BEGAN, "nodes": "n[1-3]", "exit_code": 0}
-        self.folder.start.write_text(json.dumps(start))
+        self.enter("environment", BEGAN)
         self.reader = StartupReader()
+
+    def enter(self, phase: str, at: float) -> None:
+        start = {"job_id": "7", "started": BEGAN, "ended": at, "phase": phase, "nodes": "n[1-3]", "exit_code": 0}
+        self.folder.start.write_text(json.dumps(start))
 
     def node(self, number: int, *marks: str, at: float = 1.0) -> None:
         events: list[dict[str, Any]] = [{"event": "start", "t": BEGAN + at}]
@@ -60,6 +63,17 @@ def test_nodes_have_the_names_of_the_job_and_move_on_between_polls(tmp_path: Pat
     attempt.node(1, "launcher", "joined")
     attempt.node(2, "launcher", "joined")
     assert attempt.text() == "rendezvous: 3 of 3 nodes"
+
+
+def test_while_the_script_prepares_the_nodes_none_is_waited_for(tmp_path: Path) -> None:
+    attempt = Attempt(tmp_path)
+    for phase, name in (("check", "node check"), ("stage", "staging")):
+        attempt.enter(phase, BEGAN + 10)
+        found = attempt.reader.read(Reader().read(attempt.folder), BEGAN + 60)
+        assert found is not None
+        assert (found.text(), found.waiting_for, found.groups[0].since) == (name, (), BEGAN + 10)
+    attempt.enter("environment", BEGAN + 50)
+    assert attempt.text() == "start: 0 of 3 nodes; n1, n2, n3 not started"
 
 
 def test_a_node_that_writes_without_a_watcher_is_not_said_to_be_missing(tmp_path: Path) -> None:

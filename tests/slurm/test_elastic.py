@@ -20,7 +20,7 @@ def test_from_three_nodes_to_two(user_in_trouble: User) -> None:
     changes = {
         "nodes": "2..3",
         "processes_per_node": 1,
-        "args.steps": 60,
+        "args.steps": 30,
         "args.checkpoint-every": 5,
         # A node that vanishes closes no connection: its peers give up after this time.
         "args.collective-timeout": 10,
@@ -35,7 +35,7 @@ def test_from_three_nodes_to_two(user_in_trouble: User) -> None:
     user.cluster.kill_node("n3")
     status = user.until("@last", "COMPLETED", "FAILED", seconds=150)
     assert status["state"] == "COMPLETED", status
-    assert status["progress"]["step"] == 60
+    assert status["progress"]["step"] == 30
     log = user.launch("logs", "@last").stdout
     assert "world_size was 3 and is 2" in log
     assert "lost 1 of 3 nodes" in log

@@ -179,6 +179,7 @@ def test_a_chain_under_a_short_limit_goes_on_to_its_last_step(user: User) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 def test_a_time_limit_that_nobody_warned_of_is_seen_to_by_the_job_itself(user: User) -> None:
     run = user.submit(job(user, '[ "$n" -gt 1 ] || exec sleep 300', queue="short", time="1"))
     folder = Path(run["folder"])

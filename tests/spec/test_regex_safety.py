@@ -48,6 +48,7 @@ def test_a_comparison_that_takes_long_is_given_up() -> None:
     assert time.monotonic() - begun < 60
 
 
+@pytest.mark.slow
 def test_none_of_the_shipped_rules_may() -> None:
     for rule in shipped().rules.values():
         assert not [pattern for pattern in (*rule.patterns, rule.unless) if may_backtrack_forever(pattern)], rule.id
