@@ -40,7 +40,7 @@ check_nodes() { # returns 76 if a node is bad
     wait "${step[0]}" 2>/dev/null
     step=()
 }
-phase=check
+enter check
 check_nodes || exit
 [ -z "${job_check_only:-}" ] || exit 0
-phase=environment
+enter environment

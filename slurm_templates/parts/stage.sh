@@ -77,6 +77,7 @@ use_staged() { # KEY ORIGINAL: on a node, take the copy if there is one
         export "$name=${value%:}"
     done
 }
+enter stage
 if stage_pack; then
     stage_broadcast
     mkdir -p "$attempt_dir/staged"
@@ -89,3 +90,4 @@ if stage_pack; then
     eval "$starts"
     node_functions+=(use_staged)
 fi
+enter environment

@@ -17,9 +17,10 @@ class ScriptRecord(Struct, frozen=True, kw_only=True):
     signal: str | None = None
     """The signal that ended the script."""
     phase: str | None = None
-    """`environment` or `check` (the node check) before the training was started."""
+    """`environment`, `check` (the node check) or `stage` (staging) before the training was started."""
     started: float | None = None
     ended: float | None = None
+    """In start.json: when the phase began."""
     warned: bool = False
     """Whether the script was warned of its end (a time stamp in the file)."""
     warned_by: str | None = None

@@ -9,9 +9,19 @@ from pathlib import Path
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.plan_record import PlanRecord, plan_of, progress_patterns
+from hpc_launch.run.records.script_record import ScriptRecord
 from hpc_launch.run.records.watcher_records import start_events
 from hpc_launch.run.status.progress_reader import first_step
-from hpc_launch.run.status.startup_summary import LAST, History, NodeStart, Startup, history, summary
+from hpc_launch.run.status.startup_summary import (
+    LAST,
+    PREPARATIONS,
+    Group,
+    History,
+    NodeStart,
+    Startup,
+    history,
+    summary,
+)
 
 EARLIER_ATTEMPTS, EARLIER_NODES = 3, 16
 """How many earlier attempts, and nodes of each, show how long a start usually takes."""
@@ -39,12 +49,16 @@ class StartupReader:
             self._over.add(attempt.path)
             return None
         nodes = tuple(self._nodes(files, plan))
+        preparation = PREPARATIONS.get(files.start.phase or "")
+        if preparation is not None and not any(node.history for node in nodes):
+            names = tuple(node.name for node in nodes)
+            return Startup((Group("", names, files.start.ended),), plan.container, preparation)
         if not has_steps and all(node.mark == LAST for node in nodes):
             self._over.add(attempt.path)
         return summary(
             nodes,
             now=now,
-            began=files.start.started,
+            began=_began(files.start),
             runtime=plan.container,
             has_steps=has_steps,
             output=files.output,
@@ -78,13 +92,18 @@ class StartupReader:
             for number in range(max(1, attempt.number - EARLIER_ATTEMPTS), attempt.number):
                 earlier = attempt.run.attempt(number)
                 start = Reader().read(earlier).start
-                began = start.started if start is not None else None
+                began = _began(start) if start is not None else None
                 head: History = ((began, ""),) if began is not None else ()
                 plan = plan_of(earlier) or PlanRecord()
                 for _, path in islice(earlier.watcher_files(), EARLIER_NODES):
                     found.append(NodeStart("", head + self._history(path, plan.processes_per_node or 1)))
             self._earlier[attempt.path] = tuple(found)
         return self._earlier[attempt.path]
+
+
+def _began(start: ScriptRecord) -> float | None:
+    """When the script was done with node check and staging."""
+    return start.ended if start.ended is not None else start.started
 
 
 def _with_output(attempt: AttemptFolder) -> set[int]:

@@ -42,6 +42,9 @@ FAR_TIMES, FAR_S = 3.0, 30.0
 NAMED = 3
 """More nodes than this are shown as a host list, `n[1-4]`."""
 
+PREPARATIONS = {"check": "node_check", "stage": "staging"}
+"""What the script does before it starts anything on the nodes, by the phase in start.json."""
+
 History = tuple[tuple[float, str], ...]
 """When a node reached which mark; times are seconds since the epoch."""
 
@@ -84,10 +87,14 @@ class Startup:
     groups: tuple[Group, ...]
     runtime: str | None = None
     """What starts the image on each node."""
+    preparation: str | None = None
+    """One of PREPARATIONS' values, while no node is expected to have started."""
 
     @property
     def phase(self) -> str:
         """The phase of the nodes that are furthest."""
+        if self.preparation is not None:
+            return self.preparation
         mark = self.groups[0].mark
         return "container_start" if self.runtime and MARKS[mark][0] == "start" else MARKS[mark][0]
 
@@ -99,6 +106,8 @@ class Startup:
     @property
     def behind(self) -> tuple[Group, ...]:
         """The nodes that the others wait for, by what they are doing; all nodes where none has started."""
+        if self.preparation is not None:
+            return ()
         return self.groups[1:] if self.groups[0].mark else self.groups
 
     @property
@@ -121,7 +130,8 @@ class Startup:
         """`rendezvous: 6 of 8 nodes`."""
         count = len(self.groups[0].nodes) if self.groups[0].mark else 0
         words = self.phase.replace("_", " ")
-        return f"{words}: {count} of {self.nodes} nodes" if self.nodes > 1 else words
+        counts = self.nodes > 1 and self.preparation is None
+        return f"{words}: {count} of {self.nodes} nodes" if counts else words
 
 
 def history(events: Iterable[WatcherEvent], processes: int) -> History:

@@ -144,7 +144,7 @@ mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
 
 # --- Start and end records ---
 # The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
-phase=environment ended_by='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
+phase='' ended_by='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
 record() { # FILE EXIT_CODE
     local finished=null mask # finished: true if the training itself says that no step is left
     mask=$(umask)
@@ -165,7 +165,11 @@ at_exit() { # EXIT_CODE
     call_after "$1"
 }
 trap 'at_exit $?' EXIT
-record start.json 0
+enter() { # PHASE: `status` shows it until the training starts
+    phase=$1
+    record start.json 0
+}
+enter environment
 
 # --- Signals ---
 step=() # the processes that this shell waits for
@@ -304,10 +308,10 @@ check_nodes() { # returns 76 if a node is bad
     wait "${step[0]}" 2>/dev/null
     step=()
 }
-phase=check
+enter check
 check_nodes || exit
 [ -z "${job_check_only:-}" ] || exit 0
-phase=environment
+enter environment
 
 # --- Watcher: started before the launcher on each node ---
 # It notes which process died first, whether the training hangs, how far its start is and how much memory is left.

@@ -121,7 +121,7 @@ mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
 
 # --- Start and end records ---
 # The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
-phase=environment ended_by='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
+phase='' ended_by='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
 record() { # FILE EXIT_CODE
     local finished=null mask # finished: true if the training itself says that no step is left
     mask=$(umask)
@@ -142,7 +142,11 @@ at_exit() { # EXIT_CODE
     call_after "$1"
 }
 trap 'at_exit $?' EXIT
-record start.json 0
+enter() { # PHASE: `status` shows it until the training starts
+    phase=$1
+    record start.json 0
+}
+enter environment
 
 # --- Signals ---
 step=() # the processes that this shell waits for
