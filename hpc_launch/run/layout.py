@@ -7,7 +7,7 @@
     ├── run.json                    name, site, scheduler, creation time (records/run_info.py)
     ├── after.sh                    what the job runs at its end: the next driver
     ├── hooks/hpc_launch_hooks.py   helpers that a training may import
-    │         hpc_launch_watch.py   the watcher that each node runs beside the launcher
+    │         hpc_launch_watch*.py  the watcher that each node runs beside the launcher
     │         hpc_launch_stage*.py  packs and unpacks a copy of the software on the nodes' own disks
     │         hpc_launch_check*.py  the node check on each node, before the training
     │         hpc_launch_judge.py   the node check's part on the first node, with hpc_launch_reports.py and

@@ -15,10 +15,13 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.agent.hpc_launch_watch import Rank, stat_of, write_stack
+import hpc_launch.agent.hpc_launch_watch  # noqa: F401 - makes the names below importable, as in a run folder
 from hpc_launch.recover.hang_stacks import not_arrived, stacks_in_log
-from hpc_launch.run.submitting.run_store import HOOKS, PHASES, WATCHER
+from hpc_launch.run.submitting.run_store import HOOKS, NODE_CHECK, PHASES, STAGE, WATCHER
 from hpc_launch.site_tools.learning.probe_jobs import PROGRAM as SMOKE
+
+# Their names in a run folder, where they lie beside one another.
+processes, hangs = (sys.modules[f"hpc_launch_watch_{part}"] for part in ("processes", "hang"))
 
 LAUNCHER = textwrap.dedent(
     """
@@ -84,7 +87,7 @@ class Node:
         words = [
             sys.executable,
             str(self.log),
-            " ".join([*watcher, str(WATCHER)]),
+            " ".join([*watcher, str(WATCHER[0])]),
             str(self.folder),
             "0",
             "PARENT",
@@ -117,7 +120,7 @@ def test_who_died_first_and_how(node: Node) -> None:
 
 def test_a_launcher_that_ends_before_the_watcher_begins_leaves_none_behind(node: Node) -> None:
     """What takes the watcher over then, init say, has other trainings below it."""
-    watch = [sys.executable, "-I", str(WATCHER), str(node.folder), "0"]
+    watch = [sys.executable, "-I", str(WATCHER[0]), str(node.folder), "0"]
     script = 'read -r _ <"$1"; shift; exec "$@"'
     gate = node.folder / "gate"
     os.mkfifo(gate)
@@ -209,7 +212,7 @@ def test_a_gpu_that_broke_is_named_when_a_rank_fails(node: Node, monkeypatch: py
 def test_how_far_the_processes_are_is_one_event_for_each_change(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    words = [sys.executable, "-I", str(WATCHER), str(tmp_path), "0", str(os.getpid()), "--phases", str(pipe)]
+    words = [sys.executable, "-I", str(WATCHER[0]), str(tmp_path), "0", str(os.getpid()), "--phases", str(pipe)]
     end = os.open(pipe, os.O_RDWR)
     os.write(end, b"launcher -\nmet -\npython 0\nnonsense\npython 1\nlauncher -\n")
     watcher = subprocess.Popen(words, stdin=end)
@@ -241,8 +244,8 @@ def test_no_program_is_run_by_what_a_rank_says_of_its_environment(tmp_path: Path
         (folder / "py-spy").chmod(0o755)
     process = subprocess.Popen(["sleep", "60"], env={"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": str(tmp_path / "venv")})
     try:
-        rank = Rank(process.pid, 0, stat_of(process.pid)[19])
-        write_stack(rank, str(tmp_path / "rank-0.txt"))
+        rank = processes.Rank(process.pid, 0, processes.stat_of(process.pid)[19])
+        hangs.write_stack(rank, str(tmp_path / "rank-0.txt"))
     finally:
         process.kill()
         process.wait()
@@ -254,10 +257,20 @@ def test_where_nobody_waits_nothing_is_told() -> None:
     assert not_arrived({}) == {}
 
 
-@pytest.mark.parametrize("file", [HOOKS, PHASES, WATCHER, SMOKE], ids=lambda file: file.name)
-def test_it_is_python_3_6_and_stands_alone(file: Path) -> None:
-    tree = ast.parse(file.read_text(), feature_version=(3, 6))
-    top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    names = {alias.name.partition(".")[0] for node in top if isinstance(node, ast.Import) for alias in node.names}
-    names |= {(node.module or "").partition(".")[0] for node in top if isinstance(node, ast.ImportFrom)}
-    assert names <= set(sys.stdlib_module_names)
+PROGRAMS = [(HOOKS,), (PHASES,), WATCHER, STAGE, NODE_CHECK, (SMOKE,)]
+"""The files of the agent that are copied together."""
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program[0].stem)
+def test_it_is_python_3_6_and_stands_alone(program: tuple[Path, ...]) -> None:
+    for file in program:
+        tree = ast.parse(file.read_text(), feature_version=(3, 6))
+        top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        names = {alias.name.partition(".")[0] for node in top if isinstance(node, ast.Import) for alias in node.names}
+        names |= {(node.module or "").partition(".")[0] for node in top if isinstance(node, ast.ImportFrom)}
+        assert names <= sys.stdlib_module_names | {one.stem for one in program}, file.name
+
+
+def test_every_file_of_the_agent_belongs_to_a_program() -> None:
+    files = {file for file in HOOKS.parent.glob("*.py") if file.stem != "__init__"}
+    assert {file for program in PROGRAMS for file in program} == files
