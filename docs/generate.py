@@ -16,7 +16,7 @@ from msgspec.structs import fields
 from hpc_launch.base import errors
 from hpc_launch.cli import error_handler
 from hpc_launch.cli.main import VERBS, group
-from hpc_launch.recover import rulebook
+from hpc_launch.recover.read_rules import shipped
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.spec.field_types import Scalar
 from hpc_launch.spec.job import JobSpec
@@ -415,7 +415,7 @@ of an existing rule replaces it:
 
 def failures() -> str:
     """Return the page with a section per failure class: meaning, typical lines, what hpc-launch does, what to do."""
-    book = rulebook.shipped()
+    book = shipped()
     lines = ["# Why a run failed", "", MADE.format(source="hpc_launch/recover/rules"), "", FAILURES_INTRO.strip(), ""]
     lines += ["| class | level | meaning | default verdict |", "|---|---|---|---|"]
     lines += [

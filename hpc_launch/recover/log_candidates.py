@@ -10,7 +10,8 @@ import msgspec
 from hpc_launch.recover.candidates import Candidate
 from hpc_launch.recover.diagnosis import Quote
 from hpc_launch.recover.evidence import EndFacts, Evidence, Hit, LogScan, SchedulerFacts, WorkerFailure
-from hpc_launch.recover.rulebook import FailureRule, Rulebook
+from hpc_launch.recover.failure_rule import FailureRule
+from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.setup_commands import without_survived
 
 BATCH_LOG = "batch.log"

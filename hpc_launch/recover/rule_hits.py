@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from hpc_launch.recover.evidence import Hit
+from hpc_launch.recover.failure_rule import FailureRule
 from hpc_launch.recover.log_line import FAINT, LogLine
-from hpc_launch.recover.rulebook import FailureRule, Rulebook
+from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.timestamps import line_time, year_of
 from hpc_launch.recover.torchrun_failures import WorkerBlocks
 from hpc_launch.recover.tracebacks import Tracebacks

@@ -1,4 +1,4 @@
-"""The rules that match log lines: read from YAML, checked, and searched fast."""
+"""The rules that match log lines, searched fast."""
 
 from __future__ import annotations
 
@@ -6,93 +6,20 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal, cast
 
-import msgspec
-import yaml
-from msgspec import Struct
-
-from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.time_limit import TooSlowError, time_limit
-from hpc_launch.recover.diagnosis import FAILURE_CLASSES, Action, Level
 from hpc_launch.recover.errno_message import with_errno_message
+from hpc_launch.recover.failure_rule import Cause, ClassFacts, FailureRule
 from hpc_launch.recover.gpu_error_names import with_gpu_message
 from hpc_launch.recover.regex_literals import needed_words, smallest
 from hpc_launch.recover.word_search import words_in
-from hpc_launch.spec.regex_safety import BACKTRACKING_MESSAGE, may_backtrack_forever
-from hpc_launch.spec.yaml_source import parse_list
 
-FOLDER = Path(__file__).resolve().parent / "rules"
-"""The shipped rules."""
-CAUSES = "causes.yaml"
-CLASSES = "classes.yaml"
-
-LONGEST_PATTERN = 2000
 NEAR = 160
 """Characters around a match in which `unless` is searched."""
 WRITER = 40
 """Characters at the beginning of a line that may name the program that wrote it."""
 LIMIT_S = 5.0
 """Seconds that all searches for rules of the user and of teams may take together in one command."""
-Role = Literal["root", "setup", "confirm", "cascade", "context"]
-
-
-class FailureRule(Struct, frozen=True, forbid_unknown_fields=True):
-    """One kind of line."""
-
-    id: str
-    cause: str
-    match: str | list[str]
-    """Regular expressions of Python's `re`, searched in the line without colours and rank prefix. Groups:
-    `node` (who is at fault), `index` (its number in the job), `at` (a node that is only mentioned), `rank`, `peer` (an
-    address)."""
-    examples: list[str]
-    """Lines that must match; the tests run them."""
-    source: str
-    """Where the wording comes from: a program and its file, or a document."""
-    role: Role = "root"
-    """`setup`: a command of the job's script before its program, after whose failure the script continues."""
-    order: int = 20
-    """Lower is nearer to the root: 10 nothing else causes it, 20 a clear cause, 30 a likely one, 40 the program's own
-    exception, 50 a consequence of the end of another process, 60 a bare exit code."""
-    failure_class: str | None = msgspec.field(default=None, name="class")
-    """Where it differs from the class of the cause."""
-    verdict: Action | None = None
-    """Where it differs from the default of the class."""
-    at_start: Action | None = None
-    """The verdict where no training step was seen yet: the setup is probably wrong."""
-    advice: str = ""
-    unless: str = ""
-    """A match does not count if this matches in it, near it, or at the beginning of the line."""
-    firm: bool = False
-    """Counts even in a line that is marked as a warning."""
-    counters: list[str] = []
-    """Lines that must not match; the tests run them."""
-
-    @property
-    def patterns(self) -> list[str]:
-        """All its expressions."""
-        return [self.match] if isinstance(self.match, str) else self.match
-
-
-class Cause(Struct, frozen=True, forbid_unknown_fields=True):
-    """A cause, and the class that it belongs to."""
-
-    failure_class: str = msgspec.field(name="class")
-    means: str
-
-
-class ClassFacts(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a failure class means, the default verdict, and what a person does."""
-
-    title: str
-    level: Level
-    means: str
-    verdict: Action
-    does: str
-    advice: str
-    you: str
 
 
 class SearchTime:
@@ -216,86 +143,3 @@ class Rulebook:
         others = {rule.id: rule for rule in more}
         limited = self.limited.union(others)
         return Rulebook({**self.rules, **others}.values(), self.causes, self.classes, limited)
-
-
-def parse_rules(
-    text: str, causes: Mapping[str, Cause], *, most: int | None = None
-) -> tuple[list[FailureRule], list[str]]:
-    """The rules in a YAML text, at most so many, and the errors of those that cannot be used, as text."""
-    data, findings = parse_list(text, "rules")
-    for finding in findings:
-        line = finding.place.line if finding.place else 1
-        what = finding.message.removeprefix("this is not YAML: ")
-        return [], [
-            "it must be a list of rules"
-            if finding.code == FindingCode.NOT_ONE_MAPPING
-            else f"not valid YAML: line {line}: {what}"
-        ]
-    rules: list[FailureRule] = []
-    faults: list[str] = []
-    if most is not None and len(data) > most:
-        faults.append(f"there are more than {most} rules; the others are ignored")
-    for number, item in enumerate(data[:most], 1):
-        try:
-            rule = msgspec.convert(item, FailureRule)
-        except (msgspec.ValidationError, RecursionError) as error:
-            faults.append(f"rule {number}: {_first_line(error)}")
-            continue
-        fault = _fault(rule, causes)
-        if fault:
-            faults.append(f"rule {rule.id}: {fault}")
-        else:
-            rules.append(rule)
-    return rules, faults
-
-
-def _fault(rule: FailureRule, causes: Mapping[str, Cause]) -> str | None:
-    if rule.cause not in causes:
-        return f"unknown cause {rule.cause!r}"
-    if rule.failure_class is not None and rule.failure_class not in FAILURE_CLASSES:
-        return f"unknown class {rule.failure_class!r}"
-    for pattern in [*rule.patterns, *([rule.unless] if rule.unless else [])]:
-        if len(pattern) > LONGEST_PATTERN:
-            return "a pattern is too long"
-        if may_backtrack_forever(pattern):
-            return f"{BACKTRACKING_MESSAGE}: {pattern}"
-        for group in _RANK.findall(pattern):
-            if not _NUMBER.fullmatch(group):
-                return rf"the group rank takes a number, as in (?P<rank>\d+), not {group}"
-        try:
-            words = needed_words(pattern)
-        except (re.error, OverflowError) as error:
-            return f"{pattern!r} is not a valid regular expression: {error}"
-        if not words and pattern != rule.unless:
-            return f"{pattern!r} needs a fixed word of at least 3 letters; otherwise every line would be tried"
-    return None
-
-
-_RANK = re.compile(r"\(\?P<rank2?>[^)]*\)?")
-_NUMBER = re.compile(r"\(\?P<rank2?>(?:\\d|\[0-9\])(?:\+|\{\d+(?:,\d+)?\})?\)")
-
-
-def shipped() -> Rulebook:
-    """The rules that come with hpc-launch. Raises FileNotFoundError for a broken install."""
-    causes = _mapping(CAUSES, Cause)
-    classes = _mapping(CLASSES, ClassFacts)
-    rules: list[FailureRule] = []
-    for path in sorted(FOLDER.glob("*.yaml")):
-        if path.name not in {CAUSES, CLASSES}:
-            found = _loaded(path.read_text("utf-8"))
-            rules += msgspec.convert(found, list[FailureRule])
-    return Rulebook(rules, causes, classes)
-
-
-def _mapping(name: str, kind: type[Any]) -> dict[str, Any]:
-    data = _loaded((FOLDER / name).read_text("utf-8"))
-    return cast("dict[str, Any]", msgspec.convert(data, dict[str, kind]))  # type: ignore[valid-type]
-
-
-def _loaded(text: str) -> Any:
-    """The YAML in `text`, with libyaml where available: ten times as fast. Both loaders create plain values only."""
-    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hpc_launch.recover import rulebook
 from hpc_launch.recover.diagnose import diagnose
 from hpc_launch.recover.diagnosis import Diagnosis
 from hpc_launch.recover.evidence import EndFacts, Evidence, LogScan, SchedulerFacts
+from hpc_launch.recover.read_rules import shipped
 from hpc_launch.recover.scan_log import scan
 
-BOOK = rulebook.shipped()
+BOOK = shipped()
 
 
 def scanned(text: str | bytes, name: str = "train.log", **more: Any) -> LogScan:

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.recover import rulebook
+from hpc_launch.recover import read_rules, rulebook
 from hpc_launch.recover.diagnosis import FAILURE_CLASSES
+from hpc_launch.recover.failure_rule import FailureRule
 from hpc_launch.recover.log_line import LONGEST
+from hpc_launch.recover.read_rules import parse_rules
 from hpc_launch.recover.regex_literals import needed_words
-from hpc_launch.recover.rulebook import Compiled, FailureRule, parse_rules
+from hpc_launch.recover.rulebook import Compiled
 
-BOOK = rulebook.shipped()
+BOOK = read_rules.shipped()
 
 CAUSES = 90
 """How many finer causes there are: one more or less is a change of what scripts may rely on."""
@@ -74,8 +76,8 @@ def test_default_verdicts() -> None:
 
 @pytest.mark.slow
 def test_a_shipped_rule_would_pass_as_a_user_s() -> None:
-    for path in sorted(rulebook.FOLDER.glob("*.yaml")):
-        if path.name not in {rulebook.CAUSES, rulebook.CLASSES}:
+    for path in sorted(read_rules.FOLDER.glob("*.yaml")):
+        if path.name not in {read_rules.CAUSES, read_rules.CLASSES}:
             rules, faults = parse_rules(path.read_text("utf-8"), BOOK.causes)
             assert rules
             assert not faults, path.name
@@ -159,8 +161,8 @@ def test_needed_words(pattern: str, words: set[str]) -> None:
 
 
 def test_the_rules_travel_with_the_package() -> None:
-    assert rulebook.FOLDER.parent == Path(rulebook.__file__).parent
-    assert (rulebook.FOLDER / rulebook.CAUSES).is_file()
+    assert read_rules.FOLDER.parent == Path(read_rules.__file__).parent
+    assert (read_rules.FOLDER / read_rules.CAUSES).is_file()
 
 
 def test_unless_applies_to_the_match() -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hpc_launch.recover import rulebook
 from hpc_launch.recover.diagnosis import Action
 from hpc_launch.recover.evidence import Evidence, Hit, LogScan
-from hpc_launch.recover.rulebook import FailureRule, Rulebook
+from hpc_launch.recover.failure_rule import FailureRule
+from hpc_launch.recover.read_rules import shipped
+from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.recover_run import recover
 from hpc_launch.run.layout import AttemptFolder, RunFolder
@@ -20,7 +21,7 @@ from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.schedulers.scheduler import JobRecord
 from tests.run.fake import FakeScheduler
 
-SHIPPED = rulebook.shipped()
+SHIPPED = shipped()
 
 
 def drive(

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from hpc_launch.recover.rulebook import shipped
+from hpc_launch.recover.read_rules import shipped
 from hpc_launch.spec.regex_safety import matches_in_time, may_backtrack_forever
 
 

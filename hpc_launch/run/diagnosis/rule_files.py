@@ -8,7 +8,8 @@ from pathlib import Path
 from hpc_launch.base.files import read_text
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.recover.rulebook import Rulebook, parse_rules, shipped
+from hpc_launch.recover.read_rules import parse_rules, shipped
+from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.sites.search_path import search_path
 from hpc_launch.spec.yaml_source import MAX_BYTES
 
