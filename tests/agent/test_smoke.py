@@ -13,7 +13,7 @@ from hpc_launch.site_tools.learning.probe_jobs import PROGRAM
 
 def run(folder: Path, *more: str, size: int = 2) -> list[dict[str, Any]]:
     """What each process measured. Without site packages there is no PyTorch, which takes seconds to start."""
-    command = [sys.executable, "-I", "-S", str(PROGRAM), str(folder), *more]
+    command = [sys.executable, "-I", "-S", str(PROGRAM[0]), str(folder), *more]
     base = {"PATH": "/usr/bin:/bin", "WORLD_SIZE": str(size), "MASTER_ADDR": "localhost"}
     processes = [
         subprocess.Popen(command, env={**base, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)

@@ -257,7 +257,7 @@ def test_where_nobody_waits_nothing_is_told() -> None:
     assert not_arrived({}) == {}
 
 
-PROGRAMS = [(HOOKS,), (PHASES,), WATCHER, STAGE, NODE_CHECK, (SMOKE,)]
+PROGRAMS = [(HOOKS,), (PHASES,), WATCHER, STAGE, NODE_CHECK, SMOKE]
 """The files of the agent that are copied together."""
 
 

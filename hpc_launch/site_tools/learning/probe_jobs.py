@@ -28,7 +28,8 @@ from hpc_launch.schedulers.scheduler import Scheduler
 from hpc_launch.site_tools.learning.smoke_record import SmokeRecord
 from hpc_launch.spec.units import format_time
 
-PROGRAM = Path(__file__).parents[2] / "agent" / "hpc_launch_smoke.py"
+_AGENT = Path(__file__).parents[2] / "agent"
+PROGRAM = tuple(_AGENT / f"hpc_launch_smoke{part}.py" for part in ("", "_node", "_together"))
 TIME_S = 300
 POLL_S = 0.5
 REACH = ("github.com:443", "huggingface.co:443")
@@ -102,7 +103,9 @@ def _start(
     try:
         make_own_folder(folder.parent)
         make_own_folder(folder)
-        write_atomic(folder / PROGRAM.name, read_text(PROGRAM))
+        for source in PROGRAM:
+            write_atomic(folder / source.name, read_text(source))
+        write_atomic(folder / "__pycache__", "")  # a file, so that the job writes no bytecode there
         write_atomic(folder / "job.yaml", json.dumps(_job(request, folders, folder), indent=2) + "\n")
     except OSError as error:
         raise UsageError(f"cannot write {folder}: {error.strerror}", "set HPC_LAUNCH_HOME to another folder") from error
@@ -118,7 +121,7 @@ def _start(
 
 def _job(request: ProbeRequest, folders: Mapping[str, str], folder: Path) -> dict[str, Any]:
     """The job file as JSON, which is valid YAML."""
-    command = ["python3", str(folder / PROGRAM.name), str(folder), "--python", sys.executable]
+    command = ["python3", str(folder / PROGRAM[0].name), str(folder), "--python", sys.executable]
     for name, path in folders.items():
         command += ["--folder", f"{name}={path}"]
     for target in REACH:
