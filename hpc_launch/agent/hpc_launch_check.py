@@ -12,18 +12,17 @@ hpc_launch_check_host.py and hpc_launch_check_gpus.py hold the checks; the forme
 """
 
 import argparse
-import hmac
-import json
 import os
 import shutil
-import socket
 import sys
 import time
 from functools import partial
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, Tuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 
+from hpc_launch_check_dcgm import DCGM_S, dcgm
+from hpc_launch_check_full import IMPORT, Measuring, place_of
 from hpc_launch_check_gpus import (
     CLEAR_S,
     COMPUTE_S,
@@ -40,7 +39,6 @@ from hpc_launch_check_gpus import (
 from hpc_launch_check_host import (
     CHECK_S,
     SOFTWARE_S,
-    Result,
     cpu_speed,
     host_name,
     infiniband,
@@ -55,11 +53,8 @@ from hpc_launch_check_host import (
     writable,
 )
 from hpc_launch_check_run import Check, Running
+from hpc_launch_check_send import Reports
 
-CONNECT_S = 4.0
-KEY = "check-key"
-"""A file that only the user can read: other users of the machine must not report for a node."""
-LONGEST_HELLO = 1 << 20
 Checks = Dict[str, Tuple[Check, float]]
 
 
@@ -95,6 +90,10 @@ def gpu_checks(args: argparse.Namespace) -> Checks:
         checks["gpu state"] = (nvidia_state, 3 * SMI_S + 1)
         checks["gpu links"] = (partial(nvidia_links, args.gpus), SMI_S + 1)
         checks["gpu processes"] = (partial(nvidia_processes, args.gpus), CLEAR_S + 2 * SMI_S + 1)
+        if args.full and shutil.which("dcgmi"):
+            checks["gpu diagnosis"] = (partial(dcgm, args.gpus), DCGM_S + 1)
+        elif args.full:
+            checks["gpu diagnosis"] = (partial(unknown, "no dcgmi"), CHECK_S)
     else:
         checks["gpus"] = (partial(unknown, "no nvidia-smi"), CHECK_S)
     if args.python:
@@ -108,104 +107,15 @@ def folder_checks(files: Dict[str, str]) -> Checks:
     return {"shared folder " + folders[path]: (partial(shared, path, files[path]), CHECK_S) for path in files}
 
 
-class Reports:
-    """What this node sends to the judge: a line for each group of results, signed with the key of the run."""
-
-    def __init__(self, attempt: str, node: str, master: str, port: int) -> None:
-        self.node, self.place = node, "%s port %d" % (master, port)
-        self.key_path = os.path.join(attempt, "agent", KEY)
-        self.master, self.port = master, port
-        self.lines: List[bytes] = []
-        self.printed = 0
-        self.key = self.nonce = b""
-        self.peer: Optional[socket.socket] = None
-        self.files: Dict[str, str] = {}
-        self.ahead: Optional[float] = None
-
-    def connect(self) -> List[Result]:
-        """Connect to the judge; returns what that shows about the network."""
-        port, link = result(True, self.place), unknown("no connection")
-        try:
-            self.peer = connection(self.master, self.port)
-            sent = time.time()
-            self.peer.sendall(b"hello\n")
-            hello = json.loads(line_of(self.peer).decode())
-            self.ahead = (sent + time.time()) / 2 - hello["time"]
-            self.nonce, self.files = hello["nonce"].encode(), hello["files"]
-            link = transfer(self.peer, hello["bytes"], self.place)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            if self.peer is not None:
-                self.peer.close()
-            self.peer = None
-            port = result(False, "cannot reach %s: %s" % (self.place, error))
-        try:
-            with open(self.key_path, "rb") as file:
-                self.key = file.read()
-        except OSError:  # not the folder of the first node
-            self.peer = None
-        return [dict(port, check="rendezvous port"), dict(link, check="network")]
-
-    def send(self, **words: Any) -> None:
-        """Send a line; without a connection, print all lines: srun writes them to the first node's check.log."""
-        data = json.dumps(dict(words, node=self.node)).encode()
-        self.lines.append(data)
-        try:
-            if self.peer is None:
-                raise OSError("no connection")
-            self.peer.sendall(hmac.new(self.key, self.nonce + data, "sha256").hexdigest().encode() + data + b"\n")
-        except OSError:
-            self.peer = None
-            for line in self.lines[self.printed :]:
-                print(line.decode(), flush=True)
-            self.printed = len(self.lines)
-
-    def close(self) -> None:
-        """Wait until the judge has read everything."""
-        if self.peer is not None:
-            try:
-                self.peer.shutdown(socket.SHUT_WR)
-                self.peer.settimeout(CONNECT_S)
-                self.peer.recv(1)
-            except OSError:
-                pass
-
-
-def connection(master: str, port: int) -> socket.socket:
-    """A connection to the judge. Raises OSError."""
-    end = time.monotonic() + CONNECT_S
+def measure(measuring: Measuring, reports: Reports) -> None:
+    """Measure what the judge asks for, until it has no more tasks (`preflight: full`)."""
+    reports.send(results=[measuring.imported()])
     while True:
-        try:
-            peer = socket.create_connection((master, port), timeout=CONNECT_S)
-        except ConnectionRefusedError:  # the judge may not listen yet
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.2)
-        else:
-            peer.settimeout(CONNECT_S)
-            return peer
-
-
-def line_of(peer: socket.socket) -> bytes:
-    """A line that the judge sends. Raises OSError."""
-    line = b""
-    while not line.endswith(b"\n") and len(line) < LONGEST_HELLO:
-        data = peer.recv(1 << 16)
-        if not data:
-            raise OSError("the connection was closed")
-        line += data
-    return line
-
-
-def transfer(peer: socket.socket, size: int, place: str) -> Result:
-    """How long the judge takes to receive `size` bytes: compared between nodes."""
-    began = time.monotonic()
-    try:
-        peer.sendall(b"\0" * size)
-        line_of(peer)
-    except socket.timeout:  # what was sent still fills the connection, so that nothing can follow
-        raise OSError("%d KiB do not arrive within %d s" % (size // 1024, CONNECT_S)) from None
-    seconds = time.monotonic() - began
-    return result(True, "%d KiB to %s in %.3f s" % (size // 1024, place, seconds), seconds)
+        task = reports.task(place_of(reports.peer, reports.master, reports.port))
+        if not task:
+            break
+        reports.send(results=measuring.do(task, reports.peer))
+    measuring.close()
 
 
 def main() -> None:
@@ -224,6 +134,9 @@ def main() -> None:
     parser.add_argument("--writable", action="append", default=[])
     parser.add_argument("--python", default="")
     parser.add_argument("--script", default="")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--tasks", type=int, default=1)
+    parser.add_argument("--fabric", default="")
     args = parser.parse_known_args()[0]  # some expectations are the judge's
     args.python, args.script = os.path.expandvars(args.python), os.path.expandvars(args.script)
     began = time.monotonic()
@@ -233,11 +146,15 @@ def main() -> None:
     port = reports.connect()
     folders = folder_checks(reports.files)
     running.start(folders)
+    measuring = Measuring(args.python, args.gpus, args.tasks, args.fabric) if args.full and reports.peer else None
     # The names first: the judge knows what a node that freezes still owes.
     started = dict(result(True, sys.executable), check="start")
-    reports.send(begun=[*checks, *folders], results=[started, *port], clock_ahead_s=reports.ahead)
+    begun = [*checks, *folders, *([IMPORT] if measuring else [])]
+    reports.send(begun=begun, results=[started, *port], clock_ahead_s=reports.ahead)
     for found in running.results():
         reports.send(results=found)
+    if measuring is not None:
+        measure(measuring, reports)
     reports.send(done=True, seconds=round(time.monotonic() - began, 2))
     reports.close()
 

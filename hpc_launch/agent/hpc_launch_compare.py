@@ -17,7 +17,8 @@ SLOW_LINK_S, SLOW_LINK = 1.0, 10.0
 """A transfer that takes longer than this, and so many times as long as on the other nodes, is slow."""
 LARGE = 1e15
 TEXT = 300
-OWN_HARDWARE = ("gpus", "gpu state", "gpu processes", "gpu compute", "kernel log")
+MEASURED = ("gpu matrix product", "gpu memory bandwidth", "gpu host bandwidth", "gpu all-reduce")
+OWN_HARDWARE = ("gpus", "gpu state", "gpu processes", "gpu compute", "kernel log", *MEASURED)
 """Checks whose failure is a fault of the node even in a job that has no other to compare it with."""
 
 Results = Dict[str, Dict[str, Dict[str, Any]]]

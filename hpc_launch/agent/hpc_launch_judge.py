@@ -13,28 +13,26 @@ hpc_launch_compare.py decides which nodes are bad. Exits with 76 if a node is ba
 """
 
 import argparse
-import hmac
 import json
 import os
-import resource
-import selectors
 import signal
-import socket
 import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 
-from hpc_launch_compare import Finding, compare, judged
+from hpc_launch_compare import Finding, Results, compare, judged
+from hpc_launch_compare_full import compare_measured
+from hpc_launch_listen import LONGEST, Listener, Peer
 from hpc_launch_reports import Reports
+from hpc_launch_rounds import Rounds
 
 BAD_NODES = 76
 KEY = "check-key"
 """A file that only the user can read: other users of the machine must not report for a node."""
 OVER_S = 3.0
 LOOK_S = 0.25
-LIMIT = 1 << 20
 SENT, SENT_BY_ALL = 1 << 18, 1 << 28
 """Bytes that each node sends to measure its link, and the most that the first node receives in total."""
 
@@ -45,25 +43,24 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-class Peer:
-    """The connection of one node: a greeting, then SENT bytes, then signed lines."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
-        self.data = b""
-        self.nonce = os.urandom(16).hex().encode()
-        self.greeted = False
-        self.bulk = 0
-        """How many bytes are still to come that only measure the link."""
-
-
-class Judge:
+class Judge(Listener):  # type: ignore[misc] # beside this file, in a run folder
     """Collects the reports of the nodes."""
 
-    def __init__(self, attempt: str, nodes: List[str], files: Dict[str, str], memory_mib: int = 0) -> None:
-        self.attempt, self.files, self.memory_mib = attempt, files, memory_mib
+    def __init__(
+        self,
+        attempt: str,
+        nodes: List[str],
+        files: Dict[str, str],
+        memory_mib: int = 0,
+        rounds: Optional[Rounds] = None,
+    ) -> None:
+        super().__init__(os.path.join(attempt, "agent", KEY), min(SENT, SENT_BY_ALL // max(1, len(nodes))), files)
+        self.attempt, self.memory_mib = attempt, memory_mib
+        self.rounds = rounds
+        """The measurements of `preflight: full`."""
+        self.peers: Dict[str, Peer] = {}
+        self.medians: Dict[str, str] = {}
         self.reports = Reports(nodes)
-        self.sent = min(SENT, SENT_BY_ALL // max(1, len(nodes)))
         self.began = time.monotonic()
         self.over: Optional[float] = None
         self.logged = 0
@@ -71,29 +68,13 @@ class Judge:
         self.named: Dict[Tuple[str, str], float] = {}
         """Findings that are in the log, with the seconds since the first node began."""
         signal.signal(signal.SIGUSR1, self.step_ended)
-        self.selector = selectors.DefaultSelector()
-        self.key = os.urandom(32).hex().encode()
-        path = os.path.join(attempt, "agent", KEY)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
-            file.write(self.key)
 
     def collect(self, port: int) -> None:
         """Wait for the reports. Raises OSError if the port cannot be used."""
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection for each node
-        server = socket.socket()
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind(("", port))
-        server.listen(4096)
-        server.setblocking(False)
-        self.selector.register(server, selectors.EVENT_READ)
+        server = self.listen(port)
         looked, took, answers = self.seconds(), 0.0, 0
         while self.reports.open:
-            for key, _ in self.selector.select(LOOK_S):
-                if key.fileobj is server:
-                    self.accept(server)
-                else:
-                    self.read(key.data)
+            self.serve(server, LOOK_S)
             now = self.seconds()
             if now > looked + max(LOOK_S, 10 * took):  # a look at thousands of nodes takes a while
                 self.read_log()
@@ -101,6 +82,7 @@ class Judge:
                 if answers != self.reports.answers:
                     answers = self.reports.answers
                     self.review(early=True)
+                self.give_tasks(now)
                 looked = self.seconds()
                 took = looked - now
         server.close()
@@ -112,62 +94,47 @@ class Judge:
     def seconds(self) -> float:
         return time.monotonic() - self.began
 
-    def accept(self, server: socket.socket) -> None:
-        try:
-            connection = server.accept()[0]
-        except OSError:
+    def keep(self, report: bytes, peer: Peer) -> None:
+        name = self.reports.keep(report, self.seconds())
+        if name is not None:
+            self.peers[name] = peer
+
+    def give_tasks(self, now: float) -> None:
+        """Send the next tasks of `preflight: full` when every node waits for one."""
+        nodes = {name: self.reports.nodes[name] for name in self.reports.nodes if name in self.reports.open}
+        places = {name: node.place for name, node in nodes.items() if node.place is not None}
+        if self.rounds is None or not nodes or len(places) < len(nodes):
             return
-        connection.setblocking(False)
-        self.selector.register(connection, selectors.EVENT_READ, Peer(connection))
+        found = self.reports.results()
+        self.compare_nodes(found)
+        bad = {one["node"] for one in judged(found)[0]}
+        able = [name for name in nodes if name not in bad and found[name].get("measurements", {}).get("ok")]
+        tasks = self.rounds.next(self.reports.results(), able, places)
+        for name, node in nodes.items():
+            if name in tasks:
+                self.reports.assign(name, tasks[name]["task"], now + tasks[name]["limit"])
+            elif not tasks or name not in able:
+                node.place = None
+            else:
+                continue
+            data = json.dumps(tasks.get(name, {})).encode()
+            peer = self.peers.get(name)
+            if peer is None or not self.order(peer, data):
+                self.reports.finish(name, now, "closed its connection")
 
-    def read(self, peer: Peer) -> None:
-        """Read what a node sends."""
-        try:
-            data = peer.connection.recv(1 << 16)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        good = bool(data)
-        skipped = min(peer.bulk, len(data))
-        peer.bulk -= skipped
-        peer.data += data[skipped:]
-        if not peer.greeted and peer.data.startswith(b"hello\n"):
-            peer.greeted, peer.bulk = True, self.sent
-            peer.data = peer.data[6:]
-            words = {"time": time.time(), "files": self.files, "nonce": peer.nonce.decode(), "bytes": self.sent}
-            good = self.answer(peer, json.dumps(words).encode() + b"\n")
-        elif skipped and not peer.bulk:
-            good = self.answer(peer, b"\n")
-        elif peer.greeted:
-            *lines, peer.data = peer.data.split(b"\n")
-            good = good and all(self.keep(line, peer) for line in lines)
-        if not good or len(peer.data) > LIMIT or (not peer.greeted and len(peer.data) > 6):
-            self.selector.unregister(peer.connection)
-            peer.connection.close()
-
-    def answer(self, peer: Peer, data: bytes) -> bool:
-        """Send a few bytes, which fit into the buffer of any connection."""
-        try:
-            return peer.connection.send(data) == len(data)
-        except OSError:
-            return False
-
-    def keep(self, line: bytes, peer: Peer) -> bool:
-        """Keep a line if it has the right signature."""
-        proof, report = line[:64], line[64:]
-        right = hmac.new(self.key, peer.nonce + report, "sha256").hexdigest().encode()
-        if not hmac.compare_digest(right, proof):
-            return False
-        self.reports.keep(report, self.seconds())
-        return True
+    def compare_nodes(self, found: Results) -> None:
+        """Compare the nodes with each other."""
+        compare(found, self.memory_mib)
+        if self.rounds is not None:
+            self.medians = compare_measured(found)
+            self.rounds.fold(found)
 
     def read_log(self) -> None:
         """The reports of nodes that cannot connect, and of those that cannot start the check (node_check.sh)."""
         try:
             with open(os.path.join(self.attempt, "agent", "check.log"), "rb") as file:
                 file.seek(self.logged)
-                *lines, _ = file.read(LIMIT).split(b"\n")
+                *lines, _ = file.read(LONGEST).split(b"\n")
         except OSError:
             return
         for line in lines:
@@ -178,7 +145,7 @@ class Judge:
     def review(self, early: bool = False) -> Tuple[List[Finding], List[Finding], Dict[str, str]]:
         """Name bad nodes as soon as they are certain."""
         found = self.reports.results()
-        compare(found, self.memory_mib)
+        self.compare_nodes(found)
         bad, common, unchecked = judged(found, early)
         since = self.seconds() - min(self.reports.connected, default=0.0)
         for one in bad:
@@ -212,9 +179,11 @@ def main() -> Optional[int]:
     parser.add_argument("--node", action="append", default=[])
     parser.add_argument("--memory-mib", type=int, default=0)
     parser.add_argument("--shared", action="append", default=[])
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--gpus", type=int, default=0)
     args = parser.parse_known_args()[0]
     files = write_tokens(args.shared, args.job)
-    judge = Judge(args.attempt, args.node, files, args.memory_mib)
+    judge = Judge(args.attempt, args.node, files, args.memory_mib, Rounds(args.gpus) if args.full else None)
     try:
         judge.collect(args.port)
     finally:
@@ -229,6 +198,7 @@ def main() -> Optional[int]:
         "bad": bad,
         "common": common,
         "not_checked": unchecked,
+        "medians": judge.medians,
     }
     path = os.path.join(args.attempt, "node-check.json")
     with open(path + ".new", "w") as file:
@@ -238,6 +208,8 @@ def main() -> Optional[int]:
         say("on %d of %d nodes: %s (the training starts all the same)" % (one["nodes"], len(args.node), one["text"]))
     for check, reason in sorted(unchecked.items()):
         say("not checked: %s (%s)" % (check, reason))
+    if judge.medians:
+        say("medians: %s" % "; ".join("%s %s" % pair for pair in judge.medians.items()))
     if bad:
         return BAD_NODES
     say("%d %s in %.1f s" % (len(args.node), "node passed" if len(args.node) == 1 else "nodes passed", judge.seconds()))

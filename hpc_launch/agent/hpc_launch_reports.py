@@ -6,7 +6,7 @@ Standard library of Python 3.6 or later.
 """
 
 import json
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from hpc_launch_compare import Results
 
@@ -17,7 +17,9 @@ LAG_S = 12.0
 """How long the others are waited for once half of the nodes have connected, at least."""
 STEP_S = 4.4
 """A little more than a check itself waits for a tool or a mount, and within the limit of 5 s."""
-LIMITS = {"software": 14.5, "gpu compute": 14.5, "gpu processes": 65.0}
+LIMITS = {"software": 14.5, "gpu compute": 14.5, "measurements": 14.5, "gpu diagnosis": 30.0, "gpu processes": 65.0}
+TASK_S = 6.0
+"""How much longer than its limit a task may take: the node itself ends what hangs."""
 FACTOR = 6.0
 LOCAL = {"cpu", "memory", "start"}
 """Checks that depend on nothing outside the node: if one is missing, the node has stopped as a whole."""
@@ -31,6 +33,10 @@ class Node:
         self.heard = 0.0
         self.begun: Set[str] = set()
         self.results: Dict[str, Dict[str, Any]] = {}
+        self.place: Optional[Tuple[str, int]] = None
+        """Where other nodes reach this one, while it waits for a task of `preflight: full`."""
+        self.until: Dict[str, float] = {}
+        """When a task has to be done."""
         self.done = False
 
 
@@ -56,13 +62,16 @@ class Reports:
             node = self.nodes[name]
             results = [one for one in words.get("results", ()) if isinstance(one["check"], str)]
             begun = [one for one in words.get("begun", ()) if isinstance(one, str)]
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            place = [kind(one) for kind, one in zip((str, int), words.get("place", ()))]
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return None
         if node.connected is None:
             node.connected = now
             self.connected.append(now)
         node.heard = now
         node.begun.update(begun)
+        if len(place) == 2:
+            node.place = (place[0], place[1])
         if words.get("clock_ahead_s") is not None:
             results.append({"check": "clock", "ok": True, "text": "", "value": words["clock_ahead_s"]})
         for one in results:
@@ -77,6 +86,13 @@ class Reports:
             owed = sorted(node.begun - set(node.results))
             self.finish(name, now, "the check ended early, during: %s" % ", ".join(owed) if owed else "")
         return str(name)
+
+    def assign(self, name: str, task: str, until: float) -> None:
+        """A node has been asked to measure something."""
+        node = self.nodes[name]
+        node.place = None
+        node.begun.add(task)
+        node.until[task] = until + TASK_S
 
     def finish(self, name: str, now: float, text: str = "") -> None:
         """Wait no longer for a node: it has reported everything, or `text` says why it will not."""
@@ -100,7 +116,8 @@ class Reports:
             owed = sorted(node.begun - set(node.results))
             late = [check for check in owed if over or now > self.until(check, node)]
             seconds = now - node.connected
-            if over or LOCAL & set(late) or (not owed and now > node.heard + STEP_S):
+            stalled = not owed and node.place is None and now > node.heard + STEP_S
+            if over or LOCAL & set(late) or set(node.until) & set(late) or stalled:
                 during = ", ".join(late) or "the end of its checks"
                 self.finish(name, now, "stopped answering within %.0f s, during: %s" % (seconds, during))
                 continue
@@ -117,6 +134,8 @@ class Reports:
 
     def until(self, check: str, node: Node) -> float:
         """Until when a node may answer a check."""
+        if check in node.until:
+            return node.until[check]
         began, passed = node.connected or 0.0, self.passed.get(check, ())
         if len(passed) < self.half or len(self.nodes) == 1:
             return began + 2 * self.patience  # the time limit of the check itself ends it

@@ -8,8 +8,11 @@ from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import CheckpointPlan, NodeCheckPlan, Program, StepPlan, Variable
 from hpc_launch.plan.network_variables import NCCL_INTERFACES
+from hpc_launch.sites.fabric import overlay_fabric
 from hpc_launch.spec.shell_text import Text, Var
 
+_FABRICS = {"infiniband": "InfiniBand", "slingshot": "Slingshot", "roce": "RoCE", "efa": "EFA"}
+"""Networks that NCCL uses by its own code or by a plugin. It falls back to sockets without an error."""
 _STEPS = ("srun", "mpirun", "once")
 """Steps of sites where users may also call srun, which starts the check on each node."""
 
@@ -59,10 +62,24 @@ def _expects(
         yield f"--path={path}"
     if saved is not None:
         yield f"--writable={_unexpanded(saved.folder)}"
+    if job.preflight in ("full", "only"):
+        yield "--full"
+        yield f"--tasks={size.processes_per_node}"
+        if fabric := _fabric(filler, size, variables):
+            yield f"--fabric={fabric}"
     if job.container is None:  # what is inside an image is the same on every node
         yield f"--python={_unexpanded(python)}"
         if program.kind == "script":
             yield f"--script={_unexpanded(program.words[0])}"
+
+
+def _fabric(filler: ValueFiller, size: JobSize, variables: Sequence[Variable]) -> str:
+    """The fast network that NCCL has to use between nodes; '' if there is none, or the job chose another."""
+    kind = overlay_fabric(filler.resolved.site.fabric, size.node_class.fabric)[0].kind
+    chosen = {one.name: "".join(part for part in one.value or () if isinstance(part, str)) for one in variables}
+    if chosen.get("NCCL_NET") == "Socket" or chosen.get("NCCL_IB_DISABLE") == "1":
+        return ""
+    return _FABRICS.get(kind or "", "")
 
 
 def _unexpanded(text: Text) -> str:

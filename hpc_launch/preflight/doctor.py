@@ -66,7 +66,7 @@ def queue_level(prepared: PreparedJob, scheduler: Scheduler) -> Level:
 
 
 def node_level(job: Path, prepared: PreparedJob, context: Context, *, site: str | None, sets: Sequence[str]) -> Level:
-    """A short job of the same size that ends after the node check."""
+    """A short job of the same size that ends after the full node check."""
     if prepared.plan.scheduler == "local":
         return Level("nodes", "not checked", ("a run on this machine has no node check",))
     mine = [
@@ -105,5 +105,7 @@ def _found(record: NodeCheckRecord) -> Iterator[str]:
         yield f"on {one.nodes} of {record.nodes} nodes: {one.text}"
     for check, reason in sorted(record.not_checked.items()):
         yield f"not checked: {check} ({reason})"
+    for check, median in record.medians.items():
+        yield f"median: {check} {median}"
     if not record.bad:
         yield f"{record.nodes} nodes passed in {record.seconds:.1f} s"

@@ -9,9 +9,9 @@
     ├── hooks/hpc_launch_hooks.py   helpers that a training may import
     │         hpc_launch_watch*.py  the watcher that each node runs beside the launcher
     │         hpc_launch_stage*.py  packs and unpacks a copy of the software on the nodes' own disks
-    │         hpc_launch_check*.py  the node check on each node, before the training
-    │         hpc_launch_judge.py   the node check's part on the first node, with hpc_launch_reports.py and
-    │                               hpc_launch_compare.py
+    │         hpc_launch_check*.py  the node check on each node, before the training, with hpc_launch_measure.py
+    │         hpc_launch_judge.py   the node check's part on the first node, with hpc_launch_listen.py,
+    │                               hpc_launch_reports.py, hpc_launch_compare*.py and hpc_launch_rounds.py
     │         sitecustomize.py      tells the watcher how far a Python process is in the start
     ├── code/  code.json            the training's code at submission, used by all attempts
     ├── journal/HOST-PID-xxxx.jsonl one file per process, append-only (records/journal.py)

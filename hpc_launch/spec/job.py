@@ -183,10 +183,11 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = Checkpoint()
     preflight: Annotated[
-        Literal["quick", "only", "off"],
+        Literal["quick", "full", "only", "off"],
         Meta(
             description="The check of each node before the training starts. A node that fails it is excluded, and the "
-            "job continues elsewhere. `only`: the job ends after the check, as `hpc-launch doctor` uses it."
+            "job continues elsewhere. `full` also measures each GPU and the network between the nodes. `only`: the job "
+            "ends after the full check, as `hpc-launch doctor` uses it."
         ),
     ] = "quick"
     hang: Annotated[

@@ -27,6 +27,7 @@ gpus = sys.modules["hpc_launch_check_gpus"]
 run = sys.modules["hpc_launch_check_run"]
 compare = sys.modules["hpc_launch_compare"]
 reports = sys.modules["hpc_launch_reports"]
+listen = sys.modules["hpc_launch_listen"]
 Ask = Callable[[list[str], float], tuple[int, str]]
 CHECKS: dict[str, Callable[[Ask], dict[str, Any]]] = {
     "gpus": lambda ask: gpus.nvidia(4, "a100", ask),
@@ -311,7 +312,7 @@ class Wire:
     def __init__(self, judge: Any) -> None:
         self.own, other = socket.socketpair()
         other.setblocking(False)
-        self.judge, self.peer = judge, hpc_launch_judge.Peer(other)
+        self.judge, self.peer = judge, listen.Peer(other)
         judge.selector.register(other, selectors.EVENT_READ, self.peer)
 
     def send(self, data: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -16,12 +17,14 @@ from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.prove.matrix import State
 from tests.prove.node_check_faults import JOBS, CheckJob, Fault
-from tests.prove.node_check_tools import PYTHON, TOOLS, TORCH, XID
+from tests.prove.node_check_tools import DISTRIBUTED, PYTHON, TOOLS, TORCH, XID
 from tests.slurm.user import PROFILES, User
 
 PLACES = ("bin", "saved", "data", "site", "runs")
 PAGE = REPOSITORY / "docs" / "node-check.md"
 TABLE = "## Planted faults\n"
+COMMON = "common"
+"""In place of a node: what is reported without blaming one."""
 GROUP, HEALTHY = "node check", "healthy nodes"
 
 
@@ -38,14 +41,17 @@ class Stage:
         self.user.job("", "saved/.keep")
         self.user.job("", "runs/.keep")
         self.user.job("", "site/site/helper/__init__.py")
-        self.user.job("Name: torch\nVersion: 2.6.0\n", "site/site/torch-2.6.0.dist-info/METADATA")
-        self.user.job(TORCH if job.gpus else "", "site/site/torch/__init__.py")
+        if not job.full or job.gpus:
+            self.user.job("Name: torch\nVersion: 2.6.0\n", "site/site/torch-2.6.0.dist-info/METADATA")
+            self.user.job(TORCH if job.gpus else "", "site/site/torch/__init__.py")
+            self.user.job(DISTRIBUTED, "site/site/torch/distributed.py")
         self.user.job(XID, "bin/xid")
-        for name, text in {**TOOLS, "python3": PYTHON}.items():
+        python = PYTHON.replace("/usr/bin/python3", sys.executable) if job.full else PYTHON
+        for name, text in {**TOOLS, "python3": python}.items():
             Path(self.user.job(text, f"bin/{name}")).chmod(0o755)
-        if job.vendor != "nvidia":
+        if job.vendor != "nvidia" or job.full:
             text = (PROFILES / "testcluster.yaml").read_text().replace("vendor: nvidia", f"vendor: {job.vendor}")
-            self.user.job(text, "sites/testcluster.yaml")
+            self.user.job(text + "fabric: {kind: infiniband}\n", "sites/testcluster.yaml")
 
     def text(self) -> str:
         """The job file."""
@@ -53,7 +59,7 @@ class Stage:
         path = f"{self.places['BIN']}:{self.cluster.environment()['PATH']}"
         words: dict[str, Any] = {
             "name": f"check-{self.job.key}",
-            "preflight": "quick",
+            "preflight": "full" if self.job.full else "quick",
             "launcher": "srun",
             "nodes": 4,
             "cpus_per_node": 1,
@@ -65,6 +71,8 @@ class Stage:
             "retry": {"max_attempts": 1},
             "checkpoint": {"dir": self.places["SAVED"], "pattern": r"step-(\d+)", "resume": {"args": {"from": "x"}}},
         }
+        if self.job.full and not self.job.gpus:
+            words["environment"] = {"python": "python3"}  # the stand-in, which starts a Python with PyTorch
         if self.job.key != "network":
             del words["env"]["NCCL_SOCKET_IFNAME"]
         return json.dumps(words, indent=1)
@@ -136,12 +144,13 @@ def check(cluster: Cluster, job: CheckJob) -> list[dict[str, Any]]:
     stage = Stage(cluster, job)
     record = stage.run()
     found = {(one["node"], one["check"]): one for one in record["bad"]}
+    found.update({(COMMON, one["check"]): {**one, "seconds": None} for one in record["common"]})
     outcomes = [outcome(stage, fault, found) for fault in job.faults]
     planned = {(fault.node, stage.fill(name)) for fault in job.faults for name in fault.check}
     wrong = [
         f"{one['node']} is blamed: {one['check']}: {one['text']}"
         for key, one in found.items()
-        if not any(key[0] == node and fits(key[1], name) for node, name in planned)
+        if key[0] != COMMON and not any(key[0] == node and fits(key[1], name) for node, name in planned)
     ]
     wrong += [f"not reported as unchecked: {name}" for name in job.unchecked if name not in record["not_checked"]]
     wrong += [f"class {record['class']}"] if record["class"] not in ("node_failure", "gpu_hardware") else []
@@ -154,17 +163,16 @@ def check(cluster: Cluster, job: CheckJob) -> list[dict[str, Any]]:
 
 def outcome(stage: Stage, fault: Fault, found: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
     """Whether one fault was named on its node in time."""
+    where = COMMON if fault.common else fault.node
     named = [
-        next(
-            (one for (node, check), one in found.items() if node == fault.node and fits(check, stage.fill(name))), None
-        )
+        next((one for (node, check), one in found.items() if node == where and fits(check, stage.fill(name))), None)
         for name in fault.check
     ]
     wrong = [
         f"{name} is not named on {fault.node}" for name, one in zip(fault.check, named, strict=True) if one is None
     ]
     texts = [str(one["text"]) for one in named if one is not None]
-    seconds = max((one["seconds"] for one in named if one is not None), default=None)
+    seconds = max((one["seconds"] for one in named if one is not None and not fault.common), default=None)
     limit = fault.limit if os.getloadavg()[0] < len(os.sched_getaffinity(0)) else patience(fault.limit)
     if seconds is not None and seconds > limit:
         wrong.append(f"named after {seconds} s, not within {limit:.0f} s")
@@ -187,9 +195,10 @@ def fits(check: str, name: str) -> bool:
 
 
 def healthy(cluster: Cluster, number: int) -> dict[str, Any]:
-    """One job on healthy nodes, with and without GPUs in turn."""
-    record = Stage(cluster, CheckJob(f"healthy{number}", (), gpus=4 * (number % 2))).run()
-    return {"bad": record["bad"], "common": record["common"], "seconds": record["seconds"]}
+    """One job on healthy nodes, with and without GPUs in turn; every fifth with the full check."""
+    full = number % 5 == 0
+    record = Stage(cluster, CheckJob(f"healthy{number}", (), gpus=4 * (number % 2), full=full)).run()
+    return {"bad": record["bad"], "common": record["common"], "seconds": record["seconds"], "full": full}
 
 
 def prove(state: State, names: list[str], rounds: int, *, again: bool) -> int:
@@ -235,7 +244,8 @@ def write(state: State) -> None:
         TABLE,
         "`make prove` plants these faults on four nodes of a real Slurm, several on different nodes at once. Stand-ins",
         "for the tools and files of GPU drivers replay their outputs. Times count from the start of the nodes' check.",
-        f"In {len(rounds)} runs on healthy nodes of a busy machine, {alarms or 'no'} node was blamed.",
+        f"In {len(rounds)} runs on healthy nodes of a busy machine, {sum(one.get('full', False) for one in rounds.values())} "
+        f"of them with the full check, {alarms or 'no'} node was blamed.",
         "",
         "| fault | named | limit | message |",
         "|---|---|---|---|",
@@ -247,7 +257,7 @@ def write(state: State) -> None:
             if one is None or one["wrong"]:
                 when = "not run" if one is None else "**failed**"
             else:
-                when = f"{one['seconds']:.1f} s" if fault.check else "not blamed"
+                when = f"{one['seconds']:.1f} s" if one["seconds"] is not None else "not blamed"
             text = re.sub(r"…[^\s:]*", "PATH", one["text"]).replace("|", "\\|") if one else ""
             lines.append(f"| {fault.fault} | {when} | {fault.limit:.0f} s | {text[:120]} |")
     text = PAGE.read_text()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-STEP_0, STEP_1, CLEARING = 5.0, 15.0, 55.0
+STEP_0, STEP_1, STEP_2, STEP_3, CLEARING = 5.0, 15.0, 30.0, 60.0, 55.0
+"""Limits in seconds. The measurements of steps 2 and 3 may take 30 s each."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Fault:
         plant: Shell commands on the node before the job.
         undo: Shell commands on the node afterwards.
         limit: Seconds from the start of the nodes' check until it is named.
+        common: It is reported without blaming a node.
     """
 
     fault: str
@@ -33,6 +35,7 @@ class Fault:
     plant: str
     undo: str = ""
     limit: float = STEP_0
+    common: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class CheckJob:
     """The faults are planted when the run folder exists, before the job starts."""
     unchecked: tuple[str, ...] = ()
     """What the check has to report as not checked."""
+    full: bool = False
+    """The full check: on nodes without GPUs, with the PyTorch of this Python."""
 
 
 def smi(fault: str) -> tuple[str, str]:
@@ -399,5 +404,95 @@ JOBS = (
             ),
         ),
         waits=True,
+    ),
+    CheckJob(
+        "measured",
+        (
+            Fault(
+                "a slow GPU",
+                "n2",
+                ("gpu matrix product",),
+                "GFLOP/s on GPU 2; the median of the job is",
+                "echo slow >$SITE/$NODE.compute",
+                "rm -f $SITE/$NODE.compute",
+                limit=STEP_2,
+            ),
+            Fault(
+                "an all-reduce with other nodes fails",
+                "n3",
+                ("pairs",),
+                "RuntimeError: NCCL error: unhandled system error",
+                "echo reduce error >$SITE/$NODE.compute",
+                "rm -f $SITE/$NODE.compute",
+                limit=STEP_3,
+            ),
+            Fault(
+                "NCCL falls back to sockets",
+                "n4",
+                ("nccl network",),
+                "NCCL uses Socket, although the site has InfiniBand",
+                "echo socket >$SITE/$NODE.compute",
+                "rm -f $SITE/$NODE.compute",
+                limit=STEP_3,
+            ),
+        ),
+        gpus=4,
+        full=True,
+    ),
+    CheckJob(
+        "hangs",
+        (
+            Fault(
+                "an all-reduce with other nodes hangs",
+                "n3",
+                ("pairs",),
+                "GPU 0: no answer within 9 s (all-reduce)",
+                "echo reduce hang >$SITE/$NODE.compute",
+                "rm -f $SITE/$NODE.compute",
+                limit=STEP_3,
+            ),
+        ),
+        gpus=4,
+        full=True,
+    ),
+    CheckJob(
+        "slow pair",
+        (
+            Fault(
+                "a slow network of one node",
+                "n4",
+                ("pairs",),
+                "the median of the pairs is",
+                f"{_DEVICE}; tc qdisc add dev $device root tbf rate 20mbit burst 32kbit latency 400ms",
+                f"{_DEVICE}; tc qdisc del dev $device root",
+                limit=STEP_3,
+            ),
+        ),
+        full=True,
+    ),
+    CheckJob(
+        "blocked pair",
+        (
+            Fault(
+                "a CPU without vector units",
+                "n2",
+                ("cpu matrix product",),
+                "GFLOP/s on process 0; the median of the job is",
+                "touch $BIN/$NODE.slow",
+                "rm $BIN/$NODE.slow",
+                limit=STEP_2,
+            ),
+            Fault(
+                "the ports between two nodes are blocked",
+                "n3",
+                ("link",),
+                "although both work with other nodes",
+                "ip route add blackhole 10.77.0.4",
+                "ip route del blackhole 10.77.0.4",
+                limit=STEP_3,
+                common=True,
+            ),
+        ),
+        full=True,
     ),
 )

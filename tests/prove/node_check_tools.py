@@ -49,7 +49,7 @@ sed "s/UPTIME/$uptime/" "$log"
 XID = "[UPTIME] NVRM: Xid (PCI:0000:9d:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
 
 TORCH = '''\
-"""Stands in for PyTorch on a node with GPUs: the node's file `fault` says how its third GPU fails."""
+"""Stands in for PyTorch on a node with GPUs: the node's file `fault` says how its third GPU, or its network, fails."""
 
 import os
 import socket
@@ -58,11 +58,12 @@ import time
 __version__ = "2.6.0"
 _FAULT = os.path.join(os.path.dirname(__file__), "..", "..", socket.gethostname() + ".compute")
 fault = open(_FAULT).read().strip() if os.path.exists(_FAULT) else ""
+float16 = float32 = uint8 = None
 
 
 class Tensor:
-    def __init__(self, device):
-        self.device = device
+    def __init__(self, device, value=1.0):
+        self.device, self.value = device, value
 
     def __getitem__(self, place):
         return self
@@ -72,16 +73,26 @@ class Tensor:
             time.sleep(600)
         if self.device == "cuda:2" and fault == "error":
             raise RuntimeError("CUDA error: an illegal instruction was encountered")
-        return self
+        return Tensor(self.device, 1.0 if self.device == "cuda:2" and fault == "wrong" else 2048.0)
+
+    def __mul__(self, other):
+        return Tensor(self.device, self.value * other)
 
     def all(self):
         return True
 
     def __float__(self):
-        return 1.0 if self.device == "cuda:2" and fault == "wrong" else 2048.0
+        return self.value
+
+    def copy_(self, other, non_blocking):
+        time.sleep(0.01)
 
 
-def ones(*size, device):
+def ones(*size, device, dtype=None):
+    return Tensor(device)
+
+
+def empty(*size, device, dtype, pin_memory):
     return Tensor(device)
 
 
@@ -89,14 +100,59 @@ def isfinite(tensor):
     return tensor
 
 
+def mm(one, two, out):
+    time.sleep(0.1 if one.device == "cuda:2" and fault == "slow" else 0.02)
+
+
 class cuda:
     is_available = staticmethod(lambda: True)
+    set_device = staticmethod(lambda device: None)
+    synchronize = staticmethod(lambda: None)
+'''
+
+DISTRIBUTED = '''\
+"""Stands in for the collectives. The lines are those that NCCL 2.21 prints."""
+
+import socket
+import time
+
+import torch
+
+WORLD = 0
+
+
+class ReduceOp:
+    MAX = "max"
+
+
+def init_process_group(backend, init_method, rank, world_size, timeout):
+    global WORLD
+    WORLD = world_size
+    host = socket.gethostname()
+    if torch.fault == "socket":
+        print(host + ":4711:4740 [0] NCCL INFO NET/IB : No device found.")
+        print(host + ":4711:4740 [0] NCCL INFO NET/Socket : Using [0]eth0:10.77.0.4<0>")
+        print(host + ":4711:4740 [0] NCCL INFO Using network Socket", flush=True)
+    else:
+        print(host + ":4711:4740 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.77.0.1<0>")
+        print(host + ":4711:4740 [0] NCCL INFO Using network IB", flush=True)
+
+
+def all_reduce(tensor, op=None):
+    if torch.fault == "reduce hang" and WORLD > 4:
+        time.sleep(600)
+    if torch.fault == "reduce error" and WORLD > 4:
+        raise RuntimeError("NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)")
+    time.sleep(0.005)
+    tensor.value *= 1 if op else WORLD
 '''
 
 PYTHON = """\
 #!/bin/bash
-# Stands in for the node's python3, whose clock is an hour ahead if FOLDER/NODE.clock exists.
+# Stands in for the node's python3, whose clock is an hour ahead if FOLDER/NODE.clock exists. With FOLDER/NODE.slow,
+# PyTorch computes without vector units.
 real=/usr/bin/python3
+[ ! -e "${0%/*}/$(hostname).slow" ] || export MKL_ENABLE_INSTRUCTIONS=SSE4_2 ATEN_CPU_CAPABILITY=default
 [ -e "${0%/*}/$(hostname).clock" ] || exec "$real" "$@"
 [ "$1" = -I ] || exec "$real" "$@"
 shift

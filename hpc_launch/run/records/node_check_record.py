@@ -34,6 +34,8 @@ class NodeCheckRecord(Struct, frozen=True, kw_only=True):
     """What failed on most nodes. The training started all the same."""
     not_checked: dict[str, str] = {}
     """Checks that were not possible, with the reason."""
+    medians: dict[str, str] = {}
+    """What the nodes of this job reach, by measurement (`preflight: full`)."""
 
 
 def read_node_check(attempt: AttemptFolder) -> NodeCheckRecord | None:

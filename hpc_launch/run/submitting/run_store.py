@@ -31,8 +31,9 @@ HOOKS = Path(__file__).parents[2] / "agent" / "hpc_launch_hooks.py"
 """Copied into each run folder, so that nothing needs to be installed where the job runs; so are the next ones."""
 WATCHER = tuple(HOOKS.with_name(f"hpc_launch_watch{part}.py") for part in ("", "_processes", "_node", "_gpus", "_hang"))
 STAGE = tuple(HOOKS.with_name(f"hpc_launch_stage{part}.py") for part in ("", "_disk", "_tree", "_pack", "_unpack"))
-_CHECK = ("check", "check_run", "check_host", "check_gpus", "judge", "reports", "compare")
-NODE_CHECK = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _CHECK)
+_CHECK = ("check", "check_run", "check_send", "check_host", "check_gpus", "check_dcgm", "check_full", "measure")
+_JUDGE = ("judge", "listen", "reports", "compare", "compare_full", "rounds")
+NODE_CHECK = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in (*_CHECK, *_JUDGE))
 PHASES = HOOKS.with_name("sitecustomize.py")
 
 
