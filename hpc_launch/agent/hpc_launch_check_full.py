@@ -142,11 +142,19 @@ class Measuring:
 
     def close(self) -> None:
         """End the program and its processes."""
-        if self.process is not None:
-            try:
-                os.killpg(self.process.pid, signal.SIGKILL)
-            except OSError:
-                pass
+        if self.process is None:
+            return
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except OSError:
+            pass
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self.process.wait(SPARE_S)
+        except subprocess.TimeoutExpired:  # a driver holds it
+            pass
 
 
 def place_of(peer: Optional[socket.socket], master: str, port: int) -> Tuple[str, int]:

@@ -240,12 +240,13 @@ def write(state: State) -> None:
     """Write the table of the page."""
     known, rounds = state.data.get(GROUP, {}), state.data.get(HEALTHY, {})
     alarms = sum(bool(one["bad"]) for one in rounds.values())
+    full = sum(one.get("full", False) for one in rounds.values())
     lines = [
         TABLE,
         "`make prove` plants these faults on four nodes of a real Slurm, several on different nodes at once. Stand-ins",
         "for the tools and files of GPU drivers replay their outputs. Times count from the start of the nodes' check.",
-        f"In {len(rounds)} runs on healthy nodes of a busy machine, {sum(one.get('full', False) for one in rounds.values())} "
-        f"of them with the full check, {alarms or 'no'} node was blamed.",
+        f"In {len(rounds)} runs on healthy nodes of a busy machine, {full} of them with the full check,",
+        f"{alarms or 'no'} node was blamed.",
         "",
         "| fault | named | limit | message |",
         "|---|---|---|---|",
