@@ -20,6 +20,7 @@ from hpc_launch_check_host import Result, result, unknown
 MEASURE = "hpc_launch_measure.py"
 IMPORT = "measurements"
 """The check that PyTorch could be imported: without it, a node takes no part in the measurements."""
+NETWORK = "nccl network"
 SPARE_S = 2.0
 """How much longer than its limit a measurement may take until the program itself counts as hanging."""
 Ranks = List[Dict[str, Any]]
@@ -135,10 +136,10 @@ class Measuring:
         """Which network NCCL chose between nodes: a fallback to TCP raises no error."""
         names = sorted({str(words["network"]) for words in ranks if words.get("network")})
         if not self.gpus or not names:
-            return [dict(unknown("NCCL names no network"), check="nccl network")] if self.gpus else []
+            return [dict(unknown("NCCL names no network"), check=NETWORK)] if self.gpus else []
         wrong = self.fabric and "Socket" in names
         text = "NCCL uses %s%s" % (", ".join(names), ", although the site has %s" % self.fabric if wrong else "")
-        return [dict(result(not wrong, text), check="nccl network")]
+        return [dict(result(not wrong, text), check=NETWORK)]
 
     def close(self) -> None:
         """End the program and its processes."""

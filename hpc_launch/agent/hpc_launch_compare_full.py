@@ -32,9 +32,11 @@ def numbers(value: Any) -> List[float]:
     return [float(one) for one in good] if len(good) == len(ones) else []
 
 
-def unit(check: str) -> str:
-    """The unit of a check's values."""
-    return "GFLOP/s" if check.endswith("product") else "GB/s"
+def figure(check: str, value: float) -> str:
+    """A value with its unit."""
+    if not check.endswith("product"):
+        return "%.3g GB/s" % value
+    return "%.3g TFLOP/s" % (value / 1000) if value >= 1000 else "%.3g GFLOP/s" % value
 
 
 def compare_measured(found: Results) -> Dict[str, str]:
@@ -46,14 +48,14 @@ def compare_measured(found: Results) -> Dict[str, str]:
         if not every:
             continue
         usual = statistics.median_high(every)
-        medians[check] = "%.4g %s" % (usual, unit(check))
+        medians[check] = figure(check, usual)
         for node, ones in by_node.items():
             if ones and min(ones) < share * usual:
                 who = "%s %d" % ("GPU" if check.startswith("gpu") else "process", ones.index(min(ones)))
-                words = (check, min(ones), unit(check), who, usual, unit(check))
-                fail(found, node, check, "%s: %.4g %s on %s; the median of the job is %.4g %s" % words)
+                words = (check, figure(check, min(ones)), who, figure(check, usual))
+                fail(found, node, check, "%s: %s on %s; the median of the job is %s" % words)
     pairs = [one for number in range(1, ROUNDS + 1) for one in values(found, PAIR % number).values()]
     for name, speeds in (("all-reduce of pairs", pairs), (ALL, list(values(found, ALL).values()))):
         if speeds:
-            medians[name] = "%.4g GB/s" % statistics.median_high(speeds)
+            medians[name] = figure(name, statistics.median_high(speeds))
     return medians

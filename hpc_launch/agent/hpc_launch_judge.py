@@ -26,7 +26,7 @@ from hpc_launch_compare import Finding, Results, compare, judged
 from hpc_launch_compare_full import compare_measured
 from hpc_launch_listen import LONGEST, Listener, Peer
 from hpc_launch_reports import Reports
-from hpc_launch_rounds import Rounds
+from hpc_launch_rounds import NETWORK, Rounds
 
 BAD_NODES = 76
 KEY = "check-key"
@@ -107,7 +107,7 @@ class Judge(Listener):  # type: ignore[misc] # beside this file, in a run folder
             return
         found = self.reports.results()
         self.compare_nodes(found)
-        bad = {one["node"] for one in judged(found)[0]}
+        bad = {one["node"] for one in judged(found)[0] if one["check"] != NETWORK}
         able = [name for name in nodes if name not in bad and found[name].get("measurements", {}).get("ok")]
         tasks = self.rounds.next(self.reports.results(), able, places)
         for name, node in nodes.items():

@@ -15,6 +15,8 @@ from hpc_launch_compare import Results, values
 MEASUREMENT, PAIR, ALL = "measurement", "pair %d", "all-reduce of all nodes"
 PAIRS, LINK = "pairs", "link"
 """The checks that follow from the rounds: of a node, and of two nodes that both work with others."""
+NETWORK = "nccl network"
+"""A node that fails this check is still a partner for others."""
 MEASURE_S, PAIR_S, ALL_S, ALL_PER_NODE_S = 25.0, 9.0, 9.0, 0.02
 """Limits of the tasks: 30 s for a node's measurement, and 30 s for two rounds of pairs and all nodes."""
 ROUNDS = 3
@@ -40,7 +42,7 @@ class Rounds:
 
     def __init__(self, gpus: int) -> None:
         self.share = SLOW_PAIR if gpus else SLOW_PAIR_CPU
-        self.measured = self.done = False
+        self.measured = self.done = self.three = False
         self.pairs: List[List[Tuple[str, str]]] = []
         """The pairs of each round."""
 
@@ -63,7 +65,8 @@ class Rounds:
 
     def next_pairs(self, found: Results, able: List[str]) -> List[Tuple[str, str]]:
         """The pairs of the next round; none if it is clear who is bad."""
-        if len(able) == 3:
+        self.three = len(able) == 3 and (self.three or not self.pairs)
+        if self.three:
             first, second = THREE[len(self.pairs)]
             return [(able[first], able[second])]
         if not self.pairs:

@@ -412,7 +412,7 @@ JOBS = (
                 "a slow GPU",
                 "n2",
                 ("gpu matrix product",),
-                "GFLOP/s on GPU 2; the median of the job is",
+                "TFLOP/s on GPU 2; the median of the job is",
                 "echo slow >$SITE/$NODE.compute",
                 "rm -f $SITE/$NODE.compute",
                 limit=STEP_2,
@@ -456,7 +456,7 @@ JOBS = (
         full=True,
     ),
     CheckJob(
-        "slow pair",
+        "slow-pair",
         (
             Fault(
                 "a slow network of one node",
@@ -471,7 +471,7 @@ JOBS = (
         full=True,
     ),
     CheckJob(
-        "blocked pair",
+        "blocked-pair",
         (
             Fault(
                 "a CPU without vector units",
