@@ -21,29 +21,42 @@ FAILED = 3
 @job_argument
 @site_option
 @set_option
-@click.option("--no-job", is_flag=True, help="Submit nothing: check only the job file and the queue.")
+@click.option("--no-job", is_flag=True, help="Submit nothing: leave out the check of the nodes.")
 @click.option(
     "--ladder",
     "climb",
     is_flag=True,
     help="Run the training itself on one GPU, one node, two nodes, then as asked, each until it has made two steps.",
 )
+@click.option(
+    "--bench",
+    "measure",
+    is_flag=True,
+    help="Measure the bandwidth of collectives over message sizes and of each pair of nodes, draw it, and report what "
+    "changed since the last time.",
+)
 @json_option
-def command(job: Path, site: str | None, sets: tuple[str, ...], no_job: bool, climb: bool, as_json: bool) -> int:
-    """Check a job on every level, up to the first that fails: the job file, the queue, and the nodes, by a short job of
-    the same size that ends after the node check. Exits with 3 if a level fails.
+def command(
+    job: Path, site: str | None, sets: tuple[str, ...], no_job: bool, climb: bool, measure: bool, as_json: bool
+) -> int:
+    """Check a job on every level, up to the first that fails: the job file, its software as far as this machine can
+    tell, the limits and reservations of the queue, and the nodes, by a short job of the same size that ends after the
+    node check. Exits with 3 if a level fails.
 
     \b
     hpc-launch doctor job.yaml
     hpc-launch doctor job.yaml --ladder --set time=00:10:00
+    hpc-launch doctor job.yaml --bench
     """
+    from hpc_launch.spec.shell_text import visible
+
     levels = []
-    for level in _levels(job, site, sets, no_job=no_job, climb=climb):
+    for level in _levels(job, site, sets, no_job=no_job, climb=climb, measure=measure):
         levels.append(level)
         if not as_json:
             for number, line in enumerate(level.lines):
-                head = f"{level.name:<12}{level.state:<13}" if number == 0 else " " * 25
-                click.echo(head + line)
+                head = f"{level.name:<14}{level.state:<13}" if number == 0 else " " * 27
+                click.echo(head + visible(line))
         if level.state == "failed":
             break
     if as_json:
@@ -51,11 +64,13 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], no_job: bool, cl
     return FAILED if any(level.state == "failed" for level in levels) else 0
 
 
-def _levels(job: Path, site: str | None, sets: tuple[str, ...], *, no_job: bool, climb: bool) -> Iterator[Level]:
+def _levels(
+    job: Path, site: str | None, sets: tuple[str, ...], *, no_job: bool, climb: bool, measure: bool
+) -> Iterator[Level]:
     from hpc_launch.base.errors import Refused
     from hpc_launch.cli.follow import tracker_of
     from hpc_launch.drive.prepare import prepare_job
-    from hpc_launch.preflight.doctor import job_level, node_level, queue_level, refused_level
+    from hpc_launch.preflight.doctor import node_level, refused_level, static_levels
     from hpc_launch.preflight.ladder import ladder
     from hpc_launch.preflight.short_run import Context
     from hpc_launch.run.run_index import user_index
@@ -66,13 +81,16 @@ def _levels(job: Path, site: str | None, sets: tuple[str, ...], *, no_job: bool,
     except Refused as refused:
         yield refused_level(refused.findings)
         return
-    yield job_level(prepared)
     scheduler = scheduler_for(prepared.plan.scheduler)
-    yield queue_level(prepared, scheduler)
+    yield from static_levels(job, prepared, scheduler, site, sets)
     if no_job:
         return
     index = user_index(os.environ)
     context = Context(scheduler, lambda run: tracker_of([run], index), lambda line: click.echo(line, err=True), index)
     yield node_level(job, prepared, context, site=site, sets=sets)
+    if measure:
+        from hpc_launch.preflight.bench import bench_level
+
+        yield bench_level(job, prepared, context, site=site, sets=sets)
     if climb:
         yield from ladder(job, prepared, context, site=site, sets=sets)

@@ -37,10 +37,9 @@ def probe_image(
 
     Raises UserError if the image does not start or has no such Python.
     """
-    code = Path(__file__).with_name("probe_script.py").read_text(encoding="utf-8")
     # A container often starts in the folder of the job, from which nothing must be imported.
     start = f"{WITHOUT_CURRENT_FOLDER}exec(sys.argv.pop(1))"
-    probe_command = [python, "-c", start, code, json.dumps(request)]
+    probe_command = [python, "-c", start, probe_code(), json.dumps(request)]
     inside = ["bash", "-c", f'{prelude}exec "$@"', "bash", *probe_command] if prelude else probe_command
     command = [*before, *inside]
     try:
@@ -66,6 +65,11 @@ def probe_image(
             return answer
     lines = [line for line in done.stderr.splitlines() if line and not line.startswith(("INFO:", "WARNING:"))]
     raise UserError(lines[-1] if lines else f"exit code {done.returncode}, no output")
+
+
+def probe_code() -> str:
+    """The source of the probe script."""
+    return Path(__file__).with_name("probe_script.py").read_text(encoding="utf-8")
 
 
 def versions_in(tool: Tool | None, image: Path) -> dict[str, str]:

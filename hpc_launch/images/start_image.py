@@ -25,17 +25,17 @@ def probe_as_job(
     """Probe the image in the job's setting. In the answer, `run_folder` is a stand-in. Raises as `probe_image`."""
     with tempfile.TemporaryDirectory(prefix="hpc-launch-check-") as folder:
         known = dict.fromkeys(("HPC_LAUNCH_RUN_DIR", "HPC_LAUNCH_ATTEMPT_DIR"), folder)
-        environment = _environment(variables, known)
+        environment = known_variables(variables, known)
         binds = tuple((text,) for bind in container.binds if (text := _filled(bind, known)) is not None)
         wrapper = wrap_command(replace(container, binds=binds, variables=tuple(environment)))
         before = [word for line in wrapper.before for text in line if (word := _filled(text, known)) is not None]
         environment |= {wrapper.prefix + name: environment[name] for name in wrapper.exports if name in environment}
         request = {**request, "writable": [folder, *request["writable"]]}
-        answer = probe_image(before, python, request, environment, "".join(_lines(inside, known)))
+        answer = probe_image(before, python, request, environment, "".join(setup_lines(inside, known)))
         return {**answer, "run_folder": folder}
 
 
-def _environment(variables: Iterable[Variable], known: Mapping[str, str]) -> dict[str, str]:
+def known_variables(variables: Iterable[Variable], known: Mapping[str, str]) -> dict[str, str]:
     """The job's variables, as far as they are known before it runs."""
     result: dict[str, str] = {}
     for variable in variables:
@@ -50,8 +50,8 @@ def _filled(text: Text, known: Mapping[str, str]) -> str | None:
     return plain(tuple(known.get(part.name, part) if isinstance(part, Var) else part for part in text)) if text else ""
 
 
-def _lines(steps: Iterable[SiteStep], known: Mapping[str, str]) -> Iterator[str]:
-    """The setup steps inside the container as bash, as far as they are known before the job runs."""
+def setup_lines(steps: Iterable[SiteStep], known: Mapping[str, str]) -> Iterator[str]:
+    """Setup steps as bash, as far as they are known before the job runs."""
     for step in steps:
         words = [word for text in step.words if (word := _filled(text, known)) is not None]
         if step.kind == "source" and words:
@@ -61,10 +61,11 @@ def _lines(steps: Iterable[SiteStep], known: Mapping[str, str]) -> Iterator[str]
         elif step.kind == "command" and len(words) == len(step.words):
             yield f"{' '.join(map(quote, words))}{'' if step.may_fail else ' || exit'}\n"
         elif step.variable is not None:
-            yield from _setting(step.variable, known)
+            yield from setting_lines(step.variable, known)
 
 
-def _setting(variable: Variable, known: Mapping[str, str]) -> Iterator[str]:
+def setting_lines(variable: Variable, known: Mapping[str, str]) -> Iterator[str]:
+    """A variable as bash, if its value is known."""
     name = variable.name
     if variable.value is None:
         yield f"unset {name}\n"

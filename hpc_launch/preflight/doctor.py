@@ -6,12 +6,17 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from hpc_launch.agent.hpc_launch_check_host import writable
 from hpc_launch.base.errors import Refused, SubmitRefused, Unreachable
 from hpc_launch.base.findings import Finding
 from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.drive.start_estimate import start_estimate
+from hpc_launch.plan.fill_values import ValueFiller
+from hpc_launch.plan.job_size import job_size
 from hpc_launch.preflight.level import Level
+from hpc_launch.preflight.queue_checks import limits_level, option, reservations_level
 from hpc_launch.preflight.short_run import Context, follow_short_run
+from hpc_launch.preflight.software import software_levels
 from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt
 from hpc_launch.run.records.node_check_record import NodeCheckRecord, read_node_check
 from hpc_launch.run.status.run_status import RunStatus
@@ -34,15 +39,29 @@ def job_level(prepared: PreparedJob) -> Level:
     free, inodes = disk.f_bavail * disk.f_frsize, disk.f_favail
     lines.append(f"{free / GIB:.1f} GiB free for run folders in {existing}")
     full = free < LITTLE or (disk.f_files and inodes < 1000)
-    writable = os.access(existing, os.W_OK | os.X_OK)
-    if not writable:
-        lines.append(f"{existing} is not writable")
-    return Level("job", "failed" if full or not writable else "ok", tuple(lines))
+    written = writable(str(existing), "login")  # a used-up quota shows only here
+    if not written["ok"]:
+        lines.append(str(written["text"]))
+    return Level("job", "failed" if full or not written["ok"] else "ok", tuple(lines))
 
 
 def refused_level(findings: Sequence[Finding]) -> Level:
     """A job file with errors."""
     return Level("job", "failed", tuple(str(finding) for finding in findings))
+
+
+def static_levels(
+    job: Path, prepared: PreparedJob, scheduler: Scheduler, site: str | None, sets: Sequence[str]
+) -> Iterator[Level]:
+    """What can be checked without starting a job."""
+    yield job_level(prepared)
+    size = job_size(ValueFiller(prepared.loaded.resolved, []))
+    node = size.node_class if size is not None else None
+    yield from software_levels(prepared, job, site, sets, node.arch if node is not None else None)
+    if prepared.plan.scheduler != "local":
+        yield limits_level(prepared.plan, scheduler, node.gpu_type if node is not None else None)
+        yield reservations_level(prepared.plan, scheduler)
+    yield queue_level(prepared, scheduler)
 
 
 def queue_level(prepared: PreparedJob, scheduler: Scheduler) -> Level:
@@ -54,7 +73,7 @@ def queue_level(prepared: PreparedJob, scheduler: Scheduler) -> Level:
         return Level("queue", "failed", (str(error),))
     except Unreachable as error:
         return Level("queue", "not checked", (str(error),))
-    partition = next((line.value for line in prepared.plan.directives if line.option == "partition"), None)
+    partition = option(prepared.plan, "partition")
     reasons = scheduler.pending_reasons(partition)
     if reasons:
         parts = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items(), key=lambda item: -item[1]))

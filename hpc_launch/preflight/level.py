@@ -16,6 +16,8 @@ class Level(Struct, frozen=True):
     """What was found, one sentence each."""
     run: str | None = None
     """The run that it started."""
+    values: dict[str, Any] | None = None
+    """What it measured."""
 
     def as_json(self) -> dict[str, Any]:
         answer: dict[str, Any] = to_builtins(self)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -30,10 +32,19 @@ class Context(Struct, frozen=True):
 
 
 def follow_short_run(
-    prepared: PreparedJob, sets: Sequence[str], context: Context, enough: Callable[[RunStatus], bool]
+    prepared: PreparedJob,
+    sets: Sequence[str],
+    context: Context,
+    enough: Callable[[RunStatus], bool],
+    *,
+    programs: Sequence[Path] = (),
 ) -> tuple[RunFolder, RunStatus]:
-    """Submit, follow until the status is `enough`, final or stuck, and cancel what is left. Raises as a submission."""
-    run, _, job_id = submit_new(first_attempt(prepared, sets), context.scheduler, index=context.index)
+    """Submit, follow until the status is `enough`, final or stuck, and cancel what is left. Raises as a submission.
+
+    `programs`: Python modules that the job imports.
+    """
+    attempt = replace(first_attempt(prepared, sets), programs=tuple(programs))
+    run, _, job_id = submit_new(attempt, context.scheduler, index=context.index)
     context.say(f"{run.name}: job {job_id}")
     said: list[str] = []
 

@@ -12,6 +12,7 @@
     │         hpc_launch_check*.py  the node check on each node, before the training, with hpc_launch_measure.py
     │         hpc_launch_judge.py   the node check's part on the first node, with hpc_launch_listen.py,
     │                               hpc_launch_reports.py, hpc_launch_compare*.py and hpc_launch_rounds.py
+    │         hpc_launch_bench.py   what the job of `doctor --bench` runs, with hpc_launch_nccl_tests.py
     │         sitecustomize.py      tells the watcher how far a Python process is in the start
     ├── code/  code.json            the training's code at submission, used by all attempts
     ├── journal/HOST-PID-xxxx.jsonl one file per process, append-only (records/journal.py)
@@ -115,6 +116,8 @@ class AttemptFolder:
     """Where the watchers of all nodes write."""
     hang = _Entry("agent/hang.json")
     node_check = _Entry("node-check.json")
+    bench = _Entry("bench.json")
+    """What the job of `doctor --bench` measured."""
 
     @property
     def first_log(self) -> Path:

@@ -10,6 +10,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from hpc_launch.schedulers.job_files import BATCH_LOG
+from hpc_launch.schedulers.queue_limits import QueueLimits, Reservations
 
 LIVE_STATES = frozenset(
     "PENDING RUNNING SUSPENDED COMPLETING CONFIGURING RESIZING SIGNALING STAGE_OUT STOPPED REQUEUED REQUEUE_FED "
@@ -119,6 +120,12 @@ class Scheduler(Protocol):
 
     def pending_reasons(self, partition: str | None) -> dict[str, int]:
         """How many jobs of all users wait in a partition, by reason; empty if unknown."""
+
+    def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
+        """The limits of a job of this user with these options. Raises Unreachable."""
+
+    def reservations(self, partition: str | None) -> Reservations:
+        """Reservations of nodes, and the nodes of a partition. Raises Unreachable."""
 
     def size(self, partition: str | None) -> int | None:
         """Number of nodes in a partition (None: the default partition); None if unknown."""

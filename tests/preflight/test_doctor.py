@@ -21,10 +21,14 @@ def write(folder: Path, program: str, more: str = "") -> None:
 
 def test_the_levels_of_a_job_that_works(tmp_path: Path) -> None:
     write(tmp_path, COUNTS, STEPS)
-    done = launch(tmp_path, "doctor", "job.yaml", "--json", "--no-job")
+    done = launch(tmp_path, "doctor", "job.yaml", "--json", "--no-job", "--set=launcher=none", "--set=nodes=1")
     assert done.returncode == 0, done.stdout + done.stderr
     levels = json.loads(done.stdout)
-    assert [(level["name"], level["state"]) for level in levels] == [("job", "ok"), ("queue", "ok")]
+    assert [(level["name"], level["state"]) for level in levels] == [
+        ("job", "ok"),
+        ("imports", "ok"),
+        ("queue", "ok"),
+    ]
     assert "GiB free for run folders" in str(levels[0]["lines"])
 
 
@@ -32,7 +36,7 @@ def test_a_job_file_with_errors_ends_at_the_first_level(tmp_path: Path) -> None:
     write(tmp_path, COUNTS, "nods: 2\n")
     done = launch(tmp_path, "doctor", "job.yaml")
     assert done.returncode == 3
-    assert done.stdout.startswith("job         failed       job.yaml:7:1: HL")
+    assert done.stdout.startswith("job           failed       job.yaml:7:1: HL")
     assert "queue" not in done.stdout
 
 
@@ -43,7 +47,7 @@ def test_the_ladder_runs_the_training_at_each_size_and_leaves_nothing(tmp_path: 
     done = launch(tmp_path, "doctor", "job.yaml", "--ladder", "--json", "--set=nodes=1")
     assert done.returncode == 0, done.stdout + done.stderr
     levels = {level["name"]: level for level in json.loads(done.stdout)}
-    assert list(levels) == ["job", "queue", "nodes", "one process", "whole job"]
+    assert list(levels) == ["job", "imports", "queue", "nodes", "one process", "whole job"]
     assert levels["nodes"]["state"] == "not checked"
     assert "reached step" in levels["whole job"]["lines"][0]
     states = json.loads(launch(tmp_path, "list", "--json").stdout)
@@ -58,3 +62,19 @@ def test_the_ladder_stops_at_the_first_size_that_fails(tmp_path: Path) -> None:
     assert done.returncode == 3
     levels = json.loads(done.stdout)
     assert [(level["name"], level["state"]) for level in levels][-2:] == [("one process", "ok"), ("one node", "failed")]
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_the_network_is_measured_drawn_and_kept(tmp_path: Path) -> None:
+    write(tmp_path, COUNTS, "strategy: ddp\nargs: {steps: 5}\n")
+    done = launch(tmp_path, "doctor", "job.yaml", "--bench", "--json", "--set=processes_per_node=1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    level = json.loads(done.stdout)[-1]
+    assert (level["name"], level["state"]) == ("bench", "ok")
+    assert "first measurement of 2 nodes x 1 process with gloo on this site" in level["lines"]
+    measured = level["values"]["measured"]
+    assert [size for size, _, _ in measured["curves"]["all-reduce"]] == [4**power for power in range(5, 13)]
+    assert [pair[:2] for pair in measured["pairs"]] == [[0, 1]]
+    assert len(list((tmp_path / "state" / "hpc-launch" / "bench" / "local").glob("*.svg"))) == 2
+    assert {path.stat().st_mode & 0o077 for path in tmp_path.glob("runs/*/attempts/001/bench.json")} == {0}

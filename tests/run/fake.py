@@ -12,6 +12,7 @@ from typing import Any
 from hpc_launch.base.errors import NoContact, SubmitRefused, Unreachable
 from hpc_launch.base.files import create_once, write_json
 from hpc_launch.run.layout import AttemptFolder
+from hpc_launch.schedulers.queue_limits import QueueLimits, Reservations
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
 
 
@@ -76,6 +77,14 @@ class FakeScheduler:
     def pending_reasons(self, partition: str | None) -> dict[str, int]:
         del partition
         return {}
+
+    def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
+        del account, partition, qos  # there are none
+        return QueueLimits()
+
+    def reservations(self, partition: str | None) -> Reservations:
+        del partition
+        return Reservations()
 
     def size(self, partition: str | None) -> int | None:
         del partition

@@ -57,6 +57,8 @@ class PreparedAttempt:
     """sbatch options of this attempt only, such as `--exclude=n3`."""
     overrides: Overrides = field(default_factory=Overrides)
     """How this attempt differs from the job file."""
+    programs: tuple[Path, ...] = ()
+    """Further Python modules for the run's hooks."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -73,7 +75,8 @@ def create_run(prepared: PreparedAttempt) -> RunFolder:
             write_atomic(run.site_yaml, prepared.site_yaml)
             run.journal.mkdir(mode=FOLDER_MODE)
             run.hooks.mkdir(mode=FOLDER_MODE)
-            for source in (HOOKS, *WATCHER, *STAGE, *NODE_CHECK, *([PHASES] if prepared.plan.phases else [])):
+            phases = [PHASES] if prepared.plan.phases else []
+            for source in (HOOKS, *WATCHER, *STAGE, *NODE_CHECK, *phases, *prepared.programs):
                 write_atomic(run.hooks / source.name, source.read_text(encoding="utf-8"))
             # A file, so that the thousands of processes of a job write no bytecode there, with whatever umask.
             write_atomic(run.hooks / "__pycache__", "")

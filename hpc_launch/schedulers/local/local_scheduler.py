@@ -27,6 +27,7 @@ from hpc_launch.schedulers.local.processes import (
     processes_of_job,
     send_signal,
 )
+from hpc_launch.schedulers.queue_limits import QueueLimits, Reservations
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
 from hpc_launch.schedulers.slurm.command_environment import submission_environment
 
@@ -134,6 +135,14 @@ class LocalScheduler:
     def pending_reasons(self, partition: str | None) -> dict[str, int]:
         del partition  # no job waits here
         return {}
+
+    def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
+        del account, partition, qos  # there are none
+        return QueueLimits()
+
+    def reservations(self, partition: str | None) -> Reservations:
+        del partition
+        return Reservations()
 
     def size(self, partition: str | None) -> int | None:
         del partition  # there are no nodes to exclude

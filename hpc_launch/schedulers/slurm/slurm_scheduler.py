@@ -11,8 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from hpc_launch.base.errors import Unreachable
+from hpc_launch.schedulers.queue_limits import QueueLimits, Reservations
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
-from hpc_launch.schedulers.slurm import parse_cluster, query_jobs, run_command
+from hpc_launch.schedulers.slurm import parse_cluster, query_jobs, query_limits, run_command
 from hpc_launch.schedulers.slurm.shared_query import shared_answer
 
 FIND_DAYS = 2
@@ -115,6 +116,12 @@ class SlurmScheduler:
         except Unreachable:
             return {}
         return dict(Counter(line.strip() for line in lines if line.strip()))
+
+    def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
+        return query_limits.limits(account, partition, qos)
+
+    def reservations(self, partition: str | None) -> Reservations:
+        return query_limits.reservations(partition)
 
     def size(self, partition: str | None) -> int | None:
         command = ["sinfo", "--noheader", "--format=%P|%D", *([f"--partition={partition}"] if partition else [])]

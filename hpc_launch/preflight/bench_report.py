@@ -1,0 +1,107 @@
+"""The words of `doctor --bench`: bandwidths, what changed since the last measurement, slow nodes and pairs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from statistics import median
+
+from hpc_launch.run.records.bench_record import BenchRecord
+
+CHANGE = 0.10
+"""Measurements of a shared network differ by a few percent from run to run."""
+SLOW = 0.75
+"""A node or pair below this share of the others' bandwidth is slow."""
+MOST_PAIRS = 5
+
+
+def table(record: BenchRecord) -> Iterator[str]:
+    """Bus bandwidth by message size, one column for each collective."""
+    names = [name for name, points in record.curves.items() if points]
+    if not names:
+        return
+    rates = {name: _by_size(record, name) for name in names}
+    yield f"{'bytes':>10}" + "".join(f"{name:>16}" for name in names)
+    for size in sorted({size for name in names for size in rates[name]}):
+        cells = (f"{rate(rates[name][size]):>16}" if size in rates[name] else f"{'-':>16}" for name in names)
+        yield f"{bytes_text(size):>10}" + "".join(cells)
+
+
+def rate(value: float) -> str:
+    """`41.2 GB/s`; three significant digits."""
+    digits = max(0, 2 - len(str(int(value))) + 1) if value >= 1 else 3
+    return f"{value:.{digits}f} GB/s"
+
+
+def bytes_text(size: int) -> str:
+    """`64 MiB`, or the number of bytes where it is no whole number of a unit."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << power:
+            value = size / (1 << power)
+            return f"{value:.0f} {unit}" if abs(value - round(value)) < 0.01 else f"{value:.1f} {unit}"
+    return f"{size} B"
+
+
+def changes(record: BenchRecord, before: BenchRecord | None) -> Iterator[str]:
+    """For each collective, the size whose bandwidth changed most."""
+    if before is None:
+        yield f"first measurement of {_shape(record)}"
+        return
+    date = time.strftime("%Y-%m-%d", time.localtime(before.time or 0))
+    same = []
+    for name in record.curves:
+        now, then = _by_size(record, name), _by_size(before, name)
+        ratios = {size: now[size] / then[size] - 1 for size in now if then.get(size)}
+        if not ratios:
+            continue
+        size = max(ratios, key=lambda one: abs(ratios[one]))
+        if abs(ratios[size]) < CHANGE:
+            same.append(name)
+            continue
+        where = "below" if ratios[size] < 0 else "above"
+        change = _percent(abs(ratios[size]))
+        yield f"{name} at {bytes_text(size)}: {rate(now[size])}, {change} {where} the run of {date}"
+    if same:
+        yield f"{', '.join(same)}: within {_percent(CHANGE)} of the run of {date}"
+
+
+def slow_parts(record: BenchRecord) -> Iterator[str]:
+    """Nodes whose best pair is slow, then slow pairs of other nodes.
+
+    The best pair counts: of three nodes with one slow one, two pairs of each other node are slow or include it.
+    """
+    pairs = record.valid_pairs()
+    best: dict[int, float] = {}
+    for a, b, value in pairs:
+        best[a], best[b] = max(best.get(a, 0.0), value), max(best.get(b, 0.0), value)
+    if len(best) < 3:
+        return
+    slow = {node: value for node, value in best.items() if value < SLOW * _others(best, node)}
+    for node, value in sorted(slow.items(), key=lambda item: item[1]):
+        share = _percent(1 - value / _others(best, node))
+        yield f"{record.nodes[node]}: its fastest pair has {rate(value)}, {share} below those of the other nodes"
+    weak = [
+        (value, a, b)
+        for a, b, value in pairs
+        if a not in slow and b not in slow and value < SLOW * min(best[a], best[b])
+    ]
+    for value, a, b in sorted(weak)[:MOST_PAIRS]:
+        yield f"{record.nodes[a]} with {record.nodes[b]}: {rate(value)}; each is faster with another node"
+
+
+def _others(best: Mapping[int, float], node: int) -> float:
+    return median(value for other, value in best.items() if other != node)
+
+
+def _by_size(record: BenchRecord, name: str) -> dict[int, float]:
+    return {size: value for size, _, value in record.curves.get(name, ()) if size > 0 and value > 0}
+
+
+def _shape(record: BenchRecord) -> str:
+    nodes, each, backend = record.shape
+    processes = f"{each} process{'es' if each > 1 else ''}"
+    return f"{nodes} node{'s' if nodes > 1 else ''} x {processes} with {backend} on this site"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -1,0 +1,174 @@
+"""What may keep a job in the queue: limits that it exceeds, and reservations of the nodes that it needs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from hpc_launch.base.errors import Unreachable
+from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.preflight.level import Level
+from hpc_launch.schedulers.queue_limits import Limit, QueueLimits, Reservation, Reservations
+from hpc_launch.schedulers.scheduler import Scheduler
+from hpc_launch.spec.units import format_time
+
+_UNITS = {"node": "node", "cpu": "CPU", "gres/gpu": "GPU"}
+_PER = {
+    "job": "a job",
+    "node": "a node of a job",
+    "user": "a user",
+    "account": "an account",
+    "group": "all jobs",
+}
+MOST_LINES = 5
+
+
+def limits_level(plan: LaunchPlan, scheduler: Scheduler, gpu_type: str | None = None) -> Level:
+    """The limits of the account, the QOS and the partition against what the job asks for."""
+    try:
+        found = scheduler.limits(option(plan, "account"), option(plan, "partition"), option(plan, "qos"))
+    except Unreachable as error:
+        return Level("limits", "not checked", (str(error),))
+    return judge_limits(found, wanted(plan, gpu_type), plan.fewest_nodes)
+
+
+def wanted(plan: LaunchPlan, gpu_type: str | None = None) -> dict[str, int]:
+    """What the job needs at least, on all nodes, by Slurm's names of resources; `wall` in seconds."""
+    gpus = plan.fewest_nodes * plan.gpus_per_node
+    result = {"node": plan.fewest_nodes, "gres/gpu": gpus}
+    if gpu_type:
+        result[f"gres/gpu:{gpu_type.lower()}"] = gpus
+    if plan.cpus_per_node is not None:
+        result["cpu"] = plan.fewest_nodes * plan.cpus_per_node
+    if plan.time_limit_s is not None:
+        result["wall"] = plan.time_limit_s
+    return result
+
+
+def option(plan: LaunchPlan, name: str) -> str | None:
+    """The value of an sbatch option of the job."""
+    return next((line.value for line in plan.directives if line.option == name), None)
+
+
+def judge_limits(found: QueueLimits, asked: Mapping[str, int], nodes: int) -> Level:
+    """Compare the limits with what the job asks for."""
+    never = [*found.problems]
+    lines = [*found.notes]
+    for limit in found.limits:
+        if limit.resource in ("jobs", "submitted"):
+            if limit.used is not None and limit.used >= limit.amount:
+                (never if limit.resource == "submitted" else lines).append(_count_reached(limit))
+        elif limit.resource in asked and _exceeded(limit, amount := _amount(limit, asked, nodes)):
+            never.append(_excess(limit, amount))
+    compared = [limit for limit in found.limits if limit.resource in asked or limit.used is not None]
+    others = [f"{one.name} {one.resource}={one.amount} of {one.owner}" for one in found.limits if one not in compared]
+    lines += [f"not checked: {one}" for one in (*found.not_checked, *others)]
+    if never:
+        return Level("limits", "failed", (*never, *lines))
+    count = len(compared)
+    some = f"{count} limit{'s' if count > 1 else ''} of {_owners(compared)}"
+    passed = f"the job is within {some}" if count else "no limits"
+    return Level("limits", "not checked" if found.not_checked or others else "ok", (passed, *lines))
+
+
+def _amount(limit: Limit, asked: Mapping[str, int], nodes: int) -> int:
+    amount = asked[limit.resource]
+    return -(-amount // max(nodes, 1)) if limit.scope == "node" else amount
+
+
+def _exceeded(limit: Limit, amount: int) -> bool:
+    return amount < limit.amount if limit.least else amount > limit.amount
+
+
+def _excess(limit: Limit, amount: int) -> str:
+    if limit.resource == "wall":
+        return (
+            f"{limit.owner} allows {format_time(limit.amount)} ({limit.name}); the job asks for {format_time(amount)}"
+        )
+    verb = "requires at least" if limit.least else "allows at most"
+    allowed = _count(limit.amount, limit.resource)
+    asks = "" if limit.scope != "node" else " on each node"
+    return f"{limit.owner} {verb} {allowed} for {_PER[limit.scope]} ({limit.name}); the job asks for {amount}{asks}"
+
+
+def _count_reached(limit: Limit) -> str:
+    if limit.resource == "submitted":
+        return f"{limit.owner} accepts {limit.amount} submitted jobs of a user ({limit.name}); you have {limit.used}"
+    return (
+        f"warning: the job waits until one of your {limit.used} running jobs ends: {limit.owner} runs "
+        f"{limit.amount} jobs of a user ({limit.name})"
+    )
+
+
+def _count(amount: int, resource: str) -> str:
+    name = _UNITS.get(resource, f"{resource}")
+    return f"{amount} {name}{'s' if amount != 1 and resource in _UNITS else ''}"
+
+
+def _owners(limits: Sequence[Limit]) -> str:
+    return ", ".join(dict.fromkeys(limit.owner for limit in limits))
+
+
+def reservations_level(plan: LaunchPlan, scheduler: Scheduler) -> Level:
+    """Reservations of the partition's nodes that begin before the job would end, and the job's own reservation."""
+    try:
+        found = scheduler.reservations(option(plan, "partition"))
+    except Unreachable as error:
+        return Level("reservations", "not checked", (str(error),))
+    return judge_reservations(found, plan.fewest_nodes, plan.time_limit_s, option(plan, "reservation"), time.time())
+
+
+def judge_reservations(found: Reservations, nodes: int, limit_s: int | None, named: str | None, now: float) -> Level:
+    """Which reservations delay a job of this size. `named`: the reservation that the job asks for."""
+    if named is not None:
+        return _named(found, nodes, limit_s, named, now)
+    if not found.nodes:
+        return Level("reservations", "not checked", ("sinfo lists no nodes of the partition",))
+    blocking = [
+        one
+        for one in found.reservations
+        if one.end > now and one.nodes & found.nodes and (limit_s is None or one.start < now + limit_s)
+    ]
+    taken = frozenset[str]().union(*(one.nodes for one in blocking)) & found.nodes
+    left = len(found.nodes) - len(taken)
+    if not blocking:
+        return Level("reservations", "ok", ("no reservation of the partition's nodes within the job's time limit",))
+    if left >= nodes:
+        return Level("reservations", "ok", (f"reservations leave {left} of {len(found.nodes)} nodes to the job",))
+    lines = list(_delays(sorted(blocking, key=lambda one: (one.start, one.name)), found.nodes, now))
+    more = [f"and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
+    return Level("reservations", "ok", (*lines[:MOST_LINES], *more))
+
+
+def _delays(blocking: Sequence[Reservation], nodes: frozenset[str], now: float) -> Iterator[str]:
+    for one in blocking:
+        flags = f" ({','.join(one.flags[:3])})" if one.flags else ""
+        words = (
+            f"warning: reservation {one.name}{flags} has {len(one.nodes & nodes)} of {len(nodes)} nodes from "
+            f"{_date(one.start)} to {_date(one.end)}; the job may have to wait until it ends"
+        )
+        # Slurm plans in minutes.
+        room = int(one.start - now) // 60 * 60
+        yield f"{words}, unless `time` is at most {format_time(room)}" if room > 0 else words
+
+
+def _named(found: Reservations, nodes: int, limit_s: int | None, named: str, now: float) -> Level:
+    if "," in named:
+        return Level("reservations", "not checked", (f"the job may use any of {named}",))
+    mine = next((one for one in found.reservations if one.name == named), None)
+    if mine is None:
+        return Level("reservations", "failed", (f"no reservation {named}",))
+    if mine.end <= now:
+        return Level("reservations", "failed", (f"reservation {named} ended at {_date(mine.end)}",))
+    if len(mine.nodes) < nodes:
+        words = f"reservation {named} has {len(mine.nodes)} nodes; the job asks for {nodes}"
+        return Level("reservations", "failed", (words,))
+    begin = max(mine.start, now)
+    if limit_s is not None and begin + limit_s > mine.end and "FLEX" not in mine.flags:
+        words = f"reservation {named} ends at {_date(mine.end)}; the job asks for {format_time(limit_s)}"
+        return Level("reservations", "failed", (words,))
+    return Level("reservations", "ok", (f"reservation {named} from {_date(mine.start)} to {_date(mine.end)}",))
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -1,0 +1,115 @@
+"""What `doctor --bench` reports, stores and draws."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpc_launch.preflight import bench_figures
+from hpc_launch.preflight.bench_report import bytes_text, changes, rate, slow_parts, table
+from hpc_launch.run.records.bench_record import BenchRecord, bench_folder, previous_bench, store_bench
+
+MIB = 1 << 20
+DAY = time.mktime((2026, 11, 20, 12, 0, 0, 0, 0, -1))
+
+
+def record(bandwidth: float = 50.0, *nodes: str, pairs: tuple[tuple[int, int, float], ...] = ()) -> BenchRecord:
+    points: tuple[tuple[int, float, float], ...] = ((MIB, 1e-4, bandwidth / 2), (64 * MIB, 1e-3, bandwidth))
+    curves = {"all-reduce": points, "all-gather": points}
+    return BenchRecord(nodes=nodes or ("n1", "n2", "n3"), per_node=4, backend="nccl", curves=curves, pairs=pairs)
+
+
+def test_what_changed_since_the_last_measurement() -> None:
+    before = record(50.24)
+    before = BenchRecord(nodes=before.nodes, per_node=4, backend="nccl", curves=before.curves, time=DAY)
+    now = record(41.2)
+    now = BenchRecord(
+        nodes=now.nodes, per_node=4, backend="nccl", curves={**now.curves, "all-gather": before.curves["all-gather"]}
+    )
+    assert list(changes(now, before)) == [
+        "all-reduce at 1 MiB: 20.6 GB/s, 18 % below the run of 2026-11-20",
+        "all-gather: within 10 % of the run of 2026-11-20",
+    ]
+    assert list(changes(now, None)) == ["first measurement of 3 nodes x 4 processes with nccl on this site"]
+
+
+def test_the_table_has_a_column_for_each_collective() -> None:
+    lines = list(table(record()))
+    assert lines[0].split() == ["bytes", "all-reduce", "all-gather"]
+    assert lines[-1].split() == ["64", "MiB", "50.0", "GB/s", "50.0", "GB/s"]
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.0123, "0.012"), (1.234, "1.23"), (41.24, "41.2"), (412.4, "412")])
+def test_a_rate_has_three_digits(value: float, text: str) -> None:
+    assert rate(value) == f"{text} GB/s"
+    assert bytes_text(64 * MIB) == "64 MiB"
+
+
+def test_a_slow_node_is_named_and_not_its_partners() -> None:
+    found = record(50, "n1", "n2", "n3", pairs=((0, 1, 20.0), (0, 2, 5.0), (1, 2, 5.0)))
+    assert list(slow_parts(found)) == ["n3: its fastest pair has 5.00 GB/s, 75 % below those of the other nodes"]
+
+
+def test_a_slow_link_between_two_good_nodes_is_named() -> None:
+    pairs = tuple((a, b, 20.0 if (a, b) != (1, 3) else 4.0) for a in range(4) for b in range(a + 1, 4))
+    found = record(50, "n1", "n2", "n3", "n4", pairs=pairs)
+    assert list(slow_parts(found)) == ["n2 with n4: 4.00 GB/s; each is faster with another node"]
+
+
+def test_only_measurements_of_the_same_shape_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    now = record()
+    store_bench(record(30.0), "site/../x", "first", DAY)
+    store_bench(record(40.0), "site/../x", "second", DAY + 60)
+    store_bench(record(10.0, "n1"), "site/../x", "third", DAY + 120)
+    (bench_folder("site/../x") / "torn.json").write_text('{"nodes": [')
+    before = previous_bench(now, "site/../x")
+    assert before is not None
+    assert (before.run, before.site) == ("second", "site/../x")
+    assert bench_folder("site/../x").parent == tmp_path / "hpc-launch" / "bench"
+
+
+NAMES = st.text(max_size=30)
+RATES = st.floats(1e-9, 1e12) | st.sampled_from([0.0, -1.0])
+
+
+@given(
+    st.lists(NAMES, min_size=1, max_size=6),
+    st.dictionaries(NAMES, st.lists(st.tuples(st.integers(-5, 1 << 50), RATES, RATES), max_size=5), max_size=4),
+    st.lists(st.tuples(st.integers(-2, 8), st.integers(-2, 8), RATES), max_size=12),
+    NAMES,
+)
+def test_figures_are_well_formed_for_any_record(
+    nodes: list[str],
+    curves: dict[str, list[tuple[int, float, float]]],
+    pairs: list[tuple[int, int, float]],
+    title: str,
+) -> None:
+    found = BenchRecord(
+        nodes=tuple(nodes),
+        per_node=1,
+        backend="gloo",
+        curves={name: tuple(points) for name, points in curves.items()},
+        pairs=tuple(pairs),
+    )
+    for text in (bench_figures.curves(found, title), bench_figures.heat_map(found, title)):
+        root = ET.fromstring(text)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert not any(key.startswith("on") or "href" in key for one in root.iter() for key in one.attrib)
+    list(slow_parts(found))
+    list(table(found))
+    list(changes(found, found))
+
+
+def test_one_line_for_each_collective_and_one_cell_for_each_order_of_a_pair() -> None:
+    found = record(50, "n1", "n2", "n3", pairs=((0, 1, 20.0), (0, 2, 5.0)))
+    root = ET.fromstring(bench_figures.curves(found, "a < b & c"))
+    assert len([one for one in root.iter() if one.get("class") == "line c0"]) == 2  # the line and its key
+    root = ET.fromstring(bench_figures.heat_map(found, "pairs"))
+    assert len([one for one in root.iter() if one.get("class") == "cell"]) == 4
+    assert len([one for one in root.iter() if one.get("class") == "none"]) == 2

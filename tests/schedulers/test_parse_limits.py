@@ -1,0 +1,91 @@
+"""Limits and reservations as sacctmgr and scontrol print them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpc_launch.schedulers.queue_limits import Limit
+from hpc_launch.schedulers.slurm import parse_limits
+
+CAPTURED = (Path(__file__).parent / "captured" / "limits.txt").read_text()
+
+
+def section(name: str) -> str:
+    return CAPTURED.split(f"==> {name} <==\n")[1].split("==> ")[0]
+
+
+def test_the_association_of_each_cluster_and_partition() -> None:
+    rows = parse_limits.rows(section("sacctmgr assoc"), parse_limits.ASSOCIATION)
+    assert [(row["cluster"], row["partition"]) for row in rows] == [
+        ("testcluster", ""),
+        ("testcluster", "debug"),
+        ("othercluster", ""),
+    ]
+    found = set(parse_limits.limits("account ml", rows[0], {"jobs": 2, "submitted": 5}))
+    assert found == {
+        Limit("account ml", "MaxWall", "job", "wall", 86400),
+        Limit("account ml", "MaxTRES", "job", "cpu", 256),
+        Limit("account ml", "MaxTRES", "job", "gres/gpu", 16),
+        Limit("account ml", "MaxTRES", "job", "mem", 3 << 19),
+        Limit("account ml", "MaxTRESPerNode", "node", "cpu", 64),
+        Limit("account ml", "MaxJobs", "user", "jobs", 2, used=2),
+        Limit("account ml", "MaxSubmit", "user", "submitted", 10, used=5),
+    }
+
+
+def test_the_limits_of_a_qos() -> None:
+    rows = {row["name"]: row for row in parse_limits.rows(section("sacctmgr qos"), parse_limits.QOS)}
+    assert set(rows) == {"normal", "gpu-long", "endless"}
+    found = {(one.name, one.resource): one for one in parse_limits.limits("QOS gpu-long", rows["gpu-long"], {})}
+    assert found["MinTRES", "gres/gpu"].least
+    assert found["MaxTRESPU", "gres/gpu"].scope == "user"
+    assert found["GrpTRES", "gres/gpu"].amount == 128
+    assert found["MaxJobsPU", "jobs"].used is None
+    assert not list(parse_limits.limits("QOS endless", rows["endless"], {}))
+
+
+def test_the_first_limit_of_a_kind_is_in_force() -> None:
+    qos = Limit("QOS a", "MaxJobsPU", "user", "jobs", 5, used=1)
+    account = Limit("account b", "MaxJobs", "user", "jobs", 2, used=2)
+    other = Limit("account b", "MaxTRES", "job", "node", 2)
+    assert list(parse_limits.in_force([qos, account, other])) == [qos, other]
+
+
+def test_reservations_of_nodes() -> None:
+    found = {one.name: one for one in parse_limits.reservations(section("scontrol reservation"))}
+    assert set(found) == {"maint", "class"}
+    assert found["maint"].nodes == {"n1", "n2", "n3", "n4"}
+    assert found["maint"].end - found["maint"].start == 36000
+    assert found["maint"].flags[0] == "MAINT"
+    assert parse_limits.reservations(section("no reservation")) == []
+
+
+def test_what_22_05_prints() -> None:
+    (association,) = parse_limits.rows(section("22.05 assoc"), parse_limits.ASSOCIATION)
+    (qos,) = parse_limits.rows(section("22.05 qos"), parse_limits.QOS)
+    found = [*parse_limits.limits("a", association, {}), *parse_limits.limits("q", qos, {})]
+    assert {(one.name, one.resource): one.amount for one in found} == {
+        ("MaxTRES", "cpu"): 64,
+        ("MaxTRESPerNode", "cpu"): 4,
+        ("MaxJobs", "jobs"): 3,
+        ("MaxWall", "wall"): 86400,
+        ("MaxTRES", "mem"): 1500 * 1024,
+        ("MaxTRES", "node"): 3,
+        ("MinTRES", "cpu"): 1,
+        ("MaxJobsPU", "jobs"): 2,
+        ("MaxSubmitPU", "submitted"): 5,
+    }
+    (maint,) = parse_limits.reservations(section("22.05 reservation"))
+    assert (len(maint.nodes), maint.flags) == (4, ("MAINT", "SPEC_NODES", "ALL_NODES"))
+
+
+@given(st.text(alphabet=st.sampled_from(list("|=,:-[]() \n\tabcNodesStartTime0129\u202e\x1b")), max_size=300))
+def test_any_text_is_parsed(text: str) -> None:
+    for columns in (parse_limits.ASSOCIATION, parse_limits.QOS):
+        for row in parse_limits.rows(text, columns):
+            list(parse_limits.limits("x", row, {}))
+    parse_limits.reservations(text)
+    parse_limits.reservations(f"ReservationName={text} StartTime=2026-11-25T08:00:00 EndTime=2026-11-26 Nodes={text}")
