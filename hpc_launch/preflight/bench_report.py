@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from statistics import median
@@ -28,17 +29,17 @@ def table(record: BenchRecord) -> Iterator[str]:
 
 
 def rate(value: float) -> str:
-    """`41.2 GB/s`; three significant digits."""
-    digits = max(0, 2 - len(str(int(value))) + 1) if value >= 1 else 3
-    return f"{value:.{digits}f} GB/s"
+    """`41.2 GB/s`; three significant digits, at most six after the point."""
+    digits = 2 - math.floor(math.log10(value)) if value > 0 else 0
+    return f"{value:.{min(max(digits, 0), 6)}f} GB/s"
 
 
 def bytes_text(size: int) -> str:
-    """`64 MiB`, or the number of bytes where it is no whole number of a unit."""
+    """`64 MiB`. A size that the number of processes does not divide is a little smaller than the one asked for."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if size >= 1 << power:
-            value = size / (1 << power)
-            return f"{value:.0f} {unit}" if abs(value - round(value)) < 0.01 else f"{value:.1f} {unit}"
+        value = size / (1 << power)
+        if value > 0.99:
+            return f"{value:.0f} {unit}" if abs(value - round(value)) < 0.01 * value else f"{value:.1f} {unit}"
     return f"{size} B"
 
 

@@ -104,7 +104,10 @@ def _imports_level(plan: LaunchPlan, names: Sequence[str], unread: str | None, r
     missing = [str(name) for name in answer.get("missing") or ()]
     where = str(answer.get("executable"))
     own = plan.scheduler != "local" and where.startswith(OF_THE_NODE)
-    lines = [f"{python} finds no module {', '.join(missing)}" if missing else f"{python} finds {_count(names)}"]
+    found = f"finds {_count(names)}" if names else "starts; the job names nothing to import"
+    if missing:
+        found = f"finds no module {', '.join(missing)}"
+    lines = [f"{python} {found}"]
     if plan.program.kind == "command" and plan.program.words:
         word = plain(plan.program.words[0]) or "the program"
         lines.append(f"{word} is {answer.get('program') or 'not in PATH here'}")
@@ -118,4 +121,4 @@ def _imports_level(plan: LaunchPlan, names: Sequence[str], unread: str | None, r
 
 
 def _count(names: Sequence[str]) -> str:
-    return f"all {len(names)} modules that the training needs first" if names else "nothing to look for"
+    return f"the {len(names)} module{'s' if len(names) > 1 else ''} that the training imports first"

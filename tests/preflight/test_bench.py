@@ -44,10 +44,18 @@ def test_the_table_has_a_column_for_each_collective() -> None:
     assert lines[-1].split() == ["64", "MiB", "50.0", "GB/s", "50.0", "GB/s"]
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.0123, "0.012"), (1.234, "1.23"), (41.24, "41.2"), (412.4, "412")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0123, "0.0123"), (0.0000004, "0.000000"), (1.234, "1.23"), (41.24, "41.2"), (412.4, "412")]
+)
 def test_a_rate_has_three_digits(value: float, text: str) -> None:
     assert rate(value) == f"{text} GB/s"
-    assert bytes_text(64 * MIB) == "64 MiB"
+    assert [bytes_text(size) for size in (64 * MIB, MIB - 4, 1020, 900, 1500)] == [
+        "64 MiB",
+        "1 MiB",
+        "1 KiB",
+        "900 B",
+        "1.5 KiB",
+    ]
 
 
 def test_a_slow_node_is_named_and_not_its_partners() -> None:
