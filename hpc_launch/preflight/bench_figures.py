@@ -14,7 +14,7 @@ from hpc_launch.run.records.bench_record import BenchRecord
 from hpc_launch.spec.shell_text import visible
 
 WIDTH, HEIGHT = 720, 400
-LEFT, RIGHT, TOP, BOTTOM = 70, 20, 50, 50
+LEFT, RIGHT, TOP, BOTTOM = 70, 30, 50, 50
 COLOURS = ("c0", "c1", "c2")
 MOST_NODES = 128
 """Rows of the heat map; more cannot be told apart."""
@@ -80,9 +80,9 @@ def heat_map(record: BenchRecord, title: str) -> str:
     margin = 20 + 7 * max((len(visible(name)) for name in names), default=0)
     parts = [_text(20, 24, title, "title")]
     parts += _cells(names, pairs, most, cell, margin)
-    width = max(margin + cell * len(names) + 20, 420)
+    width = max(margin + cell * len(names) + 20, 420, 9 * len(title) + 40)
     height = TOP + cell * len(names) + 50
-    scale = f"full colour: {rate(most)}; paler: slower; outline: not measured"
+    scale = f"full colour: {rate(most)}; paler: slower; outline: not measured; columns in the order of the rows"
     parts.append(_text(20, height - 18, scale))
     if len(record.nodes) > len(names):
         parts.append(_text(20, height - 2, f"the first {len(names)} of {len(record.nodes)} nodes"))

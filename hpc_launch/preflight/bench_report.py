@@ -11,6 +11,8 @@ from hpc_launch.run.records.bench_record import BenchRecord
 
 CHANGE = 0.10
 """Measurements of a shared network differ by a few percent from run to run."""
+LARGE = 1_000_000
+"""Bytes. Smaller messages measure the latency, which varies more."""
 SLOW = 0.75
 """A node or pair below this share of the others' bandwidth is slow."""
 MOST_PAIRS = 5
@@ -44,18 +46,19 @@ def bytes_text(size: int) -> str:
 
 
 def changes(record: BenchRecord, before: BenchRecord | None) -> Iterator[str]:
-    """For each collective, the size whose bandwidth changed most."""
+    """For each collective, the large size whose bandwidth changed most."""
     if before is None:
         yield f"first measurement of {_shape(record)}"
         return
-    date = time.strftime("%Y-%m-%d", time.localtime(before.time or 0))
+    date = time.strftime("%Y-%m-%d %H:%M", time.localtime(before.time or 0))
     same = []
     for name in record.curves:
         now, then = _by_size(record, name), _by_size(before, name)
         ratios = {size: now[size] / then[size] - 1 for size in now if then.get(size)}
         if not ratios:
             continue
-        size = max(ratios, key=lambda one: abs(ratios[one]))
+        large = {size: ratio for size, ratio in ratios.items() if size > LARGE} or ratios
+        size = max(large, key=lambda one: abs(ratios[one]))
         if abs(ratios[size]) < CHANGE:
             same.append(name)
             continue

@@ -131,6 +131,9 @@ def judge_reservations(found: Reservations, nodes: int, limit_s: int | None, nam
     ]
     taken = frozenset[str]().union(*(one.nodes for one in blocking)) & found.nodes
     left = len(found.nodes) - len(taken)
+    if found.unread:
+        names = ", ".join(found.unread[:MOST_LINES])
+        return Level("reservations", "not checked", (f"the times of {names} are not understood",))
     if not blocking:
         return Level("reservations", "ok", ("no reservation of the partition's nodes within the job's time limit",))
     if left >= nodes:

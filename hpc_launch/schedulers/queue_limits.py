@@ -52,3 +52,5 @@ class Reservations(Struct, frozen=True):
 
     nodes: frozenset[str] = frozenset()
     reservations: tuple[Reservation, ...] = ()
+    unread: tuple[str, ...] = ()
+    """Names of reservations whose times are not understood."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.agent.hpc_launch_bench import COLLECTIVES, factor, point, rounds
-from hpc_launch.agent.hpc_launch_nccl_tests import rows_of_tests
+from hpc_launch.agent.hpc_launch_nccl_tests import mpi_programs, output_of, rows_of_tests
 
 TABLE = """\
 # nccl-tests version 2.18.3 nccl-headers=23003 nccl-library=23003
@@ -79,3 +81,21 @@ def test_the_tables_of_nccl_tests() -> None:
 def test_a_table_of_another_job_or_with_wrong_results_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"tests|results|table"):
         rows_of_tests(text, 2)
+
+
+def test_programs_without_mpi_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    def add(name: str, prints: str) -> None:
+        (tmp_path / name).write_text(f"#!/bin/sh\nprintf '%s ' \"$@\"; echo '{prints}'\n")
+        (tmp_path / name).chmod(0o755)
+
+    add("ldd", "libc.so.6 => /lib/libc.so.6")
+    for program in COLLECTIVES.values():
+        assert mpi_programs(COLLECTIVES) == {}
+        add(program, "table")
+    assert mpi_programs(COLLECTIVES) == {}
+    add("ldd", "libmpi.so.40 => /opt/libmpi.so.40")
+    found = mpi_programs(COLLECTIVES)
+    assert set(found) == set(COLLECTIVES)
+    assert output_of(found["all-reduce"], 1024, 4096, 4) == "-b 1024 -e 4096 -f 4 -g 1 table\n"

@@ -32,8 +32,8 @@ def test_what_changed_since_the_last_measurement() -> None:
         nodes=now.nodes, per_node=4, backend="nccl", curves={**now.curves, "all-gather": before.curves["all-gather"]}
     )
     assert list(changes(now, before)) == [
-        "all-reduce at 1 MiB: 20.6 GB/s, 18 % below the run of 2026-11-20",
-        "all-gather: within 10 % of the run of 2026-11-20",
+        "all-reduce at 1 MiB: 20.6 GB/s, 18 % below the run of 2026-11-20 12:00",
+        "all-gather: within 10 % of the run of 2026-11-20 12:00",
     ]
     assert list(changes(now, None)) == ["first measurement of 3 nodes x 4 processes with nccl on this site"]
 

@@ -116,3 +116,8 @@ def test_a_reservation_that_does_not_fit_the_job(named: str, nodes: int, limit: 
 
 def test_the_nodes_of_an_unknown_partition_are_not_checked() -> None:
     assert judge_reservations(Reservations(), 1, HOUR, None, 0.0).state == "not checked"
+
+
+def test_a_reservation_that_is_not_understood_is_not_ok() -> None:
+    level = judge_reservations(Reservations(NODES, (), ("torn",)), 1, HOUR, None, 0.0)
+    assert (level.state, level.lines) == ("not checked", ("the times of torn are not understood",))

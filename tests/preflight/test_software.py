@@ -115,3 +115,16 @@ def test_a_script_that_cannot_be_read_is_not_checked(tmp_path: Path, program: st
     found = levels(tmp_path, program=program)["imports"]
     assert found["state"] == "not checked"
     assert "cannot read" in str(found["lines"])
+
+
+def test_an_image_without_its_runtime_is_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "env", "uname", "sh"):
+        (tools / name).symlink_to(f"/bin/{name}")
+    monkeypatch.setenv("PATH", str(tools))
+    (tmp_path / "image.sif").write_bytes(b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\0" + bytes(200))
+    found = levels(tmp_path, "container: {image: image.sif, runtime: apptainer}\n")
+    assert "imports" not in found
+    assert found["image"]["state"] == "not checked", found
+    assert "apptainer not found on this machine" in str(found["image"]["lines"])

@@ -55,12 +55,14 @@ def test_the_first_limit_of_a_kind_is_in_force() -> None:
 
 
 def test_reservations_of_nodes() -> None:
-    found = {one.name: one for one in parse_limits.reservations(section("scontrol reservation"))}
+    listed, unread = parse_limits.reservations(section("scontrol reservation"))
+    found = {one.name: one for one in listed}
+    assert unread == ["torn"]
     assert set(found) == {"maint", "class"}
     assert found["maint"].nodes == {"n1", "n2", "n3", "n4"}
     assert found["maint"].end - found["maint"].start == 36000
     assert found["maint"].flags[0] == "MAINT"
-    assert parse_limits.reservations(section("no reservation")) == []
+    assert parse_limits.reservations(section("no reservation")) == ([], [])
 
 
 def test_what_22_05_prints() -> None:
@@ -78,7 +80,7 @@ def test_what_22_05_prints() -> None:
         ("MaxJobsPU", "jobs"): 2,
         ("MaxSubmitPU", "submitted"): 5,
     }
-    (maint,) = parse_limits.reservations(section("22.05 reservation"))
+    (maint,), _ = parse_limits.reservations(section("22.05 reservation"))
     assert (len(maint.nodes), maint.flags) == (4, ("MAINT", "SPEC_NODES", "ALL_NODES"))
 
 

@@ -1,6 +1,6 @@
 """Parse limits of associations, QOS and partitions, and reservations, as sacctmgr and scontrol print them. Pure.
 
-The names of the columns are the same in 22.05 to 26.05 (sacctmgr(1), LIST/SHOW ASSOCIATION and QOS FORMAT OPTIONS).
+Columns: sacctmgr(1), LIST/SHOW ASSOCIATION and QOS FORMAT OPTIONS. Tested with 22.05.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ _COUNTS = (
     ("maxsubmitpu", "MaxSubmitPU", "submitted"),
 )
 BUDGET = "grptresmins"
-MOST_RESERVATIONS = 1000
 
 
 def rows(text: str, columns: Sequence[str]) -> list[dict[str, str]]:
@@ -94,14 +93,17 @@ def partition_limits(partition: Partition, flags: Collection[str] = ()) -> Itera
         yield Limit(owner, "MinNodes", "job", "node", partition.min_nodes, least=True)
 
 
-def reservations(text: str) -> list[Reservation]:
-    """Parse `scontrol -o show reservation`; reservations of licenses alone are left out."""
-    found = []
+def reservations(text: str) -> tuple[list[Reservation], list[str]]:
+    """Parse `scontrol -o show reservation`, without reservations of licenses alone; names of those not understood."""
+    found, unread = [], []
     for row in records(text):
         start, end = epoch(row.get("StartTime", "")), epoch(row.get("EndTime", ""))
         nodes = optional_text(row.get("Nodes"))
-        if "ReservationName" not in row or start is None or end is None or nodes is None:
+        if "ReservationName" not in row or nodes is None:
+            continue
+        if start is None or end is None:
+            unread.append(row["ReservationName"])
             continue
         flags = tuple(flag for flag in (optional_text(row.get("Flags")) or "").split(",") if flag)
         found.append(Reservation(row["ReservationName"], start, end, frozenset(names_or_text(nodes)), flags))
-    return found[:MOST_RESERVATIONS]
+    return found, unread

@@ -38,14 +38,14 @@ def limits(account: str | None, partition: str | None, qos: str | None) -> Queue
 
 def reservations(partition: str | None) -> Reservations:
     """All reservations, and the nodes of a partition (None: the default one). Raises Unreachable."""
-    found = parse_limits.reservations(run_command.ask(["scontrol", "--oneliner", "show", "reservation"]))
+    found, unread = parse_limits.reservations(run_command.ask(["scontrol", "--oneliner", "show", "reservation"]))
     lines = run_command.ask(["sinfo", "--all", "--noheader", "--Node", "--format=%N|%P"]).splitlines()
     nodes = set()
     for name, _, where in (line.strip().partition("|") for line in lines):
         # An asterisk after the name marks the default partition (sinfo(1), %P).
         if where.rstrip("*") in partition.split(",") if partition else where.endswith("*"):
             nodes.add(name)
-    return Reservations(frozenset(nodes), tuple(found))
+    return Reservations(frozenset(nodes), tuple(found), tuple(unread))
 
 
 def _accounted(
@@ -73,7 +73,7 @@ def _accounted(
         problem = f"user {name} cannot use account {account}{where}; accounts: {choices}"
         return QueueLimits(problems=(problem,)), frozenset()
     chosen = qos or own["defaultqos"] or "normal"
-    known = _qos_rows()
+    known, skipped = _qos_rows()
     flags = frozenset(known.get(chosen, {}).get("flags", "").split(","))
     names = [one for one in (partition.qos if partition is not None else None, chosen) if one]
     names = list(dict.fromkeys(reversed(names) if "OverPartQOS" in flags else names))
@@ -85,7 +85,7 @@ def _accounted(
     owners += [(f"account {of} (all users)", row, ()) for row in _account_rows(of, cluster)]
     missing = [f"QOS {one}: sacctmgr does not list it" for one in names if one not in known]
     found = tuple(parse_limits.in_force(_limits(owners)))
-    return QueueLimits(found, not_checked=(*missing, *_budgets(owners))), flags
+    return QueueLimits(found, not_checked=(*skipped, *missing, *_budgets(owners))), flags
 
 
 def _limits(owners: Sequence[tuple[str, Row, Jobs]]) -> Iterator[Limit]:
@@ -109,14 +109,17 @@ def _account_rows(account: str, cluster: str) -> list[Row]:
     return [row for row in parse_limits.rows(text, columns) if row["cluster"] == cluster and not row["user"]]
 
 
-def _qos_rows() -> dict[str, Row]:
+def _qos_rows() -> tuple[dict[str, Row], tuple[str, ...]]:
+    """All QOS by name, and what could not be asked of them."""
+    skipped: tuple[str, ...] = ()
     try:
         columns: Sequence[str] = parse_limits.QOS
         text = run_command.ask([*_SHOW, "qos", f"format={','.join(columns)}"])
-    except Unreachable:
+    except Unreachable as error:
+        skipped = (f"some limits of the QOS: {error}",)
         columns = parse_limits.QOS_OF_ANY_RELEASE
         text = run_command.ask([*_SHOW, "qos", f"format={','.join(columns)}"])
-    return {row["name"]: row for row in parse_limits.rows(text, columns)}
+    return {row["name"]: row for row in parse_limits.rows(text, columns)}, skipped
 
 
 def _jobs() -> Jobs:
