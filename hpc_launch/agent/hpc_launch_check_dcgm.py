@@ -21,7 +21,9 @@ def dcgm(gpus: int, ask: Ask = answer) -> Result:
     try:
         words = json.JSONDecoder().raw_decode(text[text.index("{") :])[0]
     except (ValueError, RecursionError):
-        return unknown("dcgmi exits with %d: %s" % (code, " ".join(text.split())[:200] or "no answer"))
+        if "{" in text:
+            return unknown("the answer of dcgmi is incomplete")
+        return unknown("dcgmi exits with %d: %s" % (code, " ".join(text.split())[:200]))
     outcomes = list(outcomes_of(words))
     if len({gpu for _, _, ids in outcomes for gpu in ids}) > gpus:
         return unknown("the node has GPUs of other jobs, too")

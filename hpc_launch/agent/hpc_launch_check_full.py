@@ -101,7 +101,9 @@ class Measuring:
         if alone:
             return [*self.measured(ranks, task["limit"]), dict(result(True, "done"), check=task["task"])]
         found = self.value(ranks, "all_reduce", task["limit"])
-        found["value"] = min(found["value"], default=None) if found["ok"] else None
+        found["value"] = min(found["value"]) if found["ok"] else None
+        if found["ok"] is False and task["nodes"] > 2:
+            found["text"] = "%s: %s" % (task["task"], found["text"])
         return [dict(found, check=task["task"]), *self.network(ranks)]
 
     def measured(self, ranks: Ranks, limit: float) -> List[Result]:

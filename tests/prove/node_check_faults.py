@@ -443,6 +443,15 @@ JOBS = (
         "hangs",
         (
             Fault(
+                "a test of DCGM fails",
+                "n2",
+                ("gpu diagnosis",),
+                "DCGM: Page Retirement/Row Remap: GPU 2 had uncorrectable memory errors",
+                "echo fail >$BIN/$NODE.dcgm",
+                "rm -f $BIN/$NODE.dcgm",
+            ),
+            Fault("dcgmi prints half an answer", "n1", (), "", "echo half >$BIN/$NODE.dcgm", "rm -f $BIN/$NODE.dcgm"),
+            Fault(
                 "an all-reduce with other nodes hangs",
                 "n3",
                 ("pairs",),
@@ -474,7 +483,7 @@ JOBS = (
         "blocked-pair",
         (
             Fault(
-                "a CPU without vector units",
+                "slow products of matrices on a CPU",
                 "n2",
                 ("cpu matrix product",),
                 "GFLOP/s on process 0; the median of the job is",

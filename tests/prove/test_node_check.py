@@ -10,7 +10,7 @@ from tests.prove.node_check_faults import JOBS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", ["gpus", "host"])
+@pytest.mark.parametrize("key", ["gpus", "host", "measured"])
 def test_faults_of_nodes_are_named(disturbed_cluster: Cluster, key: str) -> None:
     job = next(job for job in JOBS if job.key == key)
 
