@@ -179,6 +179,9 @@ class Bench:
 
     def pairs(self) -> None:
         """All-reduce over the processes of every two nodes, several pairs at the same time."""
+        if [int(part) for part in self.torch.__version__.split(".")[:2]] < [2, 1]:
+            self.record["not_measured"]["pairs"] = "PyTorch 2.1 or later is needed"
+            return
         mine, found, left = self.rank // self.per_node, {}, 0
         for at, pairs in enumerate(rounds(len(self.nodes))):
             if at >= MOST_ROUNDS or self.late():
