@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -45,6 +45,7 @@ from hpc_launch.sites.load_layers import load
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.yaml_source import read_document
+from tests.forked import hpc_launch_text
 from tests.view.samples import status
 
 REPOSITORY = Path(__file__).parent.parent
@@ -252,7 +253,13 @@ def _fits(block: str, schema: str) -> None:
     # As an editor that reads YAML 1.2: 12:00:00 is text, and so are 2026-08-01 and `on`.
     texts = r"(\d+:\d\d:\d\d|\b\d{4}-\d\d-\d\d|\bon)\b(?=:? |[,}\n]|:$)"
     value = yaml.safe_load(re.sub(texts, r"'\1'", block, flags=re.MULTILINE))
-    jsonschema.validate(value, json.loads((DOCS / "schema" / f"{schema}.schema.json").read_text()))
+    _validator(schema).validate(value)
+
+
+@cache
+def _validator(schema: str) -> jsonschema.Draft202012Validator:
+    text = (DOCS / "schema" / f"{schema}.schema.json").read_text()
+    return jsonschema.Draft202012Validator(json.loads(text))  # test_json_schema.py checks the schemas themselves
 
 
 # --- How a run works, JSON ---
@@ -657,10 +664,9 @@ def _printed_by(config: Config) -> list[str]:
     words = shlex.split(config.words)
     if config.file is not None:
         Path(words[-1]).write_text(config.file, encoding="utf-8")
-    command = [str(Path(sys.executable).with_name("hpc-launch")), "config", *words]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    assert done.returncode in {0, 3}, done.stdout
-    return done.stdout.splitlines()
+    done = hpc_launch_text(["config", *words], env=os.environ)
+    assert done.returncode in {0, 3}, done.stdout + done.stderr
+    return (done.stdout + done.stderr).splitlines()
 
 
 def _provoked(code: str, home: Path) -> Sequence[Finding]:

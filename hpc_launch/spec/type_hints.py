@@ -39,6 +39,7 @@ class Member(NamedTuple):
         return isinstance(self.kind, type) and issubclass(self.kind, Struct)
 
 
+@cache
 def members(annotation: Any) -> tuple[Member, ...]:
     """The alternatives of a type, with Annotated and unions resolved. An outer Meta applies to each alternative."""
     origin = get_origin(annotation)
