@@ -31,7 +31,7 @@ GPU_SIZES = [4**power for power in range(5, 15)]
 """Bytes: 1 KiB to 256 MiB."""
 CPU_SIZES = [4**power for power in range(5, 13)]
 PAIR_SIZE = {"gpu": 64 << 20, "cpu": 4 << 20}
-PART_S = 0.2
+PART_S = {"gpu": 0.2, "cpu": 0.05}
 """Seconds of measuring for each size and pair."""
 MOST_ROUNDS = 127
 """Rounds of pairs; each node is in one pair of a round, so this covers all pairs of 128 nodes."""
@@ -73,6 +73,7 @@ class Bench:
         if self.gpu:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         dist.init_process_group("nccl" if self.gpu else "gloo", timeout=dt.timedelta(seconds=120))
+        self.kind = "gpu" if self.gpu else "cpu"
         self.device = torch.device("cuda" if self.gpu else "cpu")
         self.per_node, self.end = per_node, time.monotonic() + seconds
         names = self.gathered(os.environ.get("SLURMD_NODENAME") or socket.gethostname())[::per_node]
@@ -83,7 +84,7 @@ class Bench:
             "backend": "nccl" if self.gpu else "gloo",
             "tool": "PyTorch %s" % torch.__version__,
             "curves": {},
-            "pair_bytes": PAIR_SIZE["gpu" if self.gpu else "cpu"],
+            "pair_bytes": PAIR_SIZE[self.kind],
             "pairs": [],
             "not_measured": {},
         }
@@ -158,7 +159,7 @@ class Bench:
         began = self.now()
         call()
         mean = self.mean(self.now() - began, group, members)
-        count = int(min(max(PART_S / max(mean, 1e-6), 3), 200))
+        count = int(min(max(PART_S[self.kind] / max(mean, 1e-6), 3), 200))
         self.dist.barrier(group=group)
         began = self.now()
         for _ in range(count):
