@@ -68,6 +68,7 @@ class HangDetector:
             self.idle_since = now
         if os.path.exists(self.hang_file):
             self.end(ranks)
+            return
         silent = now - os.stat(self.output_mark).st_mtime
         idle = self.idle_since is not None and now - self.idle_since >= self.options.hang_after * 0.5
         limit = self.options.hang_after if idle else self.options.busy_after
