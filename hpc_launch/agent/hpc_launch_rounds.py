@@ -17,7 +17,7 @@ PAIRS, LINK = "pairs", "link"
 """The checks that follow from the rounds: of a node, and of two nodes that both work with others."""
 NETWORK = "nccl network"
 """A node that fails this check is still a partner for others."""
-MEASURE_S, PAIR_S, ALL_S, ALL_PER_NODE_S = 25.0, 9.0, 9.0, 0.02
+MEASURE_S, PAIR_S, ALL_S, ALL_PER_NODE_S = 25.0, 10.0, 10.0, 0.02
 """Limits of the tasks: 30 s for a node's measurement, and 30 s for two rounds of pairs and all nodes."""
 ROUNDS = 3
 THREE = ((0, 1), (0, 2), (1, 2))

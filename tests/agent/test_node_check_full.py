@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +23,8 @@ node_check = sys.modules["hpc_launch_check_full"]
 dcgm = sys.modules["hpc_launch_check_dcgm"]
 compare = sys.modules["hpc_launch_compare"]
 compare_full = sys.modules["hpc_launch_compare_full"]
+reports = sys.modules["hpc_launch_reports"]
+send = sys.modules["hpc_launch_check_send"]
 rounds = sys.modules["hpc_launch_rounds"]
 Speed = Callable[[str, str], float | None]
 
@@ -40,7 +44,7 @@ def rehearse(count: int, speed: Speed) -> tuple[Any, dict[str, dict[str, Any]], 
             partners = [other for other, its in tasks.items() if its["port"] and its["address"] == task["address"]]
             speeds = [speed(one, two) for one in partners for two in partners if one < two]
             failed = None in speeds
-            text = "no answer within 9 s" if failed else ""
+            text = "no answer within 10 s" if failed else ""
             value = None if failed else min(one for one in speeds if one is not None)
             found[name][task["task"]] = {"ok": not failed, "text": text, "value": value}
     return plan, found, steps
@@ -117,6 +121,60 @@ def test_pairs_meet_away_from_the_rendezvous() -> None:
     check = sys.modules["hpc_launch_check_full"]
     ports = {check.free_port(29500) for _ in range(50)}
     assert 29500 not in ports
+
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+def waiting(*names: str) -> Any:
+    """Nodes that have passed the quick check and wait for a task."""
+    kept = reports.Reports(list(names))
+    for name in names:
+        lines: list[dict[str, Any]] = [{"begun": ["shm"]}, {"results": [{"check": "shm", "ok": True}]}]
+        for words in (*lines, {"place": ["10.0.0.1", 5000]}):
+            kept.keep(json.dumps({"node": name, **words}).encode(), 1.0)
+    return kept
+
+
+def test_a_node_that_waits_for_the_others_is_not_given_up() -> None:
+    kept = waiting("n1", "n2", "n3")
+    kept.look(300.0, False)
+    assert kept.open == {"n1", "n2", "n3"}
+
+
+def test_a_node_that_freezes_during_a_measurement_is_named() -> None:
+    kept = waiting("n1", "n2", "n3")
+    for name in ("n1", "n2", "n3"):
+        kept.assign(name, "pair 1", 11.0)
+    for name in ("n1", "n2"):
+        words = {"node": name, "results": [{"check": "pair 1", "ok": True, "value": 1.0}], "done": True}
+        kept.keep(json.dumps(words).encode(), 3.0)
+    kept.look(16.0, False)
+    assert kept.open == {"n3"}
+    kept.look(17.5, False)
+    bad = compare.judged(kept.results())[0]
+    assert [(one["node"], one["text"]) for one in bad] == [("n3", "stopped answering within 16 s, during: pair 1")]
+
+
+@pytest.mark.parametrize("place", [5, "x", {"a": 1}, [], ["n1", "x"], ["n1", float("inf")], [None, 10**400], [[], 1]])
+def test_a_malformed_place_breaks_nothing(place: Any) -> None:
+    kept = waiting("n1")
+    kept.keep(json.dumps({"node": "n1", "place": place}).encode(), 1.0)
+    kept.look(2.0, False)
+    assert kept.open == {"n1"}
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_a_node_only_carries_out_signed_tasks(tmp_path: Path, forged: bool) -> None:
+    own, other = socket.socketpair()
+    node = send.Reports(str(tmp_path), "n1", "127.0.0.1", 5000)
+    node.peer, node.key, node.nonce = own, b"key", b"nonce"
+    task = b'{"task": "pair 1"}'
+    proof = hmac.new(b"guess" if forged else b"key", b"tasknonce" + task, "sha256").hexdigest().encode()
+    other.sendall(proof + task + b"\n")
+    assert node.task(("10.0.0.1", 5001)) == ({} if forged else {"task": "pair 1"})
+    own.close()
+    other.close()
 
 
 # -- measurements of a node ----------------------------------------------------------------------

@@ -455,7 +455,7 @@ JOBS = (
                 "an all-reduce with other nodes hangs",
                 "n3",
                 ("pairs",),
-                "GPU 0: no answer within 9 s (all-reduce)",
+                "GPU 0: no answer within 10 s (all-reduce)",
                 "echo reduce hang >$SITE/$NODE.compute",
                 "rm -f $SITE/$NODE.compute",
                 limit=STEP_3,
