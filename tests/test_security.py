@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from jinja2 import Environment
 from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, UsageError
@@ -29,6 +30,7 @@ from hpc_launch.drive import attempts
 from hpc_launch.drive.attempts import attempt_options, first_attempt
 from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.images import download
+from hpc_launch.launch.render import _QuietCache
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.plan.strategies import library_query
 from hpc_launch.plan.variable_names import SCRIPT_VARIABLES
@@ -352,6 +354,44 @@ def test_a_profile_among_the_users_own_counts_only_if_nobody_else_can_change_it(
     own.chmod(0o644)
     own.parent.chmod(0o777)
     assert {one.code for one in refused(plan)} == {"HL313"}
+
+
+@pytest.mark.parametrize("open_to_others", ["file", "folder"])
+def test_settings_that_others_can_change_do_not_count(open_to_others: str, plan: Plan, tmp_path: Path) -> None:
+    settings = tmp_path / "config" / "hpc-launch" / "user.yaml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("profiles: {here: {prelude: [{raw: echo mine}]}}\n")
+    assert "echo mine" in plan().script
+    settings.chmod(0o666 if open_to_others == "file" else 0o644)
+    settings.parent.chmod(0o777 if open_to_others == "folder" else 0o755)
+    with pytest.raises(UsageError) as caught:
+        plan()
+    assert "chmod go-w" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("kind", ["open", "link", "foreign"])
+def test_a_compiled_template_of_another_user_is_not_loaded(kind: str, tmp_path: Path) -> None:
+    """Jinja loads it with pickle and marshal, which run code."""
+    cache = _QuietCache(str(tmp_path))
+    bucket = cache.get_bucket(Environment(), "t", None, "x")
+    bucket.code = compile("1", "t", "eval")
+    cache.dump_bytecode(bucket)
+    (file,) = tmp_path.iterdir()
+
+    def loads() -> bool:
+        return cache.get_bucket(Environment(), "t", None, "x").code is not None
+
+    assert loads()
+    if kind == "open":
+        file.chmod(0o666)
+    elif kind == "link":
+        file.rename(tmp_path / "elsewhere")
+        file.symlink_to(tmp_path / "elsewhere")
+    elif os.getuid() == 0:
+        os.chown(file, 65534, 65534)
+    else:
+        pytest.skip("only root can give files away")
+    assert not loads()
 
 
 @pytest.mark.parametrize(

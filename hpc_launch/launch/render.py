@@ -14,8 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch import __version__
+from hpc_launch.base.files import only_writable_by, open_regular
 from hpc_launch.base.resources import shipped
-from hpc_launch.base.user_dirs import cache_folder, make_private
+from hpc_launch.base.user_dirs import cache_folder, make_private, refuse_replaceable
 from hpc_launch.images.runtimes.wrap_command import CommandWrapper, wrap_command
 from hpc_launch.launch.parts import MARKER, checks_programs, static_part
 from hpc_launch.plan.launch_plan import LaunchPlan
@@ -114,14 +115,21 @@ def _bytecode() -> BytecodeCache | None:
     """Keep compiled templates in the user's cache folder: compiling takes a fifth of the time of `render`."""
     try:
         folder = make_private(cache_folder() / "templates")
-        usable = folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK)
+        refuse_replaceable(folder)
+        usable = only_writable_by(os.getuid(), folder.lstat()) and os.access(folder, os.W_OK)
     except OSError:
         return None
     return _QuietCache(str(folder)) if usable else None
 
 
 class _QuietCache(FileSystemBytecodeCache):
-    """A cache whose write errors are ignored."""
+    """A cache whose errors are ignored. It reads the user's own files only: pickle and marshal run code."""
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            name = self._get_cache_filename(bucket)
+            with open_regular(name, owner=os.getuid(), links=False) as file:
+                bucket.load_bytecode(file)
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         with suppress(OSError):

@@ -135,6 +135,8 @@ def _decide(context: RetryContext, gather: Gather | None, rules: Rulebook | None
     diagnosis = diagnose_now(context, gather, rules or _rulebook(), inside=inside)
     if diagnosis is None:
         return None
+    with suppress(OSError):
+        context.attempt.environment.unlink()  # a script that was killed could not
     checkpoint("diagnosed")
     decision = make_decision(context, diagnosis)
     if not decision.verdict.again and not _may_stop(context, diagnosis, inside=inside):

@@ -111,6 +111,8 @@ class AttemptFolder:
     diagnosis = _Entry("diagnosis.json")
     verdict = _Entry("verdict.json")
     sentinel = _Entry("sentinel")
+    environment = _Entry("environment")
+    """The job's environment with its secrets, for nodes that mpirun, ibrun or pdsh starts. The script removes it."""
     logs = _Entry("logs")
     agent = _Entry("agent")
     """Where the watchers of all nodes write."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from hpc_launch.base.errors import Refused
+from hpc_launch.base.errors import Refused, UsageError
+from hpc_launch.base.files import open_regular
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.base.user_dirs import config_folder
+from hpc_launch.base.user_dirs import config_folder, refuse_replaceable
 from hpc_launch.sites.profile import Overlay, SiteProfile
 from hpc_launch.sites.read_profile import read_site
 from hpc_launch.sites.search_path import find_profile, is_file_name, search_path
@@ -20,6 +22,13 @@ def read_user_overlay(findings: list[Finding]) -> Document | None:
     path = config_folder() / "user.yaml"
     if not path.exists():
         return None
+    try:
+        refuse_replaceable(path.parent)
+        with open_regular(path, owner=os.getuid()):
+            pass
+    except OSError as error:
+        hint = f"make it your own, and run `chmod go-w {path.parent} {path}`: it decides which code your jobs run"
+        raise UsageError(f"{path}: {error.strerror or error}", hint=hint) from None
     document, faults = read_document(path)
     findings += faults
     if document is not None:

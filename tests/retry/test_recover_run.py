@@ -102,6 +102,15 @@ def test_what_stops_is_on_record_and_stays_so(runs: Path, scheduler: FakeSchedul
     assert "no other attempt" in (status.reason or "")
 
 
+def test_the_environment_of_a_script_that_was_killed_is_removed(runs: Path, scheduler: FakeScheduler) -> None:
+    """With mpirun, ibrun and pdsh it holds the values of `secrets:`."""
+    run = failed(runs, scheduler)
+    left = run.attempts()[0].environment
+    left.write_text("export WANDB_API_KEY=1234\n")
+    drive(run, scheduler, "data_error", "STOP")
+    assert not left.exists()
+
+
 def test_a_bad_node_is_kept_off_and_noted(runs: Path, scheduler: FakeScheduler) -> None:
     run = failed(runs, scheduler, exclude=("n9",))
 
