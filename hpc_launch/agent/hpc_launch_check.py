@@ -72,7 +72,7 @@ def host_checks(args: argparse.Namespace) -> Checks:
     for path in args.path:
         checks["path " + path] = (partial(readable, path), CHECK_S)
     for path in sorted({os.path.normpath(os.path.expandvars(path)) for path in args.writable}):
-        checks["writing to " + path] = (partial(writable, path, args.node), CHECK_S)
+        checks["writing to " + path] = (partial(writable, path), CHECK_S)
     if args.python:
         checks["software"] = (partial(software, args.python, args.script), SOFTWARE_S + 1)
     return checks

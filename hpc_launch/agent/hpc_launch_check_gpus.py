@@ -6,12 +6,11 @@ Standard library of Python 3.6 or later.
 import glob
 import os
 import re
-import shutil
 import subprocess
 import time
 from typing import Callable, List, Tuple
 
-from hpc_launch_check_host import CHECK_S, Result, answer, result, text_of, unknown
+from hpc_launch_check_host import Result, answer, result, text_of, unknown
 
 Ask = Callable[[List[str], float], Tuple[int, str]]
 SMI_S = 30.0
@@ -23,7 +22,13 @@ HELD_MIB, HELD = 3072, 0.06
 COMPUTE_S = 90.0
 """Importing PyTorch from a cold parallel file system takes most of it."""
 RECENT_S = 3600.0
-XID = re.compile(r"^\[\s*(\d+\.\d+)\] NVRM: Xid \((?:PCI:)?([^)]*)\): (48|64|79|95|119|120|140),", re.MULTILINE)
+KERNEL_LOG = "/dev/kmsg"
+XID = re.compile(
+    r"^[0-7],\d+,(\d+),[^;\n]*;NVRM: Xid "
+    r"\((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)\): (48|64|79|95|119|120|140), ",
+    re.MULTILINE,
+)
+"""A record of the kernel itself. The name of a process, with which other messages begin, has no room for an address."""
 NVIDIA_FIELDS = "index,count,name,ecc.errors.uncorrected.volatile.total"
 REMAPPING = "index,remapped_rows.pending,remapped_rows.failure"
 SLOWDOWN = ("clocks_event_reasons.hw_slowdown", "clocks_throttle_reasons.hw_slowdown")
@@ -154,20 +159,35 @@ def intel(gpus: int) -> Result:
     return result(ok, "%d%s GPUs" % (len(cards), "" if ok else " of %d" % gpus), {"gpus": len(cards)})
 
 
-def kernel_log() -> Result:
-    """GPU errors in the kernel's log, which only some sites let users read."""
-    if not shutil.which("dmesg"):
-        return unknown("no dmesg")
-    code, text = answer(["dmesg"], CHECK_S)
-    if code != 0:
+def kernel_log(path: str = KERNEL_LOG) -> Result:
+    """GPU errors in the kernel's log, which only some sites let users read.
+
+    Not by dmesg: a message with the name of a program can hold line ends, which only /dev/kmsg escapes.
+    """
+    log = []
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
         return unknown("no permission to read the kernel's log")
-    return xids(text, float((text_of("/proc/uptime").split() or ["0"])[0]))
+    while True:
+        try:
+            log.append(os.read(file, 1 << 16))  # one record
+        except BlockingIOError:
+            break
+        except BrokenPipeError:  # the kernel has overwritten the next record
+            continue
+        except OSError:
+            return unknown("no permission to read the kernel's log")
+        if not log[-1]:
+            break
+    os.close(file)
+    return xids(b"".join(log).decode("utf-8", "replace"), float((text_of("/proc/uptime").split() or ["0"])[0]))
 
 
 def xids(log: str, uptime_s: float) -> Result:
     """Xids of the last hour that need a reset; earlier ones may have had it."""
     for when, gpu, number in reversed(XID.findall(log)):
-        if float(when) > uptime_s - RECENT_S:
+        if int(when) / 1e6 > uptime_s - RECENT_S:
             return result(False, "the kernel's log has Xid %s of GPU %s" % (number, gpu))
     return result(True, "no Xid that needs a reset")
 

@@ -112,23 +112,30 @@ def readable(path: str) -> Result:
     return result(True, path)
 
 
-def writable(path: str, node: str) -> Result:
+def writable(path: str) -> Result:
     """Whether 64 KiB can be written: not where a disk is full, a quota is used up or a mount is read-only."""
     while not os.path.isdir(path) and os.path.dirname(path) != path:  # the training may create it
         path = os.path.dirname(path)
-    name = os.path.join(path, ".hpc-launch-check-%s-%d" % (node, os.getpid()))
+    name = os.path.join(path, ".hpc-launch-check-" + os.urandom(16).hex())  # nobody can create it in advance
     try:
-        try:
-            with open(name, "xb") as file:
+        with open(name, "xb") as file:
+            try:
                 file.write(b"\0" * (1 << 16))
                 file.flush()
                 os.fsync(file.fileno())
-        finally:
-            if os.path.exists(name):
-                os.unlink(name)
+            finally:
+                remove(name)
     except OSError as error:
         return result(False, "%s: cannot write: %s" % (path, error.strerror))
     return result(True, path)
+
+
+def remove(path: str) -> None:
+    """Remove a file, which another user of the folder may have removed."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
 
 
 def shared(path: str, token: str) -> Result:

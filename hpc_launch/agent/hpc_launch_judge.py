@@ -22,6 +22,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 
+from hpc_launch_check_host import remove
 from hpc_launch_compare import Finding, Results, compare, judged
 from hpc_launch_compare_full import compare_measured
 from hpc_launch_listen import LONGEST, Listener, Peer
@@ -155,11 +156,11 @@ class Judge(Listener):  # type: ignore[misc] # beside this file, in a run folder
         return bad, common, unchecked
 
 
-def write_tokens(folders: List[str], job: str) -> Dict[str, str]:
+def write_tokens(folders: List[str]) -> Dict[str, str]:
     """A file in each shared folder that all nodes have to see; folders that cannot be written are left out."""
     files = {}
     for folder in folders:
-        path = os.path.join(folder, ".hpc-launch-check-%s" % job)
+        path = os.path.join(folder, ".hpc-launch-check-" + os.urandom(16).hex())
         token = os.urandom(16).hex()
         try:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
@@ -182,14 +183,14 @@ def main() -> Optional[int]:
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--gpus", type=int, default=0)
     args = parser.parse_known_args()[0]
-    files = write_tokens(args.shared, args.job)
+    files = write_tokens(args.shared)
     judge = Judge(args.attempt, args.node, files, args.memory_mib, Rounds(args.gpus) if args.full else None)
     try:
         judge.collect(args.port)
     finally:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a late one would decide the exit code
         for path in files:
-            os.unlink(path)
+            remove(path)
     bad, common, unchecked = judge.review()
     record: Dict[str, Any] = {
         "job_id": args.job,

@@ -39,7 +39,7 @@ def job_level(prepared: PreparedJob) -> Level:
     free, inodes = disk.f_bavail * disk.f_frsize, disk.f_favail
     lines.append(f"{free / GIB:.1f} GiB free for run folders in {existing}")
     full = free < LITTLE or (disk.f_files and inodes < 1000)
-    written = writable(str(existing), "login")  # a used-up quota shows only here
+    written = writable(str(existing))  # a used-up quota shows only here
     if not written["ok"]:
         lines.append(str(written["text"]))
     return Level("job", "failed" if full or not written["ok"] else "ok", tuple(lines))

@@ -126,11 +126,37 @@ def test_processes_of_this_job_are_no_leftovers(monkeypatch: pytest.MonkeyPatch)
         assert not gpus.of_this_job(str(own.pid))
 
 
+XID = "3,7,100000000,-;NVRM: Xid (PCI:0000:9d:00): 79, pid=1, GPU has fallen off the bus.\n"
+
+
 def test_only_recent_xids_count() -> None:
-    log = "[  100.000000] NVRM: Xid (PCI:0000:9d:00): 79, pid=1, GPU has fallen off the bus.\n[9000.5] eth0: up\n"
+    log = f"{XID} SUBSYSTEM=pci\n6,8,9000500000,-,caller=T1;eth0: up\n"
     assert gpus.xids(log, 9001.0)["ok"] is True
     assert gpus.xids(log, 200.0)["text"] == "the kernel's log has Xid 79 of GPU 0000:9d:00"
+    assert gpus.xids(log.replace("PCI:", ""), 200.0)["ok"] is False
     assert gpus.xids(log.replace(" 79,", " 31,"), 200.0)["ok"] is True
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "6,7,100000000,-;NVRM: Xid (PCI:[17819]: segfault at 0 ip 00 sp 00 error 6 in x): 79, pid=1[116b,5621+1000]",
+        "6,7,100000000,-;x\\x0a[17819]: segfault at 0 in \\x0a3,7,100000000,-;NVRM: Xid (PCI:0000:9d:00): 79[11]",
+        "6,7,100000000,-;x[17819]: segfault at 0 in 3,7,100000000,-;NVRM: Xid (PCI:0000:9d:00): 79, pid=1[116b]",
+        "12,7,100000000,-;NVRM: Xid (PCI:0000:9d:00): 79, written by a program",
+    ],
+)
+def test_no_process_writes_an_xid_into_the_kernel_s_log(record: str) -> None:
+    """It chooses its own name, of 15 characters, and the name of its program, with line ends."""
+    assert gpus.xids(f"{record}\n", 200.0)["ok"] is True
+
+
+def test_the_kernel_s_log_is_read_as_a_whole(tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    uptime = float(Path("/proc/uptime").read_text().split()[0])
+    log.write_text(f"{XID.replace('100000000', str(int(uptime * 1e6)))}" + "6,8,9,-;eth0: up\n" * 10**4)
+    assert gpus.kernel_log(str(log))["ok"] is False
+    assert gpus.kernel_log(str(tmp_path / "none"))["ok"] is None
 
 
 def test_a_check_that_hangs_crashes_or_floods_ends() -> None:
@@ -388,8 +414,19 @@ def test_a_report_may_come_in_pieces(judge: Any, wire: Wire) -> None:
     assert judge.reports.open == {"n2"}
 
 
+def test_a_probe_has_a_name_that_nobody_can_take_in_advance(tmp_path: Path) -> None:
+    """Files of another user, for each number that a process can have."""
+    host = sys.modules["hpc_launch_check_host"]
+    tokens = [*hpc_launch_judge.write_tokens([str(tmp_path)]), *hpc_launch_judge.write_tokens([str(tmp_path)])]
+    assert len(set(tokens)) == 2
+    for number in range(os.getpid() - 5, os.getpid() + 5):
+        (tmp_path / f".hpc-launch-check-n1-{number}").touch()
+    assert host.writable(str(tmp_path))["ok"] is True
+    host.remove(str(tmp_path / "removed by another user"))
+
+
 def test_a_folder_that_the_training_creates_need_not_exist(tmp_path: Path) -> None:
     host = sys.modules["hpc_launch_check_host"]
-    assert host.writable(str(tmp_path / "not" / "yet"), "n1")["ok"] is True
+    assert host.writable(str(tmp_path / "not" / "yet"))["ok"] is True
     assert list(tmp_path.iterdir()) == []
     assert node_check.folder_checks({}) == {}

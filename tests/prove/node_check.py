@@ -17,7 +17,7 @@ from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.prove.matrix import State
 from tests.prove.node_check_faults import JOBS, CheckJob, Fault
-from tests.prove.node_check_tools import DISTRIBUTED, PYTHON, TOOLS, TORCH, XID
+from tests.prove.node_check_tools import DISTRIBUTED, PYTHON, TOOLS, TORCH
 from tests.slurm.user import PROFILES, User
 
 PLACES = ("bin", "saved", "data", "site", "runs")
@@ -45,7 +45,6 @@ class Stage:
             self.user.job("Name: torch\nVersion: 2.6.0\n", "site/site/torch-2.6.0.dist-info/METADATA")
             self.user.job(TORCH if job.gpus else "", "site/site/torch/__init__.py")
             self.user.job(DISTRIBUTED, "site/site/torch/distributed.py")
-        self.user.job(XID, "bin/xid")
         python = PYTHON.replace("/usr/bin/python3", sys.executable) if job.full else PYTHON
         for name, text in {**TOOLS, "python3": python}.items():
             Path(self.user.job(text, f"bin/{name}")).chmod(0o755)

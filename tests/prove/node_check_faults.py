@@ -99,6 +99,9 @@ def _inner(text: str) -> str:
 _END_LOOP = (
     "kill -KILL -- -$(cat /dev/shm/loop) 2>/dev/null; pkill -CONT -f '[p]ython3 -I [^ ]*hpc_launch_check.py'; true"
 )
+_KERNEL_LOG = bind("/dev/kmsg", "echo '6,0,0,-;Linux'")
+_UPTIME = "read -r uptime _ </proc/uptime"
+_XID = "NVRM: Xid (PCI:0000:9d:00): 79, pid=1, name=x, GPU has fallen off the bus."
 _DEVICE = "device=$(ip -o route get 10.77.0.254 | sed 's/.* dev \\([^ ]*\\).*/\\1/')"
 _FUSE = (
     "import os, ctypes, time; fd = os.open('/dev/fuse', os.O_RDWR); "
@@ -143,13 +146,12 @@ JOBS = (
                 "n2",
                 ("kernel log",),
                 "Xid 79 of GPU 0000:9d:00",
-                "cp $BIN/xid $BIN/$NODE.dmesg",
-                "rm -f $BIN/$NODE.dmesg",
+                f"{_UPTIME}; printf '3,1,%s,-;{_XID}\\n' ${{uptime/./}}0000 >/dev/shm/hpcl-kmsg",
             ),
         ),
         gpus=4,
-        before="[ $NODE = n2 ] || echo '[0.0] Linux' >$BIN/$NODE.dmesg",
-        undo="rm -f $BIN/$NODE.dmesg",
+        before=_KERNEL_LOG[0],
+        undo=_KERNEL_LOG[1],
     ),
     CheckJob(
         "tools",
@@ -188,6 +190,8 @@ JOBS = (
             ),
         ),
         gpus=4,
+        before=_KERNEL_LOG[0] + "; chmod 0 /dev/kmsg",
+        undo=_KERNEL_LOG[1],
         unchecked=("kernel log",),
     ),
     CheckJob(

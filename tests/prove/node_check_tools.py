@@ -37,17 +37,6 @@ case "$fault,$*" in
 esac
 """
 
-DMESG = """\
-#!/bin/bash
-# Stands in for dmesg. FOLDER/NODE.dmesg replaces the refusal that most sites answer with.
-log="${0%/*}/$(hostname).dmesg"
-[ -r "$log" ] || { echo 'dmesg: read kernel buffer failed: Operation not permitted'; exit 1; }
-read -r uptime _ </proc/uptime
-sed "s/UPTIME/$uptime/" "$log"
-"""
-
-XID = "[UPTIME] NVRM: Xid (PCI:0000:9d:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
-
 TORCH = '''\
 """Stands in for PyTorch on a node with GPUs: the node's file `fault` says how its third GPU, or its network, fails."""
 
@@ -183,4 +172,4 @@ answer() {
 case $fault in half) answer | head -c 700 ;; *) answer ;; esac
 """
 
-TOOLS = {"nvidia-smi": SMI, "dmesg": DMESG, "dcgmi": DCGM}
+TOOLS = {"nvidia-smi": SMI, "dcgmi": DCGM}
