@@ -74,16 +74,27 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
-def read_text(path: Path, *, errors: str = "strict", longest: int = LONGEST, owner: int | None = None) -> str:
+def read_text(
+    path: Path,
+    *,
+    errors: str = "strict",
+    longest: int = LONGEST,
+    owner: int | None = None,
+    belongs_to: int | None = None,
+) -> str:
     """The text of a file. Raises OSError if it is not a regular file (without waiting for a pipe) or too large."""
-    with io.TextIOWrapper(open_regular(path, owner=owner), encoding="utf-8", errors=errors) as stream:
+    with io.TextIOWrapper(
+        open_regular(path, owner=owner, belongs_to=belongs_to), encoding="utf-8", errors=errors
+    ) as stream:
         text = stream.read(longest + 1)
     if len(text) > longest:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
     return text
 
 
-def open_regular(path: str | os.PathLike[str], *, owner: int | None = None, links: bool = True) -> BinaryIO:
+def open_regular(
+    path: str | os.PathLike[str], *, owner: int | None = None, links: bool = True, belongs_to: int | None = None
+) -> BinaryIO:
     """Open a file for reading that another user may have put there. Raises OSError unless it is a regular file.
 
     Never waits for a pipe, and never reads a device.
@@ -92,8 +103,10 @@ def open_regular(path: str | os.PathLike[str], *, owner: int | None = None, link
         path: The file.
         owner: The user who must own it; nobody else may be able to write to it.
         links: Whether `path` itself may be a symbolic link.
+        belongs_to: The user whose file it must be, not a link to one, whoever can write to it: RunFolder.foreign_owner.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | (0 if links else os.O_NOFOLLOW))
+    follow = 0 if links and belongs_to is None else os.O_NOFOLLOW
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | follow)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -102,6 +115,8 @@ def open_regular(path: str | os.PathLike[str], *, owner: int | None = None, link
             raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
         if owner is not None and not only_writable_by(owner, status):
             raise PermissionError(errno.EPERM, "another user can change the file", os.fspath(path))
+        if belongs_to not in (None, status.st_uid):
+            raise PermissionError(errno.EPERM, "the file belongs to another user", os.fspath(path))
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)

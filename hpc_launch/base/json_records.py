@@ -26,10 +26,13 @@ LONGEST_LINE = 1 << 20
 R = TypeVar("R", bound=Struct)
 
 
-def read_record(path: Path, kind: type[R]) -> R | None:
-    """The record in a file; None where the file is missing, torn, or not a record of this kind. Never raises."""
+def read_record(path: Path, kind: type[R], *, belongs_to: int | None = None) -> R | None:
+    """The record in a file; None where the file is missing, torn, or not a record of this kind. Never raises.
+
+    `belongs_to`: the user whose file it must be, as in `open_regular`.
+    """
     try:
-        return as_record(json.loads(read_text(path)), kind)
+        return as_record(json.loads(read_text(path, belongs_to=belongs_to)), kind)
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -57,11 +60,13 @@ def line_record(line: bytes, kind: type[R]) -> R | None:
         return None
 
 
-def file_lines(path: Path, *, longest: int = LONGEST, links: bool = True) -> Iterator[bytes]:
+def file_lines(
+    path: Path, *, longest: int = LONGEST, links: bool = True, belongs_to: int | None = None
+) -> Iterator[bytes]:
     """The lines of a file, up to LONGEST_LINE bytes each; nothing where it cannot be read, is not a regular file, or
-    holds more than `longest` bytes. `links`: whether it may be a symbolic link."""
+    holds more than `longest` bytes. `links`, `belongs_to`: as in `open_regular`."""
     try:
-        with open_regular(path, links=links) as stream:
+        with open_regular(path, links=links, belongs_to=belongs_to) as stream:
             if os.fstat(stream.fileno()).st_size > longest:
                 return
             left = longest

@@ -52,6 +52,8 @@ first. A driver that was frozen before sbatch and resumes later submits a job th
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -201,6 +203,22 @@ class RunFolder:
     """The command that the job runs at its end."""
     hooks = _Entry("hooks")
     attempts_folder = _Entry("attempts")
+
+    @property
+    def foreign_owner(self) -> int | None:
+        """The owner of another user's run: files in it must be that user's, who may have put links to ours there.
+
+        None for this user's own run.
+        """
+        with suppress(OSError):
+            owner = self.path.stat().st_uid
+            return owner if owner != os.getuid() else None
+        return None
+
+    def refuse_foreign_write(self) -> None:
+        """Raise PermissionError for another user's run: nothing of what this user can read may be written there."""
+        if self.foreign_owner is not None:
+            raise PermissionError(errno.EPERM, "the run belongs to another user", str(self.path))
 
     @property
     def exists(self) -> bool:

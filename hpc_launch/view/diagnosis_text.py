@@ -15,6 +15,7 @@ import click
 from hpc_launch.base.files import open_regular
 from hpc_launch.performance.run_samples import Remark
 from hpc_launch.recover.diagnosis import Diagnosis, FirstFailure, Quote, Verdict
+from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.view.format_values import clean, clock_time, cut
 
 MAX_WIDTH = 200
@@ -159,11 +160,12 @@ def _before(quote: Quote, folder: str) -> list[str]:
     if quote.line <= 1:
         return []
     path = Path(folder) / quote.file
+    owner = AttemptFolder(Path(folder)).run.foreign_owner if folder else None
     lines: list[str] = []
     try:
         if not path.is_file():
             return []
-        with io.TextIOWrapper(open_regular(path), encoding="utf-8", errors="replace") as stream:
+        with io.TextIOWrapper(open_regular(path, belongs_to=owner), encoding="utf-8", errors="replace") as stream:
             number = 1
             while number < quote.line and (text := stream.readline(READ_CHUNK)):
                 if number >= quote.line - CONTEXT:

@@ -11,15 +11,22 @@ import pytest
 from msgspec.structs import replace
 
 from hpc_launch.recover.diagnose import diagnose, may_be_node_failure
-from hpc_launch.recover.diagnosis import Verdict
+from hpc_launch.recover.diagnosis import Diagnosis, Quote, Verdict
 from hpc_launch.recover.evidence import DriverFacts, Evidence
 from hpc_launch.recover.retry_policy import default_action
 from hpc_launch.run.diagnosis import artifacts
 from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt, gather
 from hpc_launch.run.diagnosis.rule_files import rulebook
 from hpc_launch.run.layout import AttemptFolder, RunFolder
-from hpc_launch.run.records.claim import CANCELLED, NEVER_SUBMITTED
+from hpc_launch.run.rank_logs import read_lines
+from hpc_launch.run.records.claim import CANCELLED, NEVER_SUBMITTED, abandon
+from hpc_launch.run.records.journal import Journal
+from hpc_launch.run.records.scheduler_state import keep_final, stuck_since
+from hpc_launch.run.records.submission import write_job
 from hpc_launch.run.records.verdict_record import keep_verdict, verdict_record
+from hpc_launch.run.submitting.reconcile import no_attempt
+from hpc_launch.schedulers.scheduler import JobRecord
+from hpc_launch.view.diagnosis_text import diagnosis_lines
 from tests.recover.logs import BOOK
 
 GLOO = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.9.0.2]:52359."
@@ -332,3 +339,84 @@ def test_a_training_that_prints_the_end_of_another_job(attempt: AttemptFolder, r
         file.write(line.format(77))
     believed = log == "batch.log" or not reason
     assert (diagnose(evidence(attempt), BOOK).cause != "task_exit_nonzero") == believed
+
+
+SECRET = "hf_SECRETtoken"
+
+
+@pytest.fixture
+def of_another_user(attempt: AttemptFolder, tmp_path: Path) -> AttemptFolder:
+    """A failed attempt of another user, with links to a file of this user in the places of logs and records."""
+    secret = tmp_path / "token"
+    secret.write_text(f"ValueError: {SECRET}\n")
+    (tmp_path / "error.json").write_text(json.dumps({"message": SECRET}))
+    end(attempt, 1)
+    final(attempt, "FAILED")
+    (attempt.logs / "node-0.rank-0.log").write_text("fine\n")
+    (attempt.logs / "node-0.rank-1.log").symlink_to(secret)
+    (attempt.logs / "node-0.error.json").symlink_to(tmp_path / "error.json")
+    (attempt.agent / "stacks").mkdir(parents=True)
+    (attempt.agent / "stacks" / "rank-1.txt").symlink_to(secret)
+    for path in (attempt.run.path, *attempt.run.path.rglob("*")):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    return attempt
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_what_another_user_s_run_links_to_is_not_read_and_nothing_is_written_there(
+    of_another_user: AttemptFolder,
+) -> None:
+    attempt = of_another_user
+    diagnosis = diagnose_attempt(attempt, BOOK)
+    assert SECRET not in str(diagnosis)
+    assert SECRET not in str(evidence(attempt))
+    assert SECRET not in str(list(read_lines(attempt)))
+    assert not attempt.diagnosis.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("name", ["logs/node-0.rank-2.log", "logs/node-0.rank-0.log"])
+def test_nor_is_a_hard_link_or_a_linked_folder(name: str, of_another_user: AttemptFolder, tmp_path: Path) -> None:
+    attempt = of_another_user
+    other = tmp_path / "private"
+    other.mkdir()
+    (other / Path(name).name).write_text(f"ValueError: {SECRET}\n")
+    if "rank-2" in name:
+        os.link(other / Path(name).name, attempt.path / name)
+    else:
+        attempt.logs.rename(attempt.path / "away")
+        attempt.logs.symlink_to(other)
+    assert SECRET not in str(evidence(attempt))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_a_quoted_line_of_a_stored_diagnosis_is_of_a_file_of_that_user(
+    of_another_user: AttemptFolder, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(f"{SECRET}\nx\n")
+    quote = Quote(str(tmp_path / "token"), 2, "x")
+    found = Diagnosis("python_exception", evidence=(quote,))
+    folders = {"": str(of_another_user.path)}
+    assert SECRET not in str(diagnosis_lines(found, Verdict("STOP", ""), folders, None, colour=False))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_no_record_is_written_into_another_user_s_run(of_another_user: AttemptFolder) -> None:
+    attempt, ended = of_another_user, JobRecord("77", "FAILED", source="sacct", as_of=9e9, ended=5.0)
+    before = sorted(attempt.run.path.rglob("*"))
+    attempt.final.unlink()
+    attempt.job.unlink()
+    attempt.claim.unlink()
+    keep_final(attempt, ended)
+    stuck_since(attempt, ended)
+    Journal(attempt.run).note("verdict")
+    verdict = verdict_record(diagnose(Evidence(), BOOK), Verdict("STOP", ""), 1.0, further=False, step=None)
+    for write in (
+        lambda: keep_verdict(attempt, verdict),
+        lambda: abandon(attempt, "x"),
+        lambda: write_job(attempt, "77", 1.0),
+    ):
+        with pytest.raises(PermissionError):
+            write()
+    no_attempt(RunFolder(attempt.run.path), None, 0.0, 9e9)
+    assert set(attempt.run.path.rglob("*")) < set(before)

@@ -45,12 +45,14 @@ class Journal:
         process = this_process()
         self._process = process_fields(process)
         name = f"{process.host}-{process.pid}-{secrets.token_hex(2)}{_SUFFIX}"
+        self._run = run
         self._path = run.journal / name.replace("/", "_")
         self._clock = clock
         self._torn = False
 
     def write(self, event: Event, **fields: Any) -> None:
         """Append one event and flush it to disk. Raises OSError."""
+        self._run.refuse_foreign_write()
         line = json.dumps({"time": self._clock(), "event": event, **fields, **self._process}, default=str)
         # After a write that a full disk cut short, a newline first: this event would be lost in the torn line.
         data = (("\n" if self._torn else "") + line + "\n").encode()

@@ -30,6 +30,7 @@ class StuckJob(Struct, frozen=True, kw_only=True):
 def stuck_since(attempt: AttemptFolder, job: JobRecord) -> float:
     """Since when the pending job cannot start. Kept in a file, so that it does not depend on any one driver."""
     with suppress(OSError):
+        attempt.run.refuse_foreign_write()
         create_record(attempt.stuck, StuckJob(time=job.as_of, reason=job.reason))
     first = read_record(attempt.stuck, StuckJob)
     return job.as_of if first is None or first.time is None else first.time
@@ -48,9 +49,13 @@ def settled(record: JobRecord) -> bool:
 
 
 def keep_final(attempt: AttemptFolder, record: JobRecord) -> None:
-    """Create final.json where the state is final. On a failed write the scheduler is asked again later."""
+    """Create final.json where the state is final.
+
+    In a run of another user, and on a failed write, the scheduler is asked again later.
+    """
     if settled(record):
         with suppress(OSError):
+            attempt.run.refuse_foreign_write()
             create_record(attempt.final, record)
 
 

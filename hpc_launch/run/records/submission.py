@@ -50,4 +50,5 @@ class SubmittedJob(Struct, frozen=True, kw_only=True):
 
 def write_job(attempt: AttemptFolder, job_id: str, submitted: float, cluster: str | None = None) -> bool:
     """Create job.json; true for the process that created it. Raises OSError."""
+    attempt.run.refuse_foreign_write()
     return create_record(attempt.job, SubmittedJob(job_id=job_id, submitted=submitted, restart=0, cluster=cluster))

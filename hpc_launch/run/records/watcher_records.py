@@ -89,12 +89,12 @@ class HangReport(Struct, frozen=True, kw_only=True):
 
 def read_hang(attempt: AttemptFolder) -> HangReport | None:
     """The report of a hang; None where no watcher detected one."""
-    return read_record(attempt.hang, HangReport)
+    return read_record(attempt.hang, HangReport, belongs_to=attempt.run.foreign_owner)
 
 
-def watcher_events(path: Path) -> Iterator[WatcherEvent]:
-    """The events in the file of a node, without samples."""
-    return _events(file_lines(path))
+def watcher_events(path: Path, *, belongs_to: int | None = None) -> Iterator[WatcherEvent]:
+    """The events in the file of a node, without samples. `belongs_to`: as in `open_regular`."""
+    return _events(file_lines(path, belongs_to=belongs_to))
 
 
 def start_events(path: Path) -> Iterator[WatcherEvent]:

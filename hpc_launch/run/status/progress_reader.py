@@ -81,22 +81,25 @@ class ProgressReader:
 def first_step(attempt: AttemptFolder) -> int | None:
     """The first step in the log of an attempt; None while there is none."""
     try:
-        return _first_step(_LogState(progress_patterns(plan_of(attempt))), attempt.first_log)
+        return _first_step(_LogState(progress_patterns(plan_of(attempt))), attempt)
     except OSError:
         return None
 
 
-def tail_lines(path: Path, size: int = TAIL, *, over: bool = False) -> list[str]:
+def tail_lines(path: Path, size: int = TAIL, *, over: bool = False, belongs_to: int | None = None) -> list[str]:
     """The lines in the last `size` bytes, newest first, each cut to MAX_LINE. Raises OSError.
 
     A last line without a newline may be incomplete: it is left out, unless nothing more will be written (`over`).
+    `belongs_to`: the user whose file it must be, as in `open_regular`.
     """
-    return _lines_before(path, None, size, over=over)
+    return _lines_before(path, None, size, over=over, belongs_to=belongs_to)
 
 
-def _lines_before(path: Path, end: int | None, size: int = TAIL, *, over: bool = False) -> list[str]:
+def _lines_before(
+    path: Path, end: int | None, size: int = TAIL, *, over: bool = False, belongs_to: int | None = None
+) -> list[str]:
     """The same up to byte `end`; None for the end of the file. Raises OSError."""
-    with open_regular(path) as stream:
+    with open_regular(path, belongs_to=belongs_to) as stream:
         length = stream.seek(0, os.SEEK_END)
         length = length if end is None else min(end, length)
         stream.seek(max(0, length - size))
@@ -109,7 +112,7 @@ def _lines_before(path: Path, end: int | None, size: int = TAIL, *, over: bool =
 
 
 def _read(log: _LogState, attempt: AttemptFolder, at: float, *, over: bool) -> Progress:
-    lines = tail_lines(attempt.first_log, over=over)
+    lines = tail_lines(attempt.first_log, over=over, belongs_to=attempt.run.foreign_owner)
     steps = _steps(log, lines)
     step = _newest_step(steps, log.last.total or 0)
     loss = _newest(log, "loss", lines)
@@ -163,7 +166,11 @@ def _sampled(log: _LogState, attempt: AttemptFolder) -> tuple[float, int] | None
     files = dict(attempt.watcher_files())
     for sample in list(watcher_samples(files[0]))[-RATE_WINDOW:] if 0 in files else ():
         size, written = sample.log or (0, 0.0)
-        match = _newest(log, "step", _lines_before(attempt.first_log, size)) if size else None
+        match = (
+            _newest(log, "step", _lines_before(attempt.first_log, size, belongs_to=attempt.run.foreign_owner))
+            if size
+            else None
+        )
         step = _integer(match, 1) if match else None
         if step is not None:
             return written, step
@@ -185,9 +192,9 @@ def _rate(log: _LogState) -> float | None:
     return (s1 - s0) / (t1 - t0) if t1 > t0 and s1 > s0 else None
 
 
-def _first_step(log: _LogState, path: Path) -> int | None:
+def _first_step(log: _LogState, attempt: AttemptFolder) -> int | None:
     """The first step in the head of the log."""
-    with open_regular(path) as stream:
+    with open_regular(attempt.first_log, belongs_to=attempt.run.foreign_owner) as stream:
         head = stream.read(TAIL).decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
     found = _newest(log, "step", [line[:MAX_LINE] for line in head[:-1] if line][:MAX_LINES])
     return _integer(found, 1) if found else None
