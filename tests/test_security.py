@@ -22,9 +22,10 @@ from msgspec.structs import replace
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import open_regular
 from hpc_launch.base.findings import Finding
+from hpc_launch.base.folders_above import refuse_replaceable
 from hpc_launch.base.json_records import file_lines
 from hpc_launch.base.python_command import module_command
-from hpc_launch.base.user_dirs import make_private
+from hpc_launch.base.user_dirs import make_own_folder, make_private
 from hpc_launch.cli.submit import write_dry_run
 from hpc_launch.drive import attempts
 from hpc_launch.drive.attempts import attempt_options, first_attempt
@@ -55,7 +56,8 @@ from hpc_launch.sites.detect_profile import Machine
 from hpc_launch.sites.detection_rules import DetectionRule
 from hpc_launch.sites.profile_candidates import candidates
 from hpc_launch.sites.this_machine import listed_nodes
-from hpc_launch.sites.trust import trust
+from hpc_launch.sites.trust import is_trusted, trust
+from hpc_launch.spec.yaml_source import read_document
 from tests.run.fake import FakeScheduler
 
 REPOSITORY = Path(__file__).parents[1]
@@ -392,6 +394,52 @@ def test_a_compiled_template_of_another_user_is_not_loaded(kind: str, tmp_path: 
     else:
         pytest.skip("only root can give files away")
     assert not loads()
+
+
+@pytest.mark.parametrize("kind", ["own", "writable", "sticky", "foreign", "foreign link"])
+@pytest.mark.parametrize("added", ["HPC_LAUNCH_SITE_PATH", "config"])
+def test_nor_if_another_user_can_replace_a_folder_above(
+    kind: str, added: str, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    sites = project / "sites" if added != "config" else project / "hpc-launch" / "sites"
+    sites.mkdir(parents=True)
+    (sites / "good.yaml").write_text(f"name: good\nprelude: [{{raw: echo mine}}]\n{SITE}")
+    if added == "config":
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(project))
+    else:
+        monkeypatch.setenv(added, str(sites))
+    (tmp_path / "job.yaml").write_text("name: tiny\nscript: train.py\n")
+    if kind == "foreign link":
+        project.rename(tmp_path / "real")
+        project.symlink_to(tmp_path / "real")
+    if kind.startswith("foreign"):
+        if os.getuid() != 0:
+            pytest.skip("only root can give files away")
+        os.chown(project, 65534, 65534, follow_symlinks=False)
+    elif kind != "own":
+        project.chmod(0o2777 if kind == "writable" else 0o1777)
+    if kind in {"own", "sticky"}:
+        assert "echo mine" in prepare_job(tmp_path / "job.yaml", site="good").script
+        return
+    with pytest.raises(Refused) as caught:
+        prepare_job(tmp_path / "job.yaml", site="good")
+    assert {one.code for one in caught.value.findings} == {"HL313"}
+
+
+def test_the_file_that_was_read_is_trusted_and_not_the_one_that_took_its_place(tmp_path: Path) -> None:
+    own, other = tmp_path / "own" / "here.yaml", tmp_path / "here.yaml"
+    own.parent.mkdir()
+    own.write_text(f"name: here\n{SITE}")
+    other.write_text(own.read_text())
+    other.chmod(0o666)
+    document, read = read_document(own)[0], read_document(other)[0]
+    assert document is not None
+    assert read is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HPC_LAUNCH_SITE_PATH", str(own.parent))
+        assert is_trusted(own, document)
+        assert not is_trusted(own, read)
 
 
 @pytest.mark.parametrize(
@@ -839,6 +887,50 @@ def test_no_run_is_created_where_every_user_can_replace_it(
         create_run(prepared)
     (tmp_path / "project" / name).chmod(0o1777)
     assert create_run(prepared).exists
+
+
+OTHER = 65534
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize(
+    ("scratch", "mode", "group", "allowed"),
+    [
+        (0o1777, 0o1777, 0, False),  # made by whoever came first; its owner may rename despite the sticky bit
+        (0o755, 0o1777, 0, False),
+        (0o1777, 0o775, OTHER, False),  # an access list lets the user write
+        (0o1777, 0o2770, 0, True),  # a project folder of the user's group
+        (0o755, 0o775, OTHER, True),
+    ],
+)
+def test_a_folder_that_another_user_made_for_the_runs_is_refused(
+    scratch: int, mode: int, group: int, allowed: bool, tmp_path: Path
+) -> None:
+    made = tmp_path / "scratch" / "me"
+    made.mkdir(parents=True)
+    made.parent.chmod(scratch)
+    os.chown(made, OTHER, group)
+    made.chmod(mode)
+    (made / "runs").mkdir()
+    if allowed:
+        refuse_replaceable(made / "runs")
+        return
+    for refuse in (refuse_replaceable, make_own_folder):
+        with pytest.raises(OSError, match="every user can replace"):
+            refuse(made / "runs")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_a_link_of_another_user_does_not_lead_to_the_runs(tmp_path: Path) -> None:
+    (tmp_path / "home" / "runs").mkdir(parents=True)
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch").chmod(0o1777)
+    link = tmp_path / "scratch" / "me"
+    link.symlink_to("../home")
+    refuse_replaceable(link / "runs")
+    os.chown(link, OTHER, OTHER, follow_symlinks=False)
+    with pytest.raises(OSError, match="every user can replace"):
+        refuse_replaceable(link / "runs")
 
 
 @pytest.mark.parametrize("kind", ["foreign", "link"])

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hpc_launch.base.files import only_writable_by
+from hpc_launch.base.folders_above import refuse_replaceable
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -41,15 +42,6 @@ def make_own_folder(folder: Path) -> None:
     refuse_replaceable(folder)
     if not only_writable_by(os.getuid(), folder.lstat()):
         raise PermissionError(errno.EPERM, "another user can change the folder", str(folder))
-
-
-def refuse_replaceable(folder: Path) -> None:
-    """Raise OSError if every user can rename what is in the folder, or in one above: it would not stay the user's."""
-    for one in (folder.resolve(), *folder.resolve().parents):
-        mode = one.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            message = "every user can replace what is in the folder (it is open to all without the sticky bit)"
-            raise PermissionError(errno.EPERM, message, str(one))
 
 
 def make_private(folder: Path) -> Path:

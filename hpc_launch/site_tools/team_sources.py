@@ -124,7 +124,7 @@ def values_to_review(team: Team) -> list[tuple[Finding, bool]]:
     for path in sorted(team.folder.rglob(f"*{ENDING}")):
         document, _ = read_document(path)
         if document is not None and BELOW not in path.relative_to(team.folder).parts:
-            trusted = trust.is_trusted(path, document.text)
+            trusted = trust.is_trusted(path, document)
             result += [(one, trusted) for one in trust.untrusted_values(path, parsed_layer(path, document))]
     return result
 

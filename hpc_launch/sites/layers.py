@@ -100,7 +100,7 @@ class _ChainBuilder:
             parent_file = self.parent(parent, path, document.places.get(at))
             if parent_file is not None:
                 self.enter(parent_file, document.places.get(at), (*above, real))
-        self.layers[real] = SiteLayer(path, document, real == self.own or is_trusted(path, document.text))
+        self.layers[real] = SiteLayer(path, document, real == self.own or is_trusted(path, document))
 
     def parent(self, name: Any, child: Path, place: Place | None) -> Path | None:
         """The file that `name` in `extends` refers to, or None with a finding."""

@@ -16,11 +16,12 @@ from pathlib import Path
 from hpc_launch.base.files import only_writable_by, read_text, write_atomic
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
+from hpc_launch.base.folders_above import only_these_can_move
 from hpc_launch.base.resources import shipped
 from hpc_launch.base.user_dirs import config_folder, make_private
 from hpc_launch.sites.code_values import CodeValue, values_requiring_trust
 from hpc_launch.sites.team_profiles import find_team, shared_folders, teams_folder
-from hpc_launch.spec.document import Source
+from hpc_launch.spec.document import Document, Source
 from hpc_launch.spec.shell_text import visible
 
 MACHINE = Path("/etc/hpc-launch/sites")
@@ -37,27 +38,31 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def is_trusted(path: Path, text: str) -> bool:
-    """Whether a file may decide which code a job runs, by its place and its owner or by its content."""
+def is_trusted(path: Path, document: Document) -> bool:
+    """Whether a file may decide which code a job runs, by its place and its owner or by its content.
+
+    `document` is what was read at `path`.
+    """
     folders = (path.parent, path.parent.parent) if path.parent.name == "bases" else (path.parent,)
-    return any(_is_own_place(path, folder) for folder in folders) or digest(text) in _trusted()
+    return any(_is_own_place(path, document, folder) for folder in folders) or digest(document.text) in _trusted()
 
 
-def _is_own_place(path: Path, folder: Path) -> bool:
+def _is_own_place(path: Path, document: Document, folder: Path) -> bool:
     """Whether the file lies in a folder of hpc-launch, the administrator or the user, and nobody else can change it."""
     try:
-        real = folder.resolve(strict=True)
-        if real == shipped("site_configs").resolve():
+        ours = shipped("site_configs")
+        if os.path.abspath(folder) in {os.path.abspath(ours), os.path.realpath(ours)}:  # by name: a link may change
             return True
-        status = path.lstat()
-        if stat.S_ISLNK(status.st_mode):
+        if document.opened is None or stat.S_ISLNK(path.lstat().st_mode):
             return False
+        real = folder.resolve(strict=True)
         named = os.environ.get("HPC_LAUNCH_SITE_PATH", "").split(os.pathsep)
         own = (config_folder() / "sites", *map(Path, filter(None, named)), *shared_folders())
         owners = {0} if real == MACHINE else {0, os.getuid()} if real in {one.resolve() for one in own} else set()
-        # Whoever can write to a folder can replace its files, even between the reading and this look.
-        parts = (status, real.stat(), path.parent.stat())
-        return all(any(only_writable_by(owner, part) for owner in owners) for part in parts)
+        # Whoever can write to a folder can replace what is in it, even between the reading and this look.
+        parts = (document.opened, real.stat(), path.parent.stat())
+        unchanged = all(any(only_writable_by(owner, part) for owner in owners) for part in parts)
+        return unchanged and only_these_can_move(path, owners)
     except OSError:
         pass
     return False
@@ -98,9 +103,10 @@ def trust_hint(path: Path) -> str:
         team = None
     if team is not None and team.commit is not None:
         return f"review it, then run `hpc-launch sites update {team.name} --trust {team.commit}`"
-    return (
-        f"review it, then copy the profile to {config_folder() / 'sites'}, or add it with `sites add … --trust COMMIT`"
-    )
+    own = config_folder() / "sites"
+    if own in path.absolute().parents:
+        return f"let nobody but you and root write to the file, to {own} and to the folders above it"
+    return f"review it, then copy the profile to {own}, or add it with `sites add … --trust COMMIT`"
 
 
 def references(text: str, prefix: str) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -40,3 +41,5 @@ class Document(Struct, frozen=True):
     written: dict[KeyPath, str] = {}
     text: str = ""
     """The file's text."""
+    opened: os.stat_result | None = None
+    """The status of the file that was read: its path may lead to another one by now."""

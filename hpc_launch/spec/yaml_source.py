@@ -12,6 +12,7 @@ import stat
 from typing import Any
 
 import yaml
+from msgspec.structs import replace
 
 from hpc_launch.base.files import open_regular
 from hpc_launch.base.finding_codes import FindingCode
@@ -45,7 +46,7 @@ def read_document(path: str | os.PathLike[str]) -> tuple[Document | None, list[F
                 )
             ]
         with open_regular(path) as stream:
-            content = stream.read(MAX_BYTES + 1)
+            opened, content = os.fstat(stream.fileno()), stream.read(MAX_BYTES + 1)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         return None, [
@@ -74,7 +75,8 @@ def read_document(path: str | os.PathLike[str]) -> tuple[Document | None, list[F
         return None, [
             Finding(FindingCode.INVALID_CHARACTER, message, place_after(before, name), "save the file as UTF-8")
         ]
-    return parse_document(text, name)
+    document, findings = parse_document(text, name)
+    return (None if document is None else replace(document, opened=opened)), findings
 
 
 def parse_document(text: str, name: str) -> tuple[Document | None, list[Finding]]:

@@ -17,8 +17,9 @@ from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
+from hpc_launch.base.folders_above import refuse_replaceable
 from hpc_launch.base.json_records import write_record
-from hpc_launch.base.user_dirs import make_folder, refuse_replaceable
+from hpc_launch.base.user_dirs import make_folder
 from hpc_launch.run.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.run.records.plan_record import PlanRecord
 from hpc_launch.run.records.process_identity import process_fields, this_process
