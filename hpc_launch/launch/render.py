@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from hpc_launch import __version__
 from hpc_launch.base.files import only_writable_by, open_regular
+from hpc_launch.base.folders_above import refuse_replaceable
 from hpc_launch.base.resources import shipped
-from hpc_launch.base.user_dirs import cache_folder, make_private, refuse_replaceable
+from hpc_launch.base.user_dirs import cache_folder, make_private
 from hpc_launch.images.runtimes.wrap_command import CommandWrapper, wrap_command
 from hpc_launch.launch.parts import MARKER, checks_programs, static_part
 from hpc_launch.plan.launch_plan import LaunchPlan

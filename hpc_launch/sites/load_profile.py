@@ -8,7 +8,8 @@ from pathlib import Path
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import open_regular
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.base.user_dirs import config_folder, refuse_replaceable
+from hpc_launch.base.folders_above import refuse_replaceable
+from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.sites.profile import Overlay, SiteProfile
 from hpc_launch.sites.read_profile import read_site
 from hpc_launch.sites.search_path import find_profile, is_file_name, search_path
