@@ -28,6 +28,7 @@ from hpc_launch_check_gpus import (
     COMPUTE_S,
     SMI_S,
     amd,
+    amd_errors,
     compute,
     intel,
     kernel_log,
@@ -83,6 +84,9 @@ def gpu_checks(args: argparse.Namespace) -> Checks:
     checks: Checks = {"kernel log": (kernel_log, CHECK_S + 1)}
     if args.gpu_vendor == "amd":
         checks["gpus"] = (partial(amd, args.gpus), CHECK_S)
+        if args.full:
+            errors = partial(amd_errors, args.gpus) if shutil.which("amd-smi") else partial(unknown, "no amd-smi")
+            checks["gpu errors"] = (errors, SMI_S + 1)
     elif args.gpu_vendor == "intel":
         checks["gpus"] = (partial(intel, args.gpus), CHECK_S)
     elif shutil.which("nvidia-smi"):
@@ -109,7 +113,6 @@ def folder_checks(files: Dict[str, str]) -> Checks:
 
 def measure(measuring: Measuring, reports: Reports) -> None:
     """Measure what the judge asks for, until it has no more tasks (`preflight: full`)."""
-    reports.send(results=[measuring.imported()])
     while True:
         task = reports.task(place_of(reports.peer, reports.master, reports.port))
         if not task:
@@ -147,6 +150,8 @@ def main() -> None:
     folders = folder_checks(reports.files)
     running.start(folders)
     measuring = Measuring(args.python, args.gpus, args.tasks, args.fabric) if args.full and reports.peer else None
+    if measuring is not None:
+        running.start({IMPORT: (measuring.imported, COMPUTE_S + 1)})
     # The names first: the judge knows what a node that freezes still owes.
     started = dict(result(True, sys.executable), check="start")
     begun = [*checks, *folders, *([IMPORT] if measuring else [])]

@@ -43,15 +43,15 @@ class Measuring:
             pass
 
     def imported(self) -> Result:
-        """Whether PyTorch could be imported."""
+        """Whether PyTorch could be imported: the first line. Only this reads it, in the process of a check."""
         if self.process is None:
-            return dict(unknown("no PyTorch outside the image"), check=IMPORT)
+            return unknown("no PyTorch outside the image")
         words = self.line(COMPUTE_S)
         if words is None:
-            return dict(unknown("PyTorch was not imported within %d s" % COMPUTE_S), check=IMPORT)
+            return unknown("PyTorch was not imported within %d s" % COMPUTE_S)
         if "torch" not in words:
-            return dict(unknown("no PyTorch: %s" % words.get("error")), check=IMPORT)
-        return dict(result(True, "PyTorch %s" % words["torch"]), check=IMPORT)
+            return unknown("no PyTorch: %s" % words.get("error"))
+        return result(True, "PyTorch %s" % words["torch"])
 
     def line(self, limit: float) -> Optional[Dict[str, Any]]:
         """The next line of the program; None if there is none in time."""

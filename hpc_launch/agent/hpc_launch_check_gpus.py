@@ -4,6 +4,7 @@ Standard library of Python 3.6 or later.
 """
 
 import glob
+import json
 import os
 import re
 import subprocess
@@ -150,6 +151,24 @@ def amd(gpus: int) -> Result:
         if errors and int(errors.group(1)):
             return result(False, "%s: %s uncorrectable memory errors" % (os.path.realpath(card)[-12:], errors.group(1)))
     return result(True, "%d GPUs" % len(cards), {"gpus": len(cards)})
+
+
+def amd_errors(gpus: int, ask: Ask = answer) -> Result:
+    """Uncorrectable errors of all parts of the GPUs by amd-smi; ROCm 7 wraps the list of earlier versions."""
+    code, text = ask(["amd-smi", "metric", "--ecc", "--json"], SMI_S)
+    try:
+        words = json.loads(text)
+        rows = words["gpu_data"] if isinstance(words, dict) else words
+        errors = {row["gpu"]: row["ecc"]["total_uncorrectable_count"] for row in rows}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return unknown("amd-smi exits with %d, and its answer is incomplete" % code)
+    if len(errors) > gpus:
+        return unknown("the node has GPUs of other jobs, too")
+    for gpu, count in errors.items():
+        if isinstance(count, int) and count > 0:
+            return result(False, "GPU %s: %d uncorrectable errors" % (gpu, count))
+    known = [count for count in errors.values() if isinstance(count, int)]  # or "N/A"
+    return result(True, "no uncorrectable errors") if known else unknown("amd-smi gives no counts")
 
 
 def intel(gpus: int) -> Result:

@@ -21,6 +21,7 @@ from tests.prove.node_check_tools import DISTRIBUTED, TORCH
 
 node_check = sys.modules["hpc_launch_check_full"]
 dcgm = sys.modules["hpc_launch_check_dcgm"]
+gpus = sys.modules["hpc_launch_check_gpus"]
 compare = sys.modules["hpc_launch_compare"]
 compare_full = sys.modules["hpc_launch_compare_full"]
 reports = sys.modules["hpc_launch_reports"]
@@ -264,6 +265,50 @@ def test_no_answer_of_dcgm_breaks_the_check(text: str) -> None:
     error = "Error: unable to establish a connection to the specified host: localhost\n"
     for one in (text, error + text, f'{{"DCGM GPU Diagnostic": {{"test_categories": {text}}}}}'):
         assert dcgm.dcgm(4, lambda _words, _limit, one=one: (225, one))["ok"] is None
+
+
+AMD = """\
+[
+    {
+        "gpu": 0,
+        "ecc": {
+            "total_correctable_count": 0,
+            "total_uncorrectable_count": 0,
+            "total_deferred_count": 0,
+            "cache_correctable_count": 0,
+            "cache_uncorrectable_count": 0
+        }
+    },
+    {
+        "gpu": 1,
+        "ecc": {
+            "total_correctable_count": 7,
+            "total_uncorrectable_count": COUNT,
+            "total_deferred_count": 0,
+            "cache_correctable_count": 0,
+            "cache_uncorrectable_count": 0
+        }
+    }
+]
+"""
+
+
+@pytest.mark.parametrize("form", ["%s", '{"gpu_data": %s}'])
+@pytest.mark.parametrize(("count", "ok"), [("0", True), ("3", False), ('"N/A"', True)])
+def test_errors_of_amd_gpus_are_named(form: str, count: str, ok: bool) -> None:
+    text = form.replace("%s", AMD.replace("COUNT", count))
+    found = gpus.amd_errors(2, lambda _words, _limit: (0, text))
+    assert found["ok"] is ok
+    assert ok or found["text"] == "GPU 1: 3 uncorrectable errors"
+    assert gpus.amd_errors(1, lambda _words, _limit: (0, text))["ok"] is None
+    for size in range(len(text) - 3):
+        assert gpus.amd_errors(2, lambda _words, _limit, size=size: (1, text[:size]))["ok"] is None, size
+
+
+@given(st.text() | st.recursive(st.none() | st.text(), lambda one: st.lists(one)).map(json.dumps))
+def test_no_answer_of_amd_smi_breaks_the_check(text: str) -> None:
+    for one in (text, f'{{"gpu_data": {text}}}'):
+        assert gpus.amd_errors(2, lambda _words, _limit, one=one: (255, one))["ok"] is None
 
 
 # -- the program that measures -------------------------------------------------------------------

@@ -469,6 +469,33 @@ JOBS = (
         full=True,
     ),
     CheckJob(
+        "amd-smi",
+        (
+            Fault(
+                "amd-smi counts uncorrectable errors",
+                "n2",
+                ("gpu errors",),
+                "GPU 2: 3 uncorrectable errors",
+                "echo errors >$BIN/$NODE.amd",
+                "rm -f $BIN/$NODE.amd",
+            ),
+            Fault(
+                "amd-smi hangs",
+                "n4",
+                ("gpu errors",),
+                "gpu errors: no answer within",
+                "echo hang >$BIN/$NODE.amd",
+                "rm -f $BIN/$NODE.amd",
+                limit=STEP_1,
+            ),
+        ),
+        gpus=4,
+        vendor="amd",
+        before=_CLASSES,
+        undo="umount /sys/class; rm -rf /dev/shm/class",
+        full=True,
+    ),
+    CheckJob(
         "slow-pair",
         (
             Fault(

@@ -172,4 +172,25 @@ answer() {
 case $fault in half) answer | head -c 700 ;; *) answer ;; esac
 """
 
-TOOLS = {"nvidia-smi": SMI, "dcgmi": DCGM}
+AMD_SMI = """\
+#!/bin/bash
+# Stands in for amd-smi of ROCm 6. FOLDER/NODE.amd may change the answer.
+fault=$(cat "${0%/*}/$(hostname).amd" 2>/dev/null)
+[ "$fault" != hang ] || exec sleep 600
+answer() {
+    for gpu in 0 1 2 3; do
+        count=0
+        [ "$fault,$gpu" != errors,2 ] || count=3
+        printf '%s\n    {\n        "gpu": %s,\n        "ecc": {\n' "$open" $gpu
+        printf '            "total_correctable_count": 0,\n'
+        printf '            "total_uncorrectable_count": %s,\n            "total_deferred_count": 0,\n' $count
+        printf '            "cache_correctable_count": 0,\n            "cache_uncorrectable_count": 0\n        }\n    }'
+        open=,
+    done
+    printf '\n]\n'
+}
+open='['
+answer
+"""
+
+TOOLS = {"nvidia-smi": SMI, "dcgmi": DCGM, "amd-smi": AMD_SMI}
