@@ -95,8 +95,8 @@ def temporary() -> Dict[str, Any]:
     return result
 
 
-def internet(targets: List[str]) -> Optional[Dict[str, str]]:
-    """How one of the targets is reachable: `direct`, `proxy` with its address, or `none`."""
+def internet(targets: List[str]) -> Optional[Dict[str, Any]]:
+    """How one of the targets is reachable: `direct`, `none`, or `proxy` with an address that has no password."""
     results = []  # type: List[str]
     threads = [threading.Thread(target=_reach, args=(one, results), daemon=True) for one in targets]
     for thread in threads:
@@ -109,7 +109,8 @@ def internet(targets: List[str]) -> Optional[Dict[str, str]]:
     proxy = os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY") or ""
     for target in targets if proxy else ():
         if _through(proxy, target):
-            return {"compute": "proxy", "proxy": proxy}
+            secret = "@" in proxy
+            return {"compute": "proxy", "needs_password": True} if secret else {"compute": "proxy", "proxy": proxy}
     return {"compute": "none"} if targets else None
 
 

@@ -6,6 +6,8 @@ the others find it.
 
 import array
 import datetime as dt
+import hashlib
+import hmac
 import json
 import os
 import socket
@@ -21,6 +23,10 @@ WAIT_S = 60.0
 TORCH_S = 120.0
 COUNT = 1 << 18
 """Numbers to sum: 2 MiB, enough to show in an interface's counters."""
+LONGEST_NAME = 1024
+"""Bytes of a host name, and of the other short messages."""
+GREETING_S = 2.0
+"""Seconds that a process has to prove that it knows the key. Another user may connect to the port, too."""
 
 
 def together(out: str, folders: Dict[str, str], rank: int, size: int, record: Dict[str, Any]) -> Dict[str, Any]:
@@ -39,9 +45,9 @@ def together(out: str, folders: Dict[str, str], rank: int, size: int, record: Di
 def _leave_probes(folders: Dict[str, str]) -> Dict[str, str]:
     probes = {}
     for name, folder in folders.items():
-        path = os.path.join(folder, ".hpc-launch-probe-%s-%d" % (socket.gethostname(), os.getpid()))
+        path = os.path.join(folder, ".hpc-launch-probe-" + os.urandom(16).hex())  # nobody can create it in advance
         try:
-            with open(path, "w") as stream:
+            with _new_file(path) as stream:
                 stream.write(name)
             probes[name] = path
         except OSError:
@@ -60,12 +66,11 @@ def _first(
             later.bind(("", 0))
             torch_port = later.getsockname()[1]
         addresses = [one for name, all_of in record["interfaces"].items() for one in all_of if name != "lo"]
+        key = os.urandom(32)
         meeting = {"port": server.getsockname()[1], "torch_port": torch_port, "addresses": addresses, "probes": probes}
-        write(os.path.join(out, "meeting.json"), json.dumps(meeting))
-        peers = [server.accept()[0] for _ in range(size - 1)]
-    for peer in peers:
-        peer.settimeout(WAIT_S)
-    hosts = [socket.gethostname()] + [receive(peer).decode() for peer in peers]
+        write(os.path.join(out, "meeting.json"), json.dumps(dict(meeting, key=key.hex())))
+        peers = _accepted(server, key, size - 1)
+    hosts = [socket.gethostname()] + [receive(peer, LONGEST_NAME).decode() for peer in peers]
     names = json.dumps(hosts).encode()
     for peer in peers:
         send(peer, names)
@@ -75,9 +80,33 @@ def _first(
     result["by"], result["folders"] = "name", dict.fromkeys(probes, True)
     result["torch"] = _torch(torch_port, record) if size > 1 else None
     for peer in peers:
-        receive(peer)
+        receive(peer, LONGEST_NAME)
         peer.close()
     return result
+
+
+def _accepted(server: socket.socket, key: bytes, count: int) -> List[socket.socket]:
+    """The connections of the other processes: those that know the key, which only this user can read."""
+    peers = []  # type: List[socket.socket]
+    while len(peers) < count:
+        peer = server.accept()[0]
+        peer.settimeout(GREETING_S)
+        challenge = os.urandom(32)
+        try:
+            send(peer, challenge)
+            known = hmac.compare_digest(receive(peer, LONGEST_NAME), _proof(key, challenge))
+        except OSError:
+            known = False
+        if known:
+            peer.settimeout(WAIT_S)
+            peers.append(peer)
+        else:
+            peer.close()
+    return peers
+
+
+def _proof(key: bytes, challenge: bytes) -> bytes:
+    return hmac.new(key, challenge, hashlib.sha256).digest()
 
 
 def _other(out: str, size: int, record: Dict[str, Any], result: Dict[str, Any]) -> Dict[str, Any]:
@@ -95,8 +124,9 @@ def _other(out: str, size: int, record: Dict[str, Any], result: Dict[str, Any]) 
     result["by"] = "name" if address == master else "address"
     with peer:
         peer.settimeout(WAIT_S)
+        send(peer, _proof(bytes.fromhex(meeting["key"]), receive(peer, LONGEST_NAME)))
         send(peer, socket.gethostname().encode())
-        result["names"] = resolved(json.loads(receive(peer).decode()))
+        result["names"] = resolved(json.loads(receive(peer, LONGEST_NAME * size).decode()))
         for name, path in meeting["probes"].items():
             os.listdir(os.path.dirname(path))  # makes a network file system refresh its cache
             result["folders"][name] = os.path.exists(path)
@@ -147,7 +177,7 @@ def _sum_first(peers: List[socket.socket], size: int) -> bool:
     total = array.array("d", [1.0]) * COUNT
     for peer in peers:
         theirs = array.array("d")
-        theirs.frombytes(receive(peer))
+        theirs.frombytes(receive(peer, 8 * COUNT))
         total = array.array("d", map(sum, zip(total, theirs)))
     for peer in peers:
         send(peer, total.tobytes())
@@ -158,7 +188,7 @@ def _sum_other(peer: socket.socket, size: int) -> bool:
     rank = int(os.environ["RANK"])
     send(peer, (array.array("d", [rank + 1.0]) * COUNT).tobytes())
     total = array.array("d")
-    total.frombytes(receive(peer))
+    total.frombytes(receive(peer, 8 * COUNT))
     return total[0] == total[-1] == size * (size + 1) / 2
 
 
@@ -211,9 +241,11 @@ def send(peer: socket.socket, data: bytes) -> None:
     peer.sendall(struct.pack("!Q", len(data)) + data)
 
 
-def receive(peer: socket.socket) -> bytes:
-    """Receive one message. Raises OSError if the peer is gone."""
+def receive(peer: socket.socket, most: int) -> bytes:
+    """Receive one message of at most so many bytes. Raises OSError if it is longer, or if the peer is gone."""
     (length,) = struct.unpack("!Q", _exactly(peer, 8))
+    if length > most:
+        raise OSError("the peer announced %d bytes" % length)
     return _exactly(peer, length)
 
 
@@ -229,8 +261,13 @@ def _exactly(peer: socket.socket, count: int) -> bytes:
 
 
 def write(path: str, text: str) -> None:
-    """Write a file atomically."""
-    draft = "%s.%d" % (path, os.getpid())
-    with open(draft, "w") as stream:
+    """Write a file that only this user can read atomically."""
+    draft = "%s.%s" % (path, os.urandom(8).hex())
+    with _new_file(draft) as stream:
         stream.write(text)
     os.rename(draft, path)
+
+
+def _new_file(path: str) -> Any:
+    """A file that this process has made. Raises OSError, also for a link that somebody put there."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w")

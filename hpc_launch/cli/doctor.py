@@ -69,6 +69,7 @@ def _levels(
 ) -> Iterator[Level]:
     from hpc_launch.base.errors import Refused
     from hpc_launch.cli.follow import tracker_of
+    from hpc_launch.cli.warn import print_note
     from hpc_launch.drive.prepare import prepare_job
     from hpc_launch.preflight.doctor import node_level, refused_level, static_levels
     from hpc_launch.preflight.ladder import ladder
@@ -86,7 +87,7 @@ def _levels(
     if no_job:
         return
     index = user_index(os.environ)
-    context = Context(scheduler, lambda run: tracker_of([run], index), lambda line: click.echo(line, err=True), index)
+    context = Context(scheduler, lambda run: tracker_of([run], index), print_note, index)
     yield node_level(job, prepared, context, site=site, sets=sets)
     if measure:
         from hpc_launch.preflight.bench import bench_level

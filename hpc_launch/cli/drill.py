@@ -28,10 +28,11 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], preempt: bool, a
     """
     from hpc_launch.base.errors import UsageError
     from hpc_launch.cli.follow import tracker_of
-    from hpc_launch.cli.warn import print_site_and_warnings
+    from hpc_launch.cli.warn import print_note, print_site_and_warnings
     from hpc_launch.retry.drill_run import drill, ready_for_drill
     from hpc_launch.run.run_index import user_index
     from hpc_launch.schedulers.registry import scheduler_for
+    from hpc_launch.spec.shell_text import visible
 
     ready, all_sets = ready_for_drill(job, site=site, sets=sets)
     print_site_and_warnings(ready.loaded.detected, ready.plan.site, ready.warnings)
@@ -45,7 +46,7 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], preempt: bool, a
         lambda run: tracker_of([run], index),
         preempt=preempt,
         index=index,
-        say=lambda line: click.echo(line, err=True),
+        say=print_note,
     )
     if as_json:
         import json
@@ -57,5 +58,5 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], preempt: bool, a
             f"resumed at step {outcome.resumed_at_step}"
         )
     else:
-        click.echo(f"not ready: {outcome.fault}")
+        click.echo(f"not ready: {visible(outcome.fault or '')}")
     return 0 if outcome.good else 1

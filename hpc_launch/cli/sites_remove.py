@@ -15,7 +15,8 @@ def command(name: str) -> None:
     \b
     hpc-launch sites remove team
     """
+    from hpc_launch.cli.warn import print_note
     from hpc_launch.site_tools.team_sources import remove
 
     team = remove(name)
-    click.echo(f"removed {team.name} ({team.url})", err=True)
+    print_note(f"removed {team.name} ({team.url})")

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import struct
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from hpc_launch.site_tools.learning.probe_jobs import PROGRAM
 
 
-def run(folder: Path, *more: str, size: int = 2) -> list[dict[str, Any]]:
+def run(
+    folder: Path, *more: str, size: int = 2, proxy: str = "", before_last: Callable[[], None] = lambda: None
+) -> list[dict[str, Any]]:
     """What each process measured. Without site packages there is no PyTorch, which takes seconds to start."""
     command = [sys.executable, "-I", "-S", str(PROGRAM[0]), str(folder), *more]
-    base = {"PATH": "/usr/bin:/bin", "WORLD_SIZE": str(size), "MASTER_ADDR": "localhost"}
-    processes = [
-        subprocess.Popen(command, env={**base, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
-        for rank in range(size)
-    ]
+    base = {"PATH": "/usr/bin:/bin", "WORLD_SIZE": str(size), "MASTER_ADDR": "localhost", "https_proxy": proxy}
+    processes = []
+    for rank in range(size):
+        if rank == size - 1:
+            before_last()
+        environment = {**base, "RANK": str(rank)}
+        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
     outputs = [process.communicate(timeout=180)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * size
     records = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(size)]
@@ -45,10 +57,64 @@ def test_a_node_without_the_internet_says_so(tmp_path: Path) -> None:
 
 
 def test_an_answer_counts_as_the_internet(tmp_path: Path) -> None:
-    import socket
-
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
         (record,) = run(tmp_path, "--reach", f"127.0.0.1:{server.getsockname()[1]}", size=1)
     assert record["internet"] == {"compute": "direct"}
+
+
+def test_a_proxy_s_password_is_in_no_record_and_no_log(tmp_path: Path) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+
+        def serve() -> None:
+            one = server.accept()[0]
+            one.recv(999)
+            one.sendall(b"HTTP/1.1 200 ok\r\n\r\n")
+            one.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        place = f"127.0.0.1:{server.getsockname()[1]}"
+        (record,) = run(tmp_path, "--reach", "127.0.0.1:9", size=1, proxy=f"http://alice:S3cretPw@{place}")
+    assert "S3cretPw" not in json.dumps(record), "which is also the job's output"
+    assert record["internet"] == {"compute": "proxy", "needs_password": True}
+
+
+def test_a_probe_does_not_follow_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A teammate makes links of all names that can be foreseen in a folder that the team can write to."""
+    monkeypatch.syspath_prepend(str(PROGRAM[0].parent))
+    import hpc_launch_smoke_together as program
+
+    precious = tmp_path / "precious"
+    precious.write_text("work")
+    monkeypatch.setattr(os, "urandom", bytes)
+    for name in (f"{socket.gethostname()}-{os.getpid()}", bytes(16).hex()):
+        (tmp_path / f".hpc-launch-probe-{name}").symlink_to(precious)
+    assert program._leave_probes({"here": str(tmp_path)}) == {}
+    assert precious.read_text() == "work"
+
+
+def test_another_user_is_neither_a_node_nor_believed_about_lengths(tmp_path: Path) -> None:
+    strangers = []
+
+    def connect() -> None:
+        end = time.monotonic() + 60
+        while not (tmp_path / "meeting.json").exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        port = json.loads((tmp_path / "meeting.json").read_text())["port"]
+        for data in (struct.pack("!Q", 1 << 33) + b"x" * 4096, struct.pack("!Q", 64) + b"x" * 64, b""):
+            strangers.append(socket.create_connection(("127.0.0.1", port)))
+            strangers[-1].sendall(data)
+
+    for record in run(tmp_path, before_last=connect):
+        assert record["together"]["sum_is_right"] is True
+    for one in strangers:
+        one.close()
+    assert {path.name: path.stat().st_mode & 0o077 for path in tmp_path.glob("*.json")} == {
+        "meeting.json": 0,
+        "rank-0.json": 0,
+        "rank-1.json": 0,
+    }

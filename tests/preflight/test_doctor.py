@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from hpc_launch import cli
 from tests.here import launch
 
 COUNTS = "import os, time\nfor step in range(1, 2000):\n    print('step', step, flush=True)\n    time.sleep(0.05)\n"
@@ -38,6 +40,13 @@ def test_a_job_file_with_errors_ends_at_the_first_level(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert done.stdout.startswith("job           failed       job.yaml:7:1: HL")
     assert "queue" not in done.stdout
+
+
+def test_what_a_run_says_is_printed_without_control_characters() -> None:
+    """The reason of a state and the words of a drill are of a scheduler, of logs, or of a team's rules."""
+    for path in Path(cli.__file__).parent.glob("*.py"):
+        assert not re.search(r"lambda \w+: click\.echo\(\w+,", path.read_text()), f"{path.name}: use print_note"
+        assert not re.search(r"click\.echo\(f.*{[\w.]*\.(fault|reason|words|advice)\b", path.read_text()), path.name
 
 
 @pytest.mark.torch

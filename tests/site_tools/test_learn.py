@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from msgspec import convert
+from msgspec import convert, structs
 
 from hpc_launch.base.errors import SubmitRefused
 from hpc_launch.base.findings import Finding
@@ -22,7 +22,7 @@ from hpc_launch.site_tools.learning.hardware import names, parts, vendor
 from hpc_launch.site_tools.learning.login_node import LoginNode, inspect_login_node
 from hpc_launch.site_tools.learning.measured_facts import add_measurements
 from hpc_launch.site_tools.learning.probe_jobs import ProbeResult
-from hpc_launch.site_tools.learning.smoke_record import SmokeRecord
+from hpc_launch.site_tools.learning.smoke_record import InternetMeasurement, SmokeRecord
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import read_site
 
@@ -232,6 +232,14 @@ def test_nodes_without_names_meet_by_address(tmp_path: Path) -> None:
         made, [ProbeResult("gpu", "run", (record(names={"n1": []}, by="address"), record()))], "2026-11-22", "alice"
     )
     assert profile(made, tmp_path).network.master.resolve == "ip"
+
+
+def test_a_proxy_with_a_password_is_not_named_in_the_profile(tmp_path: Path) -> None:
+    made = draft("mini", captured("24.11"), NOTHING, ALICE)
+    behind = structs.replace(record(), internet=InternetMeasurement(compute="proxy", needs_password=True))
+    add_measurements(made, [ProbeResult("gpu", "run", (behind, behind))], "2026-11-22", "alice")
+    assert (profile(made, tmp_path).internet.compute, profile(made, tmp_path).internet.proxy) == ("proxy", None)
+    assert "without a password" in made.text()
 
 
 def test_a_job_that_failed_leaves_a_draft_and_says_why(tmp_path: Path) -> None:

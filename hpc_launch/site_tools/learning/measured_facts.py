@@ -120,6 +120,10 @@ def _internet(draft: ProfileDraft, records: Iterable[SmokeRecord]) -> None:
         draft.put(access.pop(), "internet", "compute", note="tested from the nodes")
         if proxy := answers[0].proxy:
             draft.put(proxy, "internet", "proxy")
+        if answers[0].needs_password:
+            draft.remarks.append(
+                "The proxy in https_proxy has a password. Name its address under internet.proxy, without a password."
+            )
 
 
 def _runtimes(draft: ProfileDraft, records: Iterable[SmokeRecord]) -> None:

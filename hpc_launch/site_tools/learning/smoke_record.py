@@ -39,6 +39,8 @@ class InternetMeasurement(Struct, frozen=True, kw_only=True):
 
     compute: str | None = None
     proxy: str | None = None
+    needs_password: bool = False
+    """The proxy's address has a password, and is therefore not recorded."""
 
 
 class TorchMeasurement(Struct, frozen=True, kw_only=True):
