@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
@@ -152,10 +153,12 @@ def _rewrite_paths(tree: str, final: str, source: str) -> None:
     old = sorted({os.fsencode(source), os.fsencode(os.path.realpath(source))}, key=len, reverse=True)
     new = os.fsencode(final)
     programs = os.path.join(tree, "bin")
-    for name in os.listdir(programs) if os.path.isdir(programs) else ():
+    for name in os.listdir(programs) if os.path.isdir(programs) and _is_inside(programs, tree) else ():
         _rewrite(os.path.join(programs, name), lambda text: _new_first_lines(text, old, new), only=b"#!")
     for folder, names, files in os.walk(os.path.join(tree, "lib")):
-        if os.path.basename(folder) == "site-packages":
+        if not _is_inside(folder, tree):
+            names[:] = []
+        elif os.path.basename(folder) == "site-packages":
             names[:] = []
             place = os.path.join(source, os.path.relpath(folder, tree))
             for name in files:
@@ -163,17 +166,27 @@ def _rewrite_paths(tree: str, final: str, source: str) -> None:
                     _rewrite(os.path.join(folder, name), lambda text, p=place: _new_lines(text, old, new, p))  # type: ignore[misc]
 
 
+def _is_inside(folder: str, tree: str) -> bool:
+    """Whether a folder is in the copy: a link may lead to the original, or to files of another environment."""
+    return (os.path.realpath(folder) + "/").startswith(os.path.realpath(tree) + "/")
+
+
 def _rewrite(path: str, change: Callable[[bytes], bytes], only: bytes = b"") -> None:
+    """Replace a file by a changed one. A link is left alone."""
     if os.path.islink(path) or not os.path.isfile(path):
         return
-    with open(path, "rb") as stream:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as stream:
         if stream.read(len(only)) != only:
             return
         text = only + stream.read()
+        mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
     changed = change(text)
     if changed != text:
-        with open(path, "wb") as stream:
+        new = "%s.%s" % (path, os.urandom(8).hex())
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as stream:
             stream.write(changed)
+            os.fchmod(stream.fileno(), mode)
+        os.rename(new, path)
 
 
 def _new_first_lines(text: bytes, old: List[bytes], new: bytes) -> bytes:

@@ -111,6 +111,34 @@ def test_a_moved_environment_is_its_own_prefix(original: Path, tmp_path: Path, d
     assert not (disk / ROOT).stat().st_mode & 0o077
 
 
+@pytest.mark.parametrize("part", ["bin", "lib", SITE])
+def test_no_path_is_rewritten_in_a_folder_outside_the_environment(
+    part: str, env: Path, tmp_path: Path, disk: Path
+) -> None:
+    """A link in its place: the copy has the same link, to the same files."""
+    elsewhere = tmp_path / "elsewhere"
+    (env / part).rename(elsewhere)
+    (env / part).symlink_to(elsewhere)
+    if part == "bin":
+        (elsewhere / "tool").write_text(f"#!{env}/bin/python3\n")
+    else:
+        site_packages = next(elsewhere.rglob("tiny")).parent
+        (site_packages / "own.pth").write_text(f"{env}/src\n")
+    before = {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()}
+    unpacking._rewrite_paths(str(env), str(disk / "copy"), str(env))
+    assert {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()} == before
+
+
+def test_a_rewritten_file_is_a_new_one_with_the_same_mode(env: Path, tmp_path: Path) -> None:
+    (env / "bin" / "tool").write_text(f"#!{env}/bin/python3\n")
+    (env / "bin" / "tool").chmod(0o750)
+    (tmp_path / "linked").hardlink_to(env / "bin" / "tool")
+    unpacking._rewrite_paths(str(env), "/disk/copy", str(env))
+    assert (env / "bin" / "tool").read_text() == "#!/disk/copy/bin/python3\n"
+    assert (env / "bin" / "tool").stat().st_mode & 0o7777 == 0o750
+    assert (tmp_path / "linked").read_text() == f"#!{env}/bin/python3\n"
+
+
 def test_an_environment_with_its_own_python_moves_too(tmp_path: Path, disk: Path) -> None:
     """As of conda: the interpreter is a file of the environment."""
     env, python = tmp_path / "conda", Path(sys.executable).resolve()
