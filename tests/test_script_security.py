@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from hpc_launch import agent
 from hpc_launch.launch.parts import part
 
 
@@ -107,6 +111,46 @@ def test_a_script_started_by_hand_uses_no_folder_of_another_user(kind: str, tmp_
     assert done.returncode == 1
     assert "other users can change it" in done.stderr
     assert not list(tmp_path.rglob("attempts"))
+
+
+# --- Nodes ---
+
+
+def test_the_node_check_runs_no_code_of_the_current_folder(tmp_path: Path) -> None:
+    """Slurm starts a step in /tmp on a node without the working folder: anybody can put a module there."""
+    evil, run = tmp_path / "tmp", tmp_path / "run"
+    evil.mkdir()
+    for name in ("ast", "torch", "json", "importlib"):
+        (evil / f"{name}.py").write_text(f"open({str(tmp_path / 'PWNED')!r}, 'w')\n")
+    shutil.copytree(Path(agent.__file__).parent, run / "hooks")
+    attempt = run / "attempts" / "001"
+    attempt.mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    given = (
+        f"export HPC_LAUNCH_RUN_DIR={run} HPC_LAUNCH_ATTEMPT_DIR={attempt} SLURMD_NODENAME=n1 SLURM_NODEID=0\n"
+        f"export MASTER_ADDR=127.0.0.1 MASTER_PORT={port} TMPDIR={run}\n"
+        f"attempt_dir={attempt} job_id=7 hosts=(n1) job_check=(--python={sys.executable} --gpus=1 --full)\n"
+        f"job_workdir={tmp_path}/none step=() job_check_only=yes\n"
+        f'enter() {{ :; }}; srun() {{ cd {evil} && bash -c "${{@: -1}}"; }}'
+    )
+    bash(f"{given}\n{part('node_check')}")
+    assert not (tmp_path / "PWNED").exists()
+    found = json.loads((attempt / "node-check.json").read_text())
+    texts = {one["check"]: one["text"] for one in found["common"]}
+    assert texts["working folder"] == f"the working folder {tmp_path}/none: No such file or directory"
+
+
+def test_a_node_without_the_working_folder_does_not_train_elsewhere(tmp_path: Path) -> None:
+    given = "node_functions=(on_each_node); on_each_node() { echo trained in $PWD; }"
+    done = bash(f"{given}\nattempt_dir={tmp_path} job_workdir={tmp_path}/a\\ folder\n{part('node')}\n")
+    script = ["bash", str(tmp_path / "node.sh")]
+    done = subprocess.run(script, cwd="/tmp", capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"has no working folder {tmp_path}/a folder" in done.stderr
+    (tmp_path / "a folder").mkdir()
+    done = subprocess.run(script, cwd="/tmp", capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == f"trained in {tmp_path}/a folder\n", done.stderr
 
 
 # --- Files ---

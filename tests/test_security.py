@@ -688,10 +688,33 @@ def test_no_other_python_is_started_with_the_current_folder() -> None:
     allowed = {"hpc_launch/plan/strategies/node_script.py", "hpc_launch/drive/file_checks.py"}
     for path in (REPOSITORY / "hpc_launch").rglob("*.py"):
         name = str(path.relative_to(REPOSITORY))
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = ast.parse(path.read_text())
+        elsewhere = {id(call.args[0]) for call in ast.walk(tree) if isinstance(call, ast.Call) and in_the_root(call)}
+        safe = {
+            target.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and without_current_folder(node.value)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
             if isinstance(node, ast.List) and name not in allowed:
-                words = [one.value for one in node.elts if isinstance(one, ast.Constant)]
+                words = [one.value if isinstance(one, ast.Constant) else "" for one in node.elts]
                 assert "-m" not in words, f"{name}:{node.lineno}"
+                if "-c" in words and words[0] not in ("sh", "bash") and "-I" not in words and id(node) not in elsewhere:
+                    program = node.elts[words.index("-c") + 1]
+                    known = isinstance(program, ast.Name) and program.id in safe
+                    assert known or without_current_folder(program), f"{name}:{node.lineno}"
+
+
+def in_the_root(call: ast.Call) -> bool:
+    """Whether a call starts a program with `/` as its current folder."""
+    return bool(call.args) and any(one.arg == "cwd" and ast.unparse(one.value) == "'/'" for one in call.keywords)
+
+
+def without_current_folder(value: ast.expr) -> bool:
+    """Whether a program begins with WITHOUT_CURRENT_FOLDER."""
+    return ast.unparse(value).lstrip("f'{\"(").startswith("WITHOUT_CURRENT_FOLDER")
 
 
 @pytest.mark.parametrize("shell", [-1, 0, 1, "self"])

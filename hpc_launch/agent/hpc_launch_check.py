@@ -41,6 +41,7 @@ from hpc_launch_check_host import (
     CHECK_S,
     SOFTWARE_S,
     cpu_speed,
+    enterable,
     host_name,
     infiniband,
     interface,
@@ -74,6 +75,8 @@ def host_checks(args: argparse.Namespace) -> Checks:
         checks["path " + path] = (partial(readable, path), CHECK_S)
     for path in sorted({os.path.normpath(os.path.expandvars(path)) for path in args.writable}):
         checks["writing to " + path] = (partial(writable, path), CHECK_S)
+    if args.workdir:
+        checks["working folder"] = (partial(enterable, args.workdir), CHECK_S)
     if args.python:
         checks["software"] = (partial(software, args.python, args.script), SOFTWARE_S + 1)
     return checks
@@ -133,6 +136,7 @@ def main() -> None:
     parser.add_argument("--gpu-vendor", default="nvidia")
     parser.add_argument("--gpu-model", default="")
     parser.add_argument("--interfaces", default="")
+    parser.add_argument("--workdir", default="")
     parser.add_argument("--path", action="append", default=[])
     parser.add_argument("--writable", action="append", default=[])
     parser.add_argument("--python", default="")

@@ -11,7 +11,7 @@ import subprocess
 import time
 from typing import Callable, List, Tuple
 
-from hpc_launch_check_host import Result, answer, result, text_of, unknown
+from hpc_launch_check_host import WITHOUT_CURRENT_FOLDER, Result, answer, result, text_of, unknown
 
 Ask = Callable[[List[str], float], Tuple[int, str]]
 SMI_S = 30.0
@@ -211,7 +211,9 @@ def xids(log: str, uptime_s: float) -> Result:
     return result(True, "no Xid that needs a reset")
 
 
-COMPUTE = """
+COMPUTE = (
+    WITHOUT_CURRENT_FOLDER
+    + """
 import sys, time
 import torch
 gpus = int(sys.argv[1])
@@ -225,6 +227,7 @@ for gpu in range(gpus):
     assert bool(torch.isfinite(b).all()) and float(b[7, 7]) == 2048.0, "wrong product"
 print("done", flush=True)
 """
+)
 
 
 def compute(python: str, gpus: int) -> Result:

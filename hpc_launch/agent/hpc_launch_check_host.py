@@ -112,6 +112,15 @@ def readable(path: str) -> Result:
     return result(True, path)
 
 
+def enterable(path: str) -> Result:
+    """Whether the working folder of the training exists on this node and can be entered."""
+    try:
+        os.chdir(path)
+    except OSError as error:
+        return result(False, "the working folder %s: %s" % (path, error.strerror))
+    return result(True, path)
+
+
 def writable(path: str) -> Result:
     """Whether 64 KiB can be written: not where a disk is full, a quota is used up or a mount is read-only."""
     while not os.path.isdir(path) and os.path.dirname(path) != path:  # the training may create it
@@ -186,7 +195,11 @@ def host_name(master: str, first: bool) -> Result:
     return result(True, "%s is %s" % (master, ", ".join(found)))
 
 
-SOFTWARE = """
+WITHOUT_CURRENT_FOLDER = "import sys; sys.path[:] = [folder for folder in sys.path if folder]; "
+"""First words of a program for `python -c`: anybody may have put a module into the current folder."""
+SOFTWARE = (
+    WITHOUT_CURRENT_FOLDER
+    + """
 import ast, importlib.util, json, os, sys
 found, missing = {"python": "%d.%d.%d" % sys.version_info[:3]}, []
 try:
@@ -207,6 +220,7 @@ if script.endswith(".py"):
             if importlib.util.find_spec(name.split(".")[0]) is None: missing.append(name.split(".")[0])
 print(json.dumps([found, sorted(set(missing))]))
 """
+)
 
 
 def software(python: str, script: str) -> Result:

@@ -368,13 +368,15 @@ check_nodes() { # returns 76 if a node is bad
         [ -r "$run/hooks/hpc_launch_check.py" ] || { cannot 'the run folder is not shared with this node' && exit 0; }
         python=$(command -v python3) || { cannot 'no python3' && exit 0; }
         [ "$SLURM_NODEID" -ne 0 ] || place=(--first)
+        cd "$job_workdir" 2>/dev/null || cd / # Slurm has chosen /tmp then, where anybody can put a module
         "$python" -I "$run/hooks/hpc_launch_check.py" "$HPC_LAUNCH_ATTEMPT_DIR" "$SLURMD_NODENAME" \
-            --master="$MASTER_ADDR" --port="$MASTER_PORT" --writable="${TMPDIR:-/tmp}" "${place[@]}" "${job_check[@]}" ||
+            --workdir="$job_workdir" --master="$MASTER_ADDR" --port="$MASTER_PORT" \
+            --writable="${TMPDIR:-/tmp}" "${place[@]}" "${job_check[@]}" ||
             cannot "python3 does not work"
         exit 0 # a failed step would count as a failure of the job
     }
     mkdir -p "$attempt_dir/agent" || return 0
-    body=$(declare -p job_check && declare -f check_node && echo check_node)
+    body=$(declare -p job_check job_workdir && declare -f check_node && echo check_node)
     for name in "${hosts[@]}"; do nodes+=(--node="$name"); done
     "$python" -I "${checker%check.py}judge.py" "$attempt_dir" --job="$job_id" --port="$MASTER_PORT" "${nodes[@]}" \
         "${job_check[@]}" </dev/null &

@@ -207,7 +207,14 @@ watched() { # COMMAND...
 { printf '#!/bin/bash\n'; declare -p job_node_rank job_watch job_phases 2>/dev/null; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
 
 # --- The script of a node ---
-{ declare -f "${node_functions[@]}"; echo on_each_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+in_workdir() { # Slurm starts it in /tmp on a node that lacks the working folder
+    cd "$job_workdir" || die "$(uname -n) has no working folder $job_workdir"
+}
+{
+    declare -p job_workdir
+    declare -f "${node_functions[@]}" in_workdir say die
+    echo 'in_workdir && on_each_node'
+} >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 
 # --- Start the nodes on this machine, and wait for their end ---
 phase=training
