@@ -31,6 +31,7 @@ from hpc_launch.drive import attempts
 from hpc_launch.drive.attempts import attempt_options, first_attempt
 from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.images import download
+from hpc_launch.launch.parts import part
 from hpc_launch.launch.render import _QuietCache
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.plan.strategies import library_query
@@ -956,10 +957,10 @@ def test_a_link_of_another_user_does_not_lead_to_the_runs(tmp_path: Path) -> Non
         refuse_replaceable(link / "runs")
 
 
-@pytest.mark.parametrize("kind", ["foreign", "link"])
+@pytest.mark.parametrize("kind", ["foreign", "link", "open above", "foreign above", "sticky above", "link above"])
 def test_a_cache_on_a_node_is_not_one_of_another_user(kind: str, plan: Plan, tmp_path: Path, team: Path) -> None:
     """Libraries load code from their caches, and everybody can guess a name in /tmp."""
-    cache = tmp_path / "cache"
+    cache = tmp_path / "tmp" / "me" / "cache"
     (tmp_path / "config" / "hpc-launch" / "sites").mkdir(parents=True)
     own = tmp_path / "config" / "hpc-launch" / "sites" / "here.yaml"
     own.write_text(f"name: here\ncaches: {{triton: {{path: {cache}, per: node}}}}\n{SITE}")
@@ -968,19 +969,30 @@ def test_a_cache_on_a_node_is_not_one_of_another_user(kind: str, plan: Plan, tmp
     function = script[script.index("on_nodes_first() {") :].partition("\n}\n")[0]
 
     def prepare_node() -> subprocess.CompletedProcess[str]:
-        program = f"{function}\n}}\non_nodes_first"
+        program = f"{part('private_folder')}\n{function}\n}}\non_nodes_first"
         return subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=60, check=False)
 
+    tmp = tmp_path / "tmp"
+    tmp.mkdir()
+    tmp.chmod(0o1777)
     for _ in range(2):
-        assert prepare_node().returncode == 0
+        done = prepare_node()
+        assert done.returncode == 0, done.stderr
     assert cache.stat().st_mode & 0o777 == 0o700
-    if kind == "link":
+    if kind == "open above":
+        cache.parent.chmod(0o777)
+    elif kind == "link":
         cache.rename(tmp_path / "other")
         cache.symlink_to(tmp_path / "other")
-    elif os.getuid() == 0:
-        os.chown(cache, 65534, 65534)
-    else:
+    elif os.getuid() != 0:
         pytest.skip("only root can give files away")
+    elif kind == "link above":
+        cache.parent.rename(tmp_path / "other")
+        cache.parent.symlink_to(tmp_path / "other")
+        os.chown(cache.parent, 65534, 65534, follow_symlinks=False)
+    else:
+        os.chown(cache if kind == "foreign" else cache.parent, 65534, 65534)
+        cache.parent.chmod(0o1777 if kind == "sticky above" else 0o755)
     done = prepare_node()
     assert done.returncode == 1
     assert "belongs to another user" in done.stderr

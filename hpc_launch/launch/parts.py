@@ -50,6 +50,7 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield from ("guard",) if plan.continuation.guarded else ()
     yield from ("watch",) if plan.watch is not None else ()
     yield from _on_nodes(plan)
+    yield from ("private_folder",) if any(step.kind == "private_folder" for step in plan.around.on_nodes) else ()
     yield from ("prepare_slurm" if slurm else "prepare_local",) if plan.around.on_nodes else ()
     yield from _staging(plan)
     yield from _step(plan)

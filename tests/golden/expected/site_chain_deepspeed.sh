@@ -71,7 +71,7 @@ on_nodes_first() { # once, before anything else is started there
     mkdir -p -- /tmp/proj1/x || fail 'mkdir -p -- /tmp/proj1/x failed' # chain.yaml:40
     mkdir -p -- "$SLURM_TMPDIR"/data || fail 'mkdir -p -- $SLURM_TMPDIR/data failed' # chain.yaml:41
     cp -R -- /scratch/proj1/data.tar "$SLURM_TMPDIR"/data || fail 'cp -R -- /scratch/proj1/data.tar $SLURM_TMPDIR/data failed' # chain.yaml:41
-    { (umask 077 && mkdir -p -- /tmp/proj1-"$HPC_LAUNCH_JOB_ID") && [ -O /tmp/proj1-"$HPC_LAUNCH_JOB_ID" ] && [ ! -L /tmp/proj1-"$HPC_LAUNCH_JOB_ID" ]; } || fail '/tmp/proj1-$HPC_LAUNCH_JOB_ID cannot be created, or belongs to another user' # chain.yaml:57
+    private_folder /tmp/proj1-"$HPC_LAUNCH_JOB_ID" || fail '/tmp/proj1-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # chain.yaml:57
 }
 # chain.yaml:59. One DeepSpeed launcher per node, told its rank: no ssh between nodes.
 on_each_rank() { # started by DeepSpeed's launcher
@@ -412,8 +412,29 @@ node_functions+=(await_ranks)
 { printf '#!/bin/bash\n'; declare -f on_each_rank run_rank; printf 'run_rank "$@"\n'; } >"$attempt_dir/rank.sh"
 chmod +x "$attempt_dir/rank.sh" || die "cannot write $attempt_dir/rank.sh"
 
+# --- Folders that other users of the node must not replace ---
+private_folder() { # FOLDER: creates it; fails unless it is this user's own and no other user can replace it
+    local path above real owner mode
+    case $1 in /*) ;; *) return 1 ;; esac
+    (umask 077 && mkdir -p -- "$1") || return
+    if [ ! -O "$1" ] || [ -L "$1" ]; then return 1; fi
+    real=$(cd -P -- "$1" && pwd -P) || return
+    for path in "$1" "$real"; do
+        while [ -n "$path" ]; do
+            above=${path%/*}
+            read -r owner mode < <(stat -L -c '%u %a' -- "${above:-/}") || return
+            if (((8#$mode & 2) != 0)); then # everybody can create files there: the sticky bit and the owners count
+                if (((8#$mode & 8#1000) == 0 || (owner != 0 && owner != UID))); then return 1; fi
+                owner=$(stat -c %u -- "$path") || return
+                if ((owner != 0 && owner != UID)); then return 1; fi
+            fi
+            path=$above
+        done
+    done
+}
+
 # --- Prepare the nodes ---
-{ declare -f on_nodes_first; echo on_nodes_first; } >"$attempt_dir/first.sh" || die "cannot write $attempt_dir/first.sh"
+{ declare -f private_folder on_nodes_first; echo on_nodes_first; } >"$attempt_dir/first.sh" || die "cannot write $attempt_dir/first.sh"
 (umask "$job_umask" && srun --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --kill-on-bad-exit=1 bash "$attempt_dir/first.sh" </dev/null) ||
     die "cannot prepare the nodes"
 

@@ -51,7 +51,7 @@ job_rendezvous() {
 # === What runs on each node ===
 on_nodes_first() { # once, before anything else is started there
     fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
-    { (umask 077 && mkdir -p -- /dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID") && [ -O /dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID" ] && [ ! -L /dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID" ]; } || fail '/dev/shm/alice-triton-$HPC_LAUNCH_JOB_ID cannot be created, or belongs to another user' # cscs.yaml:21
+    private_folder /dev/shm/alice-triton-"$HPC_LAUNCH_JOB_ID" || fail '/dev/shm/alice-triton-$HPC_LAUNCH_JOB_ID cannot be created, belongs to another user, or can be replaced by one' # cscs.yaml:21
 }
 # cscs.yaml:47. srun starts each process, which takes its rank from the variables set there.
 on_each_node() {
@@ -319,8 +319,29 @@ watched() { # COMMAND...
 }
 { printf '#!/bin/bash\n'; declare -p job_node_rank job_watch job_phases 2>/dev/null; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
 
+# --- Folders that other users of the node must not replace ---
+private_folder() { # FOLDER: creates it; fails unless it is this user's own and no other user can replace it
+    local path above real owner mode
+    case $1 in /*) ;; *) return 1 ;; esac
+    (umask 077 && mkdir -p -- "$1") || return
+    if [ ! -O "$1" ] || [ -L "$1" ]; then return 1; fi
+    real=$(cd -P -- "$1" && pwd -P) || return
+    for path in "$1" "$real"; do
+        while [ -n "$path" ]; do
+            above=${path%/*}
+            read -r owner mode < <(stat -L -c '%u %a' -- "${above:-/}") || return
+            if (((8#$mode & 2) != 0)); then # everybody can create files there: the sticky bit and the owners count
+                if (((8#$mode & 8#1000) == 0 || (owner != 0 && owner != UID))); then return 1; fi
+                owner=$(stat -c %u -- "$path") || return
+                if ((owner != 0 && owner != UID)); then return 1; fi
+            fi
+            path=$above
+        done
+    done
+}
+
 # --- Prepare the nodes ---
-{ declare -f on_nodes_first; echo on_nodes_first; } >"$attempt_dir/first.sh" || die "cannot write $attempt_dir/first.sh"
+{ declare -f private_folder on_nodes_first; echo on_nodes_first; } >"$attempt_dir/first.sh" || die "cannot write $attempt_dir/first.sh"
 (umask "$job_umask" && srun --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --kill-on-bad-exit=1 bash "$attempt_dir/first.sh" </dev/null) ||
     die "cannot prepare the nodes"
 
