@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -60,7 +59,6 @@ def build_for_site(
     with lock_image(image, report):
         if image.exists() and not force:
             raise UsageError(f"{image} already exists", "rebuild it with --force, or name another file with -o")
-        _remove_drafts(image)
         return BuiltImage(str(image), build(recipe, image, tool, arguments, report), new=True)
 
 
@@ -85,7 +83,6 @@ def pull_for_site(
         record = None if force else existing_record(image, uri, digest, report)
         if record is not None:
             return BuiltImage(str(image), record, new=False)
-        _remove_drafts(image)
         return BuiltImage(str(image), pull(uri, image, digest, report), new=True)
 
 
@@ -188,12 +185,6 @@ def _known_binds(binds: Sequence[str], site: SiteProfile | None) -> Iterator[Tex
 
 def _vendor(gpus: int, vendor: str | None) -> str | None:
     return (vendor or "nvidia") if gpus else None
-
-
-def _remove_drafts(image: Path) -> None:
-    """Remove the drafts of killed builds and pulls. The caller holds the lock."""
-    for draft in image.parent.glob(f".{glob.escape(image.name)}.*.draft"):
-        draft.unlink(missing_ok=True)
 
 
 def _image_path(output: str | None, name: str, site: SiteProfile | None) -> Path:

@@ -11,6 +11,7 @@ from hpc_launch.base.errors import UsageError, UserError
 from hpc_launch.base.resources import shipped
 from hpc_launch.images.apptainer_tool import Tool, missing_to_build, run
 from hpc_launch.images.architecture import architecture
+from hpc_launch.images.draft_folder import draft_folder
 from hpc_launch.images.image_record import ImageRecord, digest_of, now, put
 from hpc_launch.images.probe import versions_in
 
@@ -50,11 +51,11 @@ def build(recipe: Path, image: Path, tool: Tool, arguments: Sequence[str], say: 
     # Apptainer uses fakeroot by default for an unprivileged user; SingularityCE needs the option.
     command += ["--fakeroot"] if os.geteuid() != 0 and tool.name != "apptainer" else []
     command += [option for argument in arguments for option in ("--build-arg", argument)]
-    draft = image.with_name(f".{image.name}.{os.getpid()}.draft")
     say(f"building {image} from {recipe} with {tool}")
-    try:
+    with draft_folder(image) as folder:
+        draft = folder.own / image.name
         try:
-            run([*command, str(draft), str(recipe)])
+            run([*command, str(folder.path / image.name), str(recipe)])
         except UserError as error:
             raise UserError(str(error), "; ".join(lacking) or error.hint) from error
         record = ImageRecord(
@@ -66,9 +67,7 @@ def build(recipe: Path, image: Path, tool: Tool, arguments: Sequence[str], say: 
             architecture=architecture(draft),
             recipe_digest=digest_of(recipe),
             by=str(tool),
-            versions=versions_in(tool, draft),
+            versions=versions_in(tool, folder.path / image.name),
         )
         put(draft, image, record)
-    finally:
-        draft.unlink(missing_ok=True)
     return record

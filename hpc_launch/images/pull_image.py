@@ -20,6 +20,7 @@ from hpc_launch.base.findings import Finding, Place
 from hpc_launch.images.apptainer_tool import Tool, find_tool, run
 from hpc_launch.images.architecture import SIF_ARCH_AT, architecture, cut_short, is_sif
 from hpc_launch.images.download import fetch
+from hpc_launch.images.draft_folder import DraftFolder, draft_folder
 from hpc_launch.images.image_record import ImageRecord, digest_of, now, put, read_record
 from hpc_launch.images.probe import versions_in
 
@@ -88,32 +89,30 @@ def pull(uri: str, image: Path, wanted: str | None, say: Callable[[str], None]) 
     Raises Refused (HL471: digest mismatch; HL472: no program to pull with), UserError, OSError.
     """
     recorded(uri)
-    if scheme(uri) in ("http", "https"):
-        draft, tool = image.with_name(f".{image.name}.part"), None
-        fetch(uri, draft, say)
-        with draft.open("rb") as stream:
+    with draft_folder(image) as folder:
+        if scheme(uri) not in ("http", "https"):
+            tool = find_tool(purpose="pull images")
+            say(f"pulling {uri} with {tool}")
+            run([tool.path, "pull", "--force", str(folder.path / image.name), uri])
+            return _finish(uri, folder, image.name, image, wanted, tool)
+        fetch(uri, folder.part, say)
+        with folder.part.open("rb") as stream:
             if not is_sif(stream.read(SIF_ARCH_AT)):
-                _delete_partial(draft)
+                _delete_partial(folder)
                 raise UserError(f"{uri} is not a SIF image", "open the URL in a browser: it may be a web page")
-        if cut_short(draft):
-            _delete_partial(draft)
+        if cut_short(folder.part):
+            _delete_partial(folder)
             raise UserError(f"{uri} is truncated: its header states a larger size", "try again later")
-    else:
-        tool = find_tool(purpose="pull images")
-        draft = image.with_name(f".{image.name}.{os.getpid()}.draft")
-        say(f"pulling {uri} with {tool}")
-        run([tool.path, "pull", "--force", str(draft), uri])
-    try:
-        return _finish(uri, draft, image, wanted, tool)
-    finally:
-        if tool is not None:
-            draft.unlink(missing_ok=True)
+        return _finish(uri, folder, folder.part.name, image, wanted, None)
 
 
-def _finish(uri: str, draft: Path, image: Path, wanted: str | None, tool: Tool | None) -> ImageRecord:
+def _finish(  # noqa: PLR0917 - private
+    uri: str, folder: DraftFolder, name: str, image: Path, wanted: str | None, tool: Tool | None
+) -> ImageRecord:
+    draft = folder.own / name
     digest = digest_of(draft)
     if wanted is not None and digest != wanted:
-        _delete_partial(draft)
+        _delete_partial(folder)
         hint = "check the digest with its publisher; the download was deleted"
         raise _digest_mismatch(image, f"the digest of {uri} is {digest}, expected {wanted}", hint)
     draft.chmod(0o777 & ~_umask())
@@ -125,10 +124,10 @@ def _finish(uri: str, draft: Path, image: Path, wanted: str | None, tool: Tool |
         made=now(),
         architecture=architecture(draft),
         by=str(tool) if tool else "",
-        versions=versions_in(tool, draft),
+        versions=versions_in(tool, folder.path / name),
     )
     put(draft, image, record)
-    draft.with_name(f"{draft.name}.json").unlink(missing_ok=True)
+    _delete_partial(folder)
     return record
 
 
@@ -136,9 +135,9 @@ def _digest_mismatch(image: Path, message: str, hint: str) -> Refused:
     return Refused([Finding(FindingCode.WRONG_IMAGE_DIGEST, message, Place(str(image)), hint)])
 
 
-def _delete_partial(part: Path) -> None:
-    part.unlink(missing_ok=True)
-    part.with_name(f"{part.name}.json").unlink(missing_ok=True)
+def _delete_partial(folder: DraftFolder) -> None:
+    folder.part.unlink(missing_ok=True)
+    folder.part.with_name(f"{folder.part.name}.json").unlink(missing_ok=True)
 
 
 def _umask() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from hpc_launch.images import build_image, pull_image
+from hpc_launch.images.apptainer_tool import Tool
+from hpc_launch.images.draft_folder import draft_folder
+from hpc_launch.images.image_record import digest_of
 from tests.images.samples import sif
 from tests.images.server import Server, serving
 
@@ -186,10 +191,81 @@ def test_a_folder_that_is_not_there_yet_is_made(pull: Pull, tmp_path: Path) -> N
 
 
 def test_what_a_killed_pull_left_is_taken_away(pull: Pull, tmp_path: Path) -> None:
-    (tmp_path / ".small.sif.4242.draft").touch()
+    folder = tmp_path / f".small.sif.{os.getuid()}.part"
+    folder.mkdir(mode=0o700)
+    (folder / "small.sif").touch()
     with serving(Server(CONTENT)) as server:
         assert pull(server.url).returncode == 0
     assert left(tmp_path) == ["small.sif", "small.sif.json"]
+    assert not folder.exists()
+
+
+def test_a_teammate_who_replaces_the_draft_opens_no_file_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder of images that a team can write to: by a link in the draft's place while it is hashed."""
+    precious = tmp_path / "precious"
+    precious.write_text("machine x password y")
+    precious.chmod(0o600)
+    shared = tmp_path / "images"
+    shared.mkdir()
+
+    def hashed(path: Path) -> str:
+        found = digest_of(path)
+        for one in list(shared.iterdir()):
+            one.rename(shared / f"stolen{one.name}")
+            one.symlink_to(precious)
+        return found
+
+    monkeypatch.setattr(pull_image, "digest_of", hashed)
+    monkeypatch.setenv("no_proxy", "*")
+    with serving(Server(CONTENT)) as server:
+        record = pull_image.pull(server.url, shared / "small.sif", None, print)
+    assert precious.stat().st_mode & 0o777 == 0o600
+    assert record.digest == digest(CONTENT)
+    assert (shared / "small.sif").read_bytes() == CONTENT
+    assert not (shared / "small.sif").is_symlink()
+
+
+def test_a_build_goes_through_a_folder_that_others_cannot_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    shared = tmp_path / "images"
+    shared.mkdir()
+    program = tmp_path / "apptainer"
+    program.write_text('#!/bin/sh\n[ "$1" = build ] || exit 1\nstat -c %a "$(dirname "$3")" >&2\necho image > "$3"\n')
+    program.chmod(0o755)
+    (tmp_path / "x.def").write_text("Bootstrap: docker\n")
+
+    def hashed(path: Path) -> str:
+        for one in list(shared.iterdir()):
+            one.rename(shared / f"stolen{one.name}")
+            one.symlink_to(precious)
+        return digest_of(path)
+
+    monkeypatch.setattr(build_image, "digest_of", hashed)
+    tool = Tool(str(program), "apptainer", "1.4")
+    record = build_image.build(tmp_path / "x.def", shared / "small.sif", tool, (), print)
+    assert (shared / "small.sif").read_text() == "image\n"
+    assert record.digest == digest(b"image\n")
+    assert precious.read_text() == "mine"
+
+
+def test_the_folder_of_a_draft_is_this_user_s_alone(tmp_path: Path) -> None:
+    image = tmp_path / "small.sif"
+    known = tmp_path / f".small.sif.{os.getuid()}.part"
+    with draft_folder(image) as folder:
+        assert (folder.path, folder.own.stat().st_mode & 0o077) == (known, 0)
+    assert list(tmp_path.iterdir()) == []
+    known.mkdir()
+    known.chmod(0o770)  # as somebody else makes it
+    with draft_folder(image) as folder:
+        assert folder.path != known
+    known.rmdir()
+    known.symlink_to(tmp_path)
+    with draft_folder(image) as folder:
+        assert folder.path != known
+    assert list(tmp_path.iterdir()) == [known]
 
 
 def test_an_image_of_the_site_goes_where_the_profile_says(pull: Pull, tmp_path: Path) -> None:
