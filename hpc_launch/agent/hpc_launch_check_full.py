@@ -163,12 +163,12 @@ class Measuring:
 def place_of(peer: Optional[socket.socket], master: str, port: int) -> Tuple[str, int]:
     """Where the other nodes reach a process of this one: the address from which it reaches the judge, and a port."""
     own = str(peer.getsockname()[0]) if peer is not None else ""
-    if not own or own.startswith("127."):  # the first node itself
+    if not own or own.startswith(("127.", "::1", "fe80:")):  # the first node itself, or no address for others
         try:
             own = socket.gethostbyname(master)
         except OSError:
             own = master
-    return own, free_port(port)
+    return "[%s]" % own if ":" in own else own, free_port(port)
 
 
 def free_port(other: int = 0) -> int:

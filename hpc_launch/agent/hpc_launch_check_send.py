@@ -13,11 +13,15 @@ from typing import Any, Dict, List, Optional, Tuple
 from hpc_launch_check_host import Result, result, unknown
 
 CONNECT_S = 4.0
+DEADLINE_S = 8.0
+"""How long the connection, the greeting and the transfer may take together."""
 TASK_S = 600.0
 """How long the judge may take to send the next task: until then, it waits for other nodes."""
 KEY = "check-key"
 """A file that only the user can read: other users of the machine must not report for a node."""
-LONGEST_HELLO = 1 << 20
+KEY_S = 3.0
+LONGEST, MOST_SENT = 1 << 16, 1 << 18
+"""Bytes of a line of the judge, and bytes that it may ask for."""
 
 
 class Reports:
@@ -25,6 +29,7 @@ class Reports:
 
     def __init__(self, attempt: str, node: str, master: str, port: int) -> None:
         self.node, self.place = node, "%s port %d" % (master, port)
+        self.attempt = attempt
         self.key_path = os.path.join(attempt, "agent", KEY)
         self.master, self.port = master, port
         self.lines: List[bytes] = []
@@ -36,26 +41,63 @@ class Reports:
 
     def connect(self) -> List[Result]:
         """Connect to the judge; returns what that shows about the network."""
-        port, link = result(True, self.place), unknown("no connection")
-        try:
-            self.peer = connection(self.master, self.port)
-            sent = time.time()
-            self.peer.sendall(b"hello\n")
-            hello = json.loads(line_of(self.peer).decode())
-            self.ahead = (sent + time.time()) / 2 - hello["time"]
-            self.nonce, self.files = hello["nonce"].encode(), hello["files"]
-            link = transfer(self.peer, hello["bytes"], self.place)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            if self.peer is not None:
-                self.peer.close()
-            self.peer = None
-            port = result(False, "cannot reach %s: %s" % (self.place, error))
-        try:
-            with open(self.key_path, "rb") as file:
-                self.key = file.read()
-        except OSError:  # not the folder of the first node
-            self.peer = None
-        return [dict(port, check="rendezvous port"), dict(link, check="network")]
+        end = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                return self.greet(end)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                self.drop()
+                if isinstance(error, ConnectionResetError) and time.monotonic() < end - CONNECT_S:
+                    time.sleep(0.2)  # the judge closes connections when it has too many
+                    continue
+                port = result(False, "cannot reach %s: %s" % (self.place, error))
+                return [dict(port, check="rendezvous port"), dict(unknown("no connection"), check="network")]
+
+    def greet(self, end: float) -> List[Result]:
+        """Connect once. Only a judge that knows the key is believed, for others may listen in its place."""
+        self.peer = connection(self.master, self.port, end)
+        port = dict(result(True, self.place), check="rendezvous port")
+        if not self.read_key():
+            self.drop()
+            run = os.path.dirname(os.path.dirname(self.attempt))
+            folder = result(False, "%s is not the folder of the first node" % run)
+            return [port, dict(unknown("no key"), check="network"), dict(folder, check="shared folder " + run)]
+        nonce, sent = os.urandom(16).hex().encode(), time.time()
+        self.peer.sendall(b"hello " + nonce + b"\n")
+        line = line_of(self.peer, min(end, time.monotonic() + CONNECT_S))
+        if not hmac.compare_digest(self.proof(b"hello" + nonce + line[64:-1]), line[:64]):
+            raise OSError("what answers is not the node check")
+        hello = json.loads(line[64:].decode())
+        ahead = (sent + time.time()) / 2 - hello["time"]
+        link = transfer(self.peer, hello["bytes"], self.place, end)
+        self.peer.settimeout(CONNECT_S)
+        self.nonce, self.files, self.ahead = hello["nonce"].encode(), hello["files"], ahead
+        self.send()  # the judge reads only a short line from a peer that has not proved anything
+        return [port, dict(link, check="network")]
+
+    def read_key(self) -> bool:
+        """Read the key, which the judge has written before it listens; a shared folder may show it late."""
+        end = time.monotonic() + KEY_S
+        while True:
+            try:
+                os.scandir(os.path.dirname(self.key_path)).close()  # makes the client of a file server look again
+                with open(self.key_path, "rb") as file:
+                    self.key = file.read()
+            except OSError:
+                pass
+            if self.key or time.monotonic() > end:
+                return bool(self.key)
+            time.sleep(0.2)
+
+    def proof(self, data: bytes) -> bytes:
+        """The signature of some data."""
+        return hmac.new(self.key, data, "sha256").hexdigest().encode()
+
+    def drop(self) -> None:
+        """Give up the connection."""
+        if self.peer is not None:
+            self.peer.close()
+        self.peer = None
 
     def send(self, **words: Any) -> None:
         """Send a line; without a connection, print all lines: srun writes them to the first node's check.log."""
@@ -64,7 +106,7 @@ class Reports:
         try:
             if self.peer is None:
                 raise OSError("no connection")
-            self.peer.sendall(hmac.new(self.key, self.nonce + data, "sha256").hexdigest().encode() + data + b"\n")
+            self.peer.sendall(self.proof(self.nonce + data) + data + b"\n")
         except OSError:
             self.peer = None
             for line in self.lines[self.printed :]:
@@ -77,10 +119,9 @@ class Reports:
         try:
             if self.peer is None:
                 return {}
-            self.peer.settimeout(TASK_S)
-            line = line_of(self.peer)
+            line = line_of(self.peer, time.monotonic() + TASK_S)
             self.peer.settimeout(CONNECT_S)
-            proof = hmac.new(self.key, b"task" + self.nonce + line[64:-1], "sha256").hexdigest().encode()
+            proof = self.proof(b"task" + self.nonce + line[64:-1])
             task: Dict[str, Any] = json.loads(line[64:].decode()) if hmac.compare_digest(proof, line[:64]) else {}
             return task
         except (OSError, ValueError):
@@ -97,38 +138,49 @@ class Reports:
                 pass
 
 
-def connection(master: str, port: int) -> socket.socket:
+def connection(master: str, port: int, end: float) -> socket.socket:
     """A connection to the judge. Raises OSError."""
-    end = time.monotonic() + CONNECT_S
+    end = min(end, time.monotonic() + CONNECT_S)
     while True:
         try:
-            peer = socket.create_connection((master, port), timeout=CONNECT_S)
+            return socket.create_connection((master, port), timeout=seconds_to(end))
         except ConnectionRefusedError:  # the judge may not listen yet
             if time.monotonic() > end:
                 raise
             time.sleep(0.2)
-        else:
-            peer.settimeout(CONNECT_S)
-            return peer
 
 
-def line_of(peer: socket.socket) -> bytes:
+def seconds_to(end: float) -> float:
+    """What is left of the time, as a limit for one operation."""
+    return max(0.01, end - time.monotonic())
+
+
+def line_of(peer: socket.socket, end: float) -> bytes:
     """A line that the judge sends. Raises OSError."""
     line = b""
-    while not line.endswith(b"\n") and len(line) < LONGEST_HELLO:
+    while not line.endswith(b"\n"):
+        if time.monotonic() > end:
+            raise socket.timeout("timed out")
+        peer.settimeout(seconds_to(end))
         data = peer.recv(1 << 16)
         if not data:
-            raise OSError("the connection was closed")
+            raise ConnectionResetError("the connection was closed")
         line += data
+        if len(line) > LONGEST:
+            raise OSError("the answer is too long")
     return line
 
 
-def transfer(peer: socket.socket, size: int, place: str) -> Result:
+def transfer(peer: socket.socket, size: int, place: str, end: float) -> Result:
     """How long the judge takes to receive `size` bytes: compared between nodes."""
+    if not 0 <= size <= MOST_SENT:
+        raise ValueError("%d bytes are too many" % size)
     began = time.monotonic()
+    end = min(end, began + CONNECT_S)
     try:
+        peer.settimeout(seconds_to(end))
         peer.sendall(b"\0" * size)
-        line_of(peer)
+        line_of(peer, end)
     except socket.timeout:  # what was sent still fills the connection, so that nothing can follow
         raise OSError("%d KiB do not arrive within %d s" % (size // 1024, CONNECT_S)) from None
     seconds = time.monotonic() - began

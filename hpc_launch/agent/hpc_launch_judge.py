@@ -55,7 +55,8 @@ class Judge(Listener):  # type: ignore[misc] # beside this file, in a run folder
         memory_mib: int = 0,
         rounds: Optional[Rounds] = None,
     ) -> None:
-        super().__init__(os.path.join(attempt, "agent", KEY), min(SENT, SENT_BY_ALL // max(1, len(nodes))), files)
+        sent = min(SENT, SENT_BY_ALL // max(1, len(nodes)))
+        super().__init__(os.path.join(attempt, "agent", KEY), sent, files, len(nodes))
         self.attempt, self.memory_mib = attempt, memory_mib
         self.rounds = rounds
         """The measurements of `preflight: full`."""

@@ -213,6 +213,10 @@ def all_reduce(request: Request, rank: int, place: str) -> float:
 
 def interface_of(address: str) -> str:
     """The network interface with an address of this node; '' if unknown. Gloo would ask for the host's own name."""
+    if ":" in address:
+        number = socket.inet_pton(socket.AF_INET6, address).hex()
+        with open("/proc/net/if_inet6") as table:
+            return ([line.split()[-1] for line in table if line.startswith(number)] or [""])[0]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         for _, name in socket.if_nameindex():
             try:

@@ -10,8 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ run = sys.modules["hpc_launch_check_run"]
 compare = sys.modules["hpc_launch_compare"]
 reports = sys.modules["hpc_launch_reports"]
 listen = sys.modules["hpc_launch_listen"]
+sending = sys.modules["hpc_launch_check_send"]
 Ask = Callable[[list[str], float], tuple[int, str]]
 CHECKS: dict[str, Callable[[Ask], dict[str, Any]]] = {
     "gpus": lambda ask: gpus.nvidia(4, "a100", ask),
@@ -347,8 +350,10 @@ class Wire:
             self.judge.read(self.peer)
 
     def greet(self) -> bytes:
-        self.send(b"hello\n")
-        hello = json.loads(self.own.recv(1 << 16))
+        self.send(b"hello " + b"5" * 32 + b"\n")
+        line = self.own.recv(1 << 16)
+        assert line[:64] == hmac.new(self.judge.key, b"hello" + b"5" * 32 + line[64:-1], "sha256").hexdigest().encode()
+        hello = json.loads(line[64:])
         for _ in range(hello["bytes"] >> 16):
             self.send(b"\0" * (1 << 16))
         assert self.own.recv(10) == b"\n"
@@ -368,7 +373,8 @@ def judge(tmp_path: Path) -> Iterator[Any]:
     yield made
     signal.signal(signal.SIGUSR1, before)
     for key in list(made.selector.get_map().values()):
-        key.data.connection.close()
+        if key.data is not None:
+            key.data.connection.close()
     made.selector.close()
 
 
@@ -411,6 +417,145 @@ def test_a_report_may_come_in_pieces(judge: Any, wire: Wire) -> None:
     line = signed(judge.key, wire.greet(), {"node": "n1", "done": True})
     for start in range(0, len(line), 7):
         wire.send(line[start : start + 7])
+    assert judge.reports.open == {"n2"}
+
+
+# Other users of the machines can connect to the judge, and may listen in its place.
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, socket.socket]]:
+    """A node, and a socket that listens where it expects the judge."""
+    monkeypatch.setattr(sending, "CONNECT_S", 0.5)
+    monkeypatch.setattr(sending, "DEADLINE_S", 1.0)
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "check-key").write_bytes(b"key")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        made = sending.Reports(str(tmp_path), "n1", "127.0.0.1", server.getsockname()[1])
+        yield made, server
+        made.drop()
+
+
+def answer_with(server: socket.socket, answer: Callable[[bytes, socket.socket], None]) -> threading.Thread:
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                peer = server.accept()[0]
+                with peer, suppress(OSError):
+                    answer(peer.recv(100)[6:-1], peer)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return thread
+
+
+def hello_of(nonce: bytes, key: bytes = b"key", **words: Any) -> bytes:
+    data = json.dumps(
+        {"time": time.time() - 3600, "files": {"/x": "4711"}, "nonce": "n", "bytes": 10, **words}
+    ).encode()
+    return hmac.new(key, b"hello" + nonce + data, "sha256").hexdigest().encode() + data + b"\n"
+
+
+@pytest.mark.parametrize("kind", ["unsigned", "key", "nonce", "large", "endless", "drip", "nothing"])
+def test_a_node_believes_no_judge_without_the_key(node: tuple[Any, socket.socket], kind: str) -> None:
+    """It takes neither a clock nor names of files from it, sends it nothing, and does not wait for long."""
+
+    def lie(nonce: bytes, peer: socket.socket) -> None:
+        line = hello_of(nonce, bytes=3 << 30 if kind == "large" else 10)
+        forged = {"unsigned": line[64:], "key": hello_of(nonce, b"guess"), "nonce": hello_of(b"1" * 32), "large": line}
+        if kind == "drip":
+            for _ in range(100):
+                peer.sendall(b" ")
+                time.sleep(0.1)
+        peer.sendall(b"x" * (1 << 22) if kind == "endless" else forged.get(kind, b""))
+        time.sleep(3 if kind == "nothing" else 0)
+
+    reports, server = node
+    answer_with(server, lie)
+    begun = time.monotonic()
+    port, link = reports.connect()
+    assert time.monotonic() - begun < 3
+    assert (port["ok"], link["ok"]) == (False, None)
+    assert port["text"].startswith(f"cannot reach 127.0.0.1 port {reports.port}: ")
+    assert (reports.peer, reports.ahead, reports.files) == (None, None, {})
+
+
+def test_a_node_without_the_key_does_not_see_the_run_folder(node: tuple[Any, socket.socket], tmp_path: Path) -> None:
+    (tmp_path / "agent" / "check-key").unlink()
+    reports, _ = node
+    found = {one["check"]: one["ok"] for one in reports.connect()}
+    assert found == {"rendezvous port": True, "network": None, f"shared folder {tmp_path.parent.parent}": False}
+    assert reports.peer is None
+
+
+def serve(judge: Any, server: socket.socket, seconds: float = 0.3) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and "n1" in judge.reports.open:
+        judge.serve(server, 0.01)
+
+
+@pytest.fixture
+def server(judge: Any) -> Iterator[socket.socket]:
+    made = judge.listen(0)
+    yield made
+    judge.selector.unregister(made)
+    made.close()
+
+
+def test_nobody_else_listens_at_the_judge_s_port(server: socket.socket) -> None:
+    port = server.getsockname()[1]
+    if server.family != socket.AF_INET6:
+        pytest.skip("no IPv6")
+    with socket.socket(socket.AF_INET6) as other:
+        other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("::", port))
+    for address in ("127.0.0.1", "::1"):
+        socket.create_connection((address, port), timeout=5).close()
+
+
+def test_strangers_fill_neither_the_memory_nor_the_descriptors_of_the_judge(judge: Any, server: socket.socket) -> None:
+    """Each keeps a connection open; a node from another address is still served."""
+    port = server.getsockname()[1]
+    with ExitStack() as stack:
+        node = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5, ("127.0.0.2", 0)))
+        for number in range(150):
+            stranger = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+            stranger.setblocking(False)
+            if number % 10 == 0:
+                serve(judge, server, 0.02)
+            with suppress(OSError):
+                stranger.sendall(b"hello " + b"a" * 32 + b"\n" + b"x" * 10**6)
+        serve(judge, server)
+        assert len(judge.selector.get_map()) <= listen.STRANGERS + 2 * 2 + 1
+        held = [entry.data for entry in judge.selector.get_map().values() if entry.data is not None]
+        assert max(len(peer.data) for peer in held) <= listen.FIRST
+        node.sendall(b"hello " + b"b" * 32 + b"\n")
+        serve(judge, server)
+        assert b'"nonce"' in node.recv(1 << 16)
+
+
+def test_a_connection_that_proves_nothing_is_closed(
+    judge: Any, server: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen, "PROOF_S", 0.2)
+    monkeypatch.setattr(listen, "SWEEP_S", 0.1)
+    with socket.create_connection(("127.0.0.1", server.getsockname()[1]), 5) as stranger:
+        serve(judge, server, 0.8)
+        assert stranger.recv(1) == b""
+    assert len(judge.selector.get_map()) == 1
+
+
+def test_a_node_and_the_judge_meet(judge: Any, server: socket.socket, tmp_path: Path) -> None:
+    reports = sending.Reports(str(tmp_path), "n1", "localhost", server.getsockname()[1])
+    thread = threading.Thread(target=serve, args=(judge, server, 30.0), daemon=True)
+    thread.start()
+    port, link = reports.connect()
+    assert (port["ok"], link["ok"]) == (True, True), (port, link)
+    assert abs(reports.ahead) < 5
+    reports.send(results=results("x" * 10**5), done=True)
+    thread.join()
+    reports.drop()
     assert judge.reports.open == {"n2"}
 
 
