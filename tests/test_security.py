@@ -502,6 +502,24 @@ def test_a_slow_pattern_of_a_profile_does_not_stop_a_command(keys: str, plan: Pl
     assert time.monotonic() - begun < 60
 
 
+@pytest.mark.timeout(120, method="thread")
+def test_many_slow_patterns_of_a_profile_take_no_longer_than_one(plan: Plan) -> None:
+    many = ", ".join(f"x{number}: {{pattern: '.*z.*z.*z!', default: '{'z' * 9000}'}}" for number in range(12))
+    begun = time.monotonic()
+    assert refused(plan, f"parameters: {{{many}}}")
+    assert time.monotonic() - begun < 15
+
+
+def test_a_team_s_profile_cannot_switch_off_the_settings_of_the_user(plan: Plan, tmp_path: Path) -> None:
+    settings = tmp_path / "config" / "hpc-launch" / "user.yaml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("profiles: {here: {prelude: [{raw: echo mine}]}}\n")
+    made = plan("recorded: true")
+    assert "echo mine" in made.script
+    (tmp_path / "site.yaml").write_text(f"name: here\nrecorded: true\n{SITE}")
+    assert "echo mine" not in prepare_job(tmp_path / "job.yaml", site=str(tmp_path / "site.yaml")).script
+
+
 @pytest.mark.parametrize("name", ["env.MY_STORE", "paths.x"])
 def test_a_secret_of_the_job_is_not_written_into_the_script(
     name: str, plan: Plan, monkeypatch: pytest.MonkeyPatch

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class TooSlowError(Exception):
@@ -35,3 +39,23 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+class SearchTime:
+    """The time that searches may still take together: an expression may be slow in ways that no check foresees."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left_s = seconds
+
+    def spend(self, search: Callable[[], T]) -> T | None:
+        """The result of a search; None once the time is up."""
+        if self._left_s <= 0:
+            return None
+        start = time.monotonic()
+        try:
+            with time_limit(self._left_s):
+                return search()
+        except TooSlowError:
+            return None
+        finally:
+            self._left_s -= time.monotonic() - start

@@ -11,7 +11,13 @@ from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.sbatch_options import charged_account
 from hpc_launch.plan.site_rules import check_site
 from hpc_launch.sites.conditions import count_holds
-from hpc_launch.spec.regex_safety import BACKTRACKING_MESSAGE, matches_in_time, may_backtrack_forever
+from hpc_launch.spec.regex_safety import (
+    BACKTRACKING_MESSAGE,
+    MAX_LENGTH,
+    MAX_SAFE_REPEATS,
+    matches_in_time,
+    may_backtrack_forever,
+)
 from hpc_launch.spec.units import format_time
 
 MOST_LOCAL_PROCESSES = 256
@@ -105,7 +111,7 @@ def _check_account(draft: PlanDraft, size: JobSize) -> None:
     site = draft.resolved.site
     account, _ = charged_account(draft, size)
     pattern, find = site.account.pattern, site.account.find
-    fault = _fault_of(pattern) if pattern is not None else None
+    fault = _fault_of(pattern, longest=MAX_SAFE_REPEATS) if pattern is not None else None
     if account is None:
         if site.account.required:
             hint = "add `account:`, preferably in your user.yaml"
@@ -151,9 +157,9 @@ def _check_patterns(draft: PlanDraft) -> None:
             draft.fault(FindingCode.INVALID_PROGRESS_PATTERN, message, ("progress", key), hint)
 
 
-def _fault_of(pattern: str) -> str | None:
+def _fault_of(pattern: str, *, longest: int = MAX_LENGTH) -> str | None:
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         return str(error)
-    return BACKTRACKING_MESSAGE if may_backtrack_forever(pattern) else None
+    return BACKTRACKING_MESSAGE if may_backtrack_forever(pattern, longest=longest) else None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
-from hpc_launch.base.time_limit import TooSlowError, time_limit
+from hpc_launch.base.time_limit import SearchTime
 from hpc_launch.recover.errno_message import with_errno_message
 from hpc_launch.recover.failure_rule import Cause, ClassFacts, FailureRule
 from hpc_launch.recover.gpu_error_names import with_gpu_message
@@ -20,26 +19,6 @@ WRITER = 40
 """Characters at the beginning of a line that may name the program that wrote it."""
 LIMIT_S = 5.0
 """Seconds that all searches for rules of the user and of teams may take together in one command."""
-
-
-class SearchTime:
-    """The time that searches may still take together: an expression may be slow in ways that no check foresees."""
-
-    def __init__(self) -> None:
-        self._left_s = LIMIT_S
-
-    def spend(self, search: Callable[[], re.Match[str] | None]) -> re.Match[str] | None:
-        """The result of a search; None once the time is up."""
-        if self._left_s <= 0:
-            return None
-        start = time.monotonic()
-        try:
-            with time_limit(self._left_s):
-                return search()
-        except TooSlowError:
-            return None
-        finally:
-            self._left_s -= time.monotonic() - start
 
 
 class Compiled:
@@ -99,7 +78,7 @@ class Rulebook:
     def table(self) -> list[tuple[str, tuple[tuple[Compiled, int], ...]]]:
         """Words, each with the expressions (by rule and number) that match only lines with one of their words."""
         by_word: dict[str, list[tuple[Compiled, int]]] = {}
-        limit = SearchTime()
+        limit = SearchTime(LIMIT_S)
         for rule in self.rules.values():
             compiled = Compiled(rule, limit if rule.id in self.limited else None)
             for number, pattern in enumerate(rule.patterns):

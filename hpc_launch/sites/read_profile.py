@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.time_limit import SearchTime
 from hpc_launch.sites.layers import SiteLayer, chain, merge_layers
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.profile_checks import check_profile, find_tokens
@@ -19,7 +20,13 @@ from hpc_launch.sites.provenance import Provenance, provenance, unknown_groups
 from hpc_launch.spec.document import Document, KeyPath
 from hpc_launch.spec.merge import Merged
 from hpc_launch.spec.reader import read
-from hpc_launch.spec.regex_safety import BACKTRACKING_MESSAGE, matches_in_time, may_backtrack_forever
+from hpc_launch.spec.regex_safety import (
+    BACKTRACKING_MESSAGE,
+    LIMIT_S,
+    MAX_SAFE_REPEATS,
+    matches_in_time,
+    may_backtrack_forever,
+)
 from hpc_launch.spec.type_hints import fields_of
 
 _PARAMETER = re.compile(r"\$\$\{|\$\{param\.([^}]*)\}")
@@ -64,9 +71,12 @@ def read_site(
             Finding(FindingCode.BASE_NOT_SYSTEM, f"`{path.stem}` is a base profile, not a system", asked_at, hint)
         )
         return None
-    user = None if last.data.get("recorded") is True else _user_profile_keys(overlay, last.data.get("name"))
+    is_record = own and last.data.get("recorded") is True  # a run names the file of its copy
+    user = None if is_record else _user_profile_keys(overlay, last.data.get("name"))
     faults: list[Finding] = []
     merged = merge_layers(layers, user, faults)
+    if not is_record:
+        merged.data.pop("recorded", None)
     if all(layer.trusted for layer in layers):
         fill(merged, faults, examples=examples)
     else:
@@ -112,6 +122,10 @@ def _user_profile_keys(overlay: Document | None, name: object) -> Document | Non
     return Document(current, below_path(overlay.places), below_path(overlay.key_places), below_path(overlay.written))
 
 
+def _is_slow(pattern: str) -> bool:
+    return may_backtrack_forever(pattern, longest=MAX_SAFE_REPEATS)
+
+
 class _Parameters:
     """Values of a profile's parameters, and their errors (HL311)."""
 
@@ -124,6 +138,7 @@ class _Parameters:
         self.given: dict[str, Any] = given if isinstance(given, dict) else {}
         self.values: dict[str, str] = {}
         self.numbers: dict[str, int] = {}
+        self.time = SearchTime(LIMIT_S)
         for name, parameter in self.declared.items():
             self.read_value(name, parameter if isinstance(parameter, dict) else {})
         for name in self.given:
@@ -141,10 +156,12 @@ class _Parameters:
             return
         text = self.merged.written.get(("values", name), str(value))
         pattern = parameter.get("pattern")
-        if isinstance(pattern, str) and may_backtrack_forever(pattern):
+        if isinstance(pattern, str) and self.time.spend(
+            lambda: may_backtrack_forever(pattern, longest=MAX_SAFE_REPEATS)
+        ):
             message = f"{BACKTRACKING_MESSAGE}: `{pattern}`"
             self.fault(message, ("parameters", name, "pattern"), "use fewer repetitions such as `.*`")
-        elif isinstance(pattern, str) and not matches_in_time(pattern, text):
+        elif isinstance(pattern, str) and not matches_in_time(pattern, text, self.time):
             message = f"the value `{text}` of parameter `{name}` does not match `{pattern}`"
             self.fault(message, ("values", name), about or f"write a value that matches `{pattern}`")
         self.values[name] = text

@@ -14,12 +14,12 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
-from hpc_launch.base.time_limit import TooSlowError, time_limit
+from hpc_launch.base.time_limit import SearchTime
 
 BACKTRACKING_MESSAGE = "repetitions that can match the same text may never finish"
 """Message for a pattern for which `may_backtrack_forever` is true."""
 LIMIT_S = 2.0
-"""Seconds for one comparison."""
+"""Seconds for all comparisons of a profile."""
 MAX_SAFE_REPEATS = 12
 """Up to this many iterations, a repetition multiplies too little to matter."""
 MAX_ADJACENT = 3
@@ -30,7 +30,7 @@ MAX_MOVABLE = 3
 """So many repetitions may match parts of one text whose borders can move, as in `.*a.*a.*a`. The time grows with this
 power of the length."""
 MAX_LENGTH = 400
-"""Repetitions of at most so many characters cost little on the lines of a log."""
+"""Repetitions of at most so many characters cost little on the lines of a log, if there are few."""
 WIDE = "any"
 
 _PARSER: Any = import_module("re._parser" if hasattr(re, "_parser") else "sre_parse")
@@ -42,23 +42,29 @@ _ALL = frozenset(map(chr, range(128)))
 _REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT"})
 
 
-def may_backtrack_forever(pattern: str) -> bool:
-    """Whether a search for `pattern` may take too long. False for an invalid regular expression."""
+def may_backtrack_forever(pattern: str, *, longest: int = MAX_LENGTH) -> bool:
+    """Whether a search for `pattern` may take too long. False for an invalid regular expression.
+
+    A repetition of more than `longest` characters counts as movable. Patterns of a profile are compared with short
+    values and need no long ones: MAX_SAFE_REPEATS.
+    """
     try:
         parsed = _PARSER.parse(pattern)
-        return _is_unsafe(parsed) or _most_movable(parsed)[0] > MAX_MOVABLE
+        return _is_unsafe(parsed) or _most_movable(parsed, longest)[0] > MAX_MOVABLE
     except RecursionError:
         return True
     except (re.error, OverflowError):
         return False
 
 
-def matches_in_time(pattern: str, text: str) -> bool:
-    """Whether a pattern of somebody else matches the whole text. False if it is invalid or takes too long."""
+def matches_in_time(pattern: str, text: str, time: SearchTime | None = None) -> bool:
+    """Whether a pattern of somebody else matches the whole text. False if it is invalid or takes too long.
+
+    `time` is that of all comparisons together, by default LIMIT_S for this one.
+    """
     try:
-        with time_limit(LIMIT_S):
-            return re.fullmatch(pattern, text) is not None
-    except (re.error, RecursionError, OverflowError, TooSlowError):
+        return (time or SearchTime(LIMIT_S)).spend(lambda: re.fullmatch(pattern, text)) is not None
+    except (re.error, RecursionError, OverflowError):
         return False
 
 
@@ -91,7 +97,7 @@ def _is_unsafe(items: Iterable[tuple[Any, Any]]) -> bool:
     return False
 
 
-def _most_movable(items: Iterable[tuple[Any, Any]]) -> tuple[int, frozenset[str]]:
+def _most_movable(items: Iterable[tuple[Any, Any]], longest: int) -> tuple[int, frozenset[str]]:
     """The greatest number of long repetitions in a row such that the text can move from one into the next, and the
     characters of all long repetitions."""
     most = count = 0
@@ -99,13 +105,13 @@ def _most_movable(items: Iterable[tuple[Any, Any]]) -> tuple[int, frozenset[str]
     everything: frozenset[str] = frozenset()
     for code, value in _without_groups(items):
         name = str(code)
-        inside = [_most_movable(part) for part in _subpatterns(name, value)]
+        inside = [_most_movable(part, longest) for part in _subpatterns(name, value)]
         weight = max((number for number, _ in inside), default=0)
         characters = frozenset[str]().union(*(found for _, found in inside))
-        if name in _REPEATS and value[1] > MAX_LENGTH:
-            weight, characters = max(weight, 1), characters | _characters(value[2])
-        elif name in _REPEATS:
-            weight *= value[1]
+        if name in _REPEATS:
+            weight *= value[1] if value[1] <= MAX_LENGTH else 1
+            if value[1] > longest and value[0] != value[1]:
+                weight, characters = max(weight, 1), characters | _characters(value[2])
         everything |= characters
         most = max(most, weight)
         if name in {"AT", "ASSERT", "ASSERT_NOT"}:

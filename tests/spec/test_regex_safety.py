@@ -7,7 +7,7 @@ import time
 import pytest
 
 from hpc_launch.recover.read_rules import shipped
-from hpc_launch.spec.regex_safety import matches_in_time, may_backtrack_forever
+from hpc_launch.spec.regex_safety import MAX_SAFE_REPEATS, matches_in_time, may_backtrack_forever
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,21 @@ def test_what_can_go_back_for_ever(pattern: str) -> None:
         r"^\s*\w+\s*$", "(?:ab){0,3}c*", "[a-z][a-z0-9_-]{0,30}", "a{1,3}b{1,3}c{1,3}", "(?:new |native |a )*thread",
         r"(?:\w+ )*step (\d+)", r"(?:\d+\.)*\d+", r"(?:\[[^\]]*\] ?)*step", "(?:[^,]*,)*x",
         r".*step=(\d+).*\.ckpt", r"(\d+)-(\d+)-(\d+)T(\d+):(\d+):(\d+)", r"\S+\s+\S+\s+\S+\s+\S+\s+\S+", ".*a.*b.*c",
+        "[0-9a-f]{40} [0-9a-f]{40} [0-9a-f]{40} [0-9a-f]{40}", "a{20}a{20}a{20}a{20}a{20}", ".{0,80}a.{0,80}b",
         "", "(?:)*", "(", "a**", "a{99999999999}",
     ],
 )  # fmt: skip
 def test_what_comes_to_its_end_or_is_no_expression(pattern: str) -> None:
     assert not may_backtrack_forever(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [".{0,400}a" * 7 + "b", "[a-z]{0,300}x[a-z]{1,300}x[a-z]{0,300}x[a-z]{0,300}1", "(?:.{0,90}a){2}(?:.{0,90}a){2}b"],
+)
+def test_a_pattern_of_a_profile_has_few_long_repetitions(pattern: str) -> None:
+    assert not may_backtrack_forever(pattern)
+    assert may_backtrack_forever(pattern, longest=MAX_SAFE_REPEATS)
 
 
 @pytest.mark.timeout(120, method="thread")  # the other method uses the timer that the limit needs
