@@ -341,12 +341,12 @@ watched() { # COMMAND...
 
 # --- Folders that other users of the node must not replace ---
 private_folder() { # FOLDER: creates it; fails unless it is this user's own and no other user can replace it
-    local path above real owner mode
+    local path above place owner mode
     case $1 in /*) ;; *) return 1 ;; esac
     (umask 077 && mkdir -p -- "$1") || return
     if [ ! -O "$1" ] || [ -L "$1" ]; then return 1; fi
-    real=$(cd -P -- "$1" && pwd -P) || return
-    for path in "$1" "$real"; do
+    place=$(cd -P -- "$1" && pwd -P) || return
+    for path in "$1" "$place"; do
         while [ -n "$path" ]; do
             above=${path%/*}
             read -r owner mode < <(stat -L -c '%u %a' -- "${above:-/}") || return
