@@ -97,9 +97,9 @@ def watcher_events(path: Path, *, belongs_to: int | None = None) -> Iterator[Wat
     return _events(file_lines(path, belongs_to=belongs_to))
 
 
-def start_events(path: Path) -> Iterator[WatcherEvent]:
-    """The events of a node's start: those at the head of its file."""
-    with suppress(OSError), open_regular(path) as stream:
+def start_events(path: Path, *, belongs_to: int | None = None) -> Iterator[WatcherEvent]:
+    """The events of a node's start: those at the head of its file. `belongs_to`: as in `open_regular`."""
+    with suppress(OSError), open_regular(path, belongs_to=belongs_to) as stream:
         yield from _events(stream.read(START_HEAD).splitlines())
 
 
