@@ -443,6 +443,78 @@ def test_the_file_that_was_read_is_trusted_and_not_the_one_that_took_its_place(t
         assert not is_trusted(own, read)
 
 
+TRUSTED = """name: mine
+kind: base
+prelude: [{raw: umask 077}, {unset: [LD_PRELOAD]}, {modules: purge}]
+env: [{set: {PYTHONSAFEPATH: 1}}, {set: {NCCL_DEBUG: INFO}}]
+containers: {options: [--containall], binds: [/opt/site]}
+caches: {triton: /scratch/triton}
+launch: {srun_options: [--bcast]}
+sbatch: {add: {extra: x}}
+defaults: {env: {PYTHONNOUSERSITE: 1}, container: safe, environment: {python: /opt/python}}
+"""
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "prelude=: []",
+        "prelude=: [{module_load: [gcc]}]",
+        "prelude-: [{raw: umask 077}]",
+        "prelude-: [{unset: [LD_PRELOAD]}]",
+        "prelude: null",
+        "env=: []",
+        "env-: [{set: {PYTHONSAFEPATH: 1}}]",
+        "containers: {options-: [--containall]}",
+        "containers: {binds=: []}",
+        "containers=: {}",
+        "containers: {options: null}",
+        "caches=: {}",
+        "caches-: [triton]",
+        "caches: {triton: null}",
+        "launch: {srun_options-: [--bcast]}",
+        "launch: {srun_options: []}",
+        "sbatch: {add=: {}}",
+        "sbatch: {add-: [extra]}",
+        "defaults: {env=: {}}",
+        "defaults: {container: null}",
+        "defaults-: [container]",
+        "queues+: []",
+    ],
+)
+def test_a_team_s_profile_cannot_remove_what_a_trusted_one_sets(keys: str, plan: Plan, tmp_path: Path) -> None:
+    folder = tmp_path / "config" / "hpc-launch" / "sites" / "bases"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(TRUSTED)
+    if keys == "queues+: []":  # in the defaults of a queue
+        for change in ("env=: {}", "container: null", "environment-: [python]"):
+            site = SITE.replace("partition: gpu", f"partition: gpu, defaults: {{{change}}}")
+            assert "HL313" in {one.code for one in refused(plan, "extends: mine", site=site)}, change
+        return
+    found = [one for one in refused(plan, f"extends: mine\n{keys}") if one.code == "HL313"]
+    assert found
+    assert all("here.yaml" in str(one.place) for one in found)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "",
+        "env-: [{set: {NCCL_DEBUG: INFO}}]",
+        "env+: [{set: {NCCL_DEBUG: WARN}}]",
+        "prelude+: [{module_load: [gcc]}]",
+        "+prelude: [{module_load: [gcc]}]",
+        "paths=: {scratch: /scratch}",
+    ],
+)
+def test_what_a_team_s_profile_may_change_of_a_trusted_one(keys: str, plan: Plan, tmp_path: Path) -> None:
+    folder = tmp_path / "config" / "hpc-launch" / "sites" / "bases"
+    folder.mkdir(parents=True)
+    base = TRUSTED.replace(", container: safe, environment: {python: /opt/python}", "")
+    (folder / "mine.yaml").write_text(base)
+    assert "umask 077" in plan(f"extends: mine\n{keys}").script
+
+
 @pytest.mark.parametrize(
     "keys",
     [

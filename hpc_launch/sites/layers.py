@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.sites.profile import SiteProfile
+from hpc_launch.sites.removed_values import removed_values
 from hpc_launch.sites.search_path import ENDING, search_path
 from hpc_launch.sites.team_profiles import pinned_parents
-from hpc_launch.sites.trust import is_trusted, untrusted_values
+from hpc_launch.sites.trust import is_trusted, trust_hint, untrusted_values
 from hpc_launch.spec.document import Document, KeyPath
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.merge import Layer, Merged, merge
@@ -157,13 +158,17 @@ def _after(folder_of_child: Path, folders: list[Path]) -> list[Path]:
 def merge_layers(layers: list[SiteLayer], user: Document | None, findings: list[Finding]) -> Merged:
     """Merge all layers. Errors are reported where they occur, even if a later layer overrides the value.
 
-    HL313 for each value of an untrusted layer that requires trust.
+    HL313 for each value of an untrusted layer that requires trust, and for each that it removes from the trusted ones.
     """
     last = len(layers) - 1
     parts = [_as_layer(layer, own=at == last, findings=findings) for at, layer in enumerate(layers)]
     if user is not None:
         parts.append(_parse_layer("user", user, findings))
-    return merge(parts)
+    merged = merge(parts)
+    untrusted = {at: trust_hint(layer.path) for at, layer in enumerate(layers) if not layer.trusted}
+    if untrusted:
+        findings += removed_values(parts, untrusted, merged, findings)
+    return merged
 
 
 def _as_layer(layer: SiteLayer, *, own: bool, findings: list[Finding]) -> Layer:
