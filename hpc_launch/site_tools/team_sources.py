@@ -23,6 +23,7 @@ from hpc_launch.site_tools import git
 from hpc_launch.site_tools.pinned_copy import current_parent_folders, install, set_link, write_files
 from hpc_launch.sites import trust
 from hpc_launch.sites.layers import BASES, parsed_layer
+from hpc_launch.sites.removed_values import removals_to_review
 from hpc_launch.sites.search_path import ENDING
 from hpc_launch.sites.team_profiles import BELOW, RECORD, SCRIPTS, Team, find_team, teams_folder
 from hpc_launch.spec.yaml_source import read_document
@@ -125,7 +126,9 @@ def values_to_review(team: Team) -> list[tuple[Finding, bool]]:
         document, _ = read_document(path)
         if document is not None and BELOW not in path.relative_to(team.folder).parts:
             trusted = trust.is_trusted(path, document)
-            result += [(one, trusted) for one in trust.untrusted_values(path, parsed_layer(path, document))]
+            layer = parsed_layer(path, document)
+            result += [(one, trusted) for one in trust.untrusted_values(path, layer)]
+            result += [(one, trusted) for one in removals_to_review(layer, trust.trust_hint(path))]
     return result
 
 

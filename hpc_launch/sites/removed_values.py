@@ -21,6 +21,7 @@ _GUARDED = frozenset(
 )
 _BY_ENTRY = frozenset({"queues", "node_classes", "stacks", "options"})
 """Tables whose entries may be removed as a whole: nothing of them is used then."""
+_SIGNS: Mapping[str, str] = {"remove": "-", "replace": "="}
 _DEFAULTS = ("queues", "node_classes")
 """Tables whose entries have `defaults:` that apply on top of those of the profile."""
 
@@ -42,11 +43,20 @@ def removed_values(
             yield _finding(value, place, hints[at])
     guarded = [value for value in _guarded(trusted.data) if value.path[0] == "defaults"]
     for at, hint in hints.items():
-        for path, place in _removals(parts[at]):
+        for path, place, _ in _removals(parts[at]):
             inside = path[2:] if path[0] in _DEFAULTS else ()
             lost = next((value for value in guarded if inside and value.path[: len(inside)] == inside), None)
             if lost is not None:
                 yield _finding(lost, place, hint)
+
+
+def removals_to_review(layer: Layer, hint: str) -> Iterator[Finding]:
+    """HL313 for each place at which a file removes values that require trust, whatever it extends."""
+    for path, place, how in _removals(layer):
+        if not _GUARDED.isdisjoint(path):
+            text = ".".join(map(str, path)) + how
+            message = f"removal of values of its bases in an untrusted profile: `{visible(text)}`"
+            yield Finding(FindingCode.UNTRUSTED_CODE, message, place, hint)
 
 
 def _finding(value: CodeValue, place: Place | None, hint: str) -> Finding:
@@ -105,11 +115,11 @@ def _steps_and_variables(value: Any, path: KeyPath) -> Iterator[CodeValue]:
             yield CodeValue(path, f"variable {name}", "")
 
 
-def _removals(layer: Layer) -> Iterator[tuple[KeyPath, Place | None]]:
-    """Where a layer removes or replaces what is below it."""
+def _removals(layer: Layer) -> Iterator[tuple[KeyPath, Place | None, str]]:
+    """Where a layer removes or replaces what is below it, and how."""
     for path, operators in layer.operators.items():
-        yield from ((path, one.place) for one in operators if one.kind in {"remove", "replace"})
-    yield from ((path, layer.places.get(path)) for path in layer.places if path and _is_null(layer.data, path))
+        yield from ((path, one.place, _SIGNS[one.kind]) for one in operators if one.kind in _SIGNS)
+    yield from ((path, place, ": null") for path, place in layer.places.items() if _is_null(layer.data, path))
 
 
 def _is_null(value: Any, path: KeyPath) -> bool:

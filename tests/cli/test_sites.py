@@ -329,6 +329,15 @@ def test_raw_lines_count_for_the_commit_that_is_trusted(desk: Desk) -> None:
     assert "HL313" in desk.call("render", "job.yaml", code=3).stderr
 
 
+def test_what_a_profile_removes_is_shown_before_it_is_trusted(desk: Desk) -> None:
+    commit = desk.commit("v2", mine=f"{PROFILE}prelude=: []\ncaches: {{triton: null}}\npaths=: {{}}\n")
+    said = desk.add("--revision", "v2")
+    assert "mine.yaml:12:1: HL313 removal of values of its bases in an untrusted profile: `prelude=`" in said
+    assert "`caches.triton: null`" in said
+    assert "paths" not in said
+    assert "removal of values of its bases in the profile" in desk.sites("update", "sites", "--trust", commit).stderr
+
+
 def test_only_a_full_commit_is_trusted_and_no_tag_that_looks_like_one(desk: Desk) -> None:
     good = desk.git("rev-parse", "HEAD")
     bad = desk.commit("v2", mine=f"{PROFILE}prelude: [{{raw: 'echo hi'}}]\n")
