@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.removed_values import removed_values
 from hpc_launch.sites.search_path import ENDING, search_path
 from hpc_launch.sites.team_profiles import pinned_parents
 from hpc_launch.sites.trust import is_trusted, trust_hint, untrusted_values
@@ -167,6 +166,8 @@ def merge_layers(layers: list[SiteLayer], user: Document | None, findings: list[
     merged = merge(parts)
     untrusted = {at: trust_hint(layer.path) for at, layer in enumerate(layers) if not layer.trusted}
     if untrusted:
+        from hpc_launch.sites.removed_values import removed_values
+
         findings += removed_values(parts, untrusted, merged, findings)
     return merged
 
