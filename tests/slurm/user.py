@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,14 +80,25 @@ class User:
         return {(str(rank), node) for rank, node in ranks}
 
     def until(self, run: str, *states: str, seconds: float = 150) -> dict[str, Any]:
-        """The status once it is one of `states`."""
-        end = time.monotonic() + seconds
+        """The status once it is one of `states`. Asks when a record of a run has changed, and every three seconds."""
+        end, seen, asked = time.monotonic() + seconds, "", 0.0
         while True:
-            status = self.status(run)
-            if status["state"] in states:
-                return status
-            assert time.monotonic() < end, status
-            time.sleep(1)
+            records = self._records()
+            if records != seen or time.monotonic() - asked > 3:
+                seen, asked = records, time.monotonic()
+                status = self.status(run)
+                if status["state"] in states:
+                    return status
+                assert time.monotonic() < end, status
+            time.sleep(0.3)
+
+    def _records(self) -> str:
+        """When the files of the attempts were written."""
+        found = []
+        for path in sorted(self.home.glob("runs/*/attempts/*/*")):
+            with suppress(OSError):
+                found.append(f"{path} {path.stat().st_mtime_ns}")
+        return "\n".join(found)
 
     def trainings(self, marker: Path) -> list[str]:
         """Who really trained: one line for each process that got as far as the training."""
