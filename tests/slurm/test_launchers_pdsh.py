@@ -147,6 +147,7 @@ def test_a_killed_process_is_a_failure(user: User, victim: str) -> None:
     nothing_left(user)
 
 
+@pytest.mark.prove
 def test_cancel_leaves_no_process(user: User) -> None:
     assert user.launch("submit", job_of_two_nodes(user, SLEEPS, "deepspeed")).returncode == 0
     wait_for_ranks(user, 4)

@@ -48,6 +48,7 @@ def kill_batch_shell(user: User, job_id: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 def test_waits_survive_a_controller_that_is_away(user_in_trouble: User) -> None:
     cluster = user_in_trouble.cluster
     short, long = (User(cluster, cluster.user_folder(name)) for name in ("short-", "long-"))
