@@ -14,10 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch import __version__
-from hpc_launch.base.files import only_writable_by, open_regular
-from hpc_launch.base.folders_above import refuse_replaceable
+from hpc_launch.base.files import open_regular
 from hpc_launch.base.resources import shipped
-from hpc_launch.base.user_dirs import cache_folder, make_private
+from hpc_launch.base.user_dirs import cache_folder, make_own_folder, make_private
 from hpc_launch.images.runtimes.wrap_command import CommandWrapper, wrap_command
 from hpc_launch.launch.parts import MARKER, checks_programs, static_part
 from hpc_launch.plan.launch_plan import LaunchPlan
@@ -116,11 +115,10 @@ def _bytecode() -> BytecodeCache | None:
     """Keep compiled templates in the user's cache folder: compiling takes a fifth of the time of `render`."""
     try:
         folder = make_private(cache_folder() / "templates")
-        refuse_replaceable(folder)
-        usable = only_writable_by(os.getuid(), folder.lstat()) and os.access(folder, os.W_OK)
+        make_own_folder(folder)
     except OSError:
         return None
-    return _QuietCache(str(folder)) if usable else None
+    return _QuietCache(str(folder)) if os.access(folder, os.W_OK) else None
 
 
 class _QuietCache(FileSystemBytecodeCache):

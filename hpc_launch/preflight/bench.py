@@ -8,12 +8,11 @@ from pathlib import Path
 
 from msgspec import to_builtins
 
-from hpc_launch.base.errors import Refused
 from hpc_launch.base.files import write_atomic
-from hpc_launch.drive.prepare import PreparedJob, prepare_job
+from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.preflight import bench_figures, bench_report
 from hpc_launch.preflight.level import Level
-from hpc_launch.preflight.short_run import Context, follow_short_run
+from hpc_launch.preflight.short_run import Context, ended, follow_short_run, prepare_short, short_sets
 from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt
 from hpc_launch.run.records.bench_record import BenchRecord, previous_bench, read_bench, store_bench
 from hpc_launch.run.submitting.run_store import HOOKS
@@ -30,10 +29,9 @@ def bench_level(job: Path, whole: PreparedJob, context: Context, *, site: str | 
     arguments = f"[--per-node, {plan.processes_per_node}, --seconds, {SECONDS}]"
     mine = [
         *sets,
-        f"name={plan.name[:57]}-bench",
+        *short_sets(plan, "bench"),
         f"nodes={plan.nodes}",
         f"time={LIMIT}",
-        "retry.max_attempts=1",
         "script=null",
         "command=null",
         "module=hpc_launch_bench",
@@ -44,16 +42,14 @@ def bench_level(job: Path, whole: PreparedJob, context: Context, *, site: str | 
         "code=off",
         *(["launcher=torchrun"] if plan.launcher == "none" else []),
     ]
-    try:
-        short = prepare_job(job, site=site, sets=mine)
-    except Refused as refused:
-        return Level("bench", "not checked", tuple(finding.message for finding in refused.findings))
+    short = prepare_short("bench", job, site=site, sets=mine)
+    if isinstance(short, Level):
+        return short
     run, status = follow_short_run(short, mine, context, lambda _: False, programs=PROGRAMS)
     record = read_bench(run.attempt(1))
     lines: list[str] = []
     if status.state != "COMPLETED":
-        reason = f": {status.reason}" if status.reason else ""
-        lines += [f"the job ended {status.state}{reason}", diagnose_attempt(run.attempt(1)).advice]
+        lines += [f"the job ended {ended(status)}", diagnose_attempt(run.attempt(1)).advice]
     if record is None:
         return Level("bench", "failed", (*lines, "the job measured nothing"), run.name)
     before = previous_bench(record, plan.site)

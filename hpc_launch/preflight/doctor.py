@@ -7,19 +7,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hpc_launch.agent.hpc_launch_check_host import writable
-from hpc_launch.base.errors import Refused, SubmitRefused, Unreachable
+from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.findings import Finding
-from hpc_launch.drive.prepare import PreparedJob, prepare_job
+from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.drive.start_estimate import start_estimate
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import job_size
 from hpc_launch.preflight.level import Level
 from hpc_launch.preflight.queue_checks import limits_level, option, reservations_level
-from hpc_launch.preflight.short_run import Context, follow_short_run
+from hpc_launch.preflight.short_run import Context, ended, follow_short_run, prepare_short, short_sets
 from hpc_launch.preflight.software import software_levels
 from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt
 from hpc_launch.run.records.node_check_record import NodeCheckRecord, read_node_check
-from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.schedulers.scheduler import Scheduler
 
 GIB = 2**30
@@ -88,17 +87,10 @@ def node_level(job: Path, prepared: PreparedJob, context: Context, *, site: str 
     """A short job of the same size that ends after the full node check."""
     if prepared.plan.scheduler == "local":
         return Level("nodes", "not checked", ("a run on this machine has no node check",))
-    mine = [
-        *sets,
-        f"name={prepared.plan.name[:57]}-doctor",
-        "preflight=only",
-        f"time={CHECK_TIME}",
-        "retry.max_attempts=1",
-    ]
-    try:
-        short = prepare_job(job, site=site, sets=mine)
-    except Refused as refused:
-        return Level("nodes", "not checked", tuple(finding.message for finding in refused.findings))
+    mine = [*sets, *short_sets(prepared.plan, "doctor"), "preflight=only", f"time={CHECK_TIME}"]
+    short = prepare_short("nodes", job, site=site, sets=mine)
+    if isinstance(short, Level):
+        return short
     if short.plan.node_check is None:
         return Level(
             "nodes", "not checked", ("nothing but the training's own launcher can start a check on the nodes",)
@@ -106,15 +98,13 @@ def node_level(job: Path, prepared: PreparedJob, context: Context, *, site: str 
     run, status = follow_short_run(short, mine, context, lambda _: False)
     record = read_node_check(run.attempt(1))
     if record is None:
-        return Level("nodes", "failed" if status.final else "not checked", (_ended(status),), run.name)
+        return Level(
+            "nodes", "failed" if status.final else "not checked", (f"the job ended {ended(status)}",), run.name
+        )
     lines = tuple(_found(record))
     if status.state != "COMPLETED" and not record.bad:
-        lines = (*lines, _ended(status), diagnose_attempt(run.attempt(1)).advice)
+        lines = (*lines, f"the job ended {ended(status)}", diagnose_attempt(run.attempt(1)).advice)
     return Level("nodes", "ok" if status.state == "COMPLETED" else "failed", lines, run.name)
-
-
-def _ended(status: RunStatus) -> str:
-    return f"the job ended {status.state}{f': {status.reason}' if status.reason else ''}"
 
 
 def _found(record: NodeCheckRecord) -> Iterator[str]:

@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hpc_launch.base.errors import Refused
-from hpc_launch.drive.prepare import PreparedJob, prepare_job
+from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.preflight.level import Level
-from hpc_launch.preflight.short_run import Context, follow_short_run
+from hpc_launch.preflight.short_run import Context, ended, follow_short_run, prepare_short, short_sets
 from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt
 from hpc_launch.run.status.run_status import RunStatus
 
@@ -46,11 +45,10 @@ def _run_level(
 ) -> Level:
     spec = whole.loaded.resolved.job
     short = [f"{key}={json.dumps(value)}" for key, value in spec.drill.set.items()]
-    mine = [*short, *sets, f"name={whole.plan.name[:57]}-ladder", "retry.max_attempts=1"]
-    try:
-        prepared = prepare_job(job, site=site, sets=mine)
-    except Refused as refused:
-        return Level(name, "not checked", tuple(finding.message for finding in refused.findings))
+    mine = [*short, *sets, *short_sets(whole.plan, "ladder")]
+    prepared = prepare_short(name, job, site=site, sets=mine)
+    if isinstance(prepared, Level):
+        return prepared
     seen: set[int] = set()
 
     def works(status: RunStatus) -> bool:
@@ -65,5 +63,5 @@ def _run_level(
         words = f"the training reached step {last}" if last is not None else "the training ended well"
         return Level(name, "ok", (words,), run.name)
     diagnosis = diagnose_attempt(run.attempt(1))
-    lines = [f"{status.state}{f': {status.reason}' if status.reason else ''}", diagnosis.advice]
+    lines = [ended(status), diagnosis.advice]
     return Level(name, "failed", tuple(line for line in lines if line), run.name)

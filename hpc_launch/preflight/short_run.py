@@ -8,8 +8,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from hpc_launch.base.errors import Refused
 from hpc_launch.drive.attempts import first_attempt
-from hpc_launch.drive.prepare import PreparedJob
+from hpc_launch.drive.prepare import PreparedJob, prepare_job
+from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.preflight.level import Level
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.run_index import Index
 from hpc_launch.run.status.run_status import RunStatus
@@ -29,6 +32,24 @@ class Context(Struct, frozen=True):
     tracker_of: Callable[[RunFolder], RunTracker]
     say: Callable[[str], None]
     index: Index | None = None
+
+
+def short_sets(plan: LaunchPlan, purpose: str) -> list[str]:
+    """The `--set` options of every short run: a name of its own, and one attempt."""
+    return [f"name={plan.name[:57]}-{purpose}", "retry.max_attempts=1"]
+
+
+def prepare_short(level: str, job: Path, *, site: str | None, sets: Sequence[str]) -> PreparedJob | Level:
+    """The short job; a level that is not checked where the site or the job refuses it."""
+    try:
+        return prepare_job(job, site=site, sets=sets)
+    except Refused as refused:
+        return Level(level, "not checked", tuple(finding.message for finding in refused.findings))
+
+
+def ended(status: RunStatus) -> str:
+    """`FAILED: exit code 1`."""
+    return f"{status.state}{f': {status.reason}' if status.reason else ''}"
 
 
 def follow_short_run(

@@ -41,11 +41,7 @@ def refuse_foreign(run: RunFolder) -> None:
 
 def refuse_other_users_run(run: RunFolder) -> None:
     """Raise UsageError for a run folder of another user, whose records may name any job."""
-    try:
-        foreign = run.path.stat().st_uid != os.getuid()
-    except OSError:
-        return
-    if foreign:
+    if run.foreign_owner is not None:
         raise UsageError(f"{run.path} belongs to another user", "only its owner can cancel it")
 
 

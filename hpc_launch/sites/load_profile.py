@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 from hpc_launch.base.errors import Refused, UsageError
-from hpc_launch.base.files import open_regular
+from hpc_launch.base.files import only_writable_by
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.base.folders_above import refuse_replaceable
 from hpc_launch.base.user_dirs import config_folder
@@ -23,14 +24,14 @@ def read_user_overlay(findings: list[Finding]) -> Document | None:
     path = config_folder() / "user.yaml"
     if not path.exists():
         return None
+    document, faults = read_document(path)
     try:
         refuse_replaceable(path.parent)
-        with open_regular(path, owner=os.getuid()):
-            pass
+        if document is not None and document.opened and not only_writable_by(os.getuid(), document.opened):
+            raise PermissionError(errno.EPERM, "another user can change the file")
     except OSError as error:
         hint = f"make it your own, and run `chmod go-w {path.parent} {path}`: it decides which code your jobs run"
         raise UsageError(f"{path}: {error.strerror or error}", hint=hint) from None
-    document, faults = read_document(path)
     findings += faults
     if document is not None:
         findings += check(document, Overlay)

@@ -156,9 +156,7 @@ class _Parameters:
             return
         text = self.merged.written.get(("values", name), str(value))
         pattern = parameter.get("pattern")
-        if isinstance(pattern, str) and self.time.spend(
-            lambda: may_backtrack_forever(pattern, longest=MAX_SAFE_REPEATS)
-        ):
+        if isinstance(pattern, str) and self.time.spend(lambda: _is_slow(pattern)):
             message = f"{BACKTRACKING_MESSAGE}: `{pattern}`"
             self.fault(message, ("parameters", name, "pattern"), "use fewer repetitions such as `.*`")
         elif isinstance(pattern, str) and not matches_in_time(pattern, text, self.time):
