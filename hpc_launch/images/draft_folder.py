@@ -23,7 +23,7 @@ class DraftFolder:
     path: Path
     """Its name, for other programs."""
     own: Path
-    """The same folder by its descriptor, wherever others rename it to: for all that this process does."""
+    """The same folder by its descriptor, which stays valid if others rename it. This process uses only this path."""
 
     @property
     def part(self) -> Path:
