@@ -58,7 +58,7 @@ lints_process=$!
 run=(pytest --dist loadfile --no-loadscope-reorder)
 case $what in
 check)
-    run+=(-n 4 -m "not (cluster or torch or slow or prove)")
+    run+=(-n 4 -m "not (cluster or torch or slow or prove)" --hypothesis-profile=quick)
     # The minimum is checked below, with a line of its own in the summary.
     [[ ${COVERAGE:-no} == no ]] || run+=(--cov --cov-report= --cov-fail-under=0)
     ;;

@@ -116,6 +116,7 @@ def test_a_script_started_by_hand_uses_no_folder_of_another_user(kind: str, tmp_
 # --- Nodes ---
 
 
+@pytest.mark.slow
 def test_the_node_check_runs_no_code_of_the_current_folder(tmp_path: Path) -> None:
     """Slurm starts a step in /tmp on a node without the working folder: anybody can put a module there."""
     evil, run = tmp_path / "tmp", tmp_path / "run"

@@ -386,7 +386,10 @@ def test_a_frozen_driver_that_wakes_up_later_changes_nothing(runs: Path, schedul
 
 
 @pytest.mark.parametrize(("job", "continues"), [("1", True), ("2", False)], ids=["over", "running"])
-@pytest.mark.parametrize("step", BEFORE_SBATCH)
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param(step, marks=[pytest.mark.slow] if number else []) for number, step in enumerate(BEFORE_SBATCH)],
+)
 def test_a_driver_is_gone_with_the_job_that_it_runs_in(
     runs: Path, scheduler: FakeScheduler, step: str, job: str, continues: bool
 ) -> None:

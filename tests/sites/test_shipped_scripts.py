@@ -43,6 +43,7 @@ def test_there_is_no_golden_script_of_a_profile_that_is_gone() -> None:
     assert there == set(SCRIPTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("site", SLURM)
 def test_shellcheck_finds_nothing(site: str) -> None:
     assert shellcheck_own_parts((GOLDEN / site / f"{job}.sh").read_text() for job in JOBS) == ""

@@ -17,7 +17,7 @@ from tests.cluster.covers import outermost
 from tests.cluster.requirements import REPOSITORY
 from tests.marks import prove
 from tests.slurm.test_continuation import COUNTING
-from tests.slurm.user import User
+from tests.slurm.user import SMALL, User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
 
@@ -39,7 +39,7 @@ def inside(cluster_sid: Cluster, sif: Path) -> list[str]:
 @pytest.mark.parametrize("launcher", ["torchrun", prove("deepspeed")])
 def test_the_example_trains_in_an_image(user: User, inside: list[str], launcher: str) -> None:
     name = "job.yaml" if launcher == "torchrun" else "job-deepspeed.yaml"
-    done = user.launch("submit", str(EXAMPLE.with_name(name)), "--wait", "--set", "args.steps=10", *inside)
+    done = user.launch("submit", str(EXAMPLE.with_name(name)), "--wait", "--set", "args.steps=10", *SMALL, *inside)
     assert done.returncode == 0, done.stdout + done.stderr
     status = user.status()
     assert (status["state"], status["progress"]["step"]) == ("COMPLETED", 10)

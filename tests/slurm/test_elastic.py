@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.cluster.requirements import REPOSITORY
-from tests.slurm.user import User
+from tests.slurm.user import SMALL, User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
 
@@ -21,11 +21,12 @@ def test_from_three_nodes_to_two(user_in_trouble: User) -> None:
         "nodes": "2..3",
         "processes_per_node": 1,
         "args.steps": 30,
+        "args.sleep-per-step": 0.4,
         "args.checkpoint-every": 5,
         # A node that vanishes closes no connection: its peers give up after this time.
         "args.collective-timeout": 10,
     }
-    run = user.launch("submit", str(EXAMPLE), *(f"--set={key}={value}" for key, value in changes.items()))
+    run = user.launch("submit", str(EXAMPLE), *SMALL, *(f"--set={key}={value}" for key, value in changes.items()))
     assert run.returncode == 0, run.stderr
     deadline = time.monotonic() + 120
     while (user.status()["progress"]["step"] or 0) < 10:

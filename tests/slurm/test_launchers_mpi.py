@@ -18,7 +18,7 @@ from tests.cluster.requirements import REPOSITORY
 from tests.hostile import hostile_jobs
 from tests.marks import prove
 from tests.slurm.two_nodes import SLEEPS, job_of_two_nodes, wait_for_ranks
-from tests.slurm.user import User
+from tests.slurm.user import SMALL, User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
 STANDINS = Path(__file__).parent / "standins"
@@ -82,7 +82,7 @@ def site(request: pytest.FixtureRequest, cluster: Cluster, user_dir: Path) -> Si
 @pytest.mark.torch
 @pytest.mark.slow
 def test_torchrun_trains_on_two_nodes(site: Site, request: pytest.FixtureRequest) -> None:
-    changes = ["--set", "args.steps=10", "--set", "retry.max_attempts=1"]
+    changes = [*SMALL, "--set", "args.steps=10", "--set", "retry.max_attempts=1"]
     if "ibrun" in request.node.name:
         changes += ["--set", "launcher={name: torchrun, rendezvous: c10d}"]
     assert site.wait(str(EXAMPLE), *changes) == 0, site.log()

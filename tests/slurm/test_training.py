@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
-from tests.slurm.user import User
+from tests.slurm.user import SMALL, User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt"
 
@@ -64,7 +64,12 @@ def test_a_killed_deepspeed_launcher_never_counts_as_success(user: User) -> None
     """`deepspeed` itself ends with 0 when its child, the launcher of the node, is killed by a signal."""
     kill = "pkill -KILL -u alice -f deepspeed.launcher.launch"
     answer = user.launch(
-        "submit", str(EXAMPLE / "job-deepspeed.yaml"), "--set", "args.steps=100000", "--set", "retry.max_attempts=1"
+        "submit",
+        str(EXAMPLE / "job-deepspeed.yaml"),
+        "--set=args.steps=100000",
+        "--set=retry.max_attempts=1",
+        "--set=args.sleep-per-step=0.2",
+        *SMALL,
     )
     assert answer.returncode == 0, answer.stderr
     try:

@@ -14,6 +14,8 @@ from tests.cluster import Cluster
 from tests.cluster.requirements import REPOSITORY
 
 PROFILES = REPOSITORY / "tests" / "sites" / "profiles"
+SMALL = ("--set=args.width=32", "--set=args.layers=1", "--set=args.context=32")
+"""Let the example's steps take next to no time."""
 
 
 @dataclass(frozen=True)
