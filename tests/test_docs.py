@@ -32,6 +32,7 @@ from hpc_launch.drive.secrets import find_secrets
 from hpc_launch.images.apptainer_tool import find_tool
 from hpc_launch.images.image_record import ImageRecord, now, record_file
 from hpc_launch.images.pull_image import existing_record
+from hpc_launch.performance.time_account import CATEGORIES, time_account
 from hpc_launch.retry.drill_run import ready_for_drill
 from hpc_launch.run.diagnosis.rule_files import rulebook
 from hpc_launch.run.status.run_status import RUN_STATES
@@ -45,6 +46,7 @@ from hpc_launch.sites.load_layers import load
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.yaml_source import read_document
+from hpc_launch.view.time_text import time_json
 from tests.forked import hpc_launch_text
 from tests.view.samples import status
 
@@ -279,10 +281,12 @@ def test_every_state_of_a_run_is_explained(page: str) -> None:
 
 def test_the_fields_of_status_are_those_of_the_page() -> None:
     (shown,) = (block for block in blocks(text_of("docs/json.md"), "json") if "state_source" in block)
-    told, real = json.loads(shown), status().as_json()
+    told, real = json.loads(shown), {**status().as_json(), **time_json(time_account([], 0, 1))}
     assert list(told) == list(real)
     assert list(told["attempts"][0]) == list(real["attempts"][0])
     assert list(told["progress"]) == list(real["progress"])
+    assert list(told["time"]) == list(real["time"])
+    assert not [category for category in CATEGORIES if f"| `{category}` |" not in text_of("docs/goodput.md")]
 
 
 # --- Findings ---

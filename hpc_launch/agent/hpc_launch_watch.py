@@ -8,7 +8,8 @@ outside any container. It exits with its parent, the launcher. A job also trains
 Beside it lie hpc_launch_watch_processes.py (the ranks), hpc_launch_watch_node.py (memory and network),
 hpc_launch_watch_gpus.py and hpc_launch_watch_hang.py.
 
-    ATTEMPT_DIR/agent/node-K.jsonl      one event per line: start, phase, ranks, gone, sample, hang, end
+    ATTEMPT_DIR/agent/node-K.jsonl      one event per line: start, phase, ranks, gone, sample, hang, end; of node 0 also
+                                        output (its log has grown) and saved (rank 0 saved for so many seconds)
     ATTEMPT_DIR/agent/node-K.pipe       through which the processes tell their phase (sitecustomize.py)
     ATTEMPT_DIR/agent/last-output       its mtime is when a log of any node last grew (one file for all nodes)
     ATTEMPT_DIR/agent/hang.json         created once, by the node that detects a hang; all nodes then dump stacks
@@ -37,7 +38,8 @@ EAGER_S, EAGER_LOOK_S = 60.0, 0.5  # while ranks are starting: one may die withi
 """Seconds between two searches for new ranks. Deaths need no polling: the kernel wakes the watcher."""
 PHASE_S = 0.3
 """Seconds for which the marks of several processes are collected into one event."""
-MARK = re.compile(r"([a-z]{1,16}) (-|[0-9]{1,9})")
+MARK = re.compile(r"([a-z]{1,16}) (-|[0-9]{1,9})$")
+SAVED = re.compile(r"saved 0 ([0-9]{1,9})$")  # milliseconds
 
 
 class Watch:
@@ -60,6 +62,7 @@ class Watch:
         self.network = NetworkRates()
         self.marks: Dict[str, str] = {}
         self.marks_due: Optional[float] = None
+        self.output: Optional[Tuple[int, float]] = None
         self.poll = select.poll()
         self.gpus = Gpus(options.sample_every)
 
@@ -101,6 +104,7 @@ class Watch:
                     due[task] = time.time() + (EAGER_LOOK_S if eager else every[task])
         self.note_deaths(set())
         self.note_marks(False, last=True)
+        self.note_output()
         self.gpus.close()
         used = os.times()
         self.say(
@@ -111,6 +115,7 @@ class Watch:
 
     def look(self) -> None:
         """Find new ranks: at the start, and after the launcher restarted them."""
+        self.note_output()
         ranks = find_ranks(self.top, self.ranks)
         new = {number: rank for number, rank in ranks.items() if self.ranks.get(number) is not rank}
         if not new:
@@ -129,6 +134,9 @@ class Watch:
         """Record how far the processes have come: the newest mark of each rank, and of the launcher as `-`."""
         now = time.time()
         for line in os.read(0, 1 << 16).decode("ascii", "replace").splitlines() if ready else ():
+            saved = SAVED.match(line)
+            if saved is not None:
+                self.say("saved", seconds=int(saved.group(1)) / 1000.0)
             found = MARK.match(line)
             if found is None:
                 continue
@@ -176,6 +184,13 @@ class Watch:
                 continue
             return status.st_size, round(status.st_mtime, 3)
         return None
+
+    def note_output(self) -> None:
+        """Record how long the log of node 0 is, if it has grown: which step was reached when."""
+        output = self.progress_log() if self.options.node == 0 else None
+        if output is not None and output[0] and output != self.output:
+            self.output = output
+            self.say("output", size=output[0], written=output[1])
 
     def check_hang(self) -> None:
         """End the ranks if they hang."""

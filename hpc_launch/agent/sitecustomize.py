@@ -6,7 +6,8 @@ and writes at most a few short lines to a pipe, HPC_LAUNCH_PHASE_PIPE, which the
 
 Ranks report python (Python started), torch (imported), init (init_process_group began), store (connected to the store),
 group (init_process_group ended), collective (the first one began) and done (it ended). torchrun reports launcher
-(Python started), rendezvous (its own began), joined (connected to the store) and met (its own ended).
+(Python started), rendezvous (its own began), joined (connected to the store) and met (its own ended). Rank 0 also
+reports saved: for how many milliseconds its main thread was in a function that saves a checkpoint.
 
 A single file for Python 3.6 or later. It imports nothing that Python has not loaded: it runs in every process of a job.
 """
@@ -22,6 +23,15 @@ COLLECTIVES = """all_gather all_gather_into_tensor all_gather_object all_reduce 
 broadcast broadcast_object_list gather gather_object monitored_barrier reduce reduce_scatter reduce_scatter_tensor
 scatter _broadcast_coalesced _verify_params_across_processes""".split()
 """Functions of `torch.distributed`; the last two are what DDP calls."""
+
+SAVERS = {
+    "torch.serialization": ["save"],
+    "torch.distributed.checkpoint.state_dict_saver": ["save", "save_state_dict", "async_save"],
+    "safetensors.torch": ["save_file", "save_model"],
+}
+"""Functions that write a checkpoint, by the module that defines them."""
+SAVING_S = 0.01
+"""What takes less time is not worth a report: some programs save many small things."""
 
 
 def run_next() -> None:
@@ -49,6 +59,10 @@ class Pipe:
     def tell(self, mark: str) -> None:
         self.mark = mark
         self.unsent += ("%s %s\n" % (mark, self.rank)).encode("ascii")
+        self.send()
+
+    def tell_saved(self, seconds: float) -> None:
+        self.unsent += ("saved %s %d\n" % (self.rank, seconds * 1000)).encode("ascii")
         self.send()
 
     def send(self) -> None:
@@ -149,11 +163,52 @@ def of_rank(pipe: Pipe) -> "Dict[str, Any]":
 
         around(module, "_create_c10d_store", begun, lambda: pipe.tell("store"), once=True)
 
-    return {
+    after = {
         "torch": lambda _: pipe.tell("torch"),
         "torch.distributed.distributed_c10d": init,
         "torch.distributed.rendezvous": store,
-    }
+    }  # type: Dict[str, Any]
+    if pipe.rank == "0":
+        saving = Saving(pipe)
+        for name, functions in SAVERS.items():
+            after[name] = saving.of(functions)
+    return after
+
+
+class Saving:
+    """Reports for how long the main thread was in a function that saves. What other threads save holds nothing up."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self.pipe, self.inside = pipe, False
+
+    def of(self, names: "Any") -> "Any":
+        """What to do after the import of a module with these functions."""
+
+        def wrap(module: "Any") -> None:
+            for name in names:
+                if hasattr(module, name):
+                    setattr(module, name, self.timed(getattr(module, name)))
+
+        return wrap
+
+    def timed(self, function: "Any") -> "Any":
+        from functools import wraps
+        from threading import current_thread, main_thread
+        from time import time
+
+        @wraps(function)
+        def save(*args: "Any", **kwargs: "Any") -> "Any":
+            if self.inside or current_thread() is not main_thread():
+                return function(*args, **kwargs)
+            self.inside, began = True, time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.inside = False
+                if time() - began >= SAVING_S:
+                    safely(self.pipe.tell_saved, time() - began)
+
+        return save
 
 
 def first_collective(pipe: Pipe, package: "Any") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 import click
 
@@ -41,10 +42,15 @@ def command(run: str | None, as_json: bool) -> None:
             click.echo("no active runs; run `hpc-launch list` to see all runs", err=True)
         return
     (status,) = poll_runs([find_run(run, index)], index)
+    from hpc_launch.performance.run_times import run_times
+
+    account = run_times(status, time.time()).account
     if as_json:
-        echo_json(status.as_json())
+        from hpc_launch.view.time_text import time_json
+
+        echo_json({**status.as_json(), **time_json(account)})
         return
     from hpc_launch.view.run_details import details
     from hpc_launch.view.terminal import wants_colour, write_lines
 
-    write_lines(details(status, colour=wants_colour(sys.stdout)))
+    write_lines(details(status, account=account, colour=wants_colour(sys.stdout)))

@@ -13,6 +13,7 @@ from hpc_launch.cli.completion import complete_run
 from hpc_launch.cli.shared_options import echo_json, json_option
 
 if TYPE_CHECKING:
+    from hpc_launch.performance.time_account import TimeAccount
     from hpc_launch.recover.diagnosis import Action, Diagnosis, Verdict
     from hpc_launch.run.layout import AttemptFolder
     from hpc_launch.view.diagnosis_text import PerformanceReport
@@ -39,7 +40,8 @@ def command(run: str | None, logs: tuple[str, ...], number: int | None, more: tu
     """Explain why a run failed: the failure class, the rank or node that failed first, the evidence, and what to do.
 
     For a run that is active or succeeded, report what may slow it down: a slow node, TCP sockets instead of the fast
-    network, unused NVLink, throttled clocks, slow data loading, small gradient buckets.
+    network, unused NVLink, throttled clocks, slow data loading, small gradient buckets. Also shows where the time of
+    the run went.
 
     With --log, diagnose log files of any job; several files are treated as parts of one job. Exits with 0 for a success
     or an active run, 1 for a failure or an unexplained end.
@@ -51,21 +53,26 @@ def command(run: str | None, logs: tuple[str, ...], number: int | None, more: tu
     hpc-launch why --log node0.err node1.err
     """
     report: PerformanceReport | None = None
+    spent: TimeAccount | None = None
     if logs:
         files: dict[str, str] = {}
         diagnosis = _of_files([*logs, *([run] if run else []), *more])
         verdict = _verdict(diagnosis, None)
     else:
-        diagnosis, verdict, files, report = _of_run(run, more, number)
+        diagnosis, verdict, files, report, spent = _of_run(run, more, number)
     if as_json:
         from hpc_launch.view.diagnosis_text import diagnosis_json
+        from hpc_launch.view.time_text import time_json
 
-        echo_json(diagnosis_json(diagnosis, verdict, report))
+        times = time_json(spent) if spent is not None else {}
+        echo_json({**diagnosis_json(diagnosis, verdict, report), **times})
     else:
         from hpc_launch.view.diagnosis_text import diagnosis_lines
         from hpc_launch.view.terminal import wants_colour, write_lines
+        from hpc_launch.view.time_text import why_lines
 
-        write_lines(diagnosis_lines(diagnosis, verdict, files, report, colour=wants_colour(sys.stdout)))
+        lines = diagnosis_lines(diagnosis, verdict, files, report, colour=wants_colour(sys.stdout))
+        write_lines(lines + (why_lines(spent) if spent is not None else []))
     active = report is not None and report.state in ALIVE
     return 0 if active or diagnosis.failure_class == "success" else FAILED
 
@@ -104,13 +111,15 @@ def _verdict(diagnosis: Diagnosis, attempt: AttemptFolder | None) -> Verdict:
 
 def _of_run(
     name: str | None, more: tuple[str, ...], number: int | None
-) -> tuple[Diagnosis, Verdict, dict[str, str], PerformanceReport | None]:
-    """Diagnose the newest attempt of a run, or attempt `number`; with its report if it has not failed."""
+) -> tuple[Diagnosis, Verdict, dict[str, str], PerformanceReport | None, TimeAccount]:
+    """Diagnose the newest attempt of a run, or attempt `number`; with its report if it has not failed, and where the
+    time of the run went."""
     from hpc_launch.base.errors import UsageError
     from hpc_launch.base.findings import Finding
     from hpc_launch.cli.follow import poll_runs
     from hpc_launch.cli.warn import warn
     from hpc_launch.performance.attempt_speed import attempt_remarks
+    from hpc_launch.performance.run_times import run_times
     from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt
     from hpc_launch.run.diagnosis.rule_files import rulebook
     from hpc_launch.run.find_run import find_run
@@ -148,4 +157,5 @@ def _of_run(
         start = startup_text(status, time.time()) if alive else ""
         progress = (*([start] if start else []), *progress_parts(status))
         report = PerformanceReport(status.state if alive else None, status.reason, progress, attempt_remarks(attempt))
-    return diagnosis, _verdict(diagnosis, attempt), {"": str(attempt.path)}, report
+    account = run_times(status, time.time()).account
+    return diagnosis, _verdict(diagnosis, attempt), {"": str(attempt.path)}, report, account

@@ -83,6 +83,14 @@ def step_rate(rate: float) -> str:
     return f"{number(rate)} steps/s" if rate >= 1 else f"{number(1 / rate)} s/step"
 
 
+def share(value: float) -> str:
+    """A share from 0 to 1 in percent: `98.7%`. Never rounded up to 100% or down to 0%."""
+    percent = 100 * value
+    if 0 < percent < 0.1:
+        return "<0.1%"
+    return ">99.9%" if 99.9 < percent < 100 else f"{percent:.3g}%" if percent >= 10 else f"{percent:.2g}%"
+
+
 def hosts(names: Sequence[str]) -> str:
     """Host names in Slurm's compressed form, `n[1-4]`; a long list is cut and counted."""
     from hpc_launch.spec.hostlist import compress

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 
+from hpc_launch.performance.time_account import TimeAccount
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.submission import Overrides
 from hpc_launch.run.status.run_status import AttemptStatus, RunStatus
@@ -22,6 +23,7 @@ from hpc_launch.view.state_text import (
     waiting_parts,
 )
 from hpc_launch.view.terminal import painted
+from hpc_launch.view.time_text import time_line
 
 BAR = 30
 """Width of the plain-text progress bar, in columns."""
@@ -32,7 +34,9 @@ LAST_LINES = 10
 Field = tuple[str, str]
 
 
-def details(status: RunStatus, *, colour: bool = False, now: float | None = None) -> list[str]:
+def details(
+    status: RunStatus, *, account: TimeAccount | None = None, colour: bool = False, now: float | None = None
+) -> list[str]:
     """The details of a run, one field per line."""
     current = time.time() if now is None else now
     source = source_text(status)
@@ -45,6 +49,8 @@ def details(status: RunStatus, *, colour: bool = False, now: float | None = None
     waiting = waiting_parts(status, current)
     fields += [("next start", ", ".join(waiting))] if waiting else []
     fields += _progress(status)
+    spent = time_line(account) if account is not None else ""
+    fields += [("time", spent)] if spent else []
     fields += [("site", clean(status.site))] if status.site else []
     lines = [_attempt(attempt, current) for attempt in status.attempts]
     fields += _named("attempts" if len(lines) > 1 else "attempt", lines)

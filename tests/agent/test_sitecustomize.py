@@ -141,3 +141,39 @@ def test_torchrun_and_its_ranks_tell_every_phase_in_order(job: Job, options: tup
     assert told["-"][-1] == "met"
     for rank in ("0", "1"):
         assert told[rank] == RANK
+
+
+SAVING = """
+import io, threading, time, torch, torch.distributed.checkpoint as dcp
+class Slow(io.BytesIO):
+    def write(self, data):
+        time.sleep(0.03)
+        return super().write(data)
+state = {"weight": torch.ones(9)}
+torch.save(state, Slow())
+torch.save(state, io.BytesIO())
+thread = threading.Thread(target=torch.save, args=(state, Slow()))
+thread.start()
+thread.join()
+try:
+    torch.save(lambda: 0, Slow())
+except Exception as error:
+    print(type(error).__name__)
+dcp.save(state, checkpoint_id="saved", no_dist=True)
+print(torch.load("saved/../plain.pt")["weight"].sum() if torch.save(state, "plain.pt") is None else "")
+assert torch.save is torch.serialization.save and torch.save.__name__ == "save"
+"""
+
+
+@pytest.mark.torch
+def test_rank_0_tells_how_long_it_saved_and_others_do_not(job: Job) -> None:
+    (job.folder / "train.py").write_text(SAVING)
+    printed = job.run("train.py", RANK="0").split()
+    assert printed[-1] == "tensor(9.)"
+    os.set_blocking(job.end, False)
+    lines = [line.split() for line in os.read(job.end, 1 << 16).decode().splitlines()]
+    saved = [int(words[2]) for words in lines if words[:2] == ["saved", "0"]]
+    assert saved[0] >= 30
+    assert 2 <= len(saved) <= 4, "neither what was fast, nor what another thread saved, nor a part of another one"
+    job.run("train.py", RANK="1")
+    assert {mark for marks in job.told().values() for mark in marks} == {"python", "torch"}

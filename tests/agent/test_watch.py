@@ -20,6 +20,7 @@ from hpc_launch.preflight.bench import PROGRAMS as BENCH
 from hpc_launch.recover.hang_stacks import not_arrived, stacks_in_log
 from hpc_launch.run.submitting.run_store import HOOKS, NODE_CHECK, PHASES, STAGE, WATCHER
 from hpc_launch.site_tools.learning.probe_jobs import PROGRAM as SMOKE
+from tests.busy import patience
 
 # Their names in a run folder, where they lie beside one another.
 processes, hangs = (sys.modules[f"hpc_launch_watch_{part}"] for part in ("processes", "hang"))
@@ -230,11 +231,22 @@ def test_how_far_the_processes_are_is_one_event_for_each_change(tmp_path: Path) 
         assert wait_for("python") == [{"-": "met", "0": "python", "1": "python"}]
         os.write(end, b"torch 1\n")
         assert wait_for("torch")[1:] == [{"-": "met", "0": "python", "1": "torch"}]
+        os.write(end, b"saved 0 1500\nsaved 1 9\nsaved 0 1x\ntorch 0 7\n")
+        wait_for("saved")
         os.write(end, b"joined -\n")  # torchrun starts the ranks again
         assert wait_for("joined")[2:] == [{"-": "joined"}]
+        events = map(json.loads, told.read_text().splitlines())
+        assert [event["seconds"] for event in events if event["event"] == "saved"] == [1.5]
     finally:
         watcher.kill()
         watcher.wait()
+
+
+def test_the_growth_of_the_first_nodes_log_is_noted(node: Node) -> None:
+    events = [event for event in node.run("well", "--sample-every=1") if event["event"] == "output"]
+    sizes = [event["size"] for event in events]
+    assert sizes == sorted(set(sizes))
+    assert all(0 <= event["t"] - event["written"] < patience(10) for event in events)
 
 
 def test_no_program_is_run_by_what_a_rank_says_of_its_environment(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ def test_a_finished_run_as_json(home: Home) -> None:
     found = home.json("status", run.name)
     assert list(found) == [
         "run", "name", "site", "state", "reason", "job_id", "state_source", "state_age_s", "attempts", "progress",
+        "time", "starting_phases",
     ]  # fmt: skip
     assert (found["run"], found["name"], found["site"]) == (run.name, "tiny", "local")
     assert (found["state"], found["reason"], found["job_id"]) == ("COMPLETED", None, home.job_id(run))

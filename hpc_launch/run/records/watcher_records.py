@@ -17,10 +17,13 @@ from hpc_launch.run.layout import AttemptFolder
 SAMPLE_TAIL = 256 << 10
 """Bytes at the end of a node's file that are searched for samples: about an hour with eight GPUs."""
 
+LAST_TAIL = 64 << 10
+"""Bytes at the end of a node's file that hold its last event, even with many GPUs."""
+
 START_HEAD = 256 << 10
 """Bytes at the beginning of a node's file that hold the events of its start: about an hour with eight GPUs."""
 
-_SAMPLE = b'"sample"'
+_SAMPLE, _OUTPUT, _SAVED = b'"sample"', b'"output"', b'"saved"'
 
 
 class WatcherEvent(Struct, frozen=True, kw_only=True):
@@ -38,6 +41,11 @@ class WatcherEvent(Struct, frozen=True, kw_only=True):
     """What nvidia-smi reports about a GPU that broke."""
     ranks: Any = None
     """Process ids by rank in a `ranks` event, a list of ranks in a `hang` event."""
+    seconds: float | None = None
+    """How long rank 0 saved, in a `saved` event, which it ended with."""
+    size: int | None = None
+    written: float | None = None
+    """Size of the log of node 0 and when it was last written, in an `output` event."""
     marks: dict[str, str] = {}
     """In a `phase` event, how far each process is, by its rank; the launcher is `-` (agent/sitecustomize.py)."""
 
@@ -62,6 +70,7 @@ class WatcherSample(Struct, frozen=True, kw_only=True):
     """One sample of a node."""
 
     event: str
+    t: float | None = None
     log: tuple[int, float] | None = None
     """Size of the log that shows the node's progress in bytes, and when it was last written."""
     places: dict[str, dict[str, int]] = {}
@@ -103,9 +112,34 @@ def start_events(path: Path, *, belongs_to: int | None = None) -> Iterator[Watch
         yield from _events(stream.read(START_HEAD).splitlines())
 
 
+def output_events(path: Path, *, belongs_to: int | None = None) -> Iterator[WatcherEvent]:
+    """How the log of node 0 grew, and when rank 0 saved. Samples count as events of the log."""
+    for line in file_lines(path, belongs_to=belongs_to):
+        if _OUTPUT in line or _SAVED in line:
+            event = line_record(line, WatcherEvent)
+            if event is not None:
+                yield event
+        elif _SAMPLE in line:
+            sample = line_record(line, WatcherSample)
+            if sample is not None and sample.log is not None:
+                yield WatcherEvent(event="output", t=sample.t, size=sample.log[0], written=sample.log[1])
+
+
+def last_event(path: Path, *, belongs_to: int | None = None) -> WatcherEvent | None:
+    """The last complete line of a node's file."""
+    with suppress(OSError), open_regular(path, belongs_to=belongs_to) as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - LAST_TAIL))
+        for line in reversed(stream.read(LAST_TAIL).splitlines()):
+            event = line_record(line, WatcherEvent)
+            if event is not None and event.t is not None:
+                return event
+    return None
+
+
 def _events(lines: Iterable[bytes]) -> Iterator[WatcherEvent]:
     for line in lines:
-        event = line_record(line, WatcherEvent) if _SAMPLE not in line else None
+        event = line_record(line, WatcherEvent) if _SAMPLE not in line and _OUTPUT not in line else None
         if event is not None:
             yield event
 

@@ -92,10 +92,10 @@ def tail_lines(path: Path, size: int = TAIL, *, over: bool = False, belongs_to: 
     A last line without a newline may be incomplete: it is left out, unless nothing more will be written (`over`).
     `belongs_to`: the user whose file it must be, as in `open_regular`.
     """
-    return _lines_before(path, None, size, over=over, belongs_to=belongs_to)
+    return lines_before(path, None, size, over=over, belongs_to=belongs_to)
 
 
-def _lines_before(
+def lines_before(
     path: Path, end: int | None, size: int = TAIL, *, over: bool = False, belongs_to: int | None = None
 ) -> list[str]:
     """The same up to byte `end`; None for the end of the file. Raises OSError."""
@@ -114,21 +114,21 @@ def _lines_before(
 def _read(log: _LogState, attempt: AttemptFolder, at: float, *, over: bool) -> Progress:
     lines = tail_lines(attempt.first_log, over=over, belongs_to=attempt.run.foreign_owner)
     steps = _steps(log, lines)
-    step = _newest_step(steps, log.last.total or 0)
+    step = newest_step(steps, log.last.total or 0)
     loss = _newest(log, "loss", lines)
     before = log.last
-    number = _integer(step, 1) if step else before.step
-    total = (_integer(step, 2) if step and step.re.groups > 1 else None) or before.total
-    value = _number(loss) if loss else before.loss
-    if number is not None and step is not None:
+    reached = integer(step, 1) if step else before.step
+    total = (integer(step, 2) if step and step.re.groups > 1 else None) or before.total
+    value = number(loss) if loss else before.loss
+    if reached is not None and step is not None:
         if not log.points:
             earlier = _sampled(log, attempt)
-            log.points.extend([earlier] if earlier is not None and earlier[1] < number and earlier[0] < at else [])
-        _add_point(log, at, number)
+            log.points.extend([earlier] if earlier is not None and earlier[1] < reached and earlier[0] < at else [])
+        _add_point(log, at, reached)
     rate = _rate(log)
-    left = max(0, total - number) if total is not None and number is not None else None
+    left = max(0, total - reached) if total is not None and reached is not None else None
     spacing = _spacing(steps) or before.spacing
-    return Progress(number, total, value, rate, left / rate if left is not None and rate else None, spacing)
+    return Progress(reached, total, value, rate, left / rate if left is not None and rate else None, spacing)
 
 
 def _steps(log: _LogState, lines: list[str]) -> list[re.Match[str]]:
@@ -145,11 +145,11 @@ def _steps(log: _LogState, lines: list[str]) -> list[re.Match[str]]:
     return found
 
 
-def _newest_step(steps: list[re.Match[str]], most: int) -> re.Match[str] | None:
+def newest_step(steps: list[re.Match[str]], most: int) -> re.Match[str] | None:
     """The newest step of the loop with the most steps (`most` so far): an evaluation may print its own the same way."""
     newest = None
     for match in steps:
-        total = (_integer(match, 2) if match.re.groups > 1 else None) or most
+        total = (integer(match, 2) if match.re.groups > 1 else None) or most
         if total > most or (newest is None and total == most):
             newest, most = match, total
     return newest
@@ -157,7 +157,7 @@ def _newest_step(steps: list[re.Match[str]], most: int) -> re.Match[str] | None:
 
 def _spacing(steps: list[re.Match[str]]) -> int | None:
     """How many steps lie between the two newest lines that show one."""
-    numbers = [number for match in steps if (number := _integer(match, 1)) is not None]
+    numbers = [number for match in steps if (number := integer(match, 1)) is not None]
     return next((later - earlier for later, earlier in pairwise(numbers) if earlier < later), None)
 
 
@@ -167,11 +167,11 @@ def _sampled(log: _LogState, attempt: AttemptFolder) -> tuple[float, int] | None
     for sample in list(watcher_samples(files[0]))[-RATE_WINDOW:] if 0 in files else ():
         size, written = sample.log or (0, 0.0)
         match = (
-            _newest(log, "step", _lines_before(attempt.first_log, size, belongs_to=attempt.run.foreign_owner))
+            _newest(log, "step", lines_before(attempt.first_log, size, belongs_to=attempt.run.foreign_owner))
             if size
             else None
         )
-        step = _integer(match, 1) if match else None
+        step = integer(match, 1) if match else None
         if step is not None:
             return written, step
     return None
@@ -197,7 +197,7 @@ def _first_step(log: _LogState, attempt: AttemptFolder) -> int | None:
     with open_regular(attempt.first_log, belongs_to=attempt.run.foreign_owner) as stream:
         head = stream.read(TAIL).decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
     found = _newest(log, "step", [line[:MAX_LINE] for line in head[:-1] if line][:MAX_LINES])
-    return _integer(found, 1) if found else None
+    return integer(found, 1) if found else None
 
 
 def _newest(log: _LogState, name: str, lines: list[str]) -> re.Match[str] | None:
@@ -212,12 +212,14 @@ def _newest(log: _LogState, name: str, lines: list[str]) -> re.Match[str] | None
         return None
 
 
-def _integer(match: re.Match[str], group: int) -> int | None:
+def integer(match: re.Match[str], group: int) -> int | None:
+    """The integer in a group, without separators of thousands; None for none."""
     text = (match[group] or "").replace(",", "").replace("_", "")
     return int(text) if text.isdecimal() and len(text) < 18 else None
 
 
-def _number(match: re.Match[str]) -> float | None:
+def number(match: re.Match[str]) -> float | None:
+    """The finite number in the first group; None for none."""
     try:
         value = float(match[1] or "")
     except ValueError:

@@ -1,0 +1,198 @@
+"""Read what the records of one attempt tell of its time: scheduler, script, watchers, logs. Never raises."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from heapq import merge
+from itertools import islice
+
+from hpc_launch.performance.step_curve import StepCurve
+from hpc_launch.performance.time_account import AttemptTimes
+from hpc_launch.run.layout import AttemptFolder
+from hpc_launch.run.records.attempt_files import AttemptFiles
+from hpc_launch.run.records.node_check_record import read_node_check
+from hpc_launch.run.records.plan_record import PlanRecord, plan_of
+from hpc_launch.run.records.watcher_records import (
+    last_event,
+    output_events,
+    read_hang,
+    start_events,
+    watcher_events,
+)
+from hpc_launch.run.status.run_status import AttemptStatus
+from hpc_launch.run.status.startup_summary import LAST, MARKS, ORDER, history
+
+MAX_NODES = 1024
+START_NODES = 64
+"""How many nodes show when a phase of the start ended."""
+BY_REQUEST = frozenset({"CANCELLED", "TIMEOUT", "PREEMPTED", "DEADLINE", "REVOKED", "COMPLETED"})
+"""States of jobs that did not end by a failure of theirs."""
+SILENT_S = 5.0
+"""The watcher looks at the log every 5 s, so a shorter silence is not seen."""
+
+
+def attempt_times(files: AttemptFiles, state: AttemptStatus | None, curve: StepCurve) -> AttemptTimes:
+    """The times of an attempt, as if it were the run's first."""
+    attempt, start, end, final = files.attempt, files.start, files.own_end, files.final
+    script_began = next((one.started for one in (start, end) if one is not None and one.started is not None), None)
+    if files.void is not None:
+        submitted = files.intent.time if files.intent is not None else None
+        return AttemptTimes(attempt.number, submitted=submitted, ended=_void_time(files, submitted))
+    job_ended = final.ended if final is not None else None
+    ended = end.ended if end is not None else None
+    if state is not None and ended is None:
+        ended = job_ended if job_ended is not None else state.ended
+    # What is left of a job that its scheduler forgot, or that another attempt replaced.
+    gone = state is not None and state.state in ("UNKNOWN", "REQUEUED", "VOID")
+    life = _last_life(attempt, curve) if ended is None and gone else None
+    ended = ended if ended is not None else life
+    job_began = final.started if final is not None else state.started if state is not None else None
+    began = min((time for time in (job_began, script_began) if time is not None), default=None)
+    times = AttemptTimes(
+        number=attempt.number,
+        submitted=_submitted(files),
+        began=began,
+        phases=tuple(_phases(files, began)),
+        growth=tuple(time for time, _ in curve.growth),
+        saves=tuple(_saves(attempt)),
+        ended=ended,
+        job_ended=job_ended,
+    )
+    trained = _trained(files, curve, times) if began is not None else None
+    times = replace(times, trained=trained)
+    return _ending(files, state, curve, times) if ended is not None else _hanging(attempt, times)
+
+
+def _submitted(files: AttemptFiles) -> float | None:
+    """When the submission began: the intent is written before sbatch."""
+    if files.intent is not None and files.intent.time is not None:
+        return files.intent.time
+    return files.job.submitted if files.job is not None else None
+
+
+def _void_time(files: AttemptFiles, default: float | None) -> float | None:
+    try:
+        return files.attempt.claim.stat().st_mtime
+    except OSError:
+        return default
+
+
+def _trained(files: AttemptFiles, curve: StepCurve, times: AttemptTimes) -> float | None:
+    """When the first step began. Without steps, when the start was over as far as its phases show."""
+    if curve.has_steps:
+        first = curve.first()
+        if first is None:
+            return None
+        only = len(curve.growth) == 1  # no watcher recorded how it grew
+        return _launched(files) or times.began if only else first
+    last = times.phases[-1] if times.phases else None
+    if last is not None and last[1] == "first_step":
+        return last[0]
+    if len(curve.growth) == 1:
+        return _launched(files) or times.began
+    output = next((time for time in times.growth if last is None or time >= last[0]), None)
+    return output if files.output else None
+
+
+def _launched(files: AttemptFiles) -> float | None:
+    """When the script was done with node check and staging."""
+    start = files.start
+    return start.ended if start is not None and start.phase == "training" else None
+
+
+def _phases(files: AttemptFiles, began: float | None) -> list[tuple[float, str]]:
+    """The phases of a start, and when the slowest node entered each."""
+    start, attempt = files.start, files.attempt
+    if start is None or began is None:
+        return []
+    found: list[tuple[float, str]] = [(began, "preparation")]
+    check = read_node_check(attempt)
+    if check is not None and check.seconds and start.started is not None and math.isfinite(check.seconds):
+        found += [(start.started, "node_check"), (start.started + max(0.0, check.seconds), "preparation")]
+    plan = plan_of(attempt) or PlanRecord()
+    owner, processes = attempt.run.foreign_owner, plan.processes_per_node or 1
+    nodes = [
+        [(time, number, mark) for time, mark in history(start_events(path, belongs_to=owner), processes)]
+        for number, path in islice(attempt.watcher_files(), START_NODES)
+    ]
+    marks = {number: "" for number, _ in islice(attempt.watcher_files(), START_NODES)}
+    launched = _launched(files)
+    if launched is not None:
+        found.append((launched, "container_start" if plan.container else "start"))
+    for time, number, mark in merge(*nodes):
+        marks[number] = mark
+        slowest = min(marks.values(), key=ORDER.__getitem__)
+        phase = MARKS[slowest][0]
+        phase = "container_start" if plan.container and phase == "start" else phase
+        if found[-1][1] != phase and (slowest or not found):
+            found.append((time, phase))
+        if slowest == LAST:
+            break
+    return found
+
+
+def _saves(attempt: AttemptFolder) -> list[tuple[float, float]]:
+    owner = attempt.run.foreign_owner
+    watched = next((path for number, path in attempt.watcher_files() if number == 0), None)
+    events = output_events(watched, belongs_to=owner) if watched is not None else ()
+    return [
+        (event.t - event.seconds, event.t)
+        for event in events
+        if event.event == "saved" and event.t is not None and event.seconds is not None and event.seconds > 0
+    ]
+
+
+def _hanging(attempt: AttemptFolder, times: AttemptTimes) -> AttemptTimes:
+    hang = read_hang(attempt)
+    return times if hang is None else replace(times, silent_since=hang.began, hang_found=hang.t)
+
+
+def _ending(files: AttemptFiles, state: AttemptStatus | None, curve: StepCurve, times: AttemptTimes) -> AttemptTimes:
+    """Add when the training stopped, and whether by itself, by request or by a failure."""
+    times = _hanging(files.attempt, times)
+    if times.hang_found is not None:
+        return times
+    end = files.own_end
+    asked = [
+        files.cancel.time if files.cancel is not None else None,
+        end.ended if end is not None and end.signal else None,
+    ]
+    requested = min((time for time in asked if time is not None), default=None)
+    name = state.state if state is not None else None
+    good = end is not None and end.exit_code == 0
+    if requested is not None or good or (end is not None and end.warned) or name in BY_REQUEST:
+        if requested is None and curve.last is not None and len(curve.growth) > 1:
+            return replace(times, stopped=curve.reached(curve.last))
+        return replace(times, stopped=requested)
+    return replace(times, failed=_failed(files.attempt, curve, times))
+
+
+def _failed(attempt: AttemptFolder, curve: StepCurve, times: AttemptTimes) -> float | None:
+    """When the first rank failed, or a node showed the last sign of life before the attempt was over."""
+    owner = attempt.run.foreign_owner
+    deaths: list[float] = []
+    lives: list[float] = []
+    for _, path in islice(attempt.watcher_files(), MAX_NODES):
+        bad: float | None = None
+        for event in watcher_events(path, belongs_to=owner):
+            if event.event == "ranks":
+                bad = None  # the launcher started them again
+            elif event.event == "gone" and (event.exit_code != 0 or event.signal) and bad is None:
+                bad = event.t
+        deaths += [bad] if bad is not None else []
+        last = last_event(path, belongs_to=owner)
+        if last is not None and last.event != "end" and last.t is not None:
+            lives.append(last.t)
+    if deaths:
+        return min(deaths)
+    if lives:
+        return min(lives)
+    # Without a watcher's word, the log: it was written to until then.
+    return max(times.growth, default=None) if times.trained is not None and len(curve.growth) else None
+
+
+def _last_life(attempt: AttemptFolder, curve: StepCurve) -> float | None:
+    events = [last_event(path) for _, path in islice(attempt.watcher_files(), MAX_NODES)]
+    times = [event.t for event in events if event is not None and event.t is not None]
+    return max([*times, *(time for time, _ in curve.growth[-1:])], default=None)
