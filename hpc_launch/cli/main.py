@@ -23,6 +23,7 @@ VERBS = {
     "list": "list all runs, including finished ones",
     "logs": "print the output of a run, by node and rank",
     "why": "explain why a run failed, or any job from its logs",
+    "report": "write a run as an HTML page",
     "watch": "follow runs live",
     "render": "print the script of a job without submitting it",
     "explain": "show where each value of a job is set",

@@ -193,6 +193,7 @@ def _failed(attempt: AttemptFolder, curve: StepCurve, times: AttemptTimes) -> fl
 
 
 def _last_life(attempt: AttemptFolder, curve: StepCurve) -> float | None:
-    events = [last_event(path) for _, path in islice(attempt.watcher_files(), MAX_NODES)]
+    owner = attempt.run.foreign_owner
+    events = [last_event(path, belongs_to=owner) for _, path in islice(attempt.watcher_files(), MAX_NODES)]
     times = [event.t for event in events if event is not None and event.t is not None]
     return max([*times, *(time for time, _ in curve.growth[-1:])], default=None)

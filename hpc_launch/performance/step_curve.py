@@ -32,7 +32,8 @@ class StepCurve:
         self._attempt = attempt
         self._patterns = progress_patterns(plan)
         self._time = SearchTime(SEARCH_S)
-        self._steps: dict[int, tuple[int | None, float | None]] = {}
+        self._steps: dict[int, int | None] = {}
+        self._losses: dict[int, float] = {}
         self._most = 0
         self.growth: Growth = _ascending(growth)
 
@@ -44,14 +45,10 @@ class StepCurve:
     def step(self, at: int) -> int | None:
         """The newest step when the log had grown for the time `at`."""
         for place in range(at, max(-1, at - BACK), -1):
-            step = self._read(place)[0]
+            step = self._read(place)
             if step is not None:
                 return step
         return None
-
-    def loss(self, at: int) -> float | None:
-        """The newest loss at that time."""
-        return self._read(at)[1]
 
     @property
     def last(self) -> int | None:
@@ -89,12 +86,15 @@ class StepCurve:
             return time
         return earlier + (time - earlier) * (step - before) / (here - before)
 
-    def points(self, most: int) -> list[tuple[float, int, float | None]]:
-        """At most so many points of the curve: time, step and loss."""
-        count = len(self.growth)
-        chosen = range(count) if count <= most else sorted({round(at * (count - 1) / (most - 1)) for at in range(most)})
-        found = [(self.growth[at][0], self.step(at), self.loss(at)) for at in chosen]
-        return [(time, step, loss) for time, step, loss in found if step is not None]
+    def points(self, most: int) -> list[tuple[float, int]]:
+        """At most so many points of the curve: time and step."""
+        found = [(self.growth[at][0], self.step(at)) for at in _spread(len(self.growth), most)]
+        return [(time, step) for time, step in found if step is not None]
+
+    def losses(self, most: int) -> list[tuple[int, float]]:
+        """At most so many steps with their loss, by lines that show both. The places that `points` looked at count."""
+        steps = sorted(self._losses)
+        return [(steps[at], self._losses[steps[at]]) for at in _spread(len(steps), most)]
 
     def _bisect(self, step: int) -> int:
         """The first point at which this step was reached; the last one reached it."""
@@ -108,7 +108,7 @@ class StepCurve:
                 low = middle + 1
         return low
 
-    def _read(self, at: int) -> tuple[int | None, float | None]:
+    def _read(self, at: int) -> int | None:
         if at not in self._steps:
             size, over = self.growth[at][1], at == len(self.growth) - 1
             owner = self._attempt.run.foreign_owner
@@ -116,16 +116,27 @@ class StepCurve:
                 lines = lines_before(self._attempt.first_log, size, WINDOW, over=over, belongs_to=owner)
             except OSError:
                 lines = []
-            self._steps[at] = self._time.spend(lambda: self._search(lines)) or (None, None)
+            self._steps[at] = self._time.spend(lambda: self._search(lines))
         return self._steps[at]
 
-    def _search(self, lines: list[str]) -> tuple[int | None, float | None]:
+    def _search(self, lines: list[str]) -> int | None:
         steps, losses = self._patterns.get("step"), self._patterns.get("loss")
-        found = list(filter(None, map(steps.search, lines))) if steps is not None else []
-        newest = newest_step(found, self._most)
-        self._most = max([self._most, *(integer(match, 2) or 0 for match in found if match.re.groups > 1)])
-        loss = next(filter(None, map(losses.search, lines)), None) if losses is not None else None
-        return integer(newest, 1) if newest is not None else None, number(loss) if loss is not None else None
+        found = [(match, line) for line in lines if (match := steps.search(line))] if steps is not None else []
+        newest = newest_step([match for match, _ in found], self._most)
+        self._most = max([self._most, *(integer(match, 2) or 0 for match, _ in found if match.re.groups > 1)])
+        for match, line in found if losses is not None else ():
+            step, loss = integer(match, 1), losses.search(line) if losses is not None else None
+            value = number(loss) if loss is not None else None
+            if step is not None and value is not None and (match.re.groups < 2 or integer(match, 2) == self._most):
+                self._losses[step] = value
+        return integer(newest, 1) if newest is not None else None
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """At most so many of the numbers below `count`, evenly spread, with the first and the last."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(at * (count - 1) / (most - 1)) for at in range(most)})
 
 
 def _ascending(growth: Iterable[tuple[float, int]]) -> Growth:

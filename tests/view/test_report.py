@@ -1,0 +1,194 @@
+"""The page of `report`: what it shows, that it loads nothing, and that no text of a run becomes markup."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.performance.run_times import RunTimes, run_times
+from hpc_launch.performance.time_account import CATEGORIES, Interval, TimeAccount
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.view.report.charts import coarse, curves
+from hpc_launch.view.report.page_style import DARK, LIGHT
+from hpc_launch.view.report.run_page import RunReport, run_page
+from hpc_launch.view.report.time_axis import ticks, time_label, time_ticks
+from tests.view.samples import HOSTILE, NOW, attempt, status
+
+MARKUP = (
+    """</pre></style><script>alert(1)</script><img src=x onerror=alert(1)>"'><svg/onload=alert(1)>&lt;b&gt;{{7*7}}"""
+)
+VOID = {"meta", "line", "polyline", "circle"}
+ELEMENTS = VOID | set(
+    "html head title style body h1 h2 h3 p b div span table thead tbody tr th td pre details summary svg rect "
+    "text".split()
+)
+ATTRIBUTES = set(
+    "lang charset http-equiv content name class viewbox role aria-label x y x1 x2 y1 y2 cx cy r width height points "
+    "text-anchor".split()
+)
+
+
+class Page(HTMLParser):
+    """The elements and the text of a page. Every element is closed, and none is foreign."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.metas: dict[str, str] = {}
+        self.style = ""
+        self.feed(page)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in ELEMENTS
+        assert {name for name, _ in attrs} <= ATTRIBUTES
+        found = dict(attrs)
+        if tag == "meta" and found.get("http-equiv"):
+            self.metas[str(found["http-equiv"])] = str(found["content"])
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] == ["style"]:
+            self.style += data
+        else:
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.texts)
+
+
+def hostile_run(folder: Path, text: str) -> RunFolder:
+    """A run all of whose texts are `text`."""
+    run = RunFolder(folder / "run")
+    one = run.attempt(1)
+    (one.path / "logs").mkdir(parents=True)
+    verdict = {
+        "action": text, "reason": text, "failure_class": text, "cause": text, "exclude": [text], "sets": [text],
+        "evidence": [{"file": text, "line": 3, "text": text}],
+        "diagnosis": {"failure_class": text, "cause": text, "confidence": "high", "first_failure": {"node": text}},
+    }  # fmt: skip
+    one.verdict.write_text(json.dumps(verdict))
+    one.script.write_text(f"#!/bin/bash\n{text} # {text}\n", newline="")
+    run.resolved_yaml.write_text(f"name: {text}  # {text}\n", newline="")
+    return run
+
+
+@pytest.mark.parametrize("text", [MARKUP, HOSTILE, "\u202e\u2028\ud800".encode("utf-8", "replace").decode()])
+def test_no_text_of_a_run_is_markup_or_steers(tmp_path: Path, text: str) -> None:
+    run = hostile_run(tmp_path, text)
+    one = attempt(one_folder := run.attempt(1).path, job_id=text, nodes=(text,), failure_class=text, verdict=text)
+    assert one_folder.exists()
+    shown = status(run=text, name=text, site=text, reason=text, folder=run.path, attempts=(one,))
+    account = TimeAccount((Interval(NOW - 60, NOW - 50, "queued", 1), Interval(NOW - 50, NOW, "starting", 1, text)))
+    page = run_page(RunReport(shown, RunTimes(account, (), {}), NOW, notes=(text,)))
+    read = Page(page)
+    assert "alert(1)" in read.text or text != MARKUP
+    assert not [one for one in page if not one.isprintable() and one != "\n"]
+    assert read.metas["Content-Security-Policy"].startswith("default-src 'none'; ")
+
+
+def test_the_policy_allows_the_style_and_nothing_else(tmp_path: Path) -> None:
+    read = Page(run_page(report_of(tmp_path)))
+    digest = base64.b64encode(hashlib.sha256(read.style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in read.metas["Content-Security-Policy"]
+    assert not re.search(r"url\(|@import|https?:", read.style)
+    assert set(LIGHT) == set(DARK) == set(CATEGORIES)
+
+
+def report_of(folder: Path) -> RunReport:
+    """The report of a run of two attempts that were interrupted and went on."""
+    run = RunFolder(folder / "run")
+    begin = 1_700_000_000
+    for number in (1, 2):
+        one, at = run.attempt(number), begin + 200 * (number - 1)
+        one.logs.mkdir(parents=True)
+        one.agent.mkdir()
+        one.plan.write_text(json.dumps({"progress": {"step": r"step (\d+)/(\d+)", "loss": r"loss (\S+)"}}))
+        one.intent.write_text(json.dumps({"time": at}))
+        job = {"job_id": str(number), "restart": 0, "started": at + 5}
+        one.claim.write_text(str(number))
+        one.start.write_text(json.dumps({**job, "phase": "training", "ended": at + 6}))
+        one.end.write_text(json.dumps({**job, "exit_code": 2 - number, "ended": at + 150}))
+        lines = [f"step {50 * number + step:03d}/200 loss {4 / (step + 50 * number):.2f}\n" for step in range(100)]
+        (one.logs / "node-0.log").write_text("".join(lines))
+        notes = [
+            {"t": at + 20 + step, "event": "output", "size": len(lines[0]) * (step + 1), "written": at + 20 + step}
+            for step in range(100)
+        ]
+        (one.agent / "node-0.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    run.info.write_text(json.dumps({"run": "run", "name": "run", "created": begin}))
+    attempts = tuple(
+        attempt(run.attempt(n).path, number=n, job_id=str(n), state="FAILED", ended=begin + 200 * n - 50)
+        for n in (1, 2)
+    )
+    found = status(run="run", folder=run.path, state="COMPLETED", attempts=attempts)
+    return RunReport(found, run_times(found, NOW), NOW, notes=("A note.",))
+
+
+def test_a_run_of_two_attempts(tmp_path: Path) -> None:
+    report = report_of(tmp_path)
+    page = run_page(report)
+    read = Page(page)
+    for words in ("Where the time went", "Loss by step", "Steps per second over time", "Attempts", "A note."):
+        assert words in read.text
+    for category in ("queued", "starting", "training", "repeated", "restarting", "ending", "detecting"):
+        assert f'class="{category}"' in page
+        assert category in read.text
+    assert page.count("<polyline") == 4, "loss and throughput of both attempts"
+    assert "attempt 2" in read.text
+    assert len(page) < 100_000
+
+
+def test_a_run_without_anything(tmp_path: Path) -> None:
+    empty = status(folder=tmp_path / "none", attempts=(), state="SUBMITTING")
+    read = Page(run_page(RunReport(empty, run_times(empty, NOW), NOW)))
+    assert "SUBMITTING" in read.text
+
+
+def test_what_is_too_short_to_see_is_not_drawn() -> None:
+    parts = [Interval(at, at + 1, "checkpointing" if at % 2 else "training", 1) for at in range(10_000)]
+    assert len(coarse(parts, 10_000 / 2000)) < 4000
+    assert coarse(parts, 0.5) == parts
+    drawn = coarse(parts, 5)
+    assert (drawn[0].begin, drawn[-1].end) == (0, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1]), (2, 11, [2, 4, 6, 8, 10]), (5, 5, [5]), (-1, 1, [-1, -0.5, 0, 0.5, 1])],
+)
+def test_round_numbers(low: float, high: float, expected: list[float]) -> None:
+    assert ticks(low, high) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("span", [0.5, 7, 100, 4000, 86400, 1e6, 1e8])
+def test_round_times(span: float) -> None:
+    found = time_ticks(span)
+    assert found[0] == 0
+    assert found[-1] <= span
+    assert len(found) <= 10
+
+
+def test_labels_of_times() -> None:
+    labels = [time_label(seconds) for seconds in (0, 0.5, 30, 90, 900, 9000, 259200)]
+    assert labels == ["0", "0.5 s", "30 s", "1 m 30 s", "15 m", "2 h 30 m", "3 d"]
+
+
+def test_curves_of_one_point_or_none_are_not_drawn() -> None:
+    assert not curves([], "none", label=str, times=True)
+    assert not curves([[(1.0, 2.0)]], "one", label=str, times=False)
+    assert "<circle" in curves([[(1.0, 2.0)], [(2.0, 2.0), (3.0, 2.0)]], "flat", label=str, times=False)
