@@ -1,5 +1,7 @@
 """The driver that a job runs at its end, and that a sentinel job runs: `python -m hpc_launch.hook ATTEMPT_FOLDER`.
 
+With `--here` the job's script can start the next attempt itself; `--outside` is for a sentinel job.
+
 It uses the records in the run folder and detects nothing again. Its output goes to hook.log in the attempt's folder.
 It always exits with 0: an error here must not change the outcome of the job.
 """
@@ -16,6 +18,7 @@ from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.recover_run import recover
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.run_info import read_info
+from hpc_launch.run.status.attempt_view import AttemptView
 from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.schedulers.registry import scheduler_for
 from hpc_launch.schedulers.scheduler import Scheduler
@@ -28,14 +31,14 @@ LONGEST_S = 540.0
 def main(arguments: list[str]) -> int:
     """Do what is due for the run of this attempt."""
     folder = Path(arguments[0]).absolute()
-    run, inside = RunFolder(folder.parents[1]), "--outside" not in arguments
+    run, inside, here = RunFolder(folder.parents[1]), "--outside" not in arguments, "--here" in arguments
     if inside:
         # Slurm may signal the whole job again while the hook runs, for instance when a preemption's grace period ends.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         info = read_info(run)
         scheduler = scheduler_for(info.scheduler if info else "")
-        move = _drive(run, scheduler, int(folder.name), inside=inside)
+        move = _drive(run, scheduler, int(folder.name), inside=inside, here=here)
     except (UserError, OSError, ValueError) as error:
         print(f"[hpc-launch] left to the next driver: {error}", flush=True)
     else:
@@ -43,19 +46,24 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _drive(run: RunFolder, scheduler: Scheduler, number: int, *, inside: bool) -> DriverOutcome:
+def _drive(run: RunFolder, scheduler: Scheduler, number: int, *, inside: bool, here: bool) -> DriverOutcome:
     """Drive the run once from inside the job; from outside, until there is nothing left to wait for."""
     tracker = RunTracker([run], lambda _: scheduler)
     end = time.monotonic() + LONGEST_S
     while True:
         tracker.poll(fresh=inside)
-        attempts = run.attempts()
-        if attempts and attempts[-1].number > number:
+        if _later(tracker.views(run), number):
             return DriverOutcome("nothing", "a later attempt exists")
-        move = recover(run, tracker, scheduler, inside=inside)
+        move = recover(run, tracker, scheduler, inside=inside, here=here)
         if inside or move.kind != "waiting" or time.monotonic() > end:
             return move
         time.sleep(POLL_S)
+
+
+def _later(views: list[AttemptView], number: int) -> bool:
+    """Whether there is a later attempt in another job."""
+    jobs = {view.files.attempt.number: view.job_id for view in views}
+    return any(at > number and job != jobs.get(number) for at, job in jobs.items())
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from hpc_launch.retry.decision import (
 )
 from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
 from hpc_launch.retry.next_attempt import following_attempt
+from hpc_launch.retry.same_job import continue_here, may_decide
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.claim import VANISHED, abandon, never_submitted
 from hpc_launch.run.records.journal import Journal
@@ -60,6 +61,7 @@ def recover(
     *,
     index: Index | None = None,
     inside: bool = False,
+    here: bool = False,
     gather: Gather | None = None,
     rules: Rulebook | None = None,
 ) -> DriverOutcome:
@@ -72,6 +74,7 @@ def recover(
         index: Where the next attempt is listed.
         inside: This is the job's own end hook, which knows less than later drivers. It stops no run, and leaves an end
             by a signal to them unless Slurm says why.
+        here: The job's script can start the next attempt itself.
         gather: Collects the evidence; the attempt's folder if left out.
         rules: The rule book; the shipped one with the user's and the team's rules if left out.
     """
@@ -86,11 +89,13 @@ def recover(
     if not inside and vanished(context):
         return _give_up(context)
     stored = context.view.files.verdict
+    if not inside and (stored is None or stored.again) and may_decide(context):
+        return DriverOutcome("waiting", f"job {context.view.job_id} decides whether it continues by itself")
     decision = Decision(stored) if stored is not None else _decide(context, gather, rules, inside=inside)
     if decision is None:
         return _undecided(context)
     again, reason = decision.verdict.again, decision.verdict.reason
-    outcome = _follow(context, decision, index) if again else DriverOutcome("ended", reason)
+    outcome = _follow(context, decision, index, inside=inside, here=here) if again else DriverOutcome("ended", reason)
     return (
         outcome if decision.problem is None else structs.replace(outcome, words=f"{outcome.words}; {decision.problem}")
     )
@@ -163,8 +168,10 @@ def _may_stop(context: RetryContext, diagnosis: Diagnosis, *, inside: bool) -> b
     return view.record is None or (view.ended is not None and view.now - view.ended > PATIENCE_S)
 
 
-def _follow(context: RetryContext, decision: Decision, index: Index | None) -> DriverOutcome:
-    """Submit the attempt that the verdict asks for, unless another driver did, or it is too early."""
+def _follow(
+    context: RetryContext, decision: Decision, index: Index | None, *, inside: bool, here: bool
+) -> DriverOutcome:
+    """Begin the attempt that the verdict asks for, unless another driver did, or it is too early."""
     run, view, scheduler, verdict = context.run, context.view, context.scheduler, decision.verdict
     number = context.attempt.number
     if run.attempt(number + 1).path.is_dir():
@@ -175,9 +182,12 @@ def _follow(context: RetryContext, decision: Decision, index: Index | None) -> D
         with suppress(SchedulerError):
             scheduler.cancel(view.live.job_id)
         return DriverOutcome("waiting", f"job {view.live.job_id} is being cancelled")
+    continued = continue_here(context, verdict, decision.changed) if here else None
+    if continued is not None:
+        return continued
     # The old job must end before the new one starts. A dependency makes Slurm wait for that, without polling.
     ending = context.slurm and view.final_record is None and script_ended(view)
-    after = view.job_id if ending else None
+    after = view.job_id if ending or inside else None
     try:
         prepared = following_attempt(run, verdict, view.now, after=after, changed=decision.changed)
         _, attempt, job_id = submit_next(run, prepared, scheduler, index=index, ending=ending, number=number)

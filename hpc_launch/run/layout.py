@@ -19,8 +19,8 @@
     └── attempts/NNN/               creating the folder claims the number
         ├── script.sh  plan.json    the submitted script and the launch plan behind it (records/plan_record.py)
         ├── intent.json             written before sbatch: token, job name, options (records/submission.py)
-        ├── job.json                the job id: written after sbatch by whoever found the token, or by the job itself
-        │                           after Slurm requeued it
+        ├── job.json                the job id: written after sbatch by whoever found the token; by the job itself after
+        │                           Slurm requeued it; by its end hook where the attempt continues in the same job
         ├── claim                   one line, created once: a job id (the job started) or `void REASON` (it never will)
         ├── start.json  end.json    written by the script (records/script_record.py)
         ├── final.json              the final state by the scheduler, kept because Slurm forgets jobs
@@ -113,6 +113,7 @@ class AttemptFolder:
     diagnosis = _Entry("diagnosis.json")
     verdict = _Entry("verdict.json")
     sentinel = _Entry("sentinel")
+    hook_log = _Entry("hook.log")
     environment = _Entry("environment")
     """The job's environment with its secrets, for nodes that mpirun, ibrun or pdsh starts. The script removes it."""
     logs = _Entry("logs")

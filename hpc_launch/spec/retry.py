@@ -126,6 +126,13 @@ class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = {}
     backoff: Annotated[Backoff, Meta(description="Delay before retrying without changes.")] = Backoff()
+    in_allocation: Annotated[
+        Literal["auto", "off"],
+        Meta(
+            description="Where the next attempt runs. `auto`: in the same job where it fits and enough time is left, "
+            "without waiting in the queue again. `off`: always in a new job."
+        ),
+    ] = "auto"
     on: Annotated[
         dict[str, Reaction],
         Meta(

@@ -5,10 +5,17 @@ job_id=$SLURM_JOB_ID
 nodes=$SLURM_JOB_NODELIST
 place=$nodes
 restart=${SLURM_RESTART_COUNT:-0}
-end_time=${SLURM_JOB_END_TIME:-}
+first_step=${2:-} # the number of this attempt's first step, where it is not the first attempt in this job
+end_time=${SLURM_JOB_END_TIME:-${3:-}}
 call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: every later hpc-launch command does the same
+    local here=(--here)
     if [ ! -f "$run_dir/after.sh" ] || [ ! -O "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi
     trap '' USR1 TERM INT HUP # the end record is written
-    timeout -k 5 60 bash "$run_dir/after.sh" "$attempt_dir" >>"$attempt_dir/hook.log" 2>&1 </dev/null ||
-        say "the end hook cannot run here (see $attempt_dir/hook.log); the next hpc-launch command continues the run"
+    [ -z "$ended_by" ] && [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || here=()
+    run_hook "$attempt_dir" "${here[@]}"
+    [ "${#here[@]}" -eq 0 ] || continue_here
+}
+run_hook() { # ATTEMPT_FOLDER [OPTION]
+    timeout -k 5 60 bash "$run_dir/after.sh" "$@" >>"$1/hook.log" 2>&1 </dev/null ||
+        say "the end hook cannot run here (see $1/hook.log); the next hpc-launch command continues the run"
 }

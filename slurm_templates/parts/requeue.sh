@@ -1,6 +1,6 @@
 
 # --- Requeue: Slurm started the same job again, which is an attempt with its own records ---
-if [ "$restart" -gt 0 ]; then
+if [ "$restart" -gt 0 ] && [ -z "$first_step" ]; then
     until mkdir "$attempt_dir" 2>/dev/null; do
         [ -d "$attempt_dir" ] || die "cannot create $attempt_dir"
         if ! grep -qs "\"job_id\": \"$job_id\"" "$attempt_dir/job.json" && ! grep -qsxe "$job_id" -e "void .*" "$attempt_dir/claim"; then

@@ -1,6 +1,6 @@
-"""One look of a driver, in a process of its own: `python -m tests.retry.driver SCHEDULER RUN CLASS VERDICT [NODE]`.
+"""One look of a driver, in a process of its own.
 
-Prints what it did.
+`python -m tests.retry.driver SCHEDULER RUN CLASS VERDICT [NODE] [--here]` prints what it did.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def drive(
     action: Action,
     *nodes: str,
     inside: bool = False,
+    here: bool = False,
     log: str = "batch.log",
 ) -> DriverOutcome:
     """What a driver does that finds one line of srun in the log: of this class, with this verdict, naming this node."""
@@ -47,13 +48,14 @@ def drive(
 
     tracker = RunTracker([run], lambda _: scheduler, clock=scheduler.clock)
     tracker.poll(fresh=True)
-    return recover(run, tracker, scheduler, inside=inside, gather=gather, rules=book)
+    return recover(run, tracker, scheduler, inside=inside, here=here, gather=gather, rules=book)
 
 
 def main(arguments: list[str]) -> int:
     scheduler, run = FakeScheduler(Path(arguments[0])), RunFolder(Path(arguments[1]))
-    kind, action, *nodes = arguments[2:]
-    move = drive(run, scheduler, kind, action, *nodes)  # type: ignore[arg-type]
+    kind, action, *nodes = (word for word in arguments[2:] if word != "--here")
+    here = "--here" in arguments
+    move = drive(run, scheduler, kind, action, *nodes, inside=here, here=here)  # type: ignore[arg-type]
     print(move.kind, move.words)
     return 0
 

@@ -23,6 +23,7 @@ from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.diagnosis_record import keep_diagnosis, kept_diagnosis
 from hpc_launch.run.records.node_check_record import BAD_NODES, read_node_check
 from hpc_launch.run.records.run_info import read_info
+from hpc_launch.run.records.scheduler_state import of_attempt
 from hpc_launch.run.records.verdict_record import read_verdict, stored_diagnosis
 from hpc_launch.run.records.watcher_records import watcher_events
 from hpc_launch.run.status.finished import unfinished
@@ -156,7 +157,12 @@ def _from_accounting(files: AttemptFiles) -> JobRecord | None:
 
     record = pick(files.job_id, from_sacct_by_id([files.job_id]))
     ended = record is not None and record.ended_for_good and record.ended is not None
-    return record if ended else None
+    return of_attempt(record, files.first_step) if record is not None and ended and not _goes_on(files) else None
+
+
+def _goes_on(files: AttemptFiles) -> bool:
+    """Whether the job's end is not that of this attempt: the next one ran in the same job."""
+    return Reader().read(files.attempt.run.attempt(files.attempt.number + 1)).same_start(files)
 
 
 def _end_facts(files: AttemptFiles) -> EndFacts | None:

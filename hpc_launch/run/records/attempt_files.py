@@ -58,6 +58,15 @@ class AttemptFiles:
         return next((count for count in counts if count is not None), 0)
 
     @property
+    def first_step(self) -> int | None:
+        """The number of the job's first step of this attempt; None where it began with the job."""
+        return next((one.first_step for one in (self.start, self.end) if one is not None), None)
+
+    def same_start(self, other: AttemptFiles) -> bool:
+        """Whether both attempts ran in the same job, between two requeues."""
+        return self.job_id is not None and (self.job_id, self.restart) == (other.job_id, other.restart)
+
+    @property
     def own_end(self) -> ScriptRecord | None:
         """The end record, where it belongs to this job and this restart and has an exit code."""
         end = self.end

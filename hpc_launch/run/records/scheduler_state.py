@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpc_launch.base.json_records import create_record, read_record
 from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.schedulers.scheduler import JobRecord
+from hpc_launch.schedulers.scheduler import ENDED_STATES, JobRecord
 
 SETTLED_S = 60.0
 """How long after its end a COMPLETED job may still lack the steps' exit codes, which accounting learns late."""
@@ -62,3 +63,13 @@ def keep_final(attempt: AttemptFolder, record: JobRecord) -> None:
 def final_of(record: JobRecord | None) -> JobRecord | None:
     """A record read from final.json; None where it is not one of an ended job."""
     return record if record is not None and record.ended_for_good else None
+
+
+def of_attempt(record: JobRecord, first_step: int | None) -> JobRecord:
+    """The record without the steps of the attempts that ran in the job before: those below `first_step`."""
+    if not first_step:
+        return record
+    steps = tuple(step for step in record.steps if not step[0].isdecimal() or int(step[0]) >= first_step)
+    codes = [code for step, state, code in steps if step.isdecimal() and state in ENDED_STATES]
+    derived = (record.derived_exit_code if any(code != "0:0" for code in codes) else 0) if codes else None
+    return replace(record, steps=steps, derived_exit_code=derived)

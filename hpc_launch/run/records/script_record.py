@@ -13,6 +13,8 @@ class ScriptRecord(Struct, frozen=True, kw_only=True):
     job_id: str | None = None
     restart: int | None = None
     """How often Slurm had requeued the job."""
+    first_step: int | None = None
+    """The number of the job's first step of this attempt; None where the attempt began with the job."""
     exit_code: int | None = None
     signal: str | None = None
     """The signal that ended the script."""

@@ -48,7 +48,10 @@ class SubmittedJob(Struct, frozen=True, kw_only=True):
     cluster: str | None = None
 
 
-def write_job(attempt: AttemptFolder, job_id: str, submitted: float, cluster: str | None = None) -> bool:
+def write_job(
+    attempt: AttemptFolder, job_id: str, submitted: float, cluster: str | None = None, *, restart: int = 0
+) -> bool:
     """Create job.json; true for the process that created it. Raises OSError."""
     attempt.run.refuse_foreign_write()
-    return create_record(attempt.job, SubmittedJob(job_id=job_id, submitted=submitted, restart=0, cluster=cluster))
+    record = SubmittedJob(job_id=job_id, submitted=submitted, restart=restart, cluster=cluster)
+    return create_record(attempt.job, record)

@@ -52,6 +52,14 @@ def _submitting(view: AttemptView) -> Observation | None:
     return Observation("SUBMITTING", reason=view.submitting) if view.job_id is None else None
 
 
+def _continued(view: AttemptView) -> Observation | None:
+    if not view.continued:
+        return None
+    ending = f"{_script_ending(view) or 'it left no end record'}; the next attempt ran in the same job"
+    ended_well = view.exit_code == 0 and view.signal is None
+    return Observation("COMPLETED" if ended_well else "FAILED", "end_record", view.ended, ending)
+
+
 def _requeued(view: AttemptView) -> Observation | None:
     if not view.requeued:
         return None
@@ -156,6 +164,7 @@ def _unknown(view: AttemptView) -> Observation | None:
 RULES: tuple[Callable[[AttemptView], Observation | None], ...] = (
     _void,
     _submitting,
+    _continued,
     _requeued,
     _ended_from_outside,
     _failed,
@@ -171,7 +180,7 @@ RULES: tuple[Callable[[AttemptView], Observation | None], ...] = (
 def observe(view: AttemptView) -> AttemptStatus:
     """The attempt's state. Every combination of records has an answer, never more certain than its sources."""
     result = next(result for rule in RULES if (result := rule(view)) is not None)
-    files, record = view.files, view.final_record or (None if view.requeued else view.record)
+    files, record = view.files, view.final_record or (None if view.superseded or view.requeued else view.record)
     ended_well, verdict = result.state == "COMPLETED", files.verdict
     return AttemptStatus(
         number=files.attempt.number,

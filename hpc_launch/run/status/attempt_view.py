@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hpc_launch.run.records.attempt_files import AttemptFiles
+from hpc_launch.run.records.scheduler_state import of_attempt
 from hpc_launch.run.records.script_record import ScriptRecord
 from hpc_launch.schedulers.scheduler import ENDED_STATES, LIVE_STATES, JobRecord
 
@@ -58,7 +59,8 @@ class AttemptView:
         files: The attempt's records.
         answer: The scheduler's answer about its job.
         now: That time, in seconds since the epoch.
-        superseded: A later attempt belongs to the same job, which Slurm requeued.
+        superseded: A later attempt belongs to the same job.
+        continued: A later attempt belongs to the same start of the job: it began when this one had ended.
         submitting: Why there is no job id yet, as text.
     """
 
@@ -66,6 +68,7 @@ class AttemptView:
     answer: SchedulerAnswer
     now: float
     superseded: bool = False
+    continued: bool = False
     submitting: str | None = None
     limits: SourceLags = field(default_factory=SourceLags)
 
@@ -83,14 +86,16 @@ class AttemptView:
         name = self.files.intent.job_name if self.files.intent else None
         if name is not None and record.name is not None and record.name != name:
             return None  # a cluster that is set up again reuses job ids
-        return None if record.restarts is not None and record.restarts < self.files.restart else record
+        if record.restarts is not None and record.restarts < self.files.restart:
+            return None
+        return of_attempt(record, self.files.first_step)
 
     @property
     def requeued(self) -> bool:
         """Whether Slurm requeued the job: this attempt is over, whatever becomes of the job."""
         record = self.record
         if self.superseded or record is None:
-            return self.superseded
+            return self.superseded and not self.continued
         if record.restarts is not None:
             return record.restarts > self.files.restart
         # Without a restart count: the job waits although it ran. An answer from before its start does not show that.
@@ -99,7 +104,12 @@ class AttemptView:
 
     @property
     def final_record(self) -> JobRecord | None:
-        """The scheduler's record of this attempt's end: final.json, else the current record."""
+        """The scheduler's record of this attempt's end: final.json, else the current record.
+
+        A job's end is that of its last attempt.
+        """
+        if self.continued:
+            return None
         kept = self.files.final
         if kept is not None and kept.job_id == self.job_id:
             return kept
@@ -113,7 +123,7 @@ class AttemptView:
     def live(self) -> JobRecord | None:
         """The record of a job that has not ended."""
         record = self.record
-        return record if record is not None and record.state in LIVE_STATES else None
+        return record if record is not None and record.state in LIVE_STATES and not self.continued else None
 
     @property
     def end(self) -> ScriptRecord | None:

@@ -76,7 +76,7 @@ class FollowedRun:
         return f"{reason}; the last known state of job {view.job_id} is {state}{end}"
 
     def open_jobs(self, now: float) -> list[str]:
-        """The jobs without a final state on record; earlier starts of a requeued job are left out.
+        """The jobs without a final state on record; of several attempts in one job the last counts.
 
         A cancelled job that would exit at its start is still open until the scheduler was told, for REMEMBERED_S.
         """
@@ -92,6 +92,7 @@ class FollowedRun:
         files = self.files[at]
         job_id = files.job_id
         superseded = job_id is not None and any(later.job_id == job_id for later in self.files[at + 1 :])
+        continued = any(later.same_start(files) for later in self.files[at + 1 :])
         answer = self.answers.of(job_id) if self.answers and job_id else SchedulerAnswer(error=self.error)
         outcome = self.outcomes.get(files.attempt.number)
         view = AttemptView(
@@ -99,6 +100,7 @@ class FollowedRun:
             answer=answer,
             now=now,
             superseded=superseded,
+            continued=continued,
             submitting=outcome[1].reason if outcome else self.error,
             limits=limits,
         )

@@ -87,12 +87,19 @@ job_id=$SLURM_JOB_ID
 nodes=$SLURM_JOB_NODELIST
 place=$nodes
 restart=${SLURM_RESTART_COUNT:-0}
-end_time=${SLURM_JOB_END_TIME:-}
+first_step=${2:-} # the number of this attempt's first step, where it is not the first attempt in this job
+end_time=${SLURM_JOB_END_TIME:-${3:-}}
 call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: every later hpc-launch command does the same
+    local here=(--here)
     if [ ! -f "$run_dir/after.sh" ] || [ ! -O "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi
     trap '' USR1 TERM INT HUP # the end record is written
-    timeout -k 5 60 bash "$run_dir/after.sh" "$attempt_dir" >>"$attempt_dir/hook.log" 2>&1 </dev/null ||
-        say "the end hook cannot run here (see $attempt_dir/hook.log); the next hpc-launch command continues the run"
+    [ -z "$ended_by" ] && [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || here=()
+    run_hook "$attempt_dir" "${here[@]}"
+    [ "${#here[@]}" -eq 0 ] || continue_here
+}
+run_hook() { # ATTEMPT_FOLDER [OPTION]
+    timeout -k 5 60 bash "$run_dir/after.sh" "$@" >>"$1/hook.log" 2>&1 </dev/null ||
+        say "the end hook cannot run here (see $1/hook.log); the next hpc-launch command continues the run"
 }
 
 # --- Attempt folder ---
@@ -108,7 +115,7 @@ fi
 run_dir=${attempt_dir%/attempts/*}
 
 # --- Requeue: Slurm started the same job again, which is an attempt with its own records ---
-if [ "$restart" -gt 0 ]; then
+if [ "$restart" -gt 0 ] && [ -z "$first_step" ]; then
     until mkdir "$attempt_dir" 2>/dev/null; do
         [ -d "$attempt_dir" ] || die "cannot create $attempt_dir"
         if ! grep -qs "\"job_id\": \"$job_id\"" "$attempt_dir/job.json" && ! grep -qsxe "$job_id" -e "void .*" "$attempt_dir/claim"; then
@@ -120,6 +127,64 @@ if [ "$restart" -gt 0 ]; then
     printf '{"job_id": "%s", "restart": %d}\n' "$job_id" "$restart" >"$attempt_dir/job.json"
     exec >>"$attempt_dir/batch.log" 2>&1
 fi
+
+# --- The next attempt in the same job ---
+# The end hook prepares it, if the job has time and nodes for it. What is left of this attempt is ended first: its
+# processes may still write checkpoints. Then this shell becomes that attempt's script, with the environment that the
+# job began with.
+first_umask=$job_umask first_folder=$PWD
+continue_here() { # start the attempt that the end hook prepared for this job, if it did
+    local next job_environ=()
+    printf -v next '%s/attempts/%03d' "$run_dir" "$((10#0${attempt_dir//*[!0-9]/} + 1))"
+    grep -qs "\"job_id\": \"$job_id\"" "$next/job.json" || return
+    say "the run continues in this job, in $next"
+    if ! clean_nodes; then
+        (set -o noclobber; printf 'void never submitted: processes of attempt %s may be left\n' "${attempt_dir##*/}" >"$next/claim") 2>/dev/null
+        run_hook "$next"
+        return
+    fi
+    mapfile -d '' -t job_environ <"/proc/$$/environ" # as this job began
+    exec >>"$next/batch.log" 2>&1
+    umask "$first_umask"
+    cd "$first_folder" || cd /
+    set -- "$BASH" "$next/script.sh" "$next" "$first_step" "$HPC_LAUNCH_END_TIME"
+    ! shopt -q login_shell || set -- "$1" -l "${@:2}"
+    for job_variable in $(compgen -e); do unset -v "$job_variable"; done 2>/dev/null
+    for job_variable in "${job_environ[@]}"; do
+        [[ ! $job_variable =~ ^[A-Za-z_][A-Za-z0-9_]*= ]] || export "${job_variable?}" 2>/dev/null
+    done
+    trap - USR1 TERM INT HUP
+    exec "$@"
+}
+clean_nodes() { # end what is left of this attempt on each node; sets first_step
+    local answers body
+    end_leftovers() { # ATTEMPT_FOLDER: on each node
+        local tries folder word own left
+        for tries in {1..20}; do
+            left=()
+            for folder in /proc/[0-9]*; do
+                [ -O "$folder" ] || continue
+                own=''
+                while IFS= read -r -d '' word; do
+                    [ "$word" != "HPC_LAUNCH_ATTEMPT_DIR=$1" ] || own=1
+                done 2>/dev/null <"$folder/environ"
+                [ -z "$own" ] || left+=("${folder##*/}")
+            done
+            [ "${#left[@]}" -gt 0 ] || break
+            kill -s KILL "${left[@]}" 2>/dev/null
+            sleep 0.5
+        done
+        printf '%s %s %s\n' "$SLURM_STEP_ID" "$(uname -n)" "${left[*]:-none}"
+    }
+    printf -v body '%s\nend_leftovers %q' "$(declare -f end_leftovers)" "$attempt_dir"
+    # Without this attempt's folder in their environment: these processes are not what is left of it.
+    answers=$(HPC_LAUNCH_ATTEMPT_DIR='' timeout -k 5 30 srun --overlap --nodes="$SLURM_JOB_NUM_NODES" \
+        --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 bash -c "$body" </dev/null)
+    [ "$(grep -c ' none$' <<<"$answers")" -eq "$SLURM_JOB_NUM_NODES" ] ||
+        { say "not all nodes are free of attempt ${attempt_dir##*/}: ${answers:-no answer}"; return 1; }
+    read -r first_step _ < <(grep ' none$' <<<"$answers")
+    first_step=$((10#0${first_step//[!0-9]/} + 1))
+}
 
 # --- Claim ---
 # Only one job may run an attempt: the one that creates `claim`. Without this, a submission that was abandoned and
@@ -145,8 +210,8 @@ record() { # FILE EXIT_CODE
         warned=$(stat -c %Y "$attempt_dir/stop")
         read -r warned_by <"$attempt_dir/stop"
     fi
-    printf '{"job_id": "%s", "restart": %d, "exit_code": %d, "signal": "%s", "phase": "%s", "started": %d, "ended": %d, "warned": %s, "warned_by": "%s", "lost_nodes": %d, "resumed_step": %s, "saved_step": %s, "finished": %s, "nodes": "%s"}\n' \
-        "$job_id" "$restart" "$2" "$ended_by" "$phase" "$started" "$(now)" "$warned" "${warned_by//[!A-Z0-9]/}" "$lost_nodes" "$resumed" "$saved" "$finished" "$nodes" >"$attempt_dir/.$1.$job_id" &&
+    printf '{"job_id": "%s", "restart": %d, "first_step": %s, "exit_code": %d, "signal": "%s", "phase": "%s", "started": %d, "ended": %d, "warned": %s, "warned_by": "%s", "lost_nodes": %d, "resumed_step": %s, "saved_step": %s, "finished": %s, "nodes": "%s"}\n' \
+        "$job_id" "$restart" "${first_step:-null}" "$2" "$ended_by" "$phase" "$started" "$(now)" "$warned" "${warned_by//[!A-Z0-9]/}" "$lost_nodes" "$resumed" "$saved" "$finished" "$nodes" >"$attempt_dir/.$1.$job_id" &&
         mv -f "$attempt_dir/.$1.$job_id" "$attempt_dir/$1"
     umask "$mask"
 }

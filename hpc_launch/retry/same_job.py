@@ -1,0 +1,123 @@
+"""Whether the next attempt can run in the job of the one that has just ended: without a new wait in the queue.
+
+Only the job's own end hook asks this. The job's script then starts the attempt (parts/continue_here.sh).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+from hpc_launch.base.errors import UserError
+from hpc_launch.retry.context import RetryContext
+from hpc_launch.retry.driver_outcome import DriverOutcome
+from hpc_launch.retry.next_attempt import following_attempt
+from hpc_launch.run.records.plan_record import plan_of
+from hpc_launch.run.records.verdict_record import VerdictRecord
+from hpc_launch.run.submitting.continue_job import continue_job
+from hpc_launch.run.submitting.run_store import PreparedAttempt
+from hpc_launch.spec.hostlist import names_or_text
+
+ACTIONS = frozenset({"RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED"})
+
+MARGIN_S = 120.0
+"""A job with less time left until its warning would not get far."""
+
+LONGEST_PAUSE_S = 30.0
+"""A longer pause before the attempt is spent in the queue, not on nodes that stand idle."""
+
+HOOK_S = 75.0
+"""How long after its end record a job may still be deciding (timeouts in parts/job_slurm.sh)."""
+
+END_TIME = "HPC_LAUNCH_END_TIME"
+"""In the environment of the job's script: when Slurm ends the job, in seconds since the epoch."""
+
+
+def may_decide(context: RetryContext) -> bool:
+    """Whether the job's end hook may still be deciding: another driver that submitted now would take its nodes away."""
+    view = context.view
+    if not _wanted(context) or view.ended is None or view.live is None or view.live.state != "RUNNING":
+        return False
+    if not context.run.after.exists() or not 0 <= view.now - view.ended < HOOK_S:
+        return False
+    try:
+        return context.attempt.hook_log.stat().st_size == 0  # what the hook decided is the last that it writes
+    except OSError:
+        return True
+
+
+def continue_here(
+    context: RetryContext, verdict: VerdictRecord, changed: PreparedAttempt | None
+) -> DriverOutcome | None:
+    """Prepare the attempt that a verdict asks for in this job; None where it needs a new one."""
+    pause = _pause(context, verdict)
+    if not _fits(context, verdict, pause):
+        return None
+    try:
+        prepared = following_attempt(context.run, verdict, verdict.not_before, after=None, changed=changed)
+    except UserError:
+        return None  # a new submission is refused for the same reason, and says so
+    if not _same_request(context, prepared) or _avoids(prepared, context.view.files.nodes):
+        return None
+    time.sleep(pause)
+    number, view = context.attempt.number + 1, context.view
+    try:
+        continue_job(context.run, prepared, view.files, number)
+    except UserError as error:
+        return DriverOutcome("waiting", f"the next attempt is due: {error}")
+    return DriverOutcome("submitted", f"attempt {number} continues in job {view.job_id}: {verdict.reason}")
+
+
+def _wanted(context: RetryContext) -> bool:
+    return context.slurm and context.plan.retry.in_allocation == "auto"
+
+
+def _fits(context: RetryContext, verdict: VerdictRecord, pause: float) -> bool:
+    """Whether the job itself can go on: it runs, has time left, and has lost no node."""
+    view, plan = context.view, plan_of(context.attempt)
+    if plan is None or not _wanted(context) or verdict.action not in ACTIONS or pause > LONGEST_PAUSE_S:
+        return False
+    if view.live is None or view.live.state != "RUNNING" or view.disturbed or view.warned or view.end is None:
+        return False
+    if view.end.lost_nodes or not view.files.nodes or view.files.void is not None:
+        return False
+    if verdict.sets and plan.requeue:
+        return False  # a job that Slurm requeues runs the script that it was submitted with
+    left = _end_time() - view.now
+    return left > MARGIN_S + pause + (plan.signal_before_s or 0) and not context.scheduler.down(view.files.nodes)
+
+
+def _pause(context: RetryContext, verdict: VerdictRecord) -> float:
+    """What is left of the verdict's pause. The shortest is meant for the queue: nobody else waits for these nodes."""
+    if verdict.not_before - verdict.time <= context.plan.retry.backoff.first:
+        return 0.0
+    return max(0.0, verdict.not_before - context.view.now)
+
+
+def _end_time() -> float:
+    try:
+        return float(os.environ.get(END_TIME, ""))
+    except ValueError:
+        return 0.0
+
+
+def _same_request(context: RetryContext, prepared: PreparedAttempt) -> bool:
+    """Whether the attempt asks Slurm for what the job has."""
+    try:
+        script = context.attempt.script.read_text("utf-8", errors="surrogateescape")
+    except OSError:
+        return False
+    return _directives(script) == _directives(prepared.script)
+
+
+def _directives(script: str) -> list[str]:
+    """The `#SBATCH` lines, without the origins after ` # `."""
+    return [line.partition(" # ")[0].rstrip() for line in script.splitlines() if line.startswith("#SBATCH ")]
+
+
+def _avoids(prepared: PreparedAttempt, nodes: Sequence[str]) -> bool:
+    """Whether the attempt must not run on one of these nodes."""
+    overrides = prepared.overrides
+    avoided = {name for text in (*overrides.exclude, *overrides.ledger) for name in names_or_text(text)}
+    return not avoided.isdisjoint(nodes)

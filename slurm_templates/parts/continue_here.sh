@@ -1,0 +1,58 @@
+
+# --- The next attempt in the same job ---
+# The end hook prepares it, if the job has time and nodes for it. What is left of this attempt is ended first: its
+# processes may still write checkpoints. Then this shell becomes that attempt's script, with the environment that the
+# job began with.
+first_umask=$job_umask first_folder=$PWD
+continue_here() { # start the attempt that the end hook prepared for this job, if it did
+    local next job_environ=()
+    printf -v next '%s/attempts/%03d' "$run_dir" "$((10#0${attempt_dir//*[!0-9]/} + 1))"
+    grep -qs "\"job_id\": \"$job_id\"" "$next/job.json" || return
+    say "the run continues in this job, in $next"
+    if ! clean_nodes; then
+        (set -o noclobber; printf 'void never submitted: processes of attempt %s may be left\n' "${attempt_dir##*/}" >"$next/claim") 2>/dev/null
+        run_hook "$next"
+        return
+    fi
+    mapfile -d '' -t job_environ <"/proc/$$/environ" # as this job began
+    exec >>"$next/batch.log" 2>&1
+    umask "$first_umask"
+    cd "$first_folder" || cd /
+    set -- "$BASH" "$next/script.sh" "$next" "$first_step" "$HPC_LAUNCH_END_TIME"
+    ! shopt -q login_shell || set -- "$1" -l "${@:2}"
+    for job_variable in $(compgen -e); do unset -v "$job_variable"; done 2>/dev/null
+    for job_variable in "${job_environ[@]}"; do
+        [[ ! $job_variable =~ ^[A-Za-z_][A-Za-z0-9_]*= ]] || export "${job_variable?}" 2>/dev/null
+    done
+    trap - USR1 TERM INT HUP
+    exec "$@"
+}
+clean_nodes() { # end what is left of this attempt on each node; sets first_step
+    local answers body
+    end_leftovers() { # ATTEMPT_FOLDER: on each node
+        local tries folder word own left
+        for tries in {1..20}; do
+            left=()
+            for folder in /proc/[0-9]*; do
+                [ -O "$folder" ] || continue
+                own=''
+                while IFS= read -r -d '' word; do
+                    [ "$word" != "HPC_LAUNCH_ATTEMPT_DIR=$1" ] || own=1
+                done 2>/dev/null <"$folder/environ"
+                [ -z "$own" ] || left+=("${folder##*/}")
+            done
+            [ "${#left[@]}" -gt 0 ] || break
+            kill -s KILL "${left[@]}" 2>/dev/null
+            sleep 0.5
+        done
+        printf '%s %s %s\n' "$SLURM_STEP_ID" "$(uname -n)" "${left[*]:-none}"
+    }
+    printf -v body '%s\nend_leftovers %q' "$(declare -f end_leftovers)" "$attempt_dir"
+    # Without this attempt's folder in their environment: these processes are not what is left of it.
+    answers=$(HPC_LAUNCH_ATTEMPT_DIR='' timeout -k 5 30 srun --overlap --nodes="$SLURM_JOB_NUM_NODES" \
+        --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 bash -c "$body" </dev/null)
+    [ "$(grep -c ' none$' <<<"$answers")" -eq "$SLURM_JOB_NUM_NODES" ] ||
+        { say "not all nodes are free of attempt ${attempt_dir##*/}: ${answers:-no answer}"; return 1; }
+    read -r first_step _ < <(grep ' none$' <<<"$answers")
+    first_step=$((10#0${first_step//[!0-9]/} + 1))
+}

@@ -1,0 +1,94 @@
+"""Runs that continue inside their allocation, on a real Slurm: the same job, new attempts, and who trained when."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster.faults import wait_until
+from tests.slurm.user import User
+
+FAILS_ONCE = """\
+import json, os, subprocess, sys, time
+attempt, rank, run = int(os.environ["HPC_LAUNCH_ATTEMPT"]), os.environ["RANK"], os.environ["HPC_LAUNCH_RUN_DIR"]
+with open(f"{run}/trained", "a") as file:
+    print(attempt, rank, os.environ["SLURM_JOB_ID"], time.time(), file=file, flush=True)
+print("step 1/2", flush=True)
+if rank == "0":
+    with open(f"{run}/environment-{attempt}.json", "w") as file:
+        json.dump({**os.environ, "umask": os.umask(0o22), "folder": os.getcwd()}, file)
+if attempt == 1 and rank == "1":
+    daemon = "while sleep 0.2; do date +%s.%N >$HPC_LAUNCH_RUN_DIR/left; done"
+    subprocess.Popen(["bash", "-c", f"( {daemon} ) & disown"], start_new_session=True)
+if attempt == 1 and rank == "0":
+    time.sleep(1)
+    print("OSError: [Errno 116] Stale file handle: '/scratch/corpus/part-7.bin'", flush=True)
+    sys.exit(1)
+while attempt == 1:
+    time.sleep(0.1)
+print("step 2/2", flush=True)
+"""
+"""The first rank of the first attempt crashes; the others would go on for ever, one of them as a
+daemon that has left its session."""
+
+CHANGES = (
+    "HPC_LAUNCH_ATTEMPT",
+    "HPC_LAUNCH_ATTEMPT_DIR",
+    "HPC_LAUNCH_STOP_FILE",
+    "HPC_LAUNCH_DONE_FILE",
+    "HPC_LAUNCH_PHASE_PIPE",
+    "MASTER_PORT",
+)
+"""Variables that differ between two attempts in a job, besides those of the step and of torchrun."""
+
+
+def job(user: User, program: str, **keys: Any) -> str:
+    script = user.cluster.write(user.home / "train.py", program)
+    wanted = {"name": "here", "nodes": 1, "processes_per_node": 2, "launcher": "torchrun", "script": str(script)}
+    progress = {"step": r"step (\d+)/(\d+)"}
+    return yaml.safe_dump({**wanted, "progress": progress, **keys})
+
+
+def record(run: dict[str, Any], number: int, name: str) -> dict[str, Any]:
+    path = Path(run["folder"], "attempts", f"{number:03d}", name)
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def trained(run: dict[str, Any]) -> list[list[str]]:
+    """(attempt, rank, job, time) of each process that got as far as the training."""
+    path = Path(run["folder"], "trained")
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def environment(run: dict[str, Any], attempt: int) -> dict[str, Any]:
+    """What the training of an attempt inherited, without what must differ."""
+    values: dict[str, Any] = json.loads(Path(run["folder"], f"environment-{attempt}.json").read_text())
+    own = ("SLURM_STEP", "SLURM_TASK_PID", "SLURM_SRUN", "SLURM_LAUNCH", "TORCHELASTIC", "PMI")
+    return {name: value for name, value in values.items() if name not in CHANGES and not name.startswith(own)}
+
+
+def ended(run: dict[str, Any], number: int) -> bool:
+    return bool(record(run, number, "end.json"))
+
+
+def test_a_rank_crashes_and_the_run_continues_in_the_same_job(user: User) -> None:
+    run = user.submit(job(user, FAILS_ONCE, nodes=2))
+
+    wait_until(lambda: ended(run, 2), 90, lambda: user.launch("logs", run["run"]).stdout)
+
+    status = user.until(run["run"], "COMPLETED", "FAILED")
+    states = [(one["state"], one["class"], one["verdict"], one["job_id"]) for one in status["attempts"]]
+    assert states == [
+        ("FAILED", "filesystem_error", "RETRY", run["job_id"]),
+        ("COMPLETED", "success", "NONE", run["job_id"]),
+    ]
+    assert sorted(row[:3] for row in trained(run)) == [
+        [attempt, rank, run["job_id"]] for attempt in "12" for rank in "0123"
+    ]
+    began = min(float(row[3]) for row in trained(run) if row[0] == "2")
+    assert began - record(run, 1, "end.json")["ended"] <= 15
+    assert float(Path(run["folder"], "left").read_text()) < began, "what is left of an attempt ends before the next one"
+    assert environment(run, 1) == environment(run, 2)
