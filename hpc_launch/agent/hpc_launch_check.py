@@ -9,6 +9,7 @@ connection that the training's rendezvous will use; a node that cannot connect p
 on.
 
 hpc_launch_check_host.py and hpc_launch_check_gpus.py hold the checks; the former describes their results.
+hpc_launch_check_image.py describes how the software in an image is checked.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import shutil
 import sys
 import time
 from functools import partial
-from typing import Dict, Tuple
+from typing import Dict, List, Tuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 
@@ -40,6 +41,7 @@ from hpc_launch_check_gpus import (
 from hpc_launch_check_host import (
     CHECK_S,
     SOFTWARE_S,
+    Result,
     cpu_speed,
     enterable,
     host_name,
@@ -54,8 +56,9 @@ from hpc_launch_check_host import (
     unknown,
     writable,
 )
+from hpc_launch_check_image import IMAGE_S, PART, Inside
 from hpc_launch_check_run import Check, Running
-from hpc_launch_check_send import Reports
+from hpc_launch_check_send import TASK_S, Reports
 
 Checks = Dict[str, Tuple[Check, float]]
 
@@ -77,8 +80,16 @@ def host_checks(args: argparse.Namespace) -> Checks:
         checks["writing to " + path] = (partial(writable, path), CHECK_S)
     if args.workdir:
         checks["working folder"] = (partial(enterable, args.workdir), CHECK_S)
-    if args.python:
+    return checks
+
+
+def software_checks(args: argparse.Namespace) -> Checks:
+    """What the training's own Python checks, in the image if the job has one."""
+    checks: Checks = {}
+    if args.python and args.inside == args.image:
         checks["software"] = (partial(software, args.python, args.script), SOFTWARE_S + 1)
+        if args.gpus:
+            checks["gpu compute"] = (partial(compute, args.python, args.gpus), COMPUTE_S + 1)
     return checks
 
 
@@ -103,8 +114,6 @@ def gpu_checks(args: argparse.Namespace) -> Checks:
             checks["gpu diagnosis"] = (partial(unknown, "no dcgmi"), CHECK_S)
     else:
         checks["gpus"] = (partial(unknown, "no nvidia-smi"), CHECK_S)
-    if args.python:
-        checks["gpu compute"] = (partial(compute, args.python, args.gpus), COMPUTE_S + 1)
     return checks
 
 
@@ -125,7 +134,7 @@ def measure(measuring: Measuring, reports: Reports) -> None:
 
 
 def main() -> None:
-    """Check this node and report."""
+    """Read the arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("attempt")
     parser.add_argument("node")
@@ -144,28 +153,59 @@ def main() -> None:
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--tasks", type=int, default=1)
     parser.add_argument("--fabric", default="")
+    parser.add_argument("--image", action="store_true", help="the training's Python is in an image")
+    parser.add_argument("--within", default="", help="a script that starts Python in the image")
+    parser.add_argument("--inside", action="store_true", help="this is the image")
     args = parser.parse_known_args()[0]  # some expectations are the judge's
     args.python, args.script = os.path.expandvars(args.python), os.path.expandvars(args.script)
+    (inside if args.inside else outside)(args)
+
+
+def outside(args: argparse.Namespace) -> None:
+    """Check this node and report; start the part inside the image, if any."""
     began = time.monotonic()
     reports, running = Reports(args.attempt, args.node, args.master, args.port), Running()
-    checks = dict(host_checks(args), **(gpu_checks(args) if args.gpus else {}))
+    image = Inside(args.within, args.python) if args.within else None
+    checks = dict(host_checks(args), **(gpu_checks(args) if args.gpus else {}), **software_checks(args))
+    if image is not None:
+        checks[PART] = (image.started, IMAGE_S + 1)
     running.start(checks)
     port = reports.connect()
     folders = folder_checks(reports.files)
     running.start(folders)
-    measuring = Measuring(args.python, args.gpus, args.tasks, args.fabric) if args.full and reports.peer else None
-    if measuring is not None:
-        running.start({IMPORT: (measuring.imported, COMPUTE_S + 1)})
-    # The names first: the judge knows what a node that freezes still owes.
     started = dict(result(True, sys.executable), check="start")
-    begun = [*checks, *folders, *([IMPORT] if measuring else [])]
-    reports.send(begun=begun, results=[started, *port], clock_ahead_s=reports.ahead)
+    rest(args, reports, running, [*checks, *folders], [started, *port])
+    reports.send(done=True, seconds=round(time.monotonic() - began, 2))
+    problem = image.ended(TASK_S if args.full else COMPUTE_S + IMAGE_S) if image is not None else None
+    if problem is not None:
+        reports.send(part=PART, done=True, results=[dict(problem, check="software")])
+    reports.close()
+
+
+def inside(args: argparse.Namespace) -> None:
+    """Check the software in the image and report."""
+    reports, running = Reports(args.attempt, args.node, args.master, args.port, PART), Running()
+    checks = software_checks(args)
+    running.start(checks)
+    reports.connect()
+    rest(args, reports, running, [*checks], [] if args.within else [dict(result(True, sys.executable), check=PART)])
+    reports.send(done=True)
+    reports.close()
+
+
+def rest(args: argparse.Namespace, reports: Reports, running: Running, begun: List[str], results: List[Result]) -> None:
+    """Send the results as they come, then measure what the judge asks for."""
+    measuring = None
+    if args.full and reports.peer and args.inside == args.image:
+        measuring = Measuring(args.python, args.gpus, args.tasks, args.fabric)
+        running.start({IMPORT: (measuring.imported, COMPUTE_S + 1)})
+        begun = [*begun, IMPORT]
+    # The names first: the judge knows what a node that freezes still owes.
+    reports.send(begun=begun, results=results, clock_ahead_s=None if args.inside else reports.ahead)
     for found in running.results():
         reports.send(results=found)
     if measuring is not None:
         measure(measuring, reports)
-    reports.send(done=True, seconds=round(time.monotonic() - began, 2))
-    reports.close()
 
 
 if __name__ == "__main__":

@@ -242,7 +242,7 @@ def compute(python: str, gpus: int) -> Result:
         return result(False, "GPU %s does not finish a matrix product" % last_device(seen))
     lines = text.split("\n")
     if "imported" not in lines:
-        return unknown("no PyTorch outside the image")
+        return unknown("no PyTorch")
     if "unavailable" in lines:
         return unknown("PyTorch sees no GPU")
     if code == 0 and "done" in lines:

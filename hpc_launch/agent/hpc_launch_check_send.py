@@ -28,8 +28,9 @@ LONGEST, MOST_SENT = 1 << 16, 1 << 18
 class Reports:
     """What this node sends to the judge: a line for each group of results, signed with the key of the run."""
 
-    def __init__(self, attempt: str, node: str, master: str, port: int) -> None:
+    def __init__(self, attempt: str, node: str, master: str, port: int, part: str = "") -> None:
         self.node, self.place = node, "%s port %d" % (master, port)
+        self.own = {"node": node, "part": part} if part else {"node": node}
         self.attempt = attempt
         self.key_path = os.path.join(attempt, "agent", KEY)
         self.master, self.port = master, port
@@ -102,7 +103,7 @@ class Reports:
 
     def send(self, **words: Any) -> None:
         """Send a line; without a connection, print all lines: srun writes them to the first node's check.log."""
-        data = json.dumps(dict(words, node=self.node)).encode()
+        data = json.dumps(dict(self.own, **words)).encode()
         self.lines.append(data)
         try:
             if self.peer is None:

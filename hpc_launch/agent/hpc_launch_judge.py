@@ -15,7 +15,6 @@ hpc_launch_compare.py decides which nodes are bad. Exits with 76 if a node is ba
 import argparse
 import json
 import os
-import signal
 import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
@@ -32,6 +31,12 @@ from hpc_launch_rounds import NETWORK, Rounds
 BAD_NODES = 76
 KEY = "check-key"
 """A file that only the user can read: other users of the machine must not report for a node."""
+PART = "image"
+"""What the lines about the part inside the job's image are marked with (hpc_launch_check_image.py)."""
+FIRST = ("start", "answer", PART)
+"""Checks without which there is no part inside the image."""
+LOG, IMAGE_LOG, ENDED = "check.log", "check-image.log", ".ended"
+"""The output of the steps of the check and of its part inside the image; a second file appears when one has ended."""
 OVER_S = 3.0
 LOOK_S = 0.25
 SENT, SENT_BY_ALL = 1 << 18, 1 << 28
@@ -54,6 +59,8 @@ class Judge(Listener):  # type: ignore[misc] # beside this file, in a run folder
         files: Dict[str, str],
         memory_mib: int = 0,
         rounds: Optional[Rounds] = None,
+        *,
+        image: bool = False,
     ) -> None:
         sent = min(SENT, SENT_BY_ALL // max(1, len(nodes)))
         super().__init__(os.path.join(attempt, "agent", KEY), sent, files, len(nodes))
@@ -63,58 +70,87 @@ class Judge(Listener):  # type: ignore[misc] # beside this file, in a run folder
         self.peers: Dict[str, Peer] = {}
         self.medians: Dict[str, str] = {}
         self.reports = Reports(nodes)
+        self.inside = Reports(nodes if image else [], PART)
+        """What the part inside the image has reported (hpc_launch_check_image.py)."""
+        self.measuring = self.inside if image else self.reports
         self.began = time.monotonic()
-        self.over: Optional[float] = None
-        self.logged = 0
-        """How much of the step's log has been read."""
+        self.over: Dict[str, float] = {}
+        """Until when something may still come of a step that has ended: what it sent is on its way."""
+        self.logged = {LOG: 0, IMAGE_LOG: 0}
+        """How much of the steps' logs has been read."""
         self.named: Dict[Tuple[str, str], float] = {}
         """Findings that are in the log, with the seconds since the first node began."""
-        signal.signal(signal.SIGUSR1, self.step_ended)
 
     def collect(self, port: int) -> None:
         """Wait for the reports. Raises OSError if the port cannot be used."""
         server = self.listen(port)
         looked, took, answers = self.seconds(), 0.0, 0
-        while self.reports.open:
+        while self.reports.open or self.inside.open:
             self.serve(server, LOOK_S)
             now = self.seconds()
             if now > looked + max(LOOK_S, 10 * took):  # a look at thousands of nodes takes a while
                 self.read_log()
-                self.reports.look(now, self.over is not None and now > self.over)
-                if answers != self.reports.answers:
-                    answers = self.reports.answers
+                self.reports.look(now, self.is_over(LOG, now))
+                self.look_inside(now)
+                if answers != self.reports.answers + self.inside.answers:
+                    answers = self.reports.answers + self.inside.answers
                     self.review(early=True)
                 self.give_tasks(now)
                 looked = self.seconds()
                 took = looked - now
         server.close()
 
-    def step_ended(self, *_: object) -> None:
-        """The step that runs the checks has ended: what it sent is on its way, and no more will come."""
-        self.over = self.seconds() + OVER_S
+    def is_over(self, log: str, now: float) -> bool:
+        """Whether the step with this output has ended, and all that it sent has come."""
+        if log not in self.over and os.path.exists(os.path.join(self.attempt, "agent", log + ENDED)):
+            self.over[log] = now + OVER_S
+        return now > self.over.get(log, now)
+
+    def look_inside(self, now: float) -> None:
+        """Give up what is overdue inside the image. That its step has ended is the fault of no node: srun ends it on
+        all of them when it cannot start it on one."""
+        for name in list(self.inside.open):
+            node = self.reports.nodes[name]
+            failed = [check for check in FIRST if node.results.get(check, {}).get("ok") is False]
+            if (node.done and failed) or self.is_over(IMAGE_LOG, now):
+                self.inside.abandon(name, now, "not started" if failed else "its step has ended")
+        self.inside.look(now, False)
+
+    def results(self) -> Results:
+        """The results of both parts of each node."""
+        found: Results = self.reports.results()
+        for name, results in self.inside.results().items():
+            found[name] = dict(results, **found[name])
+        return found
 
     def seconds(self) -> float:
         return time.monotonic() - self.began
 
     def keep(self, report: bytes, peer: Peer) -> None:
-        name = self.reports.keep(report, self.seconds())
-        if name is not None:
+        part = self.part_of(report)
+        name = part.keep(report, self.seconds())
+        if name is not None and part is self.measuring:
             self.peers[name] = peer
+
+    def part_of(self, report: bytes) -> Reports:
+        """Whom a line is about. Within a text of JSON, there are no such quotes."""
+        return self.inside if b'"part": "%s"' % PART.encode() in report else self.reports
 
     def give_tasks(self, now: float) -> None:
         """Send the next tasks of `preflight: full` when every node waits for one."""
-        nodes = {name: self.reports.nodes[name] for name in self.reports.nodes if name in self.reports.open}
+        waiting = self.measuring
+        nodes = {name: waiting.nodes[name] for name in waiting.nodes if name in waiting.open}
         places = {name: node.place for name, node in nodes.items() if node.place is not None}
         if self.rounds is None or not nodes or len(places) < len(nodes):
             return
-        found = self.reports.results()
+        found = self.results()
         self.compare_nodes(found)
         bad = {one["node"] for one in judged(found)[0] if one["check"] != NETWORK}
         able = [name for name in nodes if name not in bad and found[name].get("measurements", {}).get("ok")]
-        tasks = self.rounds.next(self.reports.results(), able, places)
+        tasks = self.rounds.next(self.results(), able, places)
         for name, node in nodes.items():
             if name in tasks:
-                self.reports.assign(name, tasks[name]["task"], now + tasks[name]["limit"])
+                waiting.assign(name, tasks[name]["task"], now + tasks[name]["limit"])
             elif not tasks or name not in able:
                 node.place = None
             else:
@@ -122,7 +158,7 @@ class Judge(Listener):  # type: ignore[misc] # beside this file, in a run folder
             data = json.dumps(tasks.get(name, {})).encode()
             peer = self.peers.get(name)
             if peer is None or not self.order(peer, data):
-                self.reports.finish(name, now, "closed its connection")
+                waiting.finish(name, now, "closed its connection")
 
     def compare_nodes(self, found: Results) -> None:
         """Compare the nodes with each other."""
@@ -133,20 +169,21 @@ class Judge(Listener):  # type: ignore[misc] # beside this file, in a run folder
 
     def read_log(self) -> None:
         """The reports of nodes that cannot connect, and of those that cannot start the check (node_check.sh)."""
-        try:
-            with open(os.path.join(self.attempt, "agent", "check.log"), "rb") as file:
-                file.seek(self.logged)
-                *lines, _ = file.read(LONGEST).split(b"\n")
-        except OSError:
-            return
-        for line in lines:
-            self.logged += len(line) + 1
-            if line.startswith(b"{"):
-                self.reports.keep(line, self.seconds())
+        for name in self.logged:
+            try:
+                with open(os.path.join(self.attempt, "agent", name), "rb") as file:
+                    file.seek(self.logged[name])
+                    *lines, _ = file.read(LONGEST).split(b"\n")
+            except OSError:
+                continue
+            for line in lines:
+                self.logged[name] += len(line) + 1
+                if line.startswith(b"{"):
+                    self.part_of(line).keep(line, self.seconds())
 
     def review(self, early: bool = False) -> Tuple[List[Finding], List[Finding], Dict[str, str]]:
         """Name bad nodes as soon as they are certain."""
-        found = self.reports.results()
+        found = self.results()
         self.compare_nodes(found)
         bad, common, unchecked = judged(found, early)
         since = self.seconds() - min(self.reports.connected, default=0.0)
@@ -183,13 +220,14 @@ def main() -> Optional[int]:
     parser.add_argument("--shared", action="append", default=[])
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--gpus", type=int, default=0)
+    parser.add_argument("--image", action="store_true")
     args = parser.parse_known_args()[0]
     files = write_tokens(args.shared)
-    judge = Judge(args.attempt, args.node, files, args.memory_mib, Rounds(args.gpus) if args.full else None)
+    rounds = Rounds(args.gpus) if args.full else None
+    judge = Judge(args.attempt, args.node, files, args.memory_mib, rounds, image=args.image)
     try:
         judge.collect(args.port)
     finally:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a late one would decide the exit code
         for path in files:
             remove(path)
     bad, common, unchecked = judge.review()

@@ -13,11 +13,13 @@ from hpc_launch_compare import Results
 FIRST_S = 120.0
 """How long half of the nodes may take to connect, and then to answer. A large job takes longer: see PER_NODE_S."""
 PER_NODE_S = 0.02
-LAG_S = 12.0
-"""How long the others are waited for once half of the nodes have connected, at least."""
+LAG_S, INSIDE_LAG_S = 12.0, 30.0
+"""How long the others are waited for once half of the nodes have connected, at least; inside an image, whose start has
+a limit of its own."""
 STEP_S = 4.4
 """A little more than a check itself waits for a tool or a mount, and within the limit of 5 s."""
 LIMITS = {
+    "image": 14.5,
     "software": 14.5,
     "gpu compute": 14.5,
     "gpu processes": 65.0,
@@ -50,7 +52,9 @@ class Node:
 class Reports:
     """What the nodes have reported, by the seconds since the judge began."""
 
-    def __init__(self, names: List[str]) -> None:
+    def __init__(self, names: List[str], what: str = "") -> None:
+        self.answer, self.what = (what + " " if what else "") + "answer", what + ": " if what else ""
+        self.lag = INSIDE_LAG_S if what else LAG_S
         self.nodes = {name: Node() for name in names}
         self.open = set(names)
         """Nodes that are still waited for."""
@@ -107,10 +111,15 @@ class Reports:
         node.done = True
         self.open.discard(name)
         self.answers += 1
-        if "answer" not in node.results:
-            node.results["answer"] = {"ok": not text, "text": text, "value": None}
+        if self.answer not in node.results:
+            node.results[self.answer] = {"ok": not text, "text": self.what + text, "value": None}
             if not text:
-                self.passed.setdefault("answer", []).append(now)
+                self.passed.setdefault(self.answer, []).append(now)
+
+    def abandon(self, name: str, now: float, text: str) -> None:
+        """Wait no longer for a node, without blaming it."""
+        self.nodes[name].results.setdefault(self.answer, {"ok": None, "text": self.what + text, "value": None})
+        self.finish(name, now)
 
     def look(self, now: float, over: bool) -> None:
         """Give up what is overdue: all that is missing, if it is `over`."""
@@ -137,7 +146,7 @@ class Reports:
         """Until when the nodes may connect."""
         if len(self.connected) < self.half:
             return self.patience
-        return max(2 * self.connected[self.half - 1], self.connected[self.half - 1] + LAG_S)
+        return max(2 * self.connected[self.half - 1], self.connected[self.half - 1] + self.lag)
 
     def until(self, check: str, node: Node) -> float:
         """Until when a node may answer a check."""

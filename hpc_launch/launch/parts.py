@@ -46,7 +46,10 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield from ("image_variables",) if plan.container is not None and wrap_command(plan.container).exports else ()
     yield from ("strategy",) if plan.strategy is not None and plan.strategy.file else ()
     yield from _rendezvous(plan)
-    yield from ("node_check",) if plan.node_check is not None else ()
+    yield from _within(plan)
+    if plan.node_check is not None:
+        yield from ("node_check_image",) if plan.node_check.inside else ()
+        yield "node_check"
     yield from ("guard",) if plan.continuation.guarded else ()
     yield from ("watch",) if plan.watch is not None else ()
     yield from _on_nodes(plan)
@@ -68,10 +71,13 @@ def _rendezvous(plan: LaunchPlan) -> Iterator[str]:
     yield "rendezvous"
 
 
+def _within(plan: LaunchPlan) -> tuple[str, ...]:
+    ranks = plan.around.rank_variables and descriptor(plan.launcher).rank_variables == "within"
+    return ("within",) if plan.around.inside or ranks else ()
+
+
 def _on_nodes(plan: LaunchPlan) -> Iterator[str]:
     mine, ranks = descriptor(plan.launcher), plan.around.rank_variables
-    if plan.around.inside or (ranks and mine.rank_variables == "within"):
-        yield "within"
     if ranks and mine.rank_variables == "each_rank":
         yield "each_rank"
     if mine.reads_hostfile:

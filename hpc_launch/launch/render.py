@@ -86,7 +86,8 @@ def render(plan: LaunchPlan) -> str:
             container=container,
             inside_ranks=plan.around.rank_variables if mine.rank_variables == "within" else (),
             each_rank=plan.around.rank_variables if mine.rank_variables == "each_rank" else (),
-            into_container="".join(f"{words} \\\n        " for words in _before(plan, container)),
+            into_container=_prefix(_before(plan, container)),
+            into_image=_prefix(_into_image(plan, container)),
         )
     )
     return job + static_part(plan)
@@ -181,14 +182,23 @@ _HOOKS = """/bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_D
 """An image may set PYTHONPATH; only a shell inside the container can extend it."""
 
 
+def _prefix(lines: Iterable[str]) -> str:
+    return "".join(f"{words} \\\n        " for words in lines)
+
+
 def _before(plan: LaunchPlan, container: CommandWrapper) -> list[str]:
     """The commands that precede the launcher on a node, one per line."""
     guard = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/guard.sh"'] if plan.continuation.guarded else []
     watch = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh"'] if plan.watch is not None else []
+    return [*guard, *watch, *_into_image(plan, container)]
+
+
+def _into_image(plan: LaunchPlan, container: CommandWrapper) -> list[str]:
+    """Those of them that start a command in the image, as the site sets it up."""
     image = [" ".join(map(quote, line)) for line in container.before]
     ranks = descriptor(plan.launcher).rank_variables == "within" and plan.around.rank_variables
     within = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/within.sh"'] if plan.around.inside or ranks else []
-    return [*guard, *watch, *image, *([_HOOKS] if plan.container is not None else []), *within]
+    return [*image, *([_HOOKS] if plan.container is not None else []), *within]
 
 
 def _local_gpus(plan: LaunchPlan) -> str:

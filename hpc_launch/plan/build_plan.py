@@ -99,7 +99,15 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
         watch=watch(job),
         stage=stage(filler, launch_step, container_plan),
         node_check=(
-            node_check(filler, size, python, job_program, settings, saved=continuation_plan.checkpoint)
+            node_check(
+                filler,
+                size,
+                python,
+                job_program,
+                settings,
+                saved=continuation_plan.checkpoint,
+                container=container_plan,
+            )
             if checks_nodes(filler, launch_step)
             else None
         ),

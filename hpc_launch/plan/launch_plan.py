@@ -161,6 +161,8 @@ class NodeCheckPlan(Struct, frozen=True):
     expects: tuple[str, ...]
     only: bool = False
     """Whether the job ends after the check."""
+    inside: bool = False
+    """Whether a part of it runs inside the job's image."""
 
 
 class ContainerPlan(Struct, frozen=True):

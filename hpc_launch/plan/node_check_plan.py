@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import CheckpointPlan, NodeCheckPlan, Program, StepPlan, Variable
+from hpc_launch.plan.launch_plan import CheckpointPlan, ContainerPlan, NodeCheckPlan, Program, StepPlan, Variable
 from hpc_launch.plan.network_variables import NCCL_INTERFACES
 from hpc_launch.sites.fabric import overlay_fabric
 from hpc_launch.spec.shell_text import Text, Var
@@ -31,16 +31,27 @@ def node_check(
     variables: Sequence[Variable],
     *,
     saved: CheckpointPlan | None,
+    container: ContainerPlan | None,
 ) -> NodeCheckPlan:
     """The check's expectations."""
     only = filler.resolved.job.preflight == "only"
-    return NodeCheckPlan(tuple(_expects(filler, size, python, program, variables, saved=saved)), only)
+    inside = container is not None and _starts_at_once(container)
+    expects = [*_expects(filler, size, program, variables, saved=saved)]
+    if container is None or inside:
+        expects += _expected_software(python, program)
+    return NodeCheckPlan((*expects, *(["--image"] if inside else [])), only, inside)
+
+
+def _starts_at_once(container: ContainerPlan) -> bool:
+    """Whether a node starts the image without downloading it first, which the training would do once more."""
+    if container.runtime == "pyxis":
+        return container.image.startswith(("/", "./"))  # else the name of one in a registry (pyxis README)
+    return "://" not in container.image
 
 
 def _expects(
     filler: ValueFiller,
     size: JobSize,
-    python: Text,
     program: Program,
     variables: Sequence[Variable],
     *,
@@ -67,10 +78,12 @@ def _expects(
         yield f"--tasks={size.processes_per_node}"
         if fabric := _fabric(filler, size, variables):
             yield f"--fabric={fabric}"
-    if job.container is None:  # what is inside an image is the same on every node
-        yield f"--python={_unexpanded(python)}"
-        if program.kind == "script":
-            yield f"--script={_unexpanded(program.words[0])}"
+
+
+def _expected_software(python: Text, program: Program) -> Iterator[str]:
+    yield f"--python={_unexpanded(python)}"
+    if program.kind == "script":
+        yield f"--script={_unexpanded(program.words[0])}"
 
 
 def _fabric(filler: ValueFiller, size: JobSize, variables: Sequence[Variable]) -> str:

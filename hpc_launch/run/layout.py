@@ -31,7 +31,8 @@
         ├── logs/node-K.exit        exit code of the launcher of node K
         ├── logs/node-K.error.json  error file of torchelastic's agent on node K
         ├── agent/node-K.jsonl      events and samples of the watcher on node K (records/watcher_records.py)
-        ├── agent/check-K.json      what node K found in the node check, if it could not reach the first node
+        ├── agent/check*.log        output of the node check: results of nodes that could not reach the first one
+        ├── python-in-image.sh      how the node check starts the image's Python
         ├── node-check.json         the outcome of the node check (records/node_check_record.py)
         ├── agent/hang.json         created once by the watcher that detected a hang
         ├── agent/stacks/rank-R.txt the stack of rank R at that time

@@ -6,7 +6,6 @@ import hmac
 import json
 import os
 import selectors
-import signal
 import socket
 import subprocess
 import sys
@@ -368,10 +367,8 @@ def signed(key: bytes, nonce: bytes, words: dict[str, Any]) -> bytes:
 @pytest.fixture
 def judge(tmp_path: Path) -> Iterator[Any]:
     (tmp_path / "agent").mkdir()
-    before = signal.getsignal(signal.SIGUSR1)
     made = hpc_launch_judge.Judge(str(tmp_path), ["n1", "n2"], {})
     yield made
-    signal.signal(signal.SIGUSR1, before)
     for key in list(made.selector.get_map().values()):
         if key.data is not None:
             key.data.connection.close()

@@ -32,7 +32,17 @@ HOOKS = Path(__file__).parents[2] / "agent" / "hpc_launch_hooks.py"
 """Copied into each run folder, so that nothing needs to be installed where the job runs; so are the next ones."""
 WATCHER = tuple(HOOKS.with_name(f"hpc_launch_watch{part}.py") for part in ("", "_processes", "_node", "_gpus", "_hang"))
 STAGE = tuple(HOOKS.with_name(f"hpc_launch_stage{part}.py") for part in ("", "_disk", "_tree", "_pack", "_unpack"))
-_CHECK = ("check", "check_run", "check_send", "check_host", "check_gpus", "check_dcgm", "check_full", "measure")
+_CHECK = (
+    "check",
+    "check_run",
+    "check_send",
+    "check_host",
+    "check_gpus",
+    "check_dcgm",
+    "check_full",
+    "check_image",
+    "measure",
+)
 _JUDGE = ("judge", "listen", "reports", "compare", "compare_full", "rounds")
 NODE_CHECK = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in (*_CHECK, *_JUDGE))
 PHASES = HOOKS.with_name("sitecustomize.py")

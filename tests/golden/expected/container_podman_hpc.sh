@@ -66,6 +66,19 @@ on_each_node() {
         "$HPC_LAUNCH_CODE"/train.py \
             --lr 1e-3
 }
+python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
+    exec podman-hpc run --rm --net=host --ipc=host --gpu \
+        --workdir=/home/alice/project \
+        --volume "$HPC_LAUNCH_RUN_DIR":"$HPC_LAUNCH_RUN_DIR" \
+        --volume /home/alice/project:/home/alice/project \
+        --volume /p/scratch:/p/scratch \
+        --volume /p/data:/data \
+        --env 'SLURM_*' --env 'HPC_LAUNCH_*' --env 'TORCH*' --env MASTER_ADDR --env MASTER_PORT --env RANK --env LOCAL_RANK --env WORLD_SIZE --env LOCAL_WORLD_SIZE --env GROUP_RANK --env CUDA_VISIBLE_DEVICES --env HIP_VISIBLE_DEVICES --env ROCR_VISIBLE_DEVICES --env PYTHONUNBUFFERED --env PYTHONFAULTHANDLER --env TORCH_NCCL_TRACE_BUFFER_SIZE --env TORCH_NCCL_DUMP_ON_TIMEOUT --env TORCH_NCCL_DEBUG_INFO_TEMP_FILE --env TORCH_NCCL_DEBUG_INFO_PIPE_FILE --env PYTHONNOUSERSITE --env OMP_NUM_THREADS --env TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE --env NCCL_SOCKET_IFNAME --env NCCL_IB_HCA --env HF_TOKEN \
+        /p/scratch/proj12/images/pytorch-26.05.sif \
+        /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
+        /bin/sh -c 'echo "hpc-launch: started" >&2; exec "$0" "$@" 2>&1' \
+        python3 "$@"
+}
 
 # === How the nodes are started ===
 start_nodes() {
@@ -82,7 +95,7 @@ job_by_hand=/p/scratch/proj12/runs/container_podman_hpc-by-hand # run folder if 
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_cpus_per_task=96 job_time_limit=7200 job_node_rank=SLURM_NODEID
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
-job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 --interfaces=ib0)
+job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 --interfaces=ib0 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py' --image)
 job_secrets=(HF_TOKEN)
 
 # ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
@@ -324,11 +337,46 @@ job_rendezvous
 export MASTER_ADDR MASTER_PORT
 say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
 
+# --- Node check inside the image: its Python, its modules, its PyTorch ---
+check_in_image() { # started by srun in the image, on each node
+    local node=$SLURMD_NODENAME run=$HPC_LAUNCH_RUN_DIR
+    (python_in_image -I "$run/hooks/hpc_launch_check.py" "$HPC_LAUNCH_ATTEMPT_DIR" "$node" --inside \
+        --master="$MASTER_ADDR" --port="$MASTER_PORT" "${job_check[@]}") ||
+        printf '{"node":"%s","part": "image","done":true,"results":[{"check":"software","ok":null,"text":"%s"}]}\n' \
+            "$node" "no Python in the image, or the check inside ended early"
+    exit 0
+}
+start_inside() { # sets job_check, or starts a step
+    local body
+    if ! declare -F srun_image >/dev/null; then # each node's own check starts it
+        { declare -f python_in_image; echo 'python_in_image "$@"'; } >"$attempt_dir/python-in-image.sh"
+        job_check+=(--within="$attempt_dir/python-in-image.sh")
+        return
+    fi
+    body=$(declare -p job_check && declare -f python_in_image check_in_image && echo check_in_image)
+    {
+        trap 'kill -s TERM "$step_inside"' TERM
+        srun_image --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --overlap --mem=0 \
+            --output="$attempt_dir/agent/check-image.log" bash -c "$body" </dev/null &
+        step_inside=$!
+        wait "$step_inside"
+        : >"$attempt_dir/agent/check-image.log.ended"
+    } &
+    inside=$!
+}
+end_inside() { # PROCESS: what is left of the step still waits for a container
+    for _ in {1..30}; do
+        kill -0 "$1" 2>/dev/null || return
+        sleep 0.1
+    done
+    kill -s TERM "$1" 2>/dev/null
+}
+
 # --- Node check: the training starts only on nodes that passed ---
 # Each node reports to the first one over the port of the rendezvous. Without a python3, or if the check itself fails,
 # the training starts unchecked.
 check_nodes() { # returns 76 if a node is bad
-    local checker=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check.py python judge body code name nodes=()
+    local checker=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check.py python judge body code name inside='' nodes=()
     python=$(command -v python3) && [ -f "$checker" ] || { say 'node check: not possible without python3'; return 0; }
     job_check+=(--writable="$HPC_LAUNCH_RUN_DIR" --shared="$HPC_LAUNCH_RUN_DIR")
     check_node() { # on each node
@@ -345,15 +393,16 @@ check_nodes() { # returns 76 if a node is bad
         exit 0 # a failed step would count as a failure of the job
     }
     mkdir -p "$attempt_dir/agent" || return 0
-    body=$(declare -p job_check job_workdir && declare -f check_node && echo check_node)
     for name in "${hosts[@]}"; do nodes+=(--node="$name"); done
     "$python" -I "${checker%check.py}judge.py" "$attempt_dir" --job="$job_id" --port="$MASTER_PORT" "${nodes[@]}" \
         "${job_check[@]}" </dev/null &
     judge=$!
+    ! declare -F start_inside >/dev/null || start_inside
+    body=$(declare -p job_check job_workdir && declare -f check_node && echo check_node)
     { # when the step has ended, there is nothing left to wait for
         srun --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 \
             --output="$attempt_dir/agent/check.log" bash -c "$body" </dev/null
-        kill -s USR1 "$judge" 2>/dev/null
+        : >"$attempt_dir/agent/check.log.ended"
     } &
     step=($!)
     while :; do # a trapped signal ends `wait` early
@@ -365,6 +414,7 @@ check_nodes() { # returns 76 if a node is bad
     [ "$code" -ne 76 ] || return 76 # a node may hang: the end of the job ends what is left there
     [ "$code" -eq 0 ] || say "node check: ended with $code, so the training starts unchecked"
     wait "${step[0]}" 2>/dev/null
+    [ -z "$inside" ] || end_inside "$inside"
     step=()
 }
 enter check

@@ -320,7 +320,7 @@ say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
 # Each node reports to the first one over the port of the rendezvous. Without a python3, or if the check itself fails,
 # the training starts unchecked.
 check_nodes() { # returns 76 if a node is bad
-    local checker=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check.py python judge body code name nodes=()
+    local checker=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check.py python judge body code name inside='' nodes=()
     python=$(command -v python3) && [ -f "$checker" ] || { say 'node check: not possible without python3'; return 0; }
     job_check+=(--writable="$HPC_LAUNCH_RUN_DIR" --shared="$HPC_LAUNCH_RUN_DIR")
     check_node() { # on each node
@@ -337,15 +337,16 @@ check_nodes() { # returns 76 if a node is bad
         exit 0 # a failed step would count as a failure of the job
     }
     mkdir -p "$attempt_dir/agent" || return 0
-    body=$(declare -p job_check job_workdir && declare -f check_node && echo check_node)
     for name in "${hosts[@]}"; do nodes+=(--node="$name"); done
     "$python" -I "${checker%check.py}judge.py" "$attempt_dir" --job="$job_id" --port="$MASTER_PORT" "${nodes[@]}" \
         "${job_check[@]}" </dev/null &
     judge=$!
+    ! declare -F start_inside >/dev/null || start_inside
+    body=$(declare -p job_check job_workdir && declare -f check_node && echo check_node)
     { # when the step has ended, there is nothing left to wait for
         srun --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 \
             --output="$attempt_dir/agent/check.log" bash -c "$body" </dev/null
-        kill -s USR1 "$judge" 2>/dev/null
+        : >"$attempt_dir/agent/check.log.ended"
     } &
     step=($!)
     while :; do # a trapped signal ends `wait` early
@@ -357,6 +358,7 @@ check_nodes() { # returns 76 if a node is bad
     [ "$code" -ne 76 ] || return 76 # a node may hang: the end of the job ends what is left there
     [ "$code" -eq 0 ] || say "node check: ended with $code, so the training starts unchecked"
     wait "${step[0]}" 2>/dev/null
+    [ -z "$inside" ] || end_inside "$inside"
     step=()
 }
 enter check

@@ -1,0 +1,35 @@
+
+# --- Node check inside the image: its Python, its modules, its PyTorch ---
+check_in_image() { # started by srun in the image, on each node
+    local node=$SLURMD_NODENAME run=$HPC_LAUNCH_RUN_DIR
+    (python_in_image -I "$run/hooks/hpc_launch_check.py" "$HPC_LAUNCH_ATTEMPT_DIR" "$node" --inside \
+        --master="$MASTER_ADDR" --port="$MASTER_PORT" "${job_check[@]}") ||
+        printf '{"node":"%s","part": "image","done":true,"results":[{"check":"software","ok":null,"text":"%s"}]}\n' \
+            "$node" "no Python in the image, or the check inside ended early"
+    exit 0
+}
+start_inside() { # sets job_check, or starts a step
+    local body
+    if ! declare -F srun_image >/dev/null; then # each node's own check starts it
+        { declare -f python_in_image; echo 'python_in_image "$@"'; } >"$attempt_dir/python-in-image.sh"
+        job_check+=(--within="$attempt_dir/python-in-image.sh")
+        return
+    fi
+    body=$(declare -p job_check && declare -f python_in_image check_in_image && echo check_in_image)
+    {
+        trap 'kill -s TERM "$step_inside"' TERM
+        srun_image --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --overlap --mem=0 \
+            --output="$attempt_dir/agent/check-image.log" bash -c "$body" </dev/null &
+        step_inside=$!
+        wait "$step_inside"
+        : >"$attempt_dir/agent/check-image.log.ended"
+    } &
+    inside=$!
+}
+end_inside() { # PROCESS: what is left of the step still waits for a container
+    for _ in {1..30}; do
+        kill -0 "$1" 2>/dev/null || return
+        sleep 0.1
+    done
+    kill -s TERM "$1" 2>/dev/null
+}
