@@ -9,6 +9,9 @@ group (init_process_group ended), collective (the first one began) and done (it 
 (Python started), rendezvous (its own began), joined (connected to the store) and met (its own ended). Rank 0 also
 reports saved: for how many milliseconds its main thread was in a function that saves a checkpoint.
 
+It also makes rank 0 alone continue the run of a tracker: another rank that starts a run of its own must not write to
+the same one. MLflow accepts only the id of an existing run, so the first attempt keeps it in HPC_LAUNCH_MLFLOW_RUN.
+
 A single file for Python 3.6 or later. It imports nothing that Python has not loaded: it runs in every process of a job.
 """
 
@@ -269,21 +272,82 @@ def of_launcher(pipe: Pipe) -> "Dict[str, Any]":
     }
 
 
+def one_mlflow_run(path: str) -> "Any":
+    """Make the first `mlflow.start_run` continue the run whose id the file holds, or keep the id of a new one there."""
+
+    def known() -> str:
+        try:
+            with open(path) as file:
+                text = file.read(100).strip()
+            return text if text.replace("-", "").replace("_", "").isalnum() else ""
+        except OSError:
+            return ""
+
+    def keep(run: "Any") -> None:
+        with open(path + ".new", "w") as file:
+            file.write(run.info.run_id + "\n")
+        os.rename(path + ".new", path)
+
+    def wrap(module: "Any") -> None:
+        from functools import wraps
+
+        function = module.start_run
+
+        @wraps(function)
+        def start_run(*args: "Any", **kwargs: "Any") -> "Any":
+            module.start_run = function
+            package = sys.modules.get("mlflow")
+            if getattr(package, "start_run", None) is start_run:
+                package.start_run = function  # type: ignore[union-attr]
+            if args or kwargs.get("run_id") or kwargs.get("nested") or os.environ.get("MLFLOW_RUN_ID"):
+                return function(*args, **kwargs)
+            kwargs.pop("run_id", None)
+            run_id = known()
+            if run_id:
+                try:
+                    return function(run_id, **kwargs)
+                except Exception as error:
+                    sys.stderr.write("[hpc-launch] cannot continue MLflow run %s: %s\n" % (run_id, error))
+            run = function(**kwargs)
+            safely(keep, run)
+            return run
+
+        module.start_run = start_run
+
+    return wrap
+
+
+def choose_tracker_run(rank: str) -> None:
+    """Leave the id of the W&B run to rank 0, unless the user chose it."""
+    own = os.path.basename(os.environ.get("HPC_LAUNCH_RUN_DIR", ""))
+    if rank not in ("", "0") and own and os.environ.get("WANDB_RUN_ID") == own:
+        del os.environ["WANDB_RUN_ID"]
+        os.environ.pop("WANDB_RESUME", None)
+
+
 def report() -> None:
     """Report that Python started, and arrange for the rest."""
-    rank = os.environ.get("RANK", "")
-    pipe = Pipe(os.environ["HPC_LAUNCH_PHASE_PIPE"], rank if rank.isdigit() else "-")
-    if pipe.rank == "-":
+    rank, path = os.environ.get("RANK", ""), os.environ.get("HPC_LAUNCH_PHASE_PIPE", "")
+    pipe = Pipe(path, rank if rank.isdigit() else "-")
+    after = {}  # type: Dict[str, Any]
+    choose_tracker_run(rank)
+    if path and pipe.rank == "-":
         pipe.tell("launcher")
-        sys.meta_path.insert(0, Finder(pipe, of_launcher(pipe)))
-    else:
+        after = of_launcher(pipe)
+    elif path:
         del os.environ["HPC_LAUNCH_PHASE_PIPE"]  # the children of a rank, such as data loaders, do not report
         pipe.tell("python")
-        sys.meta_path.insert(0, Finder(pipe, of_rank(pipe)))
+        after = of_rank(pipe)
+    if rank:
+        mlflow = os.environ.pop("HPC_LAUNCH_MLFLOW_RUN", "")
+        if mlflow and rank == "0":
+            after["mlflow.tracking.fluent"] = one_mlflow_run(mlflow)
+    if after:
+        sys.meta_path.insert(0, Finder(pipe, after))
 
 
 try:
     run_next()
 finally:
-    if os.environ.get("HPC_LAUNCH_PHASE_PIPE") and sys.version_info >= (3, 6):
+    if os.environ.get("HPC_LAUNCH_RUN_DIR", os.environ.get("HPC_LAUNCH_PHASE_PIPE")) and sys.version_info >= (3, 6):
         safely(report)

@@ -22,7 +22,7 @@ from hpc_launch.launch.parts import MARKER, checks_programs, static_part
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.spec.origin import Origin
-from hpc_launch.spec.shell_text import Text, Var, here_document, quote, visible
+from hpc_launch.spec.shell_text import Text, Var, here_document, inside_quotes, quote, visible
 
 _COMMENT_COLUMN = 60
 _WIDTH = 116
@@ -107,7 +107,14 @@ def _environment() -> ImmutableSandboxedEnvironment:
         autoescape=False,
     )
     environment.filters.update(
-        q=quote, show=_show, aligned=_aligned, oneline=visible, origin=_origin, starred=_starred, here=_here
+        q=quote,
+        inside_quotes=inside_quotes,
+        show=_show,
+        aligned=_aligned,
+        oneline=visible,
+        origin=_origin,
+        starred=_starred,
+        here=_here,
     )
     return environment
 

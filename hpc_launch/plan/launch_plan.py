@@ -40,6 +40,8 @@ class Variable(Struct, frozen=True):
     origin: Origin
     before: bool = False
     """Whether the value is prepended to the variable, separated by a colon."""
+    default: bool = False
+    """Whether the value counts only where the submitting shell did not set the variable. It needs no quotes."""
 
 
 class SiteStep(Struct, frozen=True):

@@ -15,6 +15,7 @@ from hpc_launch.spec.shell_text import RUNTIME
 from hpc_launch.spec.trackers import Tracker
 
 WANDB_HOST = "api.wandb.ai"
+ONE_RUN = rule("all attempts continue one run of the tracker")
 NO_BINDS = frozenset({"edf"})
 """Runtimes that read their mounts from their own file, so that none can be added."""
 
@@ -32,7 +33,15 @@ def tracker_variables(draft: PlanDraft) -> list[Variable]:
     result = _internet(draft, site.internet)
     for index, tracker in enumerate(draft.resolved.job.trackers):
         path: KeyPath = ("trackers", index)
-        if tracker.name == "tensorboard":
+        origin = draft.resolved.origin(*path)
+        if tracker.name == "mlflow":
+            if "MLFLOW_RUN_ID" not in draft.resolved.job.env:
+                file = (RUNTIME["run.dir"], "/mlflow-run-id")
+                result.append(Variable("HPC_LAUNCH_MLFLOW_RUN", file, origin))  # read by agent/sitecustomize.py
+        elif tracker.name == "neptune":
+            # neptune.init_run reads it (neptune 1.14, metadata_containers/run.py), up to 36 characters.
+            result.append(Variable("NEPTUNE_CUSTOM_RUN_ID", (RUNTIME["run.name"],), ONE_RUN, default=True))
+        elif tracker.name == "tensorboard":
             folder = (RUNTIME["run.dir"], "/tensorboard")
             # Read by transformers 5 (integrations/integration_utils.py); other programs use `${run.dir}/…`.
             result.append(Variable("TENSORBOARD_LOGGING_DIR", folder, draft.resolved.origin(*path)))
@@ -71,6 +80,9 @@ def _internet(draft: PlanDraft, facts: Internet) -> list[Variable]:
 def _wandb(draft: PlanDraft, tracker: Tracker, path: KeyPath) -> list[Variable]:
     origin = draft.resolved.origin(*path)
     result = [Variable("WANDB_DIR", (RUNTIME["run.dir"],), rule("store wandb's files in the run folder"))]
+    if not {"WANDB_RUN_ID", "WANDB_RESUME"} & draft.resolved.job.env.keys():
+        result.append(Variable("WANDB_RUN_ID", (RUNTIME["run.name"],), ONE_RUN, default=True))
+        result.append(Variable("WANDB_RESUME", ("allow",), ONE_RUN, default=True))
     if "WANDB_MODE" in draft.resolved.job.env:
         return result  # set by the user
     mode, why = _mode(draft, tracker, origin)

@@ -25,6 +25,7 @@ Text = tuple[Part, ...]
 
 RUNTIME = {
     "run.dir": Var("HPC_LAUNCH_RUN_DIR"),
+    "run.name": Var("HPC_LAUNCH_RUN_NAME"),
     "attempt.dir": Var("HPC_LAUNCH_ATTEMPT_DIR"),
     "job.id": Var("HPC_LAUNCH_JOB_ID"),
     "stop.file": Var("HPC_LAUNCH_STOP_FILE"),
@@ -115,6 +116,13 @@ def quote(value: Text | str) -> str:
     parts = (value,) if isinstance(value, str) else value
     words = [f'"${part.name}"' if isinstance(part, Var) else _quote_plain(part) for part in parts]
     return "".join(words) or "''"
+
+
+def inside_quotes(value: Text) -> str:
+    """The same between double quotes of bash; only for text that needs no quotes. Raises ValueError for other text."""
+    if any(isinstance(part, str) and not _SAFE_WORD.match(part) for part in value):
+        raise ValueError(value)
+    return "".join(f"${part.name}" if isinstance(part, Var) else part for part in value)
 
 
 def here_document(text: Text) -> str:

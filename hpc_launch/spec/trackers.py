@@ -11,8 +11,11 @@ class Tracker(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An experiment tracker that the training writes to. hpc-launch sets the variables that it needs on the site."""
 
     name: Annotated[
-        Literal["wandb", "tensorboard"],
-        Meta(description="`wandb` is Weights & Biases; `tensorboard` writes files to the run folder."),
+        Literal["wandb", "tensorboard", "mlflow", "neptune"],
+        Meta(
+            description="`wandb` is Weights & Biases; `tensorboard` writes files to the run folder. All attempts "
+            "continue one run of the tracker ([details](continuation.md#one-run-of-the-tracker))."
+        ),
     ]
     mode: Annotated[
         Literal["online", "offline"] | None,

@@ -177,3 +177,74 @@ def test_rank_0_tells_how_long_it_saved_and_others_do_not(job: Job) -> None:
     assert 2 <= len(saved) <= 4, "neither what was fast, nor what another thread saved, nor a part of another one"
     job.run("train.py", RANK="1")
     assert {mark for marks in job.told().values() for mark in marks} == {"python", "torch"}
+
+
+FLUENT = """
+import os
+class Run:
+    def __init__(self, run_id):
+        self.info = self
+        self.run_id = run_id
+runs = ["known"]
+def start_run(run_id=None, **options):
+    run_id = run_id or os.environ.pop("MLFLOW_RUN_ID", None)
+    if run_id and run_id not in runs:
+        raise RuntimeError("Run %r not found" % run_id)
+    return Run(run_id or "new")
+"""
+"""As mlflow.tracking.fluent 3.17 does: the id of a run that does not exist is an error."""
+
+TRACKED = """
+import mlflow
+from mlflow.tracking import fluent
+print(mlflow.start_run().info.run_id, mlflow.start_run is fluent.start_run, mlflow.start_run().info.run_id)
+"""
+
+
+@pytest.mark.parametrize(
+    ("rank", "kept", "own", "first"),
+    [
+        ("0", None, None, "new"),
+        ("0", "known", None, "known"),
+        ("0", "deleted", None, "new"),
+        ("0", "$(rm -rf /)", None, "new"),
+        ("0", "deleted", "known", "known"),
+        ("1", "known", None, "new"),
+    ],
+)
+def test_rank_0_continues_the_run_of_mlflow(job: Job, rank: str, kept: str | None, own: str | None, first: str) -> None:
+    package = job.folder / "mlflow" / "tracking"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "fluent.py").write_text(FLUENT)
+    (package.parent / "__init__.py").write_text("from mlflow.tracking.fluent import start_run\n")
+    file = job.folder / "mlflow-run-id"
+    if kept is not None:
+        file.write_text(kept)
+    own_id = {"MLFLOW_RUN_ID": own} if own else {}
+    for pipe in (str(job.pipe), ""):
+        if kept is not None:
+            file.write_text(kept)
+        variables = {"HPC_LAUNCH_MLFLOW_RUN": str(file), "HPC_LAUNCH_PHASE_PIPE": pipe, **own_id}
+        printed = job.run(
+            "-c", TRACKED, path=str(job.folder), RANK=rank, HPC_LAUNCH_RUN_DIR=str(job.folder), **variables
+        )
+        assert printed == f"{first} True new"
+    if rank == "0" and own is None:
+        assert file.read_text().strip() == first
+
+
+@pytest.mark.parametrize(
+    ("rank", "own", "expected"),
+    [
+        ("0", "{run}", "{run} allow"),
+        ("1", "{run}", "None None"),
+        ("1", "mine", "mine allow"),
+        ("", "{run}", "{run} allow"),
+    ],
+)
+def test_only_rank_0_continues_the_run_of_wandb(job: Job, rank: str, own: str, expected: str) -> None:
+    code = "import os; print(os.environ.get('WANDB_RUN_ID'), os.environ.get('WANDB_RESUME'))"
+    run = job.folder.name
+    variables = {"WANDB_RUN_ID": own.format(run=run), "WANDB_RESUME": "allow", "HPC_LAUNCH_RUN_DIR": str(job.folder)}
+    assert job.run("-c", code, RANK=rank, **variables) == expected.format(run=run)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from hpc_launch.base.findings import Finding
+from hpc_launch.launch.render import render
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.schedulers.slurm.command_environment import submission_environment
 from hpc_launch.sites.load_layers import load
 from hpc_launch.spec.shell_text import quote
 
@@ -138,3 +141,41 @@ def test_tensorboard_writes_into_the_run_folder(home: Path) -> None:
 def test_a_login_file_that_cannot_be_read_is_as_none(home: Path) -> None:
     (home / ".netrc").write_text("nonsense\n")
     assert codes(home, "trackers: [wandb]\n", "internet: direct\n") == ["HL504"]
+
+
+def test_all_attempts_continue_one_run_of_each_tracker(home: Path) -> None:
+    found = variables(home, "trackers: [wandb, mlflow, neptune, tensorboard]\n", "internet: none\n")
+    assert found["WANDB_RUN_ID"] == found["NEPTUNE_CUSTOM_RUN_ID"] == '"$HPC_LAUNCH_RUN_NAME"'
+    assert found["WANDB_RESUME"] == "allow"
+    assert found["HPC_LAUNCH_MLFLOW_RUN"] == '"$HPC_LAUNCH_RUN_DIR"/mlflow-run-id'
+    assert "MLFLOW_RUN_ID" not in found, "MLflow refuses the id of a run that does not exist"
+    assert found["TENSORBOARD_LOGGING_DIR"] == '"$HPC_LAUNCH_RUN_DIR"/tensorboard'
+    assert not {"WANDB_RUN_ID", "WANDB_RESUME", "NEPTUNE_CUSTOM_RUN_ID"} & set(variables(home, ""))
+
+
+def test_the_users_own_run_of_a_tracker_takes_precedence(home: Path) -> None:
+    own = "env: {WANDB_RUN_ID: mine, MLFLOW_RUN_ID: mine, NEPTUNE_CUSTOM_RUN_ID: mine}\n"
+    found = variables(home, f"trackers: [wandb, mlflow, neptune]\n{own}", "internet: none\n")
+    assert {found["WANDB_RUN_ID"], found["MLFLOW_RUN_ID"], found["NEPTUNE_CUSTOM_RUN_ID"]} == {"mine"}
+    assert not {"WANDB_RESUME", "HPC_LAUNCH_MLFLOW_RUN"} & set(found)
+    must = variables(home, "trackers: [wandb]\nenv: {WANDB_RESUME: must}\n", "internet: none\n")
+    assert (must["WANDB_RESUME"], must.get("WANDB_RUN_ID")) == ("must", None)
+
+
+def test_the_submitting_shell_may_name_the_run_of_a_tracker(home: Path) -> None:
+    plan, _ = planned(home, "trackers: [wandb]\n", "internet: none\n")
+    assert plan is not None
+    lines = [line.partition(" # ")[0].strip() for line in render(plan).splitlines() if "WANDB_R" in line]
+    assert lines == [
+        'export WANDB_RUN_ID="${WANDB_RUN_ID:-$HPC_LAUNCH_RUN_NAME}"',
+        'export WANDB_RESUME="${WANDB_RESUME:-allow}"',
+    ]
+    code = f"HPC_LAUNCH_RUN_NAME=run-1; {lines[0]}; echo $WANDB_RUN_ID"
+    for own, expected in ((None, "run-1"), ("mine", "mine")):
+        env = {"WANDB_RUN_ID": own} if own else {}
+        assert subprocess.check_output(["bash", "-c", code], env=env, text=True).strip() == expected
+
+
+def test_a_job_submitted_from_another_one_does_not_continue_its_run() -> None:
+    outer = {"HPC_LAUNCH_RUN_NAME": "outer", "WANDB_RUN_ID": "outer", "NEPTUNE_CUSTOM_RUN_ID": "mine"}
+    assert submission_environment(base=outer) == {"NEPTUNE_CUSTOM_RUN_ID": "mine"}

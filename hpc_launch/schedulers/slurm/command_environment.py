@@ -17,6 +17,9 @@ SLURM_NTASKS changes the number of tasks of a step."""
 CLIENT = frozenset("SLURM_CONF SLURM_CONF_SERVER SLURM_CLUSTERS SLURM_JWT SLURM_SACK_JWKS SLURM_SACK_KEY".split())
 """Settings of the client itself: the controller's address and the credentials."""
 
+TRACKER_RUNS = ("WANDB_RUN_ID", "NEPTUNE_CUSTOM_RUN_ID")
+"""Which run of a tracker a job continues (plan/tracker_environment.py)."""
+
 QUERY_DEFAULTS = re.compile(r"(SQUEUE|SACCT|SCANCEL|SCONTROL|SINFO)_|SHOW_DETAILS$")
 """Variables that filter or format output: SQUEUE_PARTITION, for instance, would hide jobs."""
 
@@ -31,6 +34,10 @@ def submission_environment(
     source = os.environ if base is None else base
     kept = {key: value for key, value in source.items() if key in CLIENT or not LEAKS.match(key)}
     kept.pop("HPC_LAUNCH_IN_ALLOCATION", None)
+    enclosing = kept.pop("HPC_LAUNCH_RUN_NAME", None)
+    for name in TRACKER_RUNS:  # the enclosing job's: another run submitted from it has its own
+        if enclosing is not None and kept.get(name) == enclosing:
+            del kept[name]
     return kept | dict(more or {})
 
 

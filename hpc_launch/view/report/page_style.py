@@ -27,18 +27,18 @@ STYLE = (
     + _colours(DARK)
     + """}}
 *{box-sizing:border-box}
-body{margin:0 auto;max-width:70rem;padding:1.5rem 1rem 4rem;background:var(--back);color:var(--text);
-font:15px/1.5 system-ui,sans-serif}
-h1{font-size:1.4rem;margin:0;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}
+body{overflow-wrap:anywhere;margin:0 auto;max-width:70rem;padding:1.5rem 1rem 4rem;background:var(--back);
+color:var(--text);font:15px/1.5 system-ui,sans-serif}
+h1{font-size:1.4rem;margin:0}h2{font-size:1.1rem;margin:2.2rem 0 .6rem}
 h3{font-size:1rem;margin:1.4rem 0 .3rem}p{margin:.3rem 0}
 .dim{color:var(--dim)}.state{font-weight:600}.bad{color:var(--stalled)}.good{color:var(--training)}
 .facts{display:flex;flex-wrap:wrap;gap:.4rem 2.2rem;margin:.8rem 0}
-.facts b{display:block;font-size:1.25rem;font-weight:600}
+.facts div{max-width:100%}.facts b{display:block;font-size:1.25rem;font-weight:600}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.25rem .8rem .25rem 0;
 border-bottom:1px solid var(--line)}th{font-weight:600;color:var(--dim)}
 .n{text-align:right;font-variant-numeric:tabular-nums}
-td{overflow-wrap:anywhere}
+td{overflow-wrap:break-word}
 pre{background:var(--soft);border:1px solid var(--line);padding:.6rem .8rem;overflow-x:auto;margin:.4rem 0;
 font:12.5px/1.45 ui-monospace,monospace}.origin{color:var(--dim)}
 summary{cursor:pointer;font-weight:600;margin:.8rem 0 .3rem}

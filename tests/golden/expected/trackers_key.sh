@@ -33,6 +33,8 @@ job_environment() {
     export no_proxy=localhost,127.0.0.1,.cluster             # walled.yaml:4
     export NO_PROXY=localhost,127.0.0.1,.cluster             # walled.yaml:4
     export WANDB_DIR="$HPC_LAUNCH_RUN_DIR"                   # store wandb's files in the run folder
+    export WANDB_RUN_ID="${WANDB_RUN_ID:-$HPC_LAUNCH_RUN_NAME}" # all attempts continue one run of the tracker
+    export WANDB_RESUME="${WANDB_RESUME:-allow}"             # all attempts continue one run of the tracker
 }
 
 # === Rendezvous ===
@@ -92,7 +94,7 @@ job_image_variables=(
     PYTHONUNBUFFERED PYTHONFAULTHANDLER TORCH_NCCL_TRACE_BUFFER_SIZE TORCH_NCCL_DUMP_ON_TIMEOUT
     TORCH_NCCL_DEBUG_INFO_TEMP_FILE TORCH_NCCL_DEBUG_INFO_PIPE_FILE PYTHONNOUSERSITE OMP_NUM_THREADS
     TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE http_proxy https_proxy HTTP_PROXY HTTPS_PROXY no_proxy NO_PROXY WANDB_DIR
-    WANDB_API_KEY
+    WANDB_RUN_ID WANDB_RESUME WANDB_API_KEY
 )
 
 # ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
@@ -272,7 +274,7 @@ trap 'interrupted=1; on_end INT 130' INT
 trap 'interrupted=1; on_end HUP 129' HUP
 
 # --- Variables for the training ---
-export HPC_LAUNCH_RUN_DIR=$run_dir HPC_LAUNCH_ATTEMPT_DIR=$attempt_dir HPC_LAUNCH_JOB_ID=$job_id
+export HPC_LAUNCH_RUN_DIR=$run_dir HPC_LAUNCH_RUN_NAME=${run_dir##*/} HPC_LAUNCH_ATTEMPT_DIR=$attempt_dir HPC_LAUNCH_JOB_ID=$job_id
 if [ -n "${job_code:-}" ]; then
     HPC_LAUNCH_CODE=$run_dir/code # as it was at submission; as it is now if started by hand
     [ -d "$HPC_LAUNCH_CODE" ] || HPC_LAUNCH_CODE=$job_code

@@ -29,8 +29,12 @@ job_environment() {
     export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: the same for transformers before 5
     export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: use only local data sets
     export WANDB_DIR="$HPC_LAUNCH_RUN_DIR"                   # store wandb's files in the run folder
+    export WANDB_RUN_ID="${WANDB_RUN_ID:-$HPC_LAUNCH_RUN_NAME}" # all attempts continue one run of the tracker
+    export WANDB_RESUME="${WANDB_RESUME:-allow}"             # all attempts continue one run of the tracker
     export WANDB_MODE=offline                                # no internet on compute nodes: upload later with `wandb sync`
     export TENSORBOARD_LOGGING_DIR="$HPC_LAUNCH_RUN_DIR"/tensorboard # trackers_offline.yaml:4
+    export HPC_LAUNCH_MLFLOW_RUN="$HPC_LAUNCH_RUN_DIR"/mlflow-run-id # trackers_offline.yaml:4
+    export NEPTUNE_CUSTOM_RUN_ID="${NEPTUNE_CUSTOM_RUN_ID:-$HPC_LAUNCH_RUN_NAME}" # all attempts continue one run of the tracker
 }
 
 # === Rendezvous ===
@@ -246,7 +250,7 @@ trap 'interrupted=1; on_end INT 130' INT
 trap 'interrupted=1; on_end HUP 129' HUP
 
 # --- Variables for the training ---
-export HPC_LAUNCH_RUN_DIR=$run_dir HPC_LAUNCH_ATTEMPT_DIR=$attempt_dir HPC_LAUNCH_JOB_ID=$job_id
+export HPC_LAUNCH_RUN_DIR=$run_dir HPC_LAUNCH_RUN_NAME=${run_dir##*/} HPC_LAUNCH_ATTEMPT_DIR=$attempt_dir HPC_LAUNCH_JOB_ID=$job_id
 if [ -n "${job_code:-}" ]; then
     HPC_LAUNCH_CODE=$run_dir/code # as it was at submission; as it is now if started by hand
     [ -d "$HPC_LAUNCH_CODE" ] || HPC_LAUNCH_CODE=$job_code

@@ -277,7 +277,7 @@ trap 'interrupted=1; on_end INT 130' INT
 trap 'interrupted=1; on_end HUP 129' HUP
 
 # --- Variables for the training ---
-export HPC_LAUNCH_RUN_DIR=$run_dir HPC_LAUNCH_ATTEMPT_DIR=$attempt_dir HPC_LAUNCH_JOB_ID=$job_id
+export HPC_LAUNCH_RUN_DIR=$run_dir HPC_LAUNCH_RUN_NAME=${run_dir##*/} HPC_LAUNCH_ATTEMPT_DIR=$attempt_dir HPC_LAUNCH_JOB_ID=$job_id
 if [ -n "${job_code:-}" ]; then
     HPC_LAUNCH_CODE=$run_dir/code # as it was at submission; as it is now if started by hand
     [ -d "$HPC_LAUNCH_CODE" ] || HPC_LAUNCH_CODE=$job_code
