@@ -28,15 +28,20 @@ def command(run: str, output: Path | None) -> None:
     from hpc_launch.base.errors import UsageError
     from hpc_launch.base.files import write_output
     from hpc_launch.cli.follow import poll_runs
+    from hpc_launch.performance.checkpoint_interval import interval_of
     from hpc_launch.performance.run_times import run_times
     from hpc_launch.run.find_run import find_run
     from hpc_launch.run.run_index import user_index
     from hpc_launch.view.report.run_page import RunReport, run_page
+    from hpc_launch.view.time_text import interval_text
 
     index = user_index(os.environ)
     (status,) = poll_runs([find_run(run, index)], index)
     now = time.time()
-    page = run_page(RunReport(status, run_times(status, now), now))
+    times = run_times(status, now)
+    interval = interval_of(status, times, index)
+    notes = (f"Checkpoints: {interval_text(interval)}.",) if interval is not None else ()
+    page = run_page(RunReport(status, times, now, notes))
     if output is None:
         click.echo(page, nl=False)
         return

@@ -13,6 +13,7 @@ from hpc_launch.cli.completion import complete_run
 from hpc_launch.cli.shared_options import echo_json, json_option
 
 if TYPE_CHECKING:
+    from hpc_launch.performance.checkpoint_interval import CheckpointInterval
     from hpc_launch.performance.time_account import TimeAccount
     from hpc_launch.recover.diagnosis import Action, Diagnosis, Verdict
     from hpc_launch.run.layout import AttemptFolder
@@ -41,7 +42,7 @@ def command(run: str | None, logs: tuple[str, ...], number: int | None, more: tu
 
     For a run that is active or succeeded, report what may slow it down: a slow node, TCP sockets instead of the fast
     network, unused NVLink, throttled clocks, slow data loading, small gradient buckets. Also shows where the time of
-    the run went.
+    the run went, and which interval between checkpoints would lose the least.
 
     With --log, diagnose log files of any job; several files are treated as parts of one job. Exits with 0 for a success
     or an active run, 1 for a failure or an unexplained end.
@@ -53,7 +54,7 @@ def command(run: str | None, logs: tuple[str, ...], number: int | None, more: tu
     hpc-launch why --log node0.err node1.err
     """
     report: PerformanceReport | None = None
-    spent: TimeAccount | None = None
+    spent: tuple[TimeAccount, CheckpointInterval | None] | None = None
     if logs:
         files: dict[str, str] = {}
         diagnosis = _of_files([*logs, *([run] if run else []), *more])
@@ -62,9 +63,9 @@ def command(run: str | None, logs: tuple[str, ...], number: int | None, more: tu
         diagnosis, verdict, files, report, spent = _of_run(run, more, number)
     if as_json:
         from hpc_launch.view.diagnosis_text import diagnosis_json
-        from hpc_launch.view.time_text import time_json
+        from hpc_launch.view.time_text import interval_json, time_json
 
-        times = time_json(spent) if spent is not None else {}
+        times = {**time_json(spent[0]), "checkpoint_interval": interval_json(spent[1])} if spent is not None else {}
         echo_json({**diagnosis_json(diagnosis, verdict, report), **times})
     else:
         from hpc_launch.view.diagnosis_text import diagnosis_lines
@@ -72,7 +73,7 @@ def command(run: str | None, logs: tuple[str, ...], number: int | None, more: tu
         from hpc_launch.view.time_text import why_lines
 
         lines = diagnosis_lines(diagnosis, verdict, files, report, colour=wants_colour(sys.stdout))
-        write_lines(lines + (why_lines(spent) if spent is not None else []))
+        write_lines(lines + (why_lines(*spent) if spent is not None else []))
     active = report is not None and report.state in ALIVE
     return 0 if active or diagnosis.failure_class == "success" else FAILED
 
@@ -111,7 +112,7 @@ def _verdict(diagnosis: Diagnosis, attempt: AttemptFolder | None) -> Verdict:
 
 def _of_run(
     name: str | None, more: tuple[str, ...], number: int | None
-) -> tuple[Diagnosis, Verdict, dict[str, str], PerformanceReport | None, TimeAccount]:
+) -> tuple[Diagnosis, Verdict, dict[str, str], PerformanceReport | None, tuple[TimeAccount, CheckpointInterval | None]]:
     """Diagnose the newest attempt of a run, or attempt `number`; with its report if it has not failed, and where the
     time of the run went."""
     from hpc_launch.base.errors import UsageError
@@ -119,6 +120,7 @@ def _of_run(
     from hpc_launch.cli.follow import poll_runs
     from hpc_launch.cli.warn import warn
     from hpc_launch.performance.attempt_speed import attempt_remarks
+    from hpc_launch.performance.checkpoint_interval import interval_of
     from hpc_launch.performance.run_times import run_times
     from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt
     from hpc_launch.run.diagnosis.rule_files import rulebook
@@ -157,5 +159,6 @@ def _of_run(
         start = startup_text(status, time.time()) if alive else ""
         progress = (*([start] if start else []), *progress_parts(status))
         report = PerformanceReport(status.state if alive else None, status.reason, progress, attempt_remarks(attempt))
-    account = run_times(status, time.time()).account
-    return diagnosis, _verdict(diagnosis, attempt), {"": str(attempt.path)}, report, account
+    times = run_times(status, time.time())
+    spent = times.account, interval_of(status, times, index)
+    return diagnosis, _verdict(diagnosis, attempt), {"": str(attempt.path)}, report, spent

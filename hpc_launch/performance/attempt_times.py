@@ -15,7 +15,6 @@ from hpc_launch.run.records.node_check_record import read_node_check
 from hpc_launch.run.records.plan_record import PlanRecord, plan_of
 from hpc_launch.run.records.watcher_records import (
     last_event,
-    output_events,
     read_hang,
     start_events,
     watcher_events,
@@ -28,13 +27,21 @@ START_NODES = 64
 """How many nodes show when a phase of the start ended."""
 BY_REQUEST = frozenset({"CANCELLED", "TIMEOUT", "PREEMPTED", "DEADLINE", "REVOKED", "COMPLETED"})
 """States of jobs that did not end by a failure of theirs."""
-SILENT_S = 5.0
-"""The watcher looks at the log every 5 s, so a shorter silence is not seen."""
 
 
-def attempt_times(files: AttemptFiles, state: AttemptStatus | None, curve: StepCurve) -> AttemptTimes:
-    """The times of an attempt, as if it were the run's first."""
+def attempt_times(
+    files: AttemptFiles,
+    state: AttemptStatus | None,
+    curve: StepCurve,
+    *,
+    before: AttemptFiles | None = None,
+    after: AttemptFiles | None = None,
+) -> AttemptTimes:
+    """The times of an attempt, between those before and after it. Of a job with several, each counts by its script."""
     attempt, start, end, final = files.attempt, files.start, files.own_end, files.final
+    continues = before is not None and files.same_start(before)
+    if after is not None and after.same_start(files):
+        final = None
     script_began = next((one.started for one in (start, end) if one is not None and one.started is not None), None)
     if files.void is not None:
         submitted = files.intent.time if files.intent is not None else None
@@ -48,14 +55,18 @@ def attempt_times(files: AttemptFiles, state: AttemptStatus | None, curve: StepC
     life = _last_life(attempt, curve) if ended is None and gone else None
     ended = ended if ended is not None else life
     job_began = final.started if final is not None else state.started if state is not None else None
+    if continues and script_began is not None:
+        job_began = None
     began = min((time for time in (job_began, script_began) if time is not None), default=None)
     times = AttemptTimes(
         number=attempt.number,
+        same_job=before is not None and files.job_id is not None and files.job_id == before.job_id,
+        requeued=before is not None and files.job_id == before.job_id and not continues,
         submitted=_submitted(files),
         began=began,
         phases=tuple(_phases(files, began)),
         growth=tuple(time for time, _ in curve.growth),
-        saves=tuple(_saves(attempt)),
+        saves=curve.saves,
         ended=ended,
         job_ended=job_ended,
     )
@@ -130,17 +141,6 @@ def _phases(files: AttemptFiles, began: float | None) -> list[tuple[float, str]]
         if slowest == LAST:
             break
     return found
-
-
-def _saves(attempt: AttemptFolder) -> list[tuple[float, float]]:
-    owner = attempt.run.foreign_owner
-    watched = next((path for number, path in attempt.watcher_files() if number == 0), None)
-    events = output_events(watched, belongs_to=owner) if watched is not None else ()
-    return [
-        (event.t - event.seconds, event.t)
-        for event in events
-        if event.event == "saved" and event.t is not None and event.seconds is not None and event.seconds > 0
-    ]
 
 
 def _hanging(attempt: AttemptFolder, times: AttemptTimes) -> AttemptTimes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from hpc_launch.performance.attempt_times import attempt_times
@@ -14,7 +15,7 @@ from hpc_launch.run.layout import AttemptFolder, RunFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.plan_record import PlanRecord, plan_of
 from hpc_launch.run.records.run_info import read_info
-from hpc_launch.run.records.watcher_records import output_events
+from hpc_launch.run.records.watcher_records import log_growth
 from hpc_launch.run.status.run_status import RunStatus
 
 
@@ -36,16 +37,15 @@ def run_times(status: RunStatus, now: float) -> RunTimes:
     states = {attempt.number: attempt for attempt in status.attempts}
     before: AttemptFiles | None = None
     furthest: int | None = None
-    for folder in run.attempts():
-        files = reader.read(folder)
-        curve = _curve(folder)
-        times = attempt_times(files, states.get(folder.number), curve)
-        if before is not None and files.job_id is not None and files.job_id == before.job_id:
-            times = replace(times, same_job=True, requeued=files.restart > before.restart)
+    attempts = [reader.read(folder) for folder in run.attempts()]
+    for at, files in enumerate(attempts):
+        number, after = files.attempt.number, attempts[at + 1] if at + 1 < len(attempts) else None
+        curve = _curve(files.attempt)
+        times = attempt_times(files, states.get(number), curve, before=before, after=after)
         times = _caught_up(times, curve, furthest, found, files)
         furthest = max((step for step in (furthest, curve.last) if step is not None), default=None)
         found.append(times)
-        curves[folder.number] = curve
+        curves[number] = curve
         before = files
     known = [time for times in found for time in _known(times)]
     begin = info.created if info is not None and info.created > 0 else min(known, default=now)
@@ -70,19 +70,12 @@ def _known(times: AttemptTimes) -> list[float]:
 
 def _curve(attempt: AttemptFolder) -> StepCurve:
     plan = plan_of(attempt) or PlanRecord()
-    owner = attempt.run.foreign_owner
-    growth: list[tuple[float, int]] = []
     watched = next((path for number, path in attempt.watcher_files() if number == 0), None)
-    for event in output_events(watched, belongs_to=owner) if watched is not None else ():
-        if event.event == "output" and event.size and event.written is not None:
-            growth.append((event.written, event.size))
-    try:
+    growth, saves = log_growth(watched, belongs_to=attempt.run.foreign_owner) if watched is not None else ([], [])
+    with suppress(OSError):
         log = attempt.first_log.stat()
-        if log.st_size:
-            growth.append((log.st_mtime, log.st_size))
-    except OSError:
-        pass
-    return StepCurve(attempt, plan, growth)
+        growth += [(log.st_mtime, log.st_size)] if log.st_size else []
+    return StepCurve(attempt, plan, growth, saves)
 
 
 def _caught_up(

@@ -28,7 +28,13 @@ Growth = tuple[tuple[float, int], ...]
 class StepCurve:
     """The steps of one attempt by time. Reads the log when it is asked; never raises."""
 
-    def __init__(self, attempt: AttemptFolder, plan: PlanRecord, growth: Iterable[tuple[float, int]]) -> None:
+    def __init__(
+        self,
+        attempt: AttemptFolder,
+        plan: PlanRecord,
+        growth: Iterable[tuple[float, int]],
+        saves: Iterable[tuple[float, float]] = (),
+    ) -> None:
         self._attempt = attempt
         self._patterns = progress_patterns(plan)
         self._time = SearchTime(SEARCH_S)
@@ -36,6 +42,8 @@ class StepCurve:
         self._losses: dict[int, float] = {}
         self._most = 0
         self.growth: Growth = _ascending(growth)
+        self.saves = tuple(saves)
+        """From when to when rank 0 saved."""
 
     @property
     def has_steps(self) -> bool:

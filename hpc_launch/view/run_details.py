@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import time
+from typing import TYPE_CHECKING
 
-from hpc_launch.performance.time_account import TimeAccount
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.submission import Overrides
 from hpc_launch.run.status.run_status import AttemptStatus, RunStatus
@@ -24,6 +24,9 @@ from hpc_launch.view.state_text import (
 )
 from hpc_launch.view.terminal import painted
 from hpc_launch.view.time_text import time_line
+
+if TYPE_CHECKING:
+    from hpc_launch.performance.time_account import TimeAccount
 
 BAR = 30
 """Width of the plain-text progress bar, in columns."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hpc_launch.performance.time_account import TimeAccount
-from hpc_launch.view.format_values import duration, share
+from hpc_launch.view.format_values import duration, number, share
+
+if TYPE_CHECKING:
+    from hpc_launch.performance.checkpoint_interval import CheckpointInterval
+    from hpc_launch.performance.time_account import TimeAccount
 
 SMALL = 0.001
 """Categories with a smaller share of the wall time are not listed."""
@@ -39,7 +42,47 @@ def phases_text(account: TimeAccount) -> str:
     return ", ".join(f"{phase.replace('_', ' ')} {duration(seconds)}" for seconds, phase in phases)
 
 
-def why_lines(account: TimeAccount) -> list[str]:
+def interval_text(interval: CheckpointInterval) -> str:
+    """How often the run should save, with the numbers that this follows from."""
+    seen, failures = interval.exposure, interval.exposure.failures
+    measured = f"one takes {_precise(interval.cost_s)}"
+    measured += f", every {_precise(interval.every_s)}" if interval.every_s is not None else ""
+    hours = number(seen.node_s / 3600)
+    known = f"{failures} failure{'s' if failures > 1 else ''} in {hours} node hours of this site's runs"
+    best, lost = interval.best_s, share(interval.lost(interval.best_s))
+    size = f"{interval.nodes} node{'s' if interval.nodes > 1 else ''}"
+    rate = f"{known}: one in {_precise(interval.mtbf_s)} on {size}"
+    if interval.every_s is None:
+        return f"{measured}; {rate}; every {_precise(best)} would lose the least time, {lost}"
+    now = share(interval.lost(interval.every_s))
+    if interval.good:
+        return f"{measured}, which loses about the least time, {now}; {rate}"
+    return f"{measured}, loses {now}; every {_precise(best)} would lose the least, {lost}; {rate}"
+
+
+def interval_json(interval: CheckpointInterval | None) -> dict[str, Any] | None:
+    """`checkpoint_interval` of `why --json` (docs/json.md); None where it is not known."""
+    if interval is None:
+        return None
+    return {
+        "cost_s": interval.cost_s,
+        "checkpoints": interval.checkpoints,
+        "every_s": interval.every_s,
+        "failures": interval.exposure.failures,
+        "node_hours": interval.exposure.node_s / 3600,
+        "mtbf_s": interval.mtbf_s,
+        "best_s": interval.best_s,
+        "lost": interval.lost(interval.every_s) if interval.every_s is not None else None,
+        "best_lost": interval.lost(interval.best_s),
+    }
+
+
+def _precise(seconds: float) -> str:
+    return duration(seconds) if seconds >= 10 else f"{number(seconds)} s"
+
+
+def why_lines(account: TimeAccount, interval: CheckpointInterval | None) -> list[str]:
     """The lines of `why` about the time of the run."""
     texts = {"time": time_line(account), "starts": phases_text(account)}
+    texts["saves"] = interval_text(interval) if interval is not None else ""
     return [f"  {name:<9}  {text}" for name, text in texts.items() if text]

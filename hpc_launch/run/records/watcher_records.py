@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -11,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from hpc_launch.base.files import open_regular
-from hpc_launch.base.json_records import file_lines, line_record, read_record
+from hpc_launch.base.json_records import file_lines, line_record, read_record, seconds, whole
 from hpc_launch.run.layout import AttemptFolder
 
 SAMPLE_TAIL = 256 << 10
@@ -41,11 +42,6 @@ class WatcherEvent(Struct, frozen=True, kw_only=True):
     """What nvidia-smi reports about a GPU that broke."""
     ranks: Any = None
     """Process ids by rank in a `ranks` event, a list of ranks in a `hang` event."""
-    seconds: float | None = None
-    """How long rank 0 saved, in a `saved` event, which it ended with."""
-    size: int | None = None
-    written: float | None = None
-    """Size of the log of node 0 and when it was last written, in an `output` event."""
     marks: dict[str, str] = {}
     """In a `phase` event, how far each process is, by its rank; the launcher is `-` (agent/sitecustomize.py)."""
 
@@ -70,7 +66,6 @@ class WatcherSample(Struct, frozen=True, kw_only=True):
     """One sample of a node."""
 
     event: str
-    t: float | None = None
     log: tuple[int, float] | None = None
     """Size of the log that shows the node's progress in bytes, and when it was last written."""
     places: dict[str, dict[str, int]] = {}
@@ -112,17 +107,33 @@ def start_events(path: Path, *, belongs_to: int | None = None) -> Iterator[Watch
         yield from _events(stream.read(START_HEAD).splitlines())
 
 
-def output_events(path: Path, *, belongs_to: int | None = None) -> Iterator[WatcherEvent]:
-    """How the log of node 0 grew, and when rank 0 saved. Samples count as events of the log."""
+def log_growth(
+    path: Path, *, belongs_to: int | None = None
+) -> tuple[list[tuple[float, int]], list[tuple[float, float]]]:
+    """From the file of node 0: when its log had which size in bytes, and from when to when rank 0 saved.
+
+    Samples tell the size as well. There may be tens of thousands of lines, so only what is needed is converted.
+    """
+    growth: list[tuple[float, int]] = []
+    saves: list[tuple[float, float]] = []
     for line in file_lines(path, belongs_to=belongs_to):
-        if _OUTPUT in line or _SAVED in line:
-            event = line_record(line, WatcherEvent)
-            if event is not None:
-                yield event
-        elif _SAMPLE in line:
-            sample = line_record(line, WatcherSample)
-            if sample is not None and sample.log is not None:
-                yield WatcherEvent(event="output", t=sample.t, size=sample.log[0], written=sample.log[1])
+        if not (_OUTPUT in line or _SAVED in line or _SAMPLE in line):
+            continue
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        event = found.get("event") if isinstance(found, dict) else None
+        if event == "saved":
+            at, length = seconds(found.get("t")), seconds(found.get("seconds"))
+            saves += [(at - length, at)] if at is not None and length is not None and length > 0 else []
+            continue
+        log = found.get("log") if event == "sample" else None
+        pair = log if isinstance(log, list) and len(log) == 2 else (None, None)
+        size, written = (found.get("size"), found.get("written")) if event == "output" else pair
+        whole_size, at = whole(size), seconds(written)
+        growth += [(at, whole_size)] if at is not None and whole_size else []
+    return growth, saves
 
 
 def last_event(path: Path, *, belongs_to: int | None = None) -> WatcherEvent | None:

@@ -1,0 +1,48 @@
+"""Attempts that ran in one job: between them nothing was queued, and the job's beginning is that of the first only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.performance.run_times import run_times
+from hpc_launch.run.layout import RunFolder
+from tests.view.samples import NOW, attempt, status
+
+BEGAN = 1_700_000_000
+
+
+def run_of(folder: Path, restarts: tuple[int, int]) -> RunFolder:
+    """A run of two attempts of job 7, each with its own script; the scheduler knows one beginning and one end."""
+    run = RunFolder(folder / "run")
+    for number, restart in enumerate(restarts, 1):
+        one, at = run.attempt(number), BEGAN + 100 * number
+        one.logs.mkdir(parents=True)
+        one.plan.write_text(json.dumps({"progress": {"step": r"step (\d+)"}}))
+        one.intent.write_text(json.dumps({"time": at - 10}))
+        one.job.write_text(json.dumps({"job_id": "7", "restart": restart, "submitted": at - 10}))
+        one.claim.write_text("7")
+        script = {"job_id": "7", "restart": restart, "started": at}
+        one.start.write_text(json.dumps({**script, "phase": "training", "ended": at + 5}))
+        one.end.write_text(json.dumps({**script, "exit_code": 2 - number, "ended": at + 80}))
+        (one.logs / "node-0.log").write_text("step 1\n")
+    began = BEGAN + 95 + 100 * restarts[1]
+    ended = {"state": "COMPLETED", "source": "sacct", "as_of": NOW, "started": began, "ended": BEGAN + 285}
+    run.attempt(2).final.write_text(json.dumps({"job_id": "7", **ended}))
+    run.info.write_text(json.dumps({"run": "run", "created": BEGAN}))
+    return run
+
+
+@pytest.mark.parametrize(("restarts", "between"), [((0, 0), "restarting"), ((0, 1), "queued")])
+def test_the_time_between_two_attempts_of_a_job(tmp_path: Path, restarts: tuple[int, int], between: str) -> None:
+    run = run_of(tmp_path, restarts)
+    attempts = tuple(attempt(run.attempt(number).path, number=number, job_id="7") for number in (1, 2))
+    found = run_times(status(run="run", folder=run.path, state="COMPLETED", attempts=attempts), NOW)
+    assert found.account.wall_s == 285
+    second = [part for part in found.account.intervals if part.attempt == 2]
+    assert (second[0].category, second[0].begin) == (between, BEGAN + 180)
+    if between == "restarting":
+        assert (second[0].end, second[1].category) == (BEGAN + 200, "starting")
+        assert found.account.seconds("queued") == 100
