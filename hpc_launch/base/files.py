@@ -37,9 +37,9 @@ def write_output(path: Path, text: str, *, mode: int = 0o666) -> None:
     """Write to a path given by the user, as the shell's `>` does: follow links, and write into devices and pipes
     instead of replacing them. Raises OSError, for a folder IsADirectoryError.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         with open(path, "w", encoding="utf-8", newline="") as stream:
             stream.write(text)
         return

@@ -6,6 +6,7 @@ top-level folders beside the package.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -14,7 +15,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 def shipped(folder: str) -> Path:
     """A shipped folder by name, such as `slurm_templates`. Raises FileNotFoundError if the installation is broken."""
     for candidate in (_PACKAGE / "_data" / folder, _PACKAGE.parent / folder):
-        if candidate.is_dir():
+        if os.path.isdir(candidate):
             return candidate
     message = f"the installation is incomplete: folder {folder} not found; reinstall hpc-launch"
     raise FileNotFoundError(message)

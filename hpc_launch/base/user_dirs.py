@@ -31,7 +31,7 @@ def cache_folder() -> Path:
 def make_folder(folder: Path, *, mode: int = 0o755) -> None:
     """Create `folder` and its missing parents, in which nobody else can write, whatever the umask. Raises OSError."""
     missing = [folder, *folder.parents]
-    for one in reversed(missing[: next((at for at, parent in enumerate(missing) if parent.exists()), 0)]):
+    for one in reversed(missing[: next((at for at, parent in enumerate(missing) if os.path.exists(parent)), 0)]):
         with suppress(FileExistsError):
             one.mkdir(mode=mode)  # `parents=True` would create the parents by the umask
 

@@ -72,7 +72,7 @@ def command(
     if to_stdout:
         click.echo(lesson.draft.text(), nl=False)
         return 0
-    if path.exists() and not force:
+    if os.path.exists(path) and not force:
         raise UsageError(
             f"{path} already exists",
             "overwrite it with --force, name another file with -o FILE, or compare it with `sites check --live`",

@@ -57,7 +57,7 @@ def build_for_site(
     image = _image_path(output, f"{recipe.stem}.sif", site)
     tool = find_tool(site.containers.runtime if site else None)
     with lock_image(image, report):
-        if image.exists() and not force:
+        if os.path.exists(image) and not force:
             raise UsageError(f"{image} already exists", "rebuild it with --force, or name another file with -o")
         return BuiltImage(str(image), build(recipe, image, tool, arguments, report), new=True)
 
@@ -191,7 +191,7 @@ def _image_path(output: str | None, name: str, site: SiteProfile | None) -> Path
     """The image file: `output`, or `name` in the folder of the site or here. Raises UsageError for a bad folder."""
     if output is not None:
         image = Path(output).absolute()
-        image = image / name if output.endswith("/") or image.is_dir() else image
+        image = image / name if output.endswith("/") or os.path.isdir(image) else image
     else:
         folder = site.containers.folder if site else None
         image = Path(_filled(folder, site) if folder else os.getcwd()) / name

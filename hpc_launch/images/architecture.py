@@ -46,8 +46,8 @@ def architecture(image: Path) -> str | None:
 
     Raises OSError if the image cannot be read.
     """
-    if image.is_dir():
-        return _of_layout(image) if (image / "oci-layout").is_file() else _of_system(image)
+    if os.path.isdir(image):
+        return _of_layout(image) if os.path.isfile(image / "oci-layout") else _of_system(image)
     with image.open("rb") as stream:
         head = stream.read(SIF_ARCH_AT + 2)
     if not is_sif(head):

@@ -26,9 +26,9 @@ def recipes() -> list[str]:
 def find_recipe(name: str) -> Path:
     """A recipe by file or by the name of a shipped one. Raises UsageError if not found or not a definition file."""
     path = Path(name)
-    if "/" not in name and not path.exists() and name in recipes():
+    if "/" not in name and not os.path.exists(path) and name in recipes():
         return shipped("containers") / f"{name}{ENDING}"
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UsageError(f"recipe {name} not found", f"name a file, or one of {', '.join(recipes())}")
     text = path.read_text(encoding="utf-8", errors="replace")
     if path.suffix != ENDING and re.search(r"^\s*FROM\s", text, re.MULTILINE | re.IGNORECASE):

@@ -74,7 +74,7 @@ def _clear(folder: DraftFolder) -> None:
     """Remove what is neither the partial download nor its record."""
     for path in list(folder.own.iterdir()):
         if path.name not in (PART, f"{PART}.json"):
-            if path.is_dir() and not path.is_symlink():
+            if os.path.isdir(path) and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)

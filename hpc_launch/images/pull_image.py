@@ -62,7 +62,7 @@ def existing_record(image: Path, uri: str, wanted: str | None, say: Callable[[st
 
     Raises Refused with HL471 if the digest differs from the record's or from `wanted`.
     """
-    if not image.exists():
+    if not os.path.exists(image):
         return None
     record = read_record(image)
     say(f"{image} exists; verifying its digest")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,8 +35,8 @@ def top_imports(script: Path) -> set[str]:
                 folder / first / "__init__.py",
                 folder / f"{first}.py",
             ]
-            own = [file for file in own if file.is_file()]
-            if not own and not (folder / first).is_dir():
+            own = [file for file in own if os.path.isfile(file)]
+            if not own and not os.path.isdir(folder / first):
                 modules.add(first)
             files += [file for file in own if file not in visited]
             visited.update(own)

@@ -33,7 +33,7 @@ def job_level(prepared: PreparedJob) -> Level:
     lines = [f"{plan.name} fits site {plan.site}: {plan.nodes} nodes x {plan.processes_per_node} processes"]
     lines += [f"warning: {finding.message}" for finding in prepared.warnings]
     folder = Path(plan.runs_folder)
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
     disk = os.statvfs(existing)
     free, inodes = disk.f_bavail * disk.f_frsize, disk.f_favail
     lines.append(f"{free / GIB:.1f} GiB free for run folders in {existing}")

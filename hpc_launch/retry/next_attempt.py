@@ -84,7 +84,7 @@ def following_attempt(
 def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) -> PreparedAttempt:
     """The last attempt again. Nothing is read, merged or detected again, so that any node can prepare it."""
     recorded, info = _recorded(run), read_info(run)
-    script = next((attempt.script for attempt in reversed(run.attempts()) if attempt.script.is_file()), None)
+    script = next((attempt.script for attempt in reversed(run.attempts()) if os.path.isfile(attempt.script)), None)
     plan = recorded.recovery
     if info is None or script is None or plan is None:
         raise UsageError(f"{run.path} has no attempt to repeat", "submit the job file again")

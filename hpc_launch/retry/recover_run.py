@@ -6,6 +6,7 @@ verdict of the first driver counts (verdict.json). The first driver to claim the
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import replace
 
@@ -174,7 +175,7 @@ def _follow(
     """Begin the attempt that the verdict asks for, unless another driver did, or it is too early."""
     run, view, scheduler, verdict = context.run, context.view, context.scheduler, decision.verdict
     number = context.attempt.number
-    if run.attempt(number + 1).path.is_dir():
+    if os.path.isdir(run.attempt(number + 1).path):
         return DriverOutcome("waiting", "the next attempt is being submitted")
     if not context.slurm and verdict.not_before > view.now:
         return DriverOutcome("waiting", f"the next attempt follows in {verdict.not_before - view.now:.0f} s")

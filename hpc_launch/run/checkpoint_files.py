@@ -115,8 +115,8 @@ def _similarity(name: str, pattern: str) -> float:
 
 def _holds_tensors(path: Path) -> bool:
     """Whether a file, or a file in a folder, is named like one with tensors, or was written by torch.save."""
-    files = [Path(entry.path) for entry in _entries(path)[:MOST_LOOKED_AT]] if path.is_dir() else [path]
-    return any(file.suffix in TENSOR_FILES or (file.is_file() and _head(file) == ZIP_HEAD) for file in files)
+    files = [Path(entry.path) for entry in _entries(path)[:MOST_LOOKED_AT]] if os.path.isdir(path) else [path]
+    return any(file.suffix in TENSOR_FILES or (os.path.isfile(file) and _head(file) == ZIP_HEAD) for file in files)
 
 
 def _head(path: Path) -> bytes:
@@ -216,15 +216,15 @@ def _is_truncated_zip(path: Path) -> bool:
 
 def _files(path: Path) -> Iterator[Path]:
     """The files of a checkpoint, which is a file or a folder."""
-    if path.is_file():
+    if os.path.isfile(path):
         yield path
         return
     for folder, _, names in os.walk(path):
-        yield from (file for name in names if (file := Path(folder, name)).is_file())
+        yield from (file for name in names if os.path.isfile(file := Path(folder, name)))
 
 
 def _written(path: Path) -> float:
-    inside = [_modified(Path(entry.path)) for entry in _entries(path)] if path.is_dir() else []
+    inside = [_modified(Path(entry.path)) for entry in _entries(path)] if os.path.isdir(path) else []
     return max([_modified(path), *inside])
 
 

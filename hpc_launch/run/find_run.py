@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -46,13 +47,13 @@ def _as_folder(text: str) -> RunFolder | None:
     if "/" not in text and text not in (".", "..", "~"):
         return None
     try:
-        if not Path(text).expanduser().is_dir():
+        if not os.path.isdir(Path(text).expanduser()):
             return None
         path = Path(text).expanduser().resolve()
     except (OSError, ValueError, RuntimeError):
         return None
     for folder in map(RunFolder, (path, *path.parents[:2])):
-        if folder.exists or folder.attempts_folder.is_dir():
+        if folder.exists or os.path.isdir(folder.attempts_folder):
             return folder
     return None
 

@@ -65,6 +65,9 @@ from hpc_launch.schedulers.job_files import BATCH_LOG, SCRIPT
 
 FOLDER_MODE = 0o755
 """Of folders in a run folder. Nobody else may change what the job and its drivers execute."""
+MOST_BEFORE = 50
+"""How far to look back for what an attempt does not record itself."""
+_ATTEMPT = re.compile(r"[0-9]{3,5}\Z")
 _NODE_LOG = re.compile(r"node-(\d{1,9})(?:\.rank-(\d{1,9}))?\.log\Z")
 _EXIT = re.compile(r"node-(\d{1,9})\.exit\Z")
 _ERROR = re.compile(r"node-(\d{1,9})\.error\.json\Z")
@@ -129,7 +132,7 @@ class AttemptFolder:
     def first_log(self) -> Path:
         """Output of rank 0: its node's log, or its own where srun starts each process."""
         own = self.logs / "node-0.rank-0.log"
-        return own if own.exists() else self.logs / "node-0.log"
+        return own if os.path.exists(own) else self.logs / "node-0.log"
 
     def node_logs(self) -> Iterator[tuple[int, int | None, Path]]:
         """The training's logs by name: node, rank where the log is of one rank, path."""
@@ -148,7 +151,8 @@ class AttemptFolder:
         """The error files that workers under torchrun wrote with `@record`, by node."""
         for match, folder in _listed(self.logs, _WORKER_ERRORS, folders=True):
             with suppress(OSError):
-                yield from ((int(match[1]), path) for path in sorted(folder.rglob("error.json")) if path.is_file())
+                paths = sorted(folder.rglob("error.json"))
+                yield from ((int(match[1]), path) for path in paths if os.path.isfile(path))
 
     def watcher_files(self) -> Iterator[tuple[int, Path]]:
         """The files with the watchers' events and samples, by node."""
@@ -181,7 +185,7 @@ def _listed(folder: Path, pattern: re.Pattern[str], *, folders: bool = False) ->
     except OSError:
         return []
     found = [(match, path) for path in paths if (match := pattern.match(path.name))]
-    return [(match, path) for match, path in found if (path.is_dir() if folders else path.is_file())]
+    return [(match, path) for match, path in found if (os.path.isdir(path) if folders else os.path.isfile(path))]
 
 
 @dataclass(frozen=True)
@@ -225,7 +229,7 @@ class RunFolder:
     @property
     def exists(self) -> bool:
         """Whether the run is complete on disk: `run.json` is written last."""
-        return self.info.exists()
+        return os.path.exists(self.info)
 
     def attempt(self, number: int) -> AttemptFolder:
         """The folder of attempt `number`, whether it exists or not."""
@@ -234,7 +238,12 @@ class RunFolder:
     def attempts(self) -> list[AttemptFolder]:
         """All existing attempts by number."""
         try:
-            names = sorted(entry.name for entry in self.attempts_folder.iterdir() if entry.name.isdecimal())
+            names = [name for name in os.listdir(self.attempts_folder) if _ATTEMPT.match(name)]
         except OSError:
             return []
-        return [AttemptFolder(self.attempts_folder / name) for name in names]
+        return [AttemptFolder(self.attempts_folder / name) for name in sorted(names, key=int)]
+
+    def attempts_before(self, attempt: AttemptFolder) -> list[AttemptFolder]:
+        """The attempts that precede one, the last first; at most MOST_BEFORE of them."""
+        earlier = [other for other in self.attempts() if other.number < attempt.number]
+        return earlier[: -MOST_BEFORE - 1 : -1]

@@ -6,6 +6,7 @@ broken, locked or read-only, the folders are read instead.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import sqlite3
@@ -100,7 +101,8 @@ class Index:
                 new.append(entry)
             if entry is not None:
                 result.append(entry)
-        gone = set(listed) - {str(entry.folder) for entry in result}
+        # A folder that cannot be looked at for the moment is not gone.
+        gone = {name for name in set(listed) - {str(entry.folder) for entry in result} if _is_gone(name)}
         self._update(new, gone)
         return sorted(result, key=lambda entry: (entry.created, entry.run), reverse=True)
 
@@ -109,7 +111,7 @@ class Index:
         with self._open() as database:
             if database is not None:
                 rows = database.execute("SELECT folder FROM jobs WHERE job_id = ?", (job_id,)).fetchall()
-                known = [Path(str(row[0])) for row in rows if Path(str(row[0])).is_dir()]
+                known = [Path(str(row[0])) for row in rows if os.path.isdir(str(row[0]))]
                 if known:
                     return known
         reader = Reader()
@@ -133,7 +135,7 @@ class Index:
         name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
         path = self.folder / "folders" / name
         with suppress(OSError, UnicodeError):
-            if not path.exists():
+            if not os.path.exists(path):
                 make_private(path.parent)
                 create_once(path, f"{folder}\n")
 
@@ -141,8 +143,10 @@ class Index:
         """The run folders of this user: in a shared folder, others may name theirs as they like."""
         user = os.getuid()
         for folder in self.folders():
+            paths: list[Path] = []
             with suppress(OSError, ValueError):
-                yield from sorted(path for path in folder.iterdir() if RunFolder(path).exists and _is_own(path, user))
+                paths = sorted(folder.iterdir())
+            yield from (path for path in paths if _is_own(path, user) and RunFolder(path).exists)
 
     def _update(self, new: list[IndexEntry], gone: set[str]) -> None:
         if not new and not gone:
@@ -230,8 +234,19 @@ def _select(database: sqlite3.Connection) -> list[IndexEntry]:
 
 def _is_own(path: Path, user: int) -> bool:
     """Whether a folder belongs to the user. A link does not, whatever it points to: another user may have made it."""
-    status = path.lstat()
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
     return stat.S_ISDIR(status.st_mode) and status.st_uid == user
+
+
+def _is_gone(folder: str) -> bool:
+    """Whether it is certain that there is no run of this user any more."""
+    try:
+        return os.lstat(folder).st_uid != os.getuid()
+    except OSError as error:
+        return error.errno in (errno.ENOENT, errno.ENOTDIR)
 
 
 def _entry(run: RunFolder) -> IndexEntry | None:

@@ -31,7 +31,7 @@ def files_of(names: Sequence[str]) -> list[Path]:
     files: list[Path] = []
     for name in names:
         folder = Path(name)
-        if folder.is_dir():
+        if os.path.isdir(folder):
             profiles = [*sorted(folder.glob(f"*{ENDING}")), *sorted((folder / BASES).glob(f"*{ENDING}"))]
             if not profiles:
                 raise UsageError(f"no profile found in {name}", "put profiles at its top level, as NAME.yaml")
@@ -65,16 +65,16 @@ def _golden(profile: Path, *, update: bool) -> list[Finding]:
     """HL322 for each script that differs from its golden script. Without a folder of golden scripts nothing is
     checked."""
     folder = profile.parent / GOLDEN
-    if update and not folder.is_dir():
+    if update and not os.path.isdir(folder):
         folder.mkdir()
         (folder / "torchrun.yaml").write_text(f"{JOB}launcher: torchrun\n", "utf-8")
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return []
     jobs = sorted(path for path in folder.glob(f"*{ENDING}") if path.name != "user.yaml")
     user_file = folder / "user.yaml"
     folders = [folder for _, folder in search_path()][:-1]
     findings: list[Finding] = []
-    for golden_script in golden_scripts(profile, jobs, user_file if user_file.is_file() else None, folders):
+    for golden_script in golden_scripts(profile, jobs, user_file if os.path.isfile(user_file) else None, folders):
         golden = folder / profile.stem / f"{golden_script.job}.sh"
         if golden_script.script is None:
             findings += [_with_user_hint(fault, user_file) for fault in errors(list(golden_script.findings))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,8 +109,8 @@ def _compare_folders(old: Path, new: Path, layers: list[Path]) -> Iterator[Diffe
     names = {path.name for folder in (old, new) for path in pinned_copy.profiles_in(folder)}
     for name in sorted(names):
         before, after = old / name, new / name
-        if not before.exists() or not after.exists():
-            yield Difference(Path(name).stem, [], {}, "added" if after.exists() else "removed")
+        if not os.path.exists(before) or not os.path.exists(after):
+            yield Difference(Path(name).stem, [], {}, "added" if os.path.exists(after) else "removed")
             continue
         try:
             yield _difference(Path(name).stem, _side(before, layers), _side(after, layers))
@@ -128,7 +129,7 @@ def _side(path: Path, folders: list[Path], *, with_overlay: bool = True, by_name
     golden = (
         []
         if _is_base(merged)
-        else golden_scripts(path, (), users if with_overlay and users.is_file() else None, folders)
+        else golden_scripts(path, (), users if with_overlay and os.path.isfile(users) else None, folders)
     )
     faults = {one.job: str(one.findings[0]) for one in golden if one.script is None}
     return Side(_values(merged), origins, _scripts(golden), faults)

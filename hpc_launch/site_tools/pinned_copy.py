@@ -21,7 +21,7 @@ from hpc_launch.sites.team_profiles import BELOW, PINNED, RECORD, SCRIPTS, Team,
 
 def profiles_in(folder: Path) -> list[Path]:
     """Systems and templates in a folder, without its bases."""
-    return sorted(path for path in folder.glob(f"*{ENDING}") if path.is_file())
+    return sorted(path for path in folder.glob(f"*{ENDING}") if os.path.isfile(path))
 
 
 def current_parent_folders(name: str) -> list[Path]:

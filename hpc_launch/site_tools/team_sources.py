@@ -108,7 +108,7 @@ def outdated_reason(team: Team) -> str | None:
     for level in (team.folder / BELOW).glob("*"):
         for pinned_file in level.rglob(f"*{ENDING}"):
             current = [layer / pinned_file.relative_to(level) for layer in layers]
-            if not any(path.is_file() and filecmp.cmp(path, pinned_file, shallow=False) for path in current):
+            if not any(os.path.isfile(path) and filecmp.cmp(path, pinned_file, shallow=False) for path in current):
                 return f"its parent {pinned_file.stem} has changed"
     return None
 

@@ -22,7 +22,7 @@ from hpc_launch.spec.yaml_source import read_document
 def read_user_overlay(findings: list[Finding]) -> Document | None:
     """Read `user.yaml` in the configuration folder, which overrides keys of profiles. None if there is none."""
     path = config_folder() / "user.yaml"
-    if not path.exists():
+    if not os.path.exists(path):
         return None
     document, faults = read_document(path)
     try:

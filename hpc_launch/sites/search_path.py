@@ -44,7 +44,7 @@ def project_folder(start: Path | None = None) -> Iterator[tuple[str, Path]]:
         first = start.absolute() if start else Path.cwd()
         owner = first.stat().st_uid
         folders = (first, *first.parents)
-        top = next((at for at, folder in enumerate(folders) if (folder / ".git").exists()), 0)
+        top = next((at for at, folder in enumerate(folders) if os.path.exists(folder / ".git")), 0)
         for folder in folders[: top + 1]:
             candidate = folder / PROJECT
             if os.path.isdir(candidate) and candidate.stat().st_uid == owner:

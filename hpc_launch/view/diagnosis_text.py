@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -163,7 +164,7 @@ def _before(quote: Quote, folder: str) -> list[str]:
     owner = AttemptFolder(Path(folder)).run.foreign_owner if folder else None
     lines: list[str] = []
     try:
-        if not path.is_file():
+        if not os.path.isfile(path):
             return []
         with io.TextIOWrapper(open_regular(path, belongs_to=owner), encoding="utf-8", errors="replace") as stream:
             number = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from typing import TYPE_CHECKING
@@ -129,9 +130,9 @@ def _places(status: RunStatus) -> list[Field]:
     if attempt is not None:
         folder = AttemptFolder(attempt.folder)
         logs = folder.logs if any(folder.logs.glob("node-*.log")) else folder.batch_log
-        fields += [("logs", clean(logs))] if logs.exists() else []
+        fields += [("logs", clean(logs))] if os.path.exists(logs) else []
     checkpoints = status.folder / "checkpoints"
-    fields += [("checkpoints", clean(checkpoints))] if checkpoints.is_dir() else []
+    fields += [("checkpoints", clean(checkpoints))] if os.path.isdir(checkpoints) else []
     fields += _upload(status)
     return fields
 

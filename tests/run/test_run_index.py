@@ -112,6 +112,24 @@ def test_a_run_that_was_removed_is_gone(index: Index, three: list[RunFolder]) ->
     assert names(index) == {"alpha", "beta2"}
 
 
+def test_entries_of_others_in_a_shared_folder_hide_no_run(index: Index, three: list[RunFolder]) -> None:
+    """Neither a link that cannot be followed nor a folder that cannot be entered."""
+    (three[0].path.parent / "a").symlink_to("x" * 300)
+    assert names(again(index)) == {"alpha", "beta", "beta2"}
+
+
+def test_a_run_that_cannot_be_looked_at_for_the_moment_stays_in_the_index(index: Index, three: list[RunFolder]) -> None:
+    index.entries()
+    names_of = three[0].path.parent
+    aside = names_of.with_name("aside")
+    names_of.rename(aside)
+    names_of.symlink_to("x" * 300)  # as a file server that does not answer: ENAMETOOLONG, not ENOENT
+    assert names(again(index)) == set()
+    with sqlite3.connect(database(index)) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (3,)
+    connection.close()
+
+
 def test_where_the_index_is(tmp_path: Path) -> None:
     assert user_index({"XDG_STATE_HOME": str(tmp_path)}).folder == tmp_path / "hpc-launch"
     assert user_index({"HOME": str(tmp_path)}).folder == tmp_path / ".local" / "state" / "hpc-launch"

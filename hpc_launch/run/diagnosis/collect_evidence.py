@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -51,7 +52,7 @@ def diagnose_attempt(attempt: AttemptFolder, rules: Rulebook | None = None) -> D
     book = rules if rules is not None else rulebook()
     evidence = gather(attempt, book)
     diagnosis = diagnose(evidence, book)
-    if evidence.scheduler is not None and attempt.final.exists():
+    if evidence.scheduler is not None and os.path.exists(attempt.final):
         keep_diagnosis(attempt, diagnosis)
     return diagnosis
 

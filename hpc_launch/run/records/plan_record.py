@@ -124,11 +124,8 @@ def plan_of(attempt: AttemptFolder) -> PlanRecord | None:
 
     An attempt that Slurm began by requeueing the job has no plan.json: it runs the plan of the attempt before it.
     """
-    for number in range(attempt.number, 0, -1):
-        plan = read_record(attempt.run.attempt(number).plan, PlanRecord)
-        if plan is not None:
-            return plan
-    return None
+    plans = (read_record(one.plan, PlanRecord) for one in (attempt, *attempt.run.attempts_before(attempt)))
+    return next((plan for plan in plans if plan is not None), None)
 
 
 def newest_plan(run: RunFolder) -> PlanRecord | None:

@@ -54,6 +54,16 @@ class ProgressReader:
         The rate counts from the first step, not from the start of the script: at the first look by the watcher's
         samples, which tell when the log had which size.
         """
+        progress = self._own(files)
+        for before in files.attempt.run.attempts_before(files.attempt):
+            if progress.total is not None and progress.spacing is not None:
+                break
+            known = self._own(AttemptFiles(before))
+            # What this attempt's log does not show (yet).
+            progress = replace(progress, total=progress.total or known.total, spacing=progress.spacing or known.spacing)
+        return progress
+
+    def _own(self, files: AttemptFiles) -> Progress:
         attempt = files.attempt
         log = self._logs.get(attempt.path)
         if log is None:
@@ -67,15 +77,7 @@ class ProgressReader:
                 log.stamp = stamp
         except OSError:
             pass
-        return self._with_earlier_attempt(attempt, log.last)
-
-    def _with_earlier_attempt(self, attempt: AttemptFolder, progress: Progress) -> Progress:
-        """Add total and spacing from the attempt before, where this one's log does not show them (yet)."""
-        if (progress.total is not None and progress.spacing is not None) or attempt.number < 2:
-            return progress
-        before = attempt.run.attempt(attempt.number - 1)
-        known = self.read(AttemptFiles(before))
-        return replace(progress, total=progress.total or known.total, spacing=progress.spacing or known.spacing)
+        return log.last
 
 
 def first_step(attempt: AttemptFolder) -> int | None:

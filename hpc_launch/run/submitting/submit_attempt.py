@@ -7,6 +7,7 @@ Before the intent is written nothing can have been submitted; send_job.py runs s
 
 from __future__ import annotations
 
+import os
 import secrets
 import string
 import time
@@ -103,7 +104,7 @@ def submit_next(
     if attempts:
         alive = still_alive(run, scheduler, ending=ending)
         if alive is not None:
-            ending_now = attempts[-1].cancel.exists() or attempts[-1].end.exists()
+            ending_now = os.path.exists(attempts[-1].cancel) or os.path.exists(attempts[-1].end)
             verb, what = ("watch", "follows it to its end") if ending_now else ("cancel", "ends it")
             raise UsageError(f"{run.name} is not over: {alive}", hint=f"hpc-launch {verb} {run.name} {what}")
     # The number after the one that was examined: this fails where another process has claimed it since.

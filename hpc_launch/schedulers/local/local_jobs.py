@@ -101,7 +101,7 @@ def entries() -> Iterator[LocalJob]:
         entry = lookup(f"{PREFIX}{number}")
         if entry is None:
             continue
-        if number != numbers[0] and time.time() - entry.submitted > FORGOTTEN_S and not entry.folder.exists():
+        if number != numbers[0] and time.time() - entry.submitted > FORGOTTEN_S and not os.path.exists(entry.folder):
             forget(entry.job_id)
             continue
         yield entry

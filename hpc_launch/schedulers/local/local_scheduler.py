@@ -49,7 +49,8 @@ class LocalScheduler:
         folder = submission.folder.absolute()
         try:
             script = folder / SCRIPT
-            if not script.exists() or script.read_bytes() != submission.script.encode("utf-8", "surrogateescape"):
+            text = submission.script.encode("utf-8", "surrogateescape")
+            if not os.path.exists(script) or script.read_bytes() != text:
                 write_atomic(script, submission.script)
             entry = local_jobs.register(submission.job_name, folder)
         except (OSError, UnicodeError) as error:
