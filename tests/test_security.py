@@ -686,9 +686,17 @@ def test_a_umask_of_000_opens_nothing(tmp_path: Path) -> None:
         assert not (tmp_path / folder).stat().st_mode & 0o022, folder
 
 
-def test_a_umask_of_000_opens_nothing_of_a_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", ["none", "torchrun"])
+def test_a_umask_of_000_opens_nothing_of_a_run(tmp_path: Path, launcher: str) -> None:
     """The training keeps the umask for what it writes itself."""
-    (tmp_path / "job.yaml").write_text("name: tiny\nsite: local\nlauncher: none\ncommand: [touch, mine]\n")
+    training = tmp_path / "train"
+    training.write_text("#!/bin/sh\ntouch mine\n")
+    training.chmod(0o755)
+    job: dict[str, object] = {"name": "tiny", "site": "local", "launcher": launcher, "command": [str(training)]}
+    if launcher == "torchrun":  # in its place, the training itself
+        job |= {"command": ["train.py"], "environment": {"python": str(training)}, "preflight": "off"}
+        (tmp_path / "train.py").write_text("")
+    (tmp_path / "job.yaml").write_text(json.dumps(job))
     environment = {
         **os.environ,
         "HOME": str(tmp_path),
@@ -703,8 +711,8 @@ def test_a_umask_of_000_opens_nothing_of_a_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o666
     home = tmp_path / "hpc-launch"
-    paths = [home, *(path for path in home.rglob("*") if not path.is_symlink() and path.parent.name != "logs")]
-    assert {"end.json", "local.json", "runs"} <= {path.name for path in paths}
+    paths = [home, *(path for path in home.rglob("*") if not path.is_symlink())]
+    assert {"end.json", "local.json", "runs", "node-0.log", "stacks"} <= {path.name for path in paths}
     assert [path for path in paths if path.stat().st_mode & 0o022] == []
 
 

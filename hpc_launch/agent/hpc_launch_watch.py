@@ -50,6 +50,7 @@ class Watch:
         self.top = top_of_node(self.launcher) if options.each_process else self.launcher
         self.folder = os.path.join(options.attempt, "agent")
         self.logs = os.path.join(options.attempt, "logs")
+        os.umask(os.umask(0o022) | 0o022)  # these files decide about nodes: nobody else may write them
         os.makedirs(os.path.join(self.folder, "stacks"), exist_ok=True)
         self.out = open(os.path.join(self.folder, "node-%d.jsonl" % options.node), "a", buffering=1)
         self.started_at = time.time()

@@ -152,5 +152,5 @@ def write_stack(rank: Rank, path: str) -> None:
         except (OSError, subprocess.TimeoutExpired):
             pass
     waits = text_of("/proc/%d/wchan" % rank.pid)
-    with open(path, "w") as file:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644), "w") as file:
         file.write(text or "waits in the kernel at: %s\nstate: %s\n" % (waits or "?", (stat_of(rank.pid) or "?")[0]))

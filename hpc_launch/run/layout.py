@@ -29,7 +29,7 @@
         ├── logs/node-K.log         all ranks of node K; lines of rank R start with `[rankR]:`
         ├── logs/node-K.rank-R.log  rank R alone (launcher srun)
         ├── logs/node-K.exit        exit code of the launcher of node K
-        ├── logs/node-K.error.json  error file of torchelastic's agent on node K
+        ├── logs/ranks-of-node-K    what torchrun and its workers write on node K, launcher.json at an error
         ├── agent/node-K.jsonl      events and samples of the watcher on node K (records/watcher_records.py)
         ├── agent/check*.log        output of the node check: results of nodes that could not reach the first one
         ├── python-in-image.sh      how the node check starts the image's Python
@@ -70,10 +70,9 @@ MOST_BEFORE = 50
 _ATTEMPT = re.compile(r"[0-9]{3,5}\Z")
 _NODE_LOG = re.compile(r"node-(\d{1,9})(?:\.rank-(\d{1,9}))?\.log\Z")
 _EXIT = re.compile(r"node-(\d{1,9})\.exit\Z")
-_ERROR = re.compile(r"node-(\d{1,9})\.error\.json\Z")
 _NOTES = re.compile(r"node-(\d{1,9})\.jsonl\Z")
 _STACK = re.compile(r"rank-(\d{1,9})\.txt\Z")
-_WORKER_ERRORS = re.compile(r"ranks-of-node-(\d{1,9})\Z")
+_OF_TORCHRUN = re.compile(r"ranks-of-node-(\d{1,9})\Z")
 
 
 class _Entry:
@@ -145,11 +144,13 @@ class AttemptFolder:
 
     def error_files(self) -> Iterator[tuple[int, Path]]:
         """The error files of torchelastic's agents, by node."""
-        yield from _numbered(self.logs, _ERROR)
+        for match, folder in _listed(self.logs, _OF_TORCHRUN, folders=True):
+            if os.path.isfile(path := folder / "launcher.json"):
+                yield int(match[1]), path
 
     def worker_error_files(self) -> Iterator[tuple[int, Path]]:
         """The error files that workers under torchrun wrote with `@record`, by node."""
-        for match, folder in _listed(self.logs, _WORKER_ERRORS, folders=True):
+        for match, folder in _listed(self.logs, _OF_TORCHRUN, folders=True):
             with suppress(OSError):
                 paths = sorted(folder.rglob("error.json"))
                 yield from ((int(match[1]), path) for path in paths if os.path.isfile(path))

@@ -16,7 +16,7 @@ def changeable_by_others(run: RunFolder) -> Path | None:
     """The first file or folder of the run that another user owns or can change; None if there is none.
 
     Looks at the folders and at the files from which the next attempt is made. Everything that a driver reads must
-    belong to the user; logs may be writable by others, as the training's umask allows.
+    belong to the user.
     """
     user = os.getuid()
     for path, executed in _paths(run):
@@ -56,5 +56,6 @@ def _paths(run: RunFolder) -> Iterator[tuple[Path, bool]]:
     yield from ((path, True) for path in (run.info, run.job_yaml, run.resolved_yaml, run.site_yaml))
     for attempt in run.attempts():
         yield from ((path, True) for path in (attempt.path, attempt.script, attempt.plan, attempt.verdict))
+        yield from ((path, True) for path in (attempt.logs, attempt.agent, attempt.agent / "stacks"))
         others = (attempt.intent, attempt.job, attempt.claim, attempt.start, attempt.end, attempt.final)
-        yield from ((path, False) for path in (*others, attempt.diagnosis, attempt.logs))
+        yield from ((path, False) for path in (*others, attempt.diagnosis))

@@ -12,6 +12,7 @@ await_child() { # PROCESS: sets `code`. Slurm may send TERM only to the first pr
 }
 await_and_note() { # PROCESS FILE: srun's exit code is useless after a lost node, so each other node notes its own
     await_child "$1"
+    umask go-w
     printf '%d\n' "$code" >"$2"
     exit "$code"
 }

@@ -9,4 +9,4 @@ if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/nu
         exit 75
     fi
 fi
-mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
+mkdir -p "$attempt_dir"/{logs,agent/stacks} || die "cannot write to $attempt_dir"

@@ -5,6 +5,7 @@ run_rank() {
     local note=$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-${RANK:?}.exit code
     on_each_rank "$@" 2>&1 | sed -u "s/^/[rank$RANK]: /"
     code=${PIPESTATUS[0]}
+    umask go-w
     printf '%d\n' "$code" >"$note"
     exit "$code"
 }

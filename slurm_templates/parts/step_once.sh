@@ -1,8 +1,7 @@
 
 # --- Start the program on the first node, and wait for its end ---
-{ declare -f on_first_node; echo on_first_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+{ declare -p job_umask; declare -f on_first_node; echo 'umask "$job_umask" && on_first_node'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 phase=training
-umask "$job_umask"
 setsid bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-0.log" 2>&1 </dev/null &
 program=$!
 step=("-$program") # and all that it started: a launcher need not forward a signal

@@ -2,6 +2,7 @@
 # --- Start the nodes by DeepSpeed over pdsh and ssh, and wait for their end ---
 # Sourced on each node by the shell that comes over ssh, before DeepSpeed's own launcher.
 enter() { # NODE
+    umask go-w
     HPC_LAUNCH_NODE=$1
     # shellcheck source=/dev/null
     . "$environment" || exit
@@ -9,8 +10,9 @@ enter() { # NODE
     before_each_node
     uname -n >"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$1.began" || exit
     exec >>"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$1.log" 2>&1 </dev/null
-    trap 'printf "%d\n" "$?" >"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$HPC_LAUNCH_NODE.exit"' EXIT
+    trap 'code=$?; umask go-w; printf "%d\n" "$code" >"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$HPC_LAUNCH_NODE.exit"' EXIT
     setsid bash "$HPC_LAUNCH_ATTEMPT_DIR/end_with.sh" "$$" "$PPID" "$1" &
+    umask "$job_umask"
 }
 # Slurm does not know what ssh starts, and no signal comes when the connection ends, so each node ends itself.
 end_with() { # SHELL CONNECTION NODE
@@ -28,10 +30,9 @@ end_with() { # SHELL CONNECTION NODE
     pkill -KILL -s "$1"
     : >"$mark.over"
 }
-{ declare -p environment; declare -f before_each_node enter; printf 'enter "$1"\n'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+{ declare -p environment job_umask; declare -f before_each_node enter; printf 'enter "$1"\n'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 { declare -f end_with; printf 'end_with "$@"\n'; } >"$attempt_dir/end_with.sh" || die "cannot write $attempt_dir/end_with.sh"
 phase=training
-umask "$job_umask"
 start_over_ssh() {
     for name in $(compgen -e); do # DeepSpeed would pass these on, on a command line that everybody can read
         case $name in

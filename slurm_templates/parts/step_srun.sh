@@ -1,7 +1,6 @@
 
 # --- Start the nodes by srun, and wait for their end ---
 phase=training
-umask "$job_umask"
 cpus=${SLURM_CPUS_PER_TASK:-${job_cpus_per_task:-}}
 [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || cpus=${job_cpus_per_task:-} # the allocation may have another shape
 messages=/proc/$$/fd/2 skip=0 # what srun will write to the job's output, if that is a file

@@ -84,9 +84,9 @@ def test_error_files_of_torchelastic(attempt: AttemptFolder) -> None:
     def error(text: str, at: int) -> dict[str, Any]:
         return {"message": {"message": text, "extraInfo": {"py_callstack": "", "timestamp": str(at)}}}
 
-    put(attempt.logs / "node-0.error.json", error(GLOO, 50))
+    put(attempt.logs / "ranks-of-node-0" / "launcher.json", error(GLOO, 50))
     put(attempt.logs / "ranks-of-node-1" / "77_x" / "attempt_0" / "1" / "error.json", error("KeyError: 'x'", 40))
-    (attempt.logs / "node-1.error.json").write_text("{torn")
+    (attempt.logs / "ranks-of-node-1" / "launcher.json").write_text("{torn")
     found = diagnose_attempt(attempt, BOOK)
     assert (found.failure_class, found.first_failure.node, found.first_failure.time) == ("user_code_error", "n2", 40.0)
     assert found.evidence[0].file.endswith("attempt_0/1/error.json")
@@ -354,7 +354,8 @@ def of_another_user(attempt: AttemptFolder, tmp_path: Path) -> AttemptFolder:
     final(attempt, "FAILED")
     (attempt.logs / "node-0.rank-0.log").write_text("fine\n")
     (attempt.logs / "node-0.rank-1.log").symlink_to(secret)
-    (attempt.logs / "node-0.error.json").symlink_to(tmp_path / "error.json")
+    (attempt.logs / "ranks-of-node-0").mkdir()
+    (attempt.logs / "ranks-of-node-0" / "launcher.json").symlink_to(tmp_path / "error.json")
     (attempt.agent / "stacks").mkdir(parents=True)
     (attempt.agent / "stacks" / "rank-1.txt").symlink_to(secret)
     for path in (attempt.run.path, *attempt.run.path.rglob("*")):
