@@ -25,7 +25,7 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.base.folders_above import refuse_replaceable
 from hpc_launch.base.json_records import file_lines
 from hpc_launch.base.python_command import module_command
-from hpc_launch.base.user_dirs import make_own_folder, make_private
+from hpc_launch.base.user_dirs import make_own_folder, make_private, user
 from hpc_launch.cli.submit import write_dry_run
 from hpc_launch.drive import attempts
 from hpc_launch.drive.attempts import attempt_options, first_attempt
@@ -582,6 +582,27 @@ def test_many_slow_patterns_of_a_profile_take_no_longer_than_one(plan: Plan) -> 
     assert time.monotonic() - begun < 15
 
 
+@pytest.mark.timeout(60, method="thread")
+def test_paths_that_refer_to_each_other_twice_take_no_time(plan: Plan) -> None:
+    down = ", ".join(f"p{n}: '${{paths.p{n + 1}}}${{paths.p{n + 1}}}'" for n in range(40))
+    up = ", ".join(f"q{n + 1}: '${{paths.q{n}}}${{paths.q{n}}}'" for n in range(40))
+    for paths in (f"{down}, p40: /x", f"q0: /x, {up}"):
+        with suppress(Refused):
+            plan("", site=f"{SITE}\npaths: {{{paths}}}\n")
+
+
+def test_a_profile_of_very_many_files_is_refused(plan: Plan, team: Path) -> None:
+    for number in range(60):
+        (team / f"c{number}.yaml").write_text(f"name: c{number}\nextends: c{number + 1}\n")
+    assert "extends 50 others or more" in refused(plan, "extends: c0")[0].message
+
+
+def test_a_number_of_a_version_has_nine_digits_at_most(plan: Plan) -> None:
+    text = f"versions: {{torch: '{'1' * 6000}'}}\nenv: [{{name: X, value: '1', when: {{torch: '>=2'}}}}]"
+    with suppress(Refused):
+        plan(text)
+
+
 def test_a_team_s_profile_cannot_switch_off_the_settings_of_the_user(plan: Plan, tmp_path: Path) -> None:
     settings = tmp_path / "config" / "hpc-launch" / "user.yaml"
     settings.parent.mkdir(parents=True)
@@ -981,19 +1002,19 @@ def test_a_dry_run_writes_into_no_folder_of_another_user(
     kind: str, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = tmp_path / "runs"
-    (runs / "dry-run").mkdir(parents=True)
+    (runs / f"dry-run-{user()}").mkdir(parents=True)
     monkeypatch.setenv("HPC_LAUNCH_HOME", str(runs))
     ready = plan()
     assert write_dry_run(ready).read_text() == ready.script
     if kind == "open":
-        (runs / "dry-run").chmod(0o777)
+        (runs / f"dry-run-{user()}").chmod(0o777)
     elif kind == "replaceable":
         runs.chmod(0o777)
     elif kind == "link":
-        (runs / "dry-run").rename(runs / "other")
-        (runs / "dry-run").symlink_to(runs / "other")
+        (runs / f"dry-run-{user()}").rename(runs / "other")
+        (runs / f"dry-run-{user()}").symlink_to(runs / "other")
     elif os.getuid() == 0:
-        os.chown(runs / "dry-run", 65534, 65534)
+        os.chown(runs / f"dry-run-{user()}", 65534, 65534)
     else:
         pytest.skip("only root can give files away")
     with pytest.raises(Refused, match="cannot write"):

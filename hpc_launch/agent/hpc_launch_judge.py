@@ -162,6 +162,8 @@ class Judge(Listener):  # type: ignore[misc] # beside this file, in a run folder
 
     def compare_nodes(self, found: Results) -> None:
         """Compare the nodes with each other."""
+        if self.crowded:
+            excuse_network(found)
         compare(found, self.memory_mib)
         if self.rounds is not None:
             self.medians = compare_measured(found)
@@ -192,6 +194,15 @@ class Judge(Listener):  # type: ignore[misc] # beside this file, in a run folder
                 say("%s: %s" % (one["node"], one["text"]))
             one["seconds"] = round(self.named.setdefault((one["node"], one["check"]), since), 2)
         return bad, common, unchecked
+
+
+def excuse_network(found: Results) -> None:
+    """Blame no node for a port that was full of the connections of others."""
+    for results in found.values():
+        for check in ("rendezvous port", "network", "answer"):
+            one = results.get(check, {})
+            if one.get("ok") is False and (check != "answer" or str(one["text"]).startswith("did not connect")):
+                results[check] = dict(one, ok=None, text="too many connections of others: %s" % one["text"])
 
 
 def write_tokens(folders: List[str]) -> Dict[str, str]:

@@ -50,6 +50,8 @@ class Listener:
         self.strangers: Dict[str, List[Peer]] = {}
         """By address, the oldest first."""
         self.unproved = 0
+        self.turned_away = 0
+        """Connections that ended without a signed line."""
         self.swept = 0.0
         self.selector = selectors.DefaultSelector()
         self.key = os.urandom(32).hex().encode()
@@ -84,15 +86,26 @@ class Listener:
             for peer in late:
                 self.close(peer)
 
+    @property
+    def crowded(self) -> bool:
+        """Whether strangers connected so often that a node may have found no place."""
+        return self.turned_away > self.most
+
     def accept(self, server: socket.socket) -> None:
-        try:
-            connection, address = server.accept()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE) and not self.close_a_stranger():
-                time.sleep(SWEEP_S / 20)
-            return
+        """Accept what waits."""
+        for _ in range(1024):
+            try:
+                connection, address = server.accept()
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE) and not self.close_a_stranger():
+                    time.sleep(SWEEP_S / 20)
+                return
+            self.enter(connection, str(address[0]))
+
+    def enter(self, connection: socket.socket, address: str) -> None:
+        """Count a new connection as a stranger's."""
         connection.setblocking(False)
-        peer = Peer(connection, str(address[0]))
+        peer = Peer(connection, address)
         self.selector.register(connection, selectors.EVENT_READ, peer)
         self.strangers.setdefault(peer.address, []).append(peer)
         self.unproved += 1
@@ -119,6 +132,7 @@ class Listener:
         """Close a connection."""
         if not peer.closed:
             peer.closed = True
+            self.turned_away += not peer.known
             self.trust(peer)
             self.selector.unregister(peer.connection)
             peer.connection.close()

@@ -10,11 +10,12 @@ import hashlib
 import hmac
 import json
 import os
+import select
 import socket
 import struct
 import threading
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 from hpc_launch_smoke_node import bytes_of, tried
 
@@ -27,6 +28,7 @@ LONGEST_NAME = 1024
 """Bytes of a host name, and of the other short messages."""
 GREETING_S = 2.0
 """Seconds that a process has to prove that it knows the key. Another user may connect to the port, too."""
+MOST_STRANGERS = 64
 
 
 def together(out: str, folders: Dict[str, str], rank: int, size: int, record: Dict[str, Any]) -> Dict[str, Any]:
@@ -86,23 +88,64 @@ def _first(
 
 
 def _accepted(server: socket.socket, key: bytes, count: int) -> List[socket.socket]:
-    """The connections of the other processes: those that know the key, which only this user can read."""
+    """The connections of the other processes: those that know the key, which only this user can read.
+
+    Strangers can connect, too: none of them keeps the others waiting. Raises OSError when the time is over.
+    """
     peers = []  # type: List[socket.socket]
-    while len(peers) < count:
-        peer = server.accept()[0]
-        peer.settimeout(GREETING_S)
-        challenge = os.urandom(32)
-        try:
-            send(peer, challenge)
-            known = hmac.compare_digest(receive(peer, LONGEST_NAME), _proof(key, challenge))
-        except OSError:
-            known = False
-        if known:
-            peer.settimeout(WAIT_S)
-            peers.append(peer)
-        else:
+    waiting = {}  # type: Dict[socket.socket, Stranger]
+    end = time.monotonic() + WAIT_S
+    try:
+        while len(peers) < count:
+            now = time.monotonic()
+            if now > end:
+                raise OSError("%d of %d other processes did not connect" % (count - len(peers), count))
+            for peer in select.select([server, *waiting], [], [], 0.5)[0]:
+                if peer is server:
+                    stranger = Stranger(server.accept()[0])
+                    waiting[stranger.peer] = stranger
+                    continue
+                known = waiting[peer].known(key)
+                if known is not None:
+                    del waiting[peer]
+                    peers.append(peer) if known else peer.close()
+            late = [one for one in waiting.values() if one.since < now - GREETING_S]
+            late += list(waiting.values())[: max(0, len(waiting) - MOST_STRANGERS - count)]
+            for stranger in late:
+                waiting.pop(stranger.peer, None)
+                stranger.peer.close()
+    finally:
+        for peer in waiting:
             peer.close()
+    for peer in peers:
+        peer.settimeout(WAIT_S)
     return peers
+
+
+class Stranger:
+    """A connection that has not proved yet that it knows the key."""
+
+    def __init__(self, peer: socket.socket) -> None:
+        self.peer, self.since = peer, time.monotonic()
+        self.challenge = os.urandom(32)
+        self.data = b""
+        peer.setblocking(False)
+        send(peer, self.challenge)  # fits into the socket's buffer
+
+    def known(self, key: bytes) -> Optional[bool]:
+        """Whether it has proved it; None while its answer is incomplete."""
+        proof = _proof(key, self.challenge)
+        wanted = struct.pack("!Q", len(proof)) + proof
+        try:
+            data = self.peer.recv(len(wanted) - len(self.data))
+        except BlockingIOError:
+            return None
+        except OSError:
+            return False
+        self.data += data
+        if data and len(self.data) < len(wanted):
+            return None
+        return hmac.compare_digest(self.data, wanted)
 
 
 def _proof(key: bytes, challenge: bytes) -> bytes:

@@ -69,9 +69,10 @@ def write_dry_run(prepared_job: PreparedJob) -> Path:
     from hpc_launch.base.errors import Refused
     from hpc_launch.base.files import write_atomic
     from hpc_launch.base.findings import Finding
-    from hpc_launch.base.user_dirs import make_own_folder
+    from hpc_launch.base.user_dirs import make_own_folder, user
 
-    folder = Path(prepared_job.plan.runs_folder) / "dry-run"
+    # A group may share the folder of runs.
+    folder = Path(prepared_job.plan.runs_folder) / f"dry-run-{user()}"
     path = folder / f"{prepared_job.plan.name}.sh"
     try:
         make_own_folder(folder)

@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hpc_launch.base.files import open_regular
+
 SIF_MAGIC = b"SIF_MAGIC\0"
 SIF_MAGIC_AT = 32
 SIF_ARCH_AT = 45
@@ -48,7 +50,7 @@ def architecture(image: Path) -> str | None:
     """
     if os.path.isdir(image):
         return _of_layout(image) if os.path.isfile(image / "oci-layout") else _of_system(image)
-    with image.open("rb") as stream:
+    with open_regular(image) as stream:
         head = stream.read(SIF_ARCH_AT + 2)
     if not is_sif(head):
         return None
@@ -57,7 +59,7 @@ def architecture(image: Path) -> str | None:
 
 def cut_short(image: Path) -> bool:
     """Whether a SIF file is shorter than its header says: after a truncated download or a full disk."""
-    with image.open("rb") as stream:
+    with open_regular(image) as stream:
         head = stream.read(SIF_DATA_AT + 16)
     if not is_sif(head) or len(head) < SIF_DATA_AT + 16:
         return is_sif(head)
@@ -96,7 +98,7 @@ def _blob(folder: Path, digest: str) -> Path:
 
 
 def _json(path: Path) -> Any:
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         return json.loads(stream.read(BLOB_LIMIT))
 
 
@@ -108,7 +110,7 @@ def _of_system(folder: Path) -> str | None:
             target = folder / program
             path = folder / os.readlink(target).lstrip("/") if target.is_symlink() else path
         with suppress(OSError, struct.error):
-            with path.open("rb") as stream:
+            with open_regular(path) as stream:
                 head = stream.read(20)
             if head[:4] == b"\x7fELF":
                 order = ">" if head[5] == 2 else "<"

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hpc_launch.base import json_records
+from hpc_launch.base.files import open_regular
 
 CHUNK = 1 << 22
 """Bytes per read."""
@@ -51,7 +52,7 @@ def put(draft: Path, image: Path, record: ImageRecord) -> None:
 def digest_of(path: Path) -> str:
     """`sha256:…` of a file. Raises OSError."""
     hasher = hashlib.sha256()
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         while chunk := stream.read(CHUNK):
             hasher.update(chunk)
     return f"sha256:{hasher.hexdigest()}"

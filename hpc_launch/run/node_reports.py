@@ -28,6 +28,8 @@ MAX_BYTES_IN_ALL = 512 << 10
 much, or displace their reports."""
 MAX_BYTES = 256 << 10
 """Size of the largest file that is read. A file holds the reports of one verdict, a few kilobytes."""
+MAX_CAUSE = 80
+"""Characters of a class and of a cause that are kept."""
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")
 
 
@@ -56,7 +58,8 @@ def read_reports(path: Path) -> Iterator[NodeReport]:
     for line in file_lines(path, longest=MAX_BYTES, links=False):
         report = line_record(line, NodeReport)
         if report is not None and _NODE.match(report.node):
-            yield replace(report, by=author)
+            cause = report.cause and report.cause[:MAX_CAUSE]
+            yield replace(report, by=author, failure_class=report.failure_class[:MAX_CAUSE], cause=cause)
 
 
 def owner(path: Path) -> str:

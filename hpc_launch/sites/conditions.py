@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from hpc_launch.spec.launcher import LauncherName
 
 _COUNT = r"^(([<>]=?|=|!=) ?\d+|\d+(-\d*)?)$"
-_ONE_VERSION = r"([<>]=?|=|!=)? ?\d+(\.\d+)*"
+_ONE_VERSION = r"([<>]=?|=|!=)? ?\d{1,9}(\.\d{1,9})*"
 _VERSION = rf"^{_ONE_VERSION}(, ?{_ONE_VERSION})*$"
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
@@ -122,5 +122,5 @@ def version_holds(required: str, value: str | None) -> bool:
 
 def numbers(version: str) -> tuple[int, ...]:
     """Leading numbers of a version: (2, 27, 5) for `2.27.5-1+cuda12.4`."""
-    match = re.match(r"[vV]?(\d+(?:\.\d+)*)", version)
+    match = re.match(r"[vV]?(\d{1,9}(?:\.\d{1,9})*)", version)
     return tuple(map(int, match[1].split("."))) if match else ()

@@ -34,7 +34,7 @@ def references_to_untrusted(merged: Merged, layers: Sequence[SiteLayer]) -> list
         Reference(path, name, place, hints[place.file])
         for path, text in _texts(merged.data, ())
         if "${" in text and path[0] not in ("parameters", "values")
-        for name, place in _definitions(merged, text, ())
+        for name, place in _definitions(merged, text)
         if place.file in hints
     ]
 
@@ -50,25 +50,29 @@ def untrusted_fillings(merged: Merged, found: Sequence[Reference]) -> Iterator[F
                 yield Finding(FindingCode.UNTRUSTED_CODE, message, reference.place, reference.hint)
 
 
-def _definitions(merged: Merged, text: str, seen: tuple[str, ...]) -> Iterator[tuple[str, Place]]:
-    """The names in a text, and in the texts of those names, with the places that define them."""
-    for prefix, paths in (("param", (("values",), ("parameters",))), ("paths", (("paths",),))):
-        for name in references(text, prefix):
-            full = f"{prefix}.{name}"
-            if full in seen:
-                continue
-            for table in paths:
-                definition = merged.data.get(table[0])
-                value = definition.get(name) if isinstance(definition, dict) else None
-                if value is None:
+def _definitions(merged: Merged, text: str) -> Iterator[tuple[str, Place]]:
+    """The names in a text, and in the texts of those names, with the places that define them; each name once."""
+    seen: set[str] = set()
+    texts = [text]
+    while texts:
+        text = texts.pop()
+        for prefix, tables in (("param", ("values", "parameters")), ("paths", ("paths",))):
+            for name in references(text, prefix):
+                full = f"{prefix}.{name}"
+                if full in seen:
                     continue
-                for path, inner in _texts(value, (*table, name)):
-                    place = merged.origin(*path).place
-                    if place is not None:
-                        yield full, place
-                    yield from _definitions(merged, inner, (*seen, full))
-    if "${account}" in text:
-        yield from (("account", place) for path in _accounts(merged) if (place := merged.origin(*path).place))
+                seen.add(full)
+                for table in tables:
+                    definition = merged.data.get(table)
+                    value = definition.get(name) if isinstance(definition, dict) else None
+                    for path, inner in _texts(value, (table, name)):
+                        place = merged.origin(*path).place
+                        if place is not None:
+                            yield full, place
+                        texts.append(inner)
+        if "${account}" in text and "account" not in seen:
+            seen.add("account")
+            yield from (("account", place) for path in _accounts(merged) if (place := merged.origin(*path).place))
 
 
 def _accounts(merged: Merged) -> Iterator[KeyPath]:

@@ -6,6 +6,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+MAX_PATH = 4096
+"""PATH_MAX of Linux, for paths of a profile before and after their names are filled in."""
+
 
 class Folder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A folder of the site."""
@@ -15,7 +18,8 @@ class Folder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             description="The folder. May contain `${user}`, `${home}`, `${account}`, `${env.NAME}` and "
             "`${param.NAME}`, and, if only the job knows the folder, `${shell.NAME}`, a variable of "
-            "the job's own shell."
+            "the job's own shell.",
+            max_length=MAX_PATH,
         ),
     ]
     purge_days: Annotated[int | None, Meta(description="Number of days after which the site deletes files.", ge=1)] = (

@@ -7,6 +7,7 @@ import os
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.sites import this_machine
+from hpc_launch.sites.folders import MAX_PATH
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import Site
 from hpc_launch.spec.job import JobSpec
@@ -39,7 +40,10 @@ def interpolation_names(
                 findings.append(Finding(FindingCode.UNKNOWN_NAME, message, place, hint))
             continue
         path = plain(text)
-        if path is not None:
+        if path is not None and len(path) > MAX_PATH:
+            message = f"`paths.{key}` is too long: {len(path)} characters"
+            findings.append(Finding(FindingCode.INVALID_VALUE, message, place, "shorten the names in it"))
+        elif path is not None:
             names[f"paths.{key}"] = path
         else:
             late[f"paths.{key}"] = text

@@ -36,6 +36,10 @@ OWN = frozenset(
 it."""
 
 
+MAX_CHAIN = 50
+"""Files that a profile may consist of. Those that ship with hpc-launch have up to four."""
+
+
 class SiteLayer(Struct, frozen=True):
     """One file of a profile's chain."""
 
@@ -79,6 +83,7 @@ class _ChainBuilder:
         self.own = own
         self.folders = folders
         self.layers: dict[str, SiteLayer] = {}
+        self.read = 0
 
     def enter(self, path: Path, named_at: Place | None, above: tuple[str, ...]) -> None:
         """Add a file after the profiles that it extends. `above` are the files that led to it."""
@@ -91,6 +96,12 @@ class _ChainBuilder:
             self.findings.append(
                 Finding(FindingCode.CIRCULAR_EXTENDS, message, named_at, "remove one of them from `extends`")
             )
+            return
+        self.read += 1
+        if self.read > MAX_CHAIN:
+            if self.read == MAX_CHAIN + 1:
+                message = f"the profile extends {MAX_CHAIN} others or more"
+                self.findings.append(Finding(FindingCode.CIRCULAR_EXTENDS, message, named_at, "merge some of them"))
             return
         document, faults = read_document(path)
         self.findings += faults

@@ -4,7 +4,9 @@ if [ "$code" -ne 0 ] && [ -f "$messages" ]; then
     # srun's own code is the highest, including tasks that it killed itself; its messages report each task in order.
     first=$(tail -c "+$((skip + 1))" "$messages" | grep -m 1 -oE '^srun: error: [^ ]+: tasks? [0-9,-]+: .*')
     case $first in
-        *': Exited with exit code '*) code=${first##* } ;;
+        *': Exited with exit code '[1-9] | *': Exited with exit code '[1-9][0-9] | *': Exited with exit code '[12][0-9][0-9])
+            code=${first##* }
+            ;;
         *': Killed') code=137 ;;
         *': Aborted'*) code=134 ;;
         *': Segmentation fault'*) code=139 ;;

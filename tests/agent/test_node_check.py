@@ -48,7 +48,6 @@ class Tool:
         (folder / "nvidia-smi").write_text(SMI.replace("$(hostname)", "node"))
 
     def faulty(self, fault: str) -> Ask:
-        (self.folder / "node.smi").write_text(f"fault={fault!r}\n")
         return lambda words, _limit: self.answer(fault, words)
 
     def cut(self, size: int) -> Ask:
@@ -61,6 +60,7 @@ class Tool:
     def answer(self, fault: str, words: list[str]) -> tuple[int, str]:
         key = (fault, *words)
         if key not in self.known:
+            (self.folder / "node.smi").write_text(f"fault={fault!r}\n")
             command = ["bash", str(self.folder / "nvidia-smi"), *words[1:]]
             done = subprocess.run(command, check=False, capture_output=True, text=True)
             self.known[key] = (done.returncode, done.stdout)
@@ -530,6 +530,27 @@ def test_strangers_fill_neither_the_memory_nor_the_descriptors_of_the_judge(judg
         node.sendall(b"hello " + b"b" * 32 + b"\n")
         serve(judge, server)
         assert b'"nonce"' in node.recv(1 << 16)
+
+
+def test_no_node_is_blamed_for_a_port_full_of_strangers(judge: Any, server: socket.socket) -> None:
+    failed = {"ok": False, "text": "cannot reach n1 port 9: timed out", "value": None}
+    absent = {"ok": False, "text": "did not connect within 14 s", "value": None}
+    stopped = {"ok": False, "text": "stopped answering within 9 s", "value": None}
+
+    def outcome() -> list[str]:
+        found = {"n1": {"memory": dict(failed), "rendezvous port": dict(failed)}, "n2": {"answer": dict(absent)}}
+        found["n3"] = {"answer": dict(stopped)}
+        judge.compare_nodes(found)
+        return [check for results in found.values() for check, one in results.items() if one["ok"] is False]
+
+    assert outcome() == ["memory", "rendezvous port", "answer", "answer"]
+    for _ in range(2):
+        with ExitStack() as stack:
+            for _ in range(listen.STRANGERS):
+                stack.enter_context(socket.create_connection(("127.0.0.1", server.getsockname()[1]), 5))
+            serve(judge, server)
+        serve(judge, server)
+    assert outcome() == ["memory", "answer"]
 
 
 def test_a_connection_that_proves_nothing_is_closed(

@@ -105,7 +105,8 @@ def test_another_user_is_neither_a_node_nor_believed_about_lengths(tmp_path: Pat
             assert time.monotonic() < end
             time.sleep(0.05)
         port = json.loads((tmp_path / "meeting.json").read_text())["port"]
-        for data in (struct.pack("!Q", 1 << 33) + b"x" * 4096, struct.pack("!Q", 64) + b"x" * 64, b""):
+        bad = [struct.pack("!Q", 1 << 33) + b"x" * 4096, struct.pack("!Q", 64) + b"x" * 64, struct.pack("!Q", 9), b""]
+        for data in bad * 40:
             strangers.append(socket.create_connection(("127.0.0.1", port)))
             strangers[-1].sendall(data)
 

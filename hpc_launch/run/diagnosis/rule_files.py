@@ -14,6 +14,7 @@ from hpc_launch.sites.search_path import search_path
 from hpc_launch.spec.yaml_source import MAX_BYTES
 
 MAX_RULES = 200
+MAX_RULE_FILES = 50
 MAX_RULES_BYTES = 256 << 10
 """Limits on the rules of each folder that is not the user's or the machine's own. Checking a rule takes time, too."""
 
@@ -26,7 +27,7 @@ def rulebook(findings: list[Finding] | None = None) -> Rulebook:
     book = shipped()
     for folder, is_own in _folders():
         read = kept = 0
-        for path in _files(folder):
+        for path in _files(folder)[: None if is_own else MAX_RULE_FILES]:
             try:
                 text = read_text(path, longest=MAX_BYTES if is_own else MAX_RULES_BYTES - read)
             except (OSError, UnicodeDecodeError) as error:
