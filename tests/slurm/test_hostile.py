@@ -36,6 +36,20 @@ def test_run_folders_with_hostile_names(user: User, name: str) -> None:
     assert [path.name for path in folder.iterdir()] == [run["run"]]
 
 
+def test_a_umask_of_002_opens_no_log(user: User) -> None:
+    """A line of a teammate in it could pass for one of Slurm's, and make a failed run count as completed."""
+    job = {"name": "x", "launcher": "srun", "nodes": 2, "cpus_per_node": 1, "command": ["touch", "mine"]}
+    words = ["sh", "-c", 'umask 002 && exec hpc-launch submit "$0" --wait', user.job(yaml.safe_dump(job))]
+    done = user.cluster.run(words, cwd=user.home, env=user.env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (user.home / "mine").stat().st_mode & 0o777 == 0o664
+    (folder,) = (user.home / "runs").glob("x-*")
+    # Submitit's folder is open to nobody else.
+    paths = [path for path in folder.rglob("*") if not path.is_symlink() and path.parent.name != "submitit"]
+    assert {"batch.log", "node-0.rank-0.log", "node-1.jsonl"} <= {path.name for path in paths}
+    assert [path for path in paths if path.stat().st_mode & 0o022] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [25, prove(COUNT)])
 def test_hostile_values_reach_the_training_byte_for_byte(user: User, count: int) -> None:

@@ -63,7 +63,7 @@ within() { # inside the image or process, before what is started there
 # default. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
-    export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json
+    mkdir -m 700 "$logs/ranks-of-node-$node" && export TORCHELASTIC_ERROR_FILE=$logs/ranks-of-node-$node/launcher.json
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         bash -c 'for n in $(compgen -e); do case $n in SLURM_* | HPC_LAUNCH_* | TORCH* | MASTER_ADDR | MASTER_PORT | RANK | LOCAL_RANK | WORLD_SIZE | LOCAL_WORLD_SIZE | GROUP_RANK | CUDA_VISIBLE_DEVICES | HIP_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES) export "APPTAINERENV_$n=${!n}" ;; esac; done; exec "$@"' bash \
         apptainer exec --no-eval --nv \
@@ -244,7 +244,7 @@ if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/nu
         exit 75
     fi
 fi
-mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
+mkdir -p "$attempt_dir"/{logs,agent/stacks} || die "cannot write to $attempt_dir"
 
 # --- Start and end records ---
 # The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
@@ -472,14 +472,14 @@ in_workdir() { # Slurm starts it in /tmp on a node that lacks the working folder
     cd "$job_workdir" || die "$(uname -n) has no working folder $job_workdir"
 }
 {
-    declare -p job_workdir
+    declare -p job_workdir job_umask
     declare -f "${node_functions[@]}" in_workdir say die
-    echo 'in_workdir && on_each_node'
+    # From here on: others who may change what the training writes must not change the logs or the watcher's files.
+    echo 'in_workdir && umask "$job_umask" && on_each_node'
 } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 
 # --- Start the nodes by srun, and wait for their end ---
 phase=training
-umask "$job_umask"
 cpus=${SLURM_CPUS_PER_TASK:-${job_cpus_per_task:-}}
 [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || cpus=${job_cpus_per_task:-} # the allocation may have another shape
 messages=/proc/$$/fd/2 skip=0 # what srun will write to the job's output, if that is a file
@@ -499,7 +499,9 @@ if [ "$code" -ne 0 ] && [ -f "$messages" ]; then
     # srun's own code is the highest, including tasks that it killed itself; its messages report each task in order.
     first=$(tail -c "+$((skip + 1))" "$messages" | grep -m 1 -oE '^srun: error: [^ ]+: tasks? [0-9,-]+: .*')
     case $first in
-        *': Exited with exit code '*) code=${first##* } ;;
+        *': Exited with exit code '[1-9] | *': Exited with exit code '[1-9][0-9] | *': Exited with exit code '[12][0-9][0-9])
+            code=${first##* }
+            ;;
         *': Killed') code=137 ;;
         *': Aborted'*) code=134 ;;
         *': Segmentation fault'*) code=139 ;;

@@ -188,7 +188,7 @@ if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/nu
         exit 75
     fi
 fi
-mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
+mkdir -p "$attempt_dir"/{logs,agent/stacks} || die "cannot write to $attempt_dir"
 
 # --- Start and end records ---
 # The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
@@ -379,6 +379,7 @@ await_child() { # PROCESS: sets `code`. Slurm may send TERM only to the first pr
 }
 await_and_note() { # PROCESS FILE: srun's exit code is useless after a lost node, so each other node notes its own
     await_child "$1"
+    umask go-w
     printf '%d\n' "$code" >"$2"
     exit "$code"
 }
@@ -390,6 +391,7 @@ run_rank() {
     local note=$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-${RANK:?}.exit code
     on_each_rank "$@" 2>&1 | sed -u "s/^/[rank$RANK]: /"
     code=${PIPESTATUS[0]}
+    umask go-w
     printf '%d\n' "$code" >"$note"
     exit "$code"
 }
@@ -489,6 +491,7 @@ await_notes() { # BEGINNINGS node|rank ENDS GRACE: sets `code`; after a failure 
 # --- Start the nodes by DeepSpeed over pdsh and ssh, and wait for their end ---
 # Sourced on each node by the shell that comes over ssh, before DeepSpeed's own launcher.
 enter() { # NODE
+    umask go-w
     HPC_LAUNCH_NODE=$1
     # shellcheck source=/dev/null
     . "$environment" || exit
@@ -496,8 +499,9 @@ enter() { # NODE
     before_each_node
     uname -n >"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$1.began" || exit
     exec >>"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$1.log" 2>&1 </dev/null
-    trap 'printf "%d\n" "$?" >"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$HPC_LAUNCH_NODE.exit"' EXIT
+    trap 'code=$?; umask go-w; printf "%d\n" "$code" >"$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$HPC_LAUNCH_NODE.exit"' EXIT
     setsid bash "$HPC_LAUNCH_ATTEMPT_DIR/end_with.sh" "$$" "$PPID" "$1" &
+    umask "$job_umask"
 }
 # Slurm does not know what ssh starts, and no signal comes when the connection ends, so each node ends itself.
 end_with() { # SHELL CONNECTION NODE
@@ -515,10 +519,9 @@ end_with() { # SHELL CONNECTION NODE
     pkill -KILL -s "$1"
     : >"$mark.over"
 }
-{ declare -p environment; declare -f before_each_node enter; printf 'enter "$1"\n'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+{ declare -p environment job_umask; declare -f before_each_node enter; printf 'enter "$1"\n'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 { declare -f end_with; printf 'end_with "$@"\n'; } >"$attempt_dir/end_with.sh" || die "cannot write $attempt_dir/end_with.sh"
 phase=training
-umask "$job_umask"
 start_over_ssh() {
     for name in $(compgen -e); do # DeepSpeed would pass these on, on a command line that everybody can read
         case $name in

@@ -182,7 +182,7 @@ if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/nu
         exit 75
     fi
 fi
-mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
+mkdir -p "$attempt_dir"/{logs,agent/stacks} || die "cannot write to $attempt_dir"
 
 # --- Start and end records ---
 # The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
@@ -355,6 +355,7 @@ await_child() { # PROCESS: sets `code`. Slurm may send TERM only to the first pr
 }
 await_and_note() { # PROCESS FILE: srun's exit code is useless after a lost node, so each other node notes its own
     await_child "$1"
+    umask go-w
     printf '%d\n' "$code" >"$2"
     exit "$code"
 }
@@ -366,6 +367,7 @@ run_rank() {
     local note=$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-${RANK:?}.exit code
     on_each_rank "$@" 2>&1 | sed -u "s/^/[rank$RANK]: /"
     code=${PIPESTATUS[0]}
+    umask go-w
     printf '%d\n' "$code" >"$note"
     exit "$code"
 }
@@ -481,6 +483,7 @@ node_here() { # this node's place among those of the job: by its name, or else b
 }
 enter() { # started once per node, or once per process
     local mark child code asked=''
+    umask go-w
     # shellcheck source=/dev/null
     . "$environment" || exit
     HPC_LAUNCH_NODE=$(node_here) || { echo "$(uname -n) is not one of the job's nodes: ${hosts[*]}" >&2; exit 1; }
@@ -502,7 +505,7 @@ enter() { # started once per node, or once per process
     fi
     exec >>"$mark.log" 2>&1 </dev/null
     trap 'asked=1; kill -s TERM "$child" 2>/dev/null' TERM INT HUP
-    on_each_node &
+    { umask "$job_umask"; on_each_node; } &
     child=$!
     while :; do # a trapped signal ends `wait` early
         wait "$child"
@@ -514,7 +517,7 @@ enter() { # started once per node, or once per process
     exit "$code"
 }
 {
-    declare -p hosts environment job_step job_each_process job_tasks_per_node
+    declare -p hosts environment job_umask job_step job_each_process job_tasks_per_node
     declare -f "${node_functions[@]}" rank_here node_here enter
     echo enter
 } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
@@ -523,7 +526,6 @@ stop_all() {
     kill -s TERM "$starter" 2>/dev/null
 }
 phase=training
-umask "$job_umask"
 start_nodes &
 starter=$!
 step=("$starter")

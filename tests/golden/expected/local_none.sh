@@ -74,7 +74,7 @@ if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/nu
         exit 75
     fi
 fi
-mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
+mkdir -p "$attempt_dir"/{logs,agent/stacks} || die "cannot write to $attempt_dir"
 
 # --- Start and end records ---
 # The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
@@ -183,9 +183,8 @@ for host in "${hosts[@]}"; do
 done >"$attempt_dir/hostfile" || die "cannot write $attempt_dir/hostfile"
 
 # --- Start the program on the first node, and wait for its end ---
-{ declare -f on_first_node; echo on_first_node; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+{ declare -p job_umask; declare -f on_first_node; echo 'umask "$job_umask" && on_first_node'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 phase=training
-umask "$job_umask"
 setsid bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-0.log" 2>&1 </dev/null &
 program=$!
 step=("-$program") # and all that it started: a launcher need not forward a signal

@@ -33,7 +33,7 @@ each_rank() { # in each process, before the training
 # default. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
     local node=$HPC_LAUNCH_NODE logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
-    export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json
+    mkdir -m 700 "$logs/ranks-of-node-$node" && export TORCHELASTIC_ERROR_FILE=$logs/ranks-of-node-$node/launcher.json
     export CUDA_VISIBLE_DEVICES=$((node * 2 + 0)),$((node * 2 + 1))
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         python3 -m torch.distributed.run \
@@ -91,7 +91,7 @@ if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/nu
         exit 75
     fi
 fi
-mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
+mkdir -p "$attempt_dir"/{logs,agent/stacks} || die "cannot write to $attempt_dir"
 
 # --- Start and end records ---
 # The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
@@ -226,14 +226,14 @@ in_workdir() { # Slurm starts it in /tmp on a node that lacks the working folder
     cd "$job_workdir" || die "$(uname -n) has no working folder $job_workdir"
 }
 {
-    declare -p job_workdir
+    declare -p job_workdir job_umask
     declare -f "${node_functions[@]}" in_workdir say die
-    echo 'in_workdir && on_each_node'
+    # From here on: others who may change what the training writes must not change the logs or the watcher's files.
+    echo 'in_workdir && umask "$job_umask" && on_each_node'
 } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 
 # --- Start the nodes on this machine, and wait for their end ---
 phase=training
-umask "$job_umask"
 for ((node = 0; node < job_nodes; node++)); do
     HPC_LAUNCH_NODE=$node bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-$node.log" 2>&1 </dev/null &
     step+=($!)

@@ -52,7 +52,7 @@ job_rendezvous() {
 # default. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
-    export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json
+    mkdir -m 700 "$logs/ranks-of-node-$node" && export TORCHELASTIC_ERROR_FILE=$logs/ranks-of-node-$node/launcher.json
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         apptainer exec --no-eval --nv --no-home --writable-tmpfs \
         --pwd /home/alice/project \
@@ -234,7 +234,7 @@ if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/nu
         exit 75
     fi
 fi
-mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
+mkdir -p "$attempt_dir"/{logs,agent/stacks} || die "cannot write to $attempt_dir"
 
 # --- Start and end records ---
 # The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
@@ -474,14 +474,14 @@ in_workdir() { # Slurm starts it in /tmp on a node that lacks the working folder
     cd "$job_workdir" || die "$(uname -n) has no working folder $job_workdir"
 }
 {
-    declare -p job_workdir
+    declare -p job_workdir job_umask
     declare -f "${node_functions[@]}" in_workdir say die
-    echo 'in_workdir && on_each_node'
+    # From here on: others who may change what the training writes must not change the logs or the watcher's files.
+    echo 'in_workdir && umask "$job_umask" && on_each_node'
 } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 
 # --- Start the nodes by srun, and wait for their end ---
 phase=training
-umask "$job_umask"
 cpus=${SLURM_CPUS_PER_TASK:-${job_cpus_per_task:-}}
 [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || cpus=${job_cpus_per_task:-} # the allocation may have another shape
 messages=/proc/$$/fd/2 skip=0 # what srun will write to the job's output, if that is a file
@@ -501,7 +501,9 @@ if [ "$code" -ne 0 ] && [ -f "$messages" ]; then
     # srun's own code is the highest, including tasks that it killed itself; its messages report each task in order.
     first=$(tail -c "+$((skip + 1))" "$messages" | grep -m 1 -oE '^srun: error: [^ ]+: tasks? [0-9,-]+: .*')
     case $first in
-        *': Exited with exit code '*) code=${first##* } ;;
+        *': Exited with exit code '[1-9] | *': Exited with exit code '[1-9][0-9] | *': Exited with exit code '[12][0-9][0-9])
+            code=${first##* }
+            ;;
         *': Killed') code=137 ;;
         *': Aborted'*) code=134 ;;
         *': Segmentation fault'*) code=139 ;;

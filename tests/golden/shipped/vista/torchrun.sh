@@ -40,7 +40,7 @@ job_rendezvous() {
 # --set launcher=torchrun. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
     local node=$HPC_LAUNCH_NODE logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
-    export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json
+    mkdir -m 700 "$logs/ranks-of-node-$node" && export TORCHELASTIC_ERROR_FILE=$logs/ranks-of-node-$node/launcher.json
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         python3 -m torch.distributed.run \
         --nnodes=2 --nproc-per-node=1 --node-rank="$node" \
@@ -192,7 +192,7 @@ if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/nu
         exit 75
     fi
 fi
-mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
+mkdir -p "$attempt_dir"/{logs,agent/stacks} || die "cannot write to $attempt_dir"
 
 # --- Start and end records ---
 # The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
@@ -486,6 +486,7 @@ node_here() { # this node's place among those of the job: by its name, or else b
 }
 enter() { # started once per node, or once per process
     local mark child code asked=''
+    umask go-w
     # shellcheck source=/dev/null
     . "$environment" || exit
     HPC_LAUNCH_NODE=$(node_here) || { echo "$(uname -n) is not one of the job's nodes: ${hosts[*]}" >&2; exit 1; }
@@ -507,7 +508,7 @@ enter() { # started once per node, or once per process
     fi
     exec >>"$mark.log" 2>&1 </dev/null
     trap 'asked=1; kill -s TERM "$child" 2>/dev/null' TERM INT HUP
-    on_each_node &
+    { umask "$job_umask"; on_each_node; } &
     child=$!
     while :; do # a trapped signal ends `wait` early
         wait "$child"
@@ -519,7 +520,7 @@ enter() { # started once per node, or once per process
     exit "$code"
 }
 {
-    declare -p hosts environment job_step job_each_process job_tasks_per_node
+    declare -p hosts environment job_umask job_step job_each_process job_tasks_per_node
     declare -f "${node_functions[@]}" rank_here node_here enter
     echo enter
 } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
@@ -528,7 +529,6 @@ stop_all() {
     kill -s TERM "$starter" 2>/dev/null
 }
 phase=training
-umask "$job_umask"
 start_nodes &
 starter=$!
 step=("$starter")
