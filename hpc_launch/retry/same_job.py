@@ -39,7 +39,7 @@ def may_decide(context: RetryContext) -> bool:
     view = context.view
     if not _wanted(context) or view.ended is None or view.live is None or view.live.state != "RUNNING":
         return False
-    if not context.run.after.exists() or not 0 <= view.now - view.ended < HOOK_S:
+    if not os.path.exists(context.run.after) or not 0 <= view.now - view.ended < HOOK_S:
         return False
     try:
         return context.attempt.hook_log.stat().st_size == 0  # what the hook decided is the last that it writes

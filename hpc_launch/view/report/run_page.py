@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -179,7 +180,7 @@ def _evidence(attempt: AttemptStatus, verdict: VerdictRecord | None) -> str:
 def _script(status: RunStatus) -> str:
     """The script of the last attempt that has one, with the origin of each value, and the merged job file."""
     run = RunFolder(status.folder)
-    scripts = [attempt.script for attempt in reversed(run.attempts()) if attempt.script.is_file()]
+    scripts = [attempt.script for attempt in reversed(run.attempts()) if os.path.isfile(attempt.script)]
     files = {"Script": scripts[:1], "Merged values": [run.resolved_yaml]}
     parts = []
     for title, paths in files.items():
