@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, MsgspecError, Struct
+from msgspec.json import Decoder
 
 from hpc_launch.base.files import open_regular
-from hpc_launch.base.json_records import file_lines, line_record, read_record, seconds, whole
+from hpc_launch.base.json_records import file_lines, line_record, read_record
 from hpc_launch.run.layout import AttemptFolder
 
 SAMPLE_TAIL = 256 << 10
@@ -25,6 +25,9 @@ START_HEAD = 256 << 10
 """Bytes at the beginning of a node's file that hold the events of its start: about an hour with eight GPUs."""
 
 _SAMPLE, _OUTPUT, _SAVED = b'"sample"', b'"output"', b'"saved"'
+
+
+_Time = Annotated[float, Meta(ge=-1e12, le=1e12)]
 
 
 class WatcherEvent(Struct, frozen=True, kw_only=True):
@@ -76,6 +79,20 @@ class WatcherSample(Struct, frozen=True, kw_only=True):
     nvlinks: int | None = None
 
 
+class _ProgressNote(Struct, frozen=True):
+    """What an `output`, `saved` or `sample` event tells of the training's progress. It is decoded strictly."""
+
+    event: str
+    t: _Time = 0.0
+    seconds: _Time = 0.0
+    size: int = 0
+    written: _Time = 0.0
+    log: tuple[int, _Time] | None = None
+
+
+_PROGRESS = Decoder(_ProgressNote)
+
+
 class HangReport(Struct, frozen=True, kw_only=True):
     """agent/hang.json: the training hung. `t` is in seconds since the epoch."""
 
@@ -120,19 +137,14 @@ def log_growth(
         if not (_OUTPUT in line or _SAVED in line or _SAMPLE in line):
             continue
         try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
+            note = _PROGRESS.decode(line)
+        except MsgspecError:
             continue
-        event = found.get("event") if isinstance(found, dict) else None
-        if event == "saved":
-            at, length = seconds(found.get("t")), seconds(found.get("seconds"))
-            saves += [(at - length, at)] if at is not None and length is not None and length > 0 else []
-            continue
-        log = found.get("log") if event == "sample" else None
-        pair = log if isinstance(log, list) and len(log) == 2 else (None, None)
-        size, written = (found.get("size"), found.get("written")) if event == "output" else pair
-        whole_size, at = whole(size), seconds(written)
-        growth += [(at, whole_size)] if at is not None and whole_size else []
+        if note.event == "saved" and note.seconds > 0:
+            saves.append((note.t - note.seconds, note.t))
+        size, written = note.log or (note.size, note.written)
+        if note.event in ("output", "sample") and size > 0:
+            growth.append((written, size))
     return growth, saves
 
 
