@@ -32,6 +32,10 @@ LAUNCH_S = 10.0
 """Patience with a job that Slurm holds because a node could not start it: nobody repairs that, so it is seen twice."""
 
 
+KILLED = 137
+"""The exit code of a shell whose child was ended by SIGKILL."""
+
+
 @dataclass(frozen=True)
 class RetryContext:
     """The last attempt of a run as a driver sees it."""
@@ -109,10 +113,21 @@ def is_over(context: RetryContext, *, inside: bool) -> bool:
     `inside` the job the cause of a signal is not known yet, unless the scheduler says so (`DriverFacts.ending`).
     """
     view = context.view
-    if inside and view.disturbed:
+    if inside and ended_from_outside(view):
         return False
-    ended = script_ended(view) and not view.disturbed
+    ended = script_ended(view) and not (view.disturbed and not inside)
     return context.status.undecided or (ended and (view.warned or view.exit_code != 0))
+
+
+def ended_from_outside(view: AttemptView) -> bool:
+    """Whether Slurm may have ended the script, as the job's own hook sees it.
+
+    Slurm does not leave a job RUNNING whose processes it kills: then something on the node killed a rank.
+    """
+    if not view.disturbed or view.exit_code != KILLED or view.signal is not None or view.files.cancel is not None:
+        return view.disturbed
+    live = view.live
+    return live is None or live.state != "RUNNING" or view.ended is None or live.as_of <= view.ended
 
 
 def driver_facts(context: RetryContext, *, inside: bool) -> DriverFacts:

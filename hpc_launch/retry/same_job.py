@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.retry.context import RetryContext
+from hpc_launch.retry.context import RetryContext, ended_from_outside
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.next_attempt import following_attempt
 from hpc_launch.run.records.plan_record import plan_of
@@ -78,7 +78,7 @@ def _fits(context: RetryContext, verdict: VerdictRecord, pause: float) -> bool:
     view, plan = context.view, plan_of(context.attempt)
     if plan is None or not _wanted(context) or verdict.action not in ACTIONS or pause > LONGEST_PAUSE_S:
         return False
-    if view.live is None or view.live.state != "RUNNING" or view.disturbed or view.warned or view.end is None:
+    if view.live is None or view.live.state != "RUNNING" or ended_from_outside(view) or view.warned or view.end is None:
         return False
     if view.end.lost_nodes or not view.files.nodes or view.files.void is not None:
         return False

@@ -173,8 +173,17 @@ def test_a_hook_that_is_killed_loses_nothing_and_doubles_nothing(
     assert [job for job in jobs(run) if job] == ["1", "2"]
 
 
-def test_after_a_signal_the_hook_decides_nothing(runs: Path, scheduler: FakeScheduler) -> None:
-    run = crashed(runs, scheduler, exit_code=143, signal="TERM")
+def test_a_rank_that_something_on_the_node_killed_is_a_crash(runs: Path, scheduler: FakeScheduler) -> None:
+    run = crashed(runs, scheduler, exit_code=137, ended=int(scheduler.clock()) - 2)
+    assert hook(run, scheduler).startswith("submitted: attempt 2 continues in job 1")
+
+
+ENDS: list[dict[str, Any]] = [{"exit_code": 143, "signal": "TERM"}, {"exit_code": 143}, {"exit_code": 130}]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_after_a_signal_the_hook_decides_nothing(runs: Path, scheduler: FakeScheduler, end: dict[str, Any]) -> None:
+    run = crashed(runs, scheduler, **end)
     assert hook(run, scheduler).startswith(("nothing", "waiting"))
     assert jobs(run) == ["1"]
 
