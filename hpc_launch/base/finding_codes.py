@@ -132,6 +132,7 @@ class FindingCode(str, Enum):
     CONFLICTING_RENDEZVOUS_RULES = "HL487", "Conflicting rendezvous rules"
     OPTION_LOST_OVER_PDSH = "HL488", "Option lost over pdsh"
     GPUS_PER_TASK_UNEVEN = "HL489", "GPUs do not divide by tasks"
+    SPARES_NOT_POSSIBLE = "HL490", "Spares not possible"
 
     # The disk and the internet
     CANNOT_WRITE = "HL501", "Cannot write"

@@ -39,7 +39,9 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     slurm = plan.scheduler == "slurm"
     yield from ("messages", "job_slurm" if slurm else "job_local", "attempt")
     yield from ("requeue", "continue_here") if slurm else ()
-    yield from ("claim", "records", "signals", "variables", "resume" if plan.continuation.checkpoint else "fresh")
+    yield "claim"
+    yield from ("spares",) if plan.spares else ()
+    yield from ("records", "signals", "variables", "resume" if plan.continuation.checkpoint else "fresh")
     yield "environment"
     yield from ("programs",) if checks_programs(plan) else ()
     yield from ("secrets",) if plan.secrets else ()

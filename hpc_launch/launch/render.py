@@ -227,6 +227,8 @@ _GPU_VARIABLES = (
 def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
     """Assignments that the static part reads, as words of a line."""
     yield f"job_nodes={plan.nodes}"
+    if plan.spares:
+        yield f"job_spares={plan.spares}"
     if plan.elastic:
         yield f"job_fewest_nodes={plan.fewest_nodes}"
     if descriptor(plan.launcher).reads_hostfile:

@@ -16,7 +16,7 @@ from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.inside_container import inner_steps, runtime_modules
 from hpc_launch.plan.job_size import job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.plan.launch_step import master, step
+from hpc_launch.plan.launch_step import master, spares, step
 from hpc_launch.plan.launchers.descriptor import launcher
 from hpc_launch.plan.node_check_plan import checks_nodes, node_check
 from hpc_launch.plan.plan_rules import check
@@ -63,12 +63,14 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
     launch_step = step(filler, size, container_plan)
     if launch_step.kind == "srun":
         check_srun(filler, launch_step.options)
+    options = directives(filler, size, settings) if site.scheduler.type == "slurm" else ()
     plan = LaunchPlan(
         name=job.name,
         site=site.name,
         scheduler=site.scheduler.type,
         nodes=job.max_nodes,
         fewest_nodes=job.min_nodes,
+        spares=spares(filler, launch_step, [one.option for one in options]),
         processes_per_node=size.processes_per_node,
         gpus_per_node=size.gpus_per_node,
         cpus_per_node=size.cpus_per_node,
@@ -80,7 +82,7 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
         rendezvous=how.rendezvous,
         max_restarts=how.max_restarts,
         step=launch_step,
-        directives=directives(filler, size, settings) if site.scheduler.type == "slurm" else (),
+        directives=options,
         prelude=steps,
         variables=settings,
         python=python,

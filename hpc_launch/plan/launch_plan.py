@@ -219,6 +219,7 @@ class LaunchPlan(Struct, frozen=True):
     nodes: int
     """The maximum, for an elastic run."""
     fewest_nodes: int
+    spares: int
     processes_per_node: int
     gpus_per_node: int
     cpus_per_node: int | None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import ContainerPlan, StepPlan
@@ -38,6 +40,23 @@ def step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> St
             hydra=launch.mpirun == "hydra",
         )
     return StepPlan("srun", options=(*launch.srun_options, *srun_options(draft, size), *_bindings(draft, size)))
+
+
+def spares(draft: PlanDraft, launch_step: StepPlan, options: Collection[str]) -> int:
+    """Number of spare nodes, with a finding where the job cannot use them. A local run has none."""
+    job = draft.resolved.job
+    if not job.spares or draft.resolved.site.scheduler.type == "local":
+        return 0
+    message = None
+    if job.elastic:
+        message = "an elastic run continues on fewer nodes, without spares"
+    elif launch_step.kind != "srun":
+        message = f"spares need nodes that srun starts, not {launch_step.kind}"
+    elif "no-kill" not in options:
+        message = "spares need `--no-kill`, which the site removes"
+    if message is not None:
+        draft.fault(FindingCode.SPARES_NOT_POSSIBLE, message, ("spares",), "remove `spares`")
+    return job.spares
 
 
 def master(draft: PlanDraft) -> MasterAddress:

@@ -70,15 +70,17 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
     rows, queue = size.queue.limits, f"queue `{size.queue_name}`"
     if not rows:
         return
-    gpus = size.gpus_per_node * job.max_nodes
-    row = next((row for row in rows if count_holds(row.nodes, job.max_nodes) and count_holds(row.gpus, gpus)), None)
+    gpus = size.gpus_per_node * job.held_nodes
+    row = next((row for row in rows if count_holds(row.nodes, job.held_nodes) and count_holds(row.gpus, gpus)), None)
     if row is None:
         ranges = ", ".join(f"{row.nodes} ({row.gpus} GPUs)" if row.gpus else row.nodes for row in rows)
         hint = f"it accepts {ranges} nodes"
-        draft.fault(FindingCode.NODES_OUT_OF_LIMITS, f"{queue} does not accept {job.max_nodes} nodes", ("nodes",), hint)
+        held = f"{job.held_nodes} nodes" + (f" ({job.spares} of them spares)" if job.spares else "")
+        key = "spares" if job.spares else "nodes"
+        draft.fault(FindingCode.NODES_OUT_OF_LIMITS, f"{queue} does not accept {held}", (key,), hint)
     elif row.time is not None and time_s > row.time:
         asked, limit = format_time(time_s), format_time(row.time)
-        nodes = "1 node" if job.max_nodes == 1 else f"{job.max_nodes} nodes"
+        nodes = "1 node" if job.held_nodes == 1 else f"{job.held_nodes} nodes"
         message = f"time {asked} exceeds the limit of {queue} for {nodes}, {limit}"
         hint = f"set `time` to {limit} or less, or choose another queue"
         draft.fault_at(FindingCode.TIME_OVER_LIMIT, message, size.time_origin.place, hint)
@@ -89,7 +91,7 @@ def _check_limits_known(draft: PlanDraft, size: JobSize) -> None:
     resolved, queue = draft.resolved, size.queue
     if resolved.site.status != "documented" or resolved.site.recorded or resolved.site.scheduler.type == "local":
         return
-    nodes, gpus = resolved.job.max_nodes, size.gpus_per_node * resolved.job.max_nodes
+    nodes, gpus = resolved.job.held_nodes, size.gpus_per_node * resolved.job.held_nodes
     row = next((row for row in queue.limits if count_holds(row.nodes, nodes) and count_holds(row.gpus, gpus)), None)
     if queue.limits and row is None:
         return  # reported as HL407

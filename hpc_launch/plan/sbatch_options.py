@@ -61,9 +61,9 @@ def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = 
     add("qos", size.queue.qos, resolved.site_origin(*queue_path, "qos"))
     account, account_origin = charged_account(draft, size)
     add("account", account, account_origin)
-    nodes = f"{job.min_nodes}-{job.max_nodes}" if job.elastic else job.max_nodes
-    add("nodes", nodes, resolved.origin("nodes"))
-    if job.elastic:
+    nodes = f"{job.min_nodes}-{job.max_nodes}" if job.elastic else job.held_nodes
+    add("nodes", nodes, rule(f"{job.max_nodes} and {job.spares} spare") if job.spares else resolved.origin("nodes"))
+    if job.elastic or job.spares:
         add("no-kill", True, rule("the job survives the loss of a node"))
     mine = descriptor(job.launcher.name)
     tasks = mine.tasks_per_node(size.processes_per_node)
@@ -74,7 +74,7 @@ def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = 
         share = size.cpus_per_node // tasks
         origin = size.cpus_origin if tasks == 1 else rule(f"{size.cpus_per_node} CPUs for {tasks} tasks")
         add("cpus-per-task", max(share, 1), origin)
-    lines += _gpu_request(size, job.max_nodes, tasks)
+    lines += _gpu_request(size, job.held_nodes, tasks)
     lines += _constraint(draft, size)
     if size.memory is not None:
         add("mem", format_memory(size.memory), size.memory_origin)

@@ -37,7 +37,7 @@ def _check_lifecycle(draft: PlanDraft) -> None:
 
 
 def _check_budget(draft: PlanDraft, size: JobSize) -> None:
-    budget, nodes, time_s = size.queue.node_minutes, draft.resolved.job.max_nodes, size.time_s
+    budget, nodes, time_s = size.queue.node_minutes, draft.resolved.job.held_nodes, size.time_s
     if budget is None or time_s is None or nodes * time_s <= budget * 60:
         return
     most = format_time(max(budget * 60 // nodes, 1))
@@ -54,7 +54,7 @@ def _check_counts(draft: PlanDraft, size: JobSize) -> None:
         words = " or ".join(map(str, allowed))
         message = f"{size.gpus_per_node} GPUs per node requested; queue `{size.queue_name}` offers {words}"
         draft.fault(FindingCode.GPU_COUNT_NOT_OFFERED, message, (key,), f"request {words} per node")
-    total = size.gpus_per_node * job.max_nodes
+    total = size.gpus_per_node * job.held_nodes
     if queue.gpus is not None and not count_holds(queue.gpus, total):
         message = f"{total} GPUs in total requested; queue `{size.queue_name}` accepts {queue.gpus}"
         draft.fault(

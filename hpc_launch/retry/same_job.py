@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.retry.context import RetryContext, ended_from_outside
@@ -29,6 +28,9 @@ LONGEST_PAUSE_S = 30.0
 
 HOOK_S = 75.0
 """How long after its end record a job may still be deciding (timeouts in parts/job_slurm.sh)."""
+
+HELD = "SLURM_JOB_NODELIST"
+"""In the same place: all nodes of the job, with its spares."""
 
 END_TIME = "HPC_LAUNCH_END_TIME"
 """In the environment of the job's script: when Slurm ends the job, in seconds since the epoch."""
@@ -58,12 +60,13 @@ def continue_here(
         prepared = following_attempt(context.run, verdict, verdict.not_before, after=None, changed=changed)
     except UserError:
         return None  # a new submission is refused for the same reason, and says so
-    if not _same_request(context, prepared) or _avoids(prepared, context.view.files.nodes):
+    nodes = _healthy_nodes(context, prepared)
+    if nodes is None or not _same_request(context, prepared):
         return None
     time.sleep(pause)
     number, view = context.attempt.number + 1, context.view
     try:
-        continue_job(context.run, prepared, view.files, number)
+        continue_job(context.run, prepared, view.files, number, nodes)
     except UserError as error:
         return DriverOutcome("waiting", f"the next attempt is due: {error}")
     return DriverOutcome("submitted", f"attempt {number} continues in job {view.job_id}: {verdict.reason}")
@@ -85,7 +88,7 @@ def _fits(context: RetryContext, verdict: VerdictRecord, pause: float) -> bool:
     if verdict.sets and plan.requeue:
         return False  # a job that Slurm requeues runs the script that it was submitted with
     left = _end_time() - view.now
-    return left > MARGIN_S + pause + (plan.signal_before_s or 0) and not context.scheduler.down(view.files.nodes)
+    return left > MARGIN_S + pause + (plan.signal_before_s or 0)
 
 
 def _pause(context: RetryContext, verdict: VerdictRecord) -> float:
@@ -116,8 +119,18 @@ def _directives(script: str) -> list[str]:
     return [line.partition(" # ")[0].rstrip() for line in script.splitlines() if line.startswith("#SBATCH ")]
 
 
-def _avoids(prepared: PreparedAttempt, nodes: Sequence[str]) -> bool:
-    """Whether the attempt must not run on one of these nodes."""
+def _healthy_nodes(context: RetryContext, prepared: PreparedAttempt) -> tuple[str, ...] | None:
+    """The nodes for the attempt, in the job's order: those of the last one, and spares for those that failed.
+
+    None where too few are left, or not the first one, which runs the job's script.
+    """
+    used = context.view.files.nodes
+    held = names_or_text(os.environ.get(HELD)) or used
     overrides = prepared.overrides
     avoided = {name for text in (*overrides.exclude, *overrides.ledger) for name in names_or_text(text)}
-    return not avoided.isdisjoint(nodes)
+    avoided.update(context.scheduler.down(held))
+    healthy = [node for node in held if node not in avoided]
+    if len(healthy) < len(used) or healthy[0] != held[0]:
+        return None
+    chosen = sorted(healthy, key=lambda node: node not in used)[: len(used)]
+    return tuple(node for node in held if node in chosen)

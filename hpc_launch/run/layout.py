@@ -21,6 +21,7 @@
         ├── intent.json             written before sbatch: token, job name, options (records/submission.py)
         ├── job.json                the job id: written after sbatch by whoever found the token; by the job itself after
         │                           Slurm requeued it; by its end hook where the attempt continues in the same job
+        ├── hosts                  with spares: the nodes of the attempt, by number, as the end hook chose them
         ├── claim                   one line, created once: a job id (the job started) or `void REASON` (it never will)
         ├── start.json  end.json    written by the script (records/script_record.py)
         ├── final.json              the final state by the scheduler, kept because Slurm forgets jobs
@@ -117,6 +118,7 @@ class AttemptFolder:
     verdict = _Entry("verdict.json")
     sentinel = _Entry("sentinel")
     hook_log = _Entry("hook.log")
+    hosts = _Entry("hosts")
     environment = _Entry("environment")
     """The job's environment with its secrets, for nodes that mpirun, ibrun or pdsh starts. The script removes it."""
     logs = _Entry("logs")

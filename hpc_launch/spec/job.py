@@ -75,6 +75,15 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             examples=[4],
         ),
     ] = 1
+    spares: Annotated[
+        int,
+        Meta(
+            description="Number of extra nodes that the job holds. A spare replaces a node that fails, so that the run "
+            "continues in the same job (Slurm with srun only).",
+            ge=0,
+            examples=[1],
+        ),
+    ] = 0
     gpus_per_node: Annotated[int | None, Meta(description="GPUs per node. Default: all of a node's GPUs.", ge=0)] = None
     gpus: Annotated[
         int | None,
@@ -211,6 +220,11 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def max_nodes(self) -> int:
         """Number of requested nodes; the maximum of an elastic run."""
         return self.nodes if isinstance(self.nodes, int) else int(self.nodes.partition("..")[2])
+
+    @property
+    def held_nodes(self) -> int:
+        """Number of nodes that the job holds, with its spares."""
+        return self.max_nodes + self.spares
 
     @property
     def min_nodes(self) -> int:

@@ -28,7 +28,8 @@ continue_here() { # start the attempt that the end hook prepared for this job, i
     exec "$@"
 }
 clean_nodes() { # end what is left of this attempt on each node; sets first_step
-    local answers body
+    local answers body count=${job_spares:+${#hosts[@]}}
+    count=${count:-$SLURM_JOB_NUM_NODES}
     end_leftovers() { # ATTEMPT_FOLDER: on each node
         local tries folder word own left
         for tries in {1..20}; do
@@ -49,9 +50,9 @@ clean_nodes() { # end what is left of this attempt on each node; sets first_step
     }
     printf -v body '%s\nend_leftovers %q' "$(declare -f end_leftovers)" "$attempt_dir"
     # Without this attempt's folder in their environment: these processes are not what is left of it.
-    answers=$(HPC_LAUNCH_ATTEMPT_DIR='' timeout -k 5 30 srun --overlap --nodes="$SLURM_JOB_NUM_NODES" \
-        --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 bash -c "$body" </dev/null)
-    [ "$(grep -c ' none$' <<<"$answers")" -eq "$SLURM_JOB_NUM_NODES" ] ||
+    answers=$(HPC_LAUNCH_ATTEMPT_DIR='' timeout -k 5 30 srun --overlap "${on_hosts[@]}" --nodes="$count" \
+        --ntasks="$count" --ntasks-per-node=1 bash -c "$body" </dev/null)
+    [ "$(grep -c ' none$' <<<"$answers")" -eq "$count" ] ||
         { say "not all nodes are free of attempt ${attempt_dir##*/}: ${answers:-no answer}"; return 1; }
     read -r first_step _ < <(grep ' none$' <<<"$answers")
     first_step=$((10#0${first_step//[!0-9]/} + 1))

@@ -7,6 +7,7 @@ place=$nodes
 restart=${SLURM_RESTART_COUNT:-0}
 first_step=${2:-} # the number of this attempt's first step, where it is not the first attempt in this job
 end_time=${SLURM_JOB_END_TIME:-${3:-}}
+on_hosts=() # with spares: options of srun
 call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: every later hpc-launch command does the same
     local here=(--here)
     if [ ! -f "$run_dir/after.sh" ] || [ ! -O "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi

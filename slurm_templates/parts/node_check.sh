@@ -27,7 +27,7 @@ check_nodes() { # returns 76 if a node is bad
     ! declare -F start_inside >/dev/null || start_inside
     body=$(declare -p job_check job_workdir && declare -f check_node && echo check_node)
     { # when the step has ended, there is nothing left to wait for
-        srun --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 \
+        srun "${on_hosts[@]}" --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 \
             --output="$attempt_dir/agent/check.log" bash -c "$body" </dev/null
         : >"$attempt_dir/agent/check.log.ended"
     } &

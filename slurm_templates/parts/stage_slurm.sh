@@ -13,6 +13,6 @@ stage_broadcast() { # many nodes: Slurm forwards the archive from node to node, 
     stage_within 310 timeout -k 5 300 sbcast --force "$archive" "$root/$stage_key.sbcast" </dev/null >>"$stage_log" 2>&1
 }
 stage_on_nodes() { # SECONDS SCRIPT LOG: --overlap, so that a hanging copy does not hold the resources of the training
-    timeout -k 5 "$1" srun --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --overlap --wait=0 \
+    timeout -k 5 "$1" srun "${on_hosts[@]}" --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --overlap --wait=0 \
         --kill-on-bad-exit=0 bash "$2" </dev/null >>"$3" 2>&1
 }

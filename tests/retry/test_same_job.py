@@ -141,6 +141,38 @@ def test_a_new_job_where(runs: Path, scheduler: FakeScheduler, monkeypatch: pyte
     assert "--dependency=afterany:1" in options
 
 
+SPARES = [
+    ("n[1,3-5]", "n[1,3]", (), ["n1", "n3"]),
+    ("n[1,3-5]", "n[1,3]", ("n3",), ["n1", "n4"]),
+    ("n[1,3-5]", "n[1,4]", ("n4",), ["n1", "n3"]),
+    ("n[1,3-5]", "n[1,5]", (), ["n1", "n5"]),
+    ("n[1-3]", "n[1-2]", (), ["n1", "n3"]),  # n2 is out of service
+]
+"""The job's nodes, those of the attempt, the one that the diagnosis names, and those of the next attempt."""
+
+
+@pytest.mark.parametrize("case", SPARES)
+def test_a_spare_replaces_a_failed_node(
+    runs: Path, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, tuple[str, ...], Any]
+) -> None:
+    held, used, named, chosen = case
+    monkeypatch.setenv(same_job.HELD, held)
+    run = crashed(runs, scheduler, node=used)
+
+    assert hook(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", *named).startswith("submitted: attempt 2 continues")
+
+    assert run.attempts()[1].hosts.read_text().split() == chosen
+
+
+@pytest.mark.parametrize(("held", "named"), [("n[1,3]", "n3"), ("n[1,3-4]", "n1")])
+def test_a_new_job_where_no_spare_is_left_or_the_first_node_failed(
+    runs: Path, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, held: str, named: str
+) -> None:
+    monkeypatch.setenv(same_job.HELD, held)
+    run = crashed(runs, scheduler, node="n[1,3]")
+    assert hook(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", named).startswith("submitted: attempt 2 is job 2")
+
+
 def test_a_long_pause_is_spent_in_the_queue(runs: Path, scheduler: FakeScheduler) -> None:
     run = crashed(runs, scheduler, retry=Retry(no_progress=5, backoff=Backoff(first=16, factor=2)))
     hook(run, scheduler)

@@ -25,6 +25,8 @@ if attempt == 1 and rank == "1":
     subprocess.Popen(["bash", "-c", f"( {daemon} ) & disown"], start_new_session=True)
 if attempt == 1 and rank == "0":
     time.sleep(1)
+    if sys.argv[1:] == ["kill"]:
+        os.kill(os.getpid(), 9)
     print("OSError: [Errno 116] Stale file handle: '/scratch/corpus/part-7.bin'", flush=True)
     sys.exit(1)
 while attempt == 1:
@@ -92,3 +94,32 @@ def test_a_rank_crashes_and_the_run_continues_in_the_same_job(user: User) -> Non
     assert began - record(run, 1, "end.json")["ended"] <= 15
     assert float(Path(run["folder"], "left").read_text()) < began, "what is left of an attempt ends before the next one"
     assert environment(run, 1) == environment(run, 2)
+
+
+def test_a_rank_that_is_killed_and_a_single_node(user: User) -> None:
+    run = user.submit(job(user, FAILS_ONCE, launcher="srun", args=["kill"]))
+
+    wait_until(lambda: ended(run, 2), 60, lambda: user.launch("logs", run["run"]).stdout)
+
+    status = user.until(run["run"], "COMPLETED", "FAILED")
+    assert [(one["state"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [
+        ("FAILED", "RETRY", run["job_id"]),
+        ("COMPLETED", "NONE", run["job_id"]),
+    ]
+    assert [row[:2] for row in sorted(trained(run))] == [["1", "0"], ["1", "1"], ["2", "0"], ["2", "1"]]
+
+
+def test_a_spare_replaces_a_node_that_fails_the_check(user_in_trouble: User) -> None:
+    user = user_in_trouble
+    user.cluster.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"], user="root", node="n2", check=True)
+    try:
+        run = user.submit(job(user, FAILS_ONCE, nodes=2, spares=1, preflight="quick", exclude=["n4"], launcher="srun"))
+        wait_until(lambda: ended(run, 2), 90, lambda: user.launch("logs", run["run"]).stdout)
+    finally:
+        user.cluster.run(["umount", "/dev/shm"], user="root", node="n2", check=True)
+
+    status = user.until(run["run"], "COMPLETED", "FAILED")
+    assert [(one["nodes"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [
+        (["n1", "n2"], "RETRY_ELSEWHERE", run["job_id"]),
+        (["n1", "n3"], "NONE", run["job_id"]),
+    ]

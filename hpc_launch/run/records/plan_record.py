@@ -45,6 +45,8 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
     scheduler: str = ""
     """`slurm` or `local`."""
     nodes: int | None = None
+    """Of the training, without spares."""
+    spares: int = 0
     processes_per_node: int | None = None
     gpus_per_node: int | None = None
     world_size: int | None = None
@@ -96,6 +98,7 @@ def plan_record(
         site=plan.site,
         scheduler=plan.scheduler,
         nodes=plan.nodes,
+        spares=plan.spares,
         processes_per_node=plan.processes_per_node,
         gpus_per_node=plan.gpus_per_node,
         world_size=plan.world_size,

@@ -7,7 +7,9 @@ script starts it when the end hook is done. Before that, the attempt counts as o
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
+from hpc_launch.base.files import write_atomic
 from hpc_launch.base.json_records import write_record
 from hpc_launch.run.layout import AttemptFolder, RunFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles
@@ -22,8 +24,10 @@ STEPS = ("claimed", "script", "job")
 """The names of the steps, in order (fault_points.py)."""
 
 
-def continue_job(run: RunFolder, prepared: PreparedAttempt, before: AttemptFiles, number: int) -> AttemptFolder:
-    """Write attempt `number`, to be started in the job of the attempt `before`.
+def continue_job(
+    run: RunFolder, prepared: PreparedAttempt, before: AttemptFiles, number: int, nodes: Sequence[str]
+) -> AttemptFolder:
+    """Write attempt `number`, to be started on these nodes in the job of the attempt `before`.
 
     Raises:
         UsageError: Another driver was first.
@@ -35,6 +39,7 @@ def continue_job(run: RunFolder, prepared: PreparedAttempt, before: AttemptFiles
             journal.write("attempt claimed", attempt=number)
             checkpoint("claimed")
             write_attempt(attempt, prepared)
+            write_atomic(attempt.hosts, "".join(f"{node}\n" for node in nodes))
             checkpoint("script")
             job = before.job
             write_job(attempt, job_id, time.time(), job.cluster if job is not None else None, restart=before.restart)

@@ -70,6 +70,7 @@ place=$nodes
 restart=${SLURM_RESTART_COUNT:-0}
 first_step=${2:-} # the number of this attempt's first step, where it is not the first attempt in this job
 end_time=${SLURM_JOB_END_TIME:-${3:-}}
+on_hosts=() # with spares: options of srun
 call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: every later hpc-launch command does the same
     local here=(--here)
     if [ ! -f "$run_dir/after.sh" ] || [ ! -O "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi
@@ -138,7 +139,8 @@ continue_here() { # start the attempt that the end hook prepared for this job, i
     exec "$@"
 }
 clean_nodes() { # end what is left of this attempt on each node; sets first_step
-    local answers body
+    local answers body count=${job_spares:+${#hosts[@]}}
+    count=${count:-$SLURM_JOB_NUM_NODES}
     end_leftovers() { # ATTEMPT_FOLDER: on each node
         local tries folder word own left
         for tries in {1..20}; do
@@ -159,9 +161,9 @@ clean_nodes() { # end what is left of this attempt on each node; sets first_step
     }
     printf -v body '%s\nend_leftovers %q' "$(declare -f end_leftovers)" "$attempt_dir"
     # Without this attempt's folder in their environment: these processes are not what is left of it.
-    answers=$(HPC_LAUNCH_ATTEMPT_DIR='' timeout -k 5 30 srun --overlap --nodes="$SLURM_JOB_NUM_NODES" \
-        --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 bash -c "$body" </dev/null)
-    [ "$(grep -c ' none$' <<<"$answers")" -eq "$SLURM_JOB_NUM_NODES" ] ||
+    answers=$(HPC_LAUNCH_ATTEMPT_DIR='' timeout -k 5 30 srun --overlap "${on_hosts[@]}" --nodes="$count" \
+        --ntasks="$count" --ntasks-per-node=1 bash -c "$body" </dev/null)
+    [ "$(grep -c ' none$' <<<"$answers")" -eq "$count" ] ||
         { say "not all nodes are free of attempt ${attempt_dir##*/}: ${answers:-no answer}"; return 1; }
     read -r first_step _ < <(grep ' none$' <<<"$answers")
     first_step=$((10#0${first_step//[!0-9]/} + 1))
@@ -258,7 +260,7 @@ cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
 node_functions=(on_each_node) # what the script of a node consists of
 
 # --- Host names of the nodes ---
-mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+[ -n "${job_spares:-}" ] || mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 fewest=${job_fewest_nodes:-$job_nodes} # of an elastic run, or else all
 [ "${#hosts[@]}" -eq "$fewest" ] || { [ "$fewest" -lt "$job_nodes" ] && [ "${#hosts[@]}" -gt "$fewest" ]; } ||
     die "expected $fewest nodes, got ${#hosts[@]}: $SLURM_JOB_NODELIST"
@@ -314,7 +316,7 @@ check_nodes() { # returns 76 if a node is bad
     ! declare -F start_inside >/dev/null || start_inside
     body=$(declare -p job_check job_workdir && declare -f check_node && echo check_node)
     { # when the step has ended, there is nothing left to wait for
-        srun --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 \
+        srun "${on_hosts[@]}" --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 \
             --output="$attempt_dir/agent/check.log" bash -c "$body" </dev/null
         : >"$attempt_dir/agent/check.log.ended"
     } &
