@@ -59,6 +59,28 @@ def test_a_training_inside_is_warned_and_goes_on(user: User, inside: list[str], 
     assert found["resumed_at_step"] == found["checkpoint_step"] + 1
 
 
+@pytest.mark.torch
+@pytest.mark.prove
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
+def test_the_network_is_measured_from_inside(user: User, inside: list[str], launcher: str) -> None:
+    words = {
+        "name": "bench",
+        "launcher": launcher,
+        "nodes": 2,
+        "cpus_per_node": 1,
+        "processes_per_node": 2,
+        "environment": {"python": sys.executable},
+        "script": user.job("", "nothing.py"),
+    }
+    done = user.launch("doctor", user.job(json.dumps(words)), "--bench", "--json", *inside)
+    levels = json.loads(done.stdout)
+    measured = levels[-1]["values"]["measured"]
+    assert (levels[-1]["name"], levels[-1]["state"]) == ("bench", "ok"), done.stdout + done.stderr
+    assert (measured["nodes"], measured["per_node"]) == (["n1", "n2"], 2)
+    assert set(measured["curves"]) | set(measured["not_measured"]) == {"all-reduce", "all-gather", "reduce-scatter"}
+
+
 def test_variables_and_arguments_arrive_inside_as_written(user: User, inside: list[str]) -> None:
     dump = user.home / "dump.py"
     user.job("import json, os, sys\nprint('DUMP' + json.dumps([sys.argv[1:], dict(os.environ)]))\n", "dump.py")
