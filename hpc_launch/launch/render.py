@@ -253,6 +253,8 @@ def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
         yield f"job_check=({' '.join(map(quote, plan.node_check.expects))})"
         if plan.node_check.only:
             yield "job_check_only=yes"
+        if plan.node_check.gpus_per_task:
+            yield f"job_check_gpus={plan.node_check.gpus_per_task}"
     if plan.step.kind in _BY_EXIT_FILES:
         yield f"job_step={plan.step.kind}"
         if plan.step.kind != "pdsh":

@@ -165,6 +165,8 @@ class NodeCheckPlan(Struct, frozen=True):
     """Whether the job ends after the check."""
     inside: bool = False
     """Whether a part of it runs inside the job's image."""
+    gpus_per_task: int = 0
+    """The GPUs that its task on each node needs, if the job requests them by task."""
 
 
 class ContainerPlan(Struct, frozen=True):

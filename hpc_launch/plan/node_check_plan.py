@@ -13,7 +13,7 @@ from hpc_launch.spec.shell_text import Text, Var
 
 _FABRICS = {"infiniband": "InfiniBand", "slingshot": "Slingshot", "roce": "RoCE", "efa": "EFA"}
 """Networks that NCCL uses by its own code or by a plugin. It falls back to sockets without an error."""
-_STEPS = ("srun", "mpirun", "once")
+_STEPS = ("srun", "mpirun", "pdsh", "once")
 """Steps of sites where users may also call srun, which starts the check on each node."""
 
 
@@ -39,7 +39,8 @@ def node_check(
     expects = [*_expects(filler, size, program, variables, saved=saved)]
     if container is None or inside:
         expects += _expected_software(python, program)
-    return NodeCheckPlan((*expects, *(["--image"] if inside else [])), only, inside)
+    per_task = size.gpus_per_node if size.node_class.gpu_request == "gpus-per-task" else 0
+    return NodeCheckPlan((*expects, *(["--image"] if inside else [])), only, inside, per_task)
 
 
 def _starts_at_once(container: ContainerPlan) -> bool:
@@ -58,8 +59,7 @@ def _expects(
     saved: CheckpointPlan | None,
 ) -> Iterator[str]:
     node, job = size.node_class, filler.resolved.job
-    # With --gpus-per-task, a step with one task per node sees the GPUs of one task.
-    if size.gpus_per_node and node.gpu_request != "gpus-per-task":
+    if size.gpus_per_node:
         yield f"--gpus={size.gpus_per_node}"
         if node.gpu_vendor:
             yield f"--gpu-vendor={node.gpu_vendor}"

@@ -16,20 +16,6 @@ start_inside() { # sets job_check, or starts a step
         return
     fi
     body=$(declare -p job_check && declare -f python_in_image check_in_image && echo check_in_image)
-    {
-        trap 'kill -s TERM "$step_inside"' TERM
-        srun_image --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --overlap --mem=0 \
-            --output="$attempt_dir/agent/check-image.log" bash -c "$body" </dev/null &
-        step_inside=$!
-        wait "$step_inside"
-        : >"$attempt_dir/agent/check-image.log.ended"
-    } &
+    check_step check-image.log "$body" srun_image --overlap --mem=0 & # beside the step that has the nodes' memory
     inside=$!
-}
-end_inside() { # PROCESS: what is left of the step still waits for a container
-    for _ in {1..30}; do
-        kill -0 "$1" 2>/dev/null || return
-        sleep 0.1
-    done
-    kill -s TERM "$1" 2>/dev/null
 }

@@ -58,8 +58,10 @@ def nothing_left(user: User, seconds: float = 0) -> None:
 @pytest.mark.prove
 @pytest.mark.slow
 def test_the_example_trains_over_two_nodes(user: User) -> None:
-    done = user.launch("submit", str(EXAMPLE), "--wait", "--set", "args.steps=10", "--set", "retry.max_attempts=1")
+    sets = ["--set", "args.steps=10", "--set", "retry.max_attempts=1", "--set", "preflight=quick"]
+    done = user.launch("submit", str(EXAMPLE), "--wait", *sets)
     assert done.returncode == 0, done.stdout + done.stderr + user.launch("logs", "@last").stdout
+    assert "node check: 2 nodes passed" in (folder(user) / "batch.log").read_text()
     status = user.status()
     assert (status["state"], status["progress"]["step"]) == ("COMPLETED", 10)
     log = user.launch("logs", "@last").stdout

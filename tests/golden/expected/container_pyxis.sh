@@ -356,22 +356,8 @@ start_inside() { # sets job_check, or starts a step
         return
     fi
     body=$(declare -p job_check && declare -f python_in_image check_in_image && echo check_in_image)
-    {
-        trap 'kill -s TERM "$step_inside"' TERM
-        srun_image --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --overlap --mem=0 \
-            --output="$attempt_dir/agent/check-image.log" bash -c "$body" </dev/null &
-        step_inside=$!
-        wait "$step_inside"
-        : >"$attempt_dir/agent/check-image.log.ended"
-    } &
+    check_step check-image.log "$body" srun_image --overlap --mem=0 & # beside the step that has the nodes' memory
     inside=$!
-}
-end_inside() { # PROCESS: what is left of the step still waits for a container
-    for _ in {1..30}; do
-        kill -0 "$1" 2>/dev/null || return
-        sleep 0.1
-    done
-    kill -s TERM "$1" 2>/dev/null
 }
 
 # --- Node check: the training starts only on nodes that passed ---
@@ -394,6 +380,23 @@ check_nodes() { # returns 76 if a node is bad
             cannot "python3 does not work"
         exit 0 # a failed step would count as a failure of the job
     }
+    check_step() { # LOG BODY SRUN...: start a task on each node; a second file says that they have ended
+        local started
+        trap 'kill -s TERM "$started"' TERM
+        [ -z "${job_check_gpus:-}" ] || unset SLURM_TRES_PER_TASK SLURM_GPUS_PER_TASK # else it gets the GPUs of one task
+        "${@:3}" "${on_hosts[@]}" ${job_check_gpus:+--gres=gpu:"$job_check_gpus" --gpu-bind=none} \
+            --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --output="$attempt_dir/agent/$1" bash -c "$2" </dev/null &
+        started=$!
+        wait "$started"
+        : >"$attempt_dir/agent/$1.ended"
+    }
+    end_step() { # PROCESS: what is left of the step hangs
+        for _ in {1..100}; do
+            kill -0 "$1" 2>/dev/null || return
+            sleep 0.1
+        done
+        kill -s TERM "$1" 2>/dev/null
+    }
     mkdir -p "$attempt_dir/agent" || return 0
     for name in "${hosts[@]}"; do nodes+=(--node="$name"); done
     "$python" -I "${checker%check.py}judge.py" "$attempt_dir" --job="$job_id" --port="$MASTER_PORT" "${nodes[@]}" \
@@ -401,11 +404,7 @@ check_nodes() { # returns 76 if a node is bad
     judge=$!
     ! declare -F start_inside >/dev/null || start_inside
     body=$(declare -p job_check job_workdir && declare -f check_node && echo check_node)
-    { # when the step has ended, there is nothing left to wait for
-        srun "${on_hosts[@]}" --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 \
-            --output="$attempt_dir/agent/check.log" bash -c "$body" </dev/null
-        : >"$attempt_dir/agent/check.log.ended"
-    } &
+    check_step check.log "$body" srun &
     step=($!)
     while :; do # a trapped signal ends `wait` early
         interrupted=
@@ -415,8 +414,7 @@ check_nodes() { # returns 76 if a node is bad
     done
     [ "$code" -ne 76 ] || return 76 # a node may hang: the end of the job ends what is left there
     [ "$code" -eq 0 ] || say "node check: ended with $code, so the training starts unchecked"
-    wait "${step[0]}" 2>/dev/null
-    [ -z "$inside" ] || end_inside "$inside"
+    for name in "${step[@]}" $inside; do end_step "$name"; done
     step=()
 }
 enter check

@@ -60,7 +60,8 @@ start_nodes() { # --venv_script is read first on each node; pdsh puts the node's
 job_by_hand=/home/alice/runs/pdsh-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_processes_per_node=4 job_programs=(python3) job_node_rank=HPC_LAUNCH_NODE
-job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes job_step=pdsh
+job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
+job_check=(--gpus=4 --gpu-vendor=nvidia --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py') job_step=pdsh
 job_secrets=(WANDB_API_KEY)
 
 # ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
@@ -341,6 +342,68 @@ choose_port() { # FIRST LAST: sets MASTER_PORT
 job_rendezvous
 export MASTER_ADDR MASTER_PORT
 say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
+
+# --- Node check: the training starts only on nodes that passed ---
+# Each node reports to the first one over the port of the rendezvous. Without a python3, or if the check itself fails,
+# the training starts unchecked.
+check_nodes() { # returns 76 if a node is bad
+    local checker=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check.py python judge body code name inside='' nodes=()
+    python=$(command -v python3) && [ -f "$checker" ] || { say 'node check: not possible without python3'; return 0; }
+    job_check+=(--writable="$HPC_LAUNCH_RUN_DIR" --shared="$HPC_LAUNCH_RUN_DIR")
+    check_node() { # on each node
+        local python place=() run=$HPC_LAUNCH_RUN_DIR
+        cannot() { printf '{"node":"%s","done":true,"results":[{"check":"start","ok":false,"text":"%s"}]}\n' "$SLURMD_NODENAME" "$1"; }
+        [ -r "$run/hooks/hpc_launch_check.py" ] || { cannot 'the run folder is not shared with this node' && exit 0; }
+        python=$(command -v python3) || { cannot 'no python3' && exit 0; }
+        [ "$SLURM_NODEID" -ne 0 ] || place=(--first)
+        cd "$job_workdir" 2>/dev/null || cd / # Slurm has chosen /tmp then, where anybody can put a module
+        "$python" -I "$run/hooks/hpc_launch_check.py" "$HPC_LAUNCH_ATTEMPT_DIR" "$SLURMD_NODENAME" \
+            --workdir="$job_workdir" --master="$MASTER_ADDR" --port="$MASTER_PORT" \
+            --writable="${TMPDIR:-/tmp}" "${place[@]}" "${job_check[@]}" ||
+            cannot "python3 does not work"
+        exit 0 # a failed step would count as a failure of the job
+    }
+    check_step() { # LOG BODY SRUN...: start a task on each node; a second file says that they have ended
+        local started
+        trap 'kill -s TERM "$started"' TERM
+        [ -z "${job_check_gpus:-}" ] || unset SLURM_TRES_PER_TASK SLURM_GPUS_PER_TASK # else it gets the GPUs of one task
+        "${@:3}" "${on_hosts[@]}" ${job_check_gpus:+--gres=gpu:"$job_check_gpus" --gpu-bind=none} \
+            --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --output="$attempt_dir/agent/$1" bash -c "$2" </dev/null &
+        started=$!
+        wait "$started"
+        : >"$attempt_dir/agent/$1.ended"
+    }
+    end_step() { # PROCESS: what is left of the step hangs
+        for _ in {1..100}; do
+            kill -0 "$1" 2>/dev/null || return
+            sleep 0.1
+        done
+        kill -s TERM "$1" 2>/dev/null
+    }
+    mkdir -p "$attempt_dir/agent" || return 0
+    for name in "${hosts[@]}"; do nodes+=(--node="$name"); done
+    "$python" -I "${checker%check.py}judge.py" "$attempt_dir" --job="$job_id" --port="$MASTER_PORT" "${nodes[@]}" \
+        "${job_check[@]}" </dev/null &
+    judge=$!
+    ! declare -F start_inside >/dev/null || start_inside
+    body=$(declare -p job_check job_workdir && declare -f check_node && echo check_node)
+    check_step check.log "$body" srun &
+    step=($!)
+    while :; do # a trapped signal ends `wait` early
+        interrupted=
+        wait "$judge"
+        code=$?
+        [ -n "$interrupted" ] || break
+    done
+    [ "$code" -ne 76 ] || return 76 # a node may hang: the end of the job ends what is left there
+    [ "$code" -eq 0 ] || say "node check: ended with $code, so the training starts unchecked"
+    for name in "${step[@]}" $inside; do end_step "$name"; done
+    step=()
+}
+enter check
+check_nodes || exit
+[ -z "${job_check_only:-}" ] || exit 0
+enter environment
 
 # --- Watcher: started before the launcher on each node ---
 # It notes which process died first, whether the training hangs, how far its start is and how much memory is left.

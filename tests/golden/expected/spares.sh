@@ -47,7 +47,7 @@ job_rendezvous() {
 # default. Static rendezvous: ranks follow the order of the nodes.
 on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
-    export TORCHELASTIC_ERROR_FILE=$logs/node-$node.error.json
+    mkdir -m 700 "$logs/ranks-of-node-$node" && export TORCHELASTIC_ERROR_FILE=$logs/ranks-of-node-$node/launcher.json
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         python3 -m torch.distributed.run \
         --nnodes=2 --nproc-per-node=4 --node-rank="$node" \
@@ -200,7 +200,7 @@ if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/nu
         exit 75
     fi
 fi
-mkdir -p "$attempt_dir/logs" || die "cannot write to $attempt_dir"
+mkdir -p "$attempt_dir"/{logs,agent/stacks} || die "cannot write to $attempt_dir"
 
 # --- Spares: the training runs on some of the job's nodes ---
 # At first on the first ones; after a failure the end hook chooses them. The others are idle.
@@ -356,6 +356,23 @@ check_nodes() { # returns 76 if a node is bad
             cannot "python3 does not work"
         exit 0 # a failed step would count as a failure of the job
     }
+    check_step() { # LOG BODY SRUN...: start a task on each node; a second file says that they have ended
+        local started
+        trap 'kill -s TERM "$started"' TERM
+        [ -z "${job_check_gpus:-}" ] || unset SLURM_TRES_PER_TASK SLURM_GPUS_PER_TASK # else it gets the GPUs of one task
+        "${@:3}" "${on_hosts[@]}" ${job_check_gpus:+--gres=gpu:"$job_check_gpus" --gpu-bind=none} \
+            --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --output="$attempt_dir/agent/$1" bash -c "$2" </dev/null &
+        started=$!
+        wait "$started"
+        : >"$attempt_dir/agent/$1.ended"
+    }
+    end_step() { # PROCESS: what is left of the step hangs
+        for _ in {1..100}; do
+            kill -0 "$1" 2>/dev/null || return
+            sleep 0.1
+        done
+        kill -s TERM "$1" 2>/dev/null
+    }
     mkdir -p "$attempt_dir/agent" || return 0
     for name in "${hosts[@]}"; do nodes+=(--node="$name"); done
     "$python" -I "${checker%check.py}judge.py" "$attempt_dir" --job="$job_id" --port="$MASTER_PORT" "${nodes[@]}" \
@@ -363,11 +380,7 @@ check_nodes() { # returns 76 if a node is bad
     judge=$!
     ! declare -F start_inside >/dev/null || start_inside
     body=$(declare -p job_check job_workdir && declare -f check_node && echo check_node)
-    { # when the step has ended, there is nothing left to wait for
-        srun "${on_hosts[@]}" --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 \
-            --output="$attempt_dir/agent/check.log" bash -c "$body" </dev/null
-        : >"$attempt_dir/agent/check.log.ended"
-    } &
+    check_step check.log "$body" srun &
     step=($!)
     while :; do # a trapped signal ends `wait` early
         interrupted=
@@ -377,8 +390,7 @@ check_nodes() { # returns 76 if a node is bad
     done
     [ "$code" -ne 76 ] || return 76 # a node may hang: the end of the job ends what is left there
     [ "$code" -eq 0 ] || say "node check: ended with $code, so the training starts unchecked"
-    wait "${step[0]}" 2>/dev/null
-    [ -z "$inside" ] || end_inside "$inside"
+    for name in "${step[@]}" $inside; do end_step "$name"; done
     step=()
 }
 enter check
@@ -412,14 +424,14 @@ in_workdir() { # Slurm starts it in /tmp on a node that lacks the working folder
     cd "$job_workdir" || die "$(uname -n) has no working folder $job_workdir"
 }
 {
-    declare -p job_workdir
+    declare -p job_workdir job_umask
     declare -f "${node_functions[@]}" in_workdir say die
-    echo 'in_workdir && on_each_node'
+    # From here on: others who may change what the training writes must not change the logs or the watcher's files.
+    echo 'in_workdir && umask "$job_umask" && on_each_node'
 } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 
 # --- Start the nodes by srun, and wait for their end ---
 phase=training
-umask "$job_umask"
 cpus=${SLURM_CPUS_PER_TASK:-${job_cpus_per_task:-}}
 [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || cpus=${job_cpus_per_task:-} # the allocation may have another shape
 messages=/proc/$$/fd/2 skip=0 # what srun will write to the job's output, if that is a file
@@ -439,7 +451,9 @@ if [ "$code" -ne 0 ] && [ -f "$messages" ]; then
     # srun's own code is the highest, including tasks that it killed itself; its messages report each task in order.
     first=$(tail -c "+$((skip + 1))" "$messages" | grep -m 1 -oE '^srun: error: [^ ]+: tasks? [0-9,-]+: .*')
     case $first in
-        *': Exited with exit code '*) code=${first##* } ;;
+        *': Exited with exit code '[1-9] | *': Exited with exit code '[1-9][0-9] | *': Exited with exit code '[12][0-9][0-9])
+            code=${first##* }
+            ;;
         *': Killed') code=137 ;;
         *': Aborted'*) code=134 ;;
         *': Segmentation fault'*) code=139 ;;
