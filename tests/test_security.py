@@ -645,13 +645,13 @@ def test_a_variable_of_a_profile_has_a_name_and_none_of_the_script_s(keys: str, 
 
 
 def test_the_script_s_own_variables_are_reserved() -> None:
-    import re
-
+    missing: dict[str, set[str]] = {}
     for path in (REPOSITORY / "slurm_templates").rglob("*"):
         if path.suffix in (".sh", ".j2"):
             text = re.sub(r"(?m)#.*$|printf .*$|--\S+", "", path.read_text())
             names = re.findall(r"(?m)^\s*(?:local |export |declare )?([a-z_][a-z0-9_]*)(?:\[[^]]*\])?\+?=", text)
-            assert set(names) <= SCRIPT_VARIABLES, path
+            missing |= {path.name: set(names) - SCRIPT_VARIABLES} if set(names) - SCRIPT_VARIABLES else {}
+    assert missing == {}
 
 
 # --- Run folders ---
