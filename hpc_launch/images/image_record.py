@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from pathlib import Path
 
@@ -42,9 +43,13 @@ def read_record(image: Path) -> ImageRecord | None:
 def put(draft: Path, image: Path, record: ImageRecord) -> None:
     """Move a finished image into place atomically, and write its record. Raises OSError.
 
+    Others may execute it if the umask lets them, but never write to it: the jobs of this user run what is in it.
     The old record is removed first: an image with another image's record would look tampered with.
     """
     record_file(image).unlink(missing_ok=True)
+    mask = os.umask(0o077)
+    os.umask(mask)
+    draft.chmod(0o755 & ~mask)
     draft.replace(image)
     json_records.write_record(record_file(image), record)
 

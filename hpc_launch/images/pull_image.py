@@ -115,7 +115,6 @@ def _finish(  # noqa: PLR0917 - private
         _delete_partial(folder)
         hint = "check the digest with its publisher; the download was deleted"
         raise _digest_mismatch(image, f"the digest of {uri} is {digest}, expected {wanted}", hint)
-    draft.chmod(0o777 & ~_umask())
     record = ImageRecord(
         digest=digest,
         size=draft.stat().st_size,
@@ -138,9 +137,3 @@ def _digest_mismatch(image: Path, message: str, hint: str) -> Refused:
 def _delete_partial(folder: DraftFolder) -> None:
     folder.part.unlink(missing_ok=True)
     folder.part.with_name(f"{folder.part.name}.json").unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

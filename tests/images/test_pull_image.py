@@ -95,6 +95,16 @@ def test_a_part_of_another_file_is_not_gone_on_with(pull: Pull, tmp_path: Path) 
     assert (tmp_path / "small.sif").read_bytes() == other
 
 
+def test_nobody_else_can_write_to_an_image(pull: Pull, tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        with serving(Server(CONTENT)) as server:
+            assert pull(server.url).returncode == 0
+    finally:
+        os.umask(before)
+    assert (tmp_path / "small.sif").stat().st_mode & 0o777 == 0o755
+
+
 def test_a_server_without_parts_is_asked_for_all_of_it(pull: Pull, tmp_path: Path) -> None:
     with serving(Server(CONTENT, ranges=False, cuts=[1_000_000])) as server:
         assert pull(server.url).returncode == 0
