@@ -25,6 +25,8 @@ from hpc_launch.run.status.startup_summary import LAST, MARKS, ORDER, history
 MAX_NODES = 1024
 START_NODES = 64
 """How many nodes show when a phase of the start ended."""
+HANG_LOOK_S = 16.0
+"""Seconds between two looks of the watcher for a hang, at most (agent/hpc_launch_watch_hang.py)."""
 BY_REQUEST = frozenset({"CANCELLED", "TIMEOUT", "PREEMPTED", "DEADLINE", "REVOKED", "COMPLETED"})
 """States of jobs that did not end by a failure of theirs."""
 
@@ -144,8 +146,13 @@ def _phases(files: AttemptFiles, began: float | None) -> list[tuple[float, str]]
 
 
 def _hanging(attempt: AttemptFolder, times: AttemptTimes) -> AttemptTimes:
+    """Add since when a hang lasted. The watcher looks at the logs every HANG_LOOK_S; the log itself is more precise."""
     hang = read_hang(attempt)
-    return times if hang is None else replace(times, silent_since=hang.began, hang_found=hang.t)
+    if hang is None or hang.began is None:
+        return times
+    last = max((time for time in times.growth if time <= hang.began), default=None)
+    since = last if last is not None and hang.began - last <= HANG_LOOK_S else hang.began
+    return replace(times, silent_since=since, hang_found=hang.t)
 
 
 def _ending(files: AttemptFiles, state: AttemptStatus | None, curve: StepCurve, times: AttemptTimes) -> AttemptTimes:

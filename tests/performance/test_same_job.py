@@ -46,3 +46,19 @@ def test_the_time_between_two_attempts_of_a_job(tmp_path: Path, restarts: tuple[
     if between == "restarting":
         assert (second[0].end, second[1].category) == (BEGAN + 200, "starting")
         assert found.account.seconds("queued") == 100
+
+
+@pytest.mark.parametrize(("silent_s", "expected"), [(40, -3), (30, 5), (20, 5), (10, 27), (None, 37)])
+def test_a_hang_lasts_since_the_last_line_of_the_log_if_the_watcher_saw_it_late(
+    tmp_path: Path, silent_s: int | None, expected: int
+) -> None:
+    run = run_of(tmp_path, (0, 0))
+    one = run.attempt(1)
+    one.agent.mkdir()
+    notes = [{"event": "output", "t": 0, "size": 1 + at, "written": BEGAN + 110 + at} for at in range(6)]
+    (one.agent / "node-0.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    one.hang.write_text(json.dumps({"t": BEGAN + 147, "silent_s": silent_s}))
+    attempts = tuple(attempt(run.attempt(number).path, number=number, job_id="7") for number in (1, 2))
+    found = run_times(status(run="run", folder=run.path, state="COMPLETED", attempts=attempts), NOW)
+    assert found.attempts[0].silent_since == BEGAN + 110 + expected
+    assert found.attempts[0].hang_found == BEGAN + 147
