@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+from hpc_launch.run.status.run_status import FINAL_RUN_STATES
 from tests.prove.row import Outcome, Row
 from tests.prove.scene import Line, Scene
 
@@ -27,6 +30,7 @@ def judge(scene: Scene, status: dict[str, Any], reference: float | None) -> Outc
     outcome.rank = "" if first.get("rank") is None else str(first["rank"])
     _measure(scene, outcome, record)
     outcome.faults += _wrong(row, outcome, scene, why)
+    outcome.faults += _wrong_time(scene, status)
     outcome.faults += row.after(scene)
     outcome.ok = not outcome.faults
     return outcome
@@ -86,6 +90,29 @@ def _wrong(row: Row, outcome: Outcome, scene: Scene, why: dict[str, Any]) -> lis
     if row.loss is not None:
         wrong += _wrong_loss(row, outcome)
     return wrong
+
+
+def _wrong_time(scene: Scene, status: dict[str, Any]) -> list[str]:
+    """The categories of the run's time are its wall time, from its creation to the end of its last job."""
+    folder, seconds = Path(scene.run.get("folder", "")), status["time"]
+    created = read_time(folder / "run.json", "created")
+    last = folder / "attempts" / f"{len(status['attempts']):03d}"
+    ends = [end for name in ("final.json", "end.json") if (end := read_time(last / name, "ended")) is not None]
+    if created is None or not ends or status["state"] not in FINAL_RUN_STATES:
+        return []
+    wall, total_s = max(ends) - created, sum(seconds.values())
+    if min(seconds.values()) < 0 or abs(total_s - wall) > max(0.01 * wall, 0.1):
+        return [f"the categories of the time add up to {total_s:.1f} s of {wall:.1f} s: {seconds}"]
+    return []
+
+
+def read_time(path: Path, name: str) -> float | None:
+    """A time in a record; None for none."""
+    try:
+        value = json.loads(path.read_text()).get(name)
+    except (OSError, ValueError):
+        return None
+    return float(value) if value is not None else None
 
 
 def _wrong_loss(row: Row, outcome: Outcome) -> list[str]:
