@@ -1,1 +1,1 @@
-"""Detect why a running training is slow, from the watcher's samples and the start of the logs."""
+"""Where the time of a run goes, and why a running training is slow: from records, samples and logs."""
