@@ -30,13 +30,22 @@ def stage(filler: ValueFiller, step: StepPlan, container: ContainerPlan | None) 
     why = ""
     if step.kind not in ("srun", "local"):
         why = f"the nodes are started by {step.kind}" if step.kind != "once" else "the program starts the nodes itself"
-    elif container is not None and (container.runtime not in FILES or "://" in container.image):
-        why = f"{container.runtime} does not read the image from a file"
+    elif container is not None:
+        why = _not_a_file(container)
     if why and how == "auto":
         return None
     origin = resolved.origin("container" if image else "environment", "stage")
     memory = ((MEMORY,),) if how == "node" else ()
     return StagePlan(how, (*folders, *memory), image, why, origin)
+
+
+def _not_a_file(container: ContainerPlan) -> str:
+    """Why the nodes cannot start a copy of the image; '' if they can."""
+    if container.started_by_srun:
+        return f"{container.runtime} starts one image on all nodes"
+    if container.runtime not in FILES:
+        return f"{container.runtime} takes images from its own store"
+    return "each node downloads the image" if "://" in container.image else ""
 
 
 def _has_environment(filler: ValueFiller) -> bool:

@@ -37,6 +37,10 @@ stage_pack() { # sets stage_from and stage_key, or says why not
         say "not staged: no python3, or the job was not started by hpc-launch"
         return 1
     fi
+    if [ -n "${HPC_LAUNCH_IMAGE:-}" ] && [ ! -f "$stage_from" ]; then
+        say "not staged: $stage_from is not a file"
+        return 1
+    fi
     say "staging $stage_from"
     stage_within 330 timeout -k 5 320 "$stage_python" -I -S "$stage_agent" pack "$stage_store" "$stage_from" \
         --limit=300 "${only[@]}" >"$attempt_dir/stage.key" 2>>"$stage_log" </dev/null

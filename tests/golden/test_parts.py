@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -148,3 +149,20 @@ echo "$?"
 """
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=30, check=False)
     assert done.stdout.split() == ["warned", "124", "1"]
+
+
+def test_an_image_that_is_a_folder_is_not_staged_like_an_environment(tmp_path: Path) -> None:
+    (tmp_path / "hooks").mkdir()
+    (tmp_path / "hooks" / "hpc_launch_stage.py").write_text("raise SystemExit('packed')\n")
+    folder = tmp_path / "image"
+    folder.mkdir()
+    stubs = 'say() { echo "$*"; }\nenter() { :; }\njob_stage=node node_functions=() run_dir=$PWD attempt_dir=$PWD\n'
+    done = subprocess.run(
+        ["bash", "-c", stubs + part("stage")],
+        env={**os.environ, "HPC_LAUNCH_RUN_DIR": str(tmp_path), "HPC_LAUNCH_IMAGE": str(folder)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == (f"not staged: {folder} is not a file\n", "")

@@ -48,8 +48,21 @@ def test_a_job_that_asks_for_it_copies_on_a_requested_disk_or_in_memory(write: W
     assert "folders=(/nvme /dev/shm);" in plan(job=f"{asked}options: [disk]\n").script
 
 
-def test_an_image_that_the_runtime_unpacks_itself_is_not_copied(write: Write, plan: Plan) -> None:
-    write(here=profile(top=LOCAL))
-    script = plan(job="container: {image: a/b, runtime: pyxis, stage: node}\n").script
-    assert "job_stage='pyxis does not read the image from a file'" in script
+@pytest.mark.parametrize(
+    ("image", "runtime", "why"),
+    [
+        ("a/b", "pyxis", "pyxis starts one image on all nodes"),
+        ("/images/x.sqsh", "pyxis", "pyxis starts one image on all nodes"),
+        ("env", "edf", "edf starts one image on all nodes"),
+        ("a/b", "podman-hpc", "podman-hpc takes images from its own store"),
+        ("a/b", "shifter", "shifter takes images from its own store"),
+        ("docker://a/b", "apptainer", "each node downloads the image"),
+    ],
+)
+def test_an_image_that_is_no_file_of_the_node_is_not_copied(
+    write: Write, plan: Plan, image: str, runtime: str, why: str
+) -> None:
+    write(here=profile(top=f"{LOCAL}containers: {{pull_on_nodes: true}}\n"))
+    script = plan(job=f"container: {{image: {image!r}, runtime: {runtime}, stage: node}}\n").script
+    assert f"job_stage='{why}'" in script
     assert 'say "not staged: $job_stage"' in script
