@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import struct
 import subprocess
 import sys
 import threading
@@ -734,6 +735,27 @@ def test_a_umask_of_000_opens_nothing_of_a_run(tmp_path: Path, launcher: str) ->
     home = tmp_path / "hpc-launch"
     paths = [home, *(path for path in home.rglob("*") if not path.is_symlink())]
     assert {"end.json", "local.json", "runs", "node-0.log", "stacks"} <= {path.name for path in paths}
+    assert [path for path in paths if path.stat().st_mode & 0o022] == []
+
+
+def test_a_default_acl_opens_nothing_of_a_run(tmp_path: Path) -> None:
+    """`setfacl -d -m g:team:rwx`, which takes the place of the umask."""
+    entries = [(0x01, 7, -1), (0x04, 7, -1), (0x08, 7, 65534), (0x10, 7, -1), (0x20, 0, -1)]  # linux/posix_acl_xattr.h
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    runs = tmp_path / "hpc-launch" / "runs"
+    runs.mkdir(parents=True)
+    try:
+        os.setxattr(runs, "system.posix_acl_default", acl)
+    except OSError:
+        pytest.skip("this file system has no ACLs")
+    (tmp_path / "job.yaml").write_text("name: tiny\nsite: local\nlauncher: none\ncommand: ['true']\n")
+    places = {"XDG_CONFIG_HOME": "", "XDG_STATE_HOME": "", "HPC_LAUNCH_HOME": ""}
+    command = [sys.executable, "-m", "hpc_launch.cli.main", "submit", "job.yaml", "--wait"]
+    environment = {**os.environ, "HOME": str(tmp_path), **places}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    paths = [path for path in runs.glob("tiny-*/**/*") if not path.is_symlink()]
+    assert {"end.json", "node-0.log", "claim"} <= {path.name for path in paths}
     assert [path for path in paths if path.stat().st_mode & 0o022] == []
 
 

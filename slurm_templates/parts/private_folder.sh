@@ -3,7 +3,7 @@
 private_folder() { # FOLDER: creates it; fails unless it is this user's own and no other user can replace it
     local path above place owner mode
     case $1 in /*) ;; *) return 1 ;; esac
-    (umask 077 && mkdir -p -- "$1") || return
+    [ -d "$1" ] || (umask 077 && mkdir -p -- "$1" && chmod 700 -- "$1") || return # a default ACL would replace the umask
     if [ ! -O "$1" ] || [ -L "$1" ]; then return 1; fi
     place=$(cd -P -- "$1" && pwd -P) || return
     for path in "$1" "$place"; do

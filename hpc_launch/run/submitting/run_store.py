@@ -187,4 +187,7 @@ def _new_folder(prepared: PreparedAttempt, created: float) -> RunFolder:
         run = RunFolder(prepared.runs_folder.absolute() / f"{prepared.name}-{stamp}-{secrets.token_hex(2)}")
         with suppress(FileExistsError):
             run.path.mkdir(mode=FOLDER_MODE)
+            with suppress(OSError):  # there is none, or no such thing here
+                # It would take the place of the umask for all that bash, srun and the agents create below.
+                os.removexattr(run.path, "system.posix_acl_default")
             return run

@@ -411,7 +411,7 @@ environment=$attempt_dir/environment
 trap 'code=$?; rm -f "$environment"; at_exit "$code"' EXIT
 (
     umask 077
-    exec >"$environment" || exit
+    exec >"$environment" && chmod 600 "$environment" || exit
     printf 'cd %q || exit\n' "$PWD"
     for name in $(compgen -e); do
         case $name in # what each node, or what starts its processes, knows better
