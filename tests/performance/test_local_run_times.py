@@ -1,0 +1,49 @@
+"""A training on this machine that saves slowly: its checkpoints and the phases of its start are in its time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.here import launch
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+TRAINING = """
+import io, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+class Slow(io.BytesIO):
+    def write(self, data):
+        time.sleep(0.02)
+        return super().write(data)
+for step in range(1, 25):
+    time.sleep(0.1)
+    dist.all_reduce(torch.ones(9))
+    if dist.get_rank() == 0:
+        print(f"step {step}/24", flush=True)
+    if step % 8 == 0:
+        began = time.time()
+        torch.save({str(number): torch.ones(2) + number for number in range(20)}, Slow())
+        print(f"saved {time.time() - began}", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_checkpoints_and_the_phases_of_the_start_count(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    keys = {"name": "saving", "site": "local", "script": "train.py", "processes_per_node": 2, "retry": 1}
+    (tmp_path / "job.yaml").write_text(json.dumps({**keys, "progress": {"step": r"step (\d+)/(\d+)"}}))
+    done = launch(tmp_path, "submit", "job.yaml", "--wait")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(launch(tmp_path, "status", "@last", "--json").stdout)
+    (log,) = (tmp_path / "runs").glob("*/attempts/001/logs/node-0.log")
+    lines = [line.split() for line in log.read_text().splitlines() if line.startswith("[rank0]: saved")]
+    assert found["time"]["checkpointing"] == pytest.approx(sum(float(words[2]) for words in lines), rel=0.2, abs=0.2)
+    assert found["time"]["training"] > 1
+    assert {"imports", "first_step"} <= set(found["starting_phases"])
+    assert sum(found["starting_phases"].values()) == pytest.approx(found["time"]["starting"], abs=0.1)
+    why = json.loads(launch(tmp_path, "why", "@last", "--json").stdout)
+    assert why["checkpoint_interval"] is None, "no failure was seen"
