@@ -2,7 +2,7 @@
 
     python3 hpc_launch_smoke.py FOLDER [--folder NAME=PATH]... [--reach HOST:PORT]... [--python PATH]
 
-Self-contained: standard library of Python 3.6 or later, with hpc_launch_smoke_node.py and hpc_launch_smoke_together.py
+Self-contained: standard library of Python 3.6 or later, with its parts `hpc_launch_smoke_*.py`
 beside it, started by `hpc-launch sites learn --smoke` through the job's own step, which sets RANK, WORLD_SIZE and
 MASTER_ADDR. FOLDER must be on shared storage: the first process writes its address there, and each process writes
 `rank-N.json`. Values that cannot be measured are null, with the reason under `faults`. Exits with 0 if the processes

@@ -29,7 +29,7 @@ from hpc_launch.site_tools.learning.smoke_record import SmokeRecord
 from hpc_launch.spec.units import format_time
 
 _AGENT = Path(__file__).parents[2] / "agent"
-PROGRAM = tuple(_AGENT / f"hpc_launch_smoke{part}.py" for part in ("", "_node", "_together"))
+PROGRAM = tuple(_AGENT / f"hpc_launch_smoke{part}.py" for part in ("", "_node", "_peers", "_together"))
 TIME_S = 300
 POLL_S = 0.5
 REACH = ("github.com:443", "huggingface.co:443")
