@@ -80,11 +80,9 @@ def _internet(draft: PlanDraft, facts: Internet) -> list[Variable]:
 def _wandb(draft: PlanDraft, tracker: Tracker, path: KeyPath) -> list[Variable]:
     origin = draft.resolved.origin(*path)
     result = [Variable("WANDB_DIR", (RUNTIME["run.dir"],), rule("store wandb's files in the run folder"))]
-    if not {"WANDB_RUN_ID", "WANDB_RESUME"} & draft.resolved.job.env.keys():
-        result.append(Variable("WANDB_RUN_ID", (RUNTIME["run.name"],), ONE_RUN, default=True))
-        result.append(Variable("WANDB_RESUME", ("allow",), ONE_RUN, default=True))
-    if "WANDB_MODE" in draft.resolved.job.env:
-        return result  # set by the user
+    env = draft.resolved.job.env
+    if "WANDB_MODE" in env:  # set by the user
+        return [*result, *_one_wandb_run(draft, offline=env["WANDB_MODE"] == "offline")]
     mode, why = _mode(draft, tracker, origin)
     facts = draft.resolved.site.internet
     if tracker.mode == "online" and facts.compute == "none":
@@ -100,9 +98,23 @@ def _wandb(draft: PlanDraft, tracker: Tracker, path: KeyPath) -> list[Variable]:
             )
             hint = "add `mode: online` or `mode: offline` to the tracker, or `internet:` to the site profile"
             draft.fault(FindingCode.INTERNET_UNKNOWN, message, path, hint, "warning")
-        return [*result, Variable("WANDB_MODE", ("offline",), why)]
-    result += _key(draft, path)
-    return result
+        return [*result, Variable("WANDB_MODE", ("offline",), why), *_one_wandb_run(draft, offline=True)]
+    return [*result, *_one_wandb_run(draft, offline=False), *_key(draft, path)]
+
+
+def _one_wandb_run(draft: PlanDraft, *, offline: bool) -> list[Variable]:
+    """One run for all attempts. Offline, each attempt has a run of its own in one group: `wandb sync` of releases
+    before 0.30 lets the last of several runs with one id replace the others (wandb issue 3841)."""
+    own = draft.resolved.job.env.keys()
+    if offline:
+        group = rule("the offline runs of all attempts are one group")
+        return [Variable("WANDB_RUN_GROUP", (RUNTIME["run.name"],), group, default=True)]
+    if {"WANDB_RUN_ID", "WANDB_RESUME"} & own:
+        return []
+    return [
+        Variable("WANDB_RUN_ID", (RUNTIME["run.name"],), ONE_RUN, default=True),
+        Variable("WANDB_RESUME", ("allow",), ONE_RUN, default=True),
+    ]
 
 
 def _key(draft: PlanDraft, path: KeyPath) -> list[Variable]:

@@ -144,7 +144,8 @@ def test_a_login_file_that_cannot_be_read_is_as_none(home: Path) -> None:
 
 
 def test_all_attempts_continue_one_run_of_each_tracker(home: Path) -> None:
-    found = variables(home, "trackers: [wandb, mlflow, neptune, tensorboard]\n", "internet: none\n")
+    log_in(home)
+    found = variables(home, "trackers: [wandb, mlflow, neptune, tensorboard]\n", "internet: direct\n")
     assert found["WANDB_RUN_ID"] == found["NEPTUNE_CUSTOM_RUN_ID"] == '"$HPC_LAUNCH_RUN_NAME"'
     assert found["WANDB_RESUME"] == "allow"
     assert found["HPC_LAUNCH_MLFLOW_RUN"] == '"$HPC_LAUNCH_RUN_DIR"/mlflow-run-id'
@@ -153,17 +154,28 @@ def test_all_attempts_continue_one_run_of_each_tracker(home: Path) -> None:
     assert not {"WANDB_RUN_ID", "WANDB_RESUME", "NEPTUNE_CUSTOM_RUN_ID"} & set(variables(home, ""))
 
 
+@pytest.mark.parametrize(
+    ("job", "site"), [("", "internet: none\n"), ("env: {WANDB_MODE: offline}\n", "internet: direct\n")]
+)
+def test_offline_runs_of_one_id_would_replace_each_other(home: Path, job: str, site: str) -> None:
+    found = variables(home, f"trackers: [wandb]\n{job}", site)
+    assert found["WANDB_RUN_GROUP"] == '"$HPC_LAUNCH_RUN_NAME"'
+    assert not {"WANDB_RUN_ID", "WANDB_RESUME"} & set(found)
+
+
 def test_the_users_own_run_of_a_tracker_takes_precedence(home: Path) -> None:
     own = "env: {WANDB_RUN_ID: mine, MLFLOW_RUN_ID: mine, NEPTUNE_CUSTOM_RUN_ID: mine}\n"
-    found = variables(home, f"trackers: [wandb, mlflow, neptune]\n{own}", "internet: none\n")
+    log_in(home)
+    found = variables(home, f"trackers: [wandb, mlflow, neptune]\n{own}", "internet: direct\n")
     assert {found["WANDB_RUN_ID"], found["MLFLOW_RUN_ID"], found["NEPTUNE_CUSTOM_RUN_ID"]} == {"mine"}
     assert not {"WANDB_RESUME", "HPC_LAUNCH_MLFLOW_RUN"} & set(found)
-    must = variables(home, "trackers: [wandb]\nenv: {WANDB_RESUME: must}\n", "internet: none\n")
+    must = variables(home, "trackers: [wandb]\nenv: {WANDB_RESUME: must}\n", "internet: direct\n")
     assert (must["WANDB_RESUME"], must.get("WANDB_RUN_ID")) == ("must", None)
 
 
 def test_the_submitting_shell_may_name_the_run_of_a_tracker(home: Path) -> None:
-    plan, _ = planned(home, "trackers: [wandb]\n", "internet: none\n")
+    log_in(home)
+    plan, _ = planned(home, "trackers: [wandb]\n", "internet: direct\n")
     assert plan is not None
     lines = [line.partition(" # ")[0].strip() for line in render(plan).splitlines() if "WANDB_R" in line]
     assert lines == [

@@ -17,7 +17,7 @@ SLURM_NTASKS changes the number of tasks of a step."""
 CLIENT = frozenset("SLURM_CONF SLURM_CONF_SERVER SLURM_CLUSTERS SLURM_JWT SLURM_SACK_JWKS SLURM_SACK_KEY".split())
 """Settings of the client itself: the controller's address and the credentials."""
 
-TRACKER_RUNS = ("WANDB_RUN_ID", "NEPTUNE_CUSTOM_RUN_ID")
+TRACKER_RUNS = ("WANDB_RUN_ID", "WANDB_RUN_GROUP", "NEPTUNE_CUSTOM_RUN_ID")
 """Which run of a tracker a job continues (plan/tracker_environment.py)."""
 
 QUERY_DEFAULTS = re.compile(r"(SQUEUE|SACCT|SCANCEL|SCONTROL|SINFO)_|SHOW_DETAILS$")

@@ -29,9 +29,8 @@ job_environment() {
     export TRANSFORMERS_OFFLINE=1                            # no internet on compute nodes: the same for transformers before 5
     export HF_DATASETS_OFFLINE=1                             # no internet on compute nodes: use only local data sets
     export WANDB_DIR="$HPC_LAUNCH_RUN_DIR"                   # store wandb's files in the run folder
-    export WANDB_RUN_ID="${WANDB_RUN_ID:-$HPC_LAUNCH_RUN_NAME}" # all attempts continue one run of the tracker
-    export WANDB_RESUME="${WANDB_RESUME:-allow}"             # all attempts continue one run of the tracker
     export WANDB_MODE=offline                                # no internet on compute nodes: upload later with `wandb sync`
+    export WANDB_RUN_GROUP="${WANDB_RUN_GROUP:-$HPC_LAUNCH_RUN_NAME}" # the offline runs of all attempts are one group
     export TENSORBOARD_LOGGING_DIR="$HPC_LAUNCH_RUN_DIR"/tensorboard # trackers_offline.yaml:4
     export HPC_LAUNCH_MLFLOW_RUN="$HPC_LAUNCH_RUN_DIR"/mlflow-run-id # trackers_offline.yaml:4
     export NEPTUNE_CUSTOM_RUN_ID="${NEPTUNE_CUSTOM_RUN_ID:-$HPC_LAUNCH_RUN_NAME}" # all attempts continue one run of the tracker
