@@ -33,7 +33,7 @@ SAVERS = {
     "safetensors.torch": ["save_file", "save_model"],
 }
 """Functions that write a checkpoint, by the module that defines them."""
-SAVING_S = 0.01
+SAVING_S = 0.05
 """What takes less time is not worth a report: some programs save many small things."""
 
 

@@ -142,21 +142,33 @@ class _Timeline:
             self.now = time
 
     def overlay(
-        self, begin: float, end: float, category: Category, attempt: int, over: frozenset[Category] = BUSY
+        self,
+        spans: Iterable[tuple[float, float]],
+        category: Category,
+        attempt: int,
+        over: frozenset[Category] = BUSY,
     ) -> None:
-        """Change the category of what lies between two times and has one of the categories `over`."""
+        """Change the category of what lies in one of the spans and has one of the categories `over`.
+
+        There may be a span for each of many steps, so both lists are passed through once, by time.
+        """
+        left = merged(((begin, end) for begin, end in spans if end > begin), 0.0)
         result: list[Interval] = []
+        at = 0
         for part in self.parts:
-            low, high = max(begin, part.begin), min(end, part.end)
-            if part.attempt != attempt or part.category not in over or low >= high:
+            if part.attempt != attempt or part.category not in over:
                 result.append(part)
                 continue
-            pieces = (
-                replace(part, end=low),
-                Interval(low, high, category, part.attempt),
-                replace(part, begin=high),
-            )
-            result += [piece for piece in pieces if piece.end > piece.begin]
+            begin = part.begin
+            while at < len(left) and left[at][1] <= begin:
+                at += 1
+            inside = at
+            while inside < len(left) and left[inside][0] < part.end:
+                low, high = max(begin, left[inside][0]), min(part.end, left[inside][1])
+                result += [replace(part, begin=begin, end=low)] if low > begin else []
+                result.append(Interval(low, high, category, attempt))
+                begin, inside = high, inside + 1
+            result += [replace(part, begin=begin)] if part.end > begin else []
         self.parts = result
 
 
@@ -211,14 +223,12 @@ def _add_run(timeline: _Timeline, attempt: AttemptTimes, last: float, *, over: b
         if attempt.caught_up is not None:
             timeline.until(_earliest(attempt.caught_up, stop), "repeated", number)
         timeline.until(stop, "training", number)
-        for begin, end in _silences(attempt, timeline.now):
-            timeline.overlay(begin, end, "stalled", number)
+        timeline.overlay(_silences(attempt, timeline.now), "stalled", number)
     if attempt.hang_found is not None:
         timeline.until(_earliest(attempt.hang_found, last), "stalled", number)
     if over:
         timeline.until(last, "ending" if broke is None else "detecting", number)
-    for begin, end in attempt.saves:
-        timeline.overlay(begin, end, "checkpointing", number, BUSY | {"stalled", "ending"})
+    timeline.overlay(attempt.saves, "checkpointing", number, BUSY | {"stalled", "ending"})
 
 
 def _silences(attempt: AttemptTimes, until: float) -> Iterator[tuple[float, float]]:

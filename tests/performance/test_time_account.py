@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import fields, replace
 from typing import Any
 
@@ -122,3 +123,12 @@ def test_the_categories_are_the_wall_time_whatever_the_records_say(
     assert sum(account.by_category().values()) == pytest.approx(wall, rel=1e-6, abs=1e-6)
     assert all(one.end == two.begin for one, two in zip(account.intervals, account.intervals[1:], strict=False))
     assert sum(account.phases().values()) <= account.seconds("starting") + 1e-6
+
+
+def test_many_saves_are_counted_in_little_time() -> None:
+    saves = tuple((20 + at, 20.5 + at) for at in range(50_000))
+    long = replace(GOOD, saves=saves, growth=tuple(range(20, 50_020)), stopped=50_020, ended=50_020)
+    began = time.process_time()
+    account = time_account([long, replace(long, number=2, submitted=50_020, began=50_021, trained=50_022)], 0, 60_000)
+    assert account.seconds("checkpointing") == pytest.approx(25_000)
+    assert time.process_time() - began < 10
