@@ -202,8 +202,8 @@ def rest(args: argparse.Namespace, reports: Reports, running: Running, begun: Li
         begun = [*begun, IMPORT]
     # The names first: the judge knows what a node that freezes still owes.
     reports.send(begun=begun, results=results, clock_ahead_s=None if args.inside else reports.ahead)
-    for found in running.results():
-        reports.send(results=found)
+    for found in running.results(reports.beat_s):
+        reports.send(results=found) if found else reports.beat()
     if measuring is not None:
         measure(measuring, reports)
 

@@ -49,11 +49,11 @@ class Running:
         finally:
             os._exit(0)
 
-    def results(self) -> Iterator[List[Result]]:
-        """The results as they come; a check that exceeds its time fails."""
+    def results(self, beat: float) -> Iterator[List[Result]]:
+        """The results as they come, or none after `beat` seconds; a check that exceeds its time fails."""
         while self.checks:
             soonest = min(entry[2] for entry in self.checks.values())
-            ready = select.select(list(self.checks), [], [], max(0.0, soonest - time.monotonic()))[0]
+            ready = select.select(list(self.checks), [], [], min(beat, max(0.0, soonest - time.monotonic())))[0]
             found = []
             for pipe in list(self.checks):
                 name, child, end, parts = self.checks[pipe]
@@ -64,7 +64,7 @@ class Running:
                     found.append(finished(name, child, b"".join(parts), late=pipe not in ready))
                     os.close(pipe)
                     del self.checks[pipe]
-            if found:
+            if found or not ready:
                 yield found
 
 

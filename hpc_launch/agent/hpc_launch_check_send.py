@@ -15,6 +15,8 @@ from hpc_launch_check_host import Result, result, unknown
 CONNECT_S = 4.0
 DEADLINE_S = 8.0
 """How long the connection, the greeting and the transfer may take together."""
+BEAT_S = 0.5
+"""How often a node at least says that it is alive; the judge may ask for less."""
 TASK_S = 600.0
 """How long the judge may take to send the next task: until then, it waits for other nodes."""
 KEY = "check-key"
@@ -40,6 +42,7 @@ class Reports:
         self.peer: Optional[socket.socket] = None
         self.files: Dict[str, str] = {}
         self.ahead: Optional[float] = None
+        self.beat_s = BEAT_S
 
     def connect(self) -> List[Result]:
         """Connect to the judge; returns what that shows about the network."""
@@ -74,6 +77,7 @@ class Reports:
         link = transfer(self.peer, hello["bytes"], self.place, end)
         self.peer.settimeout(CONNECT_S)
         self.nonce, self.files, self.ahead = hello["nonce"].encode(), hello["files"], ahead
+        self.beat_s = max(BEAT_S, float(hello["beat"]))
         self.send()  # the judge reads only a short line from a peer that has not proved anything
         return [port, dict(link, check="network")]
 
@@ -114,6 +118,15 @@ class Reports:
             for line in self.lines[self.printed :]:
                 print(line.decode(), flush=True)
             self.printed = len(self.lines)
+
+    def beat(self) -> None:
+        """Tell the judge that this node is alive."""
+        data = json.dumps(self.own).encode()
+        try:
+            if self.peer is not None:
+                self.peer.sendall(self.proof(self.nonce + data) + data + b"\n")
+        except OSError:  # the next result is printed
+            self.peer = None
 
     def task(self, place: Tuple[str, int]) -> Dict[str, Any]:
         """Say where this node waits for a task, and wait for it; empty when there are none left."""

@@ -9,6 +9,7 @@ import json
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from hpc_launch_compare import Results
+from hpc_launch_listen import BEAT_PER_NODE_S
 
 FIRST_S = 120.0
 """How long half of the nodes may take to connect, and then to answer. A large job takes longer: see PER_NODE_S."""
@@ -30,6 +31,9 @@ LIMITS = {
 TASK_S = 6.0
 """How much longer than its limit a task may take: the node itself ends what hangs."""
 FACTOR = 6.0
+SILENT_S, BEATS = 3.5, 3
+"""How long a node may say nothing in the midst of its checks, besides this many beats of a large job: at least FACTOR
+times as long as the longest silence of the others, which share the load of a busy machine."""
 LOCAL = {"cpu", "memory", "start"}
 """Checks that depend on nothing outside the node: if one is missing, the node has stopped as a whole."""
 
@@ -39,7 +43,8 @@ class Node:
 
     def __init__(self) -> None:
         self.connected: Optional[float] = None
-        self.heard = 0.0
+        self.heard = self.gap = 0.0
+        """When it has said something, and its longest silence."""
         self.begun: Set[str] = set()
         self.results: Dict[str, Dict[str, Any]] = {}
         self.place: Optional[Tuple[str, int]] = None
@@ -54,6 +59,7 @@ class Reports:
 
     def __init__(self, names: List[str], what: str = "") -> None:
         self.answer, self.what = (what + " " if what else "") + "answer", what + ": " if what else ""
+        self.silent_s = SILENT_S + BEATS * BEAT_PER_NODE_S * len(names)
         self.lag = INSIDE_LAG_S if what else LAG_S
         self.nodes = {name: Node() for name in names}
         self.open = set(names)
@@ -79,6 +85,7 @@ class Reports:
         if node.connected is None:
             node.connected = now
             self.connected.append(now)
+        node.gap = max(node.gap, now - node.heard) if node.begun and not node.done else node.gap
         node.heard = now
         node.begun.update(begun)
         if len(place) == 2:
@@ -133,14 +140,24 @@ class Reports:
             late = [check for check in owed if over or now > self.until(check, node)]
             seconds = now - node.connected
             stalled = not owed and node.place is None and now > node.heard + STEP_S
-            if over or LOCAL & set(late) or set(node.until) & set(late) or stalled:
-                during = ", ".join(late) or "the end of its checks"
+            if over or LOCAL & set(late) or set(node.until) & set(late) or stalled or self.is_silent(node, now):
+                during = ", ".join(late or owed) or "the end of its checks"
                 self.finish(name, now, "stopped answering within %.0f s, during: %s" % (seconds, during))
                 continue
             if late:  # what hangs holds up the rest
                 text = "%s: no answer within %.0f s" % (", ".join(late), seconds)
                 node.results[late[0]] = {"ok": False, "text": text, "value": None}
                 self.finish(name, now)
+
+    def is_silent(self, node: Node, now: float) -> bool:
+        """Whether a node says nothing in the midst of its checks, although the others do or did: it is frozen, or its
+        link is cut. Not in a measurement, of which only the result is reported."""
+        if not node.begun or node.until or node.place is not None or now - node.heard < self.silent_s:
+            return False
+        others = [one for one in self.nodes.values() if one is not node and one.begun]
+        gaps = sorted(one.gap for one in others)
+        alive = sum(one.done or now - one.heard < self.silent_s / 2 for one in others)
+        return alive >= self.half and now - node.heard > FACTOR * gaps[len(gaps) // 2]
 
     def connects_until(self) -> float:
         """Until when the nodes may connect."""

@@ -175,7 +175,7 @@ def test_a_check_that_hangs_crashes_or_floods_ends() -> None:
             "works": (lambda: gpus.result(True, "fine"), 5.0),
         }
     )
-    found = {one["check"]: one for some in running.results() for one in some}
+    found = {one["check"]: one for some in running.results(0.5) for one in some}
     assert {name: one["ok"] for name, one in found.items()} == {
         "hangs": False,
         "crashes": None,
@@ -238,12 +238,58 @@ def test_a_check_that_others_passed_is_waited_for_only_so_long() -> None:
     for node in ("n1", "n2"):
         send(kept, 1.2, node, results=results("shm", "gpus"), done=True)
     send(kept, 1.2, "n3", results=results("shm"))
+    for now in (1.7, 3.0, 5.0):
+        send(kept, now, "n3")
     kept.look(5.3, False)
     assert kept.open == {"n3"}
     kept.look(5.5, False)
     assert kept.open == set()
     bad = compare.judged(kept.results())[0]
     assert [(one["node"], one["text"]) for one in bad] == [("n3", "gpus: no answer within 4 s")]
+
+
+def beat(kept: Any, times: list[float], *nodes: str) -> None:
+    for now in times:
+        for node in nodes:
+            send(kept, now, node)
+        kept.look(now, False)
+
+
+def test_a_node_that_falls_silent_is_named_while_the_others_go_on() -> None:
+    kept = ready()
+    beat(kept, [1.5, 2.0], "n1", "n2", "n3")
+    beat(kept, [2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.4], "n1", "n2")
+    assert kept.open == {"n1", "n2", "n3"}
+    beat(kept, [5.6], "n1", "n2")
+    assert kept.open == {"n1", "n2"}
+    assert kept.results()["n3"]["answer"]["text"] == "stopped answering within 5 s, during: gpus, shm"
+
+
+def test_a_silence_of_all_nodes_or_under_load_blames_nobody() -> None:
+    """All of them: the judge itself stood still. Under load, all are silent for a while now and then."""
+    kept = ready()
+    beat(kept, [1.5, 2.0], "n1", "n2", "n3")
+    kept.look(7.0, False)
+    send(kept, 7.0, "n1")
+    kept.look(7.0, False)
+    assert kept.open == {"n1", "n2", "n3"}
+    kept = ready()
+    beat(kept, [2.0, 2.9, 3.8], "n1", "n2", "n3")
+    beat(kept, [4.7, 5.6, 6.5, 7.4, 8.3, 9.0], "n1", "n2")
+    assert kept.open == {"n1", "n2", "n3"}
+    beat(kept, [9.9], "n1", "n2")
+    assert kept.open == {"n1", "n2"}
+
+
+def test_a_node_that_measures_may_be_silent() -> None:
+    kept = ready()
+    for node in ("n1", "n2", "n3"):
+        send(kept, 2.0, node, results=results("shm", "gpus"), place=["10.0.0.1", 9])
+        kept.assign(node, "measurement", 27.0)
+    for node in ("n1", "n2"):
+        send(kept, 4.0, node, results=results("measurement"), done=True)
+    kept.look(20.0, False)
+    assert kept.open == {"n3"}
 
 
 def test_a_check_that_is_slow_everywhere_is_waited_for() -> None:
@@ -448,7 +494,7 @@ def answer_with(server: socket.socket, answer: Callable[[bytes, socket.socket], 
 
 def hello_of(nonce: bytes, key: bytes = b"key", **words: Any) -> bytes:
     data = json.dumps(
-        {"time": time.time() - 3600, "files": {"/x": "4711"}, "nonce": "n", "bytes": 10, **words}
+        {"time": time.time() - 3600, "files": {"/x": "4711"}, "nonce": "n", "bytes": 10, "beat": 0, **words}
     ).encode()
     return hmac.new(key, b"hello" + nonce + data, "sha256").hexdigest().encode() + data + b"\n"
 

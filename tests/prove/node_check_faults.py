@@ -397,7 +397,7 @@ JOBS = (
                 "mkdir /dev/shm/copy; cp -a $RUNS/. /dev/shm/copy/; mount --bind /dev/shm/copy $RUNS",
                 "umount $RUNS; rm -rf /dev/shm/copy",
             ),
-            Fault("the node freezes during the check", "n4", ("answer",), "stopped answering", *freeze(), limit=STEP_1),
+            Fault("the node freezes during the check", "n4", ("answer",), "stopped answering", *freeze()),
             Fault(
                 "a slow CPU (quota)",
                 "n2",
