@@ -26,6 +26,25 @@ def bash(text: str, *, folder: Path | None = None) -> subprocess.CompletedProces
     )
 
 
+# --- Restart in the same job ---
+
+
+def test_another_job_on_the_node_is_not_what_is_left_of_this_one(tmp_path: Path) -> None:
+    """sbatch exports the variables of the training that submits it."""
+    environ = {"PATH": os.environ["PATH"], "HPC_LAUNCH_ATTEMPT_DIR": str(tmp_path)}
+    other, left = (subprocess.Popen(["sleep", "60"], env={**environ, "SLURM_JOB_ID": job_id}) for job_id in ("8", "7"))
+    try:
+        function = part("continue_here").partition("    end_leftovers()")[2].partition("\n    }\n")[0]
+        done = bash(f"SLURM_JOB_ID=7 SLURM_STEP_ID=3\nend_leftovers(){function}\n}}\nend_leftovers {tmp_path}")
+        assert left.wait(10) == -9
+        assert other.poll() is None
+        assert done.stdout.endswith(" none\n"), done.stdout + done.stderr
+    finally:
+        for process in (other, left):
+            process.kill()
+            process.wait()
+
+
 # --- Rendezvous ---
 
 

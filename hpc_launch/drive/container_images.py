@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Place
+from hpc_launch.base.user_dirs import make_folder
 from hpc_launch.drive.image_lock import lock_image
 from hpc_launch.images.apptainer_tool import find_tool
 from hpc_launch.images.build_image import build, find_recipe
@@ -196,7 +197,7 @@ def _image_path(output: str | None, name: str, site: SiteProfile | None) -> Path
         folder = site.containers.folder if site else None
         image = Path(_filled(folder, site) if folder else os.getcwd()) / name
     try:
-        image.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(image.parent)
     except OSError as error:
         raise UsageError(f"cannot create {image.parent}: {error.strerror}", "name another file with -o") from error
     return image

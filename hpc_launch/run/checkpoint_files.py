@@ -61,7 +61,12 @@ def newest_checkpoint(run: RunFolder) -> CheckpointFound | None:
 
 
 def rule_of(run: RunFolder) -> CheckpointRule | None:
-    """The rule of the run's newest plan; None where it has no valid one. Never raises."""
+    """The rule of the run's newest plan; None where it has no valid one. Never raises.
+
+    None for another user's run, too, which may name any folder of this user or a very large one.
+    """
+    if run.foreign_owner is not None:
+        return None
     plan = newest_plan(run)
     record = plan.checkpoint if plan is not None else None
     if record is None or not record.dir:

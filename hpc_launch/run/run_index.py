@@ -12,7 +12,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,9 @@ VERSION = 1
 
 LOCKED_S = 0.5
 """How long to wait for a locked database."""
+
+UNKNOWN_S = 5.0
+"""How long to look at the folders of one place that the database does not know."""
 
 SEEN_S = 60.0
 """How often an unchanged state is written again."""
@@ -95,7 +98,7 @@ class Index:
             if database is not None:
                 listed = {str(entry.folder): entry for entry in _select(database)}
         result, new = [], []
-        for folder in self._run_folders():
+        for folder in self._run_folders(set(listed)):
             entry = listed.get(str(folder))
             if entry is None and (entry := _entry(RunFolder(folder))) is not None:
                 new.append(entry)
@@ -139,14 +142,22 @@ class Index:
                 make_private(path.parent)
                 create_once(path, f"{folder}\n")
 
-    def _run_folders(self) -> Iterator[Path]:
-        """The run folders of this user: in a shared folder, others may name theirs as they like."""
+    def _run_folders(self, known: Collection[str] = ()) -> Iterator[Path]:
+        """The run folders of this user: in a shared folder, others may name theirs as they like, and make very many.
+
+        Those in `known` are looked at first.
+        """
         user = os.getuid()
         for folder in self.folders():
-            paths: list[Path] = []
-            with suppress(OSError, ValueError):
-                paths = sorted(folder.iterdir())
-            yield from (path for path in paths if _is_own(path, user) and RunFolder(path).exists)
+            names: list[str] = []
+            with suppress(OSError, ValueError), os.scandir(folder) as entries:
+                names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            end = time.monotonic() + UNKNOWN_S
+            for path in sorted((folder / name for name in names), key=lambda path: str(path) not in known):
+                if str(path) not in known and time.monotonic() > end:
+                    break
+                if _is_own(path, user) and RunFolder(path).exists:
+                    yield path
 
     def _update(self, new: list[IndexEntry], gone: set[str]) -> None:
         if not new and not gone:

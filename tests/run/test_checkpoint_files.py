@@ -157,6 +157,20 @@ def test_a_checkpoint_that_stays_incomplete_says_why(
     assert told == (None if why is None else f"{Path(files[0]).parts[0]} is incomplete: {why}")
 
 
+def test_the_checkpoints_of_another_users_run_are_not_looked_at(tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can give files away")
+    run = RunFolder(tmp_path / "run")
+    run.attempt(1).path.mkdir(parents=True)
+    _, plan = planned(tmp_path, {"dir": str(tmp_path / "large"), "pattern": "step-(.*)"})
+    run.attempt(1).plan.write_text(json.dumps(plan))
+    (tmp_path / "large" / "step-1").mkdir(parents=True)
+    (tmp_path / "large" / "step-1" / "model.pt").write_bytes(WHOLE)
+    assert newest_checkpoint(run) is not None
+    os.chown(run.path, 65534, 65534)
+    assert newest_checkpoint(run) is None
+
+
 def planned(folder: Path, checkpoint: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The script and the plan of a job with these checkpoints."""
     job = {"name": "x", "site": "local", "command": ["true"], "checkpoint": checkpoint}

@@ -188,6 +188,11 @@ def test_labels_of_times() -> None:
     assert labels == ["0", "0.5 s", "30 s", "1 m 30 s", "15 m", "2 h 30 m", "3 d"]
 
 
+@pytest.mark.parametrize(("one", "other"), [(1e308, -1e308), (0.0, 5e-324), (1e299, -1e299)])
+def test_extreme_values_are_drawn_or_left_out(one: float, other: float) -> None:
+    curves([[(1.0, one), (2.0, other), (3.0, 1.0)]], "loss", label=str, times=False)
+
+
 def test_curves_of_one_point_or_none_are_not_drawn() -> None:
     assert not curves([], "none", label=str, times=True)
     assert not curves([[(1.0, 2.0)]], "one", label=str, times=False)

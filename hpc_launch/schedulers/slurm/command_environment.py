@@ -17,6 +17,10 @@ SLURM_NTASKS changes the number of tasks of a step."""
 CLIENT = frozenset("SLURM_CONF SLURM_CONF_SERVER SLURM_CLUSTERS SLURM_JWT SLURM_SACK_JWKS SLURM_SACK_KEY".split())
 """Settings of the client itself: the controller's address and the credentials."""
 
+_OF_A_RUN = "ATTEMPT ATTEMPT_DIR DONE_FILE END_TIME GUARD IN_ALLOCATION PHASE_PIPE RUN_DIR RUN_NAME STOP_FILE"
+ENCLOSING_RUN = tuple(f"HPC_LAUNCH_{name}" for name in _OF_A_RUN.split())
+"""What a run sets for its training: by its folder and guard it finds the processes that it ends and signals."""
+
 TRACKER_RUNS = ("WANDB_RUN_ID", "WANDB_RUN_GROUP", "NEPTUNE_CUSTOM_RUN_ID")
 """Which run of a tracker a job continues (plan/tracker_environment.py)."""
 
@@ -33,8 +37,9 @@ def submission_environment(
     """
     source = os.environ if base is None else base
     kept = {key: value for key, value in source.items() if key in CLIENT or not LEAKS.match(key)}
-    kept.pop("HPC_LAUNCH_IN_ALLOCATION", None)
-    enclosing = kept.pop("HPC_LAUNCH_RUN_NAME", None)
+    enclosing = kept.get("HPC_LAUNCH_RUN_NAME")
+    for name in ENCLOSING_RUN:
+        kept.pop(name, None)
     for name in TRACKER_RUNS:  # the enclosing job's: another run submitted from it has its own
         if enclosing is not None and kept.get(name) == enclosing:
             del kept[name]

@@ -64,6 +64,10 @@ def shares(account: TimeAccount) -> str:
     return _svg(26, "".join(parts), "The share of each category") if parts else ""
 
 
+FURTHEST = 1e300
+"""Values beyond this are not drawn: their differences may be infinite."""
+
+
 def curves(
     lines: Sequence[Curve], describe: str, *, label: Callable[[float], str], begins: Sequence[float] = (), times: bool
 ) -> str:
@@ -71,6 +75,7 @@ def curves(
 
     `times`: both axes begin at 0, and the x axis is a time; `begins`: where attempts begin on it.
     """
+    lines = [[(x, y) for x, y in line if abs(y) < FURTHEST] for line in lines]
     points = [point for line in lines for point in line]
     if len({x for x, _ in points}) < 2:
         return ""

@@ -12,7 +12,7 @@ TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 108
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
     """At most so many round numbers from `low` to `high`."""
     span = high - low
-    if not span > 0:
+    if not 0 < span / most < math.inf:
         return [low]
     power = 10.0 ** math.floor(math.log10(span / most))
     step = next(power * factor for factor in (1, 2, 5, 10, 20) if span / (power * factor) <= most)

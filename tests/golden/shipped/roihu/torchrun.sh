@@ -157,16 +157,16 @@ clean_nodes() { # end what is left of this attempt on each node; sets first_step
     local answers body count=${job_spares:+${#hosts[@]}}
     count=${count:-$SLURM_JOB_NUM_NODES}
     end_leftovers() { # ATTEMPT_FOLDER: on each node
-        local tries folder word own left
+        local tries folder word own left # a job that the training submitted has this folder, too
         for tries in {1..20}; do
             left=()
             for folder in /proc/[0-9]*; do
                 [ -O "$folder" ] || continue
                 own=''
                 while IFS= read -r -d '' word; do
-                    [ "$word" != "HPC_LAUNCH_ATTEMPT_DIR=$1" ] || own=1
+                    case $word in "HPC_LAUNCH_ATTEMPT_DIR=$1") own+=a ;; "SLURM_JOB_ID=$SLURM_JOB_ID") own+=j ;; esac
                 done 2>/dev/null <"$folder/environ"
-                [ -z "$own" ] || left+=("${folder##*/}")
+                [ "${#own}" -lt 2 ] || left+=("${folder##*/}")
             done
             [ "${#left[@]}" -gt 0 ] || break
             kill -s KILL "${left[@]}" 2>/dev/null
