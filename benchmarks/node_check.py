@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hmac
 import json
+import os
 import resource
 import selectors
 import socket
@@ -102,14 +103,14 @@ def play(nodes: list[Node], key: bytes) -> None:
     selector = selectors.DefaultSelector()
     nonces: dict[str, bytes] = {}
     for node in nodes:
-        node.send(b"hello\n")
+        node.send(b"hello " + os.urandom(16).hex().encode() + b"\n")
         selector.register(node.socket, selectors.EVENT_READ, node)
     while selector.get_map():
         for entry, _ in selector.select(60):
             node = entry.data
             answer = node.line()
             if node.name not in nonces:
-                hello = json.loads(answer)
+                hello = json.loads(answer[64:])  # behind the signature
                 nonces[node.name] = hello["nonce"].encode()
                 node.send(b"\0" * hello["bytes"])
             else:
