@@ -11,6 +11,7 @@ hpc_launch_watch_gpus.py and hpc_launch_watch_hang.py.
     ATTEMPT_DIR/agent/node-K.jsonl      one event per line: start, phase, ranks, gone, sample, hang, end; of node 0 also
                                         output (its log has grown) and saved (rank 0 saved for so many seconds)
     ATTEMPT_DIR/agent/node-K.pipe       through which the processes tell their phase (sitecustomize.py)
+    ATTEMPT_DIR/agent/beat-K            the heartbeat of node K (hpc_launch_heartbeat.py)
     ATTEMPT_DIR/agent/last-output       its mtime is when a log of any node last grew (one file for all nodes)
     ATTEMPT_DIR/agent/hang.json         created once, by the node that detects a hang; all nodes then dump stacks
     ATTEMPT_DIR/agent/stacks/rank-R.txt the stack of the rank, from py-spy if available
@@ -28,6 +29,7 @@ from typing import Any, Dict, Optional, Set, Tuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 
+from hpc_launch_heartbeat import Heartbeat
 from hpc_launch_watch_gpus import Gpus
 from hpc_launch_watch_hang import HangDetector
 from hpc_launch_watch_node import NetworkRates, OomKills, memory_mib
@@ -72,6 +74,14 @@ class Watch:
         self.out.write(json.dumps(facts) + "\n")
 
     def run(self) -> None:
+        heartbeat = Heartbeat(self.folder, self.options.node, self.top) if self.options.heartbeat else None
+        if heartbeat is not None:
+            heartbeat.start()
+        self.watch()
+        if heartbeat is not None:
+            heartbeat.end()
+
+    def watch(self) -> None:
         self.say("start", node=self.options.node, host=os.uname().nodename, launcher=self.launcher, pid=os.getpid())
         poll = self.poll
         parent = open_pidfd(self.launcher)
@@ -234,6 +244,7 @@ def main() -> None:
     parser.add_argument("launcher", type=int, help="the process id of the parent")
     parser.add_argument("--each-process", action="store_true", help="the parent is a rank, beside the others")
     parser.add_argument("--phases", metavar="PIPE", help="the named pipe behind standard input")
+    parser.add_argument("--heartbeat", action="store_true", help="write agent/beat-K every few seconds")
     parser.add_argument("--hang-after", type=float, default=0.0, help="seconds of silence and idleness; 0: never")
     parser.add_argument("--busy-after", type=float, default=0.0, help="seconds of silence though busy; 0: never")
     parser.add_argument("--sample-every", type=float, default=30.0, help="seconds between two samples")

@@ -100,7 +100,8 @@ def _staging(plan: LaunchPlan) -> tuple[str, ...]:
 def _step(plan: LaunchPlan) -> tuple[str, ...]:
     match plan.step.kind:
         case "srun":
-            return "node", "step_srun", "end_elastic" if plan.elastic else "end_srun"
+            beats = ("heartbeat",) if plan.spares and plan.watch is not None else ()
+            return *beats, "node", "step_srun", "end_elastic" if plan.elastic else "end_srun"
         case "local":
             return "node", "step_local"
         case "once":

@@ -247,7 +247,7 @@ def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
         times = (
             f"--hang-after={watch.hang_after_s} --busy-after={watch.busy_after_s} --sample-every={watch.sample_every_s}"
         )
-        yield f"job_watch=({times})"
+        yield f"job_watch=({times}{' --heartbeat' if plan.spares else ''})"
         yield f"job_phases={'yes' if watch.phases else ''}"
     if plan.node_check is not None:
         yield f"job_check=({' '.join(map(quote, plan.node_check.expects))})"

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from hpc_launch.recover import log_candidates
 from hpc_launch.recover.candidates import Candidate
-from hpc_launch.recover.diagnosis import NODE_CHECK, Action, Confidence, Diagnosis, FirstFailure, Quote
+from hpc_launch.recover.diagnosis import NODE_CHECK, NODE_LOST, Action, Confidence, Diagnosis, FirstFailure, Quote
 from hpc_launch.recover.diagnosis_input import DiagnosisInput
 from hpc_launch.recover.evidence import Evidence
 
@@ -154,9 +154,9 @@ def _bad_nodes(root: Candidate, first: FirstFailure, evidence: Evidence) -> tupl
     """The nodes to blame, and the evidence for it where the root cause itself names none."""
     if root.failure_class not in _NODES_MATTER and root.cause != "interpreter_missing":
         return (), ()
-    if root.cause == NODE_CHECK:
+    if root.cause in (NODE_CHECK, NODE_LOST):
         faults = evidence.node_faults
-        quotes = tuple(Quote("node-check.json", 0, f"{fault.node}: {fault.text}") for fault in faults[:MOST_QUOTES])
+        quotes = tuple(Quote(fault.file, 0, f"{fault.node}: {fault.text}") for fault in faults[:MOST_QUOTES])
         return tuple(dict.fromkeys(fault.node for fault in faults)), quotes
     name = root.blames
     if name is None and (root.failure_class in {"gpu_hardware", "gpu_driver"} or root.rule == "node-unhealthy"):

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from hpc_launch.recover import root_cause
 from hpc_launch.recover.build_diagnosis import build
 from hpc_launch.recover.candidates import Candidate
-from hpc_launch.recover.diagnosis import NEVER_SUBMITTED, NODE_CHECK, TOO_FEW, Confidence, Diagnosis, Quote
+from hpc_launch.recover.diagnosis import NEVER_SUBMITTED, NODE_CHECK, NODE_LOST, TOO_FEW, Confidence, Diagnosis, Quote
 from hpc_launch.recover.diagnosis_input import DiagnosisInput
 from hpc_launch.recover.ended_well import ended_well, last_word
-from hpc_launch.recover.evidence import Evidence, LogScan
+from hpc_launch.recover.evidence import HEARTBEAT, Evidence, LogScan
 from hpc_launch.recover.rulebook import Rulebook
 
 _TOO_FEW_NODES = re.compile(
@@ -105,12 +105,13 @@ def _forgotten(subject: DiagnosisInput) -> Candidate | None:
 
 
 def _node_check(subject: DiagnosisInput) -> Candidate | None:
-    """Nodes that failed the check before the training: build_diagnosis names all of them."""
+    """Nodes that failed the check before the training, or fell silent: build_diagnosis names all of them."""
     faults = subject.evidence.node_faults
     if not faults:
         return None
     kind = "gpu_hardware" if all(fault.check.startswith("gpu") for fault in faults) else "node_failure"
-    return Candidate(kind, NODE_CHECK, 10, node=faults[0].node, blames=faults[0].node, certain=True)
+    cause = NODE_LOST if all(fault.check == HEARTBEAT for fault in faults) else NODE_CHECK
+    return Candidate(kind, cause, 10, node=faults[0].node, blames=faults[0].node, certain=True)
 
 
 def _ending_at_time_limit(subject: DiagnosisInput) -> Candidate | None:

@@ -155,12 +155,17 @@ class AgentNote(Struct, frozen=True):
     ranks: tuple[int, ...] = ()
 
 
+HEARTBEAT = "heartbeat"
+"""`NodeFault.check` of a node that was lost."""
+
+
 class NodeFault(Struct, frozen=True):
-    """A node that failed the check before the training started."""
+    """A node that failed the check before the training started, or that was lost while it ran (`heartbeat`)."""
 
     node: str
     check: str
     text: str
+    file: str = "node-check.json"
 
 
 class EndingJob(Struct, frozen=True):
@@ -216,7 +221,7 @@ class Evidence(Struct, frozen=True):
     node_exits: tuple[NodeExit, ...] = ()
     notes: tuple[AgentNote, ...] = ()
     node_faults: tuple[NodeFault, ...] = ()
-    """Of an attempt that ended in the node check; the training had no chance to write them."""
+    """Of an attempt that ended in the node check or by the loss of a node."""
     nodes: tuple[str, ...] = ()
     """The job's nodes by their names in Slurm, in the order of their numbers in the job; empty where not known."""
     clocks: tuple[tuple[str, float], ...] = ()

@@ -35,6 +35,7 @@
         ├── agent/check*.log        output of the node check: results of nodes that could not reach the first one
         ├── python-in-image.sh      how the node check starts the image's Python
         ├── node-check.json         the outcome of the node check (records/node_check_record.py)
+        ├── agent/beat-K  lost      with spares: the heartbeat of node K, and the nodes that were lost
         ├── agent/hang.json         created once by the watcher that detected a hang
         ├── agent/stacks/rank-R.txt the stack of rank R at that time
         ├── stage.log  staged/      how each node got its copy of the software, and where it is (stage_plan.py)
@@ -125,6 +126,8 @@ class AttemptFolder:
     agent = _Entry("agent")
     """Where the watchers of all nodes write."""
     hang = _Entry("agent/hang.json")
+    lost = _Entry("agent/lost")
+    """The nodes that fell silent, as the job's script found."""
     node_check = _Entry("node-check.json")
     bench = _Entry("bench.json")
     """What the job of `doctor --bench` measured."""

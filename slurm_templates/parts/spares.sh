@@ -6,4 +6,8 @@ mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 hosts=("${hosts[@]:0:job_nodes}")
 nodes=$(IFS=, && printf '%s' "${hosts[*]}")
 on_hosts=(--nodelist="$nodes")
+if [ -n "$first_step" ]; then # a step that has lost a node keeps its CPUs, GPUs and memory until Slurm gives the node up
+    on_hosts+=(--overlap --mem=0)
+    unset SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU
+fi
 unset SLURM_GPUS # of all nodes; a step takes the GPUs of its own nodes

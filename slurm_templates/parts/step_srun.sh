@@ -7,6 +7,7 @@ messages=/proc/$$/fd/2 skip=0 # what srun will write to the job's output, if tha
 [ ! -f "$messages" ] || skip=$(stat -Lc %s "$messages")
 start_nodes &
 step=($!)
+if declare -F watch_beats >/dev/null; then watch_beats "${step[0]}" & fi
 while :; do # a trapped signal ends `wait` early, with a code that is not srun's
     interrupted=
     wait "${step[0]}"

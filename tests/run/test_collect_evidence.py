@@ -421,3 +421,26 @@ def test_no_record_is_written_into_another_user_s_run(of_another_user: AttemptFo
             write()
     no_attempt(RunFolder(attempt.run.path), None, 0.0, 9e9)
     assert set(attempt.run.path.rglob("*")) < set(before)
+
+
+def test_a_node_that_fell_silent_is_the_one_to_blame(attempt: AttemptFolder) -> None:
+    (attempt.logs / "node-0.log").write_text(f"[rank0]: {GLOO}\n")
+    attempt.lost.parent.mkdir()
+    attempt.lost.write_text("n2 n9\n")
+    end(attempt, 137)
+
+    found = diagnose_attempt(attempt, BOOK)
+
+    assert (found.failure_class, found.cause, found.bad_nodes, found.confidence) == (
+        "node_failure",
+        "node_lost",
+        ("n2",),
+        "high",
+    )
+
+
+def test_a_training_that_ended_well_has_lost_no_node(attempt: AttemptFolder) -> None:
+    attempt.lost.parent.mkdir()
+    attempt.lost.write_text("n2\n")
+    end(attempt, 0)
+    assert not evidence(attempt).node_faults

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from tests.busy import patience
+from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.slurm.user import User
 
@@ -91,7 +95,8 @@ def test_a_rank_crashes_and_the_run_continues_in_the_same_job(user: User) -> Non
         [attempt, rank, run["job_id"]] for attempt in "12" for rank in "0123"
     ]
     began = min(float(row[3]) for row in trained(run) if row[0] == "2")
-    assert began - record(run, 1, "end.json")["ended"] <= 15
+    restarted = record(run, 2, "start.json")["started"] - record(run, 1, "end.json")["ended"]
+    assert restarted <= patience(15), "what the training itself loads comes on top"
     assert float(Path(run["folder"], "left").read_text()) < began, "what is left of an attempt ends before the next one"
     assert environment(run, 1) == environment(run, 2)
 
@@ -123,3 +128,36 @@ def test_a_spare_replaces_a_node_that_fails_the_check(user_in_trouble: User) -> 
         (["n1", "n2"], "RETRY_ELSEWHERE", run["job_id"]),
         (["n1", "n3"], "NONE", run["job_id"]),
     ]
+
+
+LOSES_POWER = """\
+import os, time
+attempt, rank, run = os.environ["HPC_LAUNCH_ATTEMPT"], os.environ["RANK"], os.environ["HPC_LAUNCH_RUN_DIR"]
+with open(f"{run}/trained", "a") as file:
+    print(attempt, rank, os.environ["SLURM_JOB_ID"], time.time(), file=file, flush=True)
+print("step 1/2", flush=True)
+while attempt == "1":
+    time.sleep(0.1)
+print("step 2/2", flush=True)
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_a_spare_replaces_a_node_that_loses_power() -> None:
+    with Cluster.start(nodes=4, slurm_conf=["SlurmdTimeout=300"]) as cluster:
+        user = User(cluster, cluster.user_folder("power-"))
+        run = user.submit(job(user, LOSES_POWER, nodes=2, spares=1, launcher="srun", exclude=["n4"]))
+        wait_until(lambda: len(trained(run)) == 4, 60)
+        time.sleep(6)
+        user.cluster.kill_node("n2")
+        lost = time.time()
+        wait_until(lambda: ended(run, 2), 90, lambda: Path(run["folder"], "attempts/001/batch.log").read_text())
+
+        status = user.until(run["run"], "COMPLETED", "FAILED")
+        assert [(one["nodes"], one["class"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [
+            (["n1", "n2"], "node_failure", "RETRY_ELSEWHERE", run["job_id"]),
+            (["n1", "n3"], "success", "NONE", run["job_id"]),
+        ]
+        began = min(float(row[3]) for row in trained(run) if row[0] == "2")
+        assert began - lost <= patience(60), "SlurmdTimeout is 300 s"

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from msgspec.structs import replace
 
+from hpc_launch.base.files import read_text
 from hpc_launch.recover.diagnose import diagnose
 from hpc_launch.recover.diagnosis import Diagnosis
-from hpc_launch.recover.evidence import AgentNote, EndFacts, Evidence, LogScan, NodeFault, SchedulerFacts
+from hpc_launch.recover.evidence import HEARTBEAT, AgentNote, EndFacts, Evidence, LogScan, NodeFault, SchedulerFacts
 from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.scan_log import LogScanner, scan
 from hpc_launch.run.diagnosis.artifacts import CHUNK, node_exits, notes, read_chunks, scans
@@ -34,6 +36,8 @@ from hpc_launch.schedulers.scheduler import JobRecord
 from hpc_launch.spec.hostlist import names_or_text
 
 STDIN = "-"
+
+SILENT = "its watcher fell silent while others did not, and srun could start nothing there"
 
 TOLERATED_S = 120.0
 """A watcher starts after the job's script and ends before it; clocks that differ by less do no harm."""
@@ -86,12 +90,20 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
 
 
 def _node_faults(files: AttemptFiles) -> Iterator[NodeFault]:
-    """The nodes that failed the node check, if the job ended for that, so before the training could write anything."""
+    """The nodes that failed the node check, if the job ended for that, so before the training could write anything.
+
+    Else those that fell silent while it ran.
+    """
     end, record = files.own_end, read_node_check(files.attempt)
-    if end is None or record is None or (end.phase, end.exit_code) != ("check", BAD_NODES):
+    if end is None:
         return
-    if record.job_id == files.job_id:
-        yield from (NodeFault(one.node, one.check, one.text) for one in record.bad if one.node is not None)
+    if (end.phase, end.exit_code) == ("check", BAD_NODES):
+        if record is not None and record.job_id == files.job_id:
+            yield from (NodeFault(one.node, one.check, one.text) for one in record.bad if one.node is not None)
+    elif end.exit_code:
+        with suppress(OSError):
+            lost = read_text(files.attempt.lost, errors="replace", belongs_to=files.attempt.run.foreign_owner).split()
+            yield from (NodeFault(one, HEARTBEAT, SILENT, "agent/lost") for one in files.nodes if one in lost)
 
 
 def _clocks_ahead(files: AttemptFiles, nodes: tuple[str, ...]) -> Iterator[tuple[str, float]]:

@@ -31,6 +31,7 @@ from hpc_launch.spec.shell_text import quote
 HOOKS = Path(__file__).parents[2] / "agent" / "hpc_launch_hooks.py"
 """Copied into each run folder, so that nothing needs to be installed where the job runs; so are the next ones."""
 WATCHER = tuple(HOOKS.with_name(f"hpc_launch_watch{part}.py") for part in ("", "_processes", "_node", "_gpus", "_hang"))
+HEARTBEAT = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in ("heartbeat", "silence"))
 STAGE = tuple(HOOKS.with_name(f"hpc_launch_stage{part}.py") for part in ("", "_disk", "_tree", "_pack", "_unpack"))
 _CHECK = (
     "check",
@@ -87,7 +88,7 @@ def create_run(prepared: PreparedAttempt) -> RunFolder:
             run.journal.mkdir(mode=FOLDER_MODE)
             run.hooks.mkdir(mode=FOLDER_MODE)
             phases = [PHASES] if prepared.plan.phases else []
-            for source in (HOOKS, *WATCHER, *STAGE, *NODE_CHECK, *phases, *prepared.programs):
+            for source in (HOOKS, *WATCHER, *HEARTBEAT, *STAGE, *NODE_CHECK, *phases, *prepared.programs):
                 write_atomic(run.hooks / source.name, source.read_text(encoding="utf-8"))
             # A file, so that the thousands of processes of a job write no bytecode there, with whatever umask.
             write_atomic(run.hooks / "__pycache__", "")

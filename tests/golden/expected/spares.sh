@@ -70,7 +70,7 @@ start_nodes() {
 job_by_hand=/p/scratch/proj12/runs/spares-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_spares=1 job_programs=(python3) job_cpus_per_task=96 job_time_limit=7200 job_node_rank=SLURM_NODEID
-job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
+job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30 --heartbeat) job_phases=yes
 job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 --interfaces=ib0 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 
 # ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
@@ -160,8 +160,14 @@ continue_here() { # start the attempt that the end hook prepared for this job, i
     exec "$@"
 }
 clean_nodes() { # end what is left of this attempt on each node; sets first_step
-    local answers body count=${job_spares:+${#hosts[@]}}
-    count=${count:-$SLURM_JOB_NUM_NODES}
+    local answers body count=$SLURM_JOB_NUM_NODES reached=() lost='' host
+    if [ -n "${job_spares:-}" ]; then
+        [ ! -f "$attempt_dir/agent/lost" ] || lost=$(<"$attempt_dir/agent/lost") # out of reach; and what Slurm has given up:
+        lost+=" $(timeout 10 sinfo --noheader --Node --nodes="$nodes" --states=down --format=%N | tr '\n' ' ')"
+        for host in "${hosts[@]}"; do [[ " $lost " = *" $host "* ]] || reached+=("$host"); done
+        count=${#reached[@]}
+        reached=(--nodelist="$(IFS=, && printf '%s' "${reached[*]}")")
+    fi
     end_leftovers() { # ATTEMPT_FOLDER: on each node
         local tries folder word own left # a job that the training submitted has this folder, too
         for tries in {1..20}; do
@@ -182,8 +188,9 @@ clean_nodes() { # end what is left of this attempt on each node; sets first_step
     }
     printf -v body '%s\nend_leftovers %q' "$(declare -f end_leftovers)" "$attempt_dir"
     # Without this attempt's folder in their environment: these processes are not what is left of it.
-    answers=$(HPC_LAUNCH_ATTEMPT_DIR='' timeout -k 5 30 srun --overlap "${on_hosts[@]}" --nodes="$count" \
-        --ntasks="$count" --ntasks-per-node=1 bash -c "$body" </dev/null)
+    # --overlap --mem=0: a step that has lost a node keeps what it has until Slurm gives the node up.
+    answers=$(env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU HPC_LAUNCH_ATTEMPT_DIR='' timeout -k 5 30 srun --overlap --mem=0 \
+        "${reached[@]}" --nodes="$count" --ntasks="$count" --ntasks-per-node=1 bash -c "$body" </dev/null)
     [ "$(grep -c ' none$' <<<"$answers")" -eq "$count" ] ||
         { say "not all nodes are free of attempt ${attempt_dir##*/}: ${answers:-no answer}"; return 1; }
     read -r first_step _ < <(grep ' none$' <<<"$answers")
@@ -209,6 +216,10 @@ mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 hosts=("${hosts[@]:0:job_nodes}")
 nodes=$(IFS=, && printf '%s' "${hosts[*]}")
 on_hosts=(--nodelist="$nodes")
+if [ -n "$first_step" ]; then # a step that has lost a node keeps its CPUs, GPUs and memory until Slurm gives the node up
+    on_hosts+=(--overlap --mem=0)
+    unset SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU
+fi
 unset SLURM_GPUS # of all nodes; a step takes the GPUs of its own nodes
 
 # --- Start and end records ---
@@ -419,6 +430,37 @@ watched() { # COMMAND...
 }
 { printf '#!/bin/bash\n'; declare -p job_node_rank job_watch job_phases 2>/dev/null; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
 
+# --- Heartbeat: notice a lost node long before Slurm does ---
+# Each node's watcher writes agent/beat-K. A node that falls silent while others do not, and that srun cannot reach, is
+# lost: the step, which would hang, is ended, and a spare takes its place.
+watch_beats() { # SRUN: runs beside it
+    local python silent host lost
+    python=$(command -v python3) && [ -f "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_silence.py" ] || return
+    while silent=$("$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_silence.py" "$attempt_dir" "$1" "${hosts[@]}" </dev/null); do
+        lost=''
+        for host in $silent; do
+            ! is_out_of_reach "$host" || lost+="$host "
+        done
+        if [ -n "$lost" ] && [ "$(cat "/proc/$1/comm" 2>/dev/null)" = srun ]; then
+            say "lost ${lost% }: no heartbeat, and out of reach"
+            printf '%s\n' "${lost% }" >"$attempt_dir/agent/lost"
+            kill -s KILL "$1"
+            return
+        fi
+        [ -n "$lost" ] || say "$silent: no heartbeat, but within reach"
+        sleep 30
+    done
+}
+is_out_of_reach() { # HOST: a step there hangs or cannot be launched; one that Slurm does not create proves nothing
+    local answer=$attempt_dir/agent/reach-$1.log # no pipe: a part of srun may outlive the signal
+    env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU timeout -k 1 7 \
+        srun --overlap --mem=0 --nodelist="$1" --nodes=1 --ntasks=1 echo within-reach </dev/null >"$answer" 2>&1
+    case $? in
+        124 | 137) ! grep -q within-reach "$answer" ;;
+        *) ! grep -q within-reach "$answer" && grep -qiE 'launch failed|connect|communication|no route|timed out|not respond|node fail' "$answer" ;;
+    esac
+}
+
 # --- The script of a node ---
 in_workdir() { # Slurm starts it in /tmp on a node that lacks the working folder
     cd "$job_workdir" || die "$(uname -n) has no working folder $job_workdir"
@@ -438,6 +480,7 @@ messages=/proc/$$/fd/2 skip=0 # what srun will write to the job's output, if tha
 [ ! -f "$messages" ] || skip=$(stat -Lc %s "$messages")
 start_nodes &
 step=($!)
+if declare -F watch_beats >/dev/null; then watch_beats "${step[0]}" & fi
 while :; do # a trapped signal ends `wait` early, with a code that is not srun's
     interrupted=
     wait "${step[0]}"

@@ -151,8 +151,14 @@ continue_here() { # start the attempt that the end hook prepared for this job, i
     exec "$@"
 }
 clean_nodes() { # end what is left of this attempt on each node; sets first_step
-    local answers body count=${job_spares:+${#hosts[@]}}
-    count=${count:-$SLURM_JOB_NUM_NODES}
+    local answers body count=$SLURM_JOB_NUM_NODES reached=() lost='' host
+    if [ -n "${job_spares:-}" ]; then
+        [ ! -f "$attempt_dir/agent/lost" ] || lost=$(<"$attempt_dir/agent/lost") # out of reach; and what Slurm has given up:
+        lost+=" $(timeout 10 sinfo --noheader --Node --nodes="$nodes" --states=down --format=%N | tr '\n' ' ')"
+        for host in "${hosts[@]}"; do [[ " $lost " = *" $host "* ]] || reached+=("$host"); done
+        count=${#reached[@]}
+        reached=(--nodelist="$(IFS=, && printf '%s' "${reached[*]}")")
+    fi
     end_leftovers() { # ATTEMPT_FOLDER: on each node
         local tries folder word own left # a job that the training submitted has this folder, too
         for tries in {1..20}; do
@@ -173,8 +179,9 @@ clean_nodes() { # end what is left of this attempt on each node; sets first_step
     }
     printf -v body '%s\nend_leftovers %q' "$(declare -f end_leftovers)" "$attempt_dir"
     # Without this attempt's folder in their environment: these processes are not what is left of it.
-    answers=$(HPC_LAUNCH_ATTEMPT_DIR='' timeout -k 5 30 srun --overlap "${on_hosts[@]}" --nodes="$count" \
-        --ntasks="$count" --ntasks-per-node=1 bash -c "$body" </dev/null)
+    # --overlap --mem=0: a step that has lost a node keeps what it has until Slurm gives the node up.
+    answers=$(env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU HPC_LAUNCH_ATTEMPT_DIR='' timeout -k 5 30 srun --overlap --mem=0 \
+        "${reached[@]}" --nodes="$count" --ntasks="$count" --ntasks-per-node=1 bash -c "$body" </dev/null)
     [ "$(grep -c ' none$' <<<"$answers")" -eq "$count" ] ||
         { say "not all nodes are free of attempt ${attempt_dir##*/}: ${answers:-no answer}"; return 1; }
     read -r first_step _ < <(grep ' none$' <<<"$answers")
@@ -420,6 +427,7 @@ messages=/proc/$$/fd/2 skip=0 # what srun will write to the job's output, if tha
 [ ! -f "$messages" ] || skip=$(stat -Lc %s "$messages")
 start_nodes &
 step=($!)
+if declare -F watch_beats >/dev/null; then watch_beats "${step[0]}" & fi
 while :; do # a trapped signal ends `wait` early, with a code that is not srun's
     interrupted=
     wait "${step[0]}"

@@ -1,0 +1,72 @@
+"""Wait until nodes of the job fall silent, and name them: `python3 -I hpc_launch_silence.py ATTEMPT_DIR STEP HOST...`.
+
+Runs beside the step (the process STEP), on the first node. Prints the silent hosts and exits with 0; exits with 1 when
+the step has ended. Nodes that all fall silent at once are not lost: their file server does not answer, or this program
+was held up.
+
+Self-contained: standard library of Python 3.6 or later.
+"""
+
+import os
+import sys
+import time
+from typing import Dict, List, Tuple
+
+SILENT_S = 15.0
+HEARD_S = 8.0
+"""So recently another node must have been heard."""
+LOOK_S = 2.0
+HELD_UP_S = 6.0
+"""A look that comes so late says nothing about the nodes: they get the whole time again."""
+
+
+def beat(folder: str, node: int) -> str:
+    """The content of a node's file; '' where there is none yet."""
+    try:
+        # Opening it makes the client of a file server look again.
+        with open(os.path.join(folder, "beat-%d" % node)) as file:
+            return file.read(64).strip()
+    except (OSError, ValueError):
+        return ""
+
+
+class Nodes:
+    """When each node was last heard."""
+
+    def __init__(self, folder: str, count: int) -> None:
+        self.folder, self.count = folder, count
+        self.heard: Dict[int, Tuple[str, float]] = {}
+        self.looked = time.monotonic()
+
+    def silent(self) -> List[int]:
+        """Look once. The nodes that are silent while another one is not."""
+        for node in range(self.count):
+            text = beat(self.folder, node)
+            if text == "end":
+                self.heard.pop(node, None)
+            elif text and self.heard.get(node, ("", 0.0))[0] != text:
+                self.heard[node] = text, time.monotonic()
+        before, self.looked = self.looked, time.monotonic()
+        if self.looked - before > HELD_UP_S:
+            self.heard = {node: (text, self.looked) for node, (text, _) in self.heard.items()}
+        ages = {node: self.looked - at for node, (_, at) in self.heard.items()}
+        if not any(age < HEARD_S for age in ages.values()):
+            return []
+        return sorted(node for node, age in ages.items() if age > SILENT_S)
+
+
+def main() -> int:
+    """Look until a node is silent or the step has ended."""
+    attempt, step, hosts = sys.argv[1], sys.argv[2], sys.argv[3:]
+    nodes = Nodes(os.path.join(attempt, "agent"), len(hosts))
+    while os.path.exists("/proc/" + step):
+        silent = nodes.silent()
+        if silent:
+            print(" ".join(hosts[node] for node in silent))
+            return 0
+        time.sleep(LOOK_S)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

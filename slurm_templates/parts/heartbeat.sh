@@ -1,0 +1,31 @@
+
+# --- Heartbeat: notice a lost node long before Slurm does ---
+# Each node's watcher writes agent/beat-K. A node that falls silent while others do not, and that srun cannot reach, is
+# lost: the step, which would hang, is ended, and a spare takes its place.
+watch_beats() { # SRUN: runs beside it
+    local python silent host lost
+    python=$(command -v python3) && [ -f "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_silence.py" ] || return
+    while silent=$("$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_silence.py" "$attempt_dir" "$1" "${hosts[@]}" </dev/null); do
+        lost=''
+        for host in $silent; do
+            ! is_out_of_reach "$host" || lost+="$host "
+        done
+        if [ -n "$lost" ] && [ "$(cat "/proc/$1/comm" 2>/dev/null)" = srun ]; then
+            say "lost ${lost% }: no heartbeat, and out of reach"
+            printf '%s\n' "${lost% }" >"$attempt_dir/agent/lost"
+            kill -s KILL "$1"
+            return
+        fi
+        [ -n "$lost" ] || say "$silent: no heartbeat, but within reach"
+        sleep 30
+    done
+}
+is_out_of_reach() { # HOST: a step there hangs or cannot be launched; one that Slurm does not create proves nothing
+    local answer=$attempt_dir/agent/reach-$1.log # no pipe: a part of srun may outlive the signal
+    env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU timeout -k 1 7 \
+        srun --overlap --mem=0 --nodelist="$1" --nodes=1 --ntasks=1 echo within-reach </dev/null >"$answer" 2>&1
+    case $? in
+        124 | 137) ! grep -q within-reach "$answer" ;;
+        *) ! grep -q within-reach "$answer" && grep -qiE 'launch failed|connect|communication|no route|timed out|not respond|node fail' "$answer" ;;
+    esac
+}

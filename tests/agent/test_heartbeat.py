@@ -1,0 +1,142 @@
+"""The heartbeat of the nodes of a job with spares: who counts as lost, and a node that is cut off ends its ranks."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hpc_launch.agent.hpc_launch_watch  # noqa: F401 - makes the names below importable, as in a run folder
+from hpc_launch.agent import hpc_launch_silence as silence
+from tests.busy import patience
+
+heartbeat: Any = sys.modules["hpc_launch_heartbeat"]
+
+
+@pytest.fixture
+def training() -> Iterator[subprocess.Popen[bytes]]:
+    """A launcher with a rank below it."""
+    with subprocess.Popen(["bash", "-c", "sleep 60 & wait"]) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def nowhere() -> Iterator[int]:
+    """A port that answers nothing, as a node behind a cut cable: its queue of connections is full."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        port: int = server.getsockname()[1]
+        clients = [socket.socket() for _ in range(4)]
+        for client in clients:
+            client.setblocking(False)
+            client.connect_ex(("127.0.0.1", port))
+        yield port
+        for client in clients:
+            client.close()
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in ((heartbeat, "BEAT_S", 0.1), (heartbeat, "FENCE_S", 0.5), (silence, "SILENT_S", 15.0)):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setenv("SLURMD_NODENAME", "n2")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "9")  # it refuses: the first node is there
+
+
+def ended(process: subprocess.Popen[bytes], within_s: float) -> bool:
+    try:
+        process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def test_a_well_node_beats_until_its_watcher_ends(
+    tmp_path: Path, training: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, nowhere: int
+) -> None:
+    monkeypatch.setenv("MASTER_PORT", str(nowhere))
+    beats = heartbeat.Heartbeat(str(tmp_path), 1, training.pid)
+    beats.start()
+    seen: set[str] = set()
+    end = time.monotonic() + patience(10)
+    while len(seen) < 3 and time.monotonic() < end:
+        seen.add(silence.beat(str(tmp_path), 1))
+        time.sleep(0.02)
+    assert len(seen) >= 3
+    assert not ended(training, 1)
+
+    beats.end()
+
+    assert silence.beat(str(tmp_path), 1) == "end"
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_node_that_is_cut_off_ends_its_ranks_but_not_where_only_the_file_server_stalls(
+    tmp_path: Path, training: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, nowhere: int, cut: bool
+) -> None:
+    if cut:
+        monkeypatch.setenv("MASTER_PORT", str(nowhere))
+    os.mkfifo(tmp_path / "beat-1")  # nobody reads it: opening it takes for ever, as on a file server that stalls
+    beats = heartbeat.Heartbeat(str(tmp_path), 1, training.pid)
+    beats.start()
+
+    assert ended(training, patience(15) if cut else 3) == cut
+
+    beats.over = True
+    os.close(os.open(tmp_path / "beat-1", os.O_RDONLY | os.O_NONBLOCK))
+
+
+def test_a_node_that_comes_back_after_it_was_given_up_ends_its_ranks(
+    tmp_path: Path, training: subprocess.Popen[bytes]
+) -> None:
+    beats = heartbeat.Heartbeat(str(tmp_path), 1, training.pid)
+    (tmp_path / "lost").write_text("n20 n21\n")
+    beats.start()
+    assert not ended(training, 1), "another node is lost"
+
+    (tmp_path / "lost").write_text("n2\n")
+
+    assert ended(training, patience(10))
+    beats.over = True
+
+
+def heard(tmp_path: Path, *ages: float, looked: float = 2.0) -> silence.Nodes:
+    """Nodes that were last heard so many seconds ago."""
+    now = time.monotonic()
+    nodes = silence.Nodes(str(tmp_path), len(ages))
+    for node, age in enumerate(ages):
+        (tmp_path / f"beat-{node}").write_text("7\n")
+        nodes.heard[node] = "7", now - age
+    nodes.looked = now - looked
+    return nodes
+
+
+def test_a_node_is_lost_when_it_is_silent_and_another_is_not(tmp_path: Path) -> None:
+    assert heard(tmp_path, 1, 16, 3).silent() == [1]
+    assert heard(tmp_path, 1, 14, 3).silent() == []
+
+
+def test_nodes_that_fall_silent_at_once_are_not_lost(tmp_path: Path) -> None:
+    assert heard(tmp_path, 16, 17, 16).silent() == []
+
+
+def test_a_look_that_was_held_up_says_nothing(tmp_path: Path) -> None:
+    assert heard(tmp_path, 1, 30, looked=20).silent() == []
+
+
+def test_a_node_that_has_ended_or_not_begun_is_not_lost(tmp_path: Path) -> None:
+    nodes = heard(tmp_path, 1, 30, 30)
+    (tmp_path / "beat-1").write_text("end\n")
+    (tmp_path / "beat-2").unlink()
+    nodes.heard.pop(2)
+    assert nodes.silent() == []
