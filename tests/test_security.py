@@ -1111,18 +1111,21 @@ def test_a_link_of_another_user_does_not_lead_to_the_runs(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", ["foreign", "link", "open above", "foreign above", "sticky above", "link above"])
-def test_a_cache_on_a_node_is_not_one_of_another_user(kind: str, plan: Plan, tmp_path: Path, team: Path) -> None:
-    """Libraries load code from their caches, and everybody can guess a name in /tmp."""
+@pytest.mark.parametrize("per", ["node", "job"])
+def test_a_cache_is_not_one_of_another_user(per: str, kind: str, plan: Plan, tmp_path: Path, team: Path) -> None:
+    """Libraries load code from their caches, and everybody can guess a name in /tmp or a project's folder."""
     cache = tmp_path / "tmp" / "me" / "cache"
     (tmp_path / "config" / "hpc-launch" / "sites").mkdir(parents=True)
     own = tmp_path / "config" / "hpc-launch" / "sites" / "here.yaml"
-    own.write_text(f"name: here\ncaches: {{triton: {{path: {cache}, per: node}}}}\n{SITE}")
+    own.write_text(f"name: here\ncaches: {{triton: {{path: {cache}, per: {per}}}}}\n{SITE}")
     (tmp_path / "job.yaml").write_text("name: tiny\nscript: train.py\n")
     script = prepare_job(tmp_path / "job.yaml", site="here").script
-    function = script[script.index("on_nodes_first() {") :].partition("\n}\n")[0]
+    name = "on_nodes_first" if per == "node" else "job_environment"
+    function = script[script.index(f"{name}() {{") :].partition("\n}\n")[0]
+    die = 'die() { echo "$*" >&2; exit 1; }'
 
     def prepare_node() -> subprocess.CompletedProcess[str]:
-        program = f"{part('private_folder')}\n{function}\n}}\non_nodes_first"
+        program = f"{die}\n{part('private_folder')}\n{function}\n}}\n{name}"
         return subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=60, check=False)
 
     tmp = tmp_path / "tmp"
@@ -1132,6 +1135,9 @@ def test_a_cache_on_a_node_is_not_one_of_another_user(kind: str, plan: Plan, tmp
         done = prepare_node()
         assert done.returncode == 0, done.stderr
     assert cache.stat().st_mode & 0o777 == 0o700
+    cache.chmod(0o777)  # by another program, or with another umask
+    assert prepare_node().returncode == 0
+    assert cache.stat().st_mode & 0o777 == 0o755
     if kind == "open above":
         cache.parent.chmod(0o777)
     elif kind == "link":

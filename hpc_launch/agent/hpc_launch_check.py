@@ -165,7 +165,7 @@ def outside(args: argparse.Namespace) -> None:
     """Check this node and report; start the part inside the image, if any."""
     began = time.monotonic()
     reports, running = Reports(args.attempt, args.node, args.master, args.port), Running()
-    image = Inside(args.within, args.python) if args.within else None
+    image = Inside(args.within, args.python, args.attempt) if args.within else None
     checks = dict(host_checks(args), **(gpu_checks(args) if args.gpus else {}), **software_checks(args))
     if image is not None:
         checks[PART] = (image.started, IMAGE_S + 1)

@@ -17,6 +17,8 @@ from hpc_launch_check_host import Result, result, unknown
 
 PART = "image"
 """What the lines about this part are marked with; also the name of the check that the image starts."""
+IMAGE_LOG = "check-image.log"
+"""What the image prints, in the attempt's folder agent/: not where the node's own reports are read."""
 IMAGE_S = 60.0
 STARTED = b"hpc-launch: started"
 """What the command prints when it is in the image (job.sh.j2)."""
@@ -27,14 +29,16 @@ NOT_FOUND = (126, 127)
 class Inside:
     """The part inside, as this node's own check has started it."""
 
-    def __init__(self, command: str, python: str) -> None:
+    def __init__(self, command: str, python: str, attempt: str) -> None:
         self.python, self.until = python, time.monotonic() + IMAGE_S
-        self.process = subprocess.Popen(
-            ["bash", command, "-I", os.path.abspath(sys.argv[0]), *sys.argv[1:], "--inside"],
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        with open(os.path.join(attempt, "agent", IMAGE_LOG), "ab") as output:
+            self.process = subprocess.Popen(
+                ["bash", command, "-I", os.path.abspath(sys.argv[0]), *sys.argv[1:], "--inside"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
 
     def started(self) -> Result:
         """Whether the image starts. Only this reads what it prints, in the process of a check."""

@@ -180,8 +180,8 @@ class Judge(Listener):  # type: ignore[misc] # beside this file, in a run folder
                 continue
             for line in lines:
                 self.logged[name] += len(line) + 1
-                if line.startswith(b"{"):
-                    self.part_of(line).keep(line, self.seconds())
+                if line.startswith(b"{"):  # what the image prints itself is no report about the node
+                    (self.inside if name == IMAGE_LOG else self.part_of(line)).keep(line, self.seconds())
 
     def review(self, early: bool = False) -> Tuple[List[Finding], List[Finding], Dict[str, str]]:
         """Name bad nodes as soon as they are certain."""

@@ -95,9 +95,9 @@ def libraries(names: list[str]) -> dict[str, str | None]:
 
 def writable(path: str) -> bool:
     """Whether a file can be created in a folder."""
-    probe = os.path.join(path, f".hpc-launch-probe-{os.getpid()}")
+    probe = os.path.join(path, f".hpc-launch-probe-{os.urandom(16).hex()}")
     try:
-        with open(probe, "w", encoding="ascii"):
+        with open(probe, "x", encoding="ascii"):
             pass
         os.unlink(probe)
     except OSError:

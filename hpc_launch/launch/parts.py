@@ -42,6 +42,7 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield "claim"
     yield from ("spares",) if plan.spares else ()
     yield from ("records", "signals", "variables", "resume" if plan.continuation.checkpoint else "fresh")
+    yield from ("private_folder",) if _has_private_folders(plan) else ()
     yield "environment"
     yield from ("programs",) if checks_programs(plan) else ()
     yield from ("secrets",) if plan.secrets else ()
@@ -55,12 +56,15 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield from ("guard",) if plan.continuation.guarded else ()
     yield from ("watch",) if plan.watch is not None else ()
     yield from _on_nodes(plan)
-    yield from ("private_folder",) if any(step.kind == "private_folder" for step in plan.around.on_nodes) else ()
     yield from ("prepare_slurm" if slurm else "prepare_local",) if plan.around.on_nodes else ()
     yield from _staging(plan)
     yield from _step(plan)
     yield from ("unstage",) if plan.stage is not None and not plan.stage.unsupported else ()
     yield "exit"
+
+
+def _has_private_folders(plan: LaunchPlan) -> bool:
+    return any(step.kind == "private_folder" for step in (*plan.around.steps, *plan.around.on_nodes))
 
 
 def _rendezvous(plan: LaunchPlan) -> Iterator[str]:

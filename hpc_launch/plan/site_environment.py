@@ -235,10 +235,8 @@ def _folders_of_caches(filler: ValueFiller, per: str) -> Iterator[SiteStep]:
         if cache.per == per and _known(filler, cache):
             folder = filler.site_text(cache.path, ("caches", name, "path"))
             origin = filler.resolved.site_origin("caches", name)
-            if per == "node":  # other users of the node may guess the name, and libraries load code from it
-                yield SiteStep("private_folder", origin, (folder,))
-            else:
-                yield SiteStep("command", origin, (("mkdir",), ("-p",), ("--",), folder))
+            # Others may make it first, and libraries load code from it.
+            yield SiteStep("private_folder", origin, (folder,))
 
 
 def _known(filler: ValueFiller, cache: Cache) -> bool:

@@ -177,4 +177,5 @@ def _result(
 def shared_base(name: str) -> Path:
     """Folder for the jobs' files: next to the runs, on shared storage."""
     home = os.environ.get("HPC_LAUNCH_HOME") or os.path.join(os.path.expanduser("~"), "hpc-launch", "runs")
-    return Path(home) / "learn" / f"{name}-{time.strftime('%y%m%d-%H%M%S')}-{os.getpid()}"
+    # Directly there: in a folder for all such jobs, whoever made it could replace what others put there.
+    return Path(home) / f"learn-{name}-{time.strftime('%y%m%d-%H%M%S')}-{os.urandom(4).hex()}"

@@ -33,7 +33,7 @@ job_environment() {
     ulimit -s unlimited || die 'ulimit -s unlimited failed'  # chain.yaml:38
     ulimit -c 0 || die 'ulimit -c 0 failed'                  # chain.yaml:38
     mkdir -p -- /scratch/proj1/logs || die 'mkdir -p -- /scratch/proj1/logs failed' # chain.yaml:39
-    mkdir -p -- /scratch/proj1/hf || die 'mkdir -p -- /scratch/proj1/hf failed' # chain.yaml:56
+    private_folder /scratch/proj1/hf || die '/scratch/proj1/hf cannot be created, belongs to another user, or can be replaced by one' # chain.yaml:56
     module load Stages/2026 || die 'module load Stages/2026 failed' # test-centre.yaml:19
     module load GCC/13 || die 'module load GCC/13 failed'    # test-centre.yaml:19
     module load site-tools || die 'module load site-tools failed' # chain.yaml:59
@@ -310,6 +310,28 @@ say "job $job_id on $place, attempt in $attempt_dir; the training's output is in
 export HPC_LAUNCH_RESUME_FROM='' HPC_LAUNCH_RESUME_NAME='' HPC_LAUNCH_RESUME_STEP=''
 saved_checkpoint() { :; }
 
+# --- Folders that other users must not replace ---
+private_folder() { # FOLDER: creates it; fails unless it is this user's own and no other user can replace it
+    local path above place owner mode
+    case $1 in /*) ;; *) return 1 ;; esac
+    [ -d "$1" ] || (umask 077 && mkdir -p -- "$1" && chmod 700 -- "$1") || return # a default ACL would replace the umask
+    if [ ! -O "$1" ] || [ -L "$1" ]; then return 1; fi
+    chmod go-w -- "$1" || return # an older one, made with another umask
+    place=$(cd -P -- "$1" && pwd -P) || return
+    for path in "$1" "$place"; do
+        while [ -n "$path" ]; do
+            above=${path%/*}
+            read -r owner mode < <(stat -L -c '%u %a' -- "${above:-/}") || return
+            if (((8#$mode & 2) != 0)); then # everybody can create files there: the sticky bit and the owners count
+                if (((8#$mode & 8#1000) == 0 || (owner != 0 && owner != UID))); then return 1; fi
+                owner=$(stat -c %u -- "$path") || return
+                if ((owner != 0 && owner != UID)); then return 1; fi
+            fi
+            path=$above
+        done
+    done
+}
+
 # --- Set up the environment ---
 # Evaluated here and not called as a function, in which a `declare` of a sourced file would set a local variable.
 job_body=$(declare -f job_environment)
@@ -501,27 +523,6 @@ await_ranks() { # PROCESS NODE PROCESSES_PER_NODE
 node_functions+=(await_ranks)
 { printf '#!/bin/bash\n'; declare -f on_each_rank run_rank; printf 'run_rank "$@"\n'; } >"$attempt_dir/rank.sh"
 chmod +x "$attempt_dir/rank.sh" || die "cannot write $attempt_dir/rank.sh"
-
-# --- Folders that other users of the node must not replace ---
-private_folder() { # FOLDER: creates it; fails unless it is this user's own and no other user can replace it
-    local path above place owner mode
-    case $1 in /*) ;; *) return 1 ;; esac
-    [ -d "$1" ] || (umask 077 && mkdir -p -- "$1" && chmod 700 -- "$1") || return # a default ACL would replace the umask
-    if [ ! -O "$1" ] || [ -L "$1" ]; then return 1; fi
-    place=$(cd -P -- "$1" && pwd -P) || return
-    for path in "$1" "$place"; do
-        while [ -n "$path" ]; do
-            above=${path%/*}
-            read -r owner mode < <(stat -L -c '%u %a' -- "${above:-/}") || return
-            if (((8#$mode & 2) != 0)); then # everybody can create files there: the sticky bit and the owners count
-                if (((8#$mode & 8#1000) == 0 || (owner != 0 && owner != UID))); then return 1; fi
-                owner=$(stat -c %u -- "$path") || return
-                if ((owner != 0 && owner != UID)); then return 1; fi
-            fi
-            path=$above
-        done
-    done
-}
 
 # --- Prepare the nodes ---
 { declare -f private_folder on_nodes_first; echo on_nodes_first; } >"$attempt_dir/first.sh" || die "cannot write $attempt_dir/first.sh"

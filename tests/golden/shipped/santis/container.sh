@@ -294,6 +294,28 @@ say "job $job_id on $place, attempt in $attempt_dir; the training's output is in
 export HPC_LAUNCH_RESUME_FROM='' HPC_LAUNCH_RESUME_NAME='' HPC_LAUNCH_RESUME_STEP=''
 saved_checkpoint() { :; }
 
+# --- Folders that other users must not replace ---
+private_folder() { # FOLDER: creates it; fails unless it is this user's own and no other user can replace it
+    local path above place owner mode
+    case $1 in /*) ;; *) return 1 ;; esac
+    [ -d "$1" ] || (umask 077 && mkdir -p -- "$1" && chmod 700 -- "$1") || return # a default ACL would replace the umask
+    if [ ! -O "$1" ] || [ -L "$1" ]; then return 1; fi
+    chmod go-w -- "$1" || return # an older one, made with another umask
+    place=$(cd -P -- "$1" && pwd -P) || return
+    for path in "$1" "$place"; do
+        while [ -n "$path" ]; do
+            above=${path%/*}
+            read -r owner mode < <(stat -L -c '%u %a' -- "${above:-/}") || return
+            if (((8#$mode & 2) != 0)); then # everybody can create files there: the sticky bit and the owners count
+                if (((8#$mode & 8#1000) == 0 || (owner != 0 && owner != UID))); then return 1; fi
+                owner=$(stat -c %u -- "$path") || return
+                if ((owner != 0 && owner != UID)); then return 1; fi
+            fi
+            path=$above
+        done
+    done
+}
+
 # --- Set up the environment ---
 # Evaluated here and not called as a function, in which a `declare` of a sourced file would set a local variable.
 job_body=$(declare -f job_environment)
@@ -438,27 +460,6 @@ watched() { # COMMAND...
     exec "$@"
 }
 { printf '#!/bin/bash\n'; declare -p job_node_rank job_watch job_phases 2>/dev/null; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
-
-# --- Folders that other users of the node must not replace ---
-private_folder() { # FOLDER: creates it; fails unless it is this user's own and no other user can replace it
-    local path above place owner mode
-    case $1 in /*) ;; *) return 1 ;; esac
-    [ -d "$1" ] || (umask 077 && mkdir -p -- "$1" && chmod 700 -- "$1") || return # a default ACL would replace the umask
-    if [ ! -O "$1" ] || [ -L "$1" ]; then return 1; fi
-    place=$(cd -P -- "$1" && pwd -P) || return
-    for path in "$1" "$place"; do
-        while [ -n "$path" ]; do
-            above=${path%/*}
-            read -r owner mode < <(stat -L -c '%u %a' -- "${above:-/}") || return
-            if (((8#$mode & 2) != 0)); then # everybody can create files there: the sticky bit and the owners count
-                if (((8#$mode & 8#1000) == 0 || (owner != 0 && owner != UID))); then return 1; fi
-                owner=$(stat -c %u -- "$path") || return
-                if ((owner != 0 && owner != UID)); then return 1; fi
-            fi
-            path=$above
-        done
-    done
-}
 
 # --- Prepare the nodes ---
 { declare -f private_folder on_nodes_first; echo on_nodes_first; } >"$attempt_dir/first.sh" || die "cannot write $attempt_dir/first.sh"
