@@ -33,7 +33,7 @@ from hpc_launch.drive.attempts import attempt_options, first_attempt
 from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.images import download
 from hpc_launch.launch.parts import part
-from hpc_launch.launch.render import _QuietCache
+from hpc_launch.launch.template_environment import _QuietCache
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.plan.strategies import library_query
 from hpc_launch.plan.variable_names import SCRIPT_VARIABLES

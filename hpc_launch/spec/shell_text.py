@@ -161,6 +161,11 @@ def _escape(character: str) -> str:
     return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8"))
 
 
+_LOOKS_BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+"""Printable by Unicode, and shown as blanks: they could push the end of a value off the screen."""
+
+
 def visible(text: str) -> str:
     """Make `text` safe for a comment or a message: one line without control characters."""
-    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in unicodedata.normalize("NFC", text))
+    shown = unicodedata.normalize("NFC", text)
+    return "".join(c if c.isprintable() and c not in _LOOKS_BLANK else f"\\u{ord(c):04x}" for c in shown)

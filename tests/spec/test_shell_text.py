@@ -80,3 +80,7 @@ def test_holes_are_filled_once() -> None:
 @given(st.text(max_size=40))
 def test_visible_text_cannot_move_a_cursor(text: str) -> None:
     assert visible(text).isprintable()
+
+
+def test_what_only_looks_blank_is_shown() -> None:
+    assert visible("a\u3164\u2800b") == "a\\u3164\\u2800b"
