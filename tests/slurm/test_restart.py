@@ -143,7 +143,7 @@ print("step 2/2", flush=True)
 
 
 @pytest.mark.cluster
-@pytest.mark.slow
+@pytest.mark.prove
 def test_a_spare_replaces_a_node_that_loses_power() -> None:
     with Cluster.start(nodes=4, slurm_conf=["SlurmdTimeout=300"]) as cluster:
         user = User(cluster, cluster.user_folder("power-"))
