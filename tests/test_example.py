@@ -111,6 +111,7 @@ def test_one_process_needs_no_launcher() -> None:
     assert re.fullmatch(r"training finished at step 3 loss [45]\.\d{6}", lines[-1])
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_two_nodes_resume_bit_for_bit(tmp_path: Path) -> None:
     whole, halved = tmp_path / "whole", tmp_path / "halved"

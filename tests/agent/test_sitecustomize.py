@@ -165,6 +165,7 @@ assert torch.save is torch.serialization.save and torch.save.__name__ == "save"
 """
 
 
+@pytest.mark.prove
 @pytest.mark.torch
 def test_rank_0_tells_how_long_it_saved_and_others_do_not(job: Job) -> None:
     (job.folder / "train.py").write_text(SAVING)

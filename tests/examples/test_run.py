@@ -96,7 +96,7 @@ def test_the_code_refuses_an_option_that_it_does_not_know(team: Team) -> None:
 
 
 @pytest.mark.torch("transformers", "deepspeed")
-@pytest.mark.parametrize("job", [prove("hf-trainer/job-zero2.yaml"), "hf-trainer/job-fsdp.yaml"])
+@pytest.mark.parametrize("job", [prove("hf-trainer/job-zero2.yaml"), prove("hf-trainer/job-fsdp.yaml")])
 def test_the_trainer_fine_tunes(job: str, team: Team) -> None:
     tiny_model.make(_folder(team, "hf-trainer"))
     arguments = {"args.use_cpu": True, "args.max_steps": 3, "args.block_size": 16, "args.save_steps": 2}

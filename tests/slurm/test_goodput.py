@@ -56,6 +56,7 @@ def at_step_20(run: dict[str, Any]) -> bool:
     return log.exists() and "step 20/" in log.read_text()
 
 
+@pytest.mark.prove
 def test_the_time_of_runs_that_fail_once_are_cancelled_and_are_killed(user: User) -> None:
     fails, cancelled, killed = (
         submitted(user, name, how) for name, how in (("fails", "fails"), ("cancelled", "waits"), ("killed", "waits"))

@@ -105,6 +105,7 @@ def test_of_five_drivers_at_once_one_makes_the_next_attempt(user: User) -> None:
     assert user.trainings(marker(user)) == [attempt["job_id"] for attempt in status["attempts"]]
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_a_driver_that_is_killed_at_any_step_loses_nothing_and_doubles_nothing(user: User) -> None:
     steps = (*recover_run.STEPS, *submit_attempt.STEPS[1:])
@@ -128,6 +129,7 @@ def test_a_driver_that_is_killed_at_any_step_loses_nothing_and_doubles_nothing(u
         assert len(ran) == 2, step
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_after_a_lost_node_the_run_goes_on_elsewhere(user_in_trouble: User) -> None:
     user = user_in_trouble

@@ -76,6 +76,7 @@ def test_waits_survive_a_controller_that_is_away(user_in_trouble: User) -> None:
     assert short.until("@last", "COMPLETED")["attempts"][0]["exit_code"] == 0
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_a_submission_and_a_cancel_outlast_a_controller_that_is_away(user_in_trouble: User) -> None:
     user, cluster = user_in_trouble, user_in_trouble.cluster

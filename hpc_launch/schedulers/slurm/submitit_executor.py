@@ -146,8 +146,6 @@ class ScriptExecutor(submitit.SlurmExecutor):
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         # Submitit writes in the locale's encoding; the script is always UTF-8.
         submission_file_path.write_bytes(self._submission.script.encode("utf-8", "surrogateescape"))
-        # slurmd would create it by the umask, and a line of a teammate could pass for one of Slurm's.
-        os.close(os.open(self._submission.batch_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644))
         log = str(self._submission.batch_log).replace("%", "%%")  # sbatch expands %j etc.
         self.asked = True
         return [
@@ -196,6 +194,8 @@ def submit(submission: Submission) -> ScriptJob:
         )
     executor = _executor(ScriptExecutor, submission, submission.folder / "submitit")
     try:
+        # slurmd would create it by the umask, and a line of a teammate could pass for one of Slurm's.
+        os.close(os.open(submission.batch_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644))
         with submission_context(submission.environment):
             return executor.submit_script()
     except FailedJobError as error:
