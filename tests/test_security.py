@@ -183,6 +183,7 @@ CODE = {
     "a folder over the image's": "containers: {binds: ['/project/team/lib:/usr/lib']}",
     "an option of the runtime": "containers: {options: [--env=LD_PRELOAD=x.so]}",
     "a cache": "caches: {triton: /project/team/triton}",
+    "a file that NCCL reads": "fabric: {topology: /project/team/topo.xml}",
     "a network plugin": "fabric: {plugin: /project/team/libnccl-net.so}",
     "a private file": "bad_nodes: {file: '${home}/.cache/huggingface/token'}",
     "a server": "env: [{set: {HF_ENDPOINT: 'https://example.org'}}]",

@@ -119,6 +119,8 @@ def _kind(path: KeyPath, value: Any) -> str | None:
         return "variable that may be secret"
     if key == "plugin" and "fabric" in path and _is_place(value):
         return "network plugin"
+    if key in ("topology", "topology_inside") and "fabric" in path and value is not None:
+        return "file that NCCL reads"
     if path == ("network", "ports") and not _is_wide(value):
         return f"range of fewer than {_LEAST_PORTS} ports, of which another user may occupy all but one"
     if path == ("network", "master", "suffix") and "." in str(value):

@@ -25,6 +25,7 @@ from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.diagnosis_record import keep_diagnosis, kept_diagnosis
 from hpc_launch.run.records.node_check_record import BAD_NODES, read_node_check
+from hpc_launch.run.records.plan_record import plan_of
 from hpc_launch.run.records.run_info import read_info
 from hpc_launch.run.records.scheduler_state import of_attempt
 from hpc_launch.run.records.verdict_record import read_verdict, stored_diagnosis
@@ -100,7 +101,7 @@ def _node_faults(files: AttemptFiles) -> Iterator[NodeFault]:
     if (end.phase, end.exit_code) == ("check", BAD_NODES):
         if record is not None and record.job_id == files.job_id:
             yield from (NodeFault(one.node, one.check, one.text) for one in record.bad if one.node is not None)
-    elif end.exit_code:
+    elif end.exit_code and (plan := plan_of(files.attempt)) is not None and plan.spares:
         with suppress(OSError):
             lost = read_text(files.attempt.lost, errors="replace", belongs_to=files.attempt.run.foreign_owner).split()
             yield from (NodeFault(one, HEARTBEAT, SILENT, "agent/lost") for one in files.nodes if one in lost)
