@@ -14,7 +14,7 @@ import time
 from typing import Any, Callable, Dict, List
 
 from hpc_launch_smoke_node import bytes_of, tried
-from hpc_launch_smoke_peers import LONGEST_NAME, WAIT_S, accepted, proof, receive, send
+from hpc_launch_smoke_peers import LONGEST_NAME, MOST_STRANGERS, WAIT_S, accepted, proof, receive, send
 
 TORCH_S = 120.0
 COUNT = 1 << 18
@@ -52,7 +52,7 @@ def _first(
 ) -> Dict[str, Any]:
     with socket.socket() as server:
         server.bind(("", 0))
-        server.listen(size)
+        server.listen(size + MOST_STRANGERS)
         server.settimeout(WAIT_S)
         with socket.socket() as later:
             later.bind(("", 0))

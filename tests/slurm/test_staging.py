@@ -69,7 +69,7 @@ def test_the_next_attempt_on_the_same_nodes_copies_nothing(user: User) -> None:
     assert "staged: copied to 0 nodes, reused on 2; 0 use the original" in said[1]
     assert (folder / "attempts" / "001" / "stage.needs").read_text().count("needed ") == 2
     assert (folder / "attempts" / "001" / "stage.log").read_text().count("\n") == 2, "sbcast has nothing to complain of"
-    used = re.findall(r"USES (.*)", user.launch("logs", "@last", "--attempt", "1").stdout)
+    used = re.findall(r"USES (.*)", user.launch("logs", "@last", "--attempt", "2").stdout)
     root = f"{LOCAL}/hpc-launch-{user.cluster.uid}/"
     assert len(used) == 4, said
     assert all(line.count(root) == 3 for line in used), used
