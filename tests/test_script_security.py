@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 
 from hpc_launch import agent
 from hpc_launch.launch.parts import part
+from tests.default_acl import GROUP_OBJ, OTHERS, USER_OBJ, set_default_acl
 
 
 def bash(text: str, *, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -136,12 +136,7 @@ def test_a_script_started_by_hand_uses_no_folder_of_another_user(kind: str, tmp_
 def test_a_script_started_by_hand_is_not_opened_by_a_default_acl(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
-    entries = [(0x01, 7, -1), (0x04, 7, -1), (0x20, 5, -1)]  # linux/posix_acl_xattr.h: g::rwx
-    try:
-        acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
-        os.setxattr(runs, "system.posix_acl_default", acl)
-    except OSError:
-        pytest.skip("this file system has no ACLs")
+    set_default_acl(runs, (USER_OBJ, 7, -1), (GROUP_OBJ, 7, -1), (OTHERS, 5, -1))
     done = start_by_hand(runs)
     opened = [path for path in runs.rglob("*") if path.stat().st_mode & 0o022]
     assert opened == [] if done.returncode == 0 else "other users can change it" in done.stderr

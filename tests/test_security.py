@@ -7,7 +7,6 @@ import json
 import math
 import os
 import re
-import struct
 import subprocess
 import sys
 import threading
@@ -60,6 +59,7 @@ from hpc_launch.sites.profile_candidates import candidates
 from hpc_launch.sites.this_machine import listed_nodes
 from hpc_launch.sites.trust import is_trusted, trust
 from hpc_launch.spec.yaml_source import read_document
+from tests.default_acl import GROUP, GROUP_OBJ, MASK, OTHERS, USER_OBJ, set_default_acl
 from tests.run.fake import FakeScheduler
 
 REPOSITORY = Path(__file__).parents[1]
@@ -741,14 +741,9 @@ def test_a_umask_of_000_opens_nothing_of_a_run(tmp_path: Path, launcher: str) ->
 
 def test_a_default_acl_opens_nothing_of_a_run(tmp_path: Path) -> None:
     """`setfacl -d -m g:team:rwx`, which takes the place of the umask."""
-    entries = [(0x01, 7, -1), (0x04, 7, -1), (0x08, 7, 65534), (0x10, 7, -1), (0x20, 0, -1)]  # linux/posix_acl_xattr.h
-    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
     runs = tmp_path / "hpc-launch" / "runs"
     runs.mkdir(parents=True)
-    try:
-        os.setxattr(runs, "system.posix_acl_default", acl)
-    except OSError:
-        pytest.skip("this file system has no ACLs")
+    set_default_acl(runs, (USER_OBJ, 7, -1), (GROUP_OBJ, 7, -1), (GROUP, 7, 65534), (MASK, 7, -1), (OTHERS, 0, -1))
     (tmp_path / "job.yaml").write_text("name: tiny\nsite: local\nlauncher: none\ncommand: ['true']\n")
     places = {"XDG_CONFIG_HOME": "", "XDG_STATE_HOME": "", "HPC_LAUNCH_HOME": ""}
     command = [sys.executable, "-m", "hpc_launch.cli.main", "submit", "job.yaml", "--wait"]

@@ -110,9 +110,7 @@ class Reports:
         data = json.dumps(dict(self.own, **words)).encode()
         self.lines.append(data)
         try:
-            if self.peer is None:
-                raise OSError("no connection")
-            self.peer.sendall(self.proof(self.nonce + data) + data + b"\n")
+            self.sign(data)
         except OSError:
             self.peer = None
             for line in self.lines[self.printed :]:
@@ -123,10 +121,15 @@ class Reports:
         """Tell the judge that this node is alive."""
         data = json.dumps(self.own).encode()
         try:
-            if self.peer is not None:
-                self.peer.sendall(self.proof(self.nonce + data) + data + b"\n")
+            self.sign(data)
         except OSError:  # the next result is printed
             self.peer = None
+
+    def sign(self, data: bytes) -> None:
+        """Send a signed line. Raises OSError."""
+        if self.peer is None:
+            raise OSError("no connection")
+        self.peer.sendall(self.proof(self.nonce + data) + data + b"\n")
 
     def task(self, place: Tuple[str, int]) -> Dict[str, Any]:
         """Say where this node waits for a task, and wait for it; empty when there are none left."""

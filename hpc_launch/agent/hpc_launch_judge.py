@@ -22,6 +22,7 @@ from typing import Any, Dict, List, Optional, Tuple
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 
 from hpc_launch_check_host import remove
+from hpc_launch_check_image import IMAGE_LOG, PART
 from hpc_launch_compare import Finding, Results, compare, judged
 from hpc_launch_compare_full import compare_measured
 from hpc_launch_listen import LONGEST, Listener, Peer
@@ -31,12 +32,10 @@ from hpc_launch_rounds import NETWORK, Rounds
 BAD_NODES = 76
 KEY = "check-key"
 """A file that only the user can read: other users of the machine must not report for a node."""
-PART = "image"
-"""What the lines about the part inside the job's image are marked with (hpc_launch_check_image.py)."""
 FIRST = ("start", "answer", PART)
 """Checks without which there is no part inside the image."""
-LOG, IMAGE_LOG, ENDED = "check.log", "check-image.log", ".ended"
-"""The output of the steps of the check and of its part inside the image; a second file appears when one has ended."""
+LOG, ENDED = "check.log", ".ended"
+"""The output of the check's step, as IMAGE_LOG is of its part inside; a second file appears when one has ended."""
 OVER_S = 3.0
 LOOK_S = 0.25
 SENT, SENT_BY_ALL = 1 << 18, 1 << 28

@@ -44,7 +44,7 @@ class Node:
     def __init__(self) -> None:
         self.connected: Optional[float] = None
         self.heard = self.gap = 0.0
-        """When it has said something, and its longest silence."""
+        """When it last sent a line, and its longest silence so far."""
         self.begun: Set[str] = set()
         self.results: Dict[str, Dict[str, Any]] = {}
         self.place: Optional[Tuple[str, int]] = None

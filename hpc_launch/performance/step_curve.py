@@ -148,6 +148,6 @@ def _spread(count: int, most: int) -> list[int]:
 
 
 def _ascending(growth: Iterable[tuple[float, int]]) -> Growth:
-    """The points by time, without those at which the log had not grown: it was written to anew, or clocks differ."""
+    """The points by time, without those at which the log had not grown: it was rewritten, or clocks differ."""
     points = sorted(growth)
     return tuple(points[:1] + [new for old, new in pairwise(points) if new[1] > old[1]])

@@ -254,7 +254,7 @@ class RunFolder:
             return []
         return [AttemptFolder(self.attempts_folder / name) for name in sorted(names, key=int)]
 
-    def attempts_before(self, attempt: AttemptFolder) -> list[AttemptFolder]:
-        """The attempts that precede one, the last first; at most MOST_BEFORE of them."""
+    def attempts_before(self, attempt: AttemptFolder) -> Iterator[AttemptFolder]:
+        """The attempts that precede one, the last first; at most MOST_BEFORE of them. Looks at the disk when asked."""
         earlier = [other for other in self.attempts() if other.number < attempt.number]
-        return earlier[: -MOST_BEFORE - 1 : -1]
+        yield from earlier[: -MOST_BEFORE - 1 : -1]

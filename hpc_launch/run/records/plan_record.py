@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,8 +128,11 @@ def plan_of(attempt: AttemptFolder) -> PlanRecord | None:
 
     An attempt that Slurm began by requeueing the job has no plan.json: it runs the plan of the attempt before it.
     """
-    plans = (read_record(one.plan, PlanRecord) for one in (attempt, *attempt.run.attempts_before(attempt)))
-    return next((plan for plan in plans if plan is not None), None)
+    for one in chain((attempt,), attempt.run.attempts_before(attempt)):
+        plan = read_record(one.plan, PlanRecord)
+        if plan is not None:
+            return plan
+    return None
 
 
 def newest_plan(run: RunFolder) -> PlanRecord | None:

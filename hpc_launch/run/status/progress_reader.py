@@ -55,11 +55,13 @@ class ProgressReader:
         samples, which tell when the log had which size.
         """
         progress = self._own(files)
-        for before in files.attempt.run.attempts_before(files.attempt):
-            if progress.total is not None and progress.spacing is not None:
+        earlier = files.attempt.run.attempts_before(files.attempt)
+        # What this attempt's log does not show (yet).
+        while progress.total is None or progress.spacing is None:
+            before = next(earlier, None)
+            if before is None:
                 break
             known = self._own(AttemptFiles(before))
-            # What this attempt's log does not show (yet).
             progress = replace(progress, total=progress.total or known.total, spacing=progress.spacing or known.spacing)
         return progress
 

@@ -189,6 +189,6 @@ def _new_folder(prepared: PreparedAttempt, created: float) -> RunFolder:
         with suppress(FileExistsError):
             run.path.mkdir(mode=FOLDER_MODE)
             with suppress(OSError):  # there is none, or no such thing here
-                # It would take the place of the umask for all that bash, srun and the agents create below.
+                # A default ACL would replace the umask for everything that bash, srun and the agents create here.
                 os.removexattr(run.path, "system.posix_acl_default")
             return run
