@@ -30,7 +30,7 @@ def judge(scene: Scene, status: dict[str, Any], reference: float | None) -> Outc
     outcome.rank = "" if first.get("rank") is None else str(first["rank"])
     _measure(scene, outcome, record)
     outcome.faults += _wrong(row, outcome, scene, why)
-    outcome.faults += _wrong_time(scene, status)
+    outcome.faults += _wrong_time(scene)
     outcome.faults += row.after(scene)
     outcome.ok = not outcome.faults
     return outcome
@@ -92,8 +92,12 @@ def _wrong(row: Row, outcome: Outcome, scene: Scene, why: dict[str, Any]) -> lis
     return wrong
 
 
-def _wrong_time(scene: Scene, status: dict[str, Any]) -> list[str]:
-    """The categories of the run's time are its wall time, from its creation to the end of its last job."""
+def _wrong_time(scene: Scene) -> list[str]:
+    """The categories of the run's time are its wall time, from its creation to the end of its last job.
+
+    A run may be over before the scheduler has recorded the end of its job, so its time is asked for last.
+    """
+    status = scene.status()
     folder, seconds = Path(scene.run.get("folder", "")), status["time"]
     created = read_time(folder / "run.json", "created")
     last = folder / "attempts" / f"{len(status['attempts']):03d}"
