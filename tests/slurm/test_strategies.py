@@ -53,8 +53,9 @@ def trained(user: User, text: str) -> str:
     return log
 
 
+@pytest.mark.prove  # tests.slurm.test_table has both in an image
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [prove("ddp"), "fsdp"])
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
 def test_pytorchs_own_strategies(user: User, alone: list[float], how: str) -> None:
     log = trained(user, job(how, how, "torchrun", f"{{name: {how}, micro_batch: 4, global_batch: {BATCH}}}"))
     assert losses(log) == pytest.approx(alone, abs=1e-3)

@@ -69,6 +69,7 @@ def test_a_killed_deepspeed_launcher_never_counts_as_success(user: User) -> None
         "--set=args.steps=100000",
         "--set=retry.max_attempts=1",
         "--set=args.sleep-per-step=0.2",
+        "--set=processes_per_node=1",
         *SMALL,
     )
     assert answer.returncode == 0, answer.stderr
