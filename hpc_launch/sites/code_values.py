@@ -47,7 +47,14 @@ JOB_KEYS = {
     "secrets": "names of secrets", "container": "image", "workdir": "working folder", "run_dir": "run folder",
     "code": "code folder", "strategy": "configuration of the training",
 }  # fmt: skip
-"""Keys of a job file that require trust in `defaults:`, besides `checkpoint`: loading a checkpoint may run code."""
+"""Keys of a job file that require trust in `defaults:`: what they are. Loading a checkpoint may run code."""
+HARMLESS_KEYS = frozenset(
+    "name queue account options constraint nodes spares gpus_per_node gpus processes_per_node cpus_per_node memory "
+    "time launcher parallel precision environment env trackers preflight exclude sbatch "
+    "checkpoint.signal_before checkpoint.warn retry.stuck_after retry.backoff retry.in_allocation".split()
+)
+"""Keys that need no trust in `defaults:`, except for single values below them. The rest, such as which checkpoint
+counts as complete, what is retried and what is a hang, can end a training or let it begin again."""
 CONTAINERS = {
     "images": "image",
     "binds": "folder to mount",
@@ -149,11 +156,9 @@ def _below(name: str, rest: KeyPath, value: Any, *, top: bool) -> str | None:
     if name == "defaults":
         if rest[:2] == ("launcher", "options") and len(rest) == 3:
             return "option of the launcher"
-        if rest[0] == "checkpoint":  # when to warn the training is harmless
-            return "checkpoint folder" if rest[1:2] in (("dir",), ("resume",)) else None
-        if rest[-1] == "set" and rest[0] in ("retry", "drill"):
-            return "change of the job"
-        return JOB_KEYS.get(str(rest[0]))
+        names = [".".join(map(str, rest[:length])) for length in (1, 2)]
+        harmless = not HARMLESS_KEYS.isdisjoint(names) or any(key.startswith(f"{names[-1]}.") for key in HARMLESS_KEYS)
+        return None if harmless else JOB_KEYS.get(names[0], "how the training continues")
     if name == "internet":
         return "proxy, to which programs send keys and data" if rest == ("proxy",) else None
     if name == "containers":
