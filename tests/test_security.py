@@ -20,7 +20,7 @@ from jinja2 import Environment
 from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, UsageError
-from hpc_launch.base.files import open_regular
+from hpc_launch.base.files import open_regular, write_output
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.folders_above import refuse_replaceable
 from hpc_launch.base.json_records import file_lines
@@ -164,6 +164,10 @@ CODE = {
     "arguments": "defaults: {args: {config: /project/team/x}}",
     "names of secrets": "defaults: {secrets: [AWS_SECRET_ACCESS_KEY]}",
     "a checkpoint": "defaults: {checkpoint: {dir: /project/team/x, pattern: 'step-(.*)'}}",
+    "what counts as a checkpoint": "defaults: {checkpoint: {complete: [no-such-file]}}",
+    "what is retried": "defaults: {retry: {on: {user_code_error: RETRY}}}",
+    "what is a hang": "defaults: {hang: {after: 1s}}",
+    "what progress is": "defaults: {progress: {step: '(1)'}}",
     "a launcher's option": "defaults: {launcher: {name: torchrun, options: [/project/team/x.py]}}",
     "a program for srun": "launch: {srun_options: [/project/team/x]}",
     "a prologue": "launch: {srun_options: [--task-prolog=/project/team/x]}",
@@ -315,7 +319,7 @@ account: {variables: [SBATCH_ACCOUNT, PAWSEY_PROJECT]}
 launch: {srun_options: [--mpi=pmix, --mem-bind=local]}
 sbatch: {add: {network: no_vni, licenses: scratch, comment: '${user}', gres: 'nvme:1'}}
 paths: {scratch: '/scratch/${user}', work: '${env.WORK}', local: '${shell.LOCAL_SCRATCH}/${shell.SLURM_JOB_ID}'}
-defaults: {time: 30m, retry: {stuck_after: 1h}, checkpoint: {signal_before: 5m}}
+defaults: {time: 30m, retry: {stuck_after: 1h, backoff: {first: 1m}}, checkpoint: {signal_before: 5m, warn: USR1}}
 """
     assert plan(keys).plan.site == "here"
 
@@ -1217,6 +1221,21 @@ def test_a_download_does_not_follow_a_link(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"):
         download._receive(None, tmp_path / "part", 0, None, print)
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give links away")
+def test_output_follows_no_link_of_another_user_in_an_open_folder(tmp_path: Path) -> None:
+    """`report -o /tmp/run.html`."""
+    tmp_path.chmod(0o1777)
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "run.html").symlink_to(tmp_path / "mine")
+    os.chown(tmp_path / "run.html", 65534, 65534, follow_symlinks=False)
+    with pytest.raises(PermissionError, match="link of another user"):
+        write_output(tmp_path / "run.html", "page")
+    assert (tmp_path / "mine").read_text() == "mine"
+    tmp_path.chmod(0o755)
+    write_output(tmp_path / "run.html", "page")
+    assert (tmp_path / "mine").read_text() == "page"
 
 
 def test_a_line_that_is_no_host_list_excludes_nothing(tmp_path: Path) -> None:

@@ -36,6 +36,9 @@ def write_atomic(path: Path, text: str, *, mode: int = 0o644) -> None:
 def write_output(path: Path, text: str, *, mode: int = 0o666) -> None:
     """Write to a path given by the user, as the shell's `>` does: follow links, and write into devices and pipes
     instead of replacing them. Raises OSError, for a folder IsADirectoryError.
+
+    As Linux does with `>` by default (proc(5), protected_symlinks), it does not follow another user's link in a folder
+    such as /tmp.
     """
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -43,6 +46,11 @@ def write_output(path: Path, text: str, *, mode: int = 0o666) -> None:
         with open(path, "w", encoding="utf-8", newline="") as stream:
             stream.write(text)
         return
+    if os.path.islink(path):
+        folder, owner = os.stat(path.parent), os.lstat(path).st_uid
+        open_to_all = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
+        if open_to_all and owner not in (os.geteuid(), folder.st_uid):
+            raise PermissionError(errno.EACCES, "a link of another user", str(path))
     write_atomic(Path(os.path.realpath(path)), text, mode=mode)
 
 
