@@ -13,7 +13,8 @@ address_of_first_node() { # INTERFACE
     if [ "${SLURMD_NODENAME:-}" = "${hosts[0]}" ]; then
         address=$(own_address "$1")
     else # this shell is not on a node: `hpc-launch run`
-        address=$(env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU srun --overlap --mem=0 --nodes=1 --ntasks=1 --nodelist="${hosts[0]}" bash -c "$(declare -f own_address); own_address $1")
+        address=$(env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU \
+            srun --job-name=hpc-launch --overlap --mem=0 --nodes=1 --ntasks=1 --nodelist="${hosts[0]}" bash -c "$(declare -f own_address); own_address $1")
     fi
     [ -n "$address" ] && printf '%s\n' "$address"
 }

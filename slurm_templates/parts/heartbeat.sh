@@ -23,7 +23,7 @@ watch_beats() { # SRUN: runs beside it
 is_out_of_reach() { # HOST: a step there hangs or cannot be launched; one that Slurm does not create proves nothing
     local answer=$attempt_dir/agent/reach-$1.log # no pipe: a part of srun may outlive the signal
     env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU timeout -k 1 7 \
-        srun --overlap --mem=0 --nodelist="$1" --nodes=1 --ntasks=1 echo within-reach </dev/null >"$answer" 2>&1
+        srun --job-name=hpc-launch --overlap --mem=0 --nodelist="$1" --nodes=1 --ntasks=1 echo within-reach </dev/null >"$answer" 2>&1
     case $? in
         124 | 137) ! grep -q within-reach "$answer" ;;
         *) ! grep -q within-reach "$answer" && grep -qiE 'launch failed|connect|communication|no route|timed out|not respond|node fail' "$answer" ;;

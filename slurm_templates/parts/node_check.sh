@@ -23,7 +23,7 @@ check_nodes() { # returns 76 if a node is bad
         local started
         trap 'kill -s TERM "$started"' TERM
         [ -z "${job_check_gpus:-}" ] || unset SLURM_TRES_PER_TASK SLURM_GPUS_PER_TASK # else it gets the GPUs of one task
-        "${@:3}" "${on_hosts[@]}" ${job_check_gpus:+--gres=gpu:"$job_check_gpus" --gpu-bind=none} \
+        "${@:3}" --job-name=hpc-launch "${on_hosts[@]}" ${job_check_gpus:+--gres=gpu:"$job_check_gpus" --gpu-bind=none} \
             --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --output="$attempt_dir/agent/$1" bash -c "$2" </dev/null &
         started=$!
         wait "$started"

@@ -13,7 +13,7 @@ stage_broadcast() { # many nodes: Slurm forwards the archive from node to node, 
     stage_within 310 timeout -k 5 300 sbcast --force "$archive" "$root/$stage_key.sbcast" </dev/null >>"$stage_log" 2>&1
 }
 stage_on_nodes() { # SECONDS SCRIPT LOG: a hanging copy holds nothing of the training, and a step that ends nothing of the copy
-    env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU timeout -k 5 "$1" srun "${on_hosts[@]}" --overlap --mem=0 --wait=0 \
+    env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU timeout -k 5 "$1" srun --job-name=hpc-launch "${on_hosts[@]}" --overlap --mem=0 --wait=0 \
         --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 \
         --kill-on-bad-exit=0 bash "$2" </dev/null >>"$3" 2>&1
 }

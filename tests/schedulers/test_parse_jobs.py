@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 
 from hpc_launch.schedulers.scheduler import JobRecord
 from hpc_launch.schedulers.slurm import parse_jobs, parse_values
+from tests.cluster.requirements import REPOSITORY
 
+PARTS = REPOSITORY / "slurm_templates" / "parts"
 CAPTURED = Path(__file__).with_name("captured")
 NOW = 1795254480.0
 
@@ -93,6 +96,22 @@ def test_the_accounting_may_learn_of_the_end_of_a_step_after_that_of_the_job() -
     assert late.derived_exit_code == 7
     (fine,) = parse_jobs.sacct(job + "8.0|COMPLETED|0:0||11|11|13|n1||sh\n", NOW)
     assert fine.derived_exit_code == 0
+
+
+def test_a_step_beside_the_training_that_was_killed_is_no_failure_of_it() -> None:
+    job = HEADER + "9|COMPLETED|0:0|0:9|10|11|99|n1|None|train\n9.batch|COMPLETED|0:0||11|12|99|n1||batch\n"
+    beside = "9.1|CANCELLED|0:9||40|40|99|n1||hpc-launch\n"
+    (fine,) = parse_jobs.sacct(job + "9.0|COMPLETED|0:0||11|11|39|n1||sh\n" + beside, NOW)
+    assert (fine.derived_exit_code, [step[0] for step in fine.steps]) == (0, ["batch", "0"])
+    (failed,) = parse_jobs.sacct(job + "9.0|FAILED|7:0||11|11|39|n1||sh\n" + beside, NOW)
+    assert failed.derived_exit_code == 9 + 128
+
+
+def test_the_script_names_each_step_beside_the_training() -> None:
+    lines = [line for part in PARTS.glob("*.sh") for line in part.read_text().splitlines()]
+    steps = [line for line in lines if re.search(r'\bsrun (--[a-z]|")', line)]
+    assert len(steps) > 3
+    assert [line for line in steps if f"--job-name={parse_jobs.OWN_STEP} " not in line] == []
 
 
 def test_an_end_without_its_time_is_not_believed() -> None:

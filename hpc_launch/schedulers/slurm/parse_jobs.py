@@ -38,6 +38,10 @@ SACCT_FIELDS = ("JobID", "State", "ExitCode", "DerivedExitCode", "Submit", "Star
 SACCT_NEWER_FIELDS = ("Restarts", "FailedNode")
 """Since 24.11 and 23.02. sacct fails if given an unknown column, so `--helpformat` is queried first."""
 
+OWN_STEP = "hpc-launch"
+"""The name of the steps that the script starts beside the training (slurm_templates/parts). The training does not fail
+because one of them is killed, for example by its time limit."""
+
 JOB_ID = re.compile(r"(?P<job>\d+)(?:_(?P<index>\d+)|_\[(?P<ranges>[\d,:-]+)(?:%\d+)?(?:\.{3})?\]|\+(?P<part>\d+))?")
 _MAX_ARRAY = 4_000_001  # the hard limit of MaxArraySize (slurm.conf(5)): no range is longer
 
@@ -94,6 +98,7 @@ def sacct(text: str, as_of: float) -> list[JobRecord]:
         return []
     rows: dict[str, list[dict[str, str]]] = {}
     steps: dict[str, list[tuple[str, str, str]]] = {}
+    beside: set[str] = set()
     for line in lines[1:]:
         values = line.split("|", len(names) - 1)
         if len(values) != len(names):
@@ -102,17 +107,23 @@ def sacct(text: str, as_of: float) -> list[JobRecord]:
         job_id, dot, step = row["JobID"].strip().partition(".")
         if not JOB_ID.fullmatch(job_id):
             continue
+        if dot and row.get("JobName") == OWN_STEP:
+            beside.add(job_id)
+            continue
         if dot:
             steps.setdefault(job_id, []).append((step, base_state(row["State"]), row.get("ExitCode", "").strip()))
             continue
         rows.setdefault(job_id, []).append(row)
         steps[job_id] = []  # a record's steps follow it; earlier ones belong to an earlier start
-    records = (_sacct_record(job_id, group, as_of, tuple(steps[job_id])) for job_id, group in rows.items())
+    records = (
+        _sacct_record(job_id, group, as_of, tuple(steps[job_id]), beside=job_id in beside)
+        for job_id, group in rows.items()
+    )
     return [record for record in records if record is not None]
 
 
 def _sacct_record(
-    job_id: str, rows: list[dict[str, str]], as_of: float, steps: tuple[tuple[str, str, str], ...]
+    job_id: str, rows: list[dict[str, str]], as_of: float, steps: tuple[tuple[str, str, str], ...], *, beside: bool
 ) -> JobRecord | None:
     # A requeue resets the submit time. Of two rows with the same time, the later one is newer.
     row = max(reversed(rows), key=lambda one: epoch(one.get("Submit", "")) or 0.0)
@@ -134,7 +145,7 @@ def _sacct_record(
         reason=optional_text(row.get("Reason")),
         exit_code=None if code == 0 and state != "COMPLETED" else code,
         signal=signal,
-        derived_exit_code=_derived(row, own_steps, restarts) if over else None,
+        derived_exit_code=_derived(row, own_steps, others=beside or restarts > 0) if over else None,
         nodes=optional_text(row.get("NodeList")),
         submitted=epoch(row.get("Submit", "")),
         started=epoch(row.get("Start", "")),
@@ -144,17 +155,17 @@ def _sacct_record(
     )
 
 
-def _derived(row: dict[str, str], steps: tuple[tuple[str, str, str], ...], restarts: int) -> int | None:
-    """The highest exit code of the steps; None if it is unknown, or may belong to another start.
+def _derived(row: dict[str, str], steps: tuple[tuple[str, str, str], ...], *, others: bool) -> int | None:
+    """The highest exit code of these steps; None if it is unknown, or may belong to `others`.
 
-    After a requeue it may come from a step of the previous start, which the requeue killed (26.05: a job that then
-    completed has `0:15`). It is used only if a step of this start failed, too.
+    Slurm's includes those beside the training and, after a requeue, those of the previous start, which the requeue
+    killed (26.05: a job that then completed has `0:15`). It is used only if one of these steps failed, too.
 
     The database may be told of the end of a step after that of the job: until then the step is RUNNING, and the job's
     row may lack its code.
     """
     derived = _shell_code(row.get("DerivedExitCode", ""))
-    if derived and restarts and not any(code != "0:0" for _, _, code in steps):
+    if derived and others and not any(code != "0:0" for _, _, code in steps):
         derived = 0 if steps else None
     if not derived and any(state not in ENDED_STATES for _, state, _ in steps):
         return None
