@@ -16,6 +16,7 @@ import pytest
 import hpc_launch.agent.hpc_launch_watch  # noqa: F401 - makes the names below importable, as in a run folder
 from hpc_launch.agent import hpc_launch_silence as silence
 from tests.busy import patience
+from tests.cluster.requirements import REPOSITORY
 
 heartbeat: Any = sys.modules["hpc_launch_heartbeat"]
 
@@ -140,3 +141,39 @@ def test_a_node_that_has_ended_or_not_begun_is_not_lost(tmp_path: Path) -> None:
     (tmp_path / "beat-2").unlink()
     nodes.heard.pop(2)
     assert nodes.silent() == []
+
+
+PART = REPOSITORY / "slurm_templates" / "parts" / "heartbeat.sh"
+SRUN = """\
+#!/bin/sh
+case $* in
+    *--nodelist=n2*) {n2} ;;
+    *) {n1} ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("n1", "n2", "lost"),
+    [
+        ("echo within-reach", "sleep 60", True),
+        ("echo within-reach", "echo 'srun: error: Task launch failed: Communication connection failure'; exit 1", True),
+        ("echo within-reach", "echo within-reach", False),
+        ("echo within-reach", "echo 'srun: error: Unable to create step: Invalid job id'; exit 1", False),
+        ("sleep 60", "sleep 60", False),
+        ("exit 1", "sleep 60", False),
+    ],
+    ids=["hangs", "connection", "answers", "no-step", "controller-hangs", "controller-refuses"],
+)
+def test_a_node_is_out_of_reach_only_while_slurm_starts_steps_elsewhere(
+    n1: str, n2: str, lost: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "agent").mkdir()
+    for name, text in {
+        "srun": SRUN.format(n1=n1, n2=n2),
+        "timeout": '#!/bin/sh\nexec /usr/bin/timeout 1 "${@:4}"\n',
+    }.items():
+        (tmp_path / name).write_text(text.replace("#!/bin/sh", "#!/bin/bash"))
+        (tmp_path / name).chmod(0o755)
+    script = f"PATH={tmp_path}:$PATH; . {PART}; attempt_dir={tmp_path} hosts=(n1 n2); is_out_of_reach n2"
+    assert (subprocess.run(["bash", "-c", script], check=False).returncode == 0) is lost

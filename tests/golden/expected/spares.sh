@@ -453,14 +453,22 @@ watch_beats() { # SRUN: runs beside it
         sleep 30
     done
 }
-is_out_of_reach() { # HOST: a step there hangs or cannot be launched; one that Slurm does not create proves nothing
-    local answer=$attempt_dir/agent/reach-$1.log # no pipe: a part of srun may outlive the signal
-    env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU timeout -k 1 7 \
-        srun --job-name=hpc-launch --overlap --mem=0 --nodelist="$1" --nodes=1 --ntasks=1 echo within-reach </dev/null >"$answer" 2>&1
-    case $? in
-        124 | 137) ! grep -q within-reach "$answer" ;;
-        *) ! grep -q within-reach "$answer" && grep -qiE 'launch failed|connect|communication|no route|timed out|not respond|node fail' "$answer" ;;
+is_out_of_reach() { # HOST: a step there hangs or cannot be launched, while one on this node starts: Slurm itself answers
+    # No pipes: a part of srun may outlive the signal.
+    local answer=$attempt_dir/agent/reach-$1.log own=$attempt_dir/agent/reach-own.log code
+    reach "${hosts[0]}" >"$own" 2>&1 &
+    reach "$1" >"$answer" 2>&1
+    code=$?
+    wait "$!"
+    grep -q within-reach "$own" && ! grep -q within-reach "$answer" || return
+    case $code in
+        124 | 137) ;;
+        *) grep -qiE 'launch failed|connect|communication|no route|timed out|not respond|node fail' "$answer" ;;
     esac
+}
+reach() { # HOST
+    env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU timeout -k 1 7 \
+        srun --job-name=hpc-launch --overlap --mem=0 --nodelist="$1" --nodes=1 --ntasks=1 echo within-reach </dev/null
 }
 
 # --- The script of a node ---
