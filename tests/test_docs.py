@@ -409,7 +409,7 @@ BAD = {
     "HL486": Bad(TINY + "nodes: 2\ngpus_per_node: 2\nlauncher: {name: deepspeed, multinode: pdsh}\n"),
     "HL487": Bad(TINY, site=MINI + "network: {master: {interface: ib0, resolve: ip}}\n"),
     "HL488": Bad(TINY + "nodes: 2\nlauncher: {name: deepspeed, multinode: pdsh, options: [--bind_cores_to_rank]}\n"),
-    "HL490": Bad(TINY + "nodes: 2..4\nspares: 1\n"),
+    "HL490": Bad(TINY + "spares: 1\n", site=MINI + "sbatch: {drop: [no-kill]}\n"),
     "HL489": Bad(TINY + "launcher: srun\nprocesses_per_node: 8\n", site=MINI + "launch: {gpus_per_task: true}\n"),
     "HL510": Bad(TINY + "checkpoint: {format: huggingface}\n"),
     "HL511": Bad(TINY + "checkpoint: {dir: '${attempt.dir}/c', pattern: x}\n"),

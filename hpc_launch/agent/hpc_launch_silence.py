@@ -2,7 +2,7 @@
 
 Runs beside the step (the process STEP), on the first node. Prints the silent hosts and exits with 0; exits with 1 when
 the step has ended. Nodes that all fall silent at once are not lost: their file server does not answer, or this program
-was held up.
+was held up. Nodes that are never heard, because they cannot write into the folder, are named on stderr.
 
 Self-contained: standard library of Python 3.6 or later.
 """
@@ -16,6 +16,8 @@ SILENT_S = 15.0
 HEARD_S = 8.0
 """So recently another node must have been heard."""
 LOOK_S = 2.0
+NEVER_S = 60.0
+"""A node that has not been heard by then has no heartbeat."""
 HELD_UP_S = 6.0
 """A look that comes so late says nothing about the nodes: they get the whole time again."""
 
@@ -36,12 +38,15 @@ class Nodes:
     def __init__(self, folder: str, count: int) -> None:
         self.folder, self.count = folder, count
         self.heard: Dict[int, Tuple[str, float]] = {}
+        self.unheard = set(range(count))
         self.looked = time.monotonic()
 
     def silent(self) -> List[int]:
         """Look once. The nodes that are silent while another one is not."""
         for node in range(self.count):
             text = beat(self.folder, node)
+            if text:
+                self.unheard.discard(node)
             if text == "end":
                 self.heard.pop(node, None)
             elif text and self.heard.get(node, ("", 0.0))[0] != text:
@@ -55,12 +60,24 @@ class Nodes:
         return sorted(node for node, age in ages.items() if age > SILENT_S)
 
 
+def report(nodes: Nodes, hosts: List[str]) -> None:
+    """Name the nodes that were never heard: only Slurm would notice their loss."""
+    names = ", ".join(hosts[node] for node in sorted(nodes.unheard))
+    if names:
+        text = "no heartbeat from %s, so that only Slurm notices their loss: is %s writable there?"
+        print(time.strftime("[hpc-launch %Y-%m-%d %H:%M:%S] ") + text % (names, nodes.folder), file=sys.stderr)
+
+
 def main() -> int:
     """Look until a node is silent or the step has ended."""
     attempt, step, hosts = sys.argv[1], sys.argv[2], sys.argv[3:]
     nodes = Nodes(os.path.join(attempt, "agent"), len(hosts))
+    report_at = time.monotonic() + NEVER_S
     while os.path.exists("/proc/" + step):
         silent = nodes.silent()
+        if time.monotonic() > report_at:
+            report(nodes, hosts)
+            report_at = float("inf")
         if silent:
             print(" ".join(hosts[node] for node in silent))
             return 0

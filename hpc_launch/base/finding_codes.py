@@ -122,7 +122,7 @@ class FindingCode(str, Enum):
     ENVIRONMENT_OUTSIDE_CONTAINER = "HL474", "Environment outside the container", "warning"
 
     # How processes start
-    STEP_NOT_ELASTIC = "HL480", "`ibrun` and `mpirun` are not elastic"
+    STEP_NOT_ELASTIC = "HL480", "The site does not support elastic runs"
     RUNTIME_NEEDS_SRUN = "HL481", "The container runtime requires srun"
     BINDING_HIDES_RESOURCES = "HL482", "Binding hides CPUs or GPUs"
     WRONG_BINDING_LENGTH = "HL483", "Wrong number of binding entries"

@@ -45,12 +45,15 @@ def step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> St
 def spares(draft: PlanDraft, launch_step: StepPlan, options: Collection[str]) -> int:
     """Number of spare nodes, with a finding where the job cannot use them. A local run has none."""
     job = draft.resolved.job
-    if not job.spares or draft.resolved.site.scheduler.type == "local":
+    if draft.resolved.site.scheduler.type == "local":
+        return 0
+    if job.elastic and "no-kill" not in options:
+        message = "an elastic run needs `--no-kill`, which the site removes"
+        draft.fault(FindingCode.STEP_NOT_ELASTIC, message, ("nodes",), "set a fixed number of nodes")
+    if not job.spares:
         return 0
     message = None
-    if job.elastic:
-        message = "an elastic run continues on fewer nodes, without spares"
-    elif launch_step.kind != "srun":
+    if launch_step.kind != "srun":
         message = f"spares need nodes that srun starts, not {launch_step.kind}"
     elif "no-kill" not in options:
         message = "spares need `--no-kill`, which the site removes"

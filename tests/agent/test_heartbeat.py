@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,6 +134,26 @@ def test_nodes_that_fall_silent_at_once_are_not_lost(tmp_path: Path) -> None:
 
 def test_a_look_that_was_held_up_says_nothing(tmp_path: Path) -> None:
     assert heard(tmp_path, 1, 30, looked=20).silent() == []
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_nodes_that_cannot_write_their_heartbeat_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], writable: bool
+) -> None:
+    (tmp_path / "agent").mkdir()
+    beats = ["beat-0", "beat-1", "beat-2"] if writable else ["beat-1"]
+    for name in beats:
+        (tmp_path / "agent" / name).write_text("7\n")
+    monkeypatch.setattr(silence, "NEVER_S", 0.1)
+    monkeypatch.setattr(silence, "LOOK_S", 0.1)
+    with subprocess.Popen(["sleep", "1"]) as step:
+        monkeypatch.setattr(sys, "argv", ["", str(tmp_path), str(step.pid), "n1", "n2", "n3"])
+        threading.Thread(target=step.wait, daemon=True).start()
+        assert silence.main() == 1
+
+    said = capfd.readouterr().err
+    assert said.count("no heartbeat from n1, n3, ") == (0 if writable else 1)
+    assert said.count(f"is {tmp_path}/agent writable there?") == (0 if writable else 1)
 
 
 def test_a_node_that_has_ended_or_not_begun_is_not_lost(tmp_path: Path) -> None:

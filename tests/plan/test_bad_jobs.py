@@ -87,6 +87,15 @@ def test_all_faults_are_reported_at_once(folder: Path) -> None:
     assert sorted(code for code, _ in findings(folder, text)) == ["HL201", "HL401", "HL407"]
 
 
+@pytest.mark.parametrize(("nodes", "spares"), [("8", 1), ("2..8", 1), ("2", 7)])
+def test_more_spares_than_the_queue_s_limit_allows(folder: Path, nodes: str, spares: int) -> None:
+    (folder / "job.yaml").write_text(f"{GOOD.replace('nodes: 2', f'nodes: {nodes}')}spares: {spares}\n")
+    (finding,) = [one for one in validate_job(folder / "job.yaml") if one.severity == "error"]
+    held = int(nodes.rsplit(".", maxsplit=1)[-1]) + spares
+    assert finding.message == f"queue `gpu` does not accept {held} nodes ({spares} of them spares)"
+    assert (finding.code, finding.hint) == ("HL407", "it accepts 1-4, 5-8 nodes")
+
+
 def test_a_misspelt_key_names_its_neighbour(folder: Path) -> None:
     (folder / "job.yaml").write_text(GOOD + "nodse: 3\n")
     (finding,) = validate_job(folder / "job.yaml")

@@ -103,6 +103,10 @@ def test_the_step(folder: Path, site: str, job: str, expected: StepPlan) -> None
         ("", PDSH.replace("pdsh", "pdsh, options: ['--bind_core_list=0-3']"), ("HL488", "job.yaml", 5)),
         ("launch: {gpus_per_task: true}\n", "launcher: srun\nprocesses_per_node: 8\n", ("HL489", "job.yaml", 6)),
         ("", "launcher: {name: torchrun, multinode: pdsh}\n", ("HL421", "job.yaml", 5)),
+        ("sbatch: {drop: [no-kill]}\n", "nodes: 2..3\n", ("HL480", "job.yaml", 4)),
+        ("sbatch: {drop: [no-kill]}\n", "spares: 1\n", ("HL490", "job.yaml", 5)),
+        ("launch: {step: mpirun}\n", "spares: 1\n", ("HL490", "job.yaml", 5)),
+        ("", "spares: 1\nlauncher: none\n", ("HL490", "job.yaml", 5)),
     ],
 )
 def test_what_cannot_work_is_refused(folder: Path, site: str, job: str, expected: tuple[str, str, int]) -> None:
