@@ -40,7 +40,7 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield from ("messages", "job_slurm" if slurm else "job_local", "attempt")
     yield from ("requeue", "continue_here") if slurm else ()
     yield "claim"
-    yield from ("spares",) if plan.spares else ()
+    yield from ("spares",) if plan.chooses_nodes else ()
     yield from ("records", "signals", "variables", "resume" if plan.continuation.checkpoint else "fresh")
     yield from ("private_folder",) if _has_private_folders(plan) else ()
     yield "environment"
@@ -104,7 +104,7 @@ def _staging(plan: LaunchPlan) -> tuple[str, ...]:
 def _step(plan: LaunchPlan) -> tuple[str, ...]:
     match plan.step.kind:
         case "srun":
-            beats = ("heartbeat",) if plan.spares and plan.watch is not None else ()
+            beats = ("heartbeat",) if plan.heartbeat else ()
             return *beats, "node", "step_srun", "end_elastic" if plan.elastic else "end_srun"
         case "local":
             return "node", "step_local"

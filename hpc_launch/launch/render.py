@@ -142,7 +142,7 @@ _GPU_VARIABLES = (
 def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
     """Assignments that the static part reads, as words of a line."""
     yield f"job_nodes={plan.nodes}"
-    if plan.spares:
+    if plan.chooses_nodes:
         yield f"job_spares={plan.spares}"
     if plan.elastic:
         yield f"job_fewest_nodes={plan.fewest_nodes}"
@@ -162,7 +162,7 @@ def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
         times = (
             f"--hang-after={watch.hang_after_s} --busy-after={watch.busy_after_s} --sample-every={watch.sample_every_s}"
         )
-        yield f"job_watch=({times}{' --heartbeat' if plan.spares else ''})"
+        yield f"job_watch=({times}{' --heartbeat' if plan.heartbeat else ''})"
         yield f"job_phases={'yes' if watch.phases else ''}"
     if plan.node_check is not None:
         yield f"job_check=({' '.join(map(quote, plan.node_check.expects))})"

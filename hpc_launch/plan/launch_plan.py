@@ -263,6 +263,21 @@ class LaunchPlan(Struct, frozen=True):
         return self.fewest_nodes < self.nodes
 
     @property
+    def chooses_nodes(self) -> bool:
+        """Whether the end hook chooses the nodes of the next attempt in the job: with spares, or an elastic number."""
+        return self.scheduler == "slurm" and (self.elastic or self.spares > 0)
+
+    @property
+    def heartbeat(self) -> bool:
+        """Whether a node that falls silent ends the attempt.
+
+        An elastic run without another attempt is left to its launcher, which continues by itself, but later.
+        """
+        retry = self.recovery.retry
+        again = self.spares > 0 or (retry.in_allocation == "auto" and retry.max_attempts > 1)
+        return self.chooses_nodes and self.watch is not None and again
+
+    @property
     def world_size(self) -> int:
         """The total number of processes; the maximum for an elastic run."""
         return self.nodes * self.processes_per_node

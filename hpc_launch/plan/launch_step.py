@@ -47,15 +47,16 @@ def spares(draft: PlanDraft, launch_step: StepPlan, options: Collection[str]) ->
     job = draft.resolved.job
     if draft.resolved.site.scheduler.type == "local":
         return 0
-    if job.elastic and "no-kill" not in options:
-        message = "an elastic run needs `--no-kill`, which the site removes"
-        draft.fault(FindingCode.STEP_NOT_ELASTIC, message, ("nodes",), "set a fixed number of nodes")
+    ends_with_node = "no-kill" not in options
+    if job.elastic and ends_with_node:
+        removed = "an elastic run needs `--no-kill`, which the site removes"
+        draft.fault(FindingCode.STEP_NOT_ELASTIC, removed, ("nodes",), "set a fixed number of nodes")
     if not job.spares:
         return 0
     message = None
     if launch_step.kind != "srun":
         message = f"spares need nodes that srun starts, not {launch_step.kind}"
-    elif "no-kill" not in options:
+    elif ends_with_node:
         message = "spares need `--no-kill`, which the site removes"
     if message is not None:
         draft.fault(FindingCode.SPARES_NOT_POSSIBLE, message, ("spares",), "remove `spares`")

@@ -49,3 +49,8 @@ class RetryPlan(Struct, frozen=True):
     """The site's folder for notes on bad nodes; None: the user's own."""
     sentinel: tuple[str, ...] | None = None
     """sbatch options of the sentinel job; None if the site does not use one."""
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the run can continue with fewer nodes."""
+        return self.nodes is None

@@ -61,7 +61,7 @@ def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = 
     add("qos", size.queue.qos, resolved.site_origin(*queue_path, "qos"))
     account, account_origin = charged_account(draft, size)
     add("account", account, account_origin)
-    nodes = f"{job.min_nodes}-{job.max_nodes}" if job.elastic else job.held_nodes
+    nodes = f"{job.min_nodes}-{job.held_nodes}" if job.elastic else job.held_nodes
     add("nodes", nodes, rule(f"{job.max_nodes} and {job.spares} spare") if job.spares else resolved.origin("nodes"))
     if job.elastic or job.spares:
         add("no-kill", True, rule("the job survives the loss of a node"))

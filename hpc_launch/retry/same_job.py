@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 
 from hpc_launch.base.errors import UserError
+from hpc_launch.base.files import read_text
 from hpc_launch.retry.context import RetryContext, ended_from_outside
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.next_attempt import following_attempt
+from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.run.records.plan_record import plan_of
 from hpc_launch.run.records.verdict_record import VerdictRecord
 from hpc_launch.run.submitting.continue_job import continue_job
@@ -60,7 +64,7 @@ def continue_here(
         prepared = following_attempt(context.run, verdict, verdict.not_before, after=None, changed=changed)
     except UserError:
         return None  # a new submission is refused for the same reason, and says so
-    nodes = _healthy_nodes(context, prepared)
+    nodes = _healthy_nodes(context, verdict, prepared)
     if nodes is None or not _same_request(context, prepared):
         return None
     time.sleep(pause)
@@ -83,7 +87,7 @@ def _fits(context: RetryContext, verdict: VerdictRecord, pause: float) -> bool:
         return False
     if view.live is None or view.live.state != "RUNNING" or ended_from_outside(view) or view.warned or view.end is None:
         return False
-    if view.end.lost_nodes or not view.files.nodes or view.files.void is not None:
+    if (view.end.lost_nodes and not context.plan.elastic) or not view.files.nodes or view.files.void is not None:
         return False
     if verdict.sets and plan.requeue:
         return False  # a job that Slurm requeues runs the script that it was submitted with
@@ -119,18 +123,31 @@ def _directives(script: str) -> list[str]:
     return [line.partition(" # ")[0].rstrip() for line in script.splitlines() if line.startswith("#SBATCH ")]
 
 
-def _healthy_nodes(context: RetryContext, prepared: PreparedAttempt) -> tuple[str, ...] | None:
+def _healthy_nodes(context: RetryContext, verdict: VerdictRecord, prepared: PreparedAttempt) -> tuple[str, ...] | None:
     """The nodes for the attempt, in the job's order: those of the last one, and spares for those that failed.
 
-    None where too few are left, or not the first one, which runs the job's script.
+    An elastic run goes on with fewer. None where too few are left, or not the first one, which runs the job's script.
     """
-    used = context.view.files.nodes
+    used, plan = context.view.files.nodes, plan_of(context.attempt)
+    fewest = most = len(used)
+    if context.plan.elastic:
+        fewest, most = context.plan.least_nodes, (plan.nodes if plan is not None else None) or most
     held = names_or_text(os.environ.get(HELD)) or used
     overrides = prepared.overrides
     avoided = {name for text in (*overrides.exclude, *overrides.ledger) for name in names_or_text(text)}
-    avoided.update(context.scheduler.down(held))
+    avoided.update(context.scheduler.down(held), _lost(context))
+    if verdict.action == "RETRY_ELSEWHERE":
+        avoided.update(verdict.blamed)  # a new job may have to use them: only so many are excluded
     healthy = [node for node in held if node not in avoided]
-    if len(healthy) < len(used) or healthy[0] != held[0]:
+    if len(healthy) < fewest or healthy[0] != held[0]:
         return None
-    chosen = sorted(healthy, key=lambda node: node not in used)[: len(used)]
+    chosen = sorted(healthy, key=lambda node: node not in used)[:most]
     return tuple(node for node in held if node in chosen)
+
+
+def _lost(context: RetryContext) -> Iterator[str]:
+    """The nodes that fell silent in this job. Slurm may not know it yet, and they may come back."""
+    for attempt in context.run.attempts():
+        if Reader().read(attempt).same_start(context.view.files):
+            with suppress(OSError):
+                yield from read_text(attempt.lost, errors="replace").split()

@@ -21,7 +21,7 @@
         ├── intent.json             written before sbatch: token, job name, options (records/submission.py)
         ├── job.json                the job id: written after sbatch by whoever found the token; by the job itself after
         │                           Slurm requeued it; by its end hook where the attempt continues in the same job
-        ├── hosts                  with spares: the nodes of the attempt, by number, as the end hook chose them
+        ├── hosts                  the nodes of the attempt, by number, where the end hook chose them in its job
         ├── claim                   one line, created once: a job id (the job started) or `void REASON` (it never will)
         ├── start.json  end.json    written by the script (records/script_record.py)
         ├── final.json              the final state by the scheduler, kept because Slurm forgets jobs
@@ -35,7 +35,7 @@
         ├── agent/check*.log        output of the node check: results of nodes that could not reach the first one
         ├── python-in-image.sh      how the node check starts the image's Python
         ├── node-check.json         the outcome of the node check (records/node_check_record.py)
-        ├── agent/beat-K  lost      with spares: the heartbeat of node K, and the nodes that were lost
+        ├── agent/beat-K  lost      with spares or elastic: the heartbeat of node K, and the nodes that were lost
         ├── agent/hang.json         created once by the watcher that detected a hang
         ├── agent/stacks/rank-R.txt the stack of rank R at that time
         ├── stage.log  staged/      how each node got its copy of the software, and where it is (stage_plan.py)

@@ -71,7 +71,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         | Annotated[str, Meta(title="a range such as 2..4", pattern=r"^[1-9]\d{0,5}\.\.[1-9]\d{0,5}$")],
         Meta(
             description="Number of nodes. `2..4` makes the run elastic: it starts on up to four nodes and "
-            "continues while at least two are left (torchrun only).",
+            "continues in the same job while at least two are left (torchrun only).",
             examples=[4],
         ),
     ] = 1
@@ -79,7 +79,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(
             description="Number of extra nodes that the job holds. A spare replaces a node that fails, so that the run "
-            "continues in the same job (Slurm with srun only).",
+            "continues in the same job (Slurm with srun only). An elastic run may start with fewer spares.",
             ge=0,
             examples=[1],
         ),

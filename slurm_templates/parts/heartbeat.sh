@@ -1,9 +1,10 @@
 
 # --- Heartbeat: notice a lost node long before Slurm does ---
 # Each node's watcher writes agent/beat-K. A node that falls silent while others do not, and that srun cannot reach, is
-# lost: the step, which would hang, is ended, and a spare takes its place.
+# lost: the step, which would hang, is ended. A spare takes its place, or an elastic run goes on without it.
 watch_beats() { # SRUN: runs beside it
     local python silent host lost
+    [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || return # no other attempt follows
     python=$(command -v python3) && [ -f "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_silence.py" ] || return
     while silent=$("$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_silence.py" "$attempt_dir" "$1" "${hosts[@]}" </dev/null); do
         lost=''

@@ -1,5 +1,5 @@
 
-# --- Spares: the training runs on some of the job's nodes ---
+# --- Spares, or an elastic number of nodes: the training runs on some of the job's nodes ---
 # At first on the first ones; after a failure the end hook chooses them. The others are idle.
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 [ ! -f "$attempt_dir/hosts" ] || mapfile -t hosts <"$attempt_dir/hosts"

@@ -41,11 +41,18 @@ def end_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def crashed(
-    runs: Path, scheduler: FakeScheduler, *, node: str = "n1", retry: Retry | None = None, **end: Any
+    runs: Path,
+    scheduler: FakeScheduler,
+    *,
+    node: str = "n1",
+    retry: Retry | None = None,
+    elastic: tuple[int, int] | None = None,
+    **end: Any,
 ) -> RunFolder:
     """A run whose only attempt has crashed, while its job still runs the end hook."""
-    plan = RetryPlan(nodes=1, least_nodes=1, partition="gpu", retry=retry or Retry())
-    data = {"scheduler": "slurm", "recovery": plan, "excluded": []}
+    fewest, most = elastic or (1, 1)
+    plan = RetryPlan(nodes=None if elastic else 1, least_nodes=fewest, partition="gpu", retry=retry or Retry())
+    data = {"scheduler": "slurm", "nodes": most, "recovery": plan, "excluded": []}
     run, attempt, job_id = submit_new(prepared(runs, plan=data, secrets={}, script=SCRIPT), scheduler)
     assert scheduler.start(job_id)
     scheduler.set(job_id, nodes=node)
@@ -171,6 +178,32 @@ def test_a_new_job_where_no_spare_is_left_or_the_first_node_failed(
     monkeypatch.setenv(same_job.HELD, held)
     run = crashed(runs, scheduler, node="n[1,3]")
     assert hook(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", named).startswith("submitted: attempt 2 is job 2")
+
+
+ELASTIC = [
+    ("n[1,3-4]", "n[1,3-4]", ("n3",), ["n1", "n4"]),
+    ("n[1-4]", "n[1-4]", (), ["n1", "n3", "n4"]),  # n2 is out of service
+    ("n[1,3-6]", "n[1,3-5]", ("n4",), ["n1", "n3", "n5", "n6"]),
+    ("n[1,3-6]", "n[1,3]", (), ["n1", "n3", "n4", "n5"]),
+    ("n[1,3]", "n[1,3]", ("n3",), None),
+    ("n[1,3-5]", "n[1,3-5]", ("n1",), None),
+]
+"""As above, for a run on two to four nodes; None: it needs a new job."""
+
+
+@pytest.mark.parametrize("case", ELASTIC)
+@pytest.mark.parametrize("lost", [0, 1])
+def test_an_elastic_run_goes_on_with_fewer_nodes(
+    runs: Path, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, case: tuple[Any, ...], lost: int
+) -> None:
+    held, used, named, chosen = case
+    monkeypatch.setenv(same_job.HELD, held)
+    run = crashed(runs, scheduler, node=used, elastic=(2, 4), lost_nodes=lost)
+
+    outcome = hook(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", *named)
+
+    assert outcome.startswith("submitted: attempt 2 " + ("continues" if chosen else "is job 2"))
+    assert not chosen or run.attempts()[1].hosts.read_text().split() == chosen
 
 
 def test_a_long_pause_is_spent_in_the_queue(runs: Path, scheduler: FakeScheduler) -> None:

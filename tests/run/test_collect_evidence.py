@@ -423,13 +423,14 @@ def test_no_record_is_written_into_another_user_s_run(of_another_user: AttemptFo
     assert set(attempt.run.path.rglob("*")) < set(before)
 
 
-def test_a_node_that_fell_silent_is_the_one_to_blame(attempt: AttemptFolder) -> None:
+@pytest.mark.parametrize("plan", [{"spares": 1}, {"recovery": {"nodes": None}}], ids=["spares", "elastic"])
+def test_a_node_that_fell_silent_is_the_one_to_blame(attempt: AttemptFolder, plan: dict[str, Any]) -> None:
     (attempt.logs / "node-0.log").write_text(f"[rank0]: {GLOO}\n")
     attempt.lost.parent.mkdir()
     attempt.lost.write_text("n2 n9\n")
     end(attempt, 137)
     assert diagnose_attempt(attempt, BOOK).cause != "node_lost", "without spares nothing but the training wrote this"
-    put(attempt.plan, {"spares": 1})
+    put(attempt.plan, plan)
 
     found = diagnose_attempt(attempt, BOOK)
 
@@ -439,6 +440,12 @@ def test_a_node_that_fell_silent_is_the_one_to_blame(attempt: AttemptFolder) -> 
         ("n2",),
         "high",
     )
+
+
+def test_the_nodes_are_those_of_the_attempt_not_all_that_the_job_holds(attempt: AttemptFolder) -> None:
+    put(attempt.start, {"job_id": "77", "restart": 0, "started": 1, "nodes": "n1,n3"})
+    keep_final(attempt, JobRecord("77", "FAILED", source="sacct", as_of=9e9, ended=5.0, nodes="n[1-3]"))
+    assert evidence(attempt).nodes == ("n1", "n3")
 
 
 def test_a_training_that_ended_well_has_lost_no_node(attempt: AttemptFolder) -> None:

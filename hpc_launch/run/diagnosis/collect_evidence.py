@@ -66,7 +66,7 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
     """Collect the evidence of an attempt."""
     files = Reader().read(attempt)
     record = files.final or _from_accounting(files) or word
-    nodes = names_or_text(record.nodes if record else None) or files.nodes
+    nodes = files.nodes or names_or_text(record.nodes if record else None)  # the job may hold more, or have lost one
     end, cancel, clocks = _end_facts(files), files.cancel, tuple(_clocks_ahead(files, nodes))
     start = StartupReader().read(files, time.time())
     job_id = files.job_id if files.job_id is not None and files.job_id.isdecimal() else None
@@ -101,7 +101,7 @@ def _node_faults(files: AttemptFiles) -> Iterator[NodeFault]:
     if (end.phase, end.exit_code) == ("check", BAD_NODES):
         if record is not None and record.job_id == files.job_id:
             yield from (NodeFault(one.node, one.check, one.text) for one in record.bad if one.node is not None)
-    elif end.exit_code and (plan := plan_of(files.attempt)) is not None and plan.spares:
+    elif end.exit_code and (plan := plan_of(files.attempt)) is not None and plan.chooses_nodes:
         with suppress(OSError):
             lost = read_text(files.attempt.lost, errors="replace", belongs_to=files.attempt.run.foreign_owner).split()
             yield from (NodeFault(one, HEARTBEAT, SILENT, "agent/lost") for one in files.nodes if one in lost)

@@ -78,6 +78,11 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
     job_file: str | None = None
     """The job file that the run was submitted from."""
 
+    @property
+    def chooses_nodes(self) -> bool:
+        """Whether the attempts of a job may run on different nodes: with spares, or an elastic number."""
+        return self.spares > 0 or (self.recovery is not None and self.recovery.elastic)
+
 
 def plan_record(
     plan: LaunchPlan,

@@ -54,7 +54,7 @@ on_each_node() {
     export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 # else a restart finds the keys of the last start (pytorch#135712)
     bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         python3 -m torch.distributed.run \
-        --nnodes=2:4 --nproc-per-node=4 --max-restarts=3 \
+        --nnodes=2:"$SLURM_STEP_NUM_NODES" --nproc-per-node=4 --max-restarts=3 \
         --rdzv-backend=c10d --rdzv-endpoint="$endpoint" --rdzv-id="$HPC_LAUNCH_JOB_ID" \
         --rdzv-conf="is_host=$is_host,read_timeout=300" --local-addr="$address" \
         --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
@@ -66,7 +66,7 @@ on_each_node() {
 # === How the nodes are started ===
 start_nodes() {
     # --no-kill and no --kill-on-bad-exit: the other nodes continue when one is lost.
-    exec srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpus-per-task="$cpus" \
+    exec srun "${on_hosts[@]}" --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --cpus-per-task="$cpus" \
         --no-kill --wait=0 --export=ALL \
         --mpi=none \
         --output="$attempt_dir/logs/node-%n.log" --open-mode=append \
@@ -76,8 +76,9 @@ start_nodes() {
 # === Values for the part below ===
 job_by_hand=/p/scratch/proj12/runs/elastic-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
-job_nodes=4 job_fewest_nodes=2 job_programs=(python3) job_cpus_per_task=96 job_time_limit=7200
-job_node_rank=SLURM_NODEID job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
+job_nodes=4 job_spares=0 job_fewest_nodes=2 job_programs=(python3) job_cpus_per_task=96 job_time_limit=7200
+job_node_rank=SLURM_NODEID job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30 --heartbeat)
+job_phases=yes
 job_check=(--gpus=4 --gpu-vendor=nvidia --gpu-model=a100 --memory-mib=512000 --interfaces=ib0 --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 
 # ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
@@ -217,6 +218,19 @@ if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/nu
     fi
 fi
 mkdir -p "$attempt_dir"/{logs,agent/stacks} || die "cannot write to $attempt_dir"
+
+# --- Spares, or an elastic number of nodes: the training runs on some of the job's nodes ---
+# At first on the first ones; after a failure the end hook chooses them. The others are idle.
+mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+[ ! -f "$attempt_dir/hosts" ] || mapfile -t hosts <"$attempt_dir/hosts"
+hosts=("${hosts[@]:0:job_nodes}")
+nodes=$(IFS=, && printf '%s' "${hosts[*]}")
+on_hosts=(--nodelist="$nodes")
+if [ -n "$first_step" ]; then # a step that has lost a node keeps its CPUs, GPUs and memory until Slurm gives the node up
+    on_hosts+=(--overlap --mem=0)
+    unset SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU
+fi
+unset SLURM_GPUS # of all nodes; a step takes the GPUs of its own nodes
 
 # --- Start and end records ---
 # The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
@@ -445,6 +459,46 @@ await_and_note() { # PROCESS FILE: srun's exit code is useless after a lost node
 }
 node_functions+=(await_child await_and_note)
 
+# --- Heartbeat: notice a lost node long before Slurm does ---
+# Each node's watcher writes agent/beat-K. A node that falls silent while others do not, and that srun cannot reach, is
+# lost: the step, which would hang, is ended. A spare takes its place, or an elastic run goes on without it.
+watch_beats() { # SRUN: runs beside it
+    local python silent host lost
+    [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || return # no other attempt follows
+    python=$(command -v python3) && [ -f "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_silence.py" ] || return
+    while silent=$("$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_silence.py" "$attempt_dir" "$1" "${hosts[@]}" </dev/null); do
+        lost=''
+        for host in $silent; do
+            ! is_out_of_reach "$host" || lost+="$host "
+        done
+        if [ -n "$lost" ] && [ "$(cat "/proc/$1/comm" 2>/dev/null)" = srun ]; then
+            say "lost ${lost% }: no heartbeat, and out of reach"
+            printf '%s\n' "${lost% }" >"$attempt_dir/agent/lost"
+            kill -s KILL "$1"
+            return
+        fi
+        [ -n "$lost" ] || say "$silent: no heartbeat, but within reach"
+        sleep 30
+    done
+}
+is_out_of_reach() { # HOST: a step there hangs or cannot be launched, while one on this node starts: Slurm itself answers
+    # No pipes: a part of srun may outlive the signal.
+    local answer=$attempt_dir/agent/reach-$1.log own=$attempt_dir/agent/reach-own.log code
+    reach "${hosts[0]}" >"$own" 2>&1 &
+    reach "$1" >"$answer" 2>&1
+    code=$?
+    wait "$!"
+    grep -q within-reach "$own" && ! grep -q within-reach "$answer" || return
+    case $code in
+        124 | 137) ;;
+        *) grep -qiE 'launch failed|connect|communication|no route|timed out|not respond|node fail' "$answer" ;;
+    esac
+}
+reach() { # HOST
+    env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU timeout -k 1 7 \
+        srun --job-name=hpc-launch --overlap --mem=0 --nodelist="$1" --nodes=1 --ntasks=1 echo within-reach </dev/null
+}
+
 # --- The script of a node ---
 in_workdir() { # Slurm starts it in /tmp on a node that lacks the working folder
     cd "$job_workdir" || die "$(uname -n) has no working folder $job_workdir"
@@ -475,15 +529,19 @@ phase=ended
 
 # --- Nodes lost ---
 say "the step ended with exit code $code"
-lost_nodes=$SLURM_JOB_NUM_NODES failed=0
+lost_nodes=${#hosts[@]} failed=0
 for note in "$attempt_dir"/logs/node-*.exit; do
     [ -f "$note" ] || continue
     read -r node_code <"$note" || continue
     lost_nodes=$((lost_nodes - 1))
     [ "$node_code" -eq 0 ] || failed=1
 done
-say "lost $lost_nodes of $SLURM_JOB_NUM_NODES nodes"
-[ "$failed" -ne 0 ] || [ "$lost_nodes" -ge "$SLURM_JOB_NUM_NODES" ] || [ -n "$ended_by" ] || code=0
+if [ -f "$attempt_dir/agent/lost" ]; then # the step was ended for them
+    read -ra lost <"$attempt_dir/agent/lost"
+    lost_nodes=${#lost[@]} failed=1
+fi
+say "lost $lost_nodes of ${#hosts[@]} nodes"
+[ "$failed" -ne 0 ] || [ "$lost_nodes" -ge "${#hosts[@]}" ] || [ -n "$ended_by" ] || code=0
 
 # --- Exit code ---
 rm -f "$attempt_dir"/agent/*.pipe # a copy of the run may not be able to hold a named pipe

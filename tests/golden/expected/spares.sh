@@ -211,7 +211,7 @@ if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/nu
 fi
 mkdir -p "$attempt_dir"/{logs,agent/stacks} || die "cannot write to $attempt_dir"
 
-# --- Spares: the training runs on some of the job's nodes ---
+# --- Spares, or an elastic number of nodes: the training runs on some of the job's nodes ---
 # At first on the first ones; after a failure the end hook chooses them. The others are idle.
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 [ ! -f "$attempt_dir/hosts" ] || mapfile -t hosts <"$attempt_dir/hosts"
@@ -434,9 +434,10 @@ watched() { # COMMAND...
 
 # --- Heartbeat: notice a lost node long before Slurm does ---
 # Each node's watcher writes agent/beat-K. A node that falls silent while others do not, and that srun cannot reach, is
-# lost: the step, which would hang, is ended, and a spare takes its place.
+# lost: the step, which would hang, is ended. A spare takes its place, or an elastic run goes on without it.
 watch_beats() { # SRUN: runs beside it
     local python silent host lost
+    [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || return # no other attempt follows
     python=$(command -v python3) && [ -f "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_silence.py" ] || return
     while silent=$("$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_silence.py" "$attempt_dir" "$1" "${hosts[@]}" </dev/null); do
         lost=''
