@@ -1,6 +1,7 @@
 """The driver that a job runs at its end, and that a sentinel job runs: `python -m hpc_launch.hook ATTEMPT_FOLDER`.
 
-With `--here` the job's script can start the next attempt itself; `--outside` is for a sentinel job.
+With `--here` the job's script can start the next attempt itself; `--outside` is for a sentinel job, `--successor=JOB`
+for the run's successor, which waited for that job and can start the next attempt, too.
 
 It uses the records in the run folder and detects nothing again. Its output goes to hook.log in the attempt's folder.
 It always exits with 0: an error here must not change the outcome of the job.
@@ -26,19 +27,27 @@ from hpc_launch.schedulers.scheduler import Scheduler
 POLL_S = 2.0
 LONGEST_S = 540.0
 """How long a driver outside the job waits for a pause or the final state: less than a sentinel's time limit."""
+SUCCESSOR_S = 100.0
+"""The same for the successor, on nodes that stand idle."""
+_SUCCESSOR = "--successor="
 
 
 def main(arguments: list[str]) -> int:
     """Do what is due for the run of this attempt."""
     folder = Path(arguments[0]).absolute()
-    run, inside, here = RunFolder(folder.parents[1]), "--outside" not in arguments, "--here" in arguments
+    run, here = RunFolder(folder.parents[1]), "--here" in arguments
+    waited = next((word.removeprefix(_SUCCESSOR) for word in arguments if word.startswith(_SUCCESSOR)), None)
+    inside = waited is None and "--outside" not in arguments
     if inside:
         # Slurm may signal the whole job again while the hook runs, for instance when a preemption's grace period ends.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         info = read_info(run)
         scheduler = scheduler_for(info.scheduler if info else "")
-        move = _drive(run, scheduler, int(folder.name), inside=inside, here=here)
+        if waited is not None:
+            move = _drive_as_successor(run, scheduler, waited)
+        else:
+            move = _drive(run, scheduler, int(folder.name), inside=inside, here=here)
     except (UserError, OSError, ValueError) as error:
         print(f"[hpc-launch] left to the next driver: {error}", flush=True)
     else:
@@ -56,6 +65,21 @@ def _drive(run: RunFolder, scheduler: Scheduler, number: int, *, inside: bool, h
             return DriverOutcome("nothing", "a later attempt exists")
         move = recover(run, tracker, scheduler, inside=inside, here=here)
         if inside or move.kind != "waiting" or time.monotonic() > end:
+            return move
+        time.sleep(POLL_S)
+
+
+def _drive_as_successor(run: RunFolder, scheduler: Scheduler, waited: str) -> DriverOutcome:
+    """Drive the run until an attempt is there for this job or another one, or nothing is left to wait for."""
+    tracker = RunTracker([run], lambda _: scheduler)
+    end = time.monotonic() + SUCCESSOR_S
+    while True:
+        tracker.poll(fresh=True)
+        views = tracker.views(run)
+        if not views or views[-1].job_id not in (None, waited):
+            return DriverOutcome("nothing", "a later attempt exists")
+        move = recover(run, tracker, scheduler, successor=True)
+        if move.kind != "waiting" or time.monotonic() > end:
             return move
         time.sleep(POLL_S)
 

@@ -153,6 +153,7 @@ class FindingCode(str, Enum):
     INVALID_RETRY_BATCH = "HL533", "Invalid `retry.batch`"
     UNKNOWN_SENTINEL_QUEUE = "HL534", "Unknown sentinel queue"
     INVALID_LEDGER_PATH = "HL535", "Invalid ledger folder"
+    SUCCESSOR_NOT_POSSIBLE = "HL536", "Successor job not possible"
 
     # What the site requires
     OPTION_REFUSED_BY_SITE = "HL540", "Option refused by the site"

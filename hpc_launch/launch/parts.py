@@ -60,6 +60,7 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield from _staging(plan)
     yield from _step(plan)
     yield from ("unstage",) if plan.stage is not None and not plan.stage.unsupported else ()
+    yield from ("end_successor",) if plan.recovery.successor else ()
     yield "exit"
 
 

@@ -49,6 +49,8 @@ class RetryPlan(Struct, frozen=True):
     """The site's folder for notes on bad nodes; None: the user's own."""
     sentinel: tuple[str, ...] | None = None
     """sbatch options of the sentinel job; None if the site does not use one."""
+    successor: bool = False
+    """Whether the run's next job waits in the queue while the current one runs."""
 
     @property
     def elastic(self) -> bool:

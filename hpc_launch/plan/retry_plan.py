@@ -30,6 +30,9 @@ is derived. The last row is Transformers' (TrainingArguments), where an accumula
 SENTINEL_S = 600
 """Time limit of a sentinel job in seconds, if its queue allows it."""
 
+SUCCESSOR_S = 3600
+"""A shorter job is not worth another one that waits for it."""
+
 
 def retry_plan(draft: PlanDraft, size: JobSize) -> RetryPlan:
     """The retry plan, with a finding for each unknown name in it."""
@@ -54,6 +57,7 @@ def retry_plan(draft: PlanDraft, size: JobSize) -> RetryPlan:
         listed=resolved.listed_nodes,
         ledger=resolved.names.get("paths.ledger"),
         sentinel=_sentinel(draft),
+        successor=_successor(draft, size),
     )
 
 
@@ -78,6 +82,25 @@ def _sentinel(draft: PlanDraft) -> tuple[str, ...] | None:
     time = format_time(min(limit, SENTINEL_S))
     named = (("partition", queue.partition), ("qos", queue.qos), ("account", account), ("time", time))
     return tuple(f"--{option}={value}" for option, value in named if value is not None)
+
+
+def _successor(draft: PlanDraft, size: JobSize) -> bool:
+    """Whether the run keeps its next job in the queue, with a finding where a job asks for what cannot be."""
+    retry, site = draft.resolved.job.retry, draft.resolved.site
+    if retry.successor == "off":
+        return False
+    message = None
+    if site.scheduler.type != "slurm":
+        message = "a successor job needs Slurm"
+    elif retry.max_attempts == 1:
+        message = "no successor job: `max_attempts: 1` allows no other attempt"
+    elif not site.scheduler.successor:
+        message = f"site {site.name} allows no successor jobs"
+    if retry.successor == "auto":
+        return message is None and size.time_s is not None and size.time_s >= SUCCESSOR_S
+    if message is not None:
+        draft.fault(FindingCode.SUCCESSOR_NOT_POSSIBLE, message, ("retry", "successor"), "remove `successor: on`")
+    return True
 
 
 class _Numbers(NamedTuple):

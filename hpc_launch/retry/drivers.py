@@ -55,7 +55,8 @@ class Drivers:
 
     def due(self, status: RunStatus) -> bool:
         """Whether there may be something to do for a run."""
-        return status.undecided or status.cancel_due or status.state in ("RETRYING", "STUCK", "UNKNOWN")
+        waiting = status.state in ("RETRYING", "STUCK", "UNKNOWN")
+        return status.undecided or status.cancel_due or waiting or (status.final and status.successor is not None)
 
     def drive(self, run: RunFolder) -> DriverOutcome:
         """Do what is due, unless the last look was less than DRIVE_S ago."""

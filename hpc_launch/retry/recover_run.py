@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -36,6 +37,7 @@ from hpc_launch.retry.decision import (
 from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
 from hpc_launch.retry.next_attempt import following_attempt
 from hpc_launch.retry.same_job import continue_here, may_decide
+from hpc_launch.retry.take_over import leave_to_successor, take_over, withdraw_successor
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.claim import VANISHED, abandon, never_submitted
 from hpc_launch.run.records.journal import Journal
@@ -55,6 +57,14 @@ STEPS = ("diagnosed", "verdict")
 """The steps before those of run.submit, by their names in run/submitting/fault_points.py."""
 
 
+class Place(NamedTuple):
+    """Where a driver runs: see `recover`."""
+
+    inside: bool
+    here: bool
+    successor: bool
+
+
 def recover(
     run: RunFolder,
     tracker: RunTracker,
@@ -63,6 +73,7 @@ def recover(
     index: Index | None = None,
     inside: bool = False,
     here: bool = False,
+    successor: bool = False,
     gather: Gather | None = None,
     rules: Rulebook | None = None,
 ) -> DriverOutcome:
@@ -76,6 +87,7 @@ def recover(
         inside: This is the job's own end hook, which knows less than later drivers. It stops no run, and leaves an end
             by a signal to them unless Slurm says why.
         here: The job's script can start the next attempt itself.
+        successor: This process runs in the run's successor, whose script can start the next attempt.
         gather: Collects the evidence; the attempt's folder if left out.
         rules: The rule book; the shipped one with the user's and the team's rules if left out.
     """
@@ -85,6 +97,8 @@ def recover(
     context = read_context(run, tracker, scheduler)
     if context is None:
         return left_alone(run)
+    if not inside and context.status.final and not context.status.undecided:
+        withdraw_successor(context)
     if context.status.state == "STUCK":
         return _withdraw(context, rules)
     if not inside and vanished(context):
@@ -96,7 +110,12 @@ def recover(
     if decision is None:
         return _undecided(context)
     again, reason = decision.verdict.again, decision.verdict.reason
-    outcome = _follow(context, decision, index, inside=inside, here=here) if again else DriverOutcome("ended", reason)
+    if again:
+        place = Place(inside, here, successor)
+        outcome = _follow(context, decision, index, place, new=stored is None)
+    else:
+        withdraw_successor(context)
+        outcome = DriverOutcome("ended", reason)
     return (
         outcome if decision.problem is None else structs.replace(outcome, words=f"{outcome.words}; {decision.problem}")
     )
@@ -170,7 +189,7 @@ def _may_stop(context: RetryContext, diagnosis: Diagnosis, *, inside: bool) -> b
 
 
 def _follow(
-    context: RetryContext, decision: Decision, index: Index | None, *, inside: bool, here: bool
+    context: RetryContext, decision: Decision, index: Index | None, place: Place, *, new: bool
 ) -> DriverOutcome:
     """Begin the attempt that the verdict asks for, unless another driver did, or it is too early."""
     run, view, scheduler, verdict = context.run, context.view, context.scheduler, decision.verdict
@@ -183,12 +202,18 @@ def _follow(
         with suppress(SchedulerError):
             scheduler.cancel(view.live.job_id)
         return DriverOutcome("waiting", f"job {view.live.job_id} is being cancelled")
-    continued = continue_here(context, verdict, decision.changed) if here else None
+    continued = None
+    if place.here:
+        continued = continue_here(context, verdict, decision.changed)
+    if place.successor:
+        continued = take_over(context, verdict, decision.changed)
+    elif continued is None:
+        continued = leave_to_successor(context, verdict, decision.changed, new=new)
     if continued is not None:
         return continued
     # The old job must end before the new one starts. A dependency makes Slurm wait for that, without polling.
     ending = context.slurm and view.final_record is None and script_ended(view)
-    after = view.job_id if ending or inside else None
+    after = view.job_id if ending or place.inside else None
     try:
         prepared = following_attempt(run, verdict, view.now, after=after, changed=decision.changed)
         _, attempt, job_id = submit_next(run, prepared, scheduler, index=index, ending=ending, number=number)

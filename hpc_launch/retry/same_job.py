@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from hpc_launch.base.errors import UserError
@@ -15,11 +15,13 @@ from hpc_launch.base.files import read_text
 from hpc_launch.retry.context import RetryContext, ended_from_outside
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.next_attempt import following_attempt
+from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.run.records.plan_record import plan_of
 from hpc_launch.run.records.verdict_record import VerdictRecord
-from hpc_launch.run.submitting.continue_job import continue_job
+from hpc_launch.run.submitting.continue_job import OwnJob, continue_job
 from hpc_launch.run.submitting.run_store import PreparedAttempt
+from hpc_launch.schedulers.job_files import directives
 from hpc_launch.spec.hostlist import names_or_text
 
 ACTIONS = frozenset({"RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED"})
@@ -57,7 +59,7 @@ def continue_here(
     context: RetryContext, verdict: VerdictRecord, changed: PreparedAttempt | None
 ) -> DriverOutcome | None:
     """Prepare the attempt that a verdict asks for in this job; None where it needs a new one."""
-    pause = _pause(context, verdict)
+    pause = pause_left(context, verdict)
     if not _fits(context, verdict, pause):
         return None
     try:
@@ -65,12 +67,14 @@ def continue_here(
     except UserError:
         return None  # a new submission is refused for the same reason, and says so
     nodes = _healthy_nodes(context, verdict, prepared)
-    if nodes is None or not _same_request(context, prepared):
+    if nodes is None or not same_request(context.attempt, prepared):
         return None
     time.sleep(pause)
-    number, view = context.attempt.number + 1, context.view
+    number, view, files = context.attempt.number + 1, context.view, context.view.files
+    name = files.intent.job_name if files.intent is not None else None
+    cluster = files.job.cluster if files.job is not None else None
     try:
-        continue_job(context.run, prepared, view.files, number, nodes)
+        continue_job(context.run, prepared, OwnJob(files.job_id or "", name, cluster, files.restart), number, nodes)
     except UserError as error:
         return DriverOutcome("waiting", f"the next attempt is due: {error}")
     return DriverOutcome("submitted", f"attempt {number} continues in job {view.job_id}: {verdict.reason}")
@@ -95,7 +99,7 @@ def _fits(context: RetryContext, verdict: VerdictRecord, pause: float) -> bool:
     return left > MARGIN_S + pause + (plan.signal_before_s or 0)
 
 
-def _pause(context: RetryContext, verdict: VerdictRecord) -> float:
+def pause_left(context: RetryContext, verdict: VerdictRecord) -> float:
     """What is left of the verdict's pause. The shortest is meant for the queue: nobody else waits for these nodes."""
     if verdict.not_before - verdict.time <= context.plan.retry.backoff.first:
         return 0.0
@@ -109,18 +113,13 @@ def _end_time() -> float:
         return 0.0
 
 
-def _same_request(context: RetryContext, prepared: PreparedAttempt) -> bool:
-    """Whether the attempt asks Slurm for what the job has."""
+def same_request(attempt: AttemptFolder, prepared: PreparedAttempt) -> bool:
+    """Whether another attempt asks Slurm for what this one did."""
     try:
-        script = context.attempt.script.read_text("utf-8", errors="surrogateescape")
+        script = attempt.script.read_text("utf-8", errors="surrogateescape")
     except OSError:
         return False
-    return _directives(script) == _directives(prepared.script)
-
-
-def _directives(script: str) -> list[str]:
-    """The `#SBATCH` lines, without the origins after ` # `."""
-    return [line.partition(" # ")[0].rstrip() for line in script.splitlines() if line.startswith("#SBATCH ")]
+    return directives(script) == directives(prepared.script)
 
 
 def _healthy_nodes(context: RetryContext, verdict: VerdictRecord, prepared: PreparedAttempt) -> tuple[str, ...] | None:
@@ -133,12 +132,10 @@ def _healthy_nodes(context: RetryContext, verdict: VerdictRecord, prepared: Prep
     if context.plan.elastic:
         fewest, most = context.plan.least_nodes, (plan.nodes if plan is not None else None) or most
     held = names_or_text(os.environ.get(HELD)) or used
-    overrides = prepared.overrides
-    avoided = {name for text in (*overrides.exclude, *overrides.ledger) for name in names_or_text(text)}
-    avoided.update(context.scheduler.down(held), _lost(context))
+    lost = set(_lost(context))
     if verdict.action == "RETRY_ELSEWHERE":
-        avoided.update(verdict.blamed)  # a new job may have to use them: only so many are excluded
-    healthy = [node for node in held if node not in avoided]
+        lost.update(verdict.blamed)  # a new job may have to use them: only so many are excluded
+    healthy = [node for node in usable(context, prepared, held) if node not in lost]
     if len(healthy) < fewest or healthy[0] != held[0]:
         return None
     chosen = sorted(healthy, key=lambda node: node not in used)[:most]
@@ -151,3 +148,11 @@ def _lost(context: RetryContext) -> Iterator[str]:
         if Reader().read(attempt).same_start(context.view.files):
             with suppress(OSError):
                 yield from read_text(attempt.lost, errors="replace").split()
+
+
+def usable(context: RetryContext, prepared: PreparedAttempt, held: Sequence[str]) -> list[str]:
+    """Those of a job's nodes that the attempt may use."""
+    overrides = prepared.overrides
+    avoided = {name for text in (*overrides.exclude, *overrides.ledger) for name in names_or_text(text)}
+    avoided.update(context.scheduler.down(held))
+    return [node for node in held if node not in avoided]

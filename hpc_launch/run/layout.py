@@ -47,6 +47,8 @@
         ├── diagnosis.json          what ended the attempt, once its final state is known
         ├── verdict.json            what ended the attempt and what follows, created once by the first driver
         ├── sentinel/               the small job that runs the next driver after this one
+        ├── successor.json          the run's next job, which waits while this one runs (records/successor_record.py)
+        ├── successor/              its script and its log
         └── hook.log                output of the driver that the job ran at its end
 
 `claim` is the only lock: a job trains only if it created the file, and a driver that abandons an attempt creates it
@@ -118,6 +120,8 @@ class AttemptFolder:
     diagnosis = _Entry("diagnosis.json")
     verdict = _Entry("verdict.json")
     sentinel = _Entry("sentinel")
+    successor = _Entry("successor.json")
+    successor_folder = _Entry("successor")
     hook_log = _Entry("hook.log")
     hosts = _Entry("hosts")
     environment = _Entry("environment")

@@ -1,5 +1,17 @@
-"""Names of the files in a job's folder that a scheduler reads or writes. Standard library only."""
+"""Names of the files in a job's folder that a scheduler reads or writes, and what a script requests. Standard library
+only."""
 
 SCRIPT = "script.sh"
 BATCH_LOG = "batch.log"
 LOCAL_STATE = "local.json"
+
+
+def directives(script: str) -> list[str]:
+    """The `#SBATCH` lines that sbatch reads: those before the first command. Without the origins after ` # `."""
+    found = []
+    for line in script.splitlines():
+        if line.strip() and not line.startswith("#"):
+            break
+        if line.startswith("#SBATCH "):
+            found.append(line.partition(" # ")[0].rstrip())
+    return found

@@ -105,6 +105,9 @@ class Scheduler(Protocol):
     def cancel(self, job_id: str) -> None:
         """Cancel a job. Cancelling an ended job is not an error. Raises Unreachable."""
 
+    def exclude(self, job_id: str, nodes: Sequence[str]) -> None:
+        """Let a pending job use none of these nodes. Raises Unreachable where that cannot be changed."""
+
     def preempted(self, job_id: str) -> bool:
         """Whether the scheduler is preempting the job; False if unknown."""
 

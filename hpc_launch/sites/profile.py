@@ -62,6 +62,13 @@ class SchedulerProperties(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "attempt. If omitted, no sentinel job is submitted."
         ),
     ] = None
+    successor: Annotated[
+        bool,
+        Meta(
+            description="Whether a run may keep its next job in the queue while the current one runs "
+            "(`retry.successor` of a job). `false` at sites that count pending jobs."
+        ),
+    ] = True
     version: Annotated[str | None, Meta(description="Slurm release.", pattern=r"^\d+\.\d+", examples=["24.05"])] = None
     submit_from: Annotated[
         list[str],

@@ -133,6 +133,14 @@ class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "without waiting in the queue again. `off`: always in a new job."
         ),
     ] = "auto"
+    successor: Annotated[
+        Literal["auto", "on", "off"],
+        Meta(
+            description="Whether the run's next job waits in the queue while the current one trains, and takes over if "
+            "that one ends before the run does. `auto`: where the time limit is at least one hour and the site "
+            "allows it."
+        ),
+    ] = "auto"
     on: Annotated[
         dict[str, Reaction],
         Meta(

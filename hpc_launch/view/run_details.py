@@ -52,6 +52,7 @@ def details(
     fields += [("phase", startup)] if startup else []
     waiting = waiting_parts(status, current)
     fields += [("next start", ", ".join(waiting))] if waiting else []
+    fields += _successor(status)
     fields += _progress(status)
     spent = time_line(account) if account is not None else ""
     fields += [("time", spent)] if spent else []
@@ -100,6 +101,16 @@ def _progress(status: RunStatus) -> list[Field]:
     lines = [f"[{bar(done)}] {done:.0%}"] if done is not None else []
     lines += [", ".join(progress)] if progress else []
     return _named("progress", lines)
+
+
+def _successor(status: RunStatus) -> list[Field]:
+    """The job that takes over; the reason of a RETRYING run names it."""
+    job = status.successor
+    if job is None or status.state == "RETRYING" or status.final:
+        return []
+    return [
+        ("successor", f"job {clean(job.job_id)}, {clean(job.state)}: takes over if this job ends before the run does")
+    ]
 
 
 def _attempt(attempt: AttemptStatus, now: float) -> str:

@@ -157,6 +157,32 @@ def test_bad_nodes_come_from_the_profile_and_its_file(write: Write, plan: Plan, 
     assert asked(plan())["exclude"] == "n1"
 
 
+SUCCESSORS = [
+    ("time: 1h\n", "slurm", True),
+    ("time: 59m\n", "slurm", False),
+    ("time: 59m\nretry: {successor: on}\n", "slurm", True),
+    ("time: 1h\nretry: {successor: off}\n", "slurm", False),
+    ("time: 1h\nretry: 1\n", "slurm", False),
+    ("time: 1h\n", "{type: slurm, successor: false}", False),
+    ("time: 1h\nretry: {successor: on, max_attempts: 1}\n", "slurm", None),
+    ("time: 1h\nretry: {successor: on}\n", "{type: slurm, successor: false}", None),
+]
+
+
+@pytest.mark.parametrize("case", SUCCESSORS)
+def test_the_next_job_waits_while_a_long_one_trains(
+    write: Write, plan: Plan, refused: Refusing, case: tuple[str, str, bool | None]
+) -> None:
+    keys, scheduler, expected = case
+    write(here=profile().replace("scheduler: slurm", f"scheduler: {scheduler}"))
+    if expected is None:
+        assert codes(refused(job=keys)) == ["HL536"]
+        return
+    ready = plan(job=keys)
+    assert ready.plan.recovery.successor is expected
+    assert ("# --- Successor" in ready.script) is expected
+
+
 # --- Options ---
 
 

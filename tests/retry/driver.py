@@ -32,6 +32,7 @@ def drive(
     *nodes: str,
     inside: bool = False,
     here: bool = False,
+    successor: bool = False,
     log: str = "batch.log",
 ) -> DriverOutcome:
     """What a driver does that finds one line of srun in the log: of this class, with this verdict, naming this node."""
@@ -48,7 +49,7 @@ def drive(
 
     tracker = RunTracker([run], lambda _: scheduler, clock=scheduler.clock)
     tracker.poll(fresh=True)
-    return recover(run, tracker, scheduler, inside=inside, here=here, gather=gather, rules=book)
+    return recover(run, tracker, scheduler, inside=inside, here=here, successor=successor, gather=gather, rules=book)
 
 
 def main(arguments: list[str]) -> int:

@@ -18,8 +18,8 @@ from hpc_launch.schedulers.scheduler import JobRecord, Submission
 
 @dataclass
 class FakeScheduler:
-    """`fault` in the folder: `refuse`, `lost` (takes the job, gives no answer), `deaf` (neither), `away`,
-    `down` (neither, and does not answer queries)."""
+    """`fault` in the folder: `refuse`, `refuse successors`, `lost` (takes the job, gives no answer), `deaf` (neither),
+    `away`, `down` (neither, and does not answer queries)."""
 
     folder: Path
     clock: Callable[[], float] = time.time
@@ -32,7 +32,7 @@ class FakeScheduler:
 
     def submit(self, submission: Submission) -> str:
         fault = self.fault
-        if fault == "refuse":
+        if fault == "refuse" or (fault == "refuse successors" and submission.job_name.endswith(".next")):
             raise SubmitRefused("Invalid account or account/partition combination specified")
         if fault == "too few":
             raise SubmitRefused("Slurm rejected the job: Requested node configuration is not available")
@@ -61,6 +61,10 @@ class FakeScheduler:
         self._ask("cancel")
         if not self.record(job_id).ended_for_good:
             self.set(job_id, state="CANCELLED", ended=self.clock())
+
+    def exclude(self, job_id: str, nodes: Sequence[str]) -> None:
+        self._ask("exclude")
+        self.set(job_id, excluded=list(nodes))
 
     def preempted(self, job_id: str) -> bool:
         return bool(self.job(job_id).get("preempted"))
@@ -103,7 +107,12 @@ class FakeScheduler:
 
     def take(self, submission: Submission) -> str:
         number = 1
-        job = {"name": submission.job_name, "folder": str(submission.folder), "state": "PENDING"}
+        job = {
+            "name": submission.job_name,
+            "folder": str(submission.folder),
+            "state": "PENDING",
+            "options": submission.options,
+        }
         while not create_once(self._path(str(number)), json.dumps({**job, "submitted": self.clock()})):
             number += 1
         return str(number)
@@ -122,7 +131,7 @@ class FakeScheduler:
 
     def record(self, job_id: str) -> JobRecord:
         job = self.job(job_id)
-        for other in ("folder", "preempted"):
+        for other in ("folder", "preempted", "excluded", "options"):
             job.pop(other, None)
         return JobRecord(job_id=job_id, source=self.source, as_of=self.clock(), **job)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from hpc_launch.run.records.claim import CancelRequest, Claim, read_claim
 from hpc_launch.run.records.scheduler_state import final_of
 from hpc_launch.run.records.script_record import ScriptRecord
 from hpc_launch.run.records.submission import Intent, SubmittedJob
+from hpc_launch.run.records.successor_record import SuccessorRecord
 from hpc_launch.run.records.verdict_record import VerdictRecord
 from hpc_launch.schedulers.scheduler import JobRecord
 
@@ -36,6 +37,7 @@ class AttemptFiles:
     final: JobRecord | None = None
     cancel: CancelRequest | None = None
     verdict: VerdictRecord | None = None
+    successor: SuccessorRecord | None = None
     output: bool = False
     """Whether the training has written anything yet."""
 
@@ -81,6 +83,13 @@ class AttemptFiles:
         return next((names for names in records if names), ())
 
 
+def successor_of(attempts: Sequence[AttemptFiles]) -> tuple[AttemptFiles, SuccessorRecord] | None:
+    """The successor of the run's newest job, with the attempt that it was submitted with; None if it has none."""
+    job_id = next((files.job_id for files in reversed(attempts) if files.job_id is not None), None)
+    newest = next(((one, one.successor) for one in reversed(attempts) if one.successor is not None), None)
+    return newest if newest is not None and newest[1].after == job_id else None
+
+
 class Reader:
     """Reads attempts repeatedly, and only files that changed."""
 
@@ -108,6 +117,7 @@ class Reader:
             final=final_of(record(attempt.final, JobRecord)),
             cancel=record(attempt.cancel, CancelRequest),
             verdict=record(attempt.verdict, VerdictRecord),
+            successor=record(attempt.successor, SuccessorRecord),
             output=attempt.logs.name in entries and self._output(attempt),
         )
 

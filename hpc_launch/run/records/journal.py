@@ -21,7 +21,7 @@ from hpc_launch.run.records.process_identity import ProcessRecord, process_field
 Event = Literal[
     "run created", "attempt claimed", "intent", "submitted", "adopted", "voided", "state", "cancel asked",
     "driver came", "driver gone", "verdict", "withdrawn", "sentinel", "no answer",
-    "cancel sent", "node report", "continued in its job",
+    "cancel sent", "node report", "continued in its job", "taken over", "successor", "successor cancelled",
 ]  # fmt: skip
 
 _SUFFIX = ".jsonl"

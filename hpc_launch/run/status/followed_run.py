@@ -7,15 +7,17 @@ import time
 from dataclasses import dataclass, field
 
 from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.records.attempt_files import AttemptFiles
+from hpc_launch.run.records.attempt_files import AttemptFiles, successor_of
 from hpc_launch.run.records.run_info import RunInfo
 from hpc_launch.run.records.scheduler_state import keep_final
+from hpc_launch.run.records.successor_record import keep_over
 from hpc_launch.run.status.attempt_view import AttemptView, SchedulerAnswer, SourceLags
 from hpc_launch.run.status.scheduler_answers import SchedulerAnswers
 from hpc_launch.run.submitting.reconcile import SubmissionOutcome
+from hpc_launch.schedulers.scheduler import LIVE_STATES, JobRecord
 
 REMEMBERED_S = 24 * 3600.0
-"""For how long the scheduler is asked about a cancelled job that it was not told of."""
+"""For how long the scheduler is asked about a cancelled job that it was not told of, or about what a run left."""
 
 
 @dataclass
@@ -81,11 +83,36 @@ class FollowedRun:
         A cancelled job that would exit at its start is still open until the scheduler was told, for REMEMBERED_S.
         """
         newest = {files.job_id: files for files in self.files}
-        return [
+        successor = self._successor_id(now)
+        open_jobs = [
             job_id
             for job_id, files in newest.items()
             if job_id is not None and files.final is None and (files.void is None or _cancel_not_sent(files, now))
         ]
+        return open_jobs if successor is None else [*open_jobs, successor]
+
+    def _successor_id(self, now: float) -> str | None:
+        found = successor_of(self.files)
+        if found is None or found[1].over:
+            return None
+        final = self.files[-1].final
+        ended = final.ended if final is not None else None
+        return found[1].job_id if ended is None or now - ended < REMEMBERED_S else None
+
+    def successor(self) -> JobRecord | None:
+        """The job that waits to take over from the run's newest one, by the scheduler's last answer."""
+        found = successor_of(self.files)
+        if found is None or self.answers is None:
+            return None
+        files, record = found
+        if record.job_id is None or record.over:
+            return None
+        job = self.answers.of(record.job_id).record
+        if job is None or (job.name is not None and job.name != record.job_name):
+            return None  # a cluster that is set up again reuses job ids
+        if job.ended_for_good:
+            keep_over(files.attempt, record)
+        return job if job.state in LIVE_STATES else None
 
     def view(self, at: int, now: float, limits: SourceLags) -> AttemptView:
         """The facts about the attempt at a position of `files`. Keeps a final state on record."""

@@ -11,6 +11,7 @@ from msgspec import to_builtins
 from hpc_launch.recover.diagnosis import Quote
 from hpc_launch.run.records.submission import Overrides
 from hpc_launch.run.status.startup_summary import Startup
+from hpc_launch.schedulers.scheduler import JobRecord
 
 RUN_STATES = (
     "SUBMITTING", "PENDING", "STUCK", "STARTING", "RUNNING", "ENDING", "RETRYING",
@@ -89,6 +90,8 @@ class RunStatus:
     """Until when the next attempt waits because a verdict asks for a pause, in seconds since the epoch."""
     expected_start: float | None = None
     """The scheduler's estimate for a pending job, in seconds since the epoch."""
+    successor: JobRecord | None = None
+    """The job that waits for the end of the newest one and takes over if that ends before the run does."""
     warnings: tuple[str, ...] = ()
     """What a user should know while the run is active."""
     folder_missing: bool = False
@@ -121,10 +124,17 @@ class RunStatus:
             "rate": progress.rate,
             "eta_s": progress.eta_s,
         }
+        if self.successor is not None:
+            result["successor"] = {"job_id": self.successor.job_id, "state": self.successor.state}
         if self.startup is not None:
             result["phase"] = self.startup.phase
             result["waiting_for"] = list(self.startup.waiting_for)
         return result
+
+
+def successor_text(job: JobRecord) -> str:
+    """`it continues in job 12, which waits in the queue`."""
+    return f"it continues in job {job.job_id}" + (", which waits in the queue" if job.state == "PENDING" else "")
 
 
 def _attempt_json(attempt: AttemptStatus) -> dict[str, Any]:

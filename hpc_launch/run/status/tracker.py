@@ -17,7 +17,7 @@ from hpc_launch.run.status.finished import unfinished
 from hpc_launch.run.status.followed_run import FollowedRun
 from hpc_launch.run.status.progress_reader import ProgressReader
 from hpc_launch.run.status.run_state import Never, never_known, run_state, with_verdict
-from hpc_launch.run.status.run_status import FINAL_RUN_STATES, AttemptStatus, Progress, RunStatus
+from hpc_launch.run.status.run_status import FINAL_RUN_STATES, AttemptStatus, Progress, RunStatus, successor_text
 from hpc_launch.run.status.scheduler_answers import SchedulerAnswers
 from hpc_launch.run.status.startup_reader import StartupReader
 from hpc_launch.run.submitting.reconcile import no_attempt, reconcile
@@ -160,6 +160,9 @@ class RunTracker:
         verdict = followed.files[-1].verdict if followed.files else None
         undecided = verdict is None and bool(attempts) and _needs_verdict(state, followed.views[-1])
         state, reason = with_verdict(state, reason, verdict)
+        successor = followed.successor()
+        if state == "RETRYING" and successor is not None:
+            reason = f"{reason}; {successor_text(successor)}"
         info = followed.info
         return RunStatus(
             run=followed.run.name,
@@ -178,6 +181,7 @@ class RunTracker:
             cancel_due=any(view.cancel_due for view in followed.views),
             pause_until=_pause_until(followed.files, state),
             expected_start=_expected_start(followed.views),
+            successor=successor,
             warnings=self._warnings(followed, state, attempts, now),
             folder_missing=followed.missing,
         )

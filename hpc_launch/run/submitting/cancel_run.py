@@ -20,6 +20,7 @@ from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.verdict_record import read_verdict
 from hpc_launch.run.status.attempt_view import AttemptView
 from hpc_launch.run.submitting.reconcile import real_jobs
+from hpc_launch.run.submitting.successor_job import cancel_successor
 from hpc_launch.schedulers.scheduler import Scheduler
 
 
@@ -54,6 +55,7 @@ def cancel_run(run: RunFolder, scheduler: Scheduler, *, undecided: bool = False)
         except Unreachable as error:
             unreached = error
     _block_next_attempt(run, by, undecided=undecided)
+    cancelled.extend(cancel_successor(run, scheduler))
     if unreached is not None:
         raise unreached
     return sorted(set(cancelled))

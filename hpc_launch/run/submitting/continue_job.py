@@ -1,18 +1,19 @@
-"""Prepare an attempt that runs in the job of the attempt before it, exactly once.
+"""Prepare an attempt that runs in a job that already exists, exactly once: that of the attempt before, or a successor.
 
 The order is the protocol: folder → attempt claimed → script → job.json. With job.json the attempt is the job's: its
-script starts it when the end hook is done. Before that, the attempt counts as one that was never submitted.
+script starts it when the driver is done. Before that, the attempt counts as one that was never submitted.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.json_records import write_record
 from hpc_launch.run.layout import AttemptFolder, RunFolder
-from hpc_launch.run.records.attempt_files import AttemptFiles
 from hpc_launch.run.records.claim import read_claim
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.process_identity import process_fields, this_process
@@ -24,16 +25,28 @@ STEPS = ("claimed", "script", "job")
 """The names of the steps, in order (fault_points.py)."""
 
 
+@dataclass(frozen=True)
+class OwnJob:
+    """The job that this process runs in. `name`: as submitted. `submitted`: when, if no attempt ran in it before."""
+
+    job_id: str
+    name: str | None
+    cluster: str | None
+    restart: int = 0
+    submitted: float | None = None
+    how: Literal["continued in its job", "taken over"] = "continued in its job"
+
+
 def continue_job(
-    run: RunFolder, prepared: PreparedAttempt, before: AttemptFiles, number: int, nodes: Sequence[str]
+    run: RunFolder, prepared: PreparedAttempt, job: OwnJob, number: int, nodes: Sequence[str]
 ) -> AttemptFolder:
-    """Write attempt `number`, to be started on these nodes in the job of the attempt `before`.
+    """Write attempt `number`, to be started on these nodes in a job.
 
     Raises:
         UsageError: Another driver was first.
         Refused: The run folder cannot be written. Nothing is left of the attempt.
     """
-    attempt, journal, job_id = claim_number(run, number), Journal(run), before.job_id or ""
+    attempt, journal = claim_number(run, number), Journal(run)
     try:
         with refusing(run.path):
             journal.write("attempt claimed", attempt=number)
@@ -41,13 +54,13 @@ def continue_job(
             write_attempt(attempt, prepared)
             write_atomic(attempt.hosts, "".join(f"{node}\n" for node in nodes))
             checkpoint("script")
-            job = before.job
-            write_job(attempt, job_id, time.time(), job.cluster if job is not None else None, restart=before.restart)
+            submitted = job.submitted if job.submitted is not None else time.time()
+            write_job(attempt, job.job_id, submitted, job.cluster, restart=job.restart)
             checkpoint("job")
             # Without a token of its own, and after job.json: the name is that of the job, which still runs.
             intent = Intent(
-                job_name=before.intent.job_name if before.intent is not None else None,
-                time=time.time(),
+                job_name=job.name,
+                time=submitted,
                 overrides=prepared.overrides,
                 **process_fields(this_process()),
             )
@@ -56,5 +69,5 @@ def continue_job(
         if read_claim(attempt) is None:
             discard(run, attempt)
         raise
-    journal.note("continued in its job", attempt=number, job_id=job_id)
+    journal.note(job.how, attempt=number, job_id=job.job_id)
     return attempt

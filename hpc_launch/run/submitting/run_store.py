@@ -143,7 +143,7 @@ def write_after(run: RunFolder) -> None:
         "#!/bin/bash",
         "# Called with an attempt's folder when its job ends: submits the next attempt if one is due.",
         # timeout(1) resets ignored signals, and a preemption signals the job again while Python starts.
-        "[ \"${2:-}\" = --outside ] || trap '' TERM",
+        "[[ ${2:-} = @(--outside|--successor=*) ]] || trap '' TERM",
         "cd / && unset PYTHONHOME PYTHONSTARTUP PYTHONPATH",
         *([f"export PYTHONPATH={quote(path)}"] if path else []),
         f'exec {quote(sys.executable)} -m hpc_launch.hook "$@"',

@@ -34,6 +34,7 @@ from hpc_launch.run.submitting.run_store import (
     write_attempt,
 )
 from hpc_launch.run.submitting.send_job import AttemptTask, Wait, check_ours, check_wanted, send_job
+from hpc_launch.run.submitting.successor_job import cancel_successor, send_successor
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.spec.shell_text import quote
 
@@ -138,6 +139,8 @@ def _submit(task: AttemptTask, index: Index | None) -> str:
         index.add(run, job_id)
     checkpoint("index")
     _submit_sentinel(task, submission, job_id)
+    cancel_successor(task.run, task.scheduler, before=attempt)
+    send_successor(attempt, task.prepared, task.scheduler, job_id, index=index)
     return job_id
 
 

@@ -118,6 +118,9 @@ class LocalScheduler:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(state.pid, signal.SIGTERM)
 
+    def exclude(self, job_id: str, nodes: Sequence[str]) -> None:
+        del job_id, nodes  # no job waits here
+
     def preempted(self, job_id: str) -> bool:
         del job_id
         return False

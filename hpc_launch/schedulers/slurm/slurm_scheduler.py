@@ -71,6 +71,9 @@ class SlurmScheduler:
         if answer.code != 0 and not _OVER.search(answer.last_line):
             raise Unreachable(f"scancel: {answer.last_line}")
 
+    def exclude(self, job_id: str, nodes: Sequence[str]) -> None:
+        run_command.ask(["scontrol", "update", f"JobId={job_id}", f"ExcNodeList={','.join(nodes)}"])
+
     def preempted(self, job_id: str) -> bool:
         # `squeue` and `scontrol` say COMPLETING while a job is ending; sacct already says PREEMPTED.
         with suppress(Unreachable):

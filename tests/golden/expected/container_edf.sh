@@ -485,6 +485,15 @@ if [ "$code" -ne 0 ] && [ -f "$messages" ]; then
 fi
 say "the step ended with exit code $code"
 
+# --- Successor: not needed where the training is done ---
+# The run's next job waits for the end of this one. It would end at once; until then it would count as a pending job.
+if [ "$code" -eq 0 ] && [ -z "$ended_by" ] && [ "$warned" = null ] && [ ! -e "$attempt_dir/stop" ]; then
+    for file in "$run_dir"/attempts/*/successor.json; do
+        grep -qs "\"after\": \"$job_id\"" "$file" && [[ $(<"$file") =~ \"job_id\":\ \"([0-9]+)\" ]] || continue
+        timeout 10 scancel "${BASH_REMATCH[1]}" </dev/null || :
+    done
+fi
+
 # --- Exit code ---
 rm -f "$attempt_dir"/agent/*.pipe # a copy of the run may not be able to hold a named pipe
 [ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
