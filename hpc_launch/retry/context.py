@@ -20,6 +20,7 @@ from hpc_launch.run.records.run_info import read_info
 from hpc_launch.run.records.scheduler_state import MAY_COME_BACK, stuck_since
 from hpc_launch.run.records.submission import SubmittedJob
 from hpc_launch.run.records.verdict_record import VerdictRecord, read_verdict
+from hpc_launch.run.records.watcher_records import read_hang
 from hpc_launch.run.status.attempt_view import AttemptView
 from hpc_launch.run.status.finished import finished
 from hpc_launch.run.status.run_status import RunStatus
@@ -32,8 +33,8 @@ LAUNCH_S = 10.0
 """Patience with a job that Slurm holds because a node could not start it: nobody repairs that, so it is seen twice."""
 
 
-KILLED = 137
-"""The exit code of a shell whose child was ended by SIGKILL."""
+KILLED, TERMINATED = 137, 143
+"""The exit codes of a shell whose child was ended by SIGKILL and by SIGTERM."""
 
 
 @dataclass(frozen=True)
@@ -113,18 +114,21 @@ def is_over(context: RetryContext, *, inside: bool) -> bool:
     `inside` the job the cause of a signal is not known yet, unless the scheduler says so (`DriverFacts.ending`).
     """
     view = context.view
-    if inside and ended_from_outside(view):
+    if inside and ended_from_outside(context):
         return False
     ended = script_ended(view) and not (view.disturbed and not inside)
     return context.status.undecided or (ended and (view.warned or view.exit_code != 0))
 
 
-def ended_from_outside(view: AttemptView) -> bool:
+def ended_from_outside(context: RetryContext) -> bool:
     """Whether Slurm may have ended the script, as the job's own hook sees it.
 
-    Slurm does not leave a job RUNNING whose processes it kills: then something on the node killed a rank.
+    Slurm does not leave a job RUNNING whose processes it kills: then something on the node killed a rank. It does
+    after the SIGTERM that announces a preemption, but so does the watcher that ends a hanging launcher, and that tells.
     """
-    if not view.disturbed or view.exit_code != KILLED or view.signal is not None or view.files.cancel is not None:
+    view = context.view
+    told = view.exit_code == KILLED or (view.exit_code == TERMINATED and read_hang(context.attempt) is not None)
+    if not view.disturbed or not told or view.signal is not None or view.files.cancel is not None:
         return view.disturbed
     live = view.live
     return live is None or live.state != "RUNNING" or view.ended is None or live.as_of <= view.ended

@@ -89,7 +89,13 @@ def _fits(context: RetryContext, verdict: VerdictRecord, pause: float) -> bool:
     view, plan = context.view, plan_of(context.attempt)
     if plan is None or not _wanted(context) or verdict.action not in ACTIONS or pause > LONGEST_PAUSE_S:
         return False
-    if view.live is None or view.live.state != "RUNNING" or ended_from_outside(view) or view.warned or view.end is None:
+    if (
+        view.live is None
+        or view.live.state != "RUNNING"
+        or ended_from_outside(context)
+        or view.warned
+        or view.end is None
+    ):
         return False
     if (view.end.lost_nodes and not context.plan.elastic) or not view.files.nodes or view.files.void is not None:
         return False

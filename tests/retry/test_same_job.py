@@ -87,6 +87,19 @@ def test_the_job_goes_on_with_the_next_attempt(runs: Path, scheduler: FakeSchedu
     assert hook(run, scheduler).startswith("nothing"), "one next attempt for one verdict"
 
 
+def test_only_a_hang_tells_who_ended_the_launcher(runs: Path, scheduler: FakeScheduler) -> None:
+    """The watcher ends torchrun by SIGTERM, as Slurm does before a preemption, while the job is RUNNING."""
+    run = crashed(runs, scheduler, exit_code=143, ended=int(scheduler.clock()) - 5)
+    told = ("hang_no_progress", "RETRY")
+    assert hook(run, scheduler, *told) == "nothing: "
+
+    hang = run.attempts()[0].hang
+    hang.parent.mkdir()
+    hang.write_text(json.dumps({"t": scheduler.clock(), "node": 0, "host": "n1", "silent_s": 60, "idle": True}))
+
+    assert hook(run, scheduler, *told) == "submitted: attempt 2 continues in job 1: hang_no_progress"
+
+
 def test_the_end_of_the_job_is_that_of_its_last_attempt(runs: Path, scheduler: FakeScheduler) -> None:
     run = crashed(runs, scheduler)
     hook(run, scheduler)
