@@ -13,13 +13,15 @@ from tests.prove.rows import ROWS
 def main() -> int:
     """Run a part; ends with 1 if anything in it failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.prove", description=__doc__)
-    parser.add_argument("part", choices=("matrix", "drivers", "restart", "nodes", "pages"))
+    parser.add_argument("part", choices=("matrix", "drivers", "restart", "inside", "killed", "nodes", "pages"))
     parser.add_argument(
-        "rows", nargs="*", metavar="ROW", help="these rows of the matrix, or jobs of `nodes`, done or not"
+        "rows", nargs="*", metavar="ROW", help="these rows of the matrix, jobs of `nodes` or events of `inside`"
     )
     parser.add_argument("--workers", type=int, default=3, help="rows or rounds side by side (default 3)")
     parser.add_argument(
-        "--rounds", type=int, help="rounds of `drivers` (default 200), or on healthy nodes (default 50)"
+        "--rounds",
+        type=int,
+        help="rounds of `drivers` (200), `killed` (72), each event of `inside` (20), healthy nodes (50)",
     )
     parser.add_argument("--again", action="store_true", help="forget what is known of this part")
     parser.add_argument("--system", choices=sorted(SYSTEMS), help="run the matrix on the Slurm of this Debian")
@@ -32,6 +34,16 @@ def main() -> int:
         from tests.prove import restart
 
         return restart.prove(State())
+    if args.part == "inside":
+        from tests.prove import inside
+
+        rounds = args.rounds if args.rounds is not None else inside.ROUNDS
+        return inside.prove(State(), args.rows, rounds, args.workers, again=args.again)
+    if args.part == "killed":
+        from tests.prove import killed
+
+        rounds = args.rounds if args.rounds is not None else killed.ROUNDS
+        return killed.prove(State(), rounds, args.workers, again=args.again)
     if args.part == "nodes":
         from tests.prove import node_check
 

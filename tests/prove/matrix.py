@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import fcntl
 import json
 import shutil
@@ -112,7 +111,7 @@ class Matrix:
 
     def run_row(self, row: Row) -> Outcome:
         """One row, whatever happens in it."""
-        row = replace(row, job=copy.deepcopy(row.job), args=copy.deepcopy(row.args))
+        row = row.fresh()
         began, scene, cluster = time.monotonic(), None, None
         try:
             cluster = self._cluster(row)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tests.cluster.requirements import REPOSITORY
 from tests.cluster.roots import SYSTEMS
-from tests.prove import node_check
+from tests.prove import inside, killed, node_check
 from tests.prove.matrix import PLACE, State
 from tests.prove.row import Row
 from tests.prove.rows import GROUPS, ROWS
 
 PAGE = REPOSITORY / "docs" / "fault-matrix.md"
+SECTIONS: dict[str, tuple[Path, Callable[[dict[str, Any]], str]]] = {
+    "inside": (REPOSITORY / "docs" / "recovery.md", inside.section),
+}
+"""Parts of pages that are otherwise written by hand: between two comments that name the part."""
 
 COLUMNS = "| fault | found | node, rank | attempts | ended | resumed after | kept |"
 
@@ -42,6 +48,9 @@ checkpoint every second step. There is no GPU: PyTorch's GPU messages are quoted
 def write(state: State) -> int:
     """Write the page; 1 if rows are missing or failed."""
     node_check.write(state)
+    for name, (path, section) in SECTIONS.items():
+        if state.data.get(name):
+            fill(path, name, section(state.data[name]))
     rows = state.data["rows"]
     text, wrong = [HEAD], []
     for title, keys in GROUPS.items():
@@ -63,9 +72,20 @@ def write(state: State) -> int:
     rounds = state.data.get("drivers", {})
     if rounds:
         text.append(drivers(rounds))
+    if state.data.get("killed"):
+        text.append(killed.section(state.data["killed"]))
     PAGE.write_text("\n".join(text) + "\n")
     print(f"{PAGE}: {good} of {len(ROWS)} rows as expected")
     return 0 if good == len(ROWS) else 1
+
+
+def fill(path: Path, name: str, text: str) -> None:
+    """Replace what lies between the two comments of a part."""
+    head, begin, rest = path.read_text().partition(f"<!-- {name}: ")
+    first, _, rest = rest.partition("\n")
+    _, end, tail = rest.partition(f"<!-- /{name} -->")
+    assert end, f"{path} has no place for {name}"
+    path.write_text(f"{head}{begin}{first}\n\n{text}\n\n{end}{tail}")
 
 
 def elsewhere() -> str:

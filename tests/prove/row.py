@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -74,6 +75,10 @@ class Row:
     note: str = ""
     seconds: float = 150
     quick: bool = False
+
+    def fresh(self) -> Row:
+        """Return a copy whose job a round may change."""
+        return replace(self, job=copy.deepcopy(self.job), args=copy.deepcopy(self.args))
 
 
 @dataclass

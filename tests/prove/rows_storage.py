@@ -70,7 +70,11 @@ def read_only(scene: Scene) -> None:
 
 def build_image(scene: Scene) -> None:
     """An image that is there when the job is submitted, and a job that has to wait."""
-    sif = build_sif(scene.cluster, scene.user.home / "image.sif")
+    into_image(scene, build_sif(scene.cluster, scene.user.home / "image.sif"))
+
+
+def into_image(scene: Scene, sif: Path) -> None:
+    """The training runs in an image into which this Python is bound."""
     binds = [str(path) for path in outermost(Path(need) for need in scene.cluster.settings.needs)]
     binds += [str(scene.user.home)]
     scene.row.job["container"] = {"image": str(sif), "binds": binds}

@@ -26,7 +26,9 @@ class Sockets(Meeting):
     def __init__(self, patience: float) -> None:
         """Connect to rank 0, or wait for the others."""
         super().__init__()
-        place = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+        # torchrun's own store listens at the port itself.
+        beside = 1000 if "TORCHELASTIC_RUN_ID" in os.environ else 0
+        place = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]) + beside)
         self.others: list[socket.socket] = []
         if self.rank == 0:
             server = socket.create_server(("", place[1]))

@@ -37,6 +37,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--meet", choices=("sockets", "torch", "alone"), default="sockets")
     parser.add_argument("--patience", type=float, default=60, help="seconds until a rank gives the others up")
     parser.add_argument("--listen", action="store_true", help="save and end when asked to")
+    parser.add_argument("--local_rank", help="DeepSpeed's launcher gives it")
     parser.add_argument("--fault", choices=sorted(faults.FAULTS), help="what goes wrong")
     parser.add_argument("--fault-step", type=int, default=6)
     parser.add_argument("--fault-rank", type=int, default=0, help="-1 is every rank")

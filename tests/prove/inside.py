@@ -1,0 +1,227 @@
+"""From a fault to the first new step inside the same job, in many rounds of different kinds.
+
+A round is one run of the small training. Its number decides on the launcher, the Slurm, an image or none, accounting
+or none, one node or two. The times are those that the training wrote itself.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tests.cluster import Cluster
+from tests.cluster.faults import wait_until
+from tests.cluster.image import build_sif
+from tests.prove.matrix import State
+from tests.prove.row import Row
+from tests.prove.rows_nodes import kill_other
+from tests.prove.rows_storage import into_image
+from tests.prove.scene import Scene
+from tests.slurm.user import User
+
+ROUNDS = 20
+HANG_S = 12
+LAUNCHERS = ("torchrun", "srun", "deepspeed")
+SLURMS = (None, "trixie", "sid")
+
+
+@dataclass(frozen=True)
+class Event:
+    """A fault, and how soon the run must train again."""
+
+    name: str
+    goal_s: float
+    verdict: str
+    row: Row
+    loads: bool
+    """Whether what the training itself loads counts."""
+    own_cluster: tuple[str, ...] = ()
+    """Lines of slurm.conf for a cluster that each round has for itself."""
+
+
+def fill(scene: Scene) -> None:
+    """Let somebody else have what the run does not need."""
+    _occupy(scene, "--nodelist=n4")
+
+
+def cut_power(scene: Scene) -> None:
+    """The second node dies while somebody else waits for one."""
+    _occupy(scene)
+    kill_other(scene)
+
+
+def _occupy(scene: Scene, *options: str) -> None:
+    words = ["sbatch", *options, "--exclusive", "--time=30", "--output=/dev/null", "--wrap=sleep 1800"]
+    scene.cluster.run(words, user="bob", check=True)
+
+
+QUICK: dict[str, Any] = {"time": "00:20:00", "hang": {"after": "5m"}}
+EVENTS = {
+    "crash": Event(
+        "a rank crashes (verdict RETRY)",
+        15,
+        "RETRY",
+        Row("crash", "", (), (), job=QUICK, args={"fault": "kill", "fault-rank": 1}),
+        loads=False,
+    ),
+    "hang": Event(
+        f"a rank hangs; the hang limit is {HANG_S} s",
+        HANG_S + 15,
+        "RETRY",
+        Row("hang", "", (), (), job={**QUICK, "hang": f"{HANG_S}s"}, args={"fault": "hang", "fault-rank": 1}),
+        loads=False,
+    ),
+    "power": Event(
+        "a node other than the first loses power; one spare, `SlurmdTimeout=300`, no other node free",
+        60,
+        "RETRY_ELSEWHERE",
+        Row("power", "", (), (), job={**QUICK, "spares": 1}, args={"pause": 0.5}, before=fill, act=cut_power, at=8),
+        loads=True,
+        own_cluster=("SlurmdTimeout=300",),
+    ),
+}
+"""A place is left for the first node, whose loss the run's next job has to make up for."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a round runs on."""
+
+    launcher: str
+    slurm: str | None
+    image: bool
+    accounting: bool
+    nodes: int
+
+    @property
+    def cluster(self) -> tuple[str, bool]:
+        """Rounds with the same value share a cluster."""
+        return self.slurm or "", self.accounting
+
+    def __str__(self) -> str:
+        """As in the table."""
+        words = [self.launcher, f"Slurm of {self.slurm or 'bookworm'}", "Apptainer" if self.image else "bare"]
+        words += ["accounting" if self.accounting else "no accounting", "two nodes" if self.nodes > 1 else "one node"]
+        return ", ".join(words)
+
+
+def kind_of(event: str, number: int) -> Kind:
+    """The kind of a round: each launcher on each Slurm within nine rounds, half of those on sid in an image."""
+    dice = random.Random(f"{event} {number}")
+    slurm = SLURMS[number // 3 % 3]
+    image = slurm == "sid" and number // 9 % 2 == 0
+    nodes = 2 if EVENTS[event].own_cluster else dice.choice((1, 2))
+    return Kind(LAUNCHERS[number % 3], slurm, image, dice.random() < 0.5, nodes)
+
+
+def play(cluster: Cluster, event: Event, kind: Kind) -> dict[str, Any]:
+    """One round: what it took, and what is wrong."""
+    scene = Scene(event.row.fresh(), User(cluster, cluster.user_folder(f"{event.row.key}-")))
+    scene.row.job.update(launcher=kind.launcher, nodes=kind.nodes, processes_per_node=2 // kind.nodes)
+    if kind.image:
+        into_image(scene, cluster.scratch / "small.sif")
+    scene.row.before(scene)
+    done = scene.submit()
+    assert done.returncode == 0, done.stderr
+    if scene.row.at:
+        scene.until_step(scene.row.at)
+    scene.row.act(scene)
+    wait_until(lambda: scene.reached(1, attempt=2), 60 + 4 * event.goal_s, scene.told, every=0.3)
+    return _outcome(scene, scene.finish(None, 120), event)
+
+
+def _outcome(scene: Scene, status: dict[str, Any], event: Event) -> dict[str, Any]:
+    record = scene.record()
+
+    def first(what: str, attempt: int) -> float:
+        return min(line.time for line in record if line.what == what and line.attempt == attempt)
+
+    planted = scene.planted or first("fault", 1)
+    loads = first("step", 1) - first("start", 1)
+    took = first("step", 2) - planted - (0 if event.loads else loads)
+    attempts = status["attempts"]
+    wrong = [f"{took:.1f} s"] if took > event.goal_s else []
+    if status["state"] != "COMPLETED" or len(attempts) != 2:
+        wrong.append(f"{status['state']}, {len(attempts)} attempts: {status['reason']}")
+    if {one["job_id"] for one in attempts} != {scene.run["job_id"]}:
+        wrong.append("another job")
+    if attempts[0]["verdict"] != event.verdict:
+        wrong.append(f"{attempts[0]['class']}, {attempts[0]['verdict']} for {event.verdict}")
+    seconds = {"took_s": took, "loads_s": loads, "start_s": first("start", 2) - planted}
+    return {"ok": not wrong, "wrong": wrong, **{name: round(value, 2) for name, value in seconds.items()}}
+
+
+def prove(state: State, names: list[str], rounds: int, workers: int, *, again: bool = False) -> int:
+    """The rounds of these events, or of all, that have not succeeded yet; 1 if one goes wrong."""
+    done = {} if again else state.data.get("inside", {})
+    left = [
+        (event, number, kind_of(event, number))
+        for event in names or EVENTS
+        for number in range(rounds)
+        if not done.get(f"{event}-{number}", {}).get("ok")
+    ]
+    alone = [one for one in left if EVENTS[one[0]].own_cluster]
+    shared = sorted((one for one in left if one not in alone), key=lambda one: one[2].cluster)
+    outcomes: list[bool] = []
+    with ThreadPoolExecutor(workers) as pool:
+        outcomes += pool.map(partial(_round, state, None), alone)
+        for place in sorted({one[2].cluster for one in shared}):
+            with ExitStack() as stack:
+                cluster: Cluster | str
+                try:
+                    cluster = stack.enter_context(_cluster(*place))
+                    if place[0] == "sid":
+                        build_sif(cluster, cluster.scratch / "small.sif")
+                except Exception as error:  # its rounds fail, those on other clusters do not
+                    cluster = f"{type(error).__name__}: {error}"
+                here = [one for one in shared if one[2].cluster == place]
+                outcomes += pool.map(partial(_round, state, cluster), here)
+    print(f"{sum(outcomes)} of {len(outcomes)} rounds within their goal")
+    return 0 if all(outcomes) else 1
+
+
+def _cluster(slurm: str, accounting: bool, conf: tuple[str, ...] = ()) -> Cluster:
+    return Cluster.start(nodes=4, gpus_per_node=0, accounting=accounting, system=slurm or None, slurm_conf=conf)
+
+
+def _round(state: State, cluster: Cluster | str | None, which: tuple[str, int, Kind]) -> bool:
+    """One round on the cluster, or on one of its own; why there is none, where it is a text."""
+    name, number, kind = which
+    event, began = EVENTS[name], time.monotonic()
+    try:
+        if isinstance(cluster, str):
+            outcome = {"ok": False, "wrong": [cluster]}
+        elif cluster is not None:
+            outcome = play(cluster, event, kind)
+        else:
+            with _cluster(*kind.cluster, event.own_cluster) as own:
+                if kind.image:
+                    build_sif(own, own.scratch / "small.sif")
+                outcome = play(own, event, kind)
+    except Exception as error:  # a round that breaks is one that failed
+        outcome = {"ok": False, "wrong": [f"{type(error).__name__}: {error}"]}
+    state.keep("inside", f"{name}-{number}", {**outcome, "kind": str(kind)})
+    told = outcome["wrong"] or f"{outcome['took_s']} s"
+    print(f"{name} {number} ({kind}; {time.monotonic() - began:.0f} s): {told}", flush=True)
+    return bool(outcome["ok"])
+
+
+def section(rounds: dict[str, Any]) -> str:
+    """The part of docs/recovery.md."""
+    text = ["| event | goal | rounds | within the goal | median | longest |", "|---|---|---|---|---|---|"]
+    for name, event in EVENTS.items():
+        found = [one for key, one in rounds.items() if key.rpartition("-")[0] == name]
+        times = sorted(one["took_s"] for one in found if "took_s" in one)
+        if times:
+            good = sum(one["ok"] for one in found)
+            figures = f"{times[len(times) // 2]:.1f} s | {times[-1]:.1f} s"
+            text.append(f"| {event.name} | {event.goal_s:g} s | {len(found)} | {good} | {figures} |")
+    kinds = Counter(word for one in rounds.values() for word in one["kind"].split(", "))
+    told = ", ".join(f"{count} {word}" for word, count in sorted(kinds.items(), key=lambda one: (-one[1], one[0])))
+    return "\n".join([*text, f"\nOf these {len(rounds)} rounds: {told}."])

@@ -1,0 +1,172 @@
+"""Jobs and nodes that are killed at every step of a restart inside the job: each attempt trains at most once.
+
+A round is one run whose first attempt fails. At one step of what follows, its batch shell, its first node or its second
+node is killed. Each rank notes when it starts, and that it lives, five times a second: so what really ran is counted,
+and no attempt may live on when the next one has begun.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from hpc_launch.retry import recover_run
+from hpc_launch.run.submitting import continue_job
+from hpc_launch.run.submitting.fault_points import STOP_AFTER
+from hpc_launch.run.submitting.reconcile import GIVE_UP_S
+from tests.cluster import Cluster
+from tests.cluster.faults import wait_until
+from tests.prove.matrix import State
+from tests.prove.scene import OVER
+from tests.slurm.user import User
+
+HOOK = (*recover_run.STEPS, *continue_job.STEPS)
+"""The end hook is frozen after one of these steps while the victim is killed."""
+POINTS = (*HOOK, "cleaning", "exec", "training")
+"""And when the shell cleans the nodes, becomes the next attempt's script, and when that attempt trains."""
+VICTIMS = ("shell", "first", "second")
+KINDS = [(victim, point) for point in POINTS for victim in VICTIMS]
+ROUNDS = 3 * len(KINDS)
+TRAINS = """\
+note() {{ echo "$HPC_LAUNCH_ATTEMPT $RANK $1 $(date +%s.%N) $SLURM_JOB_ID $(uname -n)" >>{marker}; }}
+note start
+for (( i = 0; i < 40 || HPC_LAUNCH_ATTEMPT == 1; i++ )); do
+    sleep 0.2
+    note lives
+    [ "$HPC_LAUNCH_ATTEMPT$RANK" = 10 ] && [ -e {go} ] || continue
+    echo "OSError: [Errno 116] Stale file handle"
+    exit 1
+done
+"""
+
+
+def play(user: User, number: int) -> list[str]:
+    """One round; what is wrong."""
+    victim, point = KINDS[number % len(KINDS)]
+    marker, go = user.home / "trained", user.home / "go"
+    frozen = point if point in HOOK else ""
+    hook = user.job(f"export {STOP_AFTER}={frozen}\n" if frozen else "", "hook.sh")
+    job: dict[str, Any] = {
+        "name": f"killed{number}", "launcher": "srun", "nodes": 2, "cpus_per_node": 1, "hang": {"after": "5m"},
+        "spares": number // len(KINDS) % 2, "retry": {"backoff": "1s"}, "environment": {"source": [str(hook)]},
+        "time": "00:20:00", "command": ["bash", "-c", TRAINS.format(marker=marker, go=go)],
+    }  # fmt: skip
+    run = user.submit(json.dumps(job))
+    wait_until(lambda: len(user.trainings(marker)) > 2, 90)
+    watch = user.popen("watch", run["run"]) if random.Random(number).random() < 0.5 else None
+    try:
+        user.cluster.run(["touch", str(go)], check=True)
+        wait_until(_reached(run, marker, frozen, point), 90, lambda: f"never {point}: {user.status(run['run'])}", 0.02)
+        _kill(user, run, victim)
+        _thaw(run)
+        wait_until(lambda: user.status(run["run"])["state"] in OVER, GIVE_UP_S + 300, every=2)
+        name = json.loads(Path(run["folder"], "attempts", "001", "intent.json").read_text())["job_name"]
+        ours = name.rpartition(".")[0]
+        wait_until(lambda: not any(f" {ours}" in line for line in user.cluster.jobs() or [" " + ours]), 90)
+    finally:
+        if watch is not None:
+            user.cluster.kill_tree(watch)
+            watch.communicate()
+    return _wrong(user.status(run["run"]), marker)
+
+
+def _reached(run: dict[str, Any], marker: Path, frozen: str, point: str) -> Callable[[], bool]:
+    """Whether the restart has come to the step."""
+    first, second = (Path(run["folder"], "attempts", number, "batch.log") for number in ("001", "002"))
+    return {
+        "cleaning": lambda: "continues in this job" in first.read_text(),
+        "exec": second.exists,
+        "training": lambda: any(line.startswith("2 0 ") for line in marker.read_text().splitlines()),
+    }.get(point, lambda: bool(_processes(run, lambda told: "hpc_launch.hook" in told, "T")))
+
+
+def _kill(user: User, run: dict[str, Any], victim: str) -> None:
+    if victim == "shell":
+        for process in _processes(run, lambda told: "script.sh" in told or "slurm_script" in told):
+            os.kill(process, signal.SIGKILL)
+        return
+    nodes = json.loads(Path(run["folder"], "attempts", "001", "end.json").read_text())["nodes"]
+    assert nodes in ("n[1-2]", "n1,n2"), nodes
+    user.cluster.kill_node("n1" if victim == "first" else "n2")
+
+
+def _thaw(run: dict[str, Any]) -> None:
+    for process in _processes(run, lambda _: True, "T"):
+        os.kill(process, signal.SIGCONT)
+
+
+def _processes(run: dict[str, Any], wanted: Callable[[str], bool], state: str = "") -> list[int]:
+    """The processes of the run's job, on whichever node, by their command."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if state and (entry / "stat").read_text().rpartition(")")[2].split()[0] != state:
+                continue
+            told = (entry / "cmdline").read_bytes().decode(errors="replace")
+            if wanted(told) and f"/{run['run']}" in told + (entry / "environ").read_bytes().decode(errors="replace"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def _wrong(status: dict[str, Any], marker: Path) -> list[str]:
+    lines = [line.split() for line in marker.read_text().splitlines()]
+    starts = Counter((int(line[0]), line[1]) for line in lines if line[2] == "start")
+    wrong = [f"attempt {key[0]}: rank {key[1]} trained {count} times" for key, count in starts.items() if count > 1]
+    times: dict[int, list[float]] = {}
+    for line in lines:
+        times.setdefault(int(line[0]), []).append(float(line[3]))
+    order = sorted(times)
+    for before, after in pairwise(order):
+        if max(times[before]) > min(times[after]):
+            wrong.append(f"attempt {before} lived {max(times[before]) - min(times[after]):.2f} s into attempt {after}")
+    last = [one["number"] for one in status["attempts"] if one["state"] != "VOID"][-1]
+    if status["state"] != "COMPLETED" or {rank for number, rank in starts if number == last} != {"0", "1"}:
+        wrong.append(f"{status['state']}: {status['reason']}; trained {dict(starts)}")
+    return wrong
+
+
+def prove(state: State, rounds: int, workers: int, *, again: bool = False) -> int:
+    """The rounds that are not done yet; 1 if one went wrong."""
+    done = {} if again else state.data.get("killed", {})
+    left = [number for number in range(rounds) if not done.get(str(number), {}).get("ok")]
+
+    def one(number: int) -> bool:
+        kind = " at ".join(KINDS[number % len(KINDS)])
+        try:
+            with Cluster.start(nodes=4, gpus_per_node=0, accounting=number % 2 == 0) as cluster:
+                wrong = play(User(cluster, cluster.user_folder(f"killed{number}-")), number)
+        except Exception as error:  # a round that breaks is one that failed
+            wrong = [f"{type(error).__name__}: {error}"]
+        state.keep("killed", str(number), {"ok": not wrong, "wrong": wrong, "kind": kind})
+        print(f"round {number}, {kind}: {wrong or 'ok'}", flush=True)
+        return not wrong
+
+    with ThreadPoolExecutor(workers) as pool:
+        good = sum(pool.map(one, left))
+    print(f"{good} of {len(left)} rounds as they should be")
+    return 0 if good == len(left) else 1
+
+
+def section(rounds: dict[str, Any]) -> str:
+    """The part of docs/fault-matrix.md."""
+    good = sum(one["ok"] for one in rounds.values())
+    doubled = sum(any("times" in text or "lived" in text for text in one["wrong"]) for one in rounds.values())
+    return f"""
+## Jobs and nodes that are killed during a restart
+
+In each round, a run on two nodes fails once. At one step of the restart inside its job ({", ".join(POINTS)}), its batch
+shell, its first node or its second node is killed. In {good} of {len(rounds)} rounds, no attempt trained twice, no
+process of an attempt lived on when the next one had begun, and the run COMPLETED. In {len(rounds) - doubled} of
+{len(rounds)} rounds, no attempt was doubled."""
