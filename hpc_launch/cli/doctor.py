@@ -69,6 +69,7 @@ def _levels(
 ) -> Iterator[Level]:
     from hpc_launch.base.errors import Refused
     from hpc_launch.cli.follow import tracker_of
+    from hpc_launch.cli.shared_checkpoints import warn_about_shared_checkpoints
     from hpc_launch.cli.warn import print_note
     from hpc_launch.drive.prepare import prepare_job
     from hpc_launch.preflight.doctor import node_level, refused_level, static_levels
@@ -94,4 +95,5 @@ def _levels(
 
         yield bench_level(job, prepared, context, site=site, sets=sets)
     if climb:
+        warn_about_shared_checkpoints(prepared.plan, index, trial="the ladder")
         yield from ladder(job, prepared, context, site=site, sets=sets)

@@ -28,6 +28,7 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], preempt: bool, a
     """
     from hpc_launch.base.errors import UsageError
     from hpc_launch.cli.follow import tracker_of
+    from hpc_launch.cli.shared_checkpoints import warn_about_shared_checkpoints
     from hpc_launch.cli.warn import print_note, print_site_and_warnings
     from hpc_launch.retry.drill_run import drill, ready_for_drill
     from hpc_launch.run.run_index import user_index
@@ -39,6 +40,7 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], preempt: bool, a
     if preempt and ready.plan.scheduler == "local":
         raise UsageError("--preempt requires Slurm", "omit --preempt, or name a Slurm site with --site")
     index = user_index(os.environ)
+    warn_about_shared_checkpoints(ready.plan, index, trial="the drill")
     outcome = drill(
         ready,
         all_sets,

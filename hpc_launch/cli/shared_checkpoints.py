@@ -1,4 +1,4 @@
-"""Warn about runs that save their checkpoints in the same folder at the same time."""
+"""Warn about runs that save their checkpoints in one folder: at the same time, or a trial before the real one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,21 @@ from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.run_index import Index
 
 
-def warn_about_shared_checkpoints(plan: LaunchPlan, index: Index, run: RunFolder | None = None) -> None:
-    """Name the active runs that use the checkpoint folder of this plan; `run` is the plan's own."""
+def warn_about_shared_checkpoints(
+    plan: LaunchPlan, index: Index, run: RunFolder | None = None, *, trial: str | None = None
+) -> None:
+    """Name the active runs that use the checkpoint folder of this plan; `run` is the plan's own.
+
+    `trial`: the name of a trial whose checkpoints the real run would find.
+    """
     rule = plan.continuation.checkpoint
     parts = [] if rule is None else [part for part in rule.folder if isinstance(part, str)]
     if rule is None or len(parts) < len(rule.folder):
         return  # each run has its own
     entries, folder = index.entries(), os.path.realpath("".join(parts))
+    if trial is not None:
+        print_note(f"warning: {trial} saves its checkpoints in {folder}, and other runs will resume from them")
+        print_note("  hint: use ${run.dir} in `checkpoint.dir`, or give the trial a folder of its own with --set")
     others = [other for other in possibly_active(entries) if run is None or other.path != run.path]
     sharing = [other for other in others if _folder(other) == folder]
     for status in poll_runs(sharing, index, entries, drive=False) if sharing else ():

@@ -1,4 +1,4 @@
-"""`submit` names active runs that save their checkpoints in the same folder."""
+"""`submit` and `drill` name active runs that save their checkpoints in the same folder."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ def test_two_active_runs_with_one_checkpoint_folder(tmp_path: Path) -> None:
         assert f"saves its checkpoints in {tmp_path}/saved too" in said
         assert "use ${run.dir} in `checkpoint.dir`" in said
         assert said.count("saves its checkpoints") == 1
+        done = launch(tmp_path, "drill", "job.yaml", "--site", "local", "--set=command=true")
+        assert f"warning: the drill saves its checkpoints in {tmp_path}/saved, and other runs" in done.stderr
+        assert "warning: one-" in done.stderr
     finally:
         launch(tmp_path, "cancel", "one", "two", "three", "four")
     for name in ("one", "four"):
