@@ -56,12 +56,14 @@ def text(run: RunFolder, tmp_path: Path) -> str:
     return script(run, Kept(tmp_path / "scheduler"))
 
 
-def start(text: str) -> str:
-    done = subprocess.run(
-        ["bash", "-c", text], env={**os.environ, "SLURM_JOB_ID": "2"}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.rpartition("] ")[2].strip() or done.stdout
+def start(text: str, run: RunFolder) -> str:
+    """The last line that the script writes to its log."""
+    own = run.attempt(1).successor_folder
+    with (own / "batch.log").open("a") as log:
+        command = ["bash", "-c", text, "successor", str(own)]
+        done = subprocess.run(command, env={**os.environ, "SLURM_JOB_ID": "2"}, stdout=log, stderr=log, check=False)
+    assert done.returncode == 0
+    return (own / "batch.log").read_text().rpartition("] ")[2].rstrip("\n")
 
 
 def test_it_requests_what_the_attempt_did(text: str) -> None:
@@ -70,7 +72,9 @@ def test_it_requests_what_the_attempt_did(text: str) -> None:
 
 
 def test_it_asks_the_driver_and_ends_where_that_prepares_nothing(text: str, run: RunFolder) -> None:
-    assert "nothing to start in this job" in start(text)
+    assert start(text, run).startswith("nothing to start in this job")
+    hook = run.attempt(1).successor_folder / "hook.log"
+    assert hook.read_text() == f"driver: {run.path}/attempts/001 --successor=1\n"
     assert not (run.path / "attempts" / "002").exists()
 
 
@@ -89,14 +93,12 @@ def test_it_ends_at_once_where_the_run_is(text: str, run: RunFolder, case: str) 
     name, content, words = ENDS[case]
     (run.path / name).parent.mkdir(exist_ok=True)
     (run.path / name).write_text(content)
-    assert start(text) == words
+    assert start(text, run) == words
 
 
-def test_it_ends_at_once_where_the_folder_is_gone_or_not_ours(text: str, run: RunFolder) -> None:
+def test_it_ends_at_once_where_no_driver_can_run(text: str, run: RunFolder) -> None:
     run.after.unlink()
-    assert start(text) == "no driver can run here"
-    run.path.rename(run.path.with_name("moved"))
-    assert "is gone" in start(text)
+    assert start(text, run) == "no driver can run here"
 
 
 @pytest.mark.parametrize("shebang", ["#!/bin/bash", "#!/bin/bash -l"])
@@ -106,16 +108,17 @@ def test_it_becomes_the_script_of_the_attempt_that_the_driver_prepared(text: str
     (prepared / "job.json").write_text('{"job_id": "2"}')
     (prepared / "script.sh").write_text(f'{shebang}\nshopt -q login_shell && echo login\necho "in $1, $#"\n')
 
-    start(text)
+    start(text, run)
 
     words = ["login"] * shebang.endswith("-l") + [f"in {run.path}/attempts/002, 1"]
     assert run.attempt(2).batch_log.read_text().splitlines() == words
 
 
 def test_after_a_requeue_it_goes_on_as_the_attempt_that_it_had_started(text: str, run: RunFolder) -> None:
-    second = run.attempt(2)
-    second.path.mkdir()
-    second.job.write_text('{"job_id": "2"}')
-    second.script.write_text("#!/bin/bash\necho again\n")
-    start(text)
-    assert second.batch_log.read_text() == "again\n"
+    for number in (2, 3):  # the script of the third one, which Slurm's first requeue began, is that of the second
+        attempt = run.attempt(number)
+        attempt.path.mkdir()
+        attempt.job.write_text('{"job_id": "2"}')
+    run.attempt(2).script.write_text("#!/bin/bash\necho again, $1\n")
+    start(text, run)
+    assert run.attempt(2).batch_log.read_text() == f"again, {run.path}/attempts/002\n"

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from hpc_launch.retry import recover_run
+from hpc_launch.run.submitting import continue_job, successor_job
+from hpc_launch.run.submitting.fault_points import KILL_AFTER
 from tests.busy import patience
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
@@ -101,3 +104,63 @@ def test_the_first_node_loses_power_and_no_client_is_there() -> None:
         began = min(float(row[3]) for row in trained(run) if row[0] == "2")
         assert began - status["attempts"][0]["ended"] <= patience(90)
         wait_until(lambda: cluster.jobs() == [], 60, lambda: f"{cluster.jobs()}")
+
+
+BREAKS_A_GPU = """\
+import os, sys
+attempt, rank, node = int(os.environ["HPC_LAUNCH_ATTEMPT"]), os.environ["RANK"], os.uname().nodename
+if attempt == 1 and rank == "1":
+    print("RuntimeError: CUDA error: uncorrectable ECC error encountered", flush=True)
+    sys.exit(1)
+"""
+
+
+def test_the_successor_gets_no_node_that_failed(user: User) -> None:
+    text = job(user, BREAKS_A_GPU, nodes=2, processes_per_node=1, launcher="srun", retry=ON)
+    run = user.submit(text)
+    waits = successor(run, 1)["job_id"]
+
+    wait_until(lambda: ended(run, 2), 120, lambda: log(run, 1))
+
+    status = user.until(run["run"], "COMPLETED", "FAILED")
+    first, second = status["attempts"]
+    assert (first["verdict"], first["nodes"][1:]) == ("RETRY_ELSEWHERE", second["overrides"]["exclude"])
+    assert first["nodes"][1] not in second["nodes"]
+    assert second["job_id"] == waits, "Slurm did not give it that node"
+
+
+def test_scancel_ends_the_run_with_no_client(user: User) -> None:
+    run = user.submit(job(user, LOSES_POWER, launcher="srun", retry=ON))
+    wait_until(lambda: len(trained(run)) == 2, 60)
+
+    user.cluster.run(["scancel", run["job_id"]], check=True)
+
+    wait_until(lambda: "nothing to start" in log(run, 1), 120, lambda: f"{user.cluster.jobs()}")
+    status = user.status(run["run"])
+    assert (status["state"], len(status["attempts"])) == ("CANCELLED", 1)
+
+
+STEPS = (*recover_run.STEPS, *continue_job.STEPS, *successor_job.STEPS)
+
+
+@pytest.mark.prove
+@pytest.mark.slow
+def test_a_successor_whose_driver_is_killed_at_any_step_loses_nothing_and_doubles_nothing(user: User) -> None:
+    users = {step: User(user.cluster, user.cluster.user_folder(f"{step.replace(' ', '-')}-")) for step in STEPS}
+    retry = {**ON, "no_progress": 9, "backoff": "1s"}
+    runs = {}
+    for step, one in users.items():
+        run = runs[step] = one.submit(job(one, LOSES_POWER, launcher="srun", processes_per_node=1, retry=retry))
+        after = Path(run["folder"], "after.sh")
+        kill = f'case $2 in --successor*) export {KILL_AFTER}="{step}" ;; esac\n'
+        one.cluster.write(after, after.read_text().replace("cd / &&", f"{kill}cd / &&"), 0o755)
+    wait_until(lambda: all(trained(run) for run in runs.values()), 150)
+    for step, run in runs.items():
+        users[step].cluster.run(["scancel", "--signal=KILL", "--batch", run["job_id"]], user="root", check=True)
+
+    for step, run in runs.items():
+        status = users[step].until(run["run"], "COMPLETED", "FAILED", "STOPPED", seconds=180)
+        assert status["state"] == "COMPLETED", (step, status)
+        second = [row[2] for row in trained(run)[1:]]
+        assert len(second) == 1, (step, status)
+    wait_until(lambda: user.cluster.jobs() == [], 60, lambda: f"{user.cluster.jobs()}")
