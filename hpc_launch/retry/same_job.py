@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.base.files import read_text
+from hpc_launch.retry.choose_nodes import choose_nodes
 from hpc_launch.retry.context import RetryContext, ended_from_outside
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.next_attempt import following_attempt
 from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.run.records.plan_record import plan_of
 from hpc_launch.run.records.verdict_record import VerdictRecord
 from hpc_launch.run.submitting.continue_job import OwnJob, continue_job
 from hpc_launch.run.submitting.run_store import PreparedAttempt
 from hpc_launch.schedulers.job_files import directives
-from hpc_launch.spec.hostlist import names_or_text
 
 ACTIONS = frozenset({"RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED"})
 
@@ -34,9 +30,6 @@ LONGEST_PAUSE_S = 30.0
 
 HOOK_S = 75.0
 """How long after its end record a job may still be deciding (timeouts in parts/job_slurm.sh)."""
-
-HELD = "SLURM_JOB_NODELIST"
-"""In the same place: all nodes of the job, with its spares."""
 
 END_TIME = "HPC_LAUNCH_END_TIME"
 """In the environment of the job's script: when Slurm ends the job, in seconds since the epoch."""
@@ -66,7 +59,7 @@ def continue_here(
         prepared = following_attempt(context.run, verdict, verdict.not_before, after=None, changed=changed)
     except UserError:
         return None  # a new submission is refused for the same reason, and says so
-    nodes = _healthy_nodes(context, verdict, prepared)
+    nodes = choose_nodes(context, verdict, prepared)
     if nodes is None or not same_request(context.attempt, prepared):
         return None
     time.sleep(pause)
@@ -126,39 +119,3 @@ def same_request(attempt: AttemptFolder, prepared: PreparedAttempt) -> bool:
     except OSError:
         return False
     return directives(script) == directives(prepared.script)
-
-
-def _healthy_nodes(context: RetryContext, verdict: VerdictRecord, prepared: PreparedAttempt) -> tuple[str, ...] | None:
-    """The nodes for the attempt, in the job's order: those of the last one, and spares for those that failed.
-
-    An elastic run goes on with fewer. None where too few are left, or not the first one, which runs the job's script.
-    """
-    used, plan = context.view.files.nodes, plan_of(context.attempt)
-    fewest = most = len(used)
-    if context.plan.elastic:
-        fewest, most = context.plan.least_nodes, (plan.nodes if plan is not None else None) or most
-    held = names_or_text(os.environ.get(HELD)) or used
-    lost = set(_lost(context))
-    if verdict.action == "RETRY_ELSEWHERE":
-        lost.update(verdict.blamed)  # a new job may have to use them: only so many are excluded
-    healthy = [node for node in usable(context, prepared, held) if node not in lost]
-    if len(healthy) < fewest or healthy[0] != held[0]:
-        return None
-    chosen = sorted(healthy, key=lambda node: node not in used)[:most]
-    return tuple(node for node in held if node in chosen)
-
-
-def _lost(context: RetryContext) -> Iterator[str]:
-    """The nodes that fell silent in this job. Slurm may not know it yet, and they may come back."""
-    for attempt in context.run.attempts():
-        if Reader().read(attempt).same_start(context.view.files):
-            with suppress(OSError):
-                yield from read_text(attempt.lost, errors="replace").split()
-
-
-def usable(context: RetryContext, prepared: PreparedAttempt, held: Sequence[str]) -> list[str]:
-    """Those of a job's nodes that the attempt may use."""
-    overrides = prepared.overrides
-    avoided = {name for text in (*overrides.exclude, *overrides.ledger) for name in names_or_text(text)}
-    avoided.update(context.scheduler.down(held))
-    return [node for node in held if node not in avoided]

@@ -117,6 +117,9 @@ class Scheduler(Protocol):
     def down(self, nodes: Sequence[str]) -> dict[str, str]:
         """Those of these nodes that are out of service, with their state; empty if unknown."""
 
+    def switches(self, nodes: Sequence[str]) -> dict[str, str]:
+        """The leaf switch or the block of each of these nodes; empty if unknown."""
+
     def known(self, nodes: Sequence[str]) -> frozenset[str]:
         """Which of these names are nodes of the cluster; none if the scheduler does not answer. Each is one plain
         name."""

@@ -73,6 +73,7 @@ def slurm_conf(layout: Layout, settings: Settings) -> str:
         "PreemptMode=REQUEUE",
         f"Prolog={layout.config}/prolog.sh",
         *_accounting_lines(settings),
+        *(["TopologyPlugin=topology/tree"] if settings.topology else []),
         *(["GresTypes=gpu"] if gpus else []),
         f"NodeName={names} CPUs={settings.cpus_per_node} RealMemory={settings.memory_mb} State=UNKNOWN{gpus}",
         # Jobs in `low` are the only ones that may be preempted, by those of any other partition.
@@ -150,6 +151,8 @@ def write_config(layout: Layout, settings: Settings) -> None:
     }
     if settings.accounting:
         texts["slurmdbd.conf"] = slurmdbd_conf(layout)
+    if settings.topology:
+        texts["topology.conf"] = settings.topology
     for name, text in texts.items():
         (layout.config / name).write_text(text)
     (layout.config / "prolog.sh").chmod(0o755)

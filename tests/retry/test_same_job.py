@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hpc_launch.plan.recorded_parts import RetryPlan
-from hpc_launch.retry import recover_run, same_job
+from hpc_launch.retry import choose_nodes, recover_run, same_job
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.run.records.claim import abandon
@@ -167,6 +167,9 @@ SPARES = [
     ("n[1,3-5]", "n[1,4]", ("n4",), ["n1", "n3"]),
     ("n[1,3-5]", "n[1,5]", (), ["n1", "n5"]),
     ("n[1-3]", "n[1-2]", (), ["n1", "n3"]),  # n2 is out of service
+    ("n[1,3,5-8]", "n[1,3,8]", ("n8",), ["n1", "n3", "n7"]),  # of the same switch
+    ("n[1,3,5-8]", "n[1,3,8]", ("n3",), ["n1", "n7", "n8"]),  # of one that the run uses
+    ("n[1,3-8]", "n[1,3,6]", ("n3",), ["n1", "n4", "n6"]),
 ]
 """The job's nodes, those of the attempt, the one that the diagnosis names, and those of the next attempt."""
 
@@ -176,7 +179,7 @@ def test_a_spare_replaces_a_failed_node(
     runs: Path, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, tuple[str, ...], Any]
 ) -> None:
     held, used, named, chosen = case
-    monkeypatch.setenv(same_job.HELD, held)
+    monkeypatch.setenv(choose_nodes.HELD, held)
     run = crashed(runs, scheduler, node=used)
 
     assert hook(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", *named).startswith("submitted: attempt 2 continues")
@@ -188,7 +191,7 @@ def test_a_spare_replaces_a_failed_node(
 def test_a_new_job_where_no_spare_is_left_or_the_first_node_failed(
     runs: Path, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, held: str, named: str
 ) -> None:
-    monkeypatch.setenv(same_job.HELD, held)
+    monkeypatch.setenv(choose_nodes.HELD, held)
     run = crashed(runs, scheduler, node="n[1,3]")
     assert hook(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", named).startswith("submitted: attempt 2 is job 2")
 
@@ -210,7 +213,7 @@ def test_an_elastic_run_goes_on_with_fewer_nodes(
     runs: Path, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch, case: tuple[Any, ...], lost: int
 ) -> None:
     held, used, named, chosen = case
-    monkeypatch.setenv(same_job.HELD, held)
+    monkeypatch.setenv(choose_nodes.HELD, held)
     run = crashed(runs, scheduler, node=used, elastic=(2, 4), lost_nodes=lost)
 
     outcome = hook(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", *named)

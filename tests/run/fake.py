@@ -75,6 +75,10 @@ class FakeScheduler:
     def down(self, nodes: Sequence[str]) -> dict[str, str]:
         return {node: "down*" for node in nodes if node == "n2"}
 
+    def switches(self, nodes: Sequence[str]) -> dict[str, str]:
+        """n1 and n2 are on the same one, and so on."""
+        return {node: f"s{(int(node[1:]) + 1) // 2}" for node in nodes}
+
     def known(self, nodes: Sequence[str]) -> frozenset[str]:
         return frozenset(nodes)
 

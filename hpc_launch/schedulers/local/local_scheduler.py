@@ -132,6 +132,10 @@ class LocalScheduler:
         del nodes  # all are this machine
         return {}
 
+    def switches(self, nodes: Sequence[str]) -> dict[str, str]:
+        del nodes
+        return {}
+
     def known(self, nodes: Sequence[str]) -> frozenset[str]:
         del nodes  # there are none to exclude
         return frozenset()
