@@ -30,14 +30,13 @@ def test_two_active_runs_with_one_checkpoint_folder(tmp_path: Path) -> None:
         assert f"saves its checkpoints in {tmp_path}/saved too" in said
         assert "use ${run.dir} in `checkpoint.dir`" in said
         assert said.count("saves its checkpoints") == 1
-        done = launch(
-            tmp_path, "drill", "job.yaml", "--site", "local", "--set=command=true", r"--set=progress.step=step (\d+)"
-        )
+        sets = ("--set=name=trial", "--set=command=true", r"--set=progress.step=step (\d+)")
+        done = launch(tmp_path, "drill", "job.yaml", "--site", "local", *sets)
         assert f"warning: the drill saves its checkpoints in {tmp_path}/saved, and other runs" in done.stderr
         assert "warning: one-" in done.stderr
     finally:
-        launch(tmp_path, "cancel", "one", "two", "three", "four", "four-drill")
-    for name in ("one", "four", "four-drill"):
+        launch(tmp_path, "cancel", "one", "two", "three", "four", "trial")
+    for name in ("one", "four", "trial"):
         launch(tmp_path, "watch", name)  # until it has ended
     assert "saves its checkpoints" not in submit(tmp_path, "five", str(tmp_path / "saved"))
     launch(tmp_path, "cancel", "five")
