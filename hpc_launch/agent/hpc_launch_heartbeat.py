@@ -82,10 +82,8 @@ class Heartbeat:
             pass
 
     def kill(self) -> None:
-        """End all processes of the step on this node. Reads nothing but /proc: the file server may not answer."""
-        for pid in [*below(self.top), self.top]:
-            if pid != os.getpid():
-                send(pid, signal.SIGKILL)
+        """End the ranks of this node."""
+        kill_step(self.top)
 
     def reachable(self) -> bool:
         """Whether the first node answers, even with a refusal."""
@@ -98,6 +96,13 @@ class Heartbeat:
         except OSError:
             return False
         return True
+
+
+def kill_step(top: int) -> None:
+    """End all processes of the step on this node. Reads nothing but /proc: the file server may not answer."""
+    for pid in [*below(top), top]:
+        if pid != os.getpid():
+            send(pid, signal.SIGKILL)
 
 
 def resolved(host: str, port: str) -> Optional[Tuple[int, Any]]:

@@ -29,7 +29,7 @@ from typing import Any, Dict, Optional, Set, Tuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 
-from hpc_launch_heartbeat import Heartbeat
+from hpc_launch_heartbeat import Heartbeat, kill_step
 from hpc_launch_watch_gpus import Gpus
 from hpc_launch_watch_hang import HangDetector
 from hpc_launch_watch_node import NetworkRates, OomKills, memory_mib
@@ -38,6 +38,8 @@ from hpc_launch_watch_processes import Rank, find_ranks, open_pidfd, top_of_node
 LOOK_S = 5.0
 EAGER_S, EAGER_LOOK_S = 60.0, 0.5  # while ranks are starting: one may die within seconds
 """Seconds between two searches for new ranks. Deaths need no polling: the kernel wakes the watcher."""
+VERDICT_S = 2.5
+"""Seconds between two looks whether the attempt is over by its records; the next one takes longer to train."""
 PHASE_S = 0.3
 """Seconds for which the marks of several processes are collected into one event."""
 MARK = re.compile(r"([a-z]{1,16}) (-|[0-9]{1,9})$")
@@ -90,12 +92,14 @@ class Watch:
         if self.options.phases:
             poll.register(0, select.POLLIN)  # the pipe, open for both ways: it never ends
         due = {
+            self.look_whether_over: 0.0,
             self.look: 0.0,
             self.check_hang: time.time() + self.hangs.every_s,
             self.sample: time.time() + self.options.sample_every,
             self.note_places: 0.0,
         }
         every = {
+            self.look_whether_over: VERDICT_S,
             self.look: LOOK_S,
             self.check_hang: self.hangs.every_s,
             self.sample: self.options.sample_every,
@@ -123,6 +127,11 @@ class Watch:
             cpu_s=round(used.user + used.system + used.children_user + used.children_system, 3),
             wall_s=round(time.time() - self.started_at, 3),
         )
+
+    def look_whether_over(self) -> None:
+        """End the ranks of an attempt that has a verdict: Slurm could not reach this node, and others train now."""
+        if os.path.exists(os.path.join(self.options.attempt, "verdict.json")):
+            kill_step(self.top)
 
     def look(self) -> None:
         """Find new ranks: at the start, and after the launcher restarted them."""

@@ -120,6 +120,15 @@ def test_who_died_first_and_how(node: Node) -> None:
     assert events[-1]["event"] == "end"
 
 
+def test_an_attempt_that_has_a_verdict_is_ended(node: Node) -> None:
+    """The node was cut off from Slurm, and others may train already."""
+    (node.folder / "verdict.json").write_text("{}\n")
+    began = time.monotonic()
+    events = node.run("hang")
+    assert time.monotonic() - began < patience(20)
+    assert events[0]["event"] == "start"
+
+
 def test_a_launcher_that_ends_before_the_watcher_begins_leaves_none_behind(node: Node) -> None:
     """What takes the watcher over then, init say, has other trainings below it."""
     watch = [sys.executable, "-I", str(WATCHER[0]), str(node.folder), "0"]

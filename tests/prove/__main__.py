@@ -15,7 +15,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.prove", description=__doc__)
     parser.add_argument("part", choices=("matrix", "drivers", "restart", "inside", "killed", "nodes", "pages"))
     parser.add_argument(
-        "rows", nargs="*", metavar="ROW", help="these rows of the matrix, jobs of `nodes` or events of `inside`"
+        "rows",
+        nargs="*",
+        metavar="ROW",
+        help="rows of the matrix, jobs of `nodes`, events of `inside`, rounds of `killed`",
     )
     parser.add_argument("--workers", type=int, default=3, help="rows or rounds side by side (default 3)")
     parser.add_argument(
@@ -43,7 +46,7 @@ def main() -> int:
         from tests.prove import killed
 
         rounds = args.rounds if args.rounds is not None else killed.ROUNDS
-        return killed.prove(State(), rounds, args.workers, again=args.again)
+        return killed.prove(State(), args.rows, rounds, args.workers, again=args.again)
     if args.part == "nodes":
         from tests.prove import node_check
 

@@ -70,12 +70,18 @@ def play(user: User, number: int) -> list[str]:
         wait_until(lambda: user.status(run["run"])["state"] in OVER, GIVE_UP_S + 300, every=2)
         name = json.loads(Path(run["folder"], "attempts", "001", "intent.json").read_text())["job_name"]
         ours = name.rpartition(".")[0]
-        wait_until(lambda: not any(f" {ours}" in line for line in user.cluster.jobs() or [" " + ours]), 90)
+        wait_until(lambda: not _left(user, ours), 90, lambda: f"left: {user.cluster.jobs()}")
     finally:
         if watch is not None:
             user.cluster.kill_tree(watch)
             watch.communicate()
     return _wrong(user.status(run["run"]), marker)
+
+
+def _left(user: User, name: str) -> bool:
+    """Whether a job of the run may be left in the queue."""
+    jobs = user.cluster.jobs()
+    return jobs is None or any(f" {name}" in line for line in jobs)
 
 
 def _reached(run: dict[str, Any], marker: Path, frozen: str, point: str) -> Callable[[], bool]:
@@ -137,10 +143,10 @@ def _wrong(status: dict[str, Any], marker: Path) -> list[str]:
     return wrong
 
 
-def prove(state: State, rounds: int, workers: int, *, again: bool = False) -> int:
-    """The rounds that are not done yet; 1 if one went wrong."""
+def prove(state: State, numbers: list[str], rounds: int, workers: int, *, again: bool = False) -> int:
+    """The rounds with these numbers, or those that are not done yet; 1 if one went wrong."""
     done = {} if again else state.data.get("killed", {})
-    left = [number for number in range(rounds) if not done.get(str(number), {}).get("ok")]
+    left = [int(number) for number in numbers or range(rounds) if numbers or not done.get(str(number), {}).get("ok")]
 
     def one(number: int) -> bool:
         kind = " at ".join(KINDS[number % len(KINDS)])

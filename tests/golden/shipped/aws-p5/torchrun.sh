@@ -160,6 +160,7 @@ clean_nodes() { # end what is left of this attempt on each node; sets first_step
     if [ -n "${job_spares:-}" ]; then
         [ ! -f "$attempt_dir/agent/lost" ] || lost=$(<"$attempt_dir/agent/lost") # out of reach; and what Slurm has given up:
         lost+=" $(timeout 10 sinfo --noheader --Node --nodes="$nodes" --states=down --format=%N | tr '\n' ' ')"
+        [ -z "${lost// /}" ] || sleep 3 # it may only be cut off: its watcher, if that sees the verdict, ends its ranks first
         for host in "${hosts[@]}"; do [[ " $lost " = *" $host "* ]] || reached+=("$host"); done
         count=${#reached[@]}
         reached=(--nodelist="$(IFS=, && printf '%s' "${reached[*]}")")
