@@ -69,6 +69,12 @@ def trained(run: dict[str, Any]) -> list[list[str]]:
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def batch_logs(run: dict[str, Any]) -> str:
+    """What the scripts and end hooks of all attempts said."""
+    paths = sorted(Path(run["folder"]).rglob("attempts/**/*.log"))
+    return "\n".join(f"{path.parent.name}/{path.name}:\n{path.read_text()}" for path in paths)
+
+
 def environment(run: dict[str, Any], attempt: int) -> dict[str, Any]:
     """What the training of an attempt inherited, without what must differ."""
     values: dict[str, Any] = json.loads(Path(run["folder"], f"environment-{attempt}.json").read_text())
@@ -179,3 +185,27 @@ def test_a_spare_replaces_a_node_that_loses_power() -> None:
         ]
         began = min(float(row[3]) for row in trained(run) if row[0] == "2")
         assert began - lost <= patience(60), "SlurmdTimeout is 300 s"
+
+
+@pytest.mark.cluster
+@pytest.mark.prove
+@pytest.mark.torch
+def test_an_elastic_run_takes_its_spare_and_then_goes_on_with_fewer_nodes() -> None:
+    with Cluster.start(nodes=4, slurm_conf=["SlurmdTimeout=300"]) as cluster:
+        user = User(cluster, cluster.user_folder("elastic-"))
+        program = LOSES_POWER.replace('attempt == "1"', 'attempt in "12"')
+        run = user.submit(job(user, program, nodes="2..3", spares=1, processes_per_node=1))
+        for attempt, node in (("1", "n2"), ("2", "n3")):
+            wait_until(lambda: sum(row[0] == attempt for row in trained(run)) == 3, 90)  # noqa: B023
+            time.sleep(6)
+            user.cluster.kill_node(node)  # SlurmdTimeout is 300 s
+            following = Path(run["folder"], "attempts", f"{int(attempt) + 1:03d}", "start.json")
+            wait_until(following.exists, patience(60), lambda: batch_logs(run))
+        wait_until(lambda: ended(run, 3), 90, lambda: batch_logs(run))
+
+        status = user.until(run["run"], "COMPLETED", "FAILED")
+        assert [(one["nodes"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [
+            (["n1", "n2", "n3"], "RETRY_ELSEWHERE", run["job_id"]),
+            (["n1", "n3", "n4"], "RETRY_ELSEWHERE", run["job_id"]),
+            (["n1", "n4"], "NONE", run["job_id"]),
+        ]

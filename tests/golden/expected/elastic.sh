@@ -464,39 +464,50 @@ node_functions+=(await_child await_and_note)
 # Each node's watcher writes agent/beat-K. A node that falls silent while others do not, and that srun cannot reach, is
 # lost: the step, which would hang, is ended. A spare takes its place, or an elastic run goes on without it.
 watch_beats() { # SRUN: runs beside it
-    local python silent host lost
+    local python silent known='' host pid probes lost
     [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || return # no other attempt follows
     python=$(command -v python3) && [ -f "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_silence.py" ] || return
     while silent=$("$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_silence.py" "$attempt_dir" "$1" "${hosts[@]}" </dev/null); do
-        lost=''
+        probes=() lost=''
         for host in $silent; do
-            ! is_out_of_reach "$host" || lost+="$host "
+            [ "${#probes[@]}" -lt 16 ] || break
+            is_out_of_reach "$host" &
+            probes[$!]=$host
         done
+        for pid in "${!probes[@]}"; do ! wait "$pid" || lost+="${probes[pid]} "; done
         if [ -n "$lost" ] && [ "$(cat "/proc/$1/comm" 2>/dev/null)" = srun ]; then
             say "lost ${lost% }: no heartbeat, and out of reach"
             printf '%s\n' "${lost% }" >"$attempt_dir/agent/lost"
             kill -s KILL "$1"
             return
         fi
-        [ -n "$lost" ] || say "$silent: no heartbeat, but within reach"
-        sleep 30
+        [ -n "$lost" ] || [ "$silent" = "$known" ] || say "$silent: no heartbeat, but not known to be out of reach"
+        known=$silent
+        sleep 10
     done
 }
 is_out_of_reach() { # HOST: a step there hangs or cannot be launched, while one on this node starts: Slurm itself answers
     # No pipes: a part of srun may outlive the signal.
-    local answer=$attempt_dir/agent/reach-$1.log own=$attempt_dir/agent/reach-own.log code
+    local answer=$attempt_dir/agent/reach-$1.log own=$attempt_dir/agent/reach-$1-own.log pid code
+    reach "$1" >"$answer" 2>&1 &
+    pid=$!
     reach "${hosts[0]}" >"$own" 2>&1 &
-    reach "$1" >"$answer" 2>&1
-    code=$?
     wait "$!"
+    for _ in {1..12}; do # a node that is well gets 6 s more: Slurm may be slow
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.5
+    done
+    kill -s TERM "$pid" 2>/dev/null
+    wait "$pid"
+    code=$?
     grep -q within-reach "$own" && ! grep -q within-reach "$answer" || return
     case $code in
-        124 | 137) ;;
+        124 | 137 | 143) ;;
         *) grep -qiE 'launch failed|connect|communication|no route|timed out|not respond|node fail' "$answer" ;;
     esac
 }
-reach() { # HOST
-    env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU timeout -k 1 7 \
+reach() { # HOST: in a process of its own
+    exec env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU timeout -k 1 20 \
         srun --job-name=hpc-launch --overlap --mem=0 --nodelist="$1" --nodes=1 --ntasks=1 echo within-reach </dev/null
 }
 
