@@ -48,7 +48,6 @@ from hpc_launch_check_host import (
     infiniband,
     interface,
     memory,
-    readable,
     result,
     shared,
     shared_memory,
@@ -57,6 +56,7 @@ from hpc_launch_check_host import (
     writable,
 )
 from hpc_launch_check_image import IMAGE_S, PART, Inside
+from hpc_launch_check_path import readable
 from hpc_launch_check_run import Check, Running
 from hpc_launch_check_send import TASK_S, Reports
 

@@ -101,17 +101,6 @@ def throttled() -> Optional[int]:
     return None
 
 
-def readable(path: str) -> Result:
-    """Whether a path exists; a file server that is down never answers."""
-    try:
-        if os.path.isdir(path):
-            os.scandir(path).close()
-        os.stat(path)
-    except OSError as error:
-        return result(False, "%s: %s" % (path, error.strerror))
-    return result(True, path)
-
-
 def enterable(path: str) -> Result:
     """Whether the working folder of the training exists on this node and can be entered."""
     try:

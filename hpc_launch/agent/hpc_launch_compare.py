@@ -65,6 +65,19 @@ def compare(found: Results, memory_mib: int) -> None:
                 fail(found, node, "clock", "the clock is %.0f s %s those of the other nodes" % words)
     slow_links(found)
     same_software(found)
+    own_disks(found)
+
+
+def own_disks(found: Results) -> None:
+    """Blame no node for lacking a path that is on the own disks of the nodes that have it, such as a folder in /tmp."""
+    for check in sorted({check for results in found.values() for check in results if check.startswith("path ")}):
+        outcomes = {node: results[check] for node, results in found.items() if check in results}
+        places = [one.get("value") for one in outcomes.values() if one.get("ok") is True]
+        missing = [node for node, one in outcomes.items() if one.get("ok") is False and one.get("value") == "missing"]
+        if places and all(place == "local" for place in places):
+            for node in missing:
+                text = "%s; the nodes that have it have it on their own disks" % outcomes[node].get("text")
+                found[node][check] = {"ok": None, "text": text, "value": None}
 
 
 def slow_links(found: Results) -> None:

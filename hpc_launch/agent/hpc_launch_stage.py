@@ -164,8 +164,10 @@ def _source_of(root: str, key: str) -> Optional[str]:
 
 def _remove_copy(root: str, key: str, seconds: float) -> None:
     with locked(lock_file(root, key), Deadline(seconds)) as lock:
+        with contextlib.suppress(FileNotFoundError):  # half a copy must not look like a whole one
+            os.rename(os.path.join(root, key), os.path.join(root, "%s.tmp-%s" % (key, os.urandom(4).hex())))
         for name in os.listdir(root):
-            if name == key or name.startswith(key + ".tmp"):
+            if name.startswith(key + ".tmp"):
                 shutil.rmtree(os.path.join(root, name), ignore_errors=True)
         remove_broadcast(root, key)
         os.unlink(lock.name)

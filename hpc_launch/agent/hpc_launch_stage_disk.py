@@ -9,16 +9,14 @@ import stat
 import time
 from typing import Any, Dict, Iterator, Optional
 
+from hpc_launch_file_system import file_system
+
 CHUNK = 1 << 22
 """Bytes that are copied at once."""
 BEAT_S = 5.0
 """Seconds between two signs of life."""
 UNUSED_S = 86400.0
 """Seconds after which an unused copy, and an unused archive, is removed."""
-LOCAL = frozenset(
-    "ext2 ext3 ext4 xfs btrfs zfs f2fs jfs overlay squashfs erofs iso9660 tmpfs ramfs rootfs devtmpfs".split()
-)
-"""File systems that only this node uses. All others count as shared."""
 MEMORY = frozenset(("tmpfs", "ramfs"))
 
 
@@ -149,18 +147,6 @@ def free_memory(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> int:
 def _text(path: str) -> str:
     with open(path) as stream:
         return stream.read()
-
-
-def file_system(path: str, proc: str = "/proc") -> str:
-    """The type of the file system of a path; empty if unknown."""
-    path, best, result = os.path.realpath(path) + "/", "", ""
-    with contextlib.suppress(OSError), open(proc + "/self/mountinfo", "rb") as stream:
-        for line in map(os.fsdecode, stream):
-            words = line.split()  # proc(5): … mount point … - type …
-            place = words[4].replace("\\040", " ").rstrip("/") + "/"
-            if path.startswith(place) and len(place) >= len(best):
-                best, result = place, words[words.index("-") + 1]
-    return result
 
 
 def in_memory(path: str) -> bool:

@@ -12,13 +12,12 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List
 
+from hpc_launch_file_system import LOCAL, file_system
 from hpc_launch_stage_disk import (
     CHUNK,
-    LOCAL,
     UNUSED_S,
     Deadline,
     NotStaged,
-    file_system,
     free_bytes,
     make_own_folder,
     read_description,

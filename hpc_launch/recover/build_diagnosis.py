@@ -6,7 +6,16 @@ from msgspec.structs import replace
 
 from hpc_launch.recover import log_candidates
 from hpc_launch.recover.candidates import Candidate
-from hpc_launch.recover.diagnosis import NODE_CHECK, NODE_LOST, Action, Confidence, Diagnosis, FirstFailure, Quote
+from hpc_launch.recover.diagnosis import (
+    NODE_CHECK,
+    NODE_LOST,
+    NODE_UNFIT,
+    Action,
+    Confidence,
+    Diagnosis,
+    FirstFailure,
+    Quote,
+)
 from hpc_launch.recover.diagnosis_input import DiagnosisInput
 from hpc_launch.recover.evidence import Evidence
 
@@ -154,7 +163,7 @@ def _bad_nodes(root: Candidate, first: FirstFailure, evidence: Evidence) -> tupl
     """The nodes to blame, and the evidence for it where the root cause itself names none."""
     if root.failure_class not in _NODES_MATTER and root.cause != "interpreter_missing":
         return (), ()
-    if root.cause in (NODE_CHECK, NODE_LOST):
+    if root.cause in (NODE_CHECK, NODE_LOST, NODE_UNFIT):
         faults = evidence.node_faults
         quotes = tuple(Quote(fault.file, 0, f"{fault.node}: {fault.text}") for fault in faults[:MOST_QUOTES])
         return tuple(dict.fromkeys(fault.node for fault in faults)), quotes

@@ -11,10 +11,19 @@ from collections.abc import Callable, Iterable
 from hpc_launch.recover import root_cause
 from hpc_launch.recover.build_diagnosis import build
 from hpc_launch.recover.candidates import Candidate
-from hpc_launch.recover.diagnosis import NEVER_SUBMITTED, NODE_CHECK, NODE_LOST, TOO_FEW, Confidence, Diagnosis, Quote
+from hpc_launch.recover.diagnosis import (
+    NEVER_SUBMITTED,
+    NODE_CHECK,
+    NODE_LOST,
+    NODE_UNFIT,
+    TOO_FEW,
+    Confidence,
+    Diagnosis,
+    Quote,
+)
 from hpc_launch.recover.diagnosis_input import DiagnosisInput
 from hpc_launch.recover.ended_well import ended_well, last_word
-from hpc_launch.recover.evidence import HEARTBEAT, Evidence, LogScan
+from hpc_launch.recover.evidence import HEARTBEAT, OWN_FAULTS, Evidence, LogScan
 from hpc_launch.recover.rulebook import Rulebook
 
 _TOO_FEW_NODES = re.compile(
@@ -110,7 +119,10 @@ def _node_check(subject: DiagnosisInput) -> Candidate | None:
     if not faults:
         return None
     kind = "gpu_hardware" if all(fault.check.startswith("gpu") for fault in faults) else "node_failure"
-    cause = NODE_LOST if all(fault.check == HEARTBEAT for fault in faults) else NODE_CHECK
+    own = {fault.node for fault in faults if fault.check.startswith(OWN_FAULTS)}
+    cause = NODE_CHECK if own.issuperset(fault.node for fault in faults) else NODE_UNFIT
+    if all(fault.check == HEARTBEAT for fault in faults):
+        cause = NODE_LOST
     return Candidate(kind, cause, 10, node=faults[0].node, blames=faults[0].node, certain=True)
 
 

@@ -19,6 +19,8 @@ TOO_FEW = "too_few_nodes_left"
 """The cause of an attempt for which the nodes that hpc-launch excluded leave too few nodes."""
 NODE_CHECK = "node_check"
 """The cause of an attempt that ended because nodes failed the check before the training."""
+NODE_UNFIT = "node_unfit"
+"""The same where the check shows no fault of the node itself: other users of it may have caused what it found."""
 NODE_LOST = "node_lost"
 """The cause of an attempt that ended because a node fell silent."""
 

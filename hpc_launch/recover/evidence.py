@@ -159,6 +159,11 @@ HEARTBEAT = "heartbeat"
 """`NodeFault.check` of a node that was lost."""
 
 
+OWN_FAULTS = ("gpu", "kernel log", "memory", "clock", "interface ", "infiniband", HEARTBEAT)
+"""How the names of checks begin that show a fault of the node itself. What the others find, such as a full /tmp, may be
+the fault of another user of the node."""
+
+
 class NodeFault(Struct, frozen=True):
     """A node that failed the check before the training started, or that was lost while it ran (`heartbeat`)."""
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from hpc_launch.recover.diagnosis import Quote
+from hpc_launch.recover.diagnosis import NODE_UNFIT, Quote
 
 AT_ONCE = frozenset({"gpu_hardware", "gpu_driver", "node_failure"})
 """Classes for which one report is enough. For all others two attempts must name the node: a network failure between two
-nodes may be the fault of the other one."""
+nodes may be the fault of the other one, and what the node check finds may be that of another user (NODE_UNFIT)."""
 
 EXPIRY_S = 24 * 3600.0
 """How long one report excludes a node. Each further report doubles it, up to MOST_S."""
@@ -73,7 +73,7 @@ def standing(notes: Iterable[NodeReport], now: float) -> list[BadNode]:
 def _bad_node(node: str, notes: Sequence[NodeReport]) -> BadNode:
     once = tuple({(note.run, note.attempt): note for note in notes}.values())
     lasts = min(EXPIRY_S * 2 ** min(len(once) - 1, 10), MOST_S)
-    avoided = len(once) > 1 or once[0].failure_class in AT_ONCE
+    avoided = len(once) > 1 or (once[0].failure_class in AT_ONCE and once[0].cause != NODE_UNFIT)
     return BadNode(node, once, once[-1].time + lasts, avoided)
 
 

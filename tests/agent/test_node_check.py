@@ -210,6 +210,15 @@ def test_a_majority_is_never_blamed_for_a_check(data: st.DataObject, count: int)
         assert all(2 * one["nodes"] > 0 for one in common)
 
 
+@pytest.mark.parametrize(("place", "blamed"), [("local", []), ("shared", ["n1"])])
+def test_no_node_is_blamed_for_what_others_have_on_their_own_disks(place: str, blamed: list[str]) -> None:
+    """Such as a folder of an earlier job in /tmp, or of another user."""
+    missing = {"ok": False, "text": "/tmp/cache: No such file or directory", "value": "missing"}
+    found = {"n1": {"path /tmp/cache": missing}, "n2": {"path /tmp/cache": {"ok": True, "text": "", "value": place}}}
+    compare.compare(found, 0)
+    assert [one["node"] for one in compare.judged(found)[0]] == blamed
+
+
 def test_what_is_said_early_remains_true() -> None:
     found = {f"n{number}": {"gpus": {"ok": number > 1, "text": ""}} for number in range(1, 3)}
     whole = {**found, "n3": {}, "n4": {}}

@@ -339,7 +339,7 @@ def test_what_is_no_environment_is_not_packed(tmp_path: Path) -> None:
 
 def test_an_environment_on_a_local_disk_stays_there(original: Path, tmp_path: Path) -> None:
     system = disk_module.file_system(str(original))
-    assert system in disk_module.LOCAL, "the tests' folder"
+    assert system in packing.LOCAL, "the tests' folder"
     with pytest.raises(NotStaged, match="on this node's own disk"):
         packing.pack(str(tmp_path / "store"), str(original), Deadline(60), shared_only=True)
 

@@ -46,6 +46,13 @@ def test_what_may_be_another_nodes_fault_has_to_be_said_twice() -> None:
     assert standing([first, second], 1)[0].avoided
 
 
+def test_what_another_user_of_the_node_may_have_caused_has_to_be_said_twice() -> None:
+    """`node_unfit`: a full /tmp, say, and no fault of the node itself."""
+    first, second = (note("n1", run=run, failure_class="node_failure", cause="node_unfit") for run in "ab")
+    assert not standing([first], 1)[0].avoided
+    assert standing([first, second], 1)[0].avoided
+
+
 def test_clearing_counts_from_then_on() -> None:
     notes = [note("n1"), note("n1", 10, cleared=True), note("n2"), note("n1", 20, run="b")]
     assert [(one.node, one.count) for one in standing(notes, 15) if one.node == "n1"] == [("n1", 1)]

@@ -32,12 +32,15 @@ HOOKS = Path(__file__).parents[2] / "agent" / "hpc_launch_hooks.py"
 """Copied into each run folder, so that nothing needs to be installed where the job runs; so are the next ones."""
 WATCHER = tuple(HOOKS.with_name(f"hpc_launch_watch{part}.py") for part in ("", "_processes", "_node", "_gpus", "_hang"))
 HEARTBEAT = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in ("heartbeat", "silence"))
-STAGE = tuple(HOOKS.with_name(f"hpc_launch_stage{part}.py") for part in ("", "_disk", "_tree", "_pack", "_unpack"))
+FILE_SYSTEM = HOOKS.with_name("hpc_launch_file_system.py")
+_STAGE = ("stage", "stage_disk", "stage_tree", "stage_pack", "stage_unpack")
+STAGE = (*(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _STAGE), FILE_SYSTEM)
 _CHECK = (
     "check",
     "check_run",
     "check_send",
     "check_host",
+    "check_path",
     "check_gpus",
     "check_dcgm",
     "check_full",
@@ -45,7 +48,7 @@ _CHECK = (
     "measure",
 )
 _JUDGE = ("judge", "listen", "reports", "compare", "compare_full", "rounds")
-NODE_CHECK = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in (*_CHECK, *_JUDGE))
+NODE_CHECK = (*(HOOKS.with_name(f"hpc_launch_{name}.py") for name in (*_CHECK, *_JUDGE)), FILE_SYSTEM)
 PHASES = HOOKS.with_name("sitecustomize.py")
 
 
