@@ -37,6 +37,16 @@ def test_a_running_job(runs: Path, scheduler: FakeScheduler) -> None:
     assert (status.reason or "").startswith("cancelled by ")
 
 
+def test_a_job_of_another_run_that_has_the_id_now_goes_on(runs: Path, scheduler: FakeScheduler) -> None:
+    """On a cluster that was set up again, or on another one with the same storage."""
+    run, _, job = submit_new(prepared(runs), scheduler)
+    scheduler.set(job, name="another", state="RUNNING")
+
+    assert cancel_run(run, scheduler) == []
+
+    assert scheduler.job(job)["state"] == "RUNNING"
+
+
 def test_a_job_that_is_over_stays_what_it_was(runs: Path, scheduler: FakeScheduler) -> None:
     run, _, job = submit_new(prepared(runs), scheduler)
     scheduler.start(job)

@@ -89,7 +89,7 @@ def _block_next_attempt(run: RunFolder, by: str, *, undecided: bool) -> None:
 def _cancel(files: AttemptFiles, scheduler: Scheduler) -> list[str]:
     """Cancel the attempt's job, or all jobs of its name where no id is known."""
     try:
-        jobs = [files.job_id] if files.job_id else _by_name(files, scheduler)
+        jobs = _by_id(files.job_id, files, scheduler) if files.job_id else _by_name(files, scheduler)
         for job_id in jobs:
             scheduler.cancel(job_id)
         if jobs and files.cancel is not None:
@@ -106,6 +106,13 @@ def _cancel(files: AttemptFiles, scheduler: Scheduler) -> list[str]:
         hint = recorded if files.cancel is not None else "try again when the scheduler answers"
         raise Unreachable(f"job {files.job_id} could not be cancelled: {error}", hint=hint) from error
     return jobs
+
+
+def _by_id(job_id: str, files: AttemptFiles, scheduler: Scheduler) -> list[str]:
+    """The job, unless another one has its id now: on a cluster set up again, or one with the same storage."""
+    name = files.intent.job_name if files.intent else None
+    record = scheduler.query([job_id], fresh=True).get(job_id) if name is not None else None
+    return [job_id] if record is None or record.name in (None, name) else []
 
 
 def _by_name(files: AttemptFiles, scheduler: Scheduler) -> list[str]:
