@@ -168,6 +168,7 @@ CODE = {
     "what is retried": "defaults: {retry: {on: {user_code_error: RETRY}}}",
     "what is a hang": "defaults: {hang: {after: 1s}}",
     "what progress is": "defaults: {progress: {step: '(1)'}}",
+    "another host for the rendezvous": "network: {master: {suffix: '0'}}",
     "a launcher's option": "defaults: {launcher: {name: torchrun, options: [/project/team/x.py]}}",
     "a program for srun": "launch: {srun_options: [/project/team/x]}",
     "a prologue": "launch: {srun_options: [--task-prolog=/project/team/x]}",

@@ -130,9 +130,9 @@ def _kind(path: KeyPath, value: Any) -> str | None:
         return "file that NCCL reads"
     if path == ("network", "ports") and not _is_wide(value):
         return f"range of fewer than {_LEAST_PORTS} ports, of which another user may occupy all but one"
-    if path == ("network", "master", "suffix") and "." in str(value):
-        # torchrun unpickles what the server at this address sends.
-        return "domain of the rendezvous"
+    if path == ("network", "master", "suffix") and ("." in str(value) or not str(value).startswith("-")):
+        # torchrun unpickles what the server at this address sends. With `0`, that of n1 would be n10.
+        return "host of the rendezvous"
     return None
 
 
