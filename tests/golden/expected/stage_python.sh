@@ -288,9 +288,9 @@ use_staged() { # KEY ORIGINAL: on a node, take the copy if there is one
     local root copy name value lock
     { IFS= read -r root <"$HPC_LAUNCH_ATTEMPT_DIR/staged/$(uname -n)"; } 2>/dev/null || return 0
     copy=$root/$1/copy
+    # Held until the training ends: a copy in use is not removed. One that was removed meanwhile had another lock.
+    { exec {lock}<"$root/$1.lock" && flock -s -w 5 "$lock" && [ "/dev/fd/$lock" -ef "$root/$1.lock" ]; } 2>/dev/null || return 0
     [ -O "$root/$1/complete" ] || return 0
-    # Held until the training ends: a copy in use is not removed.
-    { exec {lock}<"$root/$1.lock"; } 2>/dev/null && flock -s -w 5 "$lock" 2>/dev/null
     for name in VIRTUAL_ENV CONDA_PREFIX HPC_LAUNCH_PYTHON HPC_LAUNCH_IMAGE PATH LD_LIBRARY_PATH PYTHONPATH; do
         [ -n "${!name:-}" ] || continue
         value=:${!name}:
