@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster, ClusterError, ClusterUnavailable
-from tests.cluster.faults import wait_until
+from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.cluster.requirements import PACKAGES, REPOSITORY
 
 
@@ -72,7 +72,7 @@ def test_accounting_knows_job_account_and_user(cluster: Cluster, user_dir: Path)
     def recorded() -> bool:
         return cluster.run(command).stdout.split() == ["alice|proj|COMPLETED"]
 
-    wait_until(recorded, 20, lambda: cluster.run(command).stdout)
+    wait_until(recorded, lambda: cluster.run(command).stdout)
 
 
 def test_a_cluster_without_accounting_runs_beside_it(cluster: Cluster, cluster_bare: Cluster) -> None:
@@ -91,7 +91,7 @@ def test_signals_and_exit_status_pass_through(cluster: Cluster) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=10)
+    process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     with pytest.raises(subprocess.TimeoutExpired):
         cluster.run(["sh", "-c", "sleep 987 | cat"], timeout=0.5)
@@ -106,9 +106,9 @@ def test_a_node_has_its_own_tmp_and_the_shared_home(cluster: Cluster, user_dir: 
 
 
 def test_high_preempts_low(cluster_bare: Cluster, user_dir: Path) -> None:
-    low = submit(cluster_bare, user_dir, "sleep 60", "-p", "low", "-N4", "--exclusive")
-    wait_until(lambda: job_state(cluster_bare, low).startswith("RUNNING"), 20)
-    high = cluster_bare.run(["srun", "-p", "high", "-N4", "--exclusive", "hostname"], timeout=50)
+    low = submit(cluster_bare, user_dir, "sleep 600", "-p", "low", "-N4", "--exclusive")
+    wait_until(lambda: job_state(cluster_bare, low).startswith("RUNNING"))
+    high = cluster_bare.run(["srun", "-p", "high", "-N4", "--exclusive", "hostname"])
     assert high.returncode == 0
     assert job_state(cluster_bare, low).startswith("PENDING")
     cluster_bare.run(["scancel", low], check=True)
@@ -118,27 +118,27 @@ def test_high_preempts_low(cluster_bare: Cluster, user_dir: Path) -> None:
 def test_a_dead_node_fails_its_job_and_comes_back(disturbed_cluster: Cluster, user_dir: Path) -> None:
     cluster = disturbed_cluster
     job = submit(cluster, user_dir, "sleep 300", "-N2", "-w", "n1,n2", "--no-requeue")
-    wait_until(lambda: job_state(cluster, job).startswith("RUNNING"), 20)
+    wait_until(lambda: job_state(cluster, job).startswith("RUNNING"))
     cluster.kill_node("n2")
     with pytest.raises(ClusterError):
         cluster.node_exec("n2", ["true"])
-    wait_until(lambda: job_state(cluster, job).startswith("NODE_FAIL"), 60)
+    wait_until(lambda: job_state(cluster, job).startswith("NODE_FAIL"))
     assert cluster.node_states()["n2"].startswith("down")
     cluster.revive_node("n2")
-    wait_until(lambda: cluster.node_states()["n2"] == "idle", 30)
+    wait_until(lambda: cluster.node_states()["n2"] == "idle")
     assert cluster.run(["srun", "-w", "n2", "hostname"], check=True).stdout == "n2\n"
 
 
 @pytest.mark.slow
 def test_a_frozen_controller_takes_the_job_all_the_same(disturbed_cluster: Cluster, user_dir: Path) -> None:
     cluster = disturbed_cluster
-    script = cluster.write(user_dir / "job.sh", "#!/bin/sh\nsleep 30\n")
+    script = cluster.write(user_dir / "job.sh", "#!/bin/sh\nsleep 600\n")
     cluster.freeze_controller()
     process = cluster.popen(["sbatch", "--job-name=taken", script], cwd=user_dir)
-    process.communicate(timeout=180)
+    process.communicate(timeout=PATIENCE_S)
     cluster.thaw_controller()
     assert process.returncode != 0
-    wait_until(lambda: any(" taken " in job for job in cluster.jobs() or []), 20)
+    wait_until(lambda: any(" taken " in job for job in cluster.jobs() or []))
 
 
 @pytest.mark.slow
@@ -146,10 +146,10 @@ def test_a_failing_prolog_holds_the_job_and_drains_the_node(disturbed_cluster: C
     cluster = disturbed_cluster
     cluster.fail_prolog("n1")
     job = submit(cluster, user_dir, "true", "-w", "n1")
-    wait_until(lambda: "launch failed requeued held" in job_state(cluster, job), 30)
-    wait_until(lambda: cluster.node_states()["n1"] == "drained", 10)
+    wait_until(lambda: "launch failed requeued held" in job_state(cluster, job))
+    wait_until(lambda: cluster.node_states()["n1"] == "drained")
     cluster.heal_prolog("n1")
-    wait_until(lambda: cluster.node_states()["n1"] == "idle", 10)
+    wait_until(lambda: cluster.node_states()["n1"] == "idle")
 
 
 @pytest.mark.slow
@@ -157,9 +157,9 @@ def test_controller_and_accounting_come_back(disturbed_cluster: Cluster, user_di
     cluster = disturbed_cluster
     job = submit(cluster, user_dir, "sleep 300")
     cluster.stop_controller()
-    assert cluster.run(["squeue"], timeout=60).returncode != 0
+    assert cluster.run(["squeue"]).returncode != 0
     cluster.start_controller()
-    wait_until(lambda: job_state(cluster, job).startswith("RUNNING"), 30)
+    wait_until(lambda: job_state(cluster, job).startswith("RUNNING"))
     cluster.stop_accounting()
     assert cluster.run(["sacct"]).returncode != 0
     cluster.start_accounting()

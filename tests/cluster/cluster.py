@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tests.cluster import config, pivot, requirements, roots
 from tests.cluster.commands import Commands
-from tests.cluster.faults import Faults
+from tests.cluster.faults import PATIENCE_S, Faults
 from tests.cluster.settings import (
     USERS,
     ClusterError,
@@ -141,10 +141,10 @@ class Cluster(Faults):
         """End everything and wait until nothing is left. A second call does nothing."""
         if self._supervised():
             os.kill(self._supervisor, signal.SIGTERM)
-        end = time.monotonic() + 30
+        end = time.monotonic() + PATIENCE_S
         while self._supervised():
             if time.monotonic() > end:
-                raise ClusterError("the supervisor of the cluster did not end within 30 s")
+                raise ClusterError(f"the supervisor of the cluster did not end within {PATIENCE_S:g} s")
             time.sleep(0.01)
         if child := _supervisors.pop(self._supervisor, None):
             child.wait()

@@ -199,7 +199,7 @@ class Commands:
 
     def _connect(self, client: socket.socket) -> None:
         """Connect to the manager, which may have bound its socket and not listen yet on a busy machine."""
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while True:
             try:
                 client.connect(str(self.layout.control))

@@ -12,6 +12,9 @@ from tests.cluster.commands import Commands
 
 CONTROLLER, DATABASE = "slurmctld", "slurmdbd"
 
+PATIENCE_S = 300.0
+"""How long tests wait for what takes seconds on an idle machine."""
+
 
 class Faults(Commands):
     """A running cluster, as something that can be disturbed.
@@ -112,20 +115,20 @@ class Faults(Commands):
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
             return None
 
-    def squeue_idle(self, timeout: float = 150) -> None:
+    def squeue_idle(self, timeout: float = PATIENCE_S) -> None:
         """Wait until no job is pending or running; TimeoutError tells which ones are."""
-        wait_until(lambda: self.jobs() == [], timeout, lambda: f"jobs: {self.jobs()}")
+        wait_until(lambda: self.jobs() == [], lambda: f"jobs: {self.jobs()}", timeout=timeout)
 
-    def wait_until_idle(self, timeout: float = 150) -> None:
+    def wait_until_idle(self, timeout: float = PATIENCE_S) -> None:
         """Wait until every node is idle; TimeoutError tells the states."""
 
         def idle() -> bool:
             states = self.node_states()
             return len(states) == self.settings.nodes and set(states.values()) == {"idle"}
 
-        wait_until(idle, timeout, lambda: f"nodes: {self.node_states()}")
+        wait_until(idle, lambda: f"nodes: {self.node_states()}", timeout=timeout)
 
-    def restore(self, timeout: float = 120) -> None:
+    def restore(self, timeout: float = PATIENCE_S) -> None:
         """Undo every fault, cancel every job, and wait until the cluster is as new."""
         # The database first: a controller that never reached it before does not stay up without it.
         for daemon in [DATABASE, CONTROLLER] if self.settings.accounting else [CONTROLLER]:
@@ -143,8 +146,8 @@ class Faults(Commands):
                     self.resume(node)
             return bool(states) and set(states.values()) == {"idle"}
 
-        wait_until(self._cancel_all, timeout, lambda: "scancel still fails")
-        wait_until(calm, timeout, lambda: f"nodes: {self.node_states()}")
+        wait_until(self._cancel_all, lambda: "scancel still fails", timeout=timeout)
+        wait_until(calm, lambda: f"nodes: {self.node_states()}", timeout=timeout)
         self.squeue_idle(timeout)
 
     def _cancel_all(self) -> bool:
@@ -155,8 +158,9 @@ class Faults(Commands):
 
 def wait_until(
     ready: Callable[[], bool],
-    timeout: float,
     explain: Callable[[], str] = lambda: "not ready",
+    *,
+    timeout: float = PATIENCE_S,
     every: float = 0.1,
 ) -> None:
     """Poll until something holds; TimeoutError with an explanation after `timeout` seconds."""

@@ -35,9 +35,8 @@ from tests.marks import prove
 REQUIRED = "HPC_LAUNCH_TEST_REQUIRE_CLUSTER"
 NOT_RUN = "no test cluster: "
 FIXTURES = ("disturbed_cluster", "cluster", "cluster_bare", "cluster_trixie", "cluster_sid", "cluster_newer")
-IN_ROOTS = ("cluster_trixie", "cluster_sid", "cluster_newer")
-ROOT_TIMEOUT = 1200
-"""Seconds for a test that may be the first one, which has the root made."""
+TIMEOUT_S = 1200
+"""For a test on a busy machine that waits several times, or that is the first one and has another Debian made."""
 
 _shared = pytest.StashKey[SharedClusters]()
 
@@ -79,8 +78,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         used = getattr(item, "fixturenames", ())
         if any(name in used for name in FIXTURES):
             item.add_marker("cluster")
-        if any(name in used for name in IN_ROOTS) and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(ROOT_TIMEOUT))
+        if item.get_closest_marker("cluster") is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
         if "disturbed_cluster" in used:
             # Only with --dist loadgroup; without it a lock sees to it, and workers wait.
             item.add_marker(pytest.mark.xdist_group("disturbed_cluster"))

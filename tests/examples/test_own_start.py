@@ -33,7 +33,7 @@ def test_it_runs_once_and_its_srun_fills_the_job(user: User) -> None:
 
 def test_one_failing_process_ends_the_others_and_the_run(user: User) -> None:
     job = user.job(f"{JOB}command: [srun, -n, 4, bash, -c, 'if [ $SLURM_PROCID = 3 ]; then exit 7; fi; sleep 300']\n")
-    done = user.launch("submit", job, "--wait", "--set", "retry.max_attempts=1", timeout=120)
+    done = user.launch("submit", job, "--wait", "--set", "retry.max_attempts=1")
     assert done.returncode == 1, done.stdout + done.stderr
     assert user.status()["attempts"][0]["exit_code"] != 0
 
@@ -44,7 +44,7 @@ def test_a_cancelled_run_leaves_no_process_behind(user: User) -> None:
     job_id = user.until("@last", "RUNNING", "STARTING")["job_id"]
     assert user.launch("cancel", "@last").returncode == 0
     user.until("@last", "CANCELLED")
-    wait_until(lambda: not any(line.startswith(f"{job_id} ") for line in user.cluster.jobs() or []), 60)
+    wait_until(lambda: not any(line.startswith(f"{job_id} ") for line in user.cluster.jobs() or []))
     for node in ("n1", "n2", "n3", "n4"):
         for seconds in ("302", "303"):
             assert user.cluster.node_exec(node, ["pgrep", "-fx", f"sleep {seconds}"]).returncode == 1

@@ -82,7 +82,7 @@ def test_a_set_up_that_hangs_is_stopped_with_what_it_started(tmp_path: Path) -> 
     result = try_setup(prepared.plan, [], str(tmp_path), limit_s=1.0)
     assert result.error == "no answer within 1 s"
     sleeper = int((tmp_path / "sleeper").read_text())
-    wait_until(lambda: gone(sleeper), 10)
+    wait_until(lambda: gone(sleeper))
 
 
 def gone(process: int) -> bool:

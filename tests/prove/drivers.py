@@ -51,7 +51,7 @@ def play(user: User, number: int) -> tuple[list[str], Counter[str]]:
         "command": ["sh", "-c", TRAINS.format(marker=marker, go=go)], "environment": {"source": [str(hook)]},
     }  # fmt: skip
     run = user.submit(json.dumps(job))
-    wait_until(marker.exists, 90)
+    wait_until(marker.exists)
     planned = [FAULTS[(number * len(KINDS) + index) % len(FAULTS)] for index in range(len(KINDS))]
     drivers = [_driver(user, run["run"], name, *fault) for name, fault in zip(KINDS, planned, strict=True)]
     time.sleep(1.5)  # all of them look at the run before it fails
@@ -77,7 +77,7 @@ def play(user: User, number: int) -> tuple[list[str], Counter[str]]:
             driver.communicate()
         happened["killed"] += driver.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
     happened["late"] += time.monotonic() - began > GIVE_UP_S
-    wait_until(lambda: not any(f" round{number}." in line for line in user.cluster.jobs() or [""]), 60)
+    wait_until(lambda: not any(f" round{number}." in line for line in user.cluster.jobs() or [""]))
     return _wrong(user.status(run["run"]), marker), happened
 
 

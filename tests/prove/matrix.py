@@ -169,7 +169,7 @@ class Matrix:
             lock = self._references.setdefault(shape, threading.Lock())
         with lock:
             if shape not in self.state.data["references"]:
-                done = probe.user.launch("submit", probe.user.job(json.dumps(job)), "--wait", timeout=180)
+                done = probe.user.launch("submit", probe.user.job(json.dumps(job)), "--wait")
                 last = [line for line in probe.record() if line.what == "step" and int(line.words[0]) == total(probe)]
                 if done.returncode != 0 or not last:
                     raise AssertionError(f"the undisturbed run failed: {done.stdout[-800:]} {done.stderr[-800:]}")

@@ -79,7 +79,7 @@ class Stage:
     def shell(self, node: str, commands: str, *, check: bool = True) -> None:
         """Run commands as root on a node."""
         words = {**self.places, "NODE": node}
-        done = self.cluster.run(["bash", "-c", commands], user="root", node=node, env=words, timeout=60)
+        done = self.cluster.run(["bash", "-c", commands], user="root", node=node, env=words)
         if check and done.returncode != 0:
             raise AssertionError(f"{node}: {commands}: {done.stderr}")
 
@@ -128,7 +128,7 @@ class Stage:
         self.cluster.run(words[: 5 if state == "drain" else 4], user="root", check=state == "drain")
         with suppress(TimeoutError):
             wait_until(
-                lambda: all(state[:4] in one or state == "resume" for one in self.cluster.node_states().values()), 20
+                lambda: all(state[:4] in one or state == "resume" for one in self.cluster.node_states().values())
             )
 
     def fill(self, text: str) -> str:

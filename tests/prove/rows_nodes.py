@@ -6,6 +6,7 @@ import json
 import time
 from typing import Any
 
+from tests.cluster.faults import PATIENCE_S
 from tests.prove.row import Row
 from tests.prove.scene import Scene
 
@@ -127,7 +128,7 @@ def two_runs_of_a_bad_node(scene: Scene) -> list[str]:
     """Both blamed the node, both went on elsewhere, and a third run keeps off it from the start."""
     scene.wanted_node = "n1"
     wrong = keeps_off(scene)
-    out, err = scene.left["twin"].communicate(timeout=180)
+    out, err = scene.left["twin"].communicate(timeout=PATIENCE_S)
     status = scene.user.status(json.loads(out)["run"])
     nodes = [one["nodes"] for one in status["attempts"]]
     if status["state"] != "COMPLETED" or nodes[:1] != [["n1"]] or len(nodes) != 2 or "n1" in nodes[1]:

@@ -71,7 +71,7 @@ def requeue_by_root(scene: Scene) -> None:
 
 def hold_and_release(scene: Scene) -> None:
     """A job that is held is stuck and says so, until the person who held it lets it go."""
-    scene.left["held"] = scene.user.until(scene.run["run"], "STUCK", seconds=40)
+    scene.left["held"] = scene.user.until(scene.run["run"], "STUCK")
     time.sleep(2)
     scene.happens()
     scene.cluster.run(["scontrol", "release", scene.run["job_id"]], check=True)
@@ -131,7 +131,7 @@ def partition_down(scene: Scene) -> None:
 
 
 def partition_up(scene: Scene) -> None:
-    scene.user.until(scene.run["run"], "PENDING", "STUCK", seconds=40)
+    scene.user.until(scene.run["run"], "PENDING", "STUCK")
     time.sleep(5)
     scene.root("scontrol", "update", "partition=gpu", "state=up")
 
@@ -142,7 +142,7 @@ def shorten_limit(scene: Scene) -> None:
 
 
 def cancel_retry(scene: Scene) -> None:
-    wait_until(lambda: len(scene.status()["attempts"]) == 2, 90, scene.told)
+    wait_until(lambda: len(scene.status()["attempts"]) == 2, scene.told)
     scene.user.launch("cancel", scene.run["run"])
 
 
@@ -157,7 +157,7 @@ def same_job(scene: Scene) -> list[str]:
 
 
 def hint(scene: Scene) -> list[str]:
-    wait_until(lambda: scene.cluster.jobs() == [], 20)
+    wait_until(lambda: scene.cluster.jobs() == [])
     return []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.covers import outermost
-from tests.cluster.faults import wait_until
+from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.cluster.image import build_sif
 from tests.prove.row import Row
 from tests.prove.scene import Scene
@@ -55,7 +55,7 @@ def fill_small(scene: Scene) -> None:
 
 def read_only(scene: Scene) -> None:
     scene.happens()
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE_S
     while True:
         try:
             scene.cluster.remount_small("ro")
@@ -94,7 +94,7 @@ def gone_module(scene: Scene) -> None:
 def resumed_from_the_one_before(scene: Scene) -> list[str]:
     """The torn checkpoint of step 6 was passed over for that of step 4."""
     end = scene.run_folder / "attempts" / "002" / "end.json"
-    wait_until(end.exists, 20)
+    wait_until(end.exists)
     step = json.loads(end.read_text()).get("resumed_step")
     return [] if step == 4 else [f"resumed from step {step} for 4"]
 

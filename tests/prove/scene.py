@@ -121,12 +121,11 @@ class Scene:
             line.what == "step" and line.attempt == attempt and int(line.words[0]) >= step for line in self.record()
         )
 
-    def until_step(self, step: int, seconds: float = 90, attempt: int = 1) -> None:
+    def until_step(self, step: int, attempt: int = 1) -> None:
         """Wait until the training of an attempt has made a step."""
 
         wait_until(
             lambda: self.reached(step, attempt),
-            seconds,
             lambda: f"step {step} of attempt {attempt} did not come: {self.told()}",
         )
 

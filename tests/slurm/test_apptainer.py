@@ -123,6 +123,6 @@ def test_a_cancelled_job_leaves_no_process_behind(user: User, inside: list[str])
     user.until("@last", "RUNNING", "STARTING")
     assert user.launch("cancel", "@last").returncode == 0
     user.until("@last", "CANCELLED")
-    user.cluster.squeue_idle(60)
+    user.cluster.squeue_idle()
     for node in ("n1", "n2"):
         assert user.cluster.node_exec(node, ["pgrep", "-fx", "sleep 301"]).returncode == 1

@@ -15,6 +15,7 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.cluster.covers import outermost
+from tests.cluster.faults import PATIENCE_S
 from tests.cluster.requirements import REPOSITORY
 from tests.golden.test_runtimes import KNOWN
 from tests.slurm.user import User
@@ -233,7 +234,7 @@ def test_of_three_hosts_one_pulls_and_the_others_find_it(user: User) -> None:
         "--json",
     ]
     pulls = [user.cluster.popen(words, cwd=user.home, env=user.env, node=node) for node in (None, "n1", "n2")]
-    ends = [pull.communicate(timeout=120) for pull in pulls]
+    ends = [pull.communicate(timeout=PATIENCE_S) for pull in pulls]
     assert [pull.returncode for pull in pulls] == [0, 0, 0], ends
     said = [json.loads(out) for out, _ in ends]
     assert sorted(one["new"] for one in said) == [False, False, True]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.faults import wait_until
+from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.marks import prove
 from tests.slurm.user import User
 
@@ -26,7 +26,7 @@ def begun(user: User, text: str) -> dict[str, Any]:
     """A submitted run whose step has started."""
     run = user.submit(text)
     logs = Path(run["folder"]) / "attempts" / "001" / "logs"
-    wait_until(lambda: any(logs.glob("node-*.log")), 60, lambda: f"{user.status(run['run'])}")
+    wait_until(lambda: any(logs.glob("node-*.log")), lambda: f"{user.status(run['run'])}")
     time.sleep(1)
     return run
 
@@ -98,7 +98,7 @@ def test_a_node_that_reboots_within_seconds_is_blamed_and_not_the_other(user_in_
     time.sleep(10)
     user.cluster.revive_node(node)
 
-    out, err = waiting.communicate(timeout=200)
+    out, err = waiting.communicate(timeout=PATIENCE_S)
 
     status, found = user.status(run["run"]), why(user, run["run"])
     assert waiting.returncode == 0, (out + err, found)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.marks import prove
 from tests.slurm.user import User
@@ -134,16 +134,13 @@ def test_a_sigterm_to_the_tasks_alone_is_taken_for_a_warning(user: User, launche
     sets = [f"--set=launcher={launcher}", "--set=args.listen=hook", "--set=retry.max_attempts=3"]
     answer = user.submit(COUNTING, *sets)
     run = Path(answer["folder"])
-    user.until("@last", "RUNNING", seconds=90)
+    user.until("@last", "RUNNING")
     node = user.status()["attempts"][0]["nodes"][0]
     _until_step(user, 3)
     kill = f"pkill -TERM -u alice -f '^[^ ]*bash {run}/attempts/001/{first}'"
     user.cluster.node_exec(node, ["sh", "-c", kill])
 
-    stop = time.monotonic() + 180
-    while len(user.status()["attempts"]) < 2:
-        assert time.monotonic() < stop
-        time.sleep(1)
+    wait_until(lambda: len(user.status()["attempts"]) >= 2, every=1)
     user.launch("cancel", "@last")
     attempt = user.status()["attempts"][0]
     assert (attempt["class"], attempt["verdict"]) == ("preempted", "CONTINUE")
@@ -156,20 +153,17 @@ def test_a_sigterm_to_the_tasks_alone_is_taken_for_a_warning(user: User, launche
 def test_a_cancelled_run_is_not_taken_for_a_preempted_one(user: User) -> None:
     answer = user.submit(COUNTING, *UNDER_SRUN, "--set=args.listen=none")
     run = Path(answer["folder"])
-    user.until("@last", "RUNNING", seconds=90)
+    user.until("@last", "RUNNING")
     _until_step(user, 3)
 
     user.cluster.run(["scancel", answer["job_id"]], check=True)
 
-    assert user.until("@last", "CANCELLED", seconds=30)["state"] == "CANCELLED"
+    assert user.until("@last", "CANCELLED")["state"] == "CANCELLED"
     assert not (run / "saved").exists()
 
 
 def _until_step(user: User, step: int) -> None:
-    end = time.monotonic() + 180
-    while (user.status()["progress"]["step"] or 0) < step:
-        assert time.monotonic() < end
-        time.sleep(1)
+    wait_until(lambda: (user.status()["progress"]["step"] or 0) >= step, every=1)
 
 
 def _final_loss(user: User) -> str:

@@ -17,7 +17,7 @@ import pytest
 
 from hpc_launch.run.submitting.fault_points import KILL_AFTER, STOP_AFTER
 from hpc_launch.run.submitting.submit_attempt import STEPS
-from tests.cluster.faults import wait_until
+from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.cluster.syscalls import descendants
 from tests.slurm.user import User
 
@@ -66,7 +66,7 @@ def test_killed_after_any_step_there_is_one_training_or_none(user: User) -> None
     drivers = {step: one.popen("submit", jobs[step], env={KILL_AFTER: step}) for step, one in users.items()}
 
     for step, driver in drivers.items():
-        out, err = driver.communicate(timeout=180)
+        out, err = driver.communicate(timeout=PATIENCE_S)
         assert driver.returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}, (step, out, err)
     for step, one in users.items():
         (run,) = listed(one)
@@ -84,19 +84,19 @@ def test_a_controller_that_answers_too_late_gets_one_job(user_in_trouble: User) 
     job = user.job(job_of(user))
     user.cluster.freeze_controller()
     driver = user.popen("submit", job, "--json")
-    wait_until(lambda: bool(list(user.home.glob("runs/*/attempts/001/intent.json"))), 30)
+    wait_until(lambda: bool(list(user.home.glob("runs/*/attempts/001/intent.json"))))
     (attempt,) = user.home.glob("runs/*/attempts/001")
     # sbatch has sent its request and gives up after MessageTimeout, 10 s; the driver looks on for a while.
     time.sleep(14)
     user.cluster.thaw_controller()
 
-    out, err = driver.communicate(timeout=120)
+    out, err = driver.communicate(timeout=PATIENCE_S)
 
     assert driver.returncode in {0, 4}, out + err
     if driver.returncode == 4:
         assert "hpc-launch status" in err
         assert "nothing is submitted twice" in err
-    status = user.until("@last", "COMPLETED", "FAILED", "STOPPED", seconds=90)
+    status = user.until("@last", "COMPLETED", "FAILED", "STOPPED")
     assert status["state"] == "COMPLETED", status
     assert user.trainings(marker(user)) == [status["job_id"]]
     assert attempt.joinpath("claim").read_text().split() == [status["job_id"]]
@@ -108,7 +108,7 @@ def test_a_driver_that_wakes_up_after_its_attempt_was_repeated(user: User, step:
     # Held, so that the first job cannot have trained before it is cancelled.
     job = user.job(job_of(user, sbatch="{hold: true}"))
     driver = user.popen("submit", job, env={STOP_AFTER: step})
-    wait_until(stopped(driver), 30)
+    wait_until(stopped(driver))
     (run,) = listed(user)
     assert run["state"] in {"SUBMITTING", "PENDING", "STUCK"}
 
@@ -116,11 +116,11 @@ def test_a_driver_that_wakes_up_after_its_attempt_was_repeated(user: User, step:
     done = user.launch("resubmit", run["run"], "--set", "sbatch.hold=null", "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
     user.cluster.thaw(driver)
-    out, err = driver.communicate(timeout=180)
+    out, err = driver.communicate(timeout=PATIENCE_S)
 
     assert driver.returncode == 2, out + err
     assert "abandoned meanwhile" in err
-    wait_until(lambda: not any(f" {name}" in line for line in jobs_of(user) for name in names(user)), 30)
+    wait_until(lambda: not any(f" {name}" in line for line in jobs_of(user) for name in names(user)))
     status = user.status(run["run"])
     assert status["state"] == "COMPLETED"
     assert [attempt["state"] for attempt in status["attempts"]][-1] == "COMPLETED"
@@ -137,12 +137,12 @@ def test_of_two_resubmissions_at_once_one_wins(user: User) -> None:
     assert user.until(run, "COMPLETED", "FAILED")["state"] == "COMPLETED"
 
     drivers = [user.popen("resubmit", run, "--yes") for _ in range(2)]
-    ends = [(*driver.communicate(timeout=180), driver.returncode) for driver in drivers]
+    ends = [(*driver.communicate(timeout=PATIENCE_S), driver.returncode) for driver in drivers]
 
     assert sorted(code for _, _, code in ends) == [0, 2], ends
     (lost,) = (err for _, err, code in ends if code == 2)
     assert "claimed by another process" in lost or "is not over" in lost
-    wait_until(lambda: len(user.trainings(marker(user))) >= 2, 60)
+    wait_until(lambda: len(user.trainings(marker(user))) >= 2)
     status = user.until(run, "COMPLETED", "FAILED")
     assert [attempt["number"] for attempt in status["attempts"]] == [1, 2]
     assert user.trainings(marker(user)) == [attempt["job_id"] for attempt in status["attempts"]]

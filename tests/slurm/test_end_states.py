@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.busy import patience
+from tests.cluster.faults import PATIENCE_S
 from tests.slurm.user import PROFILES, User
 
 SLEEP = "name: sleep\nretry: 1\nlauncher: srun\ncommand: sleep 300\ntime: 10\n"
@@ -74,7 +75,7 @@ def test_a_job_over_its_time_limit_is_warned_and_ended(user: User) -> None:
         "name: long\nretry: 1\nqueue: short\nlauncher: srun\ntime: 1\ncheckpoint: {signal_before: 30s}\n"
         "command: [sh, -c, 'while sleep 1; do :; done']\n"
     )
-    done = user.launch("submit", job, "--wait", timeout=200)
+    done = user.launch("submit", job, "--wait")
     assert done.returncode == 1, done.stdout + done.stderr
     status = user.status()
     assert status["state"] == "FAILED"
@@ -94,9 +95,9 @@ def test_a_requeued_job_is_a_second_attempt_of_the_same_run(user: User) -> None:
     run = user.submit(f"name: again\nsite: {profile}\nlauncher: srun\ncommand: [sh, -c, '{body}']\n", "--site", profile)
     user.until(run["run"], "RUNNING", "STARTING")
     assert user.cluster.run(["scontrol", "requeue", run["job_id"]]).returncode == 0
-    status = user.until(run["run"], "PENDING", "RETRYING", "STUCK", seconds=60)
+    status = user.until(run["run"], "PENDING", "RETRYING", "STUCK")
     assert status["state"] == "PENDING", status
-    status = user.until(run["run"], "COMPLETED", "FAILED", seconds=200)
+    status = user.until(run["run"], "COMPLETED", "FAILED")
     assert status["state"] == "COMPLETED", status
     assert [attempt["job_id"] for attempt in status["attempts"]] == [run["job_id"]] * 2
     assert user.trainings(marker) == ["", "1"]
@@ -107,7 +108,7 @@ def test_a_node_that_cannot_start_the_job_leaves_it_stuck(user_in_trouble: User)
     for node in ("n1", "n2", "n3", "n4"):
         user.cluster.fail_prolog(node)
     try:
-        done = user.launch("submit", user.job(SLEEP), "--wait", timeout=120)
+        done = user.launch("submit", user.job(SLEEP), "--wait")
         status = user.status()
     finally:
         user.cluster.restore()
@@ -146,10 +147,14 @@ def test_the_next_attempt_keeps_off_a_node(user: User) -> None:
 
 def test_interrupting_the_wait_leaves_the_job_running(user: User) -> None:
     waiting = user.popen("submit", user.job(SLEEP), "--wait")
-    time.sleep(4)
-    user.until("@last", "RUNNING", "STARTING")
+    assert waiting.stderr is not None
+    said = ""
+    while "running" not in said and "starting" not in said:  # it follows the run
+        line = waiting.stderr.readline()
+        assert line, said
+        said += line
     waiting.send_signal(signal.SIGINT)
-    out, err = waiting.communicate(timeout=20)
+    out, err = waiting.communicate(timeout=PATIENCE_S)
     assert waiting.returncode == 130, out + err
     assert "hpc-launch watch" in out + err
     assert user.status()["state"] in {"RUNNING", "STARTING"}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import time
 
 import pytest
 import yaml
 
+from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.marks import prove
+from tests.slurm.two_nodes import wait_for_ranks
 from tests.slurm.user import User
 
 EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
@@ -46,10 +47,7 @@ def job(user: User, program: str, launcher: object, **keys: object) -> str:
 def test_a_warning_and_a_log_by_rank(user: User, launcher: str) -> None:
     submitted = user.launch("submit", job(user, WAITS, LAUNCHERS[launcher]), "--json")
     assert submitted.returncode == 0, submitted.stderr
-    end = time.monotonic() + 180
-    while len(list(user.home.glob("runs/*/attempts/001/began-*"))) < 4:
-        assert time.monotonic() < end, user.launch("logs", "@last").stdout
-        time.sleep(0.5)
+    wait_for_ranks(user, 4)
     user.cluster.run(["scancel", "--batch", "--signal=USR1", json.loads(submitted.stdout)["job_id"]], check=True)
     assert user.until("@last", "COMPLETED", "FAILED")["state"] == "COMPLETED"
     log = user.launch("logs", "@last").stdout
@@ -63,11 +61,8 @@ def test_a_warning_and_a_log_by_rank(user: User, launcher: str) -> None:
 
 
 def _nothing_is_left(user: User, node: str) -> None:
-    """No process of the run is on the node, some seconds after the end at the latest."""
-    until = time.monotonic() + 5
-    while (left := user.cluster.node_exec(node, ["pgrep", "-af", str(user.home)])).returncode == 0:
-        assert time.monotonic() < until, left.stdout
-        time.sleep(0.2)
+    """No process of the run stays on the node."""
+    wait_until(lambda: user.cluster.node_exec(node, ["pgrep", "-f", str(user.home)]).returncode != 0, every=0.2)
 
 
 @pytest.mark.slow
@@ -125,7 +120,7 @@ def test_the_interface_of_the_first_node_is_found_from_a_shell_elsewhere(user: U
     user.site("network: {master: {interface: eth0}}\n")
     file = user.job("name: at\nnodes: 2\nlauncher: srun\ncommand: sh -c 'echo at $MASTER_ADDR.'\n")
     words = ["salloc", "--nodelist=n[1-2]", "--nodes=2", "--cpus-per-task=2", "hpc-launch", "run", file]
-    done = user.cluster.run(words, cwd=user.home, env=user.env, timeout=120)
+    done = user.cluster.run(words, cwd=user.home, env=user.env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert user.launch("logs", "@last").stdout.count("at 10.77.0.1.") == 2
 

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import stat
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.cluster.config import SYSTEM_PATH, user_path
+from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.hostile import hostile_jobs
 from tests.marks import prove
@@ -56,11 +56,10 @@ class Site:
         return job_of_two_nodes(self.user, program, "srun", **keys)
 
     def nothing_left(self) -> None:
-        end = time.monotonic() + 20
+        """Whether all that the run started ends soon after it."""
+        words = ["pgrep", "-f", str(self.user.home)]
         for node in self.user.cluster.nodes:
-            while self.user.cluster.node_exec(node, ["pgrep", "-f", str(self.user.home)]).returncode == 0:
-                assert time.monotonic() < end
-                time.sleep(0.5)
+            wait_until(lambda node=node: self.user.cluster.node_exec(node, words).returncode != 0, every=0.5)  # type: ignore[misc]
 
 
 @pytest.fixture(params=["openmpi", prove("ibrun"), prove("mpich")])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import stat
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import Cluster
+from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
 from tests.cluster.settings import ClusterUnavailable
 from tests.cluster.ssh import connect_nodes
@@ -46,13 +46,14 @@ def processes(user: User, node: str) -> str:
     return user.cluster.node_exec(node, ["ps", "-ww", "-u", user.cluster.user, "-o", "args="]).stdout
 
 
-def nothing_left(user: User, seconds: float = 0) -> None:
-    """Whether all that the run started has ended, on every node; nothing of another test counts."""
-    end = time.monotonic() + seconds
+def nothing_left(user: User) -> None:
+    """Whether all that the run started ends soon after it, on every node; nothing of another test counts."""
     for node in ("n1", "n2"):
-        while str(user.home) in processes(user, node):
-            assert time.monotonic() < end, processes(user, node)
-            time.sleep(0.5)
+        wait_until(
+            lambda node=node: str(user.home) not in processes(user, node),  # type: ignore[misc]
+            lambda node=node: processes(user, node),  # type: ignore[misc]
+            every=0.5,
+        )
 
 
 @pytest.mark.prove
@@ -82,7 +83,7 @@ def test_variables_arguments_and_secrets_arrive_and_no_one_else_sees_them(user: 
         "with open(f'{folder}/.seen-{rank}', 'w') as stream:\n"
         "    json.dump([sys.argv[1:], dict(os.environ), os.getcwd()], stream)\n"
         "os.rename(f'{folder}/.seen-{rank}', f'{folder}/began-{rank}')\n"
-        "time.sleep(4)\n"
+        "while not os.path.exists(folder + '/go'): time.sleep(0.1)\n"
     )
     more = {"NCCL_IB_HCA": "mlx5_0,mlx5_1", "PYTHONPATH": "/a b:/c$d", "MLFLOW_X": 'say "$HOME"\nagain'}
     (user.cluster.home / ".deepspeed_env").write_text("HCA=of-the-home\n")
@@ -90,17 +91,20 @@ def test_variables_arguments_and_secrets_arrive_and_no_one_else_sees_them(user: 
     wanted = {"args": hostile.words, "env": {**hostile.env, **more}, "secrets": list(secrets)}
     file = job_of_two_nodes(user, program, "deepspeed", **wanted)
     assert user.launch("submit", file, env=secrets).returncode == 0
-    end = time.monotonic() + 180
     seen_on: dict[str, str] = {}
-    attempt = None
-    while len(list(user.home.glob("runs/*/attempts/001/began-*"))) < 4:
-        assert time.monotonic() < end, user.launch("logs", "@last").stdout
+
+    def begun() -> bool:
+        """Also looks at what others can see meanwhile."""
+        ranks = len(list(user.home.glob("runs/*/attempts/001/began-*")))
         for carrier in user.home.glob("runs/*/attempts/001/environment"):
             assert stat.S_IMODE(carrier.stat().st_mode) == 0o600
-            attempt = carrier.parent
         for node in user.cluster.nodes:
             seen_on[node] = seen_on.get(node, "") + processes(user, node)
-    assert attempt is not None
+        return ranks == 4
+
+    wait_until(begun, lambda: user.launch("logs", "@last").stdout)
+    attempt = folder(user)
+    user.cluster.write(attempt / "go", "")
     first, second = user.nodes()
     assert "pdsh" in seen_on[first]
     assert "deepspeed.launcher.launch" in seen_on[second]
@@ -145,7 +149,7 @@ def test_a_killed_process_is_a_failure(user: User, victim: str) -> None:
     node = first if victim.endswith("runner") else second
     killed = user.cluster.node_exec(node, ["pkill", "-KILL", "-u", user.cluster.user, "-f", f"python.*{victim}"])
     assert killed.returncode == 0
-    assert user.until("@last", "FAILED", "COMPLETED", seconds=60)["state"] == "FAILED"
+    assert user.until("@last", "FAILED", "COMPLETED")["state"] == "FAILED"
     nothing_left(user)
 
 
@@ -155,7 +159,7 @@ def test_cancel_leaves_no_process(user: User) -> None:
     wait_for_ranks(user, 4)
     assert user.launch("cancel", "@last").returncode == 0
     user.until("@last", "CANCELLED")
-    nothing_left(user, 20)
+    nothing_left(user)
 
 
 @pytest.mark.prove
@@ -164,7 +168,7 @@ def test_a_batch_shell_that_is_killed_takes_the_nodes_with_it(user: User) -> Non
     submitted = user.launch("submit", job_of_two_nodes(user, SLEEPS, "deepspeed"), "--json")
     wait_for_ranks(user, 4)
     user.cluster.run(["scancel", "--full", "--signal=KILL", json.loads(submitted.stdout)["job_id"]], check=True)
-    nothing_left(user, 30)
+    nothing_left(user)
 
 
 @pytest.mark.prove

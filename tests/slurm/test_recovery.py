@@ -16,7 +16,7 @@ import pytest
 from hpc_launch.retry import recover_run
 from hpc_launch.run.submitting import submit_attempt
 from hpc_launch.run.submitting.fault_points import KILL_AFTER
-from tests.cluster.faults import wait_until
+from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.slurm.user import PROFILES, User
 
 STALE = "OSError: [Errno 116] Stale file handle: /scratch/corpus/part-7.bin"
@@ -58,7 +58,7 @@ def test_nobody_is_there_and_the_job_itself_sees_to_the_next_attempt(user: User)
     run = user.submit(job(user, fails_once()))
     folder = Path(run["folder"])
 
-    wait_until(lambda: ended(folder, 2) is not None, 60, lambda: f"{sorted(folder.rglob('*'))}")
+    wait_until(lambda: ended(folder, 2) is not None, lambda: f"{sorted(folder.rglob('*'))}")
 
     assert (ended(folder, 2) or {})["exit_code"] == 0
     status = user.until(run["run"], "COMPLETED", "FAILED")
@@ -97,7 +97,7 @@ def test_of_five_drivers_at_once_one_makes_the_next_attempt(user: User) -> None:
     time.sleep(3)
     user.cluster.run(["touch", str(go)], check=True)
 
-    ends = [(driver.communicate(timeout=150), driver.returncode) for driver in drivers]
+    ends = [(driver.communicate(timeout=PATIENCE_S), driver.returncode) for driver in drivers]
 
     assert [code for _, code in ends] == [0] * 5, ends
     status = user.status(run["run"])
@@ -115,14 +115,14 @@ def test_a_driver_that_is_killed_at_any_step_loses_nothing_and_doubles_nothing(u
     for step, run in runs.items():
         unhooked(users[step], run)
         users[step].cluster.run(["touch", f"{run['folder']}/go"], check=True)
-    wait_until(lambda: all(ended(Path(run["folder"]), 1) for run in runs.values()), 90)
+    wait_until(lambda: all(ended(Path(run["folder"]), 1) for run in runs.values()))
     for step, run in runs.items():
         killed = users[step].launch("watch", run["run"], env={KILL_AFTER: step})
         assert killed.returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}, (step, killed)
 
     for step, run in runs.items():
         one = users[step]
-        status = one.until(run["run"], "COMPLETED", "FAILED", "STOPPED", seconds=120)
+        status = one.until(run["run"], "COMPLETED", "FAILED", "STOPPED")
         assert status["state"] == "COMPLETED", (step, status)
         ran = [attempt["job_id"] for attempt in status["attempts"] if attempt["state"] != "VOID"]
         assert one.trainings(marker(one)) == ran, step
@@ -139,7 +139,7 @@ def test_after_a_lost_node_the_run_goes_on_elsewhere(user_in_trouble: User) -> N
     waiting = user.popen("watch", run["run"])
     user.cluster.kill_node(node)
 
-    out, err = waiting.communicate(timeout=150)
+    out, err = waiting.communicate(timeout=PATIENCE_S)
 
     assert waiting.returncode == 0, out + err
     status = user.status(run["run"])
@@ -170,7 +170,7 @@ def test_a_chain_under_a_short_limit_goes_on_to_its_last_step(user: User) -> Non
         checkpoint=r"{signal_before: 50s, dir: '${run.dir}/checkpoints', pattern: 'step-(\d+)'}",
         progress=r"{step: 'step (\d+)/(\d+)'}",
     )  # fmt: skip
-    done = user.launch("submit", user.job(text), "--wait", timeout=240)
+    done = user.launch("submit", user.job(text), "--wait")
 
     status = user.status()
     assert done.returncode == 0, (done.stdout + done.stderr, status)
@@ -186,7 +186,7 @@ def test_a_time_limit_that_nobody_warned_of_is_seen_to_by_the_job_itself(user: U
     run = user.submit(job(user, '[ "$n" -gt 1 ] || exec sleep 300', queue="short", time="1"))
     folder = Path(run["folder"])
 
-    wait_until(lambda: ended(folder, 2) is not None, 400, lambda: f"{sorted(folder.rglob('*.log'))}", every=1)
+    wait_until(lambda: ended(folder, 2) is not None, lambda: f"{sorted(folder.rglob('*.log'))}", timeout=400, every=1)
 
     status = user.until(run["run"], "COMPLETED", "FAILED")
     assert attempts(status) == [("TIMEOUT", "time_limit", "CONTINUE"), ("COMPLETED", "success", "NONE")]
@@ -204,7 +204,7 @@ def test_a_job_that_can_never_start_is_taken_out_of_the_queue(user: User) -> Non
     assert status["state"] == "STOPPED", status
     assert [verdict for _, _, verdict in attempts(status)] == ["STOP"]
     assert "could never start" in status["reason"]
-    wait_until(lambda: not any(str(status["job_id"]) in line for line in user.cluster.jobs() or []), 20)
+    wait_until(lambda: not any(str(status["job_id"]) in line for line in user.cluster.jobs() or []))
 
 
 def test_a_cancelled_run_is_not_tried_again(user: User) -> None:
@@ -226,7 +226,7 @@ def test_a_sentinel_looks_after_a_job_that_cannot_do_it_itself(user: User) -> No
     unhooked_but_kept(user, run)
     user.cluster.run(["touch", f"{run['folder']}/go"], check=True)
 
-    wait_until(lambda: ended(Path(run["folder"]), 2) is not None, 90, lambda: f"{user.cluster.jobs()}")
+    wait_until(lambda: ended(Path(run["folder"]), 2) is not None, lambda: f"{user.cluster.jobs()}")
 
     assert (ended(Path(run["folder"]), 2) or {})["exit_code"] == 0
     assert len(user.trainings(marker(user))) == 2
@@ -255,6 +255,6 @@ def test_a_preempted_job_sees_to_its_next_attempt_itself(user: User) -> None:
 
     user.cluster.run(["sbatch", "-p", "high", "--exclusive", "-N4", "-o", "/dev/null", "--wrap", "sleep 1"], check=True)
 
-    wait_until(lambda: ended(folder, 2) is not None, 60, lambda: said(folder))
+    wait_until(lambda: ended(folder, 2) is not None, lambda: said(folder))
     status = user.until(run["run"], "COMPLETED", "FAILED")
     assert attempts(status) == [("PREEMPTED", "preempted", "CONTINUE"), ("COMPLETED", "success", "NONE")]

@@ -89,7 +89,7 @@ def ended(run: dict[str, Any], number: int) -> bool:
 def test_a_rank_crashes_and_the_run_continues_in_the_same_job(user: User) -> None:
     run = user.submit(job(user, FAILS_ONCE, nodes=2))
 
-    wait_until(lambda: ended(run, 2), 90, lambda: user.launch("logs", run["run"]).stdout)
+    wait_until(lambda: ended(run, 2), lambda: user.launch("logs", run["run"]).stdout)
 
     status = user.until(run["run"], "COMPLETED", "FAILED")
     states = [(one["state"], one["class"], one["verdict"], one["job_id"]) for one in status["attempts"]]
@@ -110,7 +110,7 @@ def test_a_rank_crashes_and_the_run_continues_in_the_same_job(user: User) -> Non
 def test_a_rank_that_is_killed_and_a_single_node(user: User) -> None:
     run = user.submit(job(user, FAILS_ONCE, launcher="srun", args=["kill"]))
 
-    wait_until(lambda: ended(run, 2), 60, lambda: user.launch("logs", run["run"]).stdout)
+    wait_until(lambda: ended(run, 2), lambda: user.launch("logs", run["run"]).stdout)
 
     status = user.until(run["run"], "COMPLETED", "FAILED")
     assert [(one["state"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [
@@ -125,7 +125,7 @@ def test_a_spare_replaces_a_node_that_fails_the_check(user_in_trouble: User) -> 
     user.cluster.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"], user="root", node="n2", check=True)
     try:
         run = user.submit(job(user, FAILS_ONCE, nodes=2, spares=1, preflight="quick", exclude=["n4"], launcher="srun"))
-        wait_until(lambda: ended(run, 2), 90, lambda: user.launch("logs", run["run"]).stdout)
+        wait_until(lambda: ended(run, 2), lambda: user.launch("logs", run["run"]).stdout)
     finally:
         user.cluster.run(["umount", "/dev/shm"], user="root", node="n2", check=True)
 
@@ -172,11 +172,11 @@ def test_a_spare_replaces_a_node_that_loses_power() -> None:
     with Cluster.start(nodes=4, slurm_conf=["SlurmdTimeout=300"]) as cluster:
         user = User(cluster, cluster.user_folder("power-"))
         run = user.submit(job(user, LOSES_POWER, nodes=2, spares=1, launcher="srun", exclude=["n4"]))
-        wait_until(lambda: len(trained(run)) == 4, 60)
+        wait_until(lambda: len(trained(run)) == 4)
         time.sleep(6)
         user.cluster.kill_node("n2")
         lost = time.time()
-        wait_until(lambda: ended(run, 2), 90, lambda: Path(run["folder"], "attempts/001/batch.log").read_text())
+        wait_until(lambda: ended(run, 2), lambda: Path(run["folder"], "attempts/001/batch.log").read_text())
 
         status = user.until(run["run"], "COMPLETED", "FAILED")
         assert [(one["nodes"], one["class"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [

@@ -14,7 +14,7 @@ def test_twice_in_one_allocation(user: User) -> None:
     job = user.job(JOB)
     script = f"hpc-launch run {job} && hpc-launch run {job} --set name=again"
     done = user.cluster.run(
-        ["salloc", "--nodes=2", "--cpus-per-task=4", "bash", "-c", script], cwd=user.home, env=user.env, timeout=120
+        ["salloc", "--nodes=2", "--cpus-per-task=4", "bash", "-c", script], cwd=user.home, env=user.env
     )
     assert done.returncode == 0, done.stdout + done.stderr
     first, second = (user.launch("logs", name).stdout for name in ("inside", "again"))
@@ -28,16 +28,14 @@ def test_twice_in_one_allocation(user: User) -> None:
 
 def test_a_failure_comes_out(user: User) -> None:
     job = user.job("name: fails\nlauncher: srun\ncommand: sh -c 'exit 7'\n")
-    done = user.cluster.run(
-        ["salloc", "--cpus-per-task=2", "hpc-launch", "run", job], cwd=user.home, env=user.env, timeout=120
-    )
+    done = user.cluster.run(["salloc", "--cpus-per-task=2", "hpc-launch", "run", job], cwd=user.home, env=user.env)
     assert done.returncode == 1, done.stdout + done.stderr
     assert user.status()["attempts"][0]["exit_code"] == 7
 
 
 def test_an_allocation_of_another_size(user: User) -> None:
     done = user.cluster.run(
-        ["salloc", "--cpus-per-task=2", "hpc-launch", "run", user.job(JOB)], cwd=user.home, env=user.env, timeout=120
+        ["salloc", "--cpus-per-task=2", "hpc-launch", "run", user.job(JOB)], cwd=user.home, env=user.env
     )
     assert done.returncode == 1
     assert "expected 2 nodes, got 1" in user.launch("logs", "@last").stdout

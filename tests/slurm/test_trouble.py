@@ -14,7 +14,7 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.cluster.config import NAME
-from tests.cluster.faults import wait_until
+from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.cluster.plugin import _get
 from tests.slurm.user import PROFILES, User
 
@@ -31,14 +31,15 @@ def user_of_the_forgetful(pytestconfig: pytest.Config) -> User:
 def follow(user: User, job: str) -> tuple[subprocess.Popen[str], str]:
     """A `submit --wait` in the background, once its job's step runs without the controller, and the job's id."""
     waiting = user.popen("submit", user.job(job), "--wait")
-    end = time.monotonic() + 180
-    while not (starts := list(user.home.glob("runs/*/attempts/001/start.json"))):
-        assert time.monotonic() < end
+
+    def started() -> list[Path]:
         assert waiting.poll() is None, waiting.communicate()
-        time.sleep(0.2)
-    job_id = str(json.loads(starts[0].read_text())["job_id"])
+        return list(user.home.glob("runs/*/attempts/001/start.json"))
+
+    wait_until(lambda: bool(started()))
+    job_id = str(json.loads(started()[0].read_text())["job_id"])
     steps = ["squeue", "--noheader", "--steps", f"--jobs={job_id}", "--format=%i"]
-    wait_until(lambda: f"{job_id}.0" in user.cluster.run(steps).stdout.split(), 120)
+    wait_until(lambda: f"{job_id}.0" in user.cluster.run(steps).stdout.split())
     return waiting, job_id
 
 
@@ -59,7 +60,7 @@ def test_waits_survive_a_controller_that_is_away(user_in_trouble: User) -> None:
     cluster.run(["touch", str(go)], check=True)
 
     # Its own end record tells of the end, so that nobody has to wait for the controller.
-    out, err = short_wait.communicate(timeout=180)
+    out, err = short_wait.communicate(timeout=PATIENCE_S)
     assert short_wait.returncode == 0, out + err
     status = short.status()
     assert (status["state"], status["state_source"]) == ("COMPLETED", "end_record")
@@ -68,9 +69,9 @@ def test_waits_survive_a_controller_that_is_away(user_in_trouble: User) -> None:
     assert long_wait.poll() is None
 
     cluster.start_controller()
-    wait_until(lambda: cluster.jobs() is not None, 60)
+    wait_until(lambda: cluster.jobs() is not None)
     assert long.launch("cancel", job_id).returncode == 0
-    out, err = long_wait.communicate(timeout=180)
+    out, err = long_wait.communicate(timeout=PATIENCE_S)
     assert long_wait.returncode == 1, out + err
     assert long.status()["state"] == "CANCELLED"
     assert short.until("@last", "COMPLETED")["attempts"][0]["exit_code"] == 0
@@ -88,21 +89,21 @@ def test_a_submission_and_a_cancel_outlast_a_controller_that_is_away(user_in_tro
     cluster.stop_controller()
 
     words = ["env", "-u", "HPC_LAUNCH_SITE", "hpc-launch", "submit", job]
-    done = cluster.run(words, cwd=user.home, env=user.env, timeout=120)
+    done = cluster.run(words, cwd=user.home, env=user.env)
     assert (done.returncode, "the Slurm controller is unreachable" in done.stderr) == (4, True), done.stderr
     done = other.launch("cancel", job_id)
     assert (done.returncode, "the request is on record" in done.stderr) == (4, True), done.stderr
     waiting = user.popen("submit", job, "--wait")
-    wait_until(lambda: any("no answer" in path.read_text() for path in user.home.glob("runs/*/journal/*.jsonl")), 120)
+    wait_until(lambda: any("no answer" in path.read_text() for path in user.home.glob("runs/*/journal/*.jsonl")))
 
     cluster.start_controller()
-    out, err = waiting.communicate(timeout=300)
+    out, err = waiting.communicate(timeout=PATIENCE_S)
     assert waiting.returncode == 0, out + err
     assert "the scheduler does not answer" in err
     status = user.status()
     assert (status["state"], len(status["attempts"])) == ("COMPLETED", 1)
     assert user.trainings(marker) == [status["job_id"]]
-    out, err = other_wait.communicate(timeout=180)
+    out, err = other_wait.communicate(timeout=PATIENCE_S)
     assert other_wait.returncode == 1, out + err
     status = other.status()
     assert status["state"] == "CANCELLED", status
@@ -115,7 +116,7 @@ def test_a_node_that_dies_ends_the_run(user_in_trouble: User) -> None:
     (node,) = user.status()["attempts"][0]["nodes"]
     user.cluster.kill_node(node)
 
-    out, err = waiting.communicate(timeout=150)
+    out, err = waiting.communicate(timeout=PATIENCE_S)
 
     assert waiting.returncode == 1, out + err
     status = user.status()
@@ -130,11 +131,10 @@ def test_a_suspended_job_says_so(user: User) -> None:
     user.until(run["run"], "RUNNING", "STARTING")
     assert user.cluster.run(["scontrol", "suspend", run["job_id"]], user="root").returncode == 0
     try:
-        end = time.monotonic() + 180
-        while "suspended" not in ((status := user.status(run["run"]))["reason"] or ""):
-            assert time.monotonic() < end, status
-            time.sleep(1)
-        assert status["state"] == "RUNNING"
+        wait_until(
+            lambda: "suspended" in (user.status(run["run"])["reason"] or ""), lambda: f"{user.status()}", every=1
+        )
+        assert user.status(run["run"])["state"] == "RUNNING"
     finally:
         user.cluster.run(["scontrol", "resume", run["job_id"]], user="root", check=True)
     user.launch("cancel", run["run"])
@@ -151,14 +151,14 @@ def test_jobs_that_slurm_has_long_forgotten(user_of_the_forgetful: User) -> None
         for name, (command, _) in ends.items()
     }
     # Without a word of its own: its batch shell is killed.
-    wait_until(lambda: (Path(runs["gone"]["folder"]) / "attempts" / "001" / "start.json").exists(), 30)
+    wait_until(lambda: (Path(runs["gone"]["folder"]) / "attempts" / "001" / "start.json").exists())
     kill_batch_shell(user, runs["gone"]["job_id"])
 
     def forgotten() -> bool:
         ids = [run["job_id"] for run in runs.values()]
         return all(user.cluster.run(["scontrol", "show", "job", one]).returncode != 0 for one in ids)
 
-    wait_until(forgotten, 90, lambda: "still known", every=1)
+    wait_until(forgotten, lambda: "still known", every=1)
 
     told = {name: user.status(run["run"]) for name, run in runs.items()}
     assert {name: status["state"] for name, status in told.items()} == {
@@ -178,7 +178,7 @@ def test_a_run_whose_job_slurm_forgot_goes_on_after_a_while(user_of_the_forgetfu
     waiting, job_id = follow(user, text.replace("sleep 300", command))
     kill_batch_shell(user, job_id)
 
-    out, err = waiting.communicate(timeout=200)
+    out, err = waiting.communicate(timeout=PATIENCE_S)
 
     assert waiting.returncode == 0, out + err
     status = user.status()
@@ -240,7 +240,7 @@ def test_a_submission_from_inside_another_job_is_not_influenced_by_it(user: User
 
 def test_a_secret_reaches_the_training_and_nothing_else(user: User) -> None:
     secret = "s3cr3t-" + hashlib.sha256(str(user.home).encode()).hexdigest()
-    seen = "sh -c 'printf %s \"$MY_TOKEN\" | sha256sum; sleep 8'"
+    seen = f"sh -c 'printf %s \"$MY_TOKEN\" | sha256sum; until [ -e {user.home}/go ]; do sleep 0.2; done'"
     job = user.job(f"name: secret\nlauncher: srun\ncpus_per_node: 1\nsecrets: [MY_TOKEN]\ncommand: {seen}\n")
 
     done = user.launch("submit", job, "--json", env={"MY_TOKEN": secret})
@@ -257,6 +257,7 @@ def test_a_secret_reaches_the_training_and_nothing_else(user: User) -> None:
         told = user.cluster.run(command, check=True).stdout
         assert told
         assert secret not in told, command
+    user.job("", "go")
     assert user.until(run["run"], "COMPLETED", "FAILED")["state"] == "COMPLETED"
     assert hashlib.sha256(secret.encode()).hexdigest() in user.launch("logs", run["run"]).stdout
     told = user.cluster.run(["sacct", "-P", "-o", "ALL", "-j", run["job_id"]], check=True).stdout
@@ -294,7 +295,7 @@ def by_hand(user: User, script: Path, *arguments: str) -> str:
     """Submit a script as a person would, and wait until its job is over."""
     done = user.cluster.run(["sbatch", "--parsable", script, *arguments], cwd=user.home, env=user.env, check=True)
     job_id = done.stdout.strip()
-    wait_until(lambda: is_over(user.cluster, job_id), 60, lambda: f"job {job_id}: {user.cluster.jobs()}")
+    wait_until(lambda: is_over(user.cluster, job_id), lambda: f"job {job_id}: {user.cluster.jobs()}")
     return job_id
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import yaml
 
+from tests.cluster.faults import wait_until
 from tests.slurm.user import User
 
 SLEEPS = """\
@@ -32,8 +32,9 @@ def job_of_two_nodes(user: User, program: str, launcher: str, **keys: object) ->
 
 def wait_for_ranks(user: User, ranks: int) -> list[Path]:
     """The files of that many processes, as soon as all have begun."""
-    end = time.monotonic() + 180
-    while len(found := sorted(user.home.glob("runs/*/attempts/001/began-*"))) < ranks:
-        assert time.monotonic() < end, user.launch("logs", "@last").stdout
-        time.sleep(0.5)
-    return found
+
+    def begun() -> list[Path]:
+        return sorted(user.home.glob("runs/*/attempts/001/began-*"))
+
+    wait_until(lambda: len(begun()) >= ranks, lambda: user.launch("logs", "@last").stdout, every=0.5)
+    return begun()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import Cluster
+from tests.cluster.faults import PATIENCE_S
 from tests.cluster.requirements import REPOSITORY
 
 PROFILES = REPOSITORY / "tests" / "sites" / "profiles"
@@ -49,7 +50,7 @@ class User:
         self.job(text + more, "sites/testcluster.yaml")
 
     def launch(
-        self, *args: str, timeout: float = 240, env: dict[str, str] | None = None
+        self, *args: str, timeout: float = PATIENCE_S, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run hpc-launch to its end, whatever its exit code."""
         return self.cluster.run(["hpc-launch", *args], cwd=self.home, env={**self.env, **(env or {})}, timeout=timeout)
@@ -81,7 +82,7 @@ class User:
         ranks = enumerate(node for node in self.nodes() for _ in range(per_node))
         return {(str(rank), node) for rank, node in ranks}
 
-    def until(self, run: str, *states: str, seconds: float = 150) -> dict[str, Any]:
+    def until(self, run: str, *states: str, seconds: float = PATIENCE_S) -> dict[str, Any]:
         """The status once it is one of `states`. Asks when a record of a run has changed, and every three seconds."""
         end, seen, asked = time.monotonic() + seconds, "", 0.0
         while True:
