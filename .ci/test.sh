@@ -54,17 +54,18 @@ rm -f "$logs"/*.status
 } &
 lints_process=$!
 
-# A file's tests stay together, so that what they share, a Slurm say, is set up once; the longest files come first.
-run=(pytest --dist loadfile --no-loadscope-reorder)
+run=(pytest)
 case $what in
 check)
-    run+=(-n 4 -m "not (cluster or torch or slow or prove)" --hypothesis-profile=quick)
+    # No process waits while another has tests left.
+    run+=(-n 4 --dist worksteal -m "not (cluster or torch or slow or prove)" --hypothesis-profile=quick)
     # The minimum is checked below, with a line of its own in the summary.
     [[ ${COVERAGE:-no} == no ]] || run+=(--cov --cov-report= --cov-fail-under=0)
     ;;
 all)
+    # A file's tests stay together, so that what they share, a Slurm say, is set up once; the longest files come first.
     # Four processes on two cores: much of the time is waiting for a Slurm. With five, waits run out.
-    run+=(-n 4 -m "not prove")
+    run+=(-n 4 --dist loadfile --no-loadscope-reorder -m "not prove")
     ;;
 *)
     echo "usage: test.sh check|all" >&2

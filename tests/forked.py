@@ -23,8 +23,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 REPOSITORY = Path(__file__).parents[1]
-READ_AT_START = ("LANG", "LC_", "PYTHON")
+_READ_AT_START = ("LANG", "LC_", "PYTHON")
 _servers: dict[tuple[tuple[str, str], ...], tuple[socket.socket, subprocess.Popen[bytes]]] = {}
+
+
+def inherited() -> dict[str, str]:
+    """What Python reads when it starts, as this process has it: commands with the same share a server."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_READ_AT_START)}
 
 
 def hpc_launch(
@@ -89,7 +94,7 @@ def _feed(number: int, data: bytes) -> None:
 
 
 def _server(env: Mapping[str, str]) -> socket.socket:
-    kept = {name: value for name, value in env.items() if name.startswith(READ_AT_START)}
+    kept = {name: value for name, value in env.items() if name.startswith(_READ_AT_START)}
     key = tuple(sorted(kept.items()))
     if key not in _servers:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

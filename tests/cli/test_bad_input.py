@@ -89,15 +89,19 @@ class Shell:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    shell = Shell(tmp_path)
+    return make_shell(tmp_path)
+
+
+def make_shell(folder: Path) -> Shell:
+    shell = Shell(folder)
     for name in ("bin", "sites", "home"):
-        (tmp_path / name).mkdir()
+        (folder / name).mkdir()
     for name in ("sbatch", "srun", "squeue", "sacct", "scontrol"):
-        file = tmp_path / "bin" / name
-        file.write_text(f"#!/bin/sh\necho $0 >>{tmp_path}/$(basename $0).called\nexit 1\n")
+        file = folder / "bin" / name
+        file.write_text(f"#!/bin/sh\necho $0 >>{folder}/$(basename $0).called\nexit 1\n")
         file.chmod(0o755)
-    (tmp_path / "sites" / "here.yaml").write_text(SITE)
-    (tmp_path / "train.py").touch()
+    (folder / "sites" / "here.yaml").write_text(SITE)
+    (folder / "train.py").touch()
     shell.job.write_text(GOOD)
     return shell
 
@@ -321,15 +325,16 @@ def test_a_full_disk_at_the_run_folder(shell: Shell) -> None:
 def finished(shell: Shell) -> Path:
     """The folder of a run on this machine that has ended."""
     shell.job.write_text("name: x\ncommand: 'true'\nenvironment: {python: 'true'}\n")
-    done = shell.call("submit", "job.yaml", "--site", "local", "--json")
+    done = shell.call("submit", "job.yaml", "--site", "local", "--wait", "--json")
     assert done.returncode == 0, done.stderr
-    run = Path(json.loads(done.stdout)["folder"])
-    end = time.monotonic() + 20
-    # Its end record alone leaves it ENDING for a second, until the word of its supervisor is there too.
-    while json.loads(shell.call("status", run, "--json").stdout)["state"] != "COMPLETED":
-        assert time.monotonic() < end
-        time.sleep(0.1)
-    return run
+    return Path(json.loads(done.stdout)["folder"])
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, Path]:
+    """A shell, and the folder of its run that has ended."""
+    shell = make_shell(tmp_path_factory.mktemp("shell"))
+    return shell, finished(shell)
 
 
 STRANGE = {
@@ -354,10 +359,11 @@ STRANGE = {
         pytest.param("/dev/zero", id="devices"),
     ],
 )
-def test_a_damaged_run_folder_hides_no_other_run(shell: Shell, content: bytes | str | None) -> None:
-    good = finished(shell)
-    bad = good.with_name("x-damaged")
-    shutil.copytree(good, bad)
+def test_a_damaged_run_folder_hides_no_other_run(good: tuple[Shell, Path], content: bytes | str | None) -> None:
+    shell, run = good
+    bad = run.with_name("x-damaged")
+    shutil.rmtree(bad, ignore_errors=True)  # of the content before
+    shutil.copytree(run, bad)
     for path in [path for path in bad.rglob("*") if path.is_file()]:
         path.unlink()
         if content is None:
@@ -371,7 +377,7 @@ def test_a_damaged_run_folder_hides_no_other_run(shell: Shell, content: bytes | 
     answers = [listed, *(shell.call(verb, bad) for verb in ("status", "why", "logs", "cancel", "resubmit"))]
 
     states = {entry["run"]: entry["state"] for entry in json.loads(listed.stdout)}
-    assert states[good.name] == "COMPLETED"
+    assert states[run.name] == "COMPLETED"
     for answer in answers:
         said = answer.stdout + answer.stderr
         assert answer.returncode in PLAIN_CODES, said

@@ -5,19 +5,19 @@ import sys
 
 import pytest
 
-from tests.view.home import LONG, Home
+from tests.view.home import HELD, Home
 
 
-@pytest.fixture
-def three(home: Home) -> list[str]:
+@pytest.fixture(scope="module")
+def three(shared_home: Home) -> list[str]:
     """A failed, a completed and a running one; the names newest first."""
-    names = [home.submit("exit 1", name="bad").name, home.submit("true", name="good").name]
-    home.call("watch", *names, code=1)
-    return [home.submit(LONG, name="long").name, *reversed(names)]
+    names = [shared_home.submit("exit 1", name="bad").name, shared_home.submit("true", name="good").name]
+    shared_home.call("watch", *names, code=1)
+    return [shared_home.submit(HELD, name="long").name, *reversed(names)]
 
 
-def test_finished_runs_stay_listed(home: Home, three: list[str]) -> None:
-    lines = home.call("list").stdout.splitlines()
+def test_finished_runs_stay_listed(shared_home: Home, three: list[str]) -> None:
+    lines = shared_home.call("list").stdout.splitlines()
     assert lines[0].split()[:3] == ["RUN", "STATE", "TIME"]
     # Of runs made within one second the order is that of their names.
     assert sorted(line.split()[0] for line in lines[1:]) == sorted(three)
@@ -26,15 +26,16 @@ def test_finished_runs_stay_listed(home: Home, three: list[str]) -> None:
     assert states[three[0]] in ("STARTING", "RUNNING")
 
 
-def test_nobody_reads(home: Home, three: list[str]) -> None:
+def test_nobody_reads(shared_home: Home, three: list[str]) -> None:
     command = [sys.executable, "-m", "hpc_launch.cli.main", "list"]
     for closed in (">&-", "2>&-", ">&- 2>&-"):
-        done = subprocess.run(["bash", "-c", f'"$@" {closed}', "bash", *command], capture_output=True, check=False)
+        words = ["bash", "-c", f'"$@" {closed}', "bash", *command]
+        done = subprocess.run(words, env=shared_home.environment, capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (0, b""), closed
 
 
-def test_as_json(home: Home, three: list[str]) -> None:
-    found = home.json("list")
+def test_as_json(shared_home: Home, three: list[str]) -> None:
+    found = shared_home.json("list")
     assert sorted(row["run"] for row in found) == sorted(three)
     for row in found:
         assert list(row) == [
@@ -42,13 +43,13 @@ def test_as_json(home: Home, three: list[str]) -> None:
         ]  # fmt: skip
 
 
-def test_by_state_and_number(home: Home, three: list[str]) -> None:
-    assert [row["run"] for row in home.json("list", "--state", "failed")] == [three[2]]
-    both = home.json("list", "--state", "failed", "--state", "COMPLETED")
+def test_by_state_and_number(shared_home: Home, three: list[str]) -> None:
+    assert [row["run"] for row in shared_home.json("list", "--state", "failed")] == [three[2]]
+    both = shared_home.json("list", "--state", "failed", "--state", "COMPLETED")
     assert sorted(row["run"] for row in both) == sorted(three[1:])
-    assert len(home.json("list", "-n", "2")) == 2
-    home.call("list", "--state", "done", code=2)
-    home.call("list", "-n", "0", code=2)
+    assert len(shared_home.json("list", "-n", "2")) == 2
+    shared_home.call("list", "--state", "done", code=2)
+    shared_home.call("list", "-n", "0", code=2)
 
 
 def test_when_there_is_nothing(home: Home) -> None:

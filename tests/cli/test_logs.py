@@ -1,19 +1,29 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from hpc_launch.run.layout import RunFolder
 from tests.view.home import HELD, TRAINING, Home, let_go
 from tests.view.samples import HOSTILE, steers
 
 
-@pytest.fixture
-def over(home: Home) -> Home:
+@pytest.fixture(scope="module")
+def over(shared_home: Home) -> Home:
     """A home whose one run is over."""
-    home.submit()
-    home.call("watch", "@last")
-    return home
+    shared_home.submit()
+    shared_home.call("watch", "@last")
+    return shared_home
+
+
+def logs_of(over: Home, folder: Path, text: bytes) -> tuple[str, ...]:
+    """The words that show the log of the first node, once it has this text, of a copy of the run in `folder`."""
+    run = RunFolder(shutil.copytree(over.newest().path, folder / "run"))
+    (run.attempt(1).logs / "node-0.log").write_bytes(text)
+    return "logs", str(run.path), "--node", "0"
 
 
 def test_the_whole_log_file_after_file(over: Home) -> None:
@@ -59,12 +69,13 @@ def test_one_host_is_all_the_nodes_of_a_local_run(home: Home) -> None:
     assert len(home.call("logs", "@last", "--node", "here").stdout.splitlines()) == 9
 
 
-def test_an_earlier_attempt(over: Home) -> None:
-    run = over.newest()
-    over.again(run, "say 0 'second'")
-    over.call("watch", "@last")
-    assert "second" in over.call("logs", "@last").stdout
-    assert "step 4/4" in over.call("logs", "@last", "--attempt", "1").stdout
+def test_an_earlier_attempt(home: Home) -> None:
+    run = home.submit("say 0 'first'")
+    home.call("watch", "@last")
+    home.again(run, "say 0 'second'")
+    home.call("watch", "@last")
+    assert "second" in home.call("logs", "@last").stdout
+    assert "first" in home.call("logs", "@last", "--attempt", "1").stdout
 
 
 def test_following_shows_all_and_ends_with_the_run(home: Home) -> None:
@@ -87,31 +98,22 @@ def test_following_goes_on_to_what_comes_late(home: Home) -> None:
     assert process.returncode == 0
 
 
-def test_hostile_lines_cannot_steer(home: Home) -> None:
-    run = home.submit("true")
-    home.call("watch", "@last")
-    (run.attempt(1).logs / "node-0.log").write_bytes(
-        HOSTILE.encode() + b"\n\xff\xfe 100%\r101%\n\x1b[32mgreen\x1b[0m\n"
-    )
-    shown = home.call("logs", "@last", "--node", "0").stdout
+def test_hostile_lines_cannot_steer(over: Home, tmp_path: Path) -> None:
+    text = HOSTILE.encode() + b"\n\xff\xfe 100%\r101%\n\x1b[32mgreen\x1b[0m\n"
+    shown = over.call(*logs_of(over, tmp_path, text)).stdout
     assert not steers(shown)
     assert shown.splitlines()[-1] == "green"
     assert "[bold]" in shown
 
 
-def test_a_narrow_encoding_loses_no_line(home: Home) -> None:
-    run = home.submit("true")
-    home.call("watch", "@last")
-    (run.attempt(1).logs / "node-0.log").write_text("größe 図\n", encoding="utf-8")
-    home.environment["PYTHONIOENCODING"] = "ascii"
-    assert home.call("logs", "@last", "--node", "0").stdout == "gr\\xf6\\xdfe \\u56f3\n"
+def test_a_narrow_encoding_loses_no_line(over: Home, tmp_path: Path) -> None:
+    narrow = Home(over.path, {**over.environment, "PYTHONIOENCODING": "ascii"})
+    with narrow.start(*logs_of(over, tmp_path, "größe 図\n".encode())) as process:
+        assert process.communicate()[0] == "gr\\xf6\\xdfe \\u56f3\n"
 
 
-def test_a_reader_that_stops_early_is_no_fault(home: Home) -> None:
-    run = home.submit("true")
-    home.call("watch", "@last")
-    (run.attempt(1).logs / "node-0.log").write_text("x" * 100 + "\n" * 200_000)
-    with home.start("logs", "@last") as process:
+def test_a_reader_that_stops_early_is_no_fault(over: Home, tmp_path: Path) -> None:
+    with over.start(*logs_of(over, tmp_path, b"x" * 100 + b"\n" * 200_000)) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()
@@ -130,16 +132,17 @@ def test_interrupting_says_how_to_come_back(home: Home) -> None:
 
 
 def test_completion_of_names(over: Home) -> None:
-    over.environment |= {"_HPC_LAUNCH_COMPLETE": "bash_complete", "COMP_WORDS": "hpc-launch logs ti", "COMP_CWORD": "2"}
-    assert over.call().stdout == f"plain,{over.newest().name}\n"
-    over.environment["HOME"] = "/dev/null"
-    del over.environment["HPC_LAUNCH_HOME"]
-    assert over.call().stdout.strip() == ""
+    asked = {"_HPC_LAUNCH_COMPLETE": "bash_complete", "COMP_WORDS": "hpc-launch logs ti", "COMP_CWORD": "2"}
+    home = Home(over.path, {**over.environment, **asked})
+    assert home.call().stdout == f"plain,{over.newest().name}\n"
+    home.environment["HOME"] = "/dev/null"
+    del home.environment["HPC_LAUNCH_HOME"]
+    assert home.call().stdout.strip() == ""
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(home: Home, shell: str) -> None:
-    script = home.call("completion", shell).stdout
+def test_completion_scripts(over: Home, shell: str) -> None:
+    script = over.call("completion", shell).stdout
     assert "_HPC_LAUNCH_COMPLETE" in script
     if shell == "bash":
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)

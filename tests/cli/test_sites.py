@@ -21,7 +21,7 @@ from hpc_launch.site_tools import check_profile
 from hpc_launch.site_tools.check_profile import check_all
 from hpc_launch.site_tools.team_sources import add
 from hpc_launch.sites.trust import digest
-from tests.forked import hpc_launch_text
+from tests.forked import hpc_launch_text, inherited
 
 PROFILE = """name: mine
 extends: [infiniband, nvidia]
@@ -63,6 +63,7 @@ class Desk:
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
             "XDG_CONFIG_HOME": str(folder / "config"),
+            **inherited(),
             **WRITTEN_BY,
         }
         (folder / "work").mkdir()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.forked import hpc_launch_text
+from tests.forked import hpc_launch_text, inherited
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.11 GiB"
 
@@ -25,7 +25,7 @@ class Shell:
         self.project.mkdir()
         self.env = {
             "PATH": os.environ["PATH"], "HOME": str(home), "HPC_LAUNCH_SITE": "local",
-            "HPC_LAUNCH_HOME": str(home / "runs"), "XDG_STATE_HOME": str(home / "state"),
+            "HPC_LAUNCH_HOME": str(home / "runs"), "XDG_STATE_HOME": str(home / "state"), **inherited(),
         }  # fmt: skip
 
     def call(self, *args: str) -> subprocess.CompletedProcess[str]:
