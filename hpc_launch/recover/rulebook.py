@@ -69,6 +69,8 @@ class Rulebook:
         self.limited = limited
         self.causes = causes
         self.classes = classes
+        self.searched = 0
+        """How many characters were searched in `matches`, once for each expression."""
 
     def class_of(self, rule: FailureRule) -> str:
         """The failure class of a rule."""
@@ -108,6 +110,7 @@ class Rulebook:
                 tried.setdefault(compiled.rule.id, (compiled, set()))[1].add(number)
         found: list[tuple[FailureRule, re.Match[str]]] = []
         for compiled, numbers in tried.values():
+            self.searched += len(text) * len(numbers)
             if match := compiled.search(text, sorted(numbers)):
                 found.append((compiled.rule, match))
         found.sort(key=lambda pair: (pair[0].order, self._number[pair[0].id]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 
 from hpc_launch.recover.crowded_lines import CrowdedLines, HeldLine
 from hpc_launch.recover.episodes import Episodes
@@ -10,6 +11,7 @@ from hpc_launch.recover.evidence import LogScan
 from hpc_launch.recover.furthest_step import ProgressMeter
 from hpc_launch.recover.line_kind import Kind, line_kind, shows_progress
 from hpc_launch.recover.log_line import parse, plain
+from hpc_launch.recover.match_budget import MatchBudget
 from hpc_launch.recover.rule_hits import RuleHits
 from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.timestamps import line_time, year_of
@@ -22,6 +24,8 @@ _OFTEN = 20
 """How many lines of one shape (long numbers ignored) are matched against the rules."""
 _PIECES = 200
 """How many states of a progress bar that redraws itself in one line are scanned."""
+TAIL_LINES = 100
+"""How many lines at the end of a log are scanned although its budget is spent."""
 
 _DIGITS = b"0123456789"
 _LONG_NUMBERS = re.compile(r"\d{4,}|0x[0-9a-fA-F]+|\d+\.\d+|\b(?=[a-f]*\d)[0-9a-f]{6,}\b")
@@ -38,8 +42,11 @@ _SKIP, _RULES, _ALWAYS = 0, 1, 2
 class LineScanner:
     """Takes the lines of one log in order; `finish` returns the result."""
 
-    def __init__(self, rules: Rulebook, name: str, *, source: int, node: str | None, rank: int | None) -> None:
-        self._rules = rules
+    def __init__(
+        self, rules: Rulebook, name: str, budget: MatchBudget, *, source: int, node: str | None, rank: int | None
+    ) -> None:
+        self._rules, self._budget = rules, budget
+        self._tail: deque[tuple[int, int | None, bytes]] = deque()
         self._name, self._source, self._node, self._rank = name, source, node, rank
         self._labelled = self._unlabelled = 0
         self._task: int | None = None
@@ -60,7 +67,7 @@ class LineScanner:
 
     def busy(self, number: int) -> bool:
         """Whether a line must be scanned because it may continue a traceback or a list of failed workers."""
-        return self._traces.busy(number) or self._workers.place is not None
+        return not self._budget.spent and (self._traces.busy(number) or self._workers.place is not None)
 
     def take(self, raw: bytes, number: int) -> None:
         """Scan the line with this number."""
@@ -77,8 +84,24 @@ class LineScanner:
             self._piece(piece)
 
     def _piece(self, raw: bytes) -> None:
-        """Classify lines of the same shape (digits ignored) once: a training prints the same few millions of times."""
+        """Scan a line, or keep it for the end of the log if the budget is spent."""
         self._last = raw
+        if not self._budget.spent:
+            self._scan(raw)
+            return
+        self._tail.append((self._line, self._task, raw))
+        if len(self._tail) > TAIL_LINES:
+            self._pass(*self._tail.popleft())
+
+    def _pass(self, line: int, _task: int | None, raw: bytes) -> None:
+        """Take only the progress that a line shows."""
+        text = plain(raw)
+        low = text.lower()
+        if shows_progress(text, low):
+            self._progress.see(line_kind(parse(text).body, low), text, line, self._now(text))
+
+    def _scan(self, raw: bytes) -> None:
+        """Classify lines of the same shape (digits ignored) once: a training prints the same few millions of times."""
         busy = self.busy(self._line)
         form = raw[:1000].translate(None, _DIGITS)
         known = None if busy else self._forms.get(form)
@@ -163,10 +186,15 @@ class LineScanner:
         line = parse(text, self._task)
         self._workers.see(line.body, self._line)
         if not self._traces.takes(line, self._line):
+            before = self._rules.searched
             self._found.line(line, text, self._line, self._time)
+            self._budget.spend(self._rules.searched - before)
 
     def finish(self, lines: int) -> LogScan:
         """The result for a log of so many lines. The scanner cannot be used again."""
+        for line, task, raw in self._tail:
+            self._line, self._task = line, task
+            self._scan(raw)
         self._held_back()
         hits = self._found.finish(self._time)
         begins = self._episodes.begins(hits, self._rules, self._progress.line)

@@ -6,6 +6,7 @@ import codecs
 from collections.abc import Iterable, Iterator
 
 from hpc_launch.recover.evidence import LogScan
+from hpc_launch.recover.match_budget import MatchBudget
 from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.scan_line import LineScanner
 from hpc_launch.recover.word_search import Search, word_search
@@ -36,10 +37,17 @@ class LogScanner:
     """Takes the bytes of one log in chunks; `finish` returns the result."""
 
     def __init__(
-        self, rules: Rulebook, name: str, *, source: int = 0, node: str | None = None, rank: int | None = None
+        self,
+        rules: Rulebook,
+        name: str,
+        *,
+        source: int = 0,
+        node: str | None = None,
+        rank: int | None = None,
+        budget: MatchBudget | None = None,
     ) -> None:
         self._rules = rules
-        self._scanner = LineScanner(rules, name, source=source, node=node, rank=rank)
+        self._scanner = LineScanner(rules, name, budget or MatchBudget(), source=source, node=node, rank=rank)
         self._rest = bytearray()
         self._size = 0
         self._found_search: tuple[Search | None] | None = None

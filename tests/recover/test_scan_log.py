@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 import tracemalloc
 
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from hpc_launch.recover.diagnose import diagnose
 from hpc_launch.recover.evidence import Evidence
 from hpc_launch.recover.log_line import parse, plain
+from hpc_launch.recover.match_budget import MatchBudget
+from hpc_launch.recover.scan_line import TAIL_LINES
 from hpc_launch.recover.scan_log import LogScanner, scan
 from hpc_launch.recover.timestamps import line_time
 from tests.recover.logs import BOOK, scanned, why
@@ -226,3 +229,28 @@ def test_steps_between_different_errors_count() -> None:
     text = "".join(f"ERROR {letters(number)} failed\nstep {number}/4000 loss 2.5\n" for number in range(1, 3_000))
     found = scanned(text)
     assert (found.last_step, found.last_total, found.steps_seen, found.bad_line) == (2_999, 4_000, 2_999, 5_997)
+
+
+@pytest.mark.parametrize("at", [0, 299])
+@pytest.mark.parametrize("begins", ["", "Traceback (most recent call last): "])
+def test_a_log_of_ever_new_sets_of_error_words_takes_limited_work(at: int, begins: str) -> None:
+    """Its beginning and its end are read."""
+    dice = random.Random(1)
+    words = [word for word, _ in BOOK.table]
+    lines = [begins + " ".join(dice.choices(words, k=60)) for _ in range(300)]
+    lines[at] = OOM
+    before = BOOK.searched
+    scanner = LogScanner(BOOK, "x", budget=MatchBudget(1_000_000))
+    scanner.feed("".join(line + "\n" for line in lines).encode())
+    found = scanner.finish()
+    assert BOOK.searched - before < 1_000_000 + TAIL_LINES * 200_000
+    assert at + 1 in {hit.line for hit in found.hits if hit.rule == "cuda-oom"}
+
+
+def test_what_is_read_of_a_log_without_a_budget() -> None:
+    text = "".join(f"step {number}/300 loss 2.5\nERROR in {letters(number)}\n" for number in range(300))
+    scanner = LogScanner(BOOK, "x", budget=MatchBudget(0))
+    scanner.feed(f"{OOM}\n{text}{OOM}\n".encode())
+    found = scanner.finish()
+    assert (found.last_step, found.last_total, found.steps_seen) == (299, 300, 300)
+    assert [hit.line for hit in found.hits if hit.rule == "cuda-oom"] == [602]

@@ -14,6 +14,7 @@ from typing import BinaryIO
 from hpc_launch.base.files import open_regular, without_waiting
 from hpc_launch.recover.evidence import AgentNote, LogScan, NodeExit, WorkerFailure
 from hpc_launch.recover.hang_stacks import Frame, not_arrived, stack, stacks_in_log
+from hpc_launch.recover.match_budget import MatchBudget
 from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.scan_log import LogScanner, decoded
 from hpc_launch.run.layout import AttemptFolder
@@ -84,10 +85,11 @@ def _chunks(stream: BinaryIO, skip: tuple[int, int] | None, scanner: LogScanner)
 
 def scans(attempt: AttemptFolder, rules: Rulebook, nodes: tuple[str, ...]) -> Iterator[LogScan]:
     """Scan all logs with the rules, then torchelastic's error files as one more source."""
+    budget = MatchBudget()
     for number, log in enumerate(log_files(attempt)):
-        scanner = LogScanner(
-            rules, _relative(log.path, attempt), source=number, node=_name(log.node, nodes), rank=log.rank
-        )
+        budget = budget.for_next_log()
+        name, node = _relative(log.path, attempt), _name(log.node, nodes)
+        scanner = LogScanner(rules, name, source=number, node=node, rank=log.rank, budget=budget)
         with suppress(OSError):
             yield read_chunks(log.path, scanner, belongs_to=log.belongs_to)
     failures = tuple(_worker_failures(attempt, nodes))
