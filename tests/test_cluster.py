@@ -72,7 +72,7 @@ def test_accounting_knows_job_account_and_user(cluster: Cluster, user_dir: Path)
     def recorded() -> bool:
         return cluster.run(command).stdout.split() == ["alice|proj|COMPLETED"]
 
-    wait_until(recorded, lambda: cluster.run(command).stdout)
+    wait_until(recorded, explain=lambda: cluster.run(command).stdout)
 
 
 def test_a_cluster_without_accounting_runs_beside_it(cluster: Cluster, cluster_bare: Cluster) -> None:

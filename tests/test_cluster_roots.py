@@ -161,7 +161,7 @@ def test_a_requeued_job_is_a_second_attempt(slow: Slow) -> None:
     def recorded() -> bool:
         return slow.user.cluster.run(words).stdout.split() == ["REQUEUED|0", "COMPLETED|1"]
 
-    wait_until(recorded, lambda: slow.user.cluster.run(words).stdout)
+    wait_until(recorded, explain=lambda: slow.user.cluster.run(words).stdout)
 
 
 # -- Apptainer --------------------------------------------------------------------------------

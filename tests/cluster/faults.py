@@ -117,7 +117,7 @@ class Faults(Commands):
 
     def squeue_idle(self, timeout: float = PATIENCE_S) -> None:
         """Wait until no job is pending or running; TimeoutError tells which ones are."""
-        wait_until(lambda: self.jobs() == [], lambda: f"jobs: {self.jobs()}", timeout=timeout)
+        wait_until(lambda: self.jobs() == [], explain=lambda: f"jobs: {self.jobs()}", timeout=timeout)
 
     def wait_until_idle(self, timeout: float = PATIENCE_S) -> None:
         """Wait until every node is idle; TimeoutError tells the states."""
@@ -126,7 +126,7 @@ class Faults(Commands):
             states = self.node_states()
             return len(states) == self.settings.nodes and set(states.values()) == {"idle"}
 
-        wait_until(idle, lambda: f"nodes: {self.node_states()}", timeout=timeout)
+        wait_until(idle, explain=lambda: f"nodes: {self.node_states()}", timeout=timeout)
 
     def restore(self, timeout: float = PATIENCE_S) -> None:
         """Undo every fault, cancel every job, and wait until the cluster is as new."""
@@ -146,8 +146,8 @@ class Faults(Commands):
                     self.resume(node)
             return bool(states) and set(states.values()) == {"idle"}
 
-        wait_until(self._cancel_all, lambda: "scancel still fails", timeout=timeout)
-        wait_until(calm, lambda: f"nodes: {self.node_states()}", timeout=timeout)
+        wait_until(self._cancel_all, explain=lambda: "scancel still fails", timeout=timeout)
+        wait_until(calm, explain=lambda: f"nodes: {self.node_states()}", timeout=timeout)
         self.squeue_idle(timeout)
 
     def _cancel_all(self) -> bool:
@@ -158,9 +158,8 @@ class Faults(Commands):
 
 def wait_until(
     ready: Callable[[], bool],
-    explain: Callable[[], str] = lambda: "not ready",
-    *,
     timeout: float = PATIENCE_S,
+    explain: Callable[[], str] = lambda: "not ready",
     every: float = 0.1,
 ) -> None:
     """Poll until something holds; TimeoutError with an explanation after `timeout` seconds."""

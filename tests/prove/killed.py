@@ -60,17 +60,18 @@ def play(user: User, number: int) -> list[str]:
         "time": "00:20:00", "command": ["bash", "-c", TRAINS.format(marker=marker, go=go)],
     }  # fmt: skip
     run = user.submit(json.dumps(job))
-    wait_until(lambda: len(user.trainings(marker)) > 2, 90)
+    wait_until(lambda: len(user.trainings(marker)) > 2)
     watch = user.popen("watch", run["run"]) if random.Random(number).random() < 0.5 else None
     try:
         user.cluster.run(["touch", str(go)], check=True)
-        wait_until(_reached(run, marker, frozen, point), 90, lambda: f"never {point}: {user.status(run['run'])}", 0.02)
+        told = lambda: f"never {point}: {user.status(run['run'])}"  # noqa: E731
+        wait_until(_reached(run, marker, frozen, point), explain=told, every=0.02)
         _kill(user, run, victim)
         _thaw(run)
         wait_until(lambda: user.status(run["run"])["state"] in OVER, GIVE_UP_S + 300, every=2)
         name = json.loads(Path(run["folder"], "attempts", "001", "intent.json").read_text())["job_name"]
         ours = name.rpartition(".")[0]
-        wait_until(lambda: not _left(user, ours), 90, lambda: f"left: {user.cluster.jobs()}")
+        wait_until(lambda: not _left(user, ours), explain=lambda: f"left: {user.cluster.jobs()}")
     finally:
         if watch is not None:
             user.cluster.kill_tree(watch)

@@ -56,11 +56,14 @@ def alone(conf: tuple[str, ...]) -> dict[str, float]:
         words = [sys.executable, str(TRAINING), "--folder", str(folder), "--record", str(scene.record_file)]
         script = scene.user.job(SCRIPT.format(folder=folder, command=shlex.join(words)), "alone.sh")
         cluster.run(["sbatch", script], cwd=scene.user.home, check=True)
-        wait_until(lambda: scene.reached(4, attempt=1), lambda: f"{cluster.jobs()}")
+        wait_until(lambda: scene.reached(4, attempt=1), explain=lambda: f"{cluster.jobs()}")
         scene.happens()
         cluster.kill_node(scene.node(0))
         wait_until(
-            lambda: scene.reached(1, attempt=2), lambda: f"{cluster.jobs()} {cluster.logs(5)}", timeout=400, every=0.3
+            lambda: scene.reached(1, attempt=2),
+            explain=lambda: f"{cluster.jobs()} {cluster.logs(5)}",
+            timeout=400,
+            every=0.3,
         )
         return _times(scene)
 

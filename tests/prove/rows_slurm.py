@@ -142,7 +142,7 @@ def shorten_limit(scene: Scene) -> None:
 
 
 def cancel_retry(scene: Scene) -> None:
-    wait_until(lambda: len(scene.status()["attempts"]) == 2, scene.told)
+    wait_until(lambda: len(scene.status()["attempts"]) == 2, explain=scene.told)
     scene.user.launch("cancel", scene.run["run"])
 
 

@@ -126,7 +126,7 @@ class Scene:
 
         wait_until(
             lambda: self.reached(step, attempt),
-            lambda: f"step {step} of attempt {attempt} did not come: {self.told()}",
+            explain=lambda: f"step {step} of attempt {attempt} did not come: {self.told()}",
         )
 
     def told(self) -> str:

@@ -26,7 +26,7 @@ def begun(user: User, text: str) -> dict[str, Any]:
     """A submitted run whose step has started."""
     run = user.submit(text)
     logs = Path(run["folder"]) / "attempts" / "001" / "logs"
-    wait_until(lambda: any(logs.glob("node-*.log")), lambda: f"{user.status(run['run'])}")
+    wait_until(lambda: any(logs.glob("node-*.log")), explain=lambda: f"{user.status(run['run'])}")
     time.sleep(1)
     return run
 

@@ -38,12 +38,14 @@ def written(run: dict[str, Any], attempt: str) -> list[float]:
 def test_a_node_that_was_cut_off_does_not_write_beside_the_next_attempt(user_in_trouble: User, spares: int) -> None:
     user = user_in_trouble
     run = user.submit(job(user, WRITES, nodes=2, processes_per_node=1, spares=spares, exclude=["n4"], launcher="srun"))
-    wait_until(lambda: len(written(run, "1")) > 20, 60)
+    wait_until(lambda: len(written(run, "1")) > 20)
     watch = None if spares else user.popen("watch", run["run"])
     try:
         time.sleep(5)
         user.cluster.cut("n2")
-        wait_until(lambda: len(written(run, "2")) > 50, 180, lambda: f"{user.status(run['run'])} {user.cluster.jobs()}")
+        wait_until(
+            lambda: len(written(run, "2")) > 50, explain=lambda: f"{user.status(run['run'])} {user.cluster.jobs()}"
+        )
         user.cluster.mend("n2")
         time.sleep(15)
         user.cluster.run(["touch", f"{run['folder']}/enough"], check=True)

@@ -62,7 +62,7 @@ def test_the_time_of_runs_that_fail_once_are_cancelled_and_are_killed(user: User
         submitted(user, name, how) for name, how in (("fails", "fails"), ("cancelled", "waits"), ("killed", "waits"))
     )
     for run in (cancelled, killed):
-        wait_until(lambda run=run: at_step_20(run), lambda: user.launch("list").stdout)  # type: ignore[misc]
+        wait_until(lambda run=run: at_step_20(run), explain=lambda: user.launch("list").stdout)  # type: ignore[misc]
     time.sleep(3)
     live = user.status(cancelled["run"])["time"]
     assert live["training"] > 3

@@ -76,7 +76,7 @@ def test_hostile_values_reach_the_training_byte_for_byte(user: User, count: int)
     def missing() -> list[Path]:
         return [attempt for attempt in attempts if not (attempt / "end.json").exists()]
 
-    wait_until(lambda: not missing(), lambda: f"{missing()} {user.cluster.jobs()}", every=0.5)
+    wait_until(lambda: not missing(), explain=lambda: f"{missing()} {user.cluster.jobs()}", every=0.5)
     for job, attempt in zip(jobs, attempts, strict=True):
         assert json.loads((attempt / "end.json").read_text())["exit_code"] == 0, (attempt / "batch.log").read_text()
         seen = json.loads((attempt / "seen.json").read_text())

@@ -51,7 +51,7 @@ def nothing_left(user: User) -> None:
     for node in ("n1", "n2"):
         wait_until(
             lambda node=node: str(user.home) not in processes(user, node),  # type: ignore[misc]
-            lambda node=node: processes(user, node),  # type: ignore[misc]
+            explain=lambda node=node: processes(user, node),  # type: ignore[misc]
             every=0.5,
         )
 
@@ -102,7 +102,7 @@ def test_variables_arguments_and_secrets_arrive_and_no_one_else_sees_them(user: 
             seen_on[node] = seen_on.get(node, "") + processes(user, node)
         return ranks == 4
 
-    wait_until(begun, lambda: user.launch("logs", "@last").stdout)
+    wait_until(begun, explain=lambda: user.launch("logs", "@last").stdout)
     attempt = folder(user)
     user.cluster.write(attempt / "go", "")
     first, second = user.nodes()

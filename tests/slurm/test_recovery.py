@@ -58,7 +58,7 @@ def test_nobody_is_there_and_the_job_itself_sees_to_the_next_attempt(user: User)
     run = user.submit(job(user, fails_once()))
     folder = Path(run["folder"])
 
-    wait_until(lambda: ended(folder, 2) is not None, lambda: f"{sorted(folder.rglob('*'))}")
+    wait_until(lambda: ended(folder, 2) is not None, explain=lambda: f"{sorted(folder.rglob('*'))}")
 
     assert (ended(folder, 2) or {})["exit_code"] == 0
     status = user.until(run["run"], "COMPLETED", "FAILED")
@@ -186,7 +186,9 @@ def test_a_time_limit_that_nobody_warned_of_is_seen_to_by_the_job_itself(user: U
     run = user.submit(job(user, '[ "$n" -gt 1 ] || exec sleep 300', queue="short", time="1"))
     folder = Path(run["folder"])
 
-    wait_until(lambda: ended(folder, 2) is not None, lambda: f"{sorted(folder.rglob('*.log'))}", timeout=400, every=1)
+    wait_until(
+        lambda: ended(folder, 2) is not None, explain=lambda: f"{sorted(folder.rglob('*.log'))}", timeout=400, every=1
+    )
 
     status = user.until(run["run"], "COMPLETED", "FAILED")
     assert attempts(status) == [("TIMEOUT", "time_limit", "CONTINUE"), ("COMPLETED", "success", "NONE")]
@@ -226,7 +228,7 @@ def test_a_sentinel_looks_after_a_job_that_cannot_do_it_itself(user: User) -> No
     unhooked_but_kept(user, run)
     user.cluster.run(["touch", f"{run['folder']}/go"], check=True)
 
-    wait_until(lambda: ended(Path(run["folder"]), 2) is not None, lambda: f"{user.cluster.jobs()}")
+    wait_until(lambda: ended(Path(run["folder"]), 2) is not None, explain=lambda: f"{user.cluster.jobs()}")
 
     assert (ended(Path(run["folder"]), 2) or {})["exit_code"] == 0
     assert len(user.trainings(marker(user))) == 2
@@ -255,6 +257,6 @@ def test_a_preempted_job_sees_to_its_next_attempt_itself(user: User) -> None:
 
     user.cluster.run(["sbatch", "-p", "high", "--exclusive", "-N4", "-o", "/dev/null", "--wrap", "sleep 1"], check=True)
 
-    wait_until(lambda: ended(folder, 2) is not None, lambda: said(folder))
+    wait_until(lambda: ended(folder, 2) is not None, explain=lambda: said(folder))
     status = user.until(run["run"], "COMPLETED", "FAILED")
     assert attempts(status) == [("PREEMPTED", "preempted", "CONTINUE"), ("COMPLETED", "success", "NONE")]

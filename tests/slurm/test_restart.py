@@ -89,7 +89,7 @@ def ended(run: dict[str, Any], number: int) -> bool:
 def test_a_rank_crashes_and_the_run_continues_in_the_same_job(user: User) -> None:
     run = user.submit(job(user, FAILS_ONCE, nodes=2))
 
-    wait_until(lambda: ended(run, 2), lambda: user.launch("logs", run["run"]).stdout)
+    wait_until(lambda: ended(run, 2), explain=lambda: user.launch("logs", run["run"]).stdout)
 
     status = user.until(run["run"], "COMPLETED", "FAILED")
     states = [(one["state"], one["class"], one["verdict"], one["job_id"]) for one in status["attempts"]]
@@ -110,7 +110,7 @@ def test_a_rank_crashes_and_the_run_continues_in_the_same_job(user: User) -> Non
 def test_a_rank_that_is_killed_and_a_single_node(user: User) -> None:
     run = user.submit(job(user, FAILS_ONCE, launcher="srun", args=["kill"]))
 
-    wait_until(lambda: ended(run, 2), lambda: user.launch("logs", run["run"]).stdout)
+    wait_until(lambda: ended(run, 2), explain=lambda: user.launch("logs", run["run"]).stdout)
 
     status = user.until(run["run"], "COMPLETED", "FAILED")
     assert [(one["state"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [
@@ -125,7 +125,7 @@ def test_a_spare_replaces_a_node_that_fails_the_check(user_in_trouble: User) -> 
     user.cluster.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"], user="root", node="n2", check=True)
     try:
         run = user.submit(job(user, FAILS_ONCE, nodes=2, spares=1, preflight="quick", exclude=["n4"], launcher="srun"))
-        wait_until(lambda: ended(run, 2), lambda: user.launch("logs", run["run"]).stdout)
+        wait_until(lambda: ended(run, 2), explain=lambda: user.launch("logs", run["run"]).stdout)
     finally:
         user.cluster.run(["umount", "/dev/shm"], user="root", node="n2", check=True)
 
@@ -145,7 +145,7 @@ def test_a_spare_of_the_same_switch_comes_first() -> None:
         fill = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"]
         user.cluster.run(fill, user="root", node="n2", check=True)
         run = user.submit(job(user, FAILS_ONCE, nodes=2, spares=2, preflight="quick", launcher="srun"))
-        wait_until(lambda: ended(run, 2), 120, lambda: user.launch("logs", run["run"]).stdout)
+        wait_until(lambda: ended(run, 2), explain=lambda: user.launch("logs", run["run"]).stdout)
 
         status = user.until(run["run"], "COMPLETED", "FAILED")
         assert [(one["nodes"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [
@@ -176,7 +176,7 @@ def test_a_spare_replaces_a_node_that_loses_power() -> None:
         time.sleep(6)
         user.cluster.kill_node("n2")
         lost = time.time()
-        wait_until(lambda: ended(run, 2), lambda: Path(run["folder"], "attempts/001/batch.log").read_text())
+        wait_until(lambda: ended(run, 2), explain=lambda: Path(run["folder"], "attempts/001/batch.log").read_text())
 
         status = user.until(run["run"], "COMPLETED", "FAILED")
         assert [(one["nodes"], one["class"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [
@@ -196,12 +196,12 @@ def test_an_elastic_run_takes_its_spare_and_then_goes_on_with_fewer_nodes() -> N
         program = LOSES_POWER.replace('attempt == "1"', 'attempt in "12"')
         run = user.submit(job(user, program, nodes="2..3", spares=1, processes_per_node=1))
         for attempt, node in (("1", "n2"), ("2", "n3")):
-            wait_until(lambda: sum(row[0] == attempt for row in trained(run)) == 3, 90)  # noqa: B023
+            wait_until(lambda: sum(row[0] == attempt for row in trained(run)) == 3)  # noqa: B023
             time.sleep(6)
             user.cluster.kill_node(node)  # SlurmdTimeout is 300 s
             following = Path(run["folder"], "attempts", f"{int(attempt) + 1:03d}", "start.json")
             wait_until(following.exists, patience(60), lambda: batch_logs(run))
-        wait_until(lambda: ended(run, 3), 90, lambda: batch_logs(run))
+        wait_until(lambda: ended(run, 3), explain=lambda: batch_logs(run))
 
         status = user.until(run["run"], "COMPLETED", "FAILED")
         assert [(one["nodes"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [

@@ -40,7 +40,7 @@ def test_the_successor_takes_over_and_is_cancelled_at_the_end(user: User) -> Non
     first = successor(run, 1)["job_id"]
     assert user.status(run["run"])["successor"]["job_id"] == first
 
-    wait_until(lambda: ended(run, 2), 120, lambda: log(run, 1))
+    wait_until(lambda: ended(run, 2), explain=lambda: log(run, 1))
 
     status = user.until(run["run"], "COMPLETED", "FAILED")
     assert [(one["state"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [
@@ -52,7 +52,7 @@ def test_the_successor_takes_over_and_is_cancelled_at_the_end(user: User) -> Non
     ]
     second = successor(run, 2)["job_id"]
     assert second not in (run["job_id"], first)
-    wait_until(lambda: state(user, second) in ("CANCELLED", ""), 30)
+    wait_until(lambda: state(user, second) in ("CANCELLED", ""))
     assert not log(run, 2)
 
 
@@ -63,12 +63,12 @@ def test_the_successor_of_a_finished_run_ends_within_a_second(user: User) -> Non
     # A submitter that was killed could not note the id.
     user.cluster.run(["sed", "-i", "/job_id/d", str(path)], check=True)
 
-    wait_until(lambda: "nothing" in log(run, 1) or "finished" in log(run, 1), 120, lambda: f"{user.cluster.jobs()}")
+    wait_until(lambda: "nothing" in log(run, 1) or "finished" in log(run, 1), explain=lambda: f"{user.cluster.jobs()}")
 
     assert log(run, 1).endswith("the run is finished\n")
     assert [one["job_id"] for one in user.status(run["run"])["attempts"]] == [run["job_id"], run["job_id"]]
     query = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={waits}", "--format=ElapsedRaw"]
-    wait_until(lambda: user.cluster.run(query).stdout.strip() != "", 30)
+    wait_until(lambda: user.cluster.run(query).stdout.strip() != "")
     assert int(user.cluster.run(query, check=True).stdout) <= patience(2)
 
 
@@ -79,7 +79,7 @@ def test_cancel_leaves_no_successor(user: User) -> None:
     done = user.launch("cancel", run["run"])
 
     assert waits in done.stdout
-    wait_until(lambda: state(user, waits) in ("CANCELLED", ""), 30)
+    wait_until(lambda: state(user, waits) in ("CANCELLED", ""))
     assert "successor" not in user.until(run["run"], "CANCELLED")
 
 
@@ -90,10 +90,10 @@ def test_the_first_node_loses_power_and_no_client_is_there() -> None:
         user = User(cluster, cluster.user_folder("successor-"))
         run = user.submit(job(user, LOSES_POWER, nodes=2, launcher="srun", retry={"successor": "on"}))
         waits = successor(run, 1)["job_id"]
-        wait_until(lambda: len(trained(run)) == 4, 60)
+        wait_until(lambda: len(trained(run)) == 4)
         cluster.kill_node("n1")
 
-        wait_until(lambda: ended(run, 2), 180, lambda: f"{cluster.jobs()} {log(run, 1)}")
+        wait_until(lambda: ended(run, 2), explain=lambda: f"{cluster.jobs()} {log(run, 1)}")
 
         status = user.until(run["run"], "COMPLETED", "FAILED")
         assert [(one["state"], one["class"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [
@@ -103,7 +103,7 @@ def test_the_first_node_loses_power_and_no_client_is_there() -> None:
         assert "n1" not in status["attempts"][1]["nodes"]
         began = min(float(row[3]) for row in trained(run) if row[0] == "2")
         assert began - status["attempts"][0]["ended"] <= patience(90)
-        wait_until(lambda: cluster.jobs() == [], 60, lambda: f"{cluster.jobs()}")
+        wait_until(lambda: cluster.jobs() == [], explain=lambda: f"{cluster.jobs()}")
 
 
 BREAKS_A_GPU = """\
@@ -120,7 +120,7 @@ def test_the_successor_gets_no_node_that_failed(user: User) -> None:
     run = user.submit(text)
     waits = successor(run, 1)["job_id"]
 
-    wait_until(lambda: ended(run, 2), 120, lambda: log(run, 1))
+    wait_until(lambda: ended(run, 2), explain=lambda: log(run, 1))
 
     status = user.until(run["run"], "COMPLETED", "FAILED")
     first, second = status["attempts"]
@@ -131,11 +131,11 @@ def test_the_successor_gets_no_node_that_failed(user: User) -> None:
 
 def test_scancel_ends_the_run_with_no_client(user: User) -> None:
     run = user.submit(job(user, LOSES_POWER, launcher="srun", retry=ON))
-    wait_until(lambda: len(trained(run)) == 2, 60)
+    wait_until(lambda: len(trained(run)) == 2)
 
     user.cluster.run(["scancel", run["job_id"]], check=True)
 
-    wait_until(lambda: "nothing to start" in log(run, 1), 120, lambda: f"{user.cluster.jobs()}")
+    wait_until(lambda: "nothing to start" in log(run, 1), explain=lambda: f"{user.cluster.jobs()}")
     status = user.status(run["run"])
     assert (status["state"], len(status["attempts"])) == ("CANCELLED", 1)
 
@@ -154,7 +154,7 @@ def test_a_successor_whose_driver_is_killed_at_any_step_loses_nothing_and_double
         after = Path(run["folder"], "after.sh")
         kill = f'case $2 in --successor*) export {KILL_AFTER}="{step}" ;; esac\n'
         one.cluster.write(after, after.read_text().replace("cd / &&", f"{kill}cd / &&"), 0o755)
-    wait_until(lambda: all(trained(run) for run in runs.values()), 150)
+    wait_until(lambda: all(trained(run) for run in runs.values()))
     for step, run in runs.items():
         users[step].cluster.run(["scancel", "--signal=KILL", "--batch", run["job_id"]], user="root", check=True)
 
@@ -163,4 +163,4 @@ def test_a_successor_whose_driver_is_killed_at_any_step_loses_nothing_and_double
         assert status["state"] == "COMPLETED", (step, status)
         second = [row[2] for row in trained(run)[1:]]
         assert len(second) == 1, (step, status)
-    wait_until(lambda: user.cluster.jobs() == [], 60, lambda: f"{user.cluster.jobs()}")
+    wait_until(lambda: user.cluster.jobs() == [], explain=lambda: f"{user.cluster.jobs()}")

@@ -91,7 +91,7 @@ def begun(user: User, run: dict[str, str]) -> None:
         assert not (folder / "end.json").exists(), user.launch("logs", run["run"]).stdout
         return len(list(folder.glob("waits-*"))) == 2
 
-    wait_until(waits, lambda: user.launch("logs", run["run"]).stdout, every=0.3)
+    wait_until(waits, explain=lambda: user.launch("logs", run["run"]).stdout, every=0.3)
 
 
 def ends_with_seven_when_it_is_warned(user: User, run: dict[str, str], launcher: str) -> str:

@@ -75,7 +75,7 @@ def test_a_killed_deepspeed_launcher_never_counts_as_success(user: User) -> None
     assert answer.returncode == 0, answer.stderr
     try:
         # A running step: before it, the launcher of the other node may not have been started yet.
-        wait_until(lambda: bool(user.status()["progress"]["step"]), lambda: f"{user.status()}", every=2)
+        wait_until(lambda: bool(user.status()["progress"]["step"]), explain=lambda: f"{user.status()}", every=2)
         killed = user.cluster.node_exec(user.status()["attempts"][0]["nodes"][1], ["sh", "-c", kill])
         assert killed.returncode == 0
         status = user.until("@last", "FAILED", "COMPLETED")

@@ -132,7 +132,9 @@ def test_a_suspended_job_says_so(user: User) -> None:
     assert user.cluster.run(["scontrol", "suspend", run["job_id"]], user="root").returncode == 0
     try:
         wait_until(
-            lambda: "suspended" in (user.status(run["run"])["reason"] or ""), lambda: f"{user.status()}", every=1
+            lambda: "suspended" in (user.status(run["run"])["reason"] or ""),
+            explain=lambda: f"{user.status()}",
+            every=1,
         )
         assert user.status(run["run"])["state"] == "RUNNING"
     finally:
@@ -158,7 +160,7 @@ def test_jobs_that_slurm_has_long_forgotten(user_of_the_forgetful: User) -> None
         ids = [run["job_id"] for run in runs.values()]
         return all(user.cluster.run(["scontrol", "show", "job", one]).returncode != 0 for one in ids)
 
-    wait_until(forgotten, lambda: "still known", every=1)
+    wait_until(forgotten, explain=lambda: "still known", every=1)
 
     told = {name: user.status(run["run"]) for name, run in runs.items()}
     assert {name: status["state"] for name, status in told.items()} == {
@@ -295,7 +297,7 @@ def by_hand(user: User, script: Path, *arguments: str) -> str:
     """Submit a script as a person would, and wait until its job is over."""
     done = user.cluster.run(["sbatch", "--parsable", script, *arguments], cwd=user.home, env=user.env, check=True)
     job_id = done.stdout.strip()
-    wait_until(lambda: is_over(user.cluster, job_id), lambda: f"job {job_id}: {user.cluster.jobs()}")
+    wait_until(lambda: is_over(user.cluster, job_id), explain=lambda: f"job {job_id}: {user.cluster.jobs()}")
     return job_id
 
 

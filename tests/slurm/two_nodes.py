@@ -36,5 +36,5 @@ def wait_for_ranks(user: User, ranks: int) -> list[Path]:
     def begun() -> list[Path]:
         return sorted(user.home.glob("runs/*/attempts/001/began-*"))
 
-    wait_until(lambda: len(begun()) >= ranks, lambda: user.launch("logs", "@last").stdout, every=0.5)
+    wait_until(lambda: len(begun()) >= ranks, explain=lambda: user.launch("logs", "@last").stdout, every=0.5)
     return begun()
