@@ -190,7 +190,7 @@ clean_nodes() { # end what is left of this attempt on each node; sets first_step
     printf -v body '%s\nend_leftovers %q' "$(declare -f end_leftovers)" "$attempt_dir"
     # Without this attempt's folder in their environment: these processes are not what is left of it.
     # --overlap --mem=0: a step that has lost a node keeps what it has until Slurm gives the node up.
-    answers=$(env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU HPC_LAUNCH_ATTEMPT_DIR='' timeout -k 5 30 srun --job-name=hpc-launch --overlap --mem=0 \
+    answers=$(env -u SLURM_MEM_PER_CPU -u SLURM_MEM_PER_GPU HPC_LAUNCH_ATTEMPT_DIR='' timeout -k 5 60 srun --job-name=hpc-launch --overlap --mem=0 \
         "${reached[@]}" --nodes="$count" --ntasks="$count" --ntasks-per-node=1 bash -c "$body" </dev/null)
     [ "$(grep -c ' none$' <<<"$answers")" -eq "$count" ] ||
         { say "not all nodes are free of attempt ${attempt_dir##*/}: ${answers:-no answer}"; return 1; }
