@@ -13,7 +13,9 @@ from tests.prove.rows import ROWS
 def main() -> int:
     """Run a part; ends with 1 if anything in it failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.prove", description=__doc__)
-    parser.add_argument("part", choices=("matrix", "drivers", "restart", "inside", "killed", "nodes", "pages"))
+    parser.add_argument(
+        "part", choices=("matrix", "drivers", "restart", "inside", "killed", "goodput", "nodes", "pages")
+    )
     parser.add_argument(
         "rows",
         nargs="*",
@@ -47,6 +49,12 @@ def main() -> int:
 
         rounds = args.rounds if args.rounds is not None else killed.ROUNDS
         return killed.prove(State(), args.rows, rounds, args.workers, again=args.again)
+    if args.part == "goodput":
+        from tests.prove import goodput
+
+        count = args.rounds if args.rounds is not None else goodput.FAULTS
+        workers = max(args.workers, goodput.LANES)
+        return goodput.prove(State(), args.rows, count, workers, again=args.again)
     if args.part == "nodes":
         from tests.prove import node_check
 

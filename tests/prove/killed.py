@@ -48,8 +48,8 @@ done
 """
 
 
-def play(user: User, number: int) -> list[str]:
-    """One round; what is wrong."""
+def play(user: User, number: int) -> tuple[list[str], str, bool]:
+    """One round: what is wrong, the state in which the run ended, and whether it came to the step."""
     victim, point = KINDS[number % len(KINDS)]
     marker, go = user.home / "trained", user.home / "go"
     frozen = point if point in HOOK else ""
@@ -64,9 +64,11 @@ def play(user: User, number: int) -> list[str]:
     watch = user.popen("watch", run["run"]) if random.Random(number).random() < 0.5 else None
     try:
         user.cluster.run(["touch", str(go)], check=True)
-        told = lambda: f"never {point}: {user.status(run['run'])}"  # noqa: E731
-        wait_until(_reached(run, marker, frozen, point), explain=told, every=0.02)
-        _kill(user, run, victim)
+        reached, after = _reached(run, marker, point), Path(run["folder"], "attempts", "002", "end.json")
+        wait_until(lambda: reached() or after.exists(), 120, lambda: f"never {point}: {user.status(run['run'])}", 0.02)
+        killed = not after.exists()  # on a busy machine the run may have continued in a new job
+        if killed:
+            _kill(user, run, victim)
         _thaw(run)
         wait_until(lambda: user.status(run["run"])["state"] in OVER, GIVE_UP_S + 300, every=2)
         name = json.loads(Path(run["folder"], "attempts", "001", "intent.json").read_text())["job_name"]
@@ -76,7 +78,8 @@ def play(user: User, number: int) -> list[str]:
         if watch is not None:
             user.cluster.kill_tree(watch)
             watch.communicate()
-    return _wrong(user.status(run["run"]), marker)
+    status = user.status(run["run"])
+    return _wrong(status, marker, victim), status["state"], killed
 
 
 def _left(user: User, name: str) -> bool:
@@ -85,7 +88,7 @@ def _left(user: User, name: str) -> bool:
     return jobs is None or any(f" {name}" in line for line in jobs)
 
 
-def _reached(run: dict[str, Any], marker: Path, frozen: str, point: str) -> Callable[[], bool]:
+def _reached(run: dict[str, Any], marker: Path, point: str) -> Callable[[], bool]:
     """Whether the restart has come to the step."""
     first, second = (Path(run["folder"], "attempts", number, "batch.log") for number in ("001", "002"))
     return {
@@ -127,7 +130,7 @@ def _processes(run: dict[str, Any], wanted: Callable[[str], bool], state: str = 
     return found
 
 
-def _wrong(status: dict[str, Any], marker: Path) -> list[str]:
+def _wrong(status: dict[str, Any], marker: Path, victim: str) -> list[str]:
     lines = [line.split() for line in marker.read_text().splitlines()]
     starts = Counter((int(line[0]), line[1]) for line in lines if line[2] == "start")
     wrong = [f"attempt {key[0]}: rank {key[1]} trained {count} times" for key, count in starts.items() if count > 1]
@@ -138,8 +141,10 @@ def _wrong(status: dict[str, Any], marker: Path) -> list[str]:
     for before, after in pairwise(order):
         if max(times[before]) > min(times[after]):
             wrong.append(f"attempt {before} lived {max(times[before]) - min(times[after]):.2f} s into attempt {after}")
-    last = [one["number"] for one in status["attempts"] if one["state"] != "VOID"][-1]
-    if status["state"] != "COMPLETED" or {rank for number, rank in starts if number == last} != {"0", "1"}:
+    last = [one for one in status["attempts"] if one["state"] != "VOID"][-1]
+    stopped = victim == "shell" and status["state"] == "FAILED" and last["verdict"] == "STOP"
+    trained = {rank for number, rank in starts if number == last["number"]} == {"0", "1"}
+    if not stopped and (status["state"] != "COMPLETED" or not trained):
         wrong.append(f"{status['state']}: {status['reason']}; trained {dict(starts)}")
     return wrong
 
@@ -153,11 +158,12 @@ def prove(state: State, numbers: list[str], rounds: int, workers: int, *, again:
         kind = " at ".join(KINDS[number % len(KINDS)])
         try:
             with Cluster.start(nodes=4, gpus_per_node=0, accounting=number % 2 == 0) as cluster:
-                wrong = play(User(cluster, cluster.user_folder(f"killed{number}-")), number)
+                wrong, ended, killed = play(User(cluster, cluster.user_folder(f"killed{number}-")), number)
         except Exception as error:  # a round that breaks is one that failed
-            wrong = [f"{type(error).__name__}: {error}"]
-        state.keep("killed", str(number), {"ok": not wrong, "wrong": wrong, "kind": kind})
-        print(f"round {number}, {kind}: {wrong or 'ok'}", flush=True)
+            wrong, ended, killed = [f"{type(error).__name__}: {error}"], "", False
+        facts = {"ok": not wrong, "wrong": wrong, "kind": kind, "ended": ended, "killed": killed}
+        state.keep("killed", str(number), facts)
+        print(f"round {number}, {kind}: {wrong or 'ok'}, {ended}{'' if killed else ', not killed'}", flush=True)
         return not wrong
 
     with ThreadPoolExecutor(workers) as pool:
@@ -168,12 +174,13 @@ def prove(state: State, numbers: list[str], rounds: int, workers: int, *, again:
 
 def section(rounds: dict[str, Any]) -> str:
     """The part of docs/fault-matrix.md."""
-    good = sum(one["ok"] for one in rounds.values())
-    doubled = sum(any("times" in text or "lived" in text for text in one["wrong"]) for one in rounds.values())
+    good, killed = (sum(one[name] for one in rounds.values()) for name in ("ok", "killed"))
+    completed = sum(one["ended"] == "COMPLETED" for one in rounds.values())
     return f"""
 ## Jobs and nodes that are killed during a restart
 
 In each round, a run on two nodes fails once. At one step of the restart inside its job ({", ".join(POINTS)}), its batch
-shell, its first node or its second node is killed. In {good} of {len(rounds)} rounds, no attempt trained twice, no
-process of an attempt lived on when the next one had begun, and the run COMPLETED. In {len(rounds) - doubled} of
-{len(rounds)} rounds, no attempt was doubled."""
+shell, its first node or its second node is killed; this happened in {killed} of {len(rounds)} rounds, and the others
+ended before. In {good} of {len(rounds)} rounds, no attempt trained twice, no process of an attempt lived on when the
+next one had begun, and the run COMPLETED or, if nothing showed who had killed its shell, ended with the verdict STOP.
+{completed} runs COMPLETED."""

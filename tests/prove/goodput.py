@@ -1,0 +1,280 @@
+"""The share of productive training under many faults: hpc-launch, `sbatch --requeue` and NVIDIA's ft_launcher.
+
+Each lane is one run on two nodes in an allocation of three. Its faults come at the published rate of Llama 3 (arXiv
+2407.21783, section 3.3.4: 419 unexpected interruptions in 54 days), with the time between them divided by `SCALE`. The
+time that a restart takes is not scaled. All three meet the same faults after the same times. What counts is the record
+that the training writes itself (training/steps.py).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shlex
+import subprocess
+import sys
+import threading
+import time
+import venv
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from tests.cluster import Cluster
+from tests.cluster.faults import wait_until
+from tests.cluster.requirements import REPOSITORY
+from tests.prove.matrix import PLACE, State
+from tests.slurm.user import PROFILES, User
+
+LANES, FAULTS = 8, 25
+BETWEEN_S = 54 * 86400 / 419
+SCALE = 75
+KINDS = {"crash": 324, "hang": 49, "node": 46}
+"""GPUs, their memory and software end a process; the network and NCCL's watchdog are hangs; the rest, such as the
+maintenance of hosts, takes a node away."""
+HANG_S = 30
+REPAIR_S = 120
+PAUSE_S = 0.5
+TRAINING = REPOSITORY / "tests" / "prove" / "training" / "steps.py"
+SITE = ("AuthInfo=cred_expire=120", "SlurmdTimeout=300")
+"""Slurm's defaults."""
+
+SBATCH = """\
+#!/bin/bash
+#SBATCH --nodes=3 --ntasks-per-node=1 --cpus-per-task=2 --time=12:00:00 --requeue --open-mode=append
+#SBATCH --output={home}/batch.log {option}
+export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000)) WORLD_SIZE=2
+"""
+REQUEUE = """\
+srun --nodes=2 --ntasks=2 --kill-on-bad-exit=1 bash -c 'RANK=$SLURM_PROCID exec "$@"' _ {command} ||
+    scontrol requeue "$SLURM_JOB_ID"
+"""
+FT = """\
+srun --no-kill --kill-on-bad-exit=0 --wait=0 {python} -m nvidia_resiliency_ext.fault_tolerance.launcher --nnodes=2 \\
+    --nproc-per-node=1 --max-restarts=1000 --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" \\
+    --rdzv-id="$SLURM_JOB_ID.$SLURM_RESTART_COUNT" --ft-rank-heartbeat-timeout={hang} \\
+    --ft-initial-rank-heartbeat-timeout=120 {command} || scontrol requeue "$SLURM_JOB_ID"
+"""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A line of the training's record."""
+
+    time: float
+    what: str
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One run, and where its training writes."""
+
+    user: User
+    number: int
+
+    @property
+    def record(self) -> list[Event]:
+        path = self.user.home / "record"
+        rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return [Event(float(row[0]), row[1], tuple(row[2:])) for row in rows if len(row) > 2]
+
+    @property
+    def command(self) -> list[str]:
+        home = self.user.home
+        return [str(TRAINING), "--folder", str(home / "saved"), "--record", str(home / "record"), f"--pause={PAUSE_S}"]
+
+
+def ours(lane: Lane) -> Callable[[], float]:
+    """Submit with hpc-launch; nothing runs beside it. Gives what its own account says in the end."""
+    user = lane.user
+    text = (PROFILES / "testcluster.yaml").read_text().replace("nodes: 1-4, time: 1:00:00", "nodes: 1-64, time: 1-0")
+    user.job(text, "sites/testcluster.yaml")
+    program, *words = lane.command
+    run = user.submit(json.dumps({
+        "name": f"lane{lane.number}", "launcher": "srun", "nodes": 2, "processes_per_node": 1, "spares": 1,
+        "cpus_per_node": 2, "time": "12:00:00", "script": program, "args": words, "code": "off",
+        "hang": f"{HANG_S}s", "retry": {"max_attempts": 1000, "backoff": "1s", "most_excluded": 1},
+        "progress": {"step": r"step (\d+)"},
+        "checkpoint": {"dir": str(user.home / "saved"), "pattern": r"step-(\d+)"},
+    }))  # fmt: skip
+
+    def account() -> float:
+        seconds = user.until(run["run"], "COMPLETED", "FAILED", "STOPPED")["time"]
+        return float(seconds["training"] / (sum(seconds.values()) - seconds["queued"]))
+
+    return account
+
+
+def requeue(lane: Lane) -> None:
+    """Submit a script that has Slurm requeue its job."""
+    _sbatch(lane, "", REQUEUE.format(command=shlex.join([sys.executable, *lane.command])))
+
+
+def ft_launcher(lane: Lane) -> None:
+    """Submit a script that starts ft_launcher on three nodes for a training on two, and requeues the job."""
+    _sbatch(lane, "--no-kill", FT.format(python=ft_python(), command=shlex.join(lane.command), hang=HANG_S))
+
+
+def _sbatch(lane: Lane, option: str, body: str) -> None:
+    script = lane.user.job(SBATCH.format(home=lane.user.home, option=option) + body, f"lane{lane.number}.sh")
+    lane.user.cluster.run(["sbatch", script], cwd=lane.user.home, check=True)
+
+
+METHODS: dict[str, Callable[[Lane], Callable[[], float] | None]] = {
+    "hpc-launch": ours,
+    "requeue": requeue,
+    "ft_launcher": ft_launcher,
+}
+
+
+def ft_python() -> Path:
+    """The interpreter of an environment with nvidia-resiliency-ext, which uses the PyTorch of this one."""
+    place = PLACE / "ft_launcher"
+    python = place / "bin" / "python"
+    if not (place / "done").exists():
+        venv.create(place, with_pip=True, clear=True)
+        site = next(path for path in sys.path if path.endswith("site-packages"))
+        (next(place.glob("lib/python3*/site-packages")) / "torch.pth").write_text(f"{site}\n")
+        wanted = ["nvidia-resiliency-ext", "defusedxml", "nvidia-ml-py", "pynvml"]
+        subprocess.run([python, "-m", "pip", "install", "--no-deps", *wanted], check=True)
+        (place / "done").touch()
+    return python
+
+
+def faults(lane: int) -> list[tuple[str, float]]:
+    """The kind of each fault of a lane, and the seconds that the training makes steps before it."""
+    total, kinds = sum(KINDS.values()), []
+    for kind, count in KINDS.items():
+        kinds += [kind] * round(count / total * LANES * FAULTS)
+    kinds = (kinds + ["crash"] * LANES * FAULTS)[: LANES * FAULTS]
+    random.Random("kinds").shuffle(kinds)
+    dice = random.Random(f"lane {lane}")
+    return [(kind, dice.expovariate(SCALE / BETWEEN_S)) for kind in kinds[lane * FAULTS : (lane + 1) * FAULTS]]
+
+
+def play(lane: Lane, method: str, count: int) -> dict[str, Any]:
+    """Run a lane through its first faults; what its record says."""
+    account = METHODS[method](lane)
+    planted: list[tuple[str, float]] = []
+    for kind, after_s in faults(lane.number)[:count]:
+        began = _trains(lane, planted[-1][1] if planted else 0.0)
+        time.sleep(max(0.0, began + after_s - time.time()))
+        planted.append((kind, time.time()))
+        _plant(lane, kind)
+    _trains(lane, planted[-1][1])
+    time.sleep(10)
+    lane.user.cluster.run(["touch", str(lane.user.home / "saved" / "enough")], check=True)
+    last = lane.record
+    wait_until(lambda: len(lane.record) > len(last) and not _busy(lane), 600, lambda: f"{lane.user.cluster.jobs()}")
+    told = measure(lane.record, planted)
+    return {**told, "account": round(account(), 4)} if account is not None else told
+
+
+def _busy(lane: Lane) -> bool:
+    return lane.record[-1].time > time.time() - 20 * PAUSE_S
+
+
+def _trains(lane: Lane, after: float) -> float:
+    """Wait until the training makes a step that it had not made before; when it did."""
+    reached = max((int(one.words[0]) for one in lane.record if one.what == "step" and one.time <= after), default=0)
+
+    def new() -> list[float]:
+        return [
+            one.time for one in lane.record if one.what == "step" and one.time > after and int(one.words[0]) > reached
+        ]
+
+    wait_until(lambda: bool(new()), 1500, lambda: f"no new step: {lane.user.cluster.jobs()}", every=0.5)
+    return new()[0]
+
+
+def _plant(lane: Lane, kind: str) -> None:
+    """Let the second rank crash or hang, or its node lose power for a while."""
+    start = [one for one in lane.record if one.what == "start" and one.words[0] == "1"][-1]
+    _, node, process = start.words
+    cluster = lane.user.cluster
+    if kind == "node":
+        cluster.kill_node(node)
+        threading.Timer(REPAIR_S, cluster.revive_node, [node]).start()
+        return
+    cluster.node_exec(node, ["kill", "-SEGV" if kind == "crash" else "-USR2", process])
+
+
+def measure(record: list[Event], planted: list[tuple[str, float]]) -> dict[str, Any]:
+    """The productive share, and the seconds that each fault cost: until the first new step after it."""
+    productive, reached, before = 0.0, 0, None
+    for one in record:
+        if one.what != "step":
+            before = None if one.words[0] == "0" else before
+            continue
+        step = int(one.words[0])
+        if step > reached and before is not None:
+            productive += one.time - before
+        reached, before = max(reached, step), one.time
+    lost: dict[str, list[float]] = {}
+    for kind, at in planted:
+        made = max(int(one.words[0]) for one in record if one.what == "step" and one.time <= at)
+        new = [one.time for one in record if one.what == "step" and one.time > at and int(one.words[0]) > made + 1]
+        lost.setdefault(kind, []).append(round(new[0] - at - PAUSE_S, 1))
+    wall = record[-1].time - record[0].time
+    return {"productive_s": round(productive, 1), "wall_s": round(wall, 1), "lost_s": lost}
+
+
+def prove(state: State, names: list[str], count: int, workers: int, *, again: bool = False) -> int:
+    """The lanes that are not done: all, those of a method, or `METHOD-LANE`. Each method has a cluster."""
+    done, failed = ({} if again else state.data.get("goodput", {})), 0
+    for method in METHODS:
+        keys = [f"{method}-{lane}" for lane in range(LANES)]
+        wanted = [key for key in keys if not names or method in names or key in names]
+        left = [key for key in wanted if len(done.get(key, {}).get("faults", [])) < count]
+        if not left:
+            continue
+        if method == "ft_launcher":
+            ft_python()
+        nodes = 3 * min(workers, len(left)) + 3
+        with (
+            Cluster.start(nodes=nodes, gpus_per_node=0, slurm_conf=SITE) as cluster,
+            ThreadPoolExecutor(workers) as pool,
+        ):
+            cluster.run(["scontrol", "update", "partitionname=gpu", "maxtime=1-0"], user="root", check=True)
+            failed += sum(pool.map(partial(_lane, state, cluster, method, count), left))
+    return 1 if failed else 0
+
+
+def _lane(state: State, cluster: Cluster, method: str, count: int, key: str) -> bool:
+    """One lane; whether it failed."""
+    number = int(key.rpartition("-")[2])
+    try:
+        found = play(Lane(User(cluster, cluster.user_folder(f"{key}-")), number), method, count)
+    except Exception as error:  # a lane that breaks says nothing
+        print(f"{key}: {type(error).__name__}: {error}", flush=True)
+        return True
+    state.keep("goodput", key, {**found, "faults": [kind for kind, _ in faults(number)[:count]]})
+    print(f"{key}: {found['productive_s'] / found['wall_s']:.1%} {found}", flush=True)
+    return False
+
+
+def section(lanes: dict[str, Any]) -> str:
+    """The part of docs/goodput.md."""
+    text = ["| method | faults | productive | lost per fault | crash | hang | node lost | at 3.1 h between faults |"]
+    text.append("|---" * 8 + "|")
+    for method in METHODS:
+        found = [one for key, one in lanes.items() if key.rpartition("-")[0] == method]
+        if not found:
+            continue
+        share = sum(one["productive_s"] for one in found) / sum(one["wall_s"] for one in found)
+        lost = {kind: [s for one in found for s in one["lost_s"].get(kind, [])] for kind in KINDS}
+        every = [seconds for times in lost.values() for seconds in times]
+        kinds = " | ".join(f"{mean(times):.0f} s" if times else "none" for times in lost.values())
+        unscaled = 1 - mean(every) / BETWEEN_S
+        text.append(f"| {method} | {len(every)} | {share:.1%} | {mean(every):.0f} s | {kinds} | {unscaled:.2%} |")
+    told = [one for one in lanes.values() if "account" in one]
+    if told:
+        apart = max(abs(one["account"] - one["productive_s"] / one["wall_s"]) for one in told)
+        text.append(f"\nThe account of hpc-launch and the record of the training differ by at most {apart:.1%}.")
+    return "\n".join(text)
