@@ -73,7 +73,7 @@ docs: $(VENV)/check.stamp ## regenerate the generated pages and schemas of docs/
 bench: $(VENV)/test.stamp ## measure start-up time relative to bare Python; results go to benchmarks/
 	@.ci/bench.sh
 
-prove: $(VENV)/test.stamp ## inject real faults into real runs; takes over 30 minutes, continues if interrupted
+prove: $(VENV)/test.stamp ## inject real faults into real runs; takes hours, continues if interrupted
 	@.ci/system-packages.sh
 	@.ci/prove.sh
 

@@ -99,7 +99,7 @@ def ours(lane: Lane) -> Callable[[], float]:
     run = user.submit(json.dumps({
         "name": f"lane{lane.number}", "launcher": "srun", "nodes": 2, "processes_per_node": 1, "spares": 1,
         "cpus_per_node": 2, "time": "12:00:00", "script": program, "args": words, "code": "off",
-        "hang": f"{HANG_S}s", "retry": {"max_attempts": 1000, "backoff": "1s", "most_excluded": 1},
+        "hang": f"{HANG_S}s", "retry": {"max_attempts": 1000, "backoff": "1s", "on": {"segfault_or_abort": "RETRY"}},
         "progress": {"step": r"step (\d+)"},
         "checkpoint": {"dir": str(user.home / "saved"), "pattern": r"step-(\d+)"},
     }))  # fmt: skip

@@ -29,6 +29,15 @@ def monitor() -> Any:
     return client
 
 
+def save(folder: Path, step: int) -> None:
+    """Put a checkpoint in place whole."""
+    draft = folder / f".step-{step}"
+    draft.mkdir(exist_ok=True)
+    (draft / "state").write_text(f"{step}\n")
+    shutil.rmtree(folder / f"step-{step}", ignore_errors=True)
+    draft.rename(folder / f"step-{step}")
+
+
 def main() -> None:
     """Resume, meet and train."""
     parser = argparse.ArgumentParser()
@@ -64,7 +73,7 @@ def main() -> None:
             print(f"step {step}", flush=True)
             note("step", step)
             if step % args.every == 0 or over:
-                (args.folder / f"step-{step}").mkdir(exist_ok=True)
+                save(args.folder, step)
                 shutil.rmtree(args.folder / f"step-{step - 3 * args.every}", ignore_errors=True)
 
 
