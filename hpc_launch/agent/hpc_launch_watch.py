@@ -116,6 +116,7 @@ class Watch:
                 if time.time() >= at:
                     task()
                     eager = task == self.look and time.time() < self.eager_until
+                    every[self.check_hang] = self.hangs.every_s
                     due[task] = time.time() + (EAGER_LOOK_S if eager else every[task])
         self.note_deaths(set())
         self.note_marks(False, last=True)

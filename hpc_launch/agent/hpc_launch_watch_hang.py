@@ -11,12 +11,14 @@ import shutil
 import signal
 import subprocess
 import time
-from typing import Callable, Dict, Iterable, Optional, Set
+from typing import Callable, Dict, Iterable, Optional, Set, Tuple
 
 from hpc_launch_watch_gpus import Gpus
 from hpc_launch_watch_processes import Rank, environment_of, send, stat_of, text_of
 
 HANG_LOOK_S = 15.0
+NEAR_S = 2.0
+"""Seconds between two checks shortly before the limit. All nodes see the same silence: none waits long for another."""
 IDLE_SHARE = 0.02
 """CPU cores per rank below which a rank is idle. A rank that waits inside NCCL is busy: see --busy-after."""
 
@@ -31,32 +33,40 @@ class HangDetector:
         self.output_mark = os.path.join(self.folder, "last-output")
         self.hang_file = os.path.join(self.folder, "hang.json")
         limits = [limit for limit in (options.hang_after, options.busy_after) if limit]
-        self.every_s = min([HANG_LOOK_S] + [max(limit / 4, 1) for limit in limits])
-        self.log_size = -1
+        self.usual_s = self.every_s = min([HANG_LOOK_S] + [max(limit / 4, 1) for limit in limits])
+        self.log_size, self.looked = -1, time.time()
         self.cpu_last: Dict[int, float] = {}
         self.cpu_at = time.time()
         self.idle_since: Optional[float] = None
 
-    def log_bytes(self, ranks: Iterable[int]) -> int:
-        """The total size of this node's logs, by name: listing the folder would list the logs of all nodes."""
+    def output(self, ranks: Iterable[int]) -> Tuple[int, float]:
+        """Total size and last change of this node's logs, by name: listing the folder would list those of all nodes."""
         node = "node-%d" % self.options.node
-        size = 0
+        size, changed = 0, 0.0
         for name in [node + ".log"] + ["%s.rank-%d.log" % (node, rank) for rank in ranks]:
             try:
-                size += os.stat(os.path.join(self.logs, name)).st_size
+                status = os.stat(os.path.join(self.logs, name))
             except OSError:
-                pass
-        return size
+                continue
+            size, changed = size + status.st_size, max(changed, status.st_mtime)
+        return size, changed
+
+    def note_output(self, ranks: Iterable[int]) -> None:
+        """Let all nodes know that a log of this one has grown."""
+        (size, changed), now = self.output(ranks), time.time()
+        if size != self.log_size:
+            self.log_size = size
+            with open(self.output_mark, "a"):
+                # When it grew rather than when that was seen, if its time can be right.
+                grew = changed if self.looked <= changed <= now else now
+                os.utime(self.output_mark, (grew, grew))
+        self.looked = now
 
     def check(self, ranks: Dict[int, Rank], gone: Set[int], gpus: Gpus) -> None:
         """End the ranks if they hang: no output on any node, and no activity here. Busy ranks (spinning in NCCL) get
         more time."""
         now = time.time()
-        size = self.log_bytes(ranks)
-        if size != self.log_size:
-            self.log_size = size
-            with open(self.output_mark, "a"):
-                os.utime(self.output_mark, None)
+        self.note_output(ranks)
         cpu = {rank.rank: rank.cpu_s() for rank in ranks.values() if rank.rank not in gone}
         spent = sum(max(cpu[number] - self.cpu_last.get(number, 0.0), 0.0) for number in cpu)
         share = spent / max(now - self.cpu_at, 0.1) / max(len(cpu), 1)
@@ -72,6 +82,9 @@ class HangDetector:
         silent = now - os.stat(self.output_mark).st_mtime
         idle = self.idle_since is not None and now - self.idle_since >= self.options.hang_after * 0.5
         limit = self.options.hang_after if idle else self.options.busy_after
+        left = [one - silent for one in (self.options.hang_after, self.options.busy_after) if one]
+        near = any(-self.usual_s < one < 2 * self.usual_s for one in left)
+        self.every_s = min(self.usual_s, NEAR_S) if near else self.usual_s
         if cpu and limit and silent >= limit:
             report = {
                 "t": now,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import os
@@ -11,6 +12,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -168,6 +170,31 @@ def test_a_hang_is_ended_and_tells_which_rank_stood_elsewhere(node: Node) -> Non
         1: "load_next_batch",
     }
     assert any(event["event"] == "sample" and set(event["rss_mib"]) == {"0", "1"} for event in events)
+
+
+def test_a_hang_is_looked_for_more_often_shortly_before_the_limit(tmp_path: Path) -> None:
+    options = argparse.Namespace(attempt=str(tmp_path), node=0, launcher=0, hang_after=1800.0, busy_after=7200.0)
+    for folder in ("agent", "logs"):
+        (tmp_path / folder).mkdir()
+    log, mark = tmp_path / "logs" / "node-0.log", tmp_path / "agent" / "last-output"
+    log.write_text("step 1\n")
+    found = hangs.HangDetector(options, lambda *_, **__: None, lambda _: None)
+    gpus = SimpleNamespace(sample=list)
+    found.check({}, set(), gpus)
+    assert found.every_s == hangs.HANG_LOOK_S
+
+    silent_since = time.time() - 1780
+    os.utime(mark, (silent_since, silent_since))
+    found.check({}, set(), gpus)
+    assert found.every_s == hangs.NEAR_S
+
+    found.looked -= 15
+    log.write_text("step 1\nstep 2\n")
+    grew = time.time() - 10
+    os.utime(log, (grew, grew))
+    found.check({}, set(), gpus)
+    assert found.every_s == hangs.HANG_LOOK_S
+    assert mark.stat().st_mtime == pytest.approx(grew, abs=0.01)
 
 
 @pytest.mark.slow
