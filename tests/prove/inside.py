@@ -144,7 +144,7 @@ def _outcome(scene: Scene, status: dict[str, Any], event: Event) -> dict[str, An
         return min(line.time for line in record if line.what == what and line.attempt == attempt)
 
     planted = scene.planted or first("fault", 1)
-    loads = first("step", 1) - _launched(scene)
+    loads = min(first("step", number) - _launched(scene, number) for number in (1, 2))
     whole = first("step", 2) - planted
     took = whole - (0 if event.loads else loads)
     attempts = status["attempts"]
@@ -159,9 +159,9 @@ def _outcome(scene: Scene, status: dict[str, Any], event: Event) -> dict[str, An
     return {"ok": not wrong, "wrong": wrong, **{name: round(value, 2) for name, value in seconds.items()}}
 
 
-def _launched(scene: Scene) -> float:
-    """When the launcher of the first attempt began, which loads its libraries before the training does."""
-    agents = (scene.run_folder / "attempts" / "001" / "agent").glob("node-*.jsonl")
+def _launched(scene: Scene, attempt: int) -> float:
+    """When the launcher of an attempt began, which loads its libraries before the training does."""
+    agents = (scene.run_folder / "attempts" / f"{attempt:03d}" / "agent").glob("node-*.jsonl")
     return float(min(json.loads(path.read_text().partition("\n")[0])["t"] for path in agents))
 
 
