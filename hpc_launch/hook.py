@@ -29,6 +29,8 @@ LONGEST_S = 540.0
 """How long a driver outside the job waits for a pause or the final state: less than a sentinel's time limit."""
 SUCCESSOR_S = 100.0
 """The same for the successor, on nodes that stand idle."""
+UNSURE_S = 30.0
+"""How long it looks again where nothing is due: Slurm may report the end of the job before it a little late."""
 _SUCCESSOR = "--successor="
 
 
@@ -72,14 +74,15 @@ def _drive(run: RunFolder, scheduler: Scheduler, number: int, *, inside: bool, h
 def _drive_as_successor(run: RunFolder, scheduler: Scheduler, waited: str) -> DriverOutcome:
     """Drive the run until an attempt is there for this job or another one, or nothing is left to wait for."""
     tracker = RunTracker([run], lambda _: scheduler)
-    end = time.monotonic() + SUCCESSOR_S
+    began = time.monotonic()
     while True:
         tracker.poll(fresh=True)
         views = tracker.views(run)
         if not views or views[-1].job_id not in (None, waited):
             return DriverOutcome("nothing", "a later attempt exists")
         move = recover(run, tracker, scheduler, successor=True)
-        if move.kind != "waiting" or time.monotonic() > end:
+        patience = {"waiting": SUCCESSOR_S, "nothing": UNSURE_S}.get(move.kind, 0.0)
+        if time.monotonic() - began >= patience:
             return move
         time.sleep(POLL_S)
 

@@ -1,7 +1,7 @@
 """Continue a run after an attempt has ended: the diagnosis, the verdict on record, and the next attempt, exactly once.
 
-Any number of drivers may run this: the job's own end hook, `--wait`, `watch`, a sentinel job, the next command. The
-verdict of the first driver counts (verdict.json). The first driver to claim the next number submits.
+Any number of drivers may run this: the job's own end hook, the successor, `--wait`, `watch`, a sentinel job, the next
+command. The verdict of the first driver counts (verdict.json). The first driver to claim the next number submits.
 """
 
 from __future__ import annotations

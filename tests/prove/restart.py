@@ -106,6 +106,6 @@ of 300 s, both rows take longer by the same amount.
 | `sbatch --requeue` alone | {other["start_s"]} s | {other["step_s"]} s |
 | ratio | {mine["start_s"] / other["start_s"]:.2f} | {mine["step_s"] / other["step_s"]:.2f} |
 
-A new job does not have to wait until the credential of the old job expires; a requeued job does. If neither `watch` nor
-a [sentinel](../docs/recovery.md#who-does-it) is running, the next attempt starts with the user's next command.
+A new job does not have to wait until the credential of the old job expires; a requeued job does. Without `watch`, a
+[successor](../docs/recovery.md#the-successor) or a sentinel, the next attempt starts with the user's next command.
 """

@@ -31,9 +31,9 @@ from tests.run.samples import prepared, status_of
 SCRIPT = "#!/bin/bash\n#SBATCH --nodes=2   # job.yaml:3\n#SBATCH --signal=B:USR1@60 # job.yaml:4\ntrue\n"
 
 
-def wanted(runs: Path, **plan: Any) -> Any:
+def wanted(runs: Path, more: dict[str, Any] | None = None, **plan: Any) -> Any:
     retry_plan = RetryPlan(**{"nodes": 2, "least_nodes": 2, "partition": "gpu", "successor": True, **plan})
-    data = {"scheduler": "slurm", "recovery": retry_plan, "excluded": [], "nodes": 2, "spares": 0}
+    data = {"scheduler": "slurm", "recovery": retry_plan, "excluded": [], "nodes": 2, "spares": 0, **(more or {})}
     return prepared(runs, plan=data, secrets={}, script=SCRIPT)
 
 
@@ -135,6 +135,43 @@ def test_drivers_leave_the_attempt_to_it(runs: Path, scheduler: FakeScheduler) -
     drive(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", "n3")
     assert len(scheduler.asked("exclude")) == 1
     assert scheduler.jobs() == ["1", "2"]
+
+
+@pytest.mark.parametrize("action", ["RETRY", "CONTINUE"])
+def test_the_end_hook_leaves_the_attempt_to_it(
+    runs: Path, scheduler: FakeScheduler, starts: Callable[..., str], action: Any
+) -> None:
+    run = running(runs, scheduler, retry=Retry(in_allocation="off"))
+    fail(run, scheduler, "1")
+    scheduler.set("1", state="RUNNING", ended=None)
+
+    move = drive(run, scheduler, "filesystem_error", action, inside=True, here=True)
+
+    assert move.words.startswith("it continues in job 2, which waits in the queue: ")
+    assert scheduler.jobs() == ["1", "2"]
+    scheduler.set("1", state="FAILED", ended=scheduler.clock())
+    assert starts(run).startswith("submitted: attempt 2 continues in job 2")
+
+
+NODES: dict[str, tuple[dict[str, Any], dict[str, Any], str, list[str] | None]] = {
+    "a spare takes the place of a node": ({"nodes": 2}, {"spares": 1}, "n[1,3,5]", ["n1", "n5"]),
+    "a spare is left over": ({"nodes": 2}, {"spares": 1}, "n[5-7]", ["n5", "n6"]),
+    "an elastic run goes on with fewer": ({"nodes": None, "least_nodes": 1}, {"nodes": 2}, "n[1,3]", ["n1"]),
+    "the first one runs the script": ({"nodes": None, "least_nodes": 1}, {"nodes": 2}, "n[3,5]", None),
+    "too few are left": ({"nodes": 2}, {"spares": 1}, "n[1,3]", None),
+}
+"""The retry plan, the plan, the nodes that the successor got, of which n3 is to be avoided, and those it uses."""
+
+
+@pytest.mark.parametrize("case", NODES)
+def test_the_nodes_of_the_attempt(runs: Path, scheduler: FakeScheduler, starts: Callable[..., str], case: str) -> None:
+    retry_plan, plan, held, chosen = NODES[case]
+    run = failed(runs, scheduler, more=plan, **retry_plan)
+
+    starts(run, "gpu_hardware", "RETRY_ELSEWHERE", "n3", nodes=held)
+
+    assert jobs(run)[1] == ("2" if chosen else "3")
+    assert not chosen or run.attempts()[1].hosts.read_text().split() == chosen
 
 
 ELSEWHERE: dict[str, dict[str, Any]] = {
