@@ -19,7 +19,7 @@ from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.attempt_files import Reader, successor_of
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.plan_record import PlanRecord, plan_of
-from hpc_launch.run.records.successor_record import SuccessorRecord
+from hpc_launch.run.records.successor_record import SuccessorRecord, keep_over
 from hpc_launch.run.records.verdict_record import VerdictRecord
 from hpc_launch.run.status.run_status import successor_text
 from hpc_launch.run.submitting.continue_job import OwnJob, continue_job
@@ -76,11 +76,12 @@ def leave_to_successor(
 
 def withdraw_successor(context: RetryContext) -> None:
     """Cancel the successor of a run that is over. It would end by itself when it starts."""
-    job = context.status.successor
-    if job is None or job.job_id == os.environ.get("SLURM_JOB_ID"):
+    job, found = context.status.successor, _recorded(context)
+    if job is None or found is None or job.job_id == os.environ.get("SLURM_JOB_ID"):
         return
     with suppress(SchedulerError):
         context.scheduler.cancel(job.job_id)
+        keep_over(*found)
         Journal(context.run).note("successor cancelled", attempt=context.attempt.number, job_id=job.job_id)
 
 

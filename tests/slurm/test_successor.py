@@ -164,3 +164,18 @@ def test_a_successor_whose_driver_is_killed_at_any_step_loses_nothing_and_double
         second = [row[2] for row in trained(run)[1:]]
         assert len(second) == 1, (step, status)
     wait_until(lambda: user.cluster.jobs() == [], explain=lambda: f"{user.cluster.jobs()}")
+
+
+@pytest.mark.prove
+@pytest.mark.slow
+def test_at_the_time_limit_the_successor_takes_over_while_a_client_waits(user: User) -> None:
+    text = job(user, LOSES_POWER, launcher="srun", processes_per_node=1, time="00:01:00", retry={"successor": "on"})
+
+    done = user.launch("submit", user.job(text), "--wait", timeout=240)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    status = user.status()
+    first, second = status["attempts"]
+    assert (first["class"], first["verdict"], second["state"]) == ("time_limit", "CONTINUE", "COMPLETED")
+    folder = user.home / "runs" / status["run"]
+    assert second["job_id"] == successor({"folder": folder}, 1)["job_id"]

@@ -24,7 +24,7 @@ class SuccessorRecord(ProcessRecord, frozen=True, kw_only=True):
     refused: str | None = None
     """Why the scheduler refused it."""
     over: bool = False
-    """Whether the scheduler reported its end: it is not asked about it again."""
+    """Whether the scheduler reported its end or cancelled it: it is not asked about it again."""
 
 
 def keep_over(attempt: AttemptFolder, record: SuccessorRecord) -> None:

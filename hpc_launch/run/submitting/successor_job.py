@@ -22,7 +22,7 @@ from hpc_launch.run.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.process_identity import process_fields, this_process
-from hpc_launch.run.records.successor_record import SuccessorRecord
+from hpc_launch.run.records.successor_record import SuccessorRecord, keep_over
 from hpc_launch.run.run_index import Index
 from hpc_launch.run.submitting.fault_points import checkpoint
 from hpc_launch.run.submitting.run_store import PreparedAttempt
@@ -96,6 +96,7 @@ def cancel_successor(run: RunFolder, scheduler: Scheduler, *, before: AttemptFol
                 if job_id != os.environ.get("SLURM_JOB_ID"):
                     scheduler.cancel(job_id)
                     cancelled.append(job_id)
+                    keep_over(attempt, record)
                     Journal(run).note("successor cancelled", attempt=attempt.number, job_id=job_id)
         return cancelled
     return []
