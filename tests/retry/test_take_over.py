@@ -228,6 +228,13 @@ def test_it_goes_when_the_run_is_cancelled(runs: Path, scheduler: FakeScheduler)
     assert pending(scheduler) == []
 
 
+def test_no_job_of_another_run_that_has_its_id_now_is_cancelled(runs: Path, scheduler: FakeScheduler) -> None:
+    run = running(runs, scheduler)
+    scheduler.set("2", name="other")
+    assert cancel_run(run, scheduler) == ["1"]
+    assert pending(scheduler) == ["2"]
+
+
 def test_it_goes_when_a_person_submits_the_next_attempt(runs: Path, scheduler: FakeScheduler) -> None:
     run = failed(runs, scheduler)
     submit_next(run, wanted(runs), scheduler)

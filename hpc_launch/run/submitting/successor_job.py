@@ -91,8 +91,7 @@ def cancel_successor(run: RunFolder, scheduler: Scheduler, *, before: AttemptFol
         if record.over or any(Reader().read(later).job_id == record.job_id for later in run.attempts()):
             return []  # as an attempt's job it is cancelled with that
         with suppress(SchedulerError):
-            named = [record.job_id] if record.job_id else [one.job_id for one in scheduler.find(record.job_name or "")]
-            for job_id in named:
+            for job_id in _jobs(record, scheduler):
                 if job_id != os.environ.get("SLURM_JOB_ID"):
                     scheduler.cancel(job_id)
                     cancelled.append(job_id)
@@ -100,6 +99,15 @@ def cancel_successor(run: RunFolder, scheduler: Scheduler, *, before: AttemptFol
                     Journal(run).note("successor cancelled", attempt=attempt.number, job_id=job_id)
         return cancelled
     return []
+
+
+def _jobs(record: SuccessorRecord, scheduler: Scheduler) -> list[str]:
+    """The successor's job, by its name where the id is not known. Raises Unreachable."""
+    if record.job_id is None:
+        return [job.job_id for job in scheduler.find(record.job_name or "")]
+    job = scheduler.query([record.job_id], fresh=True).get(record.job_id)
+    # A cluster that is set up again, or another one with the same storage, may have given the id to another job.
+    return [record.job_id] if job is None or job.name in (None, record.job_name) else []
 
 
 def _script(run: RunFolder, script: str, job_id: str) -> str:
