@@ -99,7 +99,8 @@ def test_nobody_can_tell_the_port_from_the_job_s_id() -> None:
 
 
 def start_by_hand(runs: Path) -> subprocess.CompletedProcess[str]:
-    return bash(f"job_id=7 job_by_hand={runs}/tiny-by-hand\n{part('attempt')}\necho $attempt_dir $run_dir")
+    parts = part("in_place") + part("attempt")
+    return bash(f"job_id=7 job_by_hand={runs}/tiny-by-hand\n{parts}\necho $attempt_dir $run_dir")
 
 
 def test_a_script_started_by_hand_makes_its_folder_and_finds_it_after_a_requeue(tmp_path: Path) -> None:
@@ -131,6 +132,34 @@ def test_a_script_started_by_hand_uses_no_folder_of_another_user(kind: str, tmp_
     assert done.returncode == 1
     assert "other users can change it" in done.stderr
     assert not list(tmp_path.rglob("attempts"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "group", "works"),
+    [
+        (0o777, 0, 0, False),
+        (0o1777, 65534, 0, False),
+        (0o1777, 0, 0, True),
+        (0o2775, 65534, 0, True),
+        (0o2775, 65534, 65534, False),
+    ],
+    ids=["open to all", "of another user and open", "like /tmp", "of the own group", "of another group"],
+)
+def test_a_script_started_by_hand_looks_at_the_folders_above(
+    mode: int, owner: int, group: int, works: bool, tmp_path: Path
+) -> None:
+    """As `submit` does. Whoever can rename a folder above can put another script in the place of the run's."""
+    if os.getuid() != 0:
+        pytest.skip("only root can give files away")
+    above = tmp_path / "open" / "team"
+    above.mkdir(parents=True)
+    above.parent.chmod(0o1777)
+    os.chown(above, owner, group)
+    above.chmod(mode)
+    for runs in (above, above / "runs"):
+        done = start_by_hand(runs)
+        assert (done.returncode == 0) == works, done.stderr
+        assert works or "another user can replace" in done.stderr
 
 
 def test_a_script_started_by_hand_is_not_opened_by_a_default_acl(tmp_path: Path) -> None:

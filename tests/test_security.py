@@ -1127,7 +1127,7 @@ def test_a_cache_is_not_one_of_another_user(per: str, kind: str, plan: Plan, tmp
     die = 'die() { echo "$*" >&2; exit 1; }'
 
     def prepare_node() -> subprocess.CompletedProcess[str]:
-        program = f"{die}\n{part('private_folder')}\n{function}\n}}\n{name}"
+        program = f"{die}\n{part('in_place')}{part('private_folder')}\n{function}\n}}\n{name}"
         return subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=60, check=False)
 
     tmp = tmp_path / "tmp"

@@ -37,7 +37,7 @@ def checks_programs(plan: LaunchPlan) -> bool:
 
 def _part_names(plan: LaunchPlan) -> Iterator[str]:
     slurm = plan.scheduler == "slurm"
-    yield from ("messages", "job_slurm" if slurm else "job_local", "attempt")
+    yield from ("messages", "job_slurm" if slurm else "job_local", "in_place", "attempt")
     yield from ("requeue", "continue_here") if slurm else ()
     yield "claim"
     yield from ("spares",) if plan.chooses_nodes else ()

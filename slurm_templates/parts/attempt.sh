@@ -10,5 +10,6 @@ if [ -z "$attempt_dir" ]; then # started by hand, not by `hpc-launch submit`
         { [ -d "$folder" ] || mkdir "$folder"; } && [ -n "$(find "$folder" -maxdepth 0 -type d -uid "$EUID" ! -perm /022)" ] ||
             die "cannot use $folder: it cannot be created, or other users can change it"
     done
+    in_place "$run_dir" "${GROUPS[@]}" || die "cannot use $run_dir: another user can replace it or a folder above it"
 fi
 run_dir=${attempt_dir%/attempts/*}

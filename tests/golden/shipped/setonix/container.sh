@@ -127,6 +127,25 @@ run_hook() { # ATTEMPT_FOLDER [OPTION]
         say "the end hook cannot run here (see $1/hook.log); the next hpc-launch command continues the run"
 }
 
+# --- Folders that other users cannot replace ---
+in_place() { # FOLDER [GROUP...]: fails if a user who is in none of these groups can put another folder in its place
+    local path above place owner group mode
+    case $1 in /*) ;; *) return 1 ;; esac
+    place=$(cd -P -- "$1" && pwd -P) || return
+    for path in "$1" "$place"; do
+        while [ -n "$path" ]; do
+            above=${path%/*}
+            read -r owner mode < <(stat -L -c '%u %a' -- "${above:-/}") || return
+            if (((8#$mode & 2) != 0)); then # everybody can create files there: the sticky bit and the owners count
+                if (((8#$mode & 8#1000) == 0 || (owner != 0 && owner != UID))); then return 1; fi
+                read -r owner group < <(stat -c '%u %g' -- "$path") || return
+                if ((owner != 0 && owner != UID)) && { [ -L "$path" ] || [[ " ${*:2} " != *" $group "* ]]; }; then return 1; fi
+            fi
+            path=$above
+        done
+    done
+}
+
 # --- Attempt folder ---
 attempt_dir=${1:-}
 if [ -z "$attempt_dir" ]; then # started by hand, not by `hpc-launch submit`
@@ -138,6 +157,7 @@ if [ -z "$attempt_dir" ]; then # started by hand, not by `hpc-launch submit`
         { [ -d "$folder" ] || mkdir "$folder"; } && [ -n "$(find "$folder" -maxdepth 0 -type d -uid "$EUID" ! -perm /022)" ] ||
             die "cannot use $folder: it cannot be created, or other users can change it"
     done
+    in_place "$run_dir" "${GROUPS[@]}" || die "cannot use $run_dir: another user can replace it or a folder above it"
 fi
 run_dir=${attempt_dir%/attempts/*}
 
@@ -300,26 +320,13 @@ say "job $job_id on $place, attempt in $attempt_dir; the training's output is in
 export HPC_LAUNCH_RESUME_FROM='' HPC_LAUNCH_RESUME_NAME='' HPC_LAUNCH_RESUME_STEP=''
 saved_checkpoint() { :; }
 
-# --- Folders that other users must not replace ---
+# --- Private folders ---
 private_folder() { # FOLDER: creates it; fails unless it is this user's own and no other user can replace it
-    local path above place owner mode
     case $1 in /*) ;; *) return 1 ;; esac
     [ -d "$1" ] || (umask 077 && mkdir -p -- "$1" && chmod 700 -- "$1") || return # a default ACL would replace the umask
     if [ ! -O "$1" ] || [ -L "$1" ]; then return 1; fi
     chmod go-w -- "$1" || return # an older one, made with another umask
-    place=$(cd -P -- "$1" && pwd -P) || return
-    for path in "$1" "$place"; do
-        while [ -n "$path" ]; do
-            above=${path%/*}
-            read -r owner mode < <(stat -L -c '%u %a' -- "${above:-/}") || return
-            if (((8#$mode & 2) != 0)); then # everybody can create files there: the sticky bit and the owners count
-                if (((8#$mode & 8#1000) == 0 || (owner != 0 && owner != UID))); then return 1; fi
-                owner=$(stat -c %u -- "$path") || return
-                if ((owner != 0 && owner != UID)); then return 1; fi
-            fi
-            path=$above
-        done
-    done
+    in_place "$1"
 }
 
 # --- Set up the environment ---
@@ -473,7 +480,7 @@ watched() { # COMMAND...
 { printf '#!/bin/bash\n'; declare -p job_node_rank job_watch job_phases 2>/dev/null; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
 
 # --- Prepare the nodes ---
-{ declare -f private_folder on_nodes_first; echo on_nodes_first; } >"$attempt_dir/first.sh" || die "cannot write $attempt_dir/first.sh"
+{ declare -f in_place private_folder on_nodes_first; echo on_nodes_first; } >"$attempt_dir/first.sh" || die "cannot write $attempt_dir/first.sh"
 (umask "$job_umask" && srun --job-name=hpc-launch "${on_hosts[@]}" \
     --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --kill-on-bad-exit=1 bash "$attempt_dir/first.sh" </dev/null) ||
     die "cannot prepare the nodes"
