@@ -50,7 +50,7 @@ JOB_KEYS = {
 """Keys of a job file that require trust in `defaults:`: what they are. Loading a checkpoint may run code."""
 HARMLESS_KEYS = frozenset(
     "name queue account options constraint nodes spares gpus_per_node gpus processes_per_node cpus_per_node memory "
-    "time launcher parallel precision environment env trackers preflight exclude sbatch "
+    "time launcher parallel precision environment env trackers exclude sbatch "
     "checkpoint.signal_before checkpoint.warn retry.stuck_after retry.backoff retry.in_allocation".split()
 )
 """Keys that need no trust in `defaults:`, except for single values below them. The rest, such as which checkpoint
@@ -73,6 +73,8 @@ HARMLESS_OPTIONS = frozenset(
     "wckey".split()
 )
 """Options of sbatch and srun that choose nodes, tasks and their places. Plug-ins of a site add others of any effect."""
+_PRINTS = re.compile(r"(?:\A|,)(?:help|list)(?:,|\Z)", re.IGNORECASE)
+"""Values with which srun only prints something, starts nothing and ends with 0 (srun(1), --mpi, --cpu-bind)."""
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\$\{(?:env|shell)\.([^}]*)\}")
 _BY_NAME, _OF_NAMES = ("set", "prepend"), ("unset", "drop")
@@ -169,7 +171,7 @@ def _below(name: str, rest: KeyPath, value: Any, *, top: bool) -> str | None:
         names = [str(rest[-1]), *([str(value)] if "rename" in rest else [])]
         described = top and rest[0] in {"require", "forbid", "since", "drop"}
         # An abbreviation counts as an option that nobody knows.
-        requires = not HARMLESS_OPTIONS.issuperset(names) or _names_file(str(value))
+        requires = not HARMLESS_OPTIONS.issuperset(names) or not _is_harmless_value(str(value))
         return f"option --{names[-1]} of {name}" if not described and requires else None
     return None
 
@@ -200,12 +202,13 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, str) and (named or re.search(r"[\s*?\[]", text) is not None)
 
 
-def _names_file(text: str) -> bool:
-    """Whether the value of an option is a path: a plug-in of the site may add an option that reads or writes it."""
-    return text.startswith(("/", "./", "../", "~")) or (text.startswith("${") and "/" in text)
+def _is_harmless_value(text: str) -> bool:
+    """Whether the value of an option is no path, which a plug-in may read or write, and no request to print."""
+    path = text.startswith(("/", "./", "../", "~")) or (text.startswith("${") and "/" in text)
+    return not path and _PRINTS.search(text) is None
 
 
 def _is_harmless_option(text: str) -> bool:
     """Whether a word is a long option of srun that does not run or write anything. Other words may be a program."""
     match = re.match(r"--([a-z][a-z0-9-]*)(?:=|\Z)", text)
-    return match is not None and match[1] in HARMLESS_OPTIONS and not _names_file(text[match.end() :])
+    return match is not None and match[1] in HARMLESS_OPTIONS and _is_harmless_value(text[match.end() :])
