@@ -174,6 +174,15 @@ def test_a_script_started_by_hand_is_not_opened_by_a_default_acl(tmp_path: Path)
 # --- Nodes ---
 
 
+@pytest.mark.parametrize(("starts", "code"), [("false", 0), ("true", 1)])
+def test_a_step_that_started_nothing_is_no_success(starts: str, code: int, tmp_path: Path) -> None:
+    """As with `srun --mpi=list`, which prints its plug-ins."""
+    (tmp_path / "logs").mkdir()
+    given = f"attempt_dir={tmp_path}\nstart_nodes() {{ {starts} || : >{tmp_path}/logs/node-0.log; }}"
+    done = bash(f'{given}\n{part("step_srun")}\n{part("end_srun")}\nexit "$code"')
+    assert done.returncode == code, done.stderr
+
+
 @pytest.mark.slow
 def test_the_node_check_runs_no_code_of_the_current_folder(tmp_path: Path) -> None:
     """Slurm starts a step in /tmp on a node without the working folder: anybody can put a module there."""

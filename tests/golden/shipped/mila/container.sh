@@ -491,6 +491,10 @@ while :; do # a trapped signal ends `wait` early, with a code that is not srun's
     [ -n "$interrupted" ] || break
 done
 phase=ended
+if [ "$code" -eq 0 ] && ! compgen -G "$attempt_dir/logs/node-*.log" >/dev/null; then
+    say "srun ended with exit code 0, but started nothing"
+    code=1
+fi
 
 # --- The exit code of the task that failed first ---
 if [ "$code" -ne 0 ] && [ -f "$messages" ]; then
