@@ -166,6 +166,8 @@ SUCCESSORS = [
     ("time: 1h\n", "{type: slurm, successor: false}", False),
     ("time: 1h\nretry: {successor: on, max_attempts: 1}\n", "slurm", None),
     ("time: 1h\nretry: {successor: on}\n", "{type: slurm, successor: false}", None),
+    ("time: 1h\nretry: {successor: on}\n", "local", None),
+    ("time: 1h\n", "local", False),
 ]
 
 
