@@ -408,7 +408,7 @@ ROWS = (
         ("RETRY",),
         act=cancel_retry,
         at=0,
-        job={"retry": {"backoff": "5m"}},
+        job={"retry": {"backoff": "5m", "in_allocation": "off"}},
         args={"fault": "kill", "fault-rank": 1},
         state="CANCELLED",
         loss=None,
