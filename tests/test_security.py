@@ -1051,6 +1051,10 @@ def test_a_dry_run_writes_into_no_folder_of_another_user(
         (runs / f"dry-run-{user()}").symlink_to(runs / "other")
     elif os.getuid() == 0:
         os.chown(runs / f"dry-run-{user()}", 65534, 65534)
+        another = write_dry_run(ready)
+        assert (another.read_text(), another.parent.parent, another.parent.stat().st_uid) == (ready.script, runs, 0)
+        assert not list((runs / f"dry-run-{user()}").glob(".*"))
+        runs.chmod(0o777)
     else:
         pytest.skip("only root can give files away")
     with pytest.raises(Refused, match="cannot write"):

@@ -71,8 +71,10 @@ def write_dry_run(prepared_job: PreparedJob) -> Path:
     from hpc_launch.base.findings import Finding
     from hpc_launch.base.user_dirs import make_own_folder, user
 
-    # A group may share the folder of runs.
+    # A group may share the folder of runs. Another user may have taken the name.
     folder = Path(prepared_job.plan.runs_folder) / f"dry-run-{user()}"
+    if os.path.lexists(folder) and folder.lstat().st_uid != os.getuid():
+        folder = folder.with_name(f"{folder.name}-{os.urandom(4).hex()}")
     path = folder / f"{prepared_job.plan.name}.sh"
     try:
         make_own_folder(folder)

@@ -18,7 +18,11 @@ from pathlib import Path
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.files import create_once
 from hpc_launch.base.json_records import create_record, read_record
+from hpc_launch.run.node_reports import owner
 from hpc_launch.run.records.process_identity import ProcessRecord, certainly_gone, process_fields, this_process
+
+LONGEST_WAIT_S = 3600.0
+"""How long the lock of another user is waited for: they can keep it for ever."""
 
 TOUCH_INTERVAL_S = 10.0
 """Time between two updates of the lock file by its holder."""
@@ -36,11 +40,16 @@ class _Lock(ProcessRecord, frozen=True, kw_only=True):
 
 @contextmanager
 def lock_image(
-    image: Path, report: Callable[[str], None], *, poll: float = 1.0, stale_after: float = STALE_AFTER_S
+    image: Path,
+    report: Callable[[str], None],
+    *,
+    poll: float = 1.0,
+    stale_after: float = STALE_AFTER_S,
+    longest: float = LONGEST_WAIT_S,
 ) -> Iterator[None]:
     """Hold the lock of an image. Waits for another holder and reports it once a minute. Raises UserError, OSError."""
     lock, token = image.with_name(f".{image.name}.lock"), secrets.token_hex(8)
-    _acquire(lock, token, image, report, poll=poll, stale_after=stale_after)
+    _acquire(lock, token, image, report, poll=poll, stale_after=stale_after, longest=longest)
     done = threading.Event()
     heartbeat = threading.Thread(target=_touch, args=(lock, token, done), daemon=True)
     heartbeat.start()
@@ -54,11 +63,19 @@ def lock_image(
 
 
 def _acquire(
-    lock: Path, token: str, image: Path, report: Callable[[str], None], *, poll: float, stale_after: float
+    lock: Path,
+    token: str,
+    image: Path,
+    report: Callable[[str], None],
+    *,
+    poll: float,
+    stale_after: float,
+    longest: float,
 ) -> None:
     own = _Lock(token=token, **process_fields(this_process()))
     last_version: tuple[str | None, int] | None = None
     changed_at = reported_at = 0.0
+    began = time.monotonic()
     while True:
         try:
             if create_record(lock, own):
@@ -68,7 +85,8 @@ def _acquire(
             raise UserError(message, "name another file with -o") from error
         holder, now = _token(lock), time.monotonic()
         try:
-            version = (holder, lock.lstat().st_mtime_ns)
+            status = lock.lstat()
+            version = (holder, status.st_mtime_ns)
         except OSError:
             time.sleep(poll)
             continue  # just released
@@ -80,8 +98,13 @@ def _acquire(
         if now - changed_at > stale_after or (process is not None and certainly_gone(process)):
             _take_over(lock, holder, report)
             continue
+        foreign = status.st_uid != os.getuid()
+        if foreign and now - began > longest:
+            message = f"{owner(lock)} has kept {lock} for {longest / 60:.0f} minutes"
+            raise UserError(message, "ask them to remove this file, or name another image with -o")
         if now - reported_at > 60 or not reported_at:
-            report(f"waiting: {process or 'another process'} is writing {image}")
+            whose = f" of {owner(lock)}" if foreign else ""
+            report(f"waiting: {process or 'another process'}{whose} is writing {image}")
             reported_at = now
         time.sleep(poll)
 

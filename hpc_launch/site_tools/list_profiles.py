@@ -13,6 +13,7 @@ from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.drive.explain import ExplainedValue, values
 from hpc_launch.sites.layers import BASES, SiteLayer, chain, merge_layers
+from hpc_launch.sites.profile_candidates import MAX_PROFILE_BYTES, OWN_LAYERS
 from hpc_launch.sites.provenance import provenance
 from hpc_launch.sites.read_profile import recorded
 from hpc_launch.sites.search_path import ENDING, find_profile, is_file_name, search_path
@@ -20,10 +21,16 @@ from hpc_launch.spec.merge import Merged
 from hpc_launch.spec.yaml_source import read_document
 
 BROKEN = "broken"
+NOT_READ = "not read"
+MAX_LISTED_BYTES = 1 << 20
+"""Bytes of a folder of others that are read to list its profiles, a few seconds of work."""
 
 
 class ProfileSummary(Struct, frozen=True):
-    """A row of `sites list`, and an object of its `--json`. `status` is `broken` if the file is unreadable."""
+    """A row of `sites list`, and an object of its `--json`.
+
+    `status` is `broken` if the file is unreadable, `not read` beyond the limits for a folder of others.
+    """
 
     name: str
     kind: str
@@ -53,10 +60,20 @@ def profile_summaries(*, bases: bool) -> list[ProfileSummary]:
     """The first profile of each name: systems and templates by name, then bases."""
     summaries: dict[tuple[str, bool], ProfileSummary] = {}
     for layer, folder in search_path():
+        left = None if layer in OWN_LAYERS else MAX_LISTED_BYTES
         for path, is_base in _files(folder):
             key = (path.stem, is_base)
-            if key not in summaries and (bases or not is_base):
+            if key in summaries or (is_base and not bases):
+                continue
+            size = _size(path) if left is not None else 0
+            if left is not None and size <= MAX_PROFILE_BYTES:
+                left -= size
+            if left is None or (size <= MAX_PROFILE_BYTES and left >= 0):
                 summaries[key] = _summary(path, layer)
+            else:
+                summaries[key] = ProfileSummary(
+                    path.stem, "base" if is_base else "system", "", None, None, NOT_READ, layer
+                )
     selected = [item for item in summaries.values() if bases or item.kind != "base"]
     return sorted(selected, key=lambda item: (item.kind == "base", item.name))
 
@@ -67,6 +84,14 @@ def _files(folder: Path) -> Iterator[tuple[Path, bool]]:
             yield from ((path, is_base) for path in sorted(place.iterdir()) if path.name.endswith(ENDING))
         except OSError:
             continue
+
+
+def _size(path: Path) -> int:
+    """The size of a file, at least that of a block: very many small files take time, too."""
+    try:
+        return max(path.stat().st_size, 4096)
+    except OSError:
+        return 4096
 
 
 def _summary(path: Path, layer: str) -> ProfileSummary:

@@ -22,7 +22,7 @@ MAX_FILES = 200
 MAX_PROFILE_BYTES = 256 << 10
 MAX_DETECT_BYTES = 64 << 10
 """Limits on a folder of others: its files, the size of each, and all its detection rules."""
-_OWN = frozenset({"user", "machine", "shipped"})
+OWN_LAYERS = frozenset({"user", "machine", "shipped"})
 
 
 class ProfileCandidate(Struct, frozen=True):
@@ -60,7 +60,7 @@ def candidates(project: Path | None = None) -> Iterator[ProfileCandidate]:
             names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(ENDING))
         except OSError:
             continue
-        left = None if layer in _OWN else MAX_DETECT_BYTES
+        left = None if layer in OWN_LAYERS else MAX_DETECT_BYTES
         for file in names if left is None else names[:MAX_FILES]:
             name = file.removesuffix(ENDING)
             if name in nearest_by_name and (nearest_by_name[name].rules or nearest_by_name[name].fault):

@@ -130,6 +130,20 @@ def test_the_list_for_programs_and_a_profile_that_cannot_be_read(desk: Desk) -> 
     assert found["perlmutter", "system"]["status"] == "documented"
 
 
+def test_a_large_folder_of_a_team_is_listed_without_reading_all_of_it(desk: Desk) -> None:
+    team = desk.folder / "team"
+    team.mkdir()
+    for number in range(300):
+        (team / f"site-{number:03d}.yaml").write_text("title: read\n")
+    (team / "large.yaml").write_text("title: read\n" + "#" * (1 << 20))
+    listed = json.loads(desk.sites("list", "--json", HPC_LAUNCH_SITE_PATH=str(team)).stdout)
+    found = {one["name"]: one for one in listed if one["layer"] == "HPC_LAUNCH_SITE_PATH"}
+    assert len(found) == 301
+    assert found["large"]["status"] == "not read"
+    assert (found["site-000"]["title"], found["site-299"]["status"]) == ("read", "not read")
+    assert {one["status"] for one in listed if one["layer"] == "shipped"}.isdisjoint({"not read", "broken"})
+
+
 def test_a_profile_is_shown_with_the_place_of_each_value(desk: Desk) -> None:
     lines = desk.sites("show", "isambard-ai", "fabric").stdout.splitlines()
     assert lines[0].startswith("fabric.kind = slingshot   [base slingshot] ")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hpc_launch.base.errors import UserError
 from hpc_launch.drive.image_lock import lock_image
 from tests.busy import patience
 
@@ -74,6 +75,19 @@ def test_a_holder_that_shows_life_is_waited_for(tmp_path: Path) -> None:
     with lock_image(tmp_path / "x.sif", lambda _: None, poll=0.05, stale_after=1.0):
         assert over.is_set()
     thread.join()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_the_lock_of_another_user_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    lock = tmp_path / ".x.sif.lock"
+    lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "pid_start": "", "token": "abc123"}))
+    os.chown(lock, 65534, 65534)
+    said: list[str] = []
+    with pytest.raises(UserError, match=r"nobody has kept .*/\.x\.sif\.lock") as refused:  # noqa: SIM117
+        with lock_image(tmp_path / "x.sif", said.append, poll=0.05, stale_after=60.0, longest=0.2):
+            pass
+    assert said == [f"waiting: process 1 on elsewhere of nobody is writing {tmp_path / 'x.sif'}"]
+    assert "another image with -o" in (refused.value.hint or "")
 
 
 def test_of_many_who_wait_for_a_dead_one_only_one_goes_on_at_a_time(tmp_path: Path) -> None:

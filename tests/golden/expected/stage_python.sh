@@ -243,6 +243,7 @@ stage_on_nodes() { # SECONDS SCRIPT LOG
 # node without one uses the original. Whatever fails here, the training starts.
 stage_agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_stage.py stage_key='' stage_from=''
 stage_store=${run_dir%/*}/.staged-$EUID stage_log=$attempt_dir/stage.log
+[ ! -e "$stage_store" ] || [ -O "$stage_store" ] || stage_store=$run_dir/.staged-$EUID # another user has taken the name
 stage_within() { # SECONDS COMMAND...: give up even if the command cannot be killed; handle signals meanwhile
     local end=$((SECONDS + $1)) child
     shift
