@@ -181,16 +181,27 @@ def _busy(lane: Lane) -> bool:
 
 
 def _trains(lane: Lane, after: float) -> float:
-    """Wait until the training makes a step that it had not made before; when it did."""
-    reached = max((int(one.words[0]) for one in lane.record if one.what == "step" and one.time <= after), default=0)
+    """Wait until the training goes on after a fault; when it made its first new step."""
+    wait_until(
+        lambda: resumed(lane.record, after) is not None,
+        1500,
+        lambda: f"no new step: {lane.user.cluster.jobs()}",
+        every=0.5,
+    )
+    found = resumed(lane.record, after)
+    assert found is not None
+    return found[1]
 
-    def new() -> list[float]:
-        return [
-            one.time for one in lane.record if one.what == "step" and one.time > after and int(one.words[0]) > reached
-        ]
 
-    wait_until(lambda: bool(new()), 1500, lambda: f"no new step: {lane.user.cluster.jobs()}", every=0.5)
-    return new()[0]
+def resumed(record: list[Event], after: float) -> tuple[float, float] | None:
+    """The last step before the first rank was started again, and the first step then that was not made before."""
+    start = next((one.time for one in record if one.what == "start" and one.words[0] == "0" and one.time > after), None)
+    if start is None:
+        return None
+    steps = [(one.time, int(one.words[0])) for one in record if one.what == "step"]
+    before = [(at, step) for at, step in steps if at < start] or [(start, 0)]
+    reached = max(step for _, step in before)
+    return next(((before[-1][0], at) for at, step in steps if at > start and step > reached), None)
 
 
 def _plant(lane: Lane, kind: str) -> None:
@@ -206,7 +217,7 @@ def _plant(lane: Lane, kind: str) -> None:
 
 
 def measure(record: list[Event], planted: list[tuple[str, float]]) -> dict[str, Any]:
-    """The productive share, and the seconds that each fault cost: until the first new step after it."""
+    """The productive share, and the seconds that each fault cost: from the last step to the first new one."""
     productive, reached, before = 0.0, 0, None
     for one in record:
         if one.what != "step":
@@ -218,9 +229,9 @@ def measure(record: list[Event], planted: list[tuple[str, float]]) -> dict[str, 
         reached, before = max(reached, step), one.time
     lost: dict[str, list[float]] = {}
     for kind, at in planted:
-        made = max(int(one.words[0]) for one in record if one.what == "step" and one.time <= at)
-        new = [one.time for one in record if one.what == "step" and one.time > at and int(one.words[0]) > made + 1]
-        lost.setdefault(kind, []).append(round(new[0] - at - PAUSE_S, 1))
+        found = resumed(record, at)
+        assert found is not None, f"the training did not go on after the fault at {at}"
+        lost.setdefault(kind, []).append(round(found[1] - found[0] - PAUSE_S, 1))
     wall = record[-1].time - record[0].time
     return {"productive_s": round(productive, 1), "wall_s": round(wall, 1), "lost_s": lost}
 
