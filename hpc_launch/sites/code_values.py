@@ -15,6 +15,7 @@ from msgspec import Struct
 from hpc_launch.sites.harmless_variables import NUMBER, is_public, variable_requiring_trust
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.spec.document import KeyPath
+from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.type_hints import fields_of, members
 
 
@@ -160,7 +161,9 @@ def _below(name: str, rest: KeyPath, value: Any, *, top: bool) -> str | None:
             return "option of the launcher"
         names = [".".join(map(str, rest[:length])) for length in (1, 2)]
         harmless = not HARMLESS_KEYS.isdisjoint(names) or any(key.startswith(f"{names[-1]}.") for key in HARMLESS_KEYS)
-        return None if harmless else JOB_KEYS.get(names[0], "how the training continues")
+        if harmless or (names[0].isidentifier() and names[0] not in fields_of(JobSpec)):  # no such key: refused later
+            return None
+        return JOB_KEYS.get(names[0], "how the training continues")
     if name == "internet":
         return "proxy, to which programs send keys and data" if rest == ("proxy",) else None
     if name == "containers":
