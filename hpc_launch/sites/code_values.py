@@ -74,6 +74,8 @@ HARMLESS_OPTIONS = frozenset(
     "wckey".split()
 )
 """Options of sbatch and srun that choose nodes, tasks and their places. Plug-ins of a site add others of any effect."""
+_OF_THE_JOB = re.compile(r"nodes|ntasks.*|nodelist|exclude|overcommit|job-name|kill-on-bad-exit")
+"""Options with which a step would be another one than the job's."""
 _PRINTS = re.compile(r"(?:\A|,)(?:help|list)(?:,|\Z)", re.IGNORECASE)
 """Values with which srun only prints something, starts nothing and ends with 0 (srun(1), --mpi, --cpu-bind)."""
 
@@ -214,4 +216,6 @@ def _is_harmless_value(text: str) -> bool:
 def _is_harmless_option(text: str) -> bool:
     """Whether a word is a long option of srun that does not run or write anything. Other words may be a program."""
     match = re.match(r"--([a-z][a-z0-9-]*)(?:=|\Z)", text)
-    return match is not None and match[1] in HARMLESS_OPTIONS and _is_harmless_value(text[match.end() :])
+    if match is None or _OF_THE_JOB.fullmatch(match[1]):
+        return False
+    return match[1] in HARMLESS_OPTIONS and _is_harmless_value(text[match.end() :])
