@@ -174,6 +174,16 @@ def test_a_script_started_by_hand_is_not_opened_by_a_default_acl(tmp_path: Path)
 # --- Nodes ---
 
 
+@pytest.mark.parametrize(("phase", "code"), [("environment", 1), ("stage", 1), ("check", 0), ("ended", 0)])
+def test_a_script_that_ends_before_its_training_is_no_success(phase: str, code: int, tmp_path: Path) -> None:
+    """By `exit 0` in a file that the job sources. `doctor` has a job that ends after its check."""
+    given = f"attempt_dir={tmp_path} job_id=7 restart=0 nodes=n1\nnow() {{ echo 1; }}\n"
+    given += "saved_checkpoint() { :; }\ncall_after() { :; }\n"
+    done = bash(f"{given}{part('records')}\nphase={phase}\nexit 0")
+    assert done.returncode == code, done.stderr
+    assert json.loads((tmp_path / "end.json").read_text())["exit_code"] == code
+
+
 @pytest.mark.parametrize(("starts", "code"), [("false", 0), ("true", 1)])
 def test_a_step_that_started_nothing_is_no_success(starts: str, code: int, tmp_path: Path) -> None:
     """As with `srun --mpi=list`, which prints its plug-ins."""

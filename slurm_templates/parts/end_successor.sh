@@ -4,6 +4,8 @@
 if [ "$code" -eq 0 ] && [ -z "$ended_by" ] && [ "$warned" = null ] && [ ! -e "$attempt_dir/stop" ]; then
     for file in "$run_dir"/attempts/*/successor.json; do
         grep -qs "\"after\": \"$job_id\"" "$file" && [[ $(<"$file") =~ \"job_id\":\ \"([0-9]+)\" ]] || continue
-        timeout 10 scancel "${BASH_REMATCH[1]}" </dev/null || :
+        successor=${BASH_REMATCH[1]}
+        [[ $(<"$file") =~ \"job_name\":\ \"([^\"]+)\" ]] || continue
+        timeout 10 scancel --name="${BASH_REMATCH[1]}" "$successor" </dev/null || : # not another job that has the id
     done
 fi

@@ -279,9 +279,16 @@ record() { # FILE EXIT_CODE
     umask "$mask"
 }
 at_exit() { # EXIT_CODE
+    case $phase-$1 in
+        environment-0 | stage-0) # by a file that the script sources, for example
+            say "ended with exit code 0 before the training began"
+            set -- 1
+            ;;
+    esac
     record end.json "$1" # at once: what follows may take a while
     [ "$phase" = environment ] || saved_checkpoint "$1"
     call_after "$1"
+    exit "$1"
 }
 trap 'at_exit $?' EXIT
 enter() { # PHASE: `status` shows it until the training starts
@@ -534,7 +541,9 @@ say "the step ended with exit code $code"
 if [ "$code" -eq 0 ] && [ -z "$ended_by" ] && [ "$warned" = null ] && [ ! -e "$attempt_dir/stop" ]; then
     for file in "$run_dir"/attempts/*/successor.json; do
         grep -qs "\"after\": \"$job_id\"" "$file" && [[ $(<"$file") =~ \"job_id\":\ \"([0-9]+)\" ]] || continue
-        timeout 10 scancel "${BASH_REMATCH[1]}" </dev/null || :
+        successor=${BASH_REMATCH[1]}
+        [[ $(<"$file") =~ \"job_name\":\ \"([^\"]+)\" ]] || continue
+        timeout 10 scancel --name="${BASH_REMATCH[1]}" "$successor" </dev/null || : # not another job that has the id
     done
 fi
 

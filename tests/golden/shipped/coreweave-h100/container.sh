@@ -273,9 +273,16 @@ record() { # FILE EXIT_CODE
     umask "$mask"
 }
 at_exit() { # EXIT_CODE
+    case $phase-$1 in
+        environment-0 | stage-0) # by a file that the script sources, for example
+            say "ended with exit code 0 before the training began"
+            set -- 1
+            ;;
+    esac
     record end.json "$1" # at once: what follows may take a while
     [ "$phase" = environment ] || saved_checkpoint "$1"
     call_after "$1"
+    exit "$1"
 }
 trap 'at_exit $?' EXIT
 enter() { # PHASE: `status` shows it until the training starts
