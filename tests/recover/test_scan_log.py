@@ -231,20 +231,19 @@ def test_steps_between_different_errors_count() -> None:
     assert (found.last_step, found.last_total, found.steps_seen, found.bad_line) == (2_999, 4_000, 2_999, 5_997)
 
 
-@pytest.mark.parametrize("at", [0, 299])
 @pytest.mark.parametrize("begins", ["", "Traceback (most recent call last): "])
-def test_a_log_of_ever_new_sets_of_error_words_takes_limited_work(at: int, begins: str) -> None:
+def test_a_log_of_ever_new_sets_of_error_words_takes_limited_work(begins: str) -> None:
     """Its beginning and its end are read."""
     dice = random.Random(1)
     words = [word for word, _ in BOOK.table]
     lines = [begins + " ".join(dice.choices(words, k=60)) for _ in range(300)]
-    lines[at] = OOM
+    lines[0] = lines[299] = OOM
     before = BOOK.searched
     scanner = LogScanner(BOOK, "x", budget=MatchBudget(1_000_000))
     scanner.feed("".join(line + "\n" for line in lines).encode())
     found = scanner.finish()
     assert BOOK.searched - before < 1_000_000 + TAIL_LINES * 200_000
-    assert at + 1 in {hit.line for hit in found.hits if hit.rule == "cuda-oom"}
+    assert {1, 300} <= {hit.line for hit in found.hits if hit.rule == "cuda-oom"}
 
 
 def test_what_is_read_of_a_log_without_a_budget() -> None:
