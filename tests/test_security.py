@@ -172,6 +172,7 @@ CODE = {
     "another host for the rendezvous": "network: {master: {suffix: '0'}}",
     "a job that only checks its nodes": "defaults: {preflight: only}",
     "a step that only prints": "launch: {srun_options: [--mpi=list]}",
+    "a submission that waits": "rules: [{needs: {sbatch: {wait: 'true'}}, add: true}]",
     "a step of fewer tasks": "launch: {srun_options: [--ntasks=1]}",
     "the same among other values": "launch: {srun_options: ['--cpu-bind=verbose,Help']}",
     "a launcher's option": "defaults: {launcher: {name: torchrun, options: [/project/team/x.py]}}",

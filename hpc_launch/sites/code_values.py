@@ -176,7 +176,8 @@ def _below(name: str, rest: KeyPath, value: Any, *, top: bool) -> str | None:
         names = [str(rest[-1]), *([str(value)] if "rename" in rest else [])]
         described = top and rest[0] in {"require", "forbid", "since", "drop"}
         # An abbreviation counts as an option that nobody knows.
-        requires = not HARMLESS_OPTIONS.issuperset(names) or not _is_harmless_value(str(value))
+        waits = name == "sbatch" and not {"wait", "signal"}.isdisjoint(names)
+        requires = waits or not HARMLESS_OPTIONS.issuperset(names) or not _is_harmless_value(str(value))
         return f"option --{names[-1]} of {name}" if not described and requires else None
     return None
 
