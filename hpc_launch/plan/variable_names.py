@@ -23,8 +23,8 @@ SCRIPT_VARIABLES = frozenset(
     "lost_nodes mark mask messages more name needed newest next node node_code node_functions nodes note notes number "
     "of on_hosts only own owner parent path phase pid pids place probes program program_paths python rank reached "
     "reasons restart resumed reused root run_dir saved size skip stage_agent stage_count stage_from stage_key "
-    "stage_log stage_python stage_store stage_which staged started starter starts stat step step_inside steps "
-    "successor told tries value waited warned warned_by where word".split()
+    "stage_log stage_python stage_store stage_which staged started started_logs starter starts stat step step_inside "
+    "steps successor told tries value waited warned warned_by where word".split()
 )
 """Variables of slurm_templates/. Bash evaluates some of them as arithmetic expressions, in which `a[$(command)]` runs
 the command; all others would be overwritten."""

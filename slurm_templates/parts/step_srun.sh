@@ -15,7 +15,8 @@ while :; do # a trapped signal ends `wait` early, with a code that is not srun's
     [ -n "$interrupted" ] || break
 done
 phase=ended
-if [ "$code" -eq 0 ] && ! compgen -G "$attempt_dir/logs/node-*.log" >/dev/null; then
+started_logs=("$attempt_dir"/logs/node-*.log)
+if [ "$code" -eq 0 ] && [ ! -e "${started_logs[0]}" ]; then
     say "srun ended with exit code 0, but started nothing"
     code=1
 fi

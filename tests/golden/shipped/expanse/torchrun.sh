@@ -247,7 +247,8 @@ record() { # FILE EXIT_CODE
 }
 at_exit() { # EXIT_CODE
     case $phase-$1 in
-        environment-0 | stage-0) # by a file that the script sources, for example
+        check-0 | training-0 | ended-0) ;;
+        *-0) # by a file that the script sources, for example
             say "ended with exit code 0 before the training began"
             set -- 1
             ;;
@@ -470,7 +471,8 @@ while :; do # a trapped signal ends `wait` early, with a code that is not srun's
     [ -n "$interrupted" ] || break
 done
 phase=ended
-if [ "$code" -eq 0 ] && ! compgen -G "$attempt_dir/logs/node-*.log" >/dev/null; then
+started_logs=("$attempt_dir"/logs/node-*.log)
+if [ "$code" -eq 0 ] && [ ! -e "${started_logs[0]}" ]; then
     say "srun ended with exit code 0, but started nothing"
     code=1
 fi
