@@ -237,7 +237,7 @@ def test_a_node_without_the_working_folder_does_not_train_elsewhere(tmp_path: Pa
 def test_a_pipe_as_the_stop_file_does_not_block_the_end(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "stop")
     given = f"attempt_dir={tmp_path} job_id=7 restart=0 nodes=n1\ncall_after() {{ :; }}"
-    done = bash(f"set -o pipefail\n{given}\n{part('records')}\nexit 0")
+    done = bash(f"set -o pipefail\n{given}\n{part('records')}\nphase=ended\nexit 0")
     assert done.returncode == 0
     assert '"warned": null' in (tmp_path / "end.json").read_text()
 
