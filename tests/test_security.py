@@ -167,6 +167,8 @@ CODE = {
     "a checkpoint": "defaults: {checkpoint: {dir: /project/team/x, pattern: 'step-(.*)'}}",
     "what counts as a checkpoint": "defaults: {checkpoint: {complete: [no-such-file]}}",
     "what is retried": "defaults: {retry: {on: {user_code_error: RETRY}}}",
+    "a pause of years": "defaults: {retry: {backoff: {first: 3000d}}}",
+    "how many processes start": "defaults: {launcher: none}",
     "what is a hang": "defaults: {hang: {after: 1s}}",
     "what progress is": "defaults: {progress: {step: '(1)'}}",
     "another host for the rendezvous": "network: {master: {suffix: '0'}}",
@@ -326,7 +328,7 @@ account: {variables: [SBATCH_ACCOUNT, PAWSEY_PROJECT]}
 launch: {srun_options: [--mpi=pmix, --mem-bind=local]}
 sbatch: {add: {network: no_vni, licenses: scratch, comment: '${user}', gres: 'nvme:1'}}
 paths: {scratch: '/scratch/${user}', work: '${env.WORK}', local: '${shell.LOCAL_SCRATCH}/${shell.SLURM_JOB_ID}'}
-defaults: {time: 30m, retry: {stuck_after: 1h, backoff: {first: 1m}}, checkpoint: {signal_before: 5m, warn: USR1}}
+defaults: {time: 30m, retry: {stuck_after: 1h}, checkpoint: {signal_before: 5m, warn: USR1}}
 """
     assert plan(keys).plan.site == "here"
 

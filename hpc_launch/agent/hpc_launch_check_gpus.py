@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import time
-from typing import Callable, List, Tuple
+from typing import Callable, Dict, List, Tuple
 
 from hpc_launch_check_host import WITHOUT_CURRENT_FOLDER, Result, answer, result, text_of, unknown
 
@@ -22,6 +22,11 @@ HELD_MIB, HELD = 3072, 0.06
 """Memory that an unused GPU may hold: the driver takes up to 1 GiB, and the check's own product less than 1 GiB."""
 COMPUTE_S = 90.0
 """Importing PyTorch from a cold parallel file system takes most of it."""
+SOFTWARE = (
+    *("no kernel image", "invalid device ordinal"),
+    *("driver version is insufficient", "not compiled with", "ImportError"),
+)
+"""Errors of PyTorch that are no fault of a GPU, on whichever node."""
 RECENT_S = 3600.0
 KERNEL_LOG = "/dev/kmsg"
 XID = re.compile(
@@ -41,7 +46,7 @@ def nvidia(gpus: int, model: str, ask: Ask = answer) -> Result:
     code, text = query(NVIDIA_FIELDS, ask)
     rows = rows_of(text, 4)
     if "No devices were found" in text:
-        return result(False, "0 of %d GPUs: nvidia-smi finds none" % gpus, {"gpus": 0})
+        return result(False, "0 of %d GPUs: nvidia-smi finds none" % gpus, promised(0))
     if code != 0:
         return result(False, "nvidia-smi exits with %d: %s" % (code, " ".join(text.split())[:200]))
     if not rows or rows[0][1] != str(len(rows)):  # each line has the number of all GPUs
@@ -49,13 +54,19 @@ def nvidia(gpus: int, model: str, ask: Ask = answer) -> Result:
     models = sorted({row[2] for row in rows})
     value = {"gpus": len(rows), "models": models}
     if len(rows) < gpus:
-        return result(False, "%d of %d GPUs" % (len(rows), gpus), value)
+        return result(False, "%d of %d GPUs" % (len(rows), gpus), promised(len(rows)))
     if model and not all(words_in(model, row[2]) for row in rows):
         return result(False, "the GPUs are %s, not %s" % (", ".join(models), model), value)
     errors = [row for row in rows if row[3].isdigit() and int(row[3])]
     if errors:
-        return result(False, "GPU %s: %s uncorrectable memory errors" % (errors[0][0], errors[0][3]), value)
+        return result(False, "GPU %s: %s uncorrectable memory errors" % (errors[0][0], errors[0][3]))
     return result(True, "%d GPUs" % len(rows), value)
+
+
+def promised(found: int) -> Dict[str, int]:
+    """The value of a check that found too few GPUs: it is the fault of an only node if Slurm promised more."""
+    number = os.environ.get("SLURM_GPUS_ON_NODE", "")
+    return {"gpus": found, "promised": int(number) if number.isdigit() else 0}
 
 
 def query(fields: str, ask: Ask) -> Tuple[int, str]:
@@ -145,7 +156,7 @@ def amd(gpus: int) -> Result:
     if not cards and not os.path.exists("/dev/kfd"):
         return result(False, "0 of %d GPUs: no /dev/kfd" % gpus, {"gpus": 0})
     if len(cards) < gpus:
-        return result(False, "%d of %d GPUs" % (len(cards), gpus), {"gpus": len(cards)})
+        return result(False, "%d of %d GPUs" % (len(cards), gpus), promised(len(cards)))
     for card in cards:
         errors = re.search(r"ue:\s*(\d+)", text_of(card + "/ras/umc_err_count"))
         if errors and int(errors.group(1)):
@@ -175,7 +186,8 @@ def intel(gpus: int) -> Result:
     """Number of the GPUs by the files of the Intel driver."""
     cards = [path for path in glob.glob("/sys/class/drm/renderD*/device/vendor") if text_of(path).strip() == "0x8086"]
     ok = len(cards) >= gpus
-    return result(ok, "%d%s GPUs" % (len(cards), "" if ok else " of %d" % gpus), {"gpus": len(cards)})
+    value = promised(len(cards)) if cards else {"gpus": 0}  # none at all: perhaps not Intel's
+    return result(ok, "%d%s GPUs" % (len(cards), "" if ok else " of %d" % gpus), value)
 
 
 def kernel_log(path: str = KERNEL_LOG) -> Result:
@@ -247,7 +259,10 @@ def compute(python: str, gpus: int) -> Result:
         return unknown("PyTorch sees no GPU")
     if code == 0 and "done" in lines:
         return result(True, "each GPU computed")
-    return result(False, "GPU %s: %s" % (last_device(lines), ([line for line in lines if line] or [""])[-1][:200]))
+    said = ([line for line in lines if line] or [""])[-1][:200]
+    if any(words in text for words in SOFTWARE):
+        return unknown("the training's PyTorch: " + said)
+    return result(False, "GPU %s: %s" % (last_device(lines), said))
 
 
 def last_device(lines: List[str]) -> str:

@@ -125,13 +125,20 @@ def judged(found: Results, early: bool = False) -> Tuple[List[Finding], List[Fin
         failed = [node for node, one in outcomes.items() if one.get("ok") is False]
         passed = [node for node, one in outcomes.items() if one.get("ok") is True]
         most = 2 * len(passed) >= len(found) if early else len(failed) <= len(passed)
-        if failed and (most or (len(found) == 1 and check in OWN_HARDWARE)):
+        alone = len(found) == 1 and check in OWN_HARDWARE
+        if failed and (most or (alone and is_own(outcomes[failed[0]].get("value")))):
             bad += [{"node": node, "check": check, "text": clean(outcomes[node].get("text"))} for node in failed]
         elif failed:
             common.append({"check": check, "text": clean(outcomes[failed[0]].get("text")), "nodes": len(failed)})
         elif outcomes and not passed:
             unchecked[check] = clean(next(iter(outcomes.values())).get("text"))
     return bad, common, unchecked
+
+
+def is_own(value: Any) -> bool:
+    """Whether it is the fault of an only node: other GPUs than the profile states may be that of the profile."""
+    few = value if isinstance(value, dict) and isinstance(value.get("gpus"), int) else None
+    return few is None or (isinstance(few.get("promised"), int) and few["gpus"] < few["promised"])
 
 
 def clean(text: Any) -> str:

@@ -159,9 +159,12 @@ HEARTBEAT = "heartbeat"
 """`NodeFault.check` of a node that was lost."""
 
 
-OWN_FAULTS = ("gpu", "kernel log", "memory", "clock", "interface ", "infiniband", HEARTBEAT)
-"""How the names of checks begin that show a fault of the node itself. What the others find, such as a full /tmp, may be
-the fault of another user of the node."""
+OWN_FAULTS = (
+    *("gpu state", "gpu links", "gpu errors", "gpu diagnosis", "kernel log"),
+    *("memory", "clock", "interface ", "infiniband", HEARTBEAT),
+)
+"""How the names of checks begin that show a fault of the node itself. What the others find may be the fault of another
+user of the node (a full /tmp, a process on a GPU), of the profile (the GPUs it states) or of the software."""
 
 
 class NodeFault(Struct, frozen=True):

@@ -51,8 +51,8 @@ JOB_KEYS = {
 """Keys of a job file that require trust in `defaults:`: what they are. Loading a checkpoint may run code."""
 HARMLESS_KEYS = frozenset(
     "name queue account options constraint nodes spares gpus_per_node gpus processes_per_node cpus_per_node memory "
-    "time launcher parallel precision environment env trackers exclude sbatch "
-    "checkpoint.signal_before checkpoint.warn retry.stuck_after retry.backoff retry.in_allocation".split()
+    "time parallel precision environment env trackers exclude sbatch "
+    "checkpoint.signal_before checkpoint.warn retry.stuck_after retry.in_allocation".split()
 )
 """Keys that need no trust in `defaults:`, except for single values below them. The rest, such as which checkpoint
 counts as complete, what is retried and what is a hang, can end a training or let it begin again."""
@@ -159,13 +159,11 @@ def _below(name: str, rest: KeyPath, value: Any, *, top: bool) -> str | None:
     if name == "environment":
         return ENVIRONMENT.get(str(rest[0])) or ("module file" if rest[0] == "modules" and _is_path(value) else None)
     if name == "defaults":
-        if rest[:2] == ("launcher", "options") and len(rest) == 3:
-            return "option of the launcher"
         names = [".".join(map(str, rest[:length])) for length in (1, 2)]
         harmless = not HARMLESS_KEYS.isdisjoint(names) or any(key.startswith(f"{names[-1]}.") for key in HARMLESS_KEYS)
         if harmless or (names[0].isidentifier() and names[0] not in fields_of(JobSpec)):  # no such key: refused later
             return None
-        return JOB_KEYS.get(names[0], "how the training continues")
+        return JOB_KEYS.get(names[0], "how the training runs or continues")
     if name == "internet":
         return "proxy, to which programs send keys and data" if rest == ("proxy",) else None
     if name == "containers":

@@ -220,6 +220,23 @@ def test_no_node_is_blamed_for_what_others_have_on_their_own_disks(place: str, b
     assert [one["node"] for one in compare.judged(found)[0]] == blamed
 
 
+@pytest.mark.parametrize(
+    ("value", "blamed"),
+    [
+        ({"gpus": 4, "models": ["NVIDIA A100"]}, []),
+        ({"gpus": 0, "promised": 0}, []),
+        ({"gpus": 3, "promised": 4}, ["n1"]),
+        (None, ["n1"]),
+    ],
+    ids=["model", "number in the profile", "fewer than Slurm promised", "nvidia-smi fails"],
+)
+def test_the_only_node_of_a_job_is_not_blamed_for_what_the_profile_states(value: Any, blamed: list[str]) -> None:
+    found = {"n1": {"gpus": {"ok": False, "text": "", "value": value}}}
+    bad, common, _ = compare.judged(found)
+    assert [one["node"] for one in bad] == blamed
+    assert bool(common) == (not blamed)
+
+
 def test_what_is_said_early_remains_true() -> None:
     found = {f"n{number}": {"gpus": {"ok": number > 1, "text": ""}} for number in range(1, 3)}
     whole = {**found, "n3": {}, "n4": {}}
