@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.cluster.faults import wait_until
-from tests.marks import prove
 from tests.slurm.test_restart import job
 from tests.slurm.user import User
 
@@ -33,8 +32,9 @@ def written(run: dict[str, Any], attempt: str) -> list[float]:
     return [float(row[2]) for row in rows if row[0] == attempt]
 
 
+@pytest.mark.prove  # tests.agent.test_heartbeat has the fence of one node
 @pytest.mark.slow
-@pytest.mark.parametrize("spares", [1, prove(0)])
+@pytest.mark.parametrize("spares", [1, 0])
 def test_a_node_that_was_cut_off_does_not_write_beside_the_next_attempt(user_in_trouble: User, spares: int) -> None:
     user = user_in_trouble
     run = user.submit(job(user, WRITES, nodes=2, processes_per_node=1, spares=spares, exclude=["n4"], launcher="srun"))

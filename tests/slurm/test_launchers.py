@@ -66,7 +66,7 @@ def _nothing_is_left(user: User, node: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["static", prove("c10d"), "srun"])
+@pytest.mark.parametrize("launcher", [prove("static"), prove("c10d"), "srun"])
 def test_a_rank_that_fails_ends_the_others_and_its_code_comes_out(user: User, launcher: str) -> None:
     program = WAITS + "    if rank == '2': raise SystemExit(7)\n"
     done = user.launch("submit", job(user, program, LAUNCHERS[launcher]), "--wait")

@@ -83,6 +83,7 @@ def test_cancel_leaves_no_successor(user: User) -> None:
     assert "successor" not in user.until(run["run"], "CANCELLED")
 
 
+@pytest.mark.prove
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_the_first_node_loses_power_and_no_client_is_there() -> None:
