@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 
 import pytest
@@ -27,3 +28,9 @@ def pytest_configure() -> None:
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda _number, _frame: None)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what collection made out of every later garbage collection: a tenth of the time of fast tests."""
+    gc.collect()
+    gc.freeze()
