@@ -31,6 +31,6 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep what collection made out of every later garbage collection: a tenth of the time of fast tests."""
+    """Keep what collection made out of every later garbage collection."""
     gc.collect()
     gc.freeze()
