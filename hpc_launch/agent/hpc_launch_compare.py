@@ -9,6 +9,8 @@ import statistics
 from collections import Counter
 from typing import Any, Dict, List, Tuple
 
+from hpc_launch_check_path import MISSING
+
 SLOW = 0.4
 """A CPU that is slower than this share of the median is slow."""
 SMALL = 0.75
@@ -73,7 +75,7 @@ def own_disks(found: Results) -> None:
     for check in sorted({check for results in found.values() for check in results if check.startswith("path ")}):
         outcomes = {node: results[check] for node, results in found.items() if check in results}
         places = [one.get("value") for one in outcomes.values() if one.get("ok") is True]
-        missing = [node for node, one in outcomes.items() if one.get("ok") is False and one.get("value") == "missing"]
+        missing = [node for node, one in outcomes.items() if one.get("ok") is False and one.get("value") == MISSING]
         if places and all(place == "local" for place in places):
             for node in missing:
                 text = "%s; the nodes that have it have it on their own disks" % outcomes[node].get("text")

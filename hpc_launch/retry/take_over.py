@@ -17,14 +17,13 @@ from hpc_launch.retry.next_attempt import following_attempt, next_attempt
 from hpc_launch.retry.same_job import LONGEST_PAUSE_S, pause_left, same_request
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.records.attempt_files import Reader, successor_of
-from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.plan_record import PlanRecord, plan_of
-from hpc_launch.run.records.successor_record import SuccessorRecord, keep_over
+from hpc_launch.run.records.successor_record import SuccessorRecord
 from hpc_launch.run.records.verdict_record import VerdictRecord
 from hpc_launch.run.status.run_status import successor_text
 from hpc_launch.run.submitting.continue_job import OwnJob, continue_job
 from hpc_launch.run.submitting.run_store import PreparedAttempt
-from hpc_launch.run.submitting.successor_job import send_successor
+from hpc_launch.run.submitting.successor_job import cancel_successor, send_successor
 from hpc_launch.schedulers.slurm.pending_reasons import failed_to_start
 from hpc_launch.spec.hostlist import names_or_text
 
@@ -76,13 +75,8 @@ def leave_to_successor(
 
 def withdraw_successor(context: RetryContext) -> None:
     """Cancel the successor of a run that is over. It would end by itself when it starts."""
-    job, found = context.status.successor, _recorded(context)
-    if job is None or found is None or job.job_id == os.environ.get("SLURM_JOB_ID"):
-        return
-    with suppress(SchedulerError):
-        context.scheduler.cancel(job.job_id)
-        keep_over(*found)
-        Journal(context.run).note("successor cancelled", attempt=context.attempt.number, job_id=job.job_id)
+    if context.status.successor is not None:
+        cancel_successor(context.run, context.scheduler)
 
 
 def _recorded(context: RetryContext) -> tuple[AttemptFolder, SuccessorRecord] | None:

@@ -19,7 +19,7 @@ from hpc_launch.run.records.claim import CANCELLED, CancelRequest, abandon
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.verdict_record import read_verdict
 from hpc_launch.run.status.attempt_view import AttemptView
-from hpc_launch.run.submitting.reconcile import real_jobs
+from hpc_launch.run.submitting.reconcile import real_jobs, still_has_id
 from hpc_launch.run.submitting.successor_job import cancel_successor
 from hpc_launch.schedulers.scheduler import Scheduler
 
@@ -109,10 +109,8 @@ def _cancel(files: AttemptFiles, scheduler: Scheduler) -> list[str]:
 
 
 def _by_id(job_id: str, files: AttemptFiles, scheduler: Scheduler) -> list[str]:
-    """The job, unless another one has its id now: on a cluster set up again, or one with the same storage."""
     name = files.intent.job_name if files.intent else None
-    record = scheduler.query([job_id], fresh=True).get(job_id) if name is not None else None
-    return [job_id] if record is None or record.name in (None, name) else []
+    return [job_id] if name is None or still_has_id(job_id, name, scheduler) else []
 
 
 def _by_name(files: AttemptFiles, scheduler: Scheduler) -> list[str]:

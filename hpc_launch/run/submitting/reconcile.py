@@ -77,6 +77,12 @@ def real_jobs(records: Iterable[JobRecord]) -> list[JobRecord]:
     return [record for record in records if not _refused(record)]
 
 
+def still_has_id(job_id: str, job_name: str | None, scheduler: Scheduler) -> bool:
+    """Whether no other job has the id, on a cluster set up again or one with the same storage. Raises Unreachable."""
+    record = scheduler.query([job_id], fresh=True).get(job_id)
+    return record is None or record.name in (None, job_name)
+
+
 def pick(jobs: list[JobRecord]) -> JobRecord:
     """The job that counts where a frozen driver submitted two: the lowest id. The other one exits at the claim."""
     return min(jobs, key=lambda job: [int(number) for number in re.findall(r"\d{1,18}", job.job_id)])

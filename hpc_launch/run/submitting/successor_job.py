@@ -25,6 +25,7 @@ from hpc_launch.run.records.process_identity import process_fields, this_process
 from hpc_launch.run.records.successor_record import SuccessorRecord, keep_over
 from hpc_launch.run.run_index import Index
 from hpc_launch.run.submitting.fault_points import checkpoint
+from hpc_launch.run.submitting.reconcile import still_has_id
 from hpc_launch.run.submitting.run_store import PreparedAttempt
 from hpc_launch.schedulers.job_files import directives
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
@@ -105,9 +106,7 @@ def _jobs(record: SuccessorRecord, scheduler: Scheduler) -> list[str]:
     """The successor's job, by its name where the id is not known. Raises Unreachable."""
     if record.job_id is None:
         return [job.job_id for job in scheduler.find(record.job_name or "")]
-    job = scheduler.query([record.job_id], fresh=True).get(record.job_id)
-    # A cluster that is set up again, or another one with the same storage, may have given the id to another job.
-    return [record.job_id] if job is None or job.name in (None, record.job_name) else []
+    return [record.job_id] if still_has_id(record.job_id, record.job_name, scheduler) else []
 
 
 def _script(run: RunFolder, script: str, job_id: str) -> str:
