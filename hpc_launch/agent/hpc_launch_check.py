@@ -8,7 +8,8 @@ that hangs cannot block the others. Each result goes at once to hpc_launch_judge
 connection that the training's rendezvous will use; a node that cannot connect prints its results, and srun passes them
 on.
 
-hpc_launch_check_host.py and hpc_launch_check_gpus.py hold the checks; the former describes their results.
+hpc_launch_check_host.py, hpc_launch_check_gpus.py and hpc_launch_check_intel.py hold the checks; the first describes
+their results.
 hpc_launch_check_image.py describes how the software in an image is checked.
 """
 
@@ -31,7 +32,6 @@ from hpc_launch_check_gpus import (
     amd,
     amd_errors,
     compute,
-    intel,
     kernel_log,
     nvidia,
     nvidia_links,
@@ -56,6 +56,7 @@ from hpc_launch_check_host import (
     writable,
 )
 from hpc_launch_check_image import IMAGE_S, PART, Inside
+from hpc_launch_check_intel import intel, intel_errors, intel_processes, intel_state
 from hpc_launch_check_path import readable
 from hpc_launch_check_run import Check, Running
 from hpc_launch_check_send import TASK_S, Reports
@@ -102,7 +103,14 @@ def gpu_checks(args: argparse.Namespace) -> Checks:
             errors = partial(amd_errors, args.gpus) if shutil.which("amd-smi") else partial(unknown, "no amd-smi")
             checks["gpu errors"] = (errors, SMI_S + 1)
     elif args.gpu_vendor == "intel":
-        checks["gpus"] = (partial(intel, args.gpus), CHECK_S)
+        checks["gpus"] = (partial(intel, args.gpus, args.gpu_model), SMI_S + 1)
+        checks["gpu state"] = (intel_state, SMI_S + 1)
+        tool = shutil.which("xpu-smi") is not None
+        held = partial(intel_processes, args.gpus) if tool else partial(unknown, "no xpu-smi")
+        checks["gpu processes"] = (held, CLEAR_S + 2 * SMI_S + 1)
+        if args.full:
+            errors = partial(intel_errors, args.gpus) if tool else partial(unknown, "no xpu-smi")
+            checks["gpu errors"] = (errors, SMI_S + 1)
     elif shutil.which("nvidia-smi"):
         checks["gpus"] = (partial(nvidia, args.gpus, args.gpu_model), SMI_S + 1)
         checks["gpu state"] = (nvidia_state, 3 * SMI_S + 1)

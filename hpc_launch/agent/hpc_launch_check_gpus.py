@@ -1,4 +1,4 @@
-"""Checks of a node's GPUs, for hpc_launch_check.py: by nvidia-smi, by the files of the drivers, by PyTorch.
+"""Checks of a node's GPUs, for hpc_launch_check.py: by nvidia-smi, by the files of AMD's driver, by PyTorch.
 
 Standard library of Python 3.6 or later.
 """
@@ -182,14 +182,6 @@ def amd_errors(gpus: int, ask: Ask = answer) -> Result:
     return result(True, "no uncorrectable errors") if known else unknown("amd-smi gives no counts")
 
 
-def intel(gpus: int) -> Result:
-    """Number of the GPUs by the files of the Intel driver."""
-    cards = [path for path in glob.glob("/sys/class/drm/renderD*/device/vendor") if text_of(path).strip() == "0x8086"]
-    ok = len(cards) >= gpus
-    value = promised(len(cards)) if cards else {"gpus": 0}  # none at all: perhaps not Intel's
-    return result(ok, "%d%s GPUs" % (len(cards), "" if ok else " of %d" % gpus), value)
-
-
 def kernel_log(path: str = KERNEL_LOG) -> Result:
     """GPU errors in the kernel's log, which only some sites let users read.
 
@@ -230,11 +222,14 @@ import sys, time
 import torch
 gpus = int(sys.argv[1])
 print("imported", flush=True)
-if gpus and not torch.cuda.is_available():
+kind = "cuda"
+if gpus and not torch.cuda.is_available() and hasattr(torch, "xpu") and torch.xpu.is_available():
+    kind, gpus = "xpu", torch.xpu.device_count()  # a GPU of two tiles can be two devices
+elif gpus and not torch.cuda.is_available():
     print("unavailable", flush=True); raise SystemExit
 for gpu in range(gpus):
     print("device", gpu, flush=True)
-    a = torch.ones(8192, 8192, device="cuda:%d" % gpu)
+    a = torch.ones(8192, 8192, device="%s:%d" % (kind, gpu))
     b = a[:2048, :2048] @ a[:2048, :2048]
     assert bool(torch.isfinite(b).all()) and float(b[7, 7]) == 2048.0, "wrong product"
 print("done", flush=True)

@@ -63,7 +63,7 @@ def _expects(
         yield f"--gpus={size.gpus_per_node}"
         if node.gpu_vendor:
             yield f"--gpu-vendor={node.gpu_vendor}"
-        if node.gpu_type and node.gpu_vendor == "nvidia":
+        if node.gpu_type and node.gpu_vendor in ("nvidia", "intel"):
             yield f"--gpu-model={node.gpu_type}"
     if node.memory:
         yield f"--memory-mib={node.memory}"

@@ -40,6 +40,7 @@ _CHECK = (
     "check_run",
     "check_send",
     "check_host",
+    "check_intel",
     "check_path",
     "check_gpus",
     "check_dcgm",
