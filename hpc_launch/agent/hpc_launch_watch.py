@@ -261,6 +261,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         # Warnings and the end of the step signal every process; the watcher exits with the launcher.
         signal.signal(number, signal.SIG_IGN)
+    os.environ.pop("RANK", None)  # what the watcher runs, such as nvidia-smi, is not a rank
     Watch(parser.parse_args()).run()
 
 

@@ -9,7 +9,13 @@ import os
 from typing import Dict, List, Optional, Tuple
 
 PIDFD_OPEN = 434  # the same number on every architecture (pidfd_open(2))
-SHELLS = {"bash", "sh", "dash", "sed", "tee", "env", "numactl", "apptainer", "singularity", "starter", "starter-suid"}
+STARTERS = {
+    *("bash", "sh", "dash", "ksh", "zsh", "busybox", "sed", "tee", "cat", "env", "time", "numactl"),
+    *("apptainer", "singularity", "starter", "starter-suid", "ch-run", "shifter", "crun", "runc"),
+    *("squashfuse", "squashfuse_ll", "fuse2fs", "fuse-overlayfs", "gocryptfs"),
+}
+"""Names (proc(5), comm) of shells, and of what starts a container or mounts its image. slurm_templates/parts/guard.sh
+has them, too."""
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -93,19 +99,22 @@ class Rank:
         return int(fields[21]) * PAGE_MIB if len(fields) > 21 else 0.0
 
 
+def rank_of(pid: int) -> Optional[int]:
+    """The rank that a process was started as or for; None if neither."""
+    environment = environment_of(pid)
+    word = environment.get("RANK", "")
+    return int(word) if word.isdigit() and "LOCAL_RANK" in environment else None
+
+
 def find_ranks(launcher: int, known: "Dict[int, Rank]") -> "Dict[int, Rank]":
-    """The topmost process of each rank below the launcher, ignoring shells and container starters."""
+    """The topmost process of each rank below the launcher, ignoring shells, container starters and the watcher."""
     ranks = dict(known)
     for pid in below(launcher):
         name = text_of("/proc/%d/comm" % pid).strip()
-        if name in SHELLS or any(rank.pid == pid for rank in ranks.values()):
+        if name in STARTERS or pid == os.getpid() or any(rank.pid == pid for rank in ranks.values()):
             continue
-        environment = environment_of(pid)
-        word = environment.get("RANK", "")
-        if not word.isdigit() or "LOCAL_RANK" not in environment:
-            continue
-        number = int(word)
-        if number not in ranks or not ranks[number].alive():
+        number = rank_of(pid)
+        if number is not None and (number not in ranks or not ranks[number].alive()):
             fields = stat_of(pid)
             if len(fields) > 19:
                 ranks[number] = Rank(pid, number, fields[19])
@@ -121,7 +130,8 @@ def top_of_node(process: int) -> int:
         if not above or int(above[0]) <= 1:
             break
         top = int(above[0])
-        if wanted.isdigit() and len(find_ranks(top, {})) >= int(wanted):
+        # Those that start ranks count: an image may take a while.
+        if wanted.isdigit() and len({rank_of(pid) for pid in below(top)} - {None}) >= int(wanted):
             break
     return top
 

@@ -99,11 +99,15 @@ class Node:
         ]
         env = {**os.environ, "PYTHONFAULTHANDLER": "1"}
         subprocess.run(["bash", "-c", script, *words], cwd=self.folder, env=env, timeout=180, check=False)
-        # On a busy machine the watcher notices the launcher's end late.
-        end = time.monotonic() + 3
-        while '"end"' not in (text := (self.folder / "agent" / "node-0.jsonl").read_text()) and time.monotonic() < end:
-            time.sleep(0.1)
-        return [json.loads(line) for line in text.splitlines()]
+        return _until_its_end(self.folder)
+
+
+def _until_its_end(folder: Path) -> list[dict[str, Any]]:
+    """The watcher's events. On a busy machine it notices the launcher's end late."""
+    end = time.monotonic() + 3
+    while '"end"' not in (text := (folder / "agent" / "node-0.jsonl").read_text()) and time.monotonic() < end:
+        time.sleep(0.1)
+    return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.fixture
@@ -170,6 +174,47 @@ def test_a_hang_is_ended_and_tells_which_rank_stood_elsewhere(node: Node) -> Non
         1: "load_next_batch",
     }
     assert any(event["event"] == "sample" and set(event["rss_mib"]) == {"0", "1"} for event in events)
+
+
+STEP = """\
+cd "$1"
+for rank in 0 1; do
+    RANK=$rank LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 bash -c '
+        if [ "$RANK" = 0 ]; then $watch "${@:2}" "$$" --each-process --hang-after=3 & fi
+        exec ./starter "$1" 2>"logs/node-0.rank-$RANK.log"
+    ' "" "$@" &
+done
+wait
+"""
+"""Starts each process, as srun does; the first one starts the node's watcher."""
+
+STARTER = """\
+import subprocess, sys, time
+helpers = [subprocess.Popen(["./squashfuse_ll", "60"])]
+time.sleep(2)
+subprocess.run([sys.executable, "-c", "import time; time.sleep(60)"])
+helpers[0].kill()
+"""
+"""A runtime that stays the parent of the training, beside what mounts its image."""
+
+
+@pytest.mark.slow
+def test_a_hang_in_images_is_ended_although_the_training_starts_late(tmp_path: Path) -> None:
+    """The watcher itself and the image's file system have the variables of a rank, too."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "squashfuse_ll").symlink_to("/usr/bin/sleep")
+    (tmp_path / "starter.py").write_text(STARTER)
+    (tmp_path / "starter").write_text(f"#!{sys.executable}\nexec(open('starter.py').read())\n")
+    (tmp_path / "starter").chmod(0o755)
+    words = ["bash", "-c", STEP, "", str(tmp_path), str(tmp_path), "0"]
+    env = {**os.environ, "watch": f"{sys.executable} -I {WATCHER[0]}", "PYTHONFAULTHANDLER": "1"}
+    began = time.monotonic()
+    subprocess.run(words, env=env, timeout=180, check=False)
+    assert time.monotonic() - began < patience(30)
+    events = _until_its_end(tmp_path)
+    assert {rank for rank, _, _ in _gone(events)} == {0, 1}
+    for rank in (0, 1):
+        assert "Fatal Python error: Aborted" in (tmp_path / "logs" / f"node-0.rank-{rank}.log").read_text()
 
 
 def test_a_hang_is_looked_for_more_often_shortly_before_the_limit(tmp_path: Path) -> None:
