@@ -52,6 +52,7 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield from _within(plan)
     if plan.node_check is not None:
         yield from ("node_check_image",) if plan.node_check.inside else ()
+        yield from ("hand_over", "node_check_ibrun") if _checks_by_ibrun(plan) else ()
         yield "node_check"
     yield from ("guard",) if plan.continuation.guarded else ()
     yield from ("watch",) if plan.watch is not None else ()
@@ -114,4 +115,10 @@ def _step(plan: LaunchPlan) -> tuple[str, ...]:
         case "pdsh":
             return "hand_over", "await_notes", "step_pdsh"
         case _:
-            return "hand_over", "await_notes", "step_mpi"
+            handed = () if _checks_by_ibrun(plan) else ("hand_over",)
+            return *handed, "await_notes", "step_mpi"
+
+
+def _checks_by_ibrun(plan: LaunchPlan) -> bool:
+    """Whether the nodes get their environment before the node check, which ibrun starts."""
+    return plan.node_check is not None and plan.step.kind == "ibrun"

@@ -110,7 +110,7 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
                 saved=continuation_plan.checkpoint,
                 container=container_plan,
             )
-            if checks_nodes(filler, launch_step)
+            if checks_nodes(filler)
             else None
         ),
         fabric=overlay_fabric(site.fabric, size.node_class.fabric)[0].kind,

@@ -6,21 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import CheckpointPlan, ContainerPlan, NodeCheckPlan, Program, StepPlan, Variable
+from hpc_launch.plan.launch_plan import CheckpointPlan, ContainerPlan, NodeCheckPlan, Program, Variable
 from hpc_launch.plan.network_variables import NCCL_INTERFACES
 from hpc_launch.sites.fabric import overlay_fabric
 from hpc_launch.spec.shell_text import Text, Var
 
 _FABRICS = {"infiniband": "InfiniBand", "slingshot": "Slingshot", "roce": "RoCE", "efa": "EFA"}
 """Networks that NCCL uses by its own code or by a plugin. It falls back to sockets without an error."""
-_STEPS = ("srun", "mpirun", "pdsh", "once")
-"""Steps of sites where users may also call srun, which starts the check on each node."""
 
 
-def checks_nodes(filler: ValueFiller, step: StepPlan) -> bool:
-    """Whether the nodes are checked: the job may turn it off, and something has to start the check on them."""
-    resolved = filler.resolved
-    return resolved.job.preflight != "off" and resolved.site.scheduler.type == "slurm" and step.kind in _STEPS
+def checks_nodes(filler: ValueFiller) -> bool:
+    """Whether the nodes are checked: the job may turn it off."""
+    return filler.resolved.job.preflight != "off" and filler.resolved.site.scheduler.type == "slurm"
 
 
 def node_check(

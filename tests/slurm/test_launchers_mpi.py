@@ -161,3 +161,29 @@ def test_a_launcher_that_puts_ranks_elsewhere_is_found_out(site: Site) -> None:
     site.user.cluster.write(tools / "ibrun", swapped, 0o755)
     assert Site(site.user, f"{tools}:{site.path}").wait(site.job(SLEEPS)) == 1
     assert "ranks do not follow the order of the nodes" in site.log()
+
+
+def test_ibrun_starts_the_node_check(user_in_trouble: User) -> None:
+    user, cluster = user_in_trouble, user_in_trouble.cluster
+    user.site(SITES["ibrun"])
+    site = Site(user, f"{STANDINS}:{user_path(cluster.settings)}")
+    trains = site.job("print('trained')\n", preflight="quick")
+    assert site.wait(trains) == 0, site.log()
+    assert "trained" in site.log()
+    attempt = next(user.home.glob("runs/*/attempts/001"))
+    record = json.loads((attempt / "node-check.json").read_text())
+    assert (record["nodes"], record["bad"], record["common"]) == (2, [], []), (
+        attempt / "agent" / "check.log"
+    ).read_text()
+    assert "node check: 2 nodes passed" in (attempt / "batch.log").read_text()
+    assert not (attempt / "environment").exists()
+
+    cluster.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/dev/shm"], user="root", node="n1", check=True)
+    try:
+        assert site.wait(trains) == 1
+    finally:
+        cluster.run(["umount", "/dev/shm"], user="root", node="n1", check=True)
+    only = user.status()["attempts"][0]
+    assert only["class"] == "node_failure", only
+    assert "/dev/shm has 1 MiB left" in str(only["evidence"])
+    assert "trained" not in site.log()

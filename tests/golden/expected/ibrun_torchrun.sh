@@ -59,8 +59,9 @@ start_nodes() {
 job_by_hand=/home/alice/runs/ibrun-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=4 job_programs=(python3) job_node_rank=HPC_LAUNCH_NODE
-job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes job_step=ibrun job_tasks_per_node=1
-job_each_process=''
+job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
+job_check=(--gpus=1 --gpu-vendor=nvidia --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py') job_step=ibrun
+job_tasks_per_node=1 job_each_process=''
 
 # ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
 
@@ -361,27 +362,6 @@ job_rendezvous
 export MASTER_ADDR MASTER_PORT
 say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
 
-# --- Watcher: started before the launcher on each node ---
-# It notes which process died first, whether the training hangs, how far its start is and how much memory is left.
-# Without a python3 the training runs without it.
-watched() { # COMMAND...
-    local python agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py from=() input=''
-    [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once per process: the first one of the node does it
-    # Through this pipe sitecustomize.py tells the watcher of the node how far a process is.
-    [ -z "${job_phases:-}" ] || export HPC_LAUNCH_PHASE_PIPE=$HPC_LAUNCH_ATTEMPT_DIR/agent/node-${!job_node_rank}.pipe
-    if [ "${LOCAL_RANK:-0}" -eq 0 ] && [ -f "$agent" ] && python=$(command -v python3); then
-        if [ -n "${job_phases:-}" ] && mkdir -p "${HPC_LAUNCH_PHASE_PIPE%/*}" && mkfifo -m 600 "$HPC_LAUNCH_PHASE_PIPE"; then
-            # Open for both ways, so that neither the watcher nor a writer waits for the other, and nothing is lost.
-            { exec {input}<>"$HPC_LAUNCH_PHASE_PIPE"; } && from+=(--phases "$HPC_LAUNCH_PHASE_PIPE")
-        fi 2>/dev/null
-        [ -n "$input" ] || exec {input}</dev/null
-        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" <&"$input" >/dev/null 2>&1 &
-        exec {input}<&-
-    fi
-    exec "$@"
-}
-{ printf '#!/bin/bash\n'; declare -p job_node_rank job_watch job_phases 2>/dev/null; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
-
 # --- Hand the environment to the nodes ---
 # In a file that nobody else can read and that is removed once all nodes have read it: pdsh passes on little of the
 # environment, on command lines; what an MPI passes on differs.
@@ -402,6 +382,117 @@ trap 'code=$?; rm -f "$environment"; at_exit "$code"' EXIT
         printf 'export %s=%q\n' "$name" "${!name}"
     done
 ) || die "cannot write $environment"
+
+# --- Node check on a site that starts programs by ibrun ---
+# No source says that srun works inside its jobs, so ibrun takes the place of srun during the check. It starts the same
+# number of tasks as for the training; the first one of each node checks the node.
+srun() { # OPTION... bash -c COMMANDS
+    local word log=/dev/null
+    [ "$phase" = check ] || { command srun "$@"; return; }
+    for word in "$@"; do
+        case $word in --output=*) log=${word#*=} ;; esac
+    done
+    { declare -p hosts environment; declare -f begin_check; printf 'begin_check\n%s\n' "${!#}"; } >"$attempt_dir/check.sh"
+    exec ibrun -n "$((job_nodes * job_tasks_per_node))" bash "$attempt_dir/check.sh" >"$log" 2>&1
+}
+begin_check() { # sets the variables that srun would set
+    local at name mark
+    # shellcheck source=/dev/null
+    . <(tail -n +2 "$environment") # without its first line, which enters a folder that the node may lack
+    name=$(uname -n)
+    for at in "${!hosts[@]}"; do
+        [ "${hosts[at]%%.*}" = "${name%%.*}" ] || continue
+        export SLURM_NODEID=$at SLURMD_NODENAME=${hosts[at]}
+        mark=$HPC_LAUNCH_ATTEMPT_DIR/agent/check-$at.began
+        (set -o noclobber; : >"$mark") 2>/dev/null || [ ! -e "$mark" ] || exit 0 # another task of the node checks it
+        return
+    done
+    echo "$name is not one of the job's nodes: ${hosts[*]}" >&2
+    exit 0
+}
+
+# --- Node check: the training starts only on nodes that passed ---
+# Each node reports to the first one over the port of the rendezvous. Without a python3, or if the check itself fails,
+# the training starts unchecked.
+check_nodes() { # returns 76 if a node is bad
+    local checker=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check.py python judge body code name inside='' nodes=()
+    python=$(command -v python3) && [ -f "$checker" ] || { say 'node check: not possible without python3'; return 0; }
+    job_check+=(--writable="$HPC_LAUNCH_RUN_DIR" --shared="$HPC_LAUNCH_RUN_DIR")
+    check_node() { # on each node
+        local python place=() run=$HPC_LAUNCH_RUN_DIR
+        cannot() { printf '{"node":"%s","done":true,"results":[{"check":"start","ok":false,"text":"%s"}]}\n' "$SLURMD_NODENAME" "$1"; }
+        [ -r "$run/hooks/hpc_launch_check.py" ] || { cannot 'the run folder is not shared with this node' && exit 0; }
+        python=$(command -v python3) || { cannot 'no python3' && exit 0; }
+        [ "$SLURM_NODEID" -ne 0 ] || place=(--first)
+        cd "$job_workdir" 2>/dev/null || cd / # Slurm has chosen /tmp then, where anybody can put a module
+        "$python" -I "$run/hooks/hpc_launch_check.py" "$HPC_LAUNCH_ATTEMPT_DIR" "$SLURMD_NODENAME" \
+            --workdir="$job_workdir" --master="$MASTER_ADDR" --port="$MASTER_PORT" \
+            --writable="${TMPDIR:-/tmp}" "${place[@]}" "${job_check[@]}" ||
+            cannot "python3 does not work"
+        exit 0 # a failed step would count as a failure of the job
+    }
+    check_step() { # LOG BODY SRUN...: start a task on each node; a second file says that they have ended
+        local started
+        trap 'kill -s TERM "$started"' TERM
+        [ -z "${job_check_gpus:-}" ] || unset SLURM_TRES_PER_TASK SLURM_GPUS_PER_TASK # else it gets the GPUs of one task
+        "${@:3}" --job-name=hpc-launch "${on_hosts[@]}" ${job_check_gpus:+--gres=gpu:"$job_check_gpus" --gpu-bind=none} \
+            --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --output="$attempt_dir/agent/$1" bash -c "$2" </dev/null &
+        started=$!
+        wait "$started"
+        : >"$attempt_dir/agent/$1.ended"
+    }
+    end_step() { # PROCESS: what is left of the step hangs
+        for _ in {1..100}; do
+            kill -0 "$1" 2>/dev/null || return
+            sleep 0.1
+        done
+        kill -s TERM "$1" 2>/dev/null
+    }
+    mkdir -p "$attempt_dir/agent" || return 0
+    for name in "${hosts[@]}"; do nodes+=(--node="$name"); done
+    "$python" -I "${checker%check.py}judge.py" "$attempt_dir" --job="$job_id" --port="$MASTER_PORT" "${nodes[@]}" \
+        "${job_check[@]}" </dev/null &
+    judge=$!
+    ! declare -F start_inside >/dev/null || start_inside
+    body=$(declare -p job_check job_workdir && declare -f check_node && echo check_node)
+    check_step check.log "$body" srun &
+    step=($!)
+    while :; do # a trapped signal ends `wait` early
+        interrupted=
+        wait "$judge"
+        code=$?
+        [ -n "$interrupted" ] || break
+    done
+    [ "$code" -ne 76 ] || return 76 # a node may hang: the end of the job ends what is left there
+    [ "$code" -eq 0 ] || say "node check: ended with $code, so the training starts unchecked"
+    for name in "${step[@]}" $inside; do end_step "$name"; done
+    step=()
+}
+enter check
+check_nodes || exit
+[ -z "${job_check_only:-}" ] || exit 0
+enter environment
+
+# --- Watcher: started before the launcher on each node ---
+# It notes which process died first, whether the training hangs, how far its start is and how much memory is left.
+# Without a python3 the training runs without it.
+watched() { # COMMAND...
+    local python agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py from=() input=''
+    [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once per process: the first one of the node does it
+    # Through this pipe sitecustomize.py tells the watcher of the node how far a process is.
+    [ -z "${job_phases:-}" ] || export HPC_LAUNCH_PHASE_PIPE=$HPC_LAUNCH_ATTEMPT_DIR/agent/node-${!job_node_rank}.pipe
+    if [ "${LOCAL_RANK:-0}" -eq 0 ] && [ -f "$agent" ] && python=$(command -v python3); then
+        if [ -n "${job_phases:-}" ] && mkdir -p "${HPC_LAUNCH_PHASE_PIPE%/*}" && mkfifo -m 600 "$HPC_LAUNCH_PHASE_PIPE"; then
+            # Open for both ways, so that neither the watcher nor a writer waits for the other, and nothing is lost.
+            { exec {input}<>"$HPC_LAUNCH_PHASE_PIPE"; } && from+=(--phases "$HPC_LAUNCH_PHASE_PIPE")
+        fi 2>/dev/null
+        [ -n "$input" ] || exec {input}</dev/null
+        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" <&"$input" >/dev/null 2>&1 &
+        exec {input}<&-
+    fi
+    exec "$@"
+}
+{ printf '#!/bin/bash\n'; declare -p job_node_rank job_watch job_phases 2>/dev/null; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
 
 # --- Wait for the nodes by their notes ---
 # Each command leaves a note when it begins and one with its exit code when it ends, as the starter's own exit code is
