@@ -1,8 +1,12 @@
-"""Wait until nodes of the job fall silent, and name them: `python3 -I hpc_launch_silence.py ATTEMPT_DIR STEP HOST...`.
+"""Wait until nodes of the job fall silent, and name them.
 
-Runs beside the step (the process STEP), on the first node. Prints the silent hosts and exits with 0; exits with 1 when
-the step has ended. Nodes that all fall silent at once are not lost: their file server does not answer, or this program
-was held up. Nodes that are never heard, because they cannot write into the folder, are named on stderr.
+    python3 -I hpc_launch_silence.py ATTEMPT_DIR STEP [HOST=BEAT...] HOST...
+
+Runs beside the step (the process STEP), on the first node. Prints each silent host with its last heartbeat, HOST=BEAT,
+and exits with 0; exits with 1 when the step has ended. A host that is given with its last heartbeat has been silent
+long enough, unless it was heard since. Nodes that all fall silent at once are not lost: their file server does not
+answer, or this program was held up. Nodes that are never heard, because they cannot write into the folder, are named on
+stderr.
 
 Self-contained: standard library of Python 3.6 or later.
 """
@@ -10,7 +14,7 @@ Self-contained: standard library of Python 3.6 or later.
 import os
 import sys
 import time
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Set, Tuple
 
 SILENT_S = 15.0
 HEARD_S = 8.0
@@ -35,9 +39,13 @@ def beat(folder: str, node: int) -> str:
 class Nodes:
     """When each node was last heard."""
 
-    def __init__(self, folder: str, count: int) -> None:
+    def __init__(self, folder: str, count: int, before: Optional[Dict[int, str]] = None) -> None:
         self.folder, self.count = folder, count
-        self.heard: Dict[int, Tuple[str, float]] = {}
+        long_ago = time.monotonic() - SILENT_S
+        self.heard: Dict[int, Tuple[str, float]] = {node: (text, long_ago) for node, text in (before or {}).items()}
+        self.changed: Set[int] = set()
+        """Those that were heard after the first look: it only shows what was written at some time before."""
+        self.begun = False
         self.unheard = set(range(count))
         self.looked = time.monotonic()
 
@@ -50,12 +58,15 @@ class Nodes:
             if text == "end":
                 self.heard.pop(node, None)
             elif text and self.heard.get(node, ("", 0.0))[0] != text:
+                if self.begun:
+                    self.changed.add(node)
                 self.heard[node] = text, time.monotonic()
+        self.begun = True
         before, self.looked = self.looked, time.monotonic()
         if self.looked - before > HELD_UP_S:
             self.heard = {node: (text, self.looked) for node, (text, _) in self.heard.items()}
         ages = {node: self.looked - at for node, (_, at) in self.heard.items()}
-        if not any(age < HEARD_S for age in ages.values()):
+        if not any(age < HEARD_S for node, age in ages.items() if node in self.changed):
             return []
         return sorted(node for node, age in ages.items() if age > SILENT_S)
 
@@ -70,8 +81,11 @@ def report(nodes: Nodes, hosts: List[str]) -> None:
 
 def main() -> int:
     """Look until a node is silent or the step has ended."""
-    attempt, step, hosts = sys.argv[1], sys.argv[2], sys.argv[3:]
-    nodes = Nodes(os.path.join(attempt, "agent"), len(hosts))
+    attempt, step = sys.argv[1:3]
+    hosts = [word for word in sys.argv[3:] if "=" not in word]
+    before = dict(word.split("=", 1) for word in sys.argv[3:] if "=" in word)
+    place = {host: node for node, host in enumerate(hosts)}
+    nodes = Nodes(os.path.join(attempt, "agent"), len(hosts), {place[host]: text for host, text in before.items()})
     report_at = time.monotonic() + NEVER_S
     while os.path.exists("/proc/" + step):
         silent = nodes.silent()
@@ -79,7 +93,7 @@ def main() -> int:
             report(nodes, hosts)
             report_at = float("inf")
         if silent:
-            print(" ".join(hosts[node] for node in silent))
+            print(" ".join("%s=%s" % (hosts[node], nodes.heard[node][0]) for node in silent))
             return 0
         time.sleep(LOOK_S)
     return 1

@@ -119,6 +119,7 @@ def heard(tmp_path: Path, *ages: float, looked: float = 2.0) -> silence.Nodes:
     for node, age in enumerate(ages):
         (tmp_path / f"beat-{node}").write_text("7\n")
         nodes.heard[node] = "7", now - age
+    nodes.changed = set(nodes.heard)
     nodes.looked = now - looked
     return nodes
 
@@ -130,6 +131,15 @@ def test_a_node_is_lost_when_it_is_silent_and_another_is_not(tmp_path: Path) -> 
 
 def test_nodes_that_fall_silent_at_once_are_not_lost(tmp_path: Path) -> None:
     assert heard(tmp_path, 16, 17, 16).silent() == []
+
+
+def test_a_node_that_was_silent_before_needs_no_other_silence(tmp_path: Path) -> None:
+    for node, text in enumerate(("5", "7", "9")):
+        (tmp_path / f"beat-{node}").write_text(f"{text}\n")
+    nodes = silence.Nodes(str(tmp_path), 3, {1: "7", 2: "8"})
+    assert nodes.silent() == [], "the others may be silent now, too"
+    (tmp_path / "beat-0").write_text("6\n")
+    assert nodes.silent() == [1]
 
 
 def test_a_look_that_was_held_up_says_nothing(tmp_path: Path) -> None:
@@ -175,19 +185,19 @@ esac
 
 
 @pytest.mark.parametrize(
-    ("n1", "n2", "lost"),
+    ("n1", "n2", "code"),
     [
-        ("echo within-reach", "sleep 60", True),
-        ("echo within-reach", "echo 'srun: error: Task launch failed: Communication connection failure'; exit 1", True),
-        ("echo within-reach", "echo within-reach", False),
-        ("echo within-reach", "echo 'srun: error: Unable to create step: Invalid job id'; exit 1", False),
-        ("sleep 60", "sleep 60", False),
-        ("exit 1", "sleep 60", False),
+        ("echo within-reach", "sleep 60", 0),
+        ("echo within-reach", "echo 'srun: error: Task launch failed: Communication connection failure'; exit 1", 0),
+        ("echo within-reach", "echo within-reach", 1),
+        ("echo within-reach", "echo 'srun: error: Unable to create step: Invalid job id'; exit 1", 1),
+        ("sleep 60", "sleep 60", 2),
+        ("exit 1", "sleep 60", 2),
     ],
     ids=["hangs", "connection", "answers", "no-step", "controller-hangs", "controller-refuses"],
 )
 def test_a_node_is_out_of_reach_only_while_slurm_starts_steps_elsewhere(
-    n1: str, n2: str, lost: bool, tmp_path: Path
+    n1: str, n2: str, code: int, tmp_path: Path
 ) -> None:
     (tmp_path / "agent").mkdir()
     for name, text in {
@@ -197,4 +207,26 @@ def test_a_node_is_out_of_reach_only_while_slurm_starts_steps_elsewhere(
         (tmp_path / name).write_text(text.replace("#!/bin/sh", "#!/bin/bash"))
         (tmp_path / name).chmod(0o755)
     script = f"PATH={tmp_path}:$PATH; . {PART}; attempt_dir={tmp_path} hosts=(n1 n2); is_out_of_reach n2"
-    assert (subprocess.run(["bash", "-c", script], check=False).returncode == 0) is lost
+    assert subprocess.run(["bash", "-c", script], check=False).returncode == code
+
+
+@pytest.mark.parametrize(("answers", "before"), [("1", ""), ("2", "n3=14")], ids=["reachable", "controller-hangs"])
+def test_a_silence_goes_on_where_slurm_did_not_answer(answers: str, before: str, tmp_path: Path) -> None:
+    """The node need not be silent for the whole time again."""
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "hooks").mkdir()
+    (tmp_path / "hooks" / "hpc_launch_silence.py").write_text(
+        f"import sys\nwith open('{tmp_path}/told', 'a') as told:\n    print(*sys.argv[3:], file=told)\n"
+        f"print('n2=5 n3=14') if len(open('{tmp_path}/told').readlines()) == 1 else sys.exit(1)\n"
+    )
+    script = f"""
+        . {PART}
+        say() {{ echo "$@"; }}
+        sleep() {{ :; }}
+        is_out_of_reach() {{ [ "$1" = n2 ] || return {answers}; return 1; }}
+        HPC_LAUNCH_RUN_DIR={tmp_path} attempt_dir={tmp_path} hosts=(n1 n2 n3)
+        watch_beats $$
+    """
+    done = subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == "n2 n3: no heartbeat, but not known to be out of reach\n"
+    assert (tmp_path / "told").read_text().splitlines() == ["n1 n2 n3", f"{before} n1 n2 n3".strip()]

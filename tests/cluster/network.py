@@ -17,7 +17,9 @@ def ip(*words: str) -> None:
 def make_switch() -> None:
     """Set up the login node's side: the bridge that every cable ends in."""
     ip("link", "set", "lo", "up")
-    ip("link", "add", BRIDGE, "type", "bridge", "forward_delay", "0")
+    # Without an address of its own it takes the lowest one of its cables: when that node dies, the others could not
+    # reach the controller until their neighbour tables expire.
+    ip("link", "add", BRIDGE, "address", "02:00:0a:4d:00:fe", "type", "bridge", "forward_delay", "0")
     ip("address", "add", f"{LOGIN_ADDRESS}/24", "dev", BRIDGE)
     ip("link", "set", BRIDGE, "up")
 
