@@ -38,6 +38,13 @@ lint() {
     printf '%d %d\n' "$status" $((SECONDS - started)) >"$logs/$name.status"
 }
 
+# in_memory FOLDER: whether it has room for what the tests write, and programs may run there.
+in_memory() {
+    local free options
+    read -r free options < <(findmnt --bytes --noheadings --types tmpfs --output AVAIL,OPTIONS --target "$1")
+    [[ -w $1 && ${free:-0} -gt $((4 << 30)) && ,$options, != *,noexec,* ]]
+}
+
 mapfile -t scripts < <(git ls-files -co --exclude-standard '.ci/*.sh' .ci/run 2>/dev/null)
 ((${#scripts[@]})) || scripts=(.ci/*.sh .ci/run)
 lints=(ruff format mypy imports shellcheck actionlint)
@@ -55,6 +62,11 @@ rm -f "$logs"/*.status
 lints_process=$!
 
 run=(pytest)
+# In memory where there is room: many tests would wait for the disk.
+if in_memory /dev/shm; then
+    export PYTEST_DEBUG_TEMPROOT=/dev/shm
+    run+=(-o tmp_path_retention_policy=failed)
+fi
 case $what in
 check)
     # No process waits while another has tests left.

@@ -382,7 +382,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "full"
     folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=1777", "none", folder], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=32k,mode=1777", "none", folder], capture_output=True, check=False
     )
     if mounted.returncode:
         pytest.skip("cannot mount a small disk")
@@ -396,7 +396,7 @@ def test_a_full_disk_is_left_as_it_was(
     key = pack(tmp_path, original)
     assert "nine tenths of the free space" in refused(tmp_path, key, full_disk)
     monkeypatch.setattr(unpacking, "check_room", lambda *_: None)
-    (full_disk / "filled").write_bytes(b"x" * 60_000)
+    (full_disk / "filled").write_bytes(b"x" * 28_000)
     assert "tar: copy/" in refused(tmp_path, key, full_disk)
     assert sorted(path.suffix for path in (full_disk / ROOT).iterdir()) == [".lock"]
 

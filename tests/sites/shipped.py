@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,9 @@ def known_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(this_machine, "logins", lambda _: None)
 
 
+@cache
 def planned(site: str, *sets: str) -> tuple[LaunchPlan | None, list[Finding]]:
-    """The one job file on a site, and all that is found wrong with it."""
+    """The one job file on a site, and all that is found wrong with it: the same in all tests."""
     loaded = load(GOLDEN / "job.yaml", site=site, sets=sets, job_folder="/home/alice/project")
     plan, findings = build(loaded.resolved)
     return plan, list(findings)
