@@ -44,8 +44,8 @@ def from_scheduler(evidence: Evidence) -> list[Candidate]:
             break
     # Slurm gives the reason JobLaunchFailure to any batch shell that a signal ended (job_complete, job_mgr.c).
     unlaunched = facts.reason == "JobLaunchFailure" and state == "FAILED" and not facts.signal
-    if evidence.began and evidence.end is None and state == "FAILED" and facts.signal not in {None, 0, 53}:
-        found.append(_killed_script(facts))
+    if evidence.end is None and state == "FAILED" and facts.signal not in {None, 0, 53}:
+        found.append(_killed_script(facts, began=evidence.began))
     elif not evidence.began and (facts.signal == 53 or unlaunched):
         add("config_error", "output_path_unwritable", 25, f"{words}, exit code 0:{facts.signal or 53}")
     if facts.exit_code == 93:
@@ -53,13 +53,17 @@ def from_scheduler(evidence: Evidence) -> list[Candidate]:
     return found
 
 
-def _killed_script(facts: SchedulerFacts) -> Candidate:
-    """The batch shell was killed while the training ran: a script that sees it end writes the record of its end."""
+def _killed_script(facts: SchedulerFacts, *, began: bool) -> Candidate:
+    """The batch shell was killed: a script that sees the training end writes the record of its end.
+
+    Slurm reports a job that a user cancelled as CANCELLED.
+    """
+    when = "" if began else " before it began"
     return Candidate(
         "segfault_or_abort",
         "script_killed",
         14,
-        (Quote(facts.source, 0, f"state {facts.state}: signal {facts.signal} ended the job's script"),),
+        (Quote(facts.source, 0, f"state {facts.state}: signal {facts.signal} ended the job's script{when}"),),
         time=facts.ended,
         verdict="RETRY",
         advice="retry; somebody or something killed the job's script (`scancel --signal=KILL --batch` does this)",

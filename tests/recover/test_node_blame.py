@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hpc_launch.recover.diagnose import diagnose
@@ -105,6 +107,15 @@ def test_a_killed_batch_shell_is_tried_again() -> None:
     found = why_run("FAILED", logs=RANKS, began=True, signal=9, reason="JobLaunchFailure", end=None, exit_code=0)
     assert (found.failure_class, found.cause, found.default_verdict) == ("segfault_or_abort", "script_killed", "RETRY")
     assert found.bad_nodes == ()
+
+
+def test_a_batch_shell_that_is_killed_before_it_begins_is_tried_again() -> None:
+    """Nothing trained. The user did not do it: Slurm reports a job that somebody cancelled as such."""
+    killed: dict[str, Any] = {"logs": {}, "began": False, "signal": 9, "end": None, "exit_code": 0}
+    found = why_run("FAILED", reason="RaisedSignal:9(Killed)", **killed)
+    assert (found.failure_class, found.cause, found.default_verdict) == ("segfault_or_abort", "script_killed", "RETRY")
+    assert "before" in found.evidence[0].text
+    assert why_run("CANCELLED by 4242", **killed).default_verdict == "STOP"
 
 
 @pytest.mark.parametrize("signal", [0, 53])
