@@ -1,4 +1,4 @@
-"""From a fault to the first new step inside the same job, in many rounds of different kinds.
+"""From a fault to the first new step, inside the same job or in the run's next one, in many rounds of different kinds.
 
 A round is one run of the small training. Its number decides on the launcher, the Slurm, an image or none, accounting
 or none, one node or two. The times are those that the training wrote itself.
@@ -21,7 +21,7 @@ from tests.cluster.faults import wait_until
 from tests.cluster.image import build_sif
 from tests.prove.matrix import State
 from tests.prove.row import Row
-from tests.prove.rows_nodes import kill_other
+from tests.prove.rows_nodes import kill_first, kill_other
 from tests.prove.rows_storage import into_image
 from tests.prove.scene import Scene
 from tests.slurm.user import User
@@ -44,6 +44,8 @@ class Event:
     """Whether what the training itself loads counts."""
     own_cluster: tuple[str, ...] = ()
     """Lines of slurm.conf for a cluster that each round has for itself."""
+    by_successor: bool = False
+    """Whether the run's next job trains, from whose view the fault happens when Slurm notices it."""
 
 
 def fill(scene: Scene) -> None:
@@ -63,6 +65,7 @@ def _occupy(scene: Scene, *options: str) -> None:
 
 
 QUICK: dict[str, Any] = {"time": "00:20:00", "hang": {"after": "5m"}}
+SLOW = {"pause": 0.5}
 EVENTS = {
     "crash": Event(
         "a rank crashes (verdict RETRY)",
@@ -82,12 +85,20 @@ EVENTS = {
         "a node other than the first loses power; one spare, `SlurmdTimeout=300`, no other node free",
         60,
         "RETRY_ELSEWHERE",
-        Row("power", "", (), (), job={**QUICK, "spares": 1}, args={"pause": 0.5}, before=fill, act=cut_power, at=8),
+        Row("power", "", (), (), job={**QUICK, "spares": 1}, args=SLOW, before=fill, act=cut_power, at=8),
         loads=True,
         own_cluster=("SlurmdTimeout=300",),
     ),
+    "successor": Event(
+        "the first node loses power; no client is running, other nodes are idle; from when Slurm notices it",
+        90,
+        "RETRY_ELSEWHERE",
+        Row("successor", "", (), (), job={**QUICK, "retry": {"successor": "on"}}, args=SLOW, act=kill_first, at=8),
+        loads=True,
+        own_cluster=("SlurmdTimeout=20",),
+        by_successor=True,
+    ),
 }
-"""A place is left for the first node, whose loss the run's next job has to make up for."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +128,7 @@ def kind_of(event: str, number: int) -> Kind:
     dice = random.Random(f"{event} {number}")
     slurm = SLURMS[number // 3 % 3]
     image = slurm == "sid" and number // 9 % 2 == 0
-    nodes = 2 if EVENTS[event].own_cluster else dice.choice((1, 2))
+    nodes = 2 if EVENTS[event].row.act is cut_power else dice.choice((1, 2))
     return Kind(LAUNCHERS[number % 3], slurm, image, dice.random() < 0.5, nodes)
 
 
@@ -143,20 +154,26 @@ def _outcome(scene: Scene, status: dict[str, Any], event: Event) -> dict[str, An
     def first(what: str, attempt: int) -> float:
         return min(line.time for line in record if line.what == what and line.attempt == attempt)
 
-    planted = scene.planted or first("fault", 1)
+    attempts = status["attempts"]
+    planted = attempts[0]["ended"] if event.by_successor else scene.planted or first("fault", 1)
     loads = min(first("step", number) - _launched(scene, number) for number in (1, 2))
     whole = first("step", 2) - planted
     took = whole - (0 if event.loads else loads)
-    attempts = status["attempts"]
     wrong = [f"{took:.1f} s"] if took > event.goal_s else []
     if status["state"] != "COMPLETED" or len(attempts) != 2:
         wrong.append(f"{status['state']}, {len(attempts)} attempts: {status['reason']}")
-    if {one["job_id"] for one in attempts} != {scene.run["job_id"]}:
+    if [one["job_id"] for one in attempts] != [scene.run["job_id"], _next_job(scene, event)]:
         wrong.append("another job")
     if attempts[0]["verdict"] != event.verdict:
         wrong.append(f"{attempts[0]['class']}, {attempts[0]['verdict']} for {event.verdict}")
     seconds = {"took_s": took, "loads_s": loads, "whole_s": whole}
     return {"ok": not wrong, "wrong": wrong, **{name: round(value, 2) for name, value in seconds.items()}}
+
+
+def _next_job(scene: Scene, event: Event) -> str:
+    """The job that the second attempt is to run in."""
+    record = scene.run_folder / "attempts" / "001" / "successor.json"
+    return str(json.loads(record.read_text())["job_id"] if event.by_successor else scene.run["job_id"])
 
 
 def _launched(scene: Scene, attempt: int) -> float:
