@@ -16,7 +16,7 @@ import pytest
 
 from hpc_launch import agent
 from hpc_launch.launch.parts import part
-from tests.default_acl import GROUP_OBJ, OTHERS, USER_OBJ, set_default_acl
+from tests.acl import GROUP_OBJ, OTHERS, USER_OBJ, set_default_acl
 
 
 def bash(text: str, *, folder: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,7 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 LONGEST = 64 << 20
 """Maximum characters read of a file; records and scripts have thousands."""
@@ -121,7 +121,7 @@ def open_regular(
             if stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
             raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
-        if owner is not None and not only_writable_by(owner, status):
+        if owner is not None and not only_writable_by(owner, FileAccess(status, _has_acl(descriptor))):
             raise PermissionError(errno.EPERM, "another user can change the file", os.fspath(path))
         if belongs_to not in (None, status.st_uid):
             raise PermissionError(errno.EPERM, "the file belongs to another user", os.fspath(path))
@@ -131,11 +131,35 @@ def open_regular(
         raise
 
 
-def only_writable_by(user: int, status: os.stat_result) -> bool:
-    """Whether only this user (and root) can change the file or folder with this status."""
+class FileAccess(NamedTuple):
+    """Who can change a file or folder."""
+
+    status: os.stat_result
+    has_acl: bool
+    """Whether it has an access ACL: the group's bits of its mode then limit the users and groups in it (acl(5))."""
+
+
+def access_to(file: int | str | os.PathLike[str], *, links: bool = True) -> FileAccess:
+    """Who can change what is at a path, or is open as this descriptor. Raises OSError."""
+    if isinstance(file, int) or links:
+        return FileAccess(os.stat(file), _has_acl(file))
+    return FileAccess(os.lstat(file), not os.path.islink(file) and _has_acl(file))
+
+
+def _has_acl(file: int | str | os.PathLike[str]) -> bool:
+    try:
+        os.getxattr(file, "system.posix_acl_access")
+    except OSError as error:
+        return error.errno not in (errno.ENODATA, errno.EOPNOTSUPP)
+    return True
+
+
+def only_writable_by(user: int, file: FileAccess) -> bool:
+    """Whether only this user (and root) can change a file or folder."""
+    status = file.status
     if status.st_uid != user or status.st_mode & stat.S_IWOTH:
         return False
-    return not status.st_mode & stat.S_IWGRP or _is_private_group(user, status.st_gid)
+    return not status.st_mode & stat.S_IWGRP or (not file.has_acl and _is_private_group(user, status.st_gid))
 
 
 def _is_private_group(user: int, group: int) -> bool:

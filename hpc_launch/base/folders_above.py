@@ -8,7 +8,7 @@ import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from hpc_launch.base.files import only_writable_by
+from hpc_launch.base.files import access_to, only_writable_by
 
 MOST_LINKS = 40
 """Links that the kernel follows in one path."""
@@ -47,11 +47,11 @@ def only_these_can_move(path: Path, users: Collection[int]) -> bool:
     In a folder with the sticky bit, only the folder's owner and that of a file can rename the file. Raises OSError.
     """
     *above, _ = way_to(path)
-    for _, status in above:
+    for one, status in above:
         if status.st_uid not in users:
             return False
         sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-        if not (stat.S_ISLNK(status.st_mode) or sticky or only_writable_by(status.st_uid, status)):
+        if not (stat.S_ISLNK(status.st_mode) or sticky or only_writable_by(status.st_uid, access_to(one))):
             return False
     return True
 

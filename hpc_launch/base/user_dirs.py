@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from hpc_launch.base.files import only_writable_by
+from hpc_launch.base.files import access_to, only_writable_by
 from hpc_launch.base.folders_above import refuse_replaceable
 
 
@@ -40,7 +40,7 @@ def make_own_folder(folder: Path) -> None:
     """Like `make_folder`. Raises OSError if another user can change the folder, or replace it."""
     make_folder(folder)
     refuse_replaceable(folder)
-    if not only_writable_by(os.getuid(), folder.lstat()):
+    if not only_writable_by(os.getuid(), access_to(folder, links=False)):
         raise PermissionError(errno.EPERM, "another user can change the folder", str(folder))
 
 

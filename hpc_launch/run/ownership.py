@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.base.files import only_writable_by
+from hpc_launch.base.files import access_to, only_writable_by
 from hpc_launch.run.layout import RunFolder
 
 
@@ -21,12 +21,13 @@ def changeable_by_others(run: RunFolder) -> Path | None:
     user = os.getuid()
     for path, executed in _paths(run):
         try:
-            status = path.lstat()
+            access = access_to(path, links=False)
         except FileNotFoundError:
             continue
         except OSError:
             return path
-        if stat.S_ISLNK(status.st_mode) or status.st_uid != user or (executed and not only_writable_by(user, status)):
+        status = access.status
+        if stat.S_ISLNK(status.st_mode) or status.st_uid != user or (executed and not only_writable_by(user, access)):
             return path
     return None
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct
 
+from hpc_launch.base.files import FileAccess
 from hpc_launch.base.findings import Place
 
 KeyPath = tuple[str | int, ...]
@@ -41,5 +41,5 @@ class Document(Struct, frozen=True):
     written: dict[KeyPath, str] = {}
     text: str = ""
     """The file's text."""
-    opened: os.stat_result | None = None
-    """The status of the file that was read: its path may lead to another one by now."""
+    opened: FileAccess | None = None
+    """Who can change the file that was read: its path may lead to another one by now."""

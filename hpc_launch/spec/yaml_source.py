@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from msgspec.structs import replace
 
-from hpc_launch.base.files import open_regular
+from hpc_launch.base.files import access_to, open_regular
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.spec.document import Document, KeyPath
@@ -46,7 +46,7 @@ def read_document(path: str | os.PathLike[str]) -> tuple[Document | None, list[F
                 )
             ]
         with open_regular(path) as stream:
-            opened, content = os.fstat(stream.fileno()), stream.read(MAX_BYTES + 1)
+            opened, content = access_to(stream.fileno()), stream.read(MAX_BYTES + 1)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         return None, [
