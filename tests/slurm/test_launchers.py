@@ -42,6 +42,16 @@ def job(user: User, program: str, launcher: object, **keys: object) -> str:
     return user.job(yaml.safe_dump({**wanted, "script": str(script), "retry": {"max_attempts": 1}, **keys}))
 
 
+@pytest.mark.prove
+def test_a_rank_that_saves_for_long_after_the_others_ended_is_left_alone(user: User) -> None:
+    saves = (
+        "import os, time\nprint('step 1/1', flush=True)\nos.environ['RANK'] == '0' and time.sleep(75)\nprint('saved')\n"
+    )
+    done = user.launch("submit", job(user, saves, "srun", nodes=2), "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert user.launch("logs", "@last", "--rank", "0").stdout.count("saved") == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", [prove("static"), "c10d", prove("srun")])
 def test_a_warning_and_a_log_by_rank(user: User, launcher: str) -> None:

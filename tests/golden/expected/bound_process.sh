@@ -42,9 +42,9 @@ on_each_node() {
 
 # === How the nodes are started ===
 start_nodes() {
-    # --kill-on-bad-exit and --wait: when one process fails the others end too, not at the time limit.
+    # When one process fails the others end too; when one ends well the others, which may still save, go on.
     exec srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task="$cpus" \
-        --kill-on-bad-exit=1 --wait=60 --export=ALL \
+        --kill-on-bad-exit=1 --wait=0 --export=ALL \
         --cpu-bind=map_ldom:3,1,0,2 \
         --mem-bind=local \
         --gpu-bind=map_gpu:3,1,0,2 \

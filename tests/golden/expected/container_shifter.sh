@@ -73,9 +73,9 @@ python_in_image() { # for the node check: start Python as the training does; wha
 
 # === How the nodes are started ===
 start_nodes() {
-    # --kill-on-bad-exit and --wait: when one process fails the others end too, not at the time limit.
+    # When one process fails the others end too; when one ends well the others, which may still save, go on.
     exec srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task="$cpus" \
-        --kill-on-bad-exit=1 --wait=60 --export=ALL \
+        --kill-on-bad-exit=1 --wait=0 --export=ALL \
         --mpi=none \
         --output="$attempt_dir/logs/node-%n.rank-%t.log" --open-mode=append \
         bash "$attempt_dir/node.sh" </dev/null

@@ -46,7 +46,7 @@ job_rendezvous() {
 # none.yaml:5. The program is started once, on the first node, and starts its processes itself: by srun,
 # whose defaults are this job's, or from the host file.
 on_first_node() {
-    export SLURM_KILL_BAD_EXIT=1 SLURM_WAIT=60 # for its srun: when one process fails, end the others at once
+    export SLURM_KILL_BAD_EXIT=1 SLURM_WAIT=0 # for its srun: when one process fails, end the others at once; let one that still saves end
     export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-24} # Slurm 22.05 and 23.02 read nothing else
     exec python3 deepy.py train.py \
         configs/2-7B.yml \

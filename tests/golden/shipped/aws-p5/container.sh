@@ -69,9 +69,9 @@ srun_image() { # for the node check: a step in the image, beside the one on the 
 
 # === How the nodes are started ===
 start_nodes() {
-    # --kill-on-bad-exit and --wait: when one node fails the others end too, not at the time limit.
+    # When one node fails the others end too; when one ends well the others, which may still save, go on.
     exec srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task="$cpus" \
-        --kill-on-bad-exit=1 --wait=60 --export=ALL \
+        --kill-on-bad-exit=1 --wait=0 --export=ALL \
         --container-image=/fsx/images/pytorch.sqsh \
         --container-mounts="$HPC_LAUNCH_RUN_DIR":"$HPC_LAUNCH_RUN_DIR",/home/alice/project:/home/alice/project,/fsx:/fsx \
         --container-workdir=/home/alice/project \

@@ -91,9 +91,9 @@ python_in_image() { # for the node check: start Python as the training does; wha
 
 # === How the nodes are started ===
 start_nodes() {
-    # --kill-on-bad-exit and --wait: when one process fails the others end too, not at the time limit.
+    # When one process fails the others end too; when one ends well the others, which may still save, go on.
     exec srun --nodes=2 --ntasks=16 --ntasks-per-node=8 --cpus-per-task="$cpus" \
-        --kill-on-bad-exit=1 --wait=60 --export=ALL \
+        --kill-on-bad-exit=1 --wait=0 --export=ALL \
         --cpu-bind=mask_cpu:0x00fe000000000000,0xfe00000000000000,0x0000000000fe0000,0x00000000fe000000,0x00000000000000fe,0x000000000000fe00,0x000000fe00000000,0x0000fe0000000000 \
         --output="$attempt_dir/logs/node-%n.rank-%t.log" --open-mode=append \
         bash "$attempt_dir/node.sh" </dev/null

@@ -66,9 +66,9 @@ on_each_node() {
 
 # === How the nodes are started ===
 start_nodes() {
-    # --kill-on-bad-exit and --wait: when one node fails the others end too, not at the time limit.
+    # When one node fails the others end too; when one ends well the others, which may still save, go on.
     exec srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task="$cpus" \
-        --kill-on-bad-exit=1 --wait=60 --export=ALL \
+        --kill-on-bad-exit=1 --wait=0 --export=ALL \
         --output="$attempt_dir/logs/node-%n.log" --open-mode=append \
         bash "$attempt_dir/node.sh" </dev/null
 }
