@@ -161,10 +161,11 @@ HEARTBEAT = "heartbeat"
 
 OWN_FAULTS = (
     *("gpu state", "gpu links", "gpu errors", "gpu diagnosis", "kernel log"),
-    *("memory", "clock", "interface ", "infiniband", HEARTBEAT),
+    *("clock", "infiniband", HEARTBEAT),
 )
 """How the names of checks begin that show a fault of the node itself. What the others find may be the fault of another
-user of the node (a full /tmp, a process on a GPU), of the profile (the GPUs it states) or of the software."""
+user of the node (a full /tmp, a process on a GPU), of the profile or the job (the GPUs and interfaces they name),
+of a partition with two kinds of nodes (their memory) or of the software."""
 
 
 class NodeFault(Struct, frozen=True):

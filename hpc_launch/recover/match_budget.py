@@ -5,6 +5,9 @@ from __future__ import annotations
 UNITS = 100_000_000
 """Characters that expressions search in one log, about five seconds. Ordinary logs of failures take a tenth of it."""
 
+LINE_UNITS = 1000
+"""What a line takes before any expression searches it."""
+
 
 class MatchBudget:
     """The work that is left for a log. Once it is spent, only the end of the log is matched."""

@@ -11,7 +11,7 @@ from hpc_launch.recover.evidence import LogScan
 from hpc_launch.recover.furthest_step import ProgressMeter
 from hpc_launch.recover.line_kind import Kind, line_kind, shows_progress
 from hpc_launch.recover.log_line import parse, plain
-from hpc_launch.recover.match_budget import MatchBudget
+from hpc_launch.recover.match_budget import LINE_UNITS, MatchBudget
 from hpc_launch.recover.rule_hits import RuleHits
 from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.timestamps import line_time, year_of
@@ -183,6 +183,7 @@ class LineScanner:
             self._seen[key] = count
             if count > _OFTEN:
                 return
+        self._budget.spend(LINE_UNITS)
         line = parse(text, self._task)
         self._workers.see(line.body, self._line)
         if not self._traces.takes(line, self._line):

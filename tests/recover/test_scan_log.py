@@ -252,6 +252,14 @@ def test_a_log_of_ever_new_sets_of_error_words_takes_limited_work(begins: str) -
     assert {1, 300} <= {hit.line for hit in found.hits if hit.rule == "cuda-oom"}
 
 
+def test_a_log_of_tracebacks_takes_limited_work() -> None:
+    scanner = LogScanner(BOOK, "x", budget=MatchBudget(1_000_000))
+    scanner.feed(b"Traceback (most recent call last):\n" * 20_000 + f"{OOM}\n".encode())
+    found = scanner.finish()
+    assert scanner.scanned < 2_000 + TAIL_LINES
+    assert [hit.line for hit in found.hits if hit.rule == "cuda-oom"] == [20_001]
+
+
 def test_what_is_read_of_a_log_without_a_budget() -> None:
     text = "".join(f"step {number}/300 loss 2.5\nERROR in {letters(number)}\n" for number in range(300))
     scanner = LogScanner(BOOK, "x", budget=MatchBudget(0))

@@ -442,6 +442,18 @@ def test_a_node_that_fell_silent_is_the_one_to_blame(attempt: AttemptFolder, pla
     )
 
 
+@pytest.mark.parametrize(
+    ("check", "cause"),
+    [("clock", "node_check"), ("memory", "node_unfit"), ("interface docker0", "node_unfit"), ("gpus", "node_unfit")],
+)
+def test_what_a_profile_states_wrongly_is_no_fault_of_the_node(attempt: AttemptFolder, check: str, cause: str) -> None:
+    """One report excludes a node with a fault of its own for the team."""
+    put(attempt.node_check, {"job_id": "77", "nodes": 3, "bad": [{"node": "n2", "check": check, "text": "t"}]})
+    end(attempt, 76, phase="check")
+    found = diagnose_attempt(attempt, BOOK)
+    assert (found.cause, found.bad_nodes) == (cause, ("n2",))
+
+
 def test_the_nodes_are_those_of_the_attempt_not_all_that_the_job_holds(attempt: AttemptFolder) -> None:
     put(attempt.start, {"job_id": "77", "restart": 0, "started": 1, "nodes": "n1,n3"})
     keep_final(attempt, JobRecord("77", "FAILED", source="sacct", as_of=9e9, ended=5.0, nodes="n[1-3]"))
