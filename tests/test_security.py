@@ -59,8 +59,8 @@ from hpc_launch.sites.profile_candidates import candidates
 from hpc_launch.sites.this_machine import listed_nodes
 from hpc_launch.sites.trust import is_trusted, trust
 from hpc_launch.spec.yaml_source import read_document
+from tests.acl import GROUP, GROUP_OBJ, MASK, OTHERS, USER, USER_OBJ, set_acl, set_default_acl
 from tests.busy import patience
-from tests.default_acl import GROUP, GROUP_OBJ, MASK, OTHERS, USER_OBJ, set_default_acl
 from tests.run.fake import FakeScheduler
 
 REPOSITORY = Path(__file__).parents[1]
@@ -172,6 +172,8 @@ CODE = {
     "what is a hang": "defaults: {hang: {after: 1s}}",
     "what progress is": "defaults: {progress: {step: '(1)'}}",
     "another host for the rendezvous": "network: {master: {suffix: '0'}}",
+    "an address that every node has": "network: {master: {interface: docker0}}",
+    "an address that a name server says": "network: {master: {resolve: ip}}",
     "a job that only checks its nodes": "defaults: {preflight: only}",
     "a step that only prints": "launch: {srun_options: [--mpi=list]}",
     "a submission that waits": "rules: [{needs: {sbatch: {wait: 'true'}}, add: true}]",
@@ -443,6 +445,23 @@ def test_nor_if_another_user_can_replace_a_folder_above(
     assert {one.code for one in caught.value.findings} == {"HL313"}
 
 
+@pytest.mark.parametrize("opened", ["the file", "its folder", "a folder above"])
+def test_a_profile_that_an_acl_lets_somebody_change_is_not_trusted(
+    team: Path, plan: Plan, opened: str, tmp_path: Path
+) -> None:
+    """`setfacl -m u:bob:rwx`: the mode's group bits limit the ACL, and the group is the user's own."""
+    profile = team / "team.yaml"
+    path = {"the file": profile, "its folder": team, "a folder above": tmp_path}[opened]
+    profile.write_text(f"name: team\n{SITE}\nprelude: [{{raw: id}}]\n")
+    document, _ = read_document(profile)
+    assert document is not None
+    assert is_trusted(profile, document)
+    set_acl(path, (USER_OBJ, 7, -1), (USER, 7, 65534), (GROUP_OBJ, 0, -1), (MASK, 7, -1), (OTHERS, 5, -1))
+    document, _ = read_document(profile)
+    assert document is not None
+    assert not is_trusted(profile, document)
+
+
 def test_the_file_that_was_read_is_trusted_and_not_the_one_that_took_its_place(tmp_path: Path) -> None:
     own, other = tmp_path / "own" / "here.yaml", tmp_path / "here.yaml"
     own.parent.mkdir()
@@ -595,6 +614,17 @@ def test_many_slow_patterns_of_a_profile_take_no_longer_than_one(plan: Plan) -> 
     begun = time.monotonic()
     assert refused(plan, f"parameters: {{{many}}}")
     assert time.monotonic() - begun < patience(15)
+
+
+@pytest.mark.parametrize("key", ["title", "env.A"])
+def test_placeholders_without_an_end_take_no_time(plan: Plan, key: str) -> None:
+    """A search for the end of each would take minutes."""
+    text = "${" * 50_000 + "${env." * 20_000 + "${param." * 20_000
+    begun = time.process_time()
+    keys = f"{{A: '{text}'}}" if key == "env.A" else f"'{text}'"
+    with suppress(Refused):
+        plan(f"{key.partition('.')[0]}: {keys}")
+    assert time.process_time() - begun < 10
 
 
 @pytest.mark.timeout(60, method="thread")

@@ -173,13 +173,30 @@ def infiniband() -> Result:
     return result(True, "%d active ports, %g Gb/s" % (len(active), sum(rates)), sum(rates))
 
 
+def is_own(address: str) -> bool:
+    """Whether an address is this node's, as that of a bridge which every node has is."""
+    if address.startswith("127.") or address == "::1":
+        return True
+    return can_bind(address) and not can_bind("2001:db8::1" if ":" in address else "192.0.2.1")  # nobody's (RFC 5737)
+
+
+def can_bind(address: str) -> bool:
+    """Whether a program here can listen at an address: where ip_nonlocal_bind is set, at any."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
+            listener.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
 def host_name(master: str, first: bool) -> Result:
     """Whether the first node's name leads to the first node."""
     try:
         found = sorted({str(entry[4][0]) for entry in socket.getaddrinfo(master, None)})
     except OSError as error:
         return result(False, "%s has no address: %s" % (master, error))
-    if not first and any(address.startswith("127.") or address == "::1" for address in found):
+    if not first and any(is_own(address) for address in found):
         return result(False, "%s resolves to this node itself (%s)" % (master, ", ".join(found)))
     return result(True, "%s is %s" % (master, ", ".join(found)))
 

@@ -16,6 +16,7 @@ from hpc_launch.sites.harmless_variables import NUMBER, is_public, variable_requ
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.job import JobSpec
+from hpc_launch.spec.shell_text import end_of_placeholders
 from hpc_launch.spec.type_hints import fields_of, members
 
 
@@ -112,7 +113,7 @@ def _walk(value: Any, path: KeyPath, type_: Any) -> Iterator[CodeValue]:
 def _kind(path: KeyPath, value: Any) -> str | None:
     """What a value is, if it requires trust."""
     key = path[-1]
-    if isinstance(value, str) and not all(map(is_public, _PLACEHOLDER.findall(value))):
+    if isinstance(value, str) and not all(map(is_public, _PLACEHOLDER.findall(value, 0, end_of_placeholders(value)))):
         return "value of a variable that may be secret"
     if path[0] == "detect":
         return None  # its `env` compares variables
@@ -135,8 +136,10 @@ def _kind(path: KeyPath, value: Any) -> str | None:
         return "file that NCCL reads"
     if path == ("network", "ports") and not _is_wide(value):
         return f"range of fewer than {_LEAST_PORTS} ports, of which another user may occupy all but one"
-    if path == ("network", "master", "suffix") and ("." in str(value) or not str(value).startswith("-")):
-        # torchrun unpickles what the server at this address sends. With `0`, that of n1 would be n10.
+    plain = key == "suffix" and "." not in str(value) and str(value).startswith("-")
+    if path[:2] == ("network", "master") and len(path) == 3 and not plain:
+        # torchrun unpickles what the server at this address sends. With `0`, that of n1 would be n10. An interface such
+        # as docker0 has the same address on every node.
         return "host of the rendezvous"
     return None
 

@@ -27,6 +27,7 @@ from hpc_launch.spec.regex_safety import (
     matches_in_time,
     may_backtrack_forever,
 )
+from hpc_launch.spec.shell_text import end_of_placeholders
 from hpc_launch.spec.type_hints import fields_of
 
 _PARAMETER = re.compile(r"\$\$\{|\$\{param\.([^}]*)\}")
@@ -175,7 +176,8 @@ class _Parameters:
             return [self.fill(child, (*path, at)) for at, child in enumerate(value)]
         if not isinstance(value, str) or "${param." not in value:
             return value
-        text = _PARAMETER.sub(lambda match: self.substitute(match, path), value)
+        end = end_of_placeholders(value)
+        text = _PARAMETER.sub(lambda match: self.substitute(match, path), value[:end]) + value[end:]
         self.merged.written[path] = text
         single_layer = _PARAMETER.fullmatch(value)
         return self.numbers.get(single_layer.group(1), text) if single_layer else text

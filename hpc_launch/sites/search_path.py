@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.resources import shipped
 from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.sites.team_profiles import team_folders
+from hpc_launch.spec.field_types import NAME_PATTERN
 
 ENDING = ".yaml"
 PROJECT = Path(".hpc-launch", "sites")
@@ -101,7 +103,9 @@ def profile_names(project: Path | None = None) -> list[str]:
     names: set[str] = set()
     for _, folder in search_path(project):
         try:
-            names.update(entry.name[: -len(ENDING)] for entry in os.scandir(folder) if entry.name.endswith(ENDING))
+            files = [entry.name for entry in os.scandir(folder) if entry.name.endswith(ENDING)]
         except OSError:
             continue
-    return sorted(names)
+        names.update(file[: -len(ENDING)] for file in files)
+    # The shell inserts a name as it is when it completes `--site`.
+    return sorted(name for name in names if re.fullmatch(NAME_PATTERN, name))

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from hpc_launch.base.files import only_writable_by, read_text, write_atomic
+from hpc_launch.base.files import access_to, only_writable_by, read_text, write_atomic
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.folders_above import only_these_can_move
@@ -22,7 +22,7 @@ from hpc_launch.base.user_dirs import config_folder, make_private
 from hpc_launch.sites.code_values import CodeValue, values_requiring_trust
 from hpc_launch.sites.team_profiles import find_team, shared_folders, teams_folder
 from hpc_launch.spec.document import Document, Source
-from hpc_launch.spec.shell_text import visible
+from hpc_launch.spec.shell_text import end_of_placeholders, visible
 
 MACHINE = Path("/etc/hpc-launch/sites")
 """The administrator's profiles."""
@@ -60,7 +60,7 @@ def _is_own_place(path: Path, document: Document, folder: Path) -> bool:
         own = (config_folder() / "sites", *map(Path, filter(None, named)), *shared_folders())
         owners = {0} if real == MACHINE else {0, os.getuid()} if real in {one.resolve() for one in own} else set()
         # Whoever can write to a folder can replace what is in it, even between the reading and this look.
-        parts = (document.opened, real.stat(), path.parent.stat())
+        parts = (document.opened, access_to(real), access_to(path.parent))
         unchanged = all(any(only_writable_by(owner, part) for owner in owners) for part in parts)
         return unchanged and only_these_can_move(path, owners)
     except OSError:
@@ -111,4 +111,4 @@ def trust_hint(path: Path) -> str:
 
 def references(text: str, prefix: str) -> Sequence[str]:
     """The names after `prefix` in the placeholders of a text: `${paths.scratch}` refers to `scratch` of `paths`."""
-    return re.findall(rf"\$\{{{re.escape(prefix)}\.([^}}]*)\}}", text)
+    return re.compile(rf"\$\{{{re.escape(prefix)}\.([^}}]*)\}}").findall(text, 0, end_of_placeholders(text))

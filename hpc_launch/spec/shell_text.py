@@ -53,6 +53,11 @@ class UnknownName(ValueError):
         self.name = name
 
 
+def end_of_placeholders(text: str) -> int:
+    """Where the last placeholder of a text can end. A search beyond it would look for the end of each `${` in vain."""
+    return text.rfind("}") + 1
+
+
 def interpolate(
     value: str,
     names: Mapping[str, str],
@@ -67,7 +72,7 @@ def interpolate(
     """
     parts: list[Part] = []
     at = 0
-    for match in _PLACEHOLDER.finditer(value):
+    for match in _PLACEHOLDER.finditer(value, 0, end_of_placeholders(value)):
         parts.append(value[at : match.start()])
         at = match.end()
         name = match.group(1)
@@ -83,7 +88,7 @@ def interpolate(
             parts.append(Var(shell[1]))
         else:
             raise UnknownName(name)
-    parts.append(value[at:])
+    parts.append(value[at:].replace("$${", "${"))
     return join_parts(parts)
 
 

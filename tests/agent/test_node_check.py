@@ -661,6 +661,22 @@ def test_a_probe_has_a_name_that_nobody_can_take_in_advance(tmp_path: Path) -> N
     host.remove(str(tmp_path / "removed by another user"))
 
 
+@pytest.mark.parametrize(("address", "own"), [("127.0.0.1", True), ("::1", True), ("192.0.2.7", False)])
+def test_an_address_that_leads_to_the_node_itself(address: str, own: bool) -> None:
+    assert sys.modules["hpc_launch_check_host"].is_own(address) is own
+
+
+def test_a_bridge_that_every_node_has_leads_to_the_node_itself() -> None:
+    """Its address, as docker0's, is not a loopback address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this machine has no network")
+        address = probe.getsockname()[0]
+    assert sys.modules["hpc_launch_check_host"].is_own(address)
+
+
 def test_a_folder_that_the_training_creates_need_not_exist(tmp_path: Path) -> None:
     host = sys.modules["hpc_launch_check_host"]
     assert host.writable(str(tmp_path / "not" / "yet"))["ok"] is True

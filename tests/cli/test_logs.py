@@ -140,6 +140,15 @@ def test_completion_of_names(over: Home) -> None:
     assert home.call().stdout.strip() == ""
 
 
+def test_completion_of_sites_inserts_no_code(over: Home, tmp_path: Path) -> None:
+    """The shell inserts what it completes as it is."""
+    for name in ("mine", "mine;touch $HOME${IFS}x;", "mine\033[2J"):
+        (tmp_path / f"{name}.yaml").touch()
+    asked = {"_HPC_LAUNCH_COMPLETE": "bash_complete", "COMP_WORDS": "hpc-launch sites show min", "COMP_CWORD": "3"}
+    home = Home(over.path, {**over.environment, **asked, "HPC_LAUNCH_SITE_PATH": str(tmp_path)})
+    assert home.call().stdout == "plain,mine\n"
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(over: Home, shell: str) -> None:
     script = over.call("completion", shell).stdout
