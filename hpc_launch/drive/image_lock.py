@@ -92,16 +92,16 @@ def _acquire(
             continue  # just released
         if version != last_version:
             last_version, changed_at = version, now
+        foreign = status.st_uid != os.getuid()
         record = read_record(lock, _Lock)
         process = record.process if record is not None else None
         # A lock that nobody can read is stale after the same time.
-        if now - changed_at > stale_after or (process is not None and certainly_gone(process)):
-            _take_over(lock, holder, report)
-            continue
-        foreign = status.st_uid != os.getuid()
-        if foreign and now - began > longest:
+        stale = now - changed_at > stale_after or (process is not None and certainly_gone(process))
+        if (foreign or stale) and now - began > longest:
             message = f"{owner(lock)} has kept {lock} for {longest / 60:.0f} minutes"
-            raise UserError(message, "ask them to remove this file, or name another image with -o")
+            raise UserError(message, f"have {lock}* removed, or name another image with -o")
+        if stale and _take_over(lock, holder, report):
+            continue
         if now - reported_at > 60 or not reported_at:
             whose = f" of {owner(lock)}" if foreign else ""
             report(f"waiting: {process or 'another process'}{whose} is writing {image}")
@@ -109,19 +109,20 @@ def _acquire(
         time.sleep(poll)
 
 
-def _take_over(lock: Path, holder: str | None, report: Callable[[str], None]) -> None:
+def _take_over(lock: Path, holder: str | None, report: Callable[[str], None]) -> bool:
+    """Remove a stale lock, unless another process is at it: False."""
     takeover = lock.with_name(f"{lock.name}.{holder or 'unreadable'}")
     if create_once(takeover, ""):
         report("the lock is stale; taking it over")
         if _token(lock) == holder:
             lock.unlink(missing_ok=True)
         takeover.unlink(missing_ok=True)
-    else:
-        time.sleep(0.5)
-        # The process that created the takeover file may have exited before using it.
-        with suppress(OSError):
-            if time.time() - takeover.stat().st_mtime > STALE_AFTER_S:
-                takeover.unlink(missing_ok=True)
+        return True
+    # The process that created the takeover file may have exited before using it.
+    with suppress(OSError):
+        if time.time() - takeover.stat().st_mtime > STALE_AFTER_S:
+            takeover.unlink(missing_ok=True)
+    return False
 
 
 def _touch(lock: Path, token: str, done: threading.Event) -> None:
