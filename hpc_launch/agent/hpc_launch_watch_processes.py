@@ -12,10 +12,8 @@ PIDFD_OPEN = 434  # the same number on every architecture (pidfd_open(2))
 STARTERS = {
     *("bash", "sh", "dash", "ksh", "zsh", "busybox", "sed", "tee", "cat", "env", "time", "numactl"),
     *("apptainer", "singularity", "starter", "starter-suid", "ch-run", "shifter", "crun", "runc"),
-    *("squashfuse", "squashfuse_ll", "fuse2fs", "fuse-overlayfs", "gocryptfs"),
 }
-"""Names (proc(5), comm) of shells, and of what starts a container or mounts its image. slurm_templates/parts/guard.sh
-has them, too."""
+"""Names (proc(5), comm) of shells and of what starts a container. slurm_templates/parts/guard.sh has them, too."""
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 

@@ -49,10 +49,15 @@ def test_the_example_trains_in_an_image(user: User, inside: list[str], launcher:
 
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.parametrize(("warning", "listen"), [prove("USR1", "USR1"), ("file", "hook")])
-def test_a_training_inside_is_warned_and_goes_on(user: User, inside: list[str], warning: str, listen: str) -> None:
+@pytest.mark.parametrize(
+    ("launcher", "warning", "listen"),
+    [prove("torchrun", "USR1", "USR1"), prove("srun", "USR1", "USR1"), ("torchrun", "file", "hook")],
+)
+def test_a_training_inside_is_warned_and_goes_on(
+    user: User, inside: list[str], launcher: str, warning: str, listen: str
+) -> None:
     """The image has nothing of hpc-launch: the hooks come by the run folder."""
-    sets = ["--set", f"checkpoint.warn={warning}", "--set", f"args.listen={listen}"]
+    sets = ["--set", f"launcher={launcher}", "--set", f"checkpoint.warn={warning}", "--set", f"args.listen={listen}"]
     done = user.launch("drill", user.job(COUNTING), "--json", *sets, *inside)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)

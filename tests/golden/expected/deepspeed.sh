@@ -483,7 +483,6 @@ guard() { # COMMAND...
             exe=$(readlink "$folder/exe") || continue
             case ${exe##*/} in
                 bash | sh | dash | ksh | zsh | busybox | sed | tee | cat | env | time | numactl | starter* | apptainer | singularity | podman* | conmon | crun | runc | ch-run | shifter) ;;
-                squashfuse* | fuse2fs | fuse-overlayfs | gocryptfs) ;; # they hold the image
                 *) rank[$pid]=$of ;;
             esac
         done
