@@ -32,12 +32,12 @@ def part_names(plan: LaunchPlan) -> tuple[str, ...]:
 
 def checks_programs(plan: LaunchPlan) -> bool:
     """Whether each node checks that it has the interpreter: what is in an image is the same everywhere."""
-    return plan.scheduler == "slurm" and plan.nodes > 1 and plan.container is None and plan.step.kind != "once"
+    return plan.scheduler != "local" and plan.nodes > 1 and plan.container is None and plan.step.kind != "once"
 
 
 def _part_names(plan: LaunchPlan) -> Iterator[str]:
     slurm = plan.scheduler == "slurm"
-    yield from ("messages", "job_slurm" if slurm else "job_local", "in_place", "attempt")
+    yield from ("messages", f"job_{plan.scheduler}", "in_place", "attempt")
     yield from ("requeue", "continue_here") if slurm else ()
     yield "claim"
     yield from ("spares",) if plan.chooses_nodes else ()
@@ -57,7 +57,7 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield from ("guard",) if plan.continuation.guarded else ()
     yield from ("watch",) if plan.watch is not None else ()
     yield from _on_nodes(plan)
-    yield from ("prepare_slurm" if slurm else "prepare_local",) if plan.around.on_nodes else ()
+    yield from (f"prepare_{plan.scheduler}",) if plan.around.on_nodes else ()
     yield from _staging(plan)
     yield from _step(plan)
     yield from ("unstage",) if plan.stage is not None and not plan.stage.unsupported else ()
@@ -89,7 +89,7 @@ def _on_nodes(plan: LaunchPlan) -> Iterator[str]:
     if ranks and mine.rank_variables == "each_rank":
         yield "each_rank"
     if mine.reads_hostfile:
-        yield "hostfile"
+        yield "hostfile_slots" if plan.hosts else "hostfile"
     if plan.elastic:
         yield "await_child"
     yield from mine.parts
@@ -112,11 +112,13 @@ def _step(plan: LaunchPlan) -> tuple[str, ...]:
             return "node", "step_local"
         case "once":
             return ("step_once",)
+        case "ssh":
+            return "hand_over", "await_notes", "run_noted", "step_ssh"
         case "pdsh":
             return "hand_over", "await_notes", "step_pdsh"
         case _:
             handed = () if _checks_by_ibrun(plan) else ("hand_over",)
-            return *handed, "await_notes", "step_mpi"
+            return *handed, "await_notes", "run_noted", "step_mpi"
 
 
 def _checks_by_ibrun(plan: LaunchPlan) -> bool:

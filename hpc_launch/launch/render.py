@@ -13,12 +13,13 @@ from hpc_launch.launch.parts import MARKER, checks_programs, static_part
 from hpc_launch.launch.template_environment import template_environment
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
+from hpc_launch.plan.network_variables import GLOO_INTERFACES, NCCL_INTERFACES
 from hpc_launch.spec.shell_text import Text, Var, quote
 
 _WIDTH = 116
 
 
-_BY_EXIT_FILES = ("pdsh", "ibrun", "mpirun")
+_BY_EXIT_FILES = ("pdsh", "ibrun", "mpirun", "ssh")
 """Steps whose exit code is not sufficient: each command writes its own exit code to a file."""
 
 
@@ -26,6 +27,10 @@ class StepValues(Struct, frozen=True):
     """What the templates need to know about a step. Texts are bash, expanded on the node."""
 
     tasks_per_node: int
+    processes: str
+    """The number of processes of the node `$node`."""
+    first_rank: str
+    """The rank of its first process."""
     node_rank: str
     node_address: str
 
@@ -43,7 +48,6 @@ class StageValues(Struct, frozen=True):
 
 def render(plan: LaunchPlan) -> str:
     """The whole script. An undefined name in a template is an error, never empty text (StrictUndefined)."""
-    local = plan.scheduler == "local"
     container = wrap_command(plan.container)
     stage = _stage_values(plan)
     original = plan
@@ -59,12 +63,15 @@ def render(plan: LaunchPlan) -> str:
         .render(
             plan=plan,
             version=__version__,
-            by_hand="bash FILE" if local else "sbatch FILE",
+            by_hand="sbatch FILE" if plan.scheduler == "slurm" else "bash FILE",
+            shape=_shape(plan),
+            processes=step.processes,
+            first_rank=step.first_rank,
             node_rank=step.node_rank,
             node_address=step.node_address,
             marker=MARKER,
             each_process=mine.logs_by_rank,
-            has_start=plan.step.kind not in ("local", "once"),
+            has_start=plan.step.kind not in ("local", "once", "ssh"),
             local_hosts=" ".join(mine.local_hosts(plan.nodes)) if mine.local_hosts else "",
             numbers=_wrapped_lines(_numbers(original, step)),
             stage=stage,
@@ -146,7 +153,7 @@ def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
         yield f"job_spares={plan.spares}"
     if plan.elastic:
         yield f"job_fewest_nodes={plan.fewest_nodes}"
-    if descriptor(plan.launcher).reads_hostfile:
+    if descriptor(plan.launcher).reads_hostfile and not plan.hosts:
         yield f"job_processes_per_node={plan.processes_per_node}"
     if checks_programs(plan):
         yield f"job_programs=({' '.join(map(quote, _programs(plan)))})"
@@ -170,14 +177,48 @@ def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
             yield "job_check_only=yes"
         if plan.node_check.gpus_per_task:
             yield f"job_check_gpus={plan.node_check.gpus_per_task}"
+    yield from _host_arrays(plan)
     if plan.step.kind in _BY_EXIT_FILES:
         yield f"job_step={plan.step.kind}"
-        if plan.step.kind != "pdsh":
+        if plan.step.kind == "pdsh":
+            yield f"job_processes={plan.world_size}"
+        if plan.step.kind in ("ibrun", "mpirun"):
             yield f"job_tasks_per_node={step.tasks_per_node}"
             yield "job_each_process=" + ("yes" if descriptor(plan.launcher).logs_by_rank else "''")
         names = {variable.name for variable in plan.variables}
         if own := [name for name in _GPU_VARIABLES if name in names]:
             yield f"job_gpu_variables={','.join(own)}"
+
+
+def _host_arrays(plan: LaunchPlan) -> Iterator[str]:
+    """Arrays with a value for each host: those that the job needs."""
+    if not plan.hosts:
+        return
+    yield _array("job_hosts", [host.name for host in plan.hosts])
+    if plan.rendezvous == "c10d":
+        yield _array("job_addresses", [host.address for host in plan.hosts])
+    if plan.uneven or descriptor(plan.launcher).reads_hostfile:
+        slots = [host.slots for host in plan.hosts]
+        yield _array("job_slots", slots)
+        yield _array("job_first_ranks", [sum(slots[:node]) for node in range(len(slots))])
+    names = {variable.name for variable in plan.variables}
+    if names.isdisjoint(_GPU_VARIABLES) and any(host.devices for host in plan.hosts):
+        yield _array("job_devices", [",".join(map(str, host.devices)) for host in plan.hosts])
+    if names.isdisjoint((NCCL_INTERFACES, GLOO_INTERFACES)) and any(host.interface for host in plan.hosts):
+        yield _array("job_interfaces", [host.interface for host in plan.hosts])
+
+
+def _array(name: str, values: Iterable[object]) -> str:
+    words = (f"'{value}'" if "," in str(value) else quote(str(value)) for value in values)  # as ShellCheck wants commas
+    return f"{name}=({' '.join(words)})"
+
+
+def _shape(plan: LaunchPlan) -> str:
+    """The number of processes of each node, for readers."""
+    if plan.uneven:
+        return f"with {' + '.join(str(host.slots) for host in plan.hosts)} processes"
+    count = plan.processes_per_node
+    return f"x {count} process{'es' if count > 1 else ''}"
 
 
 def _programs(plan: LaunchPlan) -> list[Text]:
@@ -211,6 +252,8 @@ def _step_values(plan: LaunchPlan) -> StepValues:
     needs_address = plan.rendezvous == "c10d" and kind != "local"
     return StepValues(
         tasks_per_node=tasks,
+        processes='"${job_slots[node]}"' if plan.uneven else str(plan.processes_per_node),
+        first_rank="${job_first_ranks[node]}" if plan.uneven else f"$((node * {plan.processes_per_node}))",
         node_rank="$SLURM_NODEID" if kind == "srun" else "$HPC_LAUNCH_NODE",
         node_address=_address(plan) if needs_address else "127.0.0.1",
     )
@@ -218,6 +261,8 @@ def _step_values(plan: LaunchPlan) -> StepValues:
 
 def _address(plan: LaunchPlan) -> str:
     """The address of the node itself, by the rule for the first node."""
+    if plan.hosts:
+        return "${job_addresses[node]}"
     name = "${SLURMD_NODENAME}" if plan.step.kind == "srun" else "${hosts[HPC_LAUNCH_NODE]}"
     if plan.master.interface is not None:
         return f"$(own_address {plan.master.interface})"

@@ -6,6 +6,8 @@ import os.path
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.code_folder import code
@@ -115,6 +117,7 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
         ),
         fabric=overlay_fabric(site.fabric, size.node_class.fabric)[0].kind,
         strategy=without_unused_file(filler, strategy.plan, job_program, settings),
+        hosts=tuple(replace(host, slots=slots) for host, slots in zip(resolved.hosts, size.slots, strict=True)),
         around=site_settings(filler, size, site_values, settings, inner_steps(filler, settings)),
     )
     check_variable_names(filler, plan)

@@ -28,6 +28,12 @@ class JobSize(Struct, frozen=True):
     memory_origin: Origin
     time_s: int | None
     time_origin: Origin
+    slots: tuple[int, ...] = ()
+    """Processes of each host where hosts differ (`scheduler: ssh`); empty if each node has `processes_per_node`."""
+
+    def processes(self, nodes: int) -> int:
+        """The number of processes on the first `nodes` nodes."""
+        return sum(self.slots[:nodes]) if self.slots else nodes * self.processes_per_node
 
 
 def job_size(draft: PlanDraft) -> JobSize | None:
@@ -45,6 +51,7 @@ def job_size(draft: PlanDraft) -> JobSize | None:
         draft.site_fault(FindingCode.UNKNOWN_NODE_CLASS, message, ("queues", queue_name, "node_class"), hint)
         return None
     gpus, gpus_origin = _gpus(draft, node_class, queue)
+    slots = _slots(draft, gpus)
     cpus, cpus_origin = _cpus(resolved, node_class, queue, gpus)
     memory, memory_origin = _memory(resolved, queue_name, queue, node_class, cpus=cpus, gpus=gpus)
     job = resolved.job
@@ -57,13 +64,14 @@ def job_size(draft: PlanDraft) -> JobSize | None:
         node_class=node_class,
         gpus_per_node=gpus,
         gpus_origin=gpus_origin,
-        processes_per_node=job.processes_per_node or max(gpus, 1),
+        processes_per_node=job.processes_per_node or max(slots, default=0) or max(gpus, 1),
         cpus_per_node=cpus,
         cpus_origin=cpus_origin,
         memory=memory,
         memory_origin=memory_origin,
         time_s=time_s,
         time_origin=time_origin,
+        slots=slots,
     )
 
 
@@ -94,7 +102,23 @@ def _gpus(draft: PlanDraft, node: NodeClass, queue: Queue) -> tuple[int, Origin]
         return job.gpus // job.max_nodes, resolved.origin("gpus")
     if job.gpus_per_node is not None:
         return job.gpus_per_node, resolved.origin("gpus_per_node")
+    if resolved.hosts and node.gpus:
+        return max(host.slots for host in resolved.hosts), rule("the most slots of a host")
     return node.gpus, resolved.site_origin("node_classes", queue.node_class, "gpus")
+
+
+def _slots(draft: PlanDraft, gpus: int) -> tuple[int, ...]:
+    """The number of processes of each host, with a finding for a host that has fewer slots than the job requests."""
+    job, hosts = draft.resolved.job, draft.resolved.hosts
+    asked = job.processes_per_node or (gpus if job.gpus is not None else job.gpus_per_node) or 0
+    key = "processes_per_node" if job.processes_per_node else "gpus" if job.gpus is not None else "gpus_per_node"
+    for host in hosts:
+        if asked > host.slots:
+            message = f"{asked} processes per node requested, but {host.name} has {host.slots} slots"
+            hint = "request fewer, or omit the key to use all slots of each host"
+            draft.fault(FindingCode.TOO_MANY_GPUS, message, (key,), hint)
+            break
+    return tuple(asked or host.slots for host in hosts)
 
 
 def _cpus(resolved: Resolved, node: NodeClass, queue: Queue, gpus: int) -> tuple[int | None, Origin]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from hpc_launch.plan.recorded_parts import CodePlan, RetryPlan
 from hpc_launch.sites.network import MasterAddress
+from hpc_launch.sites.ssh_hosts import JobHost
 from hpc_launch.spec.launcher import LauncherName
 from hpc_launch.spec.origin import Origin
 from hpc_launch.spec.shell_text import Text
@@ -206,7 +207,7 @@ class StagePlan(Struct, frozen=True):
 class StepPlan(Struct, frozen=True):
     """The step that starts the command of each node, and its options."""
 
-    kind: Literal["srun", "ibrun", "mpirun", "local", "pdsh", "once"]
+    kind: Literal["srun", "ibrun", "mpirun", "local", "ssh", "pdsh", "once"]
     options: tuple[str, ...] = ()
     hydra: bool = False
     """Whether mpirun is MPICH's (Hydra) and not Open MPI's."""
@@ -217,7 +218,7 @@ class LaunchPlan(Struct, frozen=True):
 
     name: str
     site: str
-    scheduler: Literal["slurm", "local"]
+    scheduler: Literal["slurm", "local", "ssh"]
     nodes: int
     """The maximum, for an elastic run."""
     fewest_nodes: int
@@ -256,6 +257,13 @@ class LaunchPlan(Struct, frozen=True):
     fabric: str | None = None
     """The type of the high-speed network between the nodes."""
     around: SiteSettings = SiteSettings()
+    hosts: tuple[JobHost, ...] = ()
+    """The hosts and their processes, without a scheduler that chooses nodes."""
+
+    @property
+    def uneven(self) -> bool:
+        """Whether the hosts have different numbers of processes."""
+        return len({host.slots for host in self.hosts}) > 1
 
     @property
     def elastic(self) -> bool:
@@ -280,4 +288,4 @@ class LaunchPlan(Struct, frozen=True):
     @property
     def world_size(self) -> int:
         """The total number of processes; the maximum for an elastic run."""
-        return self.nodes * self.processes_per_node
+        return sum(host.slots for host in self.hosts) if self.hosts else self.nodes * self.processes_per_node

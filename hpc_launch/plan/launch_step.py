@@ -31,9 +31,12 @@ def step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> St
         return own
     if site.scheduler.type == "local":
         return StepPlan("local")
+    if site.scheduler.type == "ssh":
+        _check_without_srun(draft, container, "ssh")
+        return StepPlan("ssh")
     launch = site.launch
     if launch.step != "srun":
-        _check_without_srun(draft, container)
+        _check_without_srun(draft, container, launch.step)
         return StepPlan(
             launch.step,
             options=tuple(launch.mpirun_options) if launch.step == "mpirun" else (),
@@ -70,12 +73,15 @@ def master(draft: PlanDraft) -> MasterAddress:
         message = "`interface` uses the address of an interface, so `suffix` and `resolve` have no effect"
         hint = "keep either `interface` or the other two"
         draft.site_fault(FindingCode.CONFLICTING_RENDEZVOUS_RULES, message, ("network", "master"), hint)
+    if draft.resolved.hosts and rule != MasterAddress():
+        message = "the address of a host without Slurm is in `scheduler.hosts`, so `network.master` has no effect"
+        hint = "set `scheduler: {hosts: {NAME: {address: ADDRESS}}}`, and remove `master`"
+        draft.site_fault(FindingCode.CONFLICTING_RENDEZVOUS_RULES, message, ("network", "master"), hint)
     return rule
 
 
-def _check_without_srun(draft: PlanDraft, container: ContainerPlan | None) -> None:
+def _check_without_srun(draft: PlanDraft, container: ContainerPlan | None, kind: str) -> None:
     site, job = draft.resolved.site, draft.resolved.job
-    kind = site.launch.step
     if job.elastic:
         message = f"site {site.name} starts nodes with {kind}, which ends all nodes when one is lost"
         draft.fault(FindingCode.STEP_NOT_ELASTIC, message, ("nodes",), "set a fixed number of nodes")
@@ -86,7 +92,7 @@ def _check_without_srun(draft: PlanDraft, container: ContainerPlan | None) -> No
         value = getattr(site.launch, key)
         if value not in (Binding(), False, []):
             message = f"`{key}` applies to srun only, but `step` is {kind}"
-            hint = "remove it" if kind == "ibrun" else "remove it, or set `mpirun_options`"
+            hint = "remove it" if kind != "mpirun" else "remove it, or set `mpirun_options`"
             draft.site_fault(FindingCode.SRUN_OPTION_WITHOUT_SRUN, message, ("launch", key), hint)
 
 

@@ -89,7 +89,7 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
 def _check_limits_known(draft: PlanDraft, size: JobSize) -> None:
     """HL409 if no known limit of the queue bounds the job. A limit that published pages omit may still exist."""
     resolved, queue = draft.resolved, size.queue
-    if resolved.site.status != "documented" or resolved.site.recorded or resolved.site.scheduler.type == "local":
+    if resolved.site.status != "documented" or resolved.site.recorded or resolved.site.scheduler.type != "slurm":
         return
     nodes, gpus = resolved.job.held_nodes, size.gpus_per_node * resolved.job.held_nodes
     row = next((row for row in queue.limits if count_holds(row.nodes, nodes) and count_holds(row.gpus, gpus)), None)
@@ -131,7 +131,7 @@ def _check_account(draft: PlanDraft, size: JobSize) -> None:
 def _check_site(draft: PlanDraft, size: JobSize) -> None:
     site = draft.resolved.site
     launcher = draft.resolved.job.launcher.name
-    if site.scheduler.type == "local" and descriptor(launcher).needs_slurm:
+    if site.scheduler.type != "slurm" and descriptor(launcher).needs_slurm:
         hint = "use `torchrun` on this site"
         draft.fault(FindingCode.LAUNCHER_NEEDS_SLURM, f"the launcher `{launcher}` requires Slurm", ("launcher",), hint)
     processes = draft.resolved.job.max_nodes * size.processes_per_node

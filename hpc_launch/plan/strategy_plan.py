@@ -29,7 +29,7 @@ _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 def strategy_result(filler: ValueFiller, size: JobSize, user_config: UserStrategyConfig | None) -> StrategyResult:
     """The strategy for this number of processes, with a finding for each conflict."""
     job = filler.resolved.job
-    world_size = job.max_nodes * size.processes_per_node
+    world_size = size.processes(job.max_nodes)
     check_combinations(filler)
     layout = ParallelLayout(job.parallel or Parallel(), world_size)
     if job.parallel is not None:
@@ -56,7 +56,7 @@ def _sizes(filler: ValueFiller, size: JobSize) -> list[ParallelLayout]:
     """The layout on all nodes; for an elastic run, on each number of nodes that it may run on."""
     job = filler.resolved.job
     nodes = range(job.max_nodes, job.min_nodes - 1, -1)
-    return [ParallelLayout(job.parallel or Parallel(), count * size.processes_per_node) for count in nodes]
+    return [ParallelLayout(job.parallel or Parallel(), size.processes(count)) for count in nodes]
 
 
 def _origin(filler: ValueFiller) -> Origin:

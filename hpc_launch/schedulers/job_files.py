@@ -6,6 +6,17 @@ BATCH_LOG = "batch.log"
 LOCAL_STATE = "local.json"
 
 
+def hosts_of(script: str) -> tuple[str, ...]:
+    """The names of the `#HOST` lines, before the first command: where a job without Slurm runs."""
+    names = []
+    for line in script.splitlines():
+        if line.strip() and not line.startswith("#"):
+            break
+        if line.startswith("#HOST "):
+            names.append(line.split()[1])
+    return tuple(names)
+
+
 def directives(script: str) -> list[str]:
     """The `#SBATCH` lines that sbatch reads: those before the first command. Without the origins after ` # `."""
     found = []

@@ -7,7 +7,7 @@ from hpc_launch.schedulers.scheduler import Scheduler
 
 
 def scheduler_for(kind: str) -> Scheduler:
-    """The scheduler `slurm` or `local` of a site profile, or `allocation` for `hpc-launch run`.
+    """The scheduler `slurm`, `ssh` or `local` of a site profile, or `allocation` for `hpc-launch run`.
 
     Raises UsageError for any other name.
     """
@@ -19,4 +19,8 @@ def scheduler_for(kind: str) -> Scheduler:
         from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
 
         return LocalScheduler(in_allocation=kind == "allocation")
-    raise UsageError(f"unknown scheduler {kind!r}", "set the site's scheduler to `slurm` or `local`")
+    if kind == "ssh":
+        from hpc_launch.schedulers.ssh.ssh_scheduler import SshScheduler
+
+        return SshScheduler()
+    raise UsageError(f"unknown scheduler {kind!r}", "set the site's scheduler to `slurm`, `ssh` or `local`")

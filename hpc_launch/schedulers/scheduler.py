@@ -54,7 +54,7 @@ class JobRecord(Struct, frozen=True):
     state: str
     """Slurm's base state in upper case, without 'by 1000' or a trailing '+'."""
     source: str = "none"
-    """`squeue`, `sacct`, `scontrol` or `local`."""
+    """`squeue`, `sacct`, `scontrol`, `local` or `ssh`."""
     as_of: float = 0.0
     """When the source was queried."""
     name: str | None = None
@@ -81,7 +81,7 @@ class JobRecord(Struct, frozen=True):
 
 
 class Scheduler(Protocol):
-    """Slurm, or the local machine. Every method returns in bounded time."""
+    """Slurm, hosts reached by ssh, or the local machine. Every method returns in bounded time."""
 
     def submit(self, submission: Submission) -> str:
         """Submit the job and return its id. Raises SubmitRefused (NotWritten for a file error) or SubmitUnknown."""

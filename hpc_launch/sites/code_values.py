@@ -128,6 +128,8 @@ def _kind(path: KeyPath, value: Any) -> str | None:
         return "folder that is created and opened to the team"
     if path == ("bad_nodes", "file"):
         return "file whose lines everybody sees in the options of the job"
+    if path in (("scheduler", "hosts"), ("scheduler", "hostfile")):
+        return "hosts that run the job and get its secrets"
     if path[0] == "account" and "variables" in path and isinstance(value, str) and not is_public(value):
         return "variable that may be secret"
     if key == "plugin" and "fabric" in path and _is_place(value):

@@ -21,6 +21,7 @@ from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import Site, read_site
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.sites.search_path import find_profile, is_file_name, search_path
+from hpc_launch.sites.ssh_hosts import JobHost, job_hosts
 from hpc_launch.spec.document import Document
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.merge import Layer, merge
@@ -94,6 +95,13 @@ def load(
     if errors(findings):
         raise Refused(findings)
     folder = job_folder or os.path.dirname(os.path.abspath(job_file))
+    hosts: tuple[JobHost, ...] = ()
+    if profile.scheduler.type == "ssh":
+        key = "hosts" if profile.scheduler.hostfile is None else "hostfile"
+        place = site_data.merged.origin("scheduler", key).place
+        hosts = job_hosts(profile, job, names, folder, place, findings)
+        if errors(findings):
+            raise Refused(findings)
     image = profile.containers.images.get(job.container.image) if job.container else None
     torch = this_machine.torch_version(job.environment, names, in_image=job.container is not None, image=image)
     logins = this_machine.logins(os.environ) if job.trackers else None
@@ -110,6 +118,7 @@ def load(
         late,
         this_machine.listed_nodes(profile.bad_nodes.file, names),
         this_machine.submitter(),
+        hosts,
         away,
     )
     reason = detected.chosen.reason if detected and detected.chosen else None

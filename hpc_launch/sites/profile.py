@@ -19,6 +19,7 @@ from hpc_launch.sites.option_rules import LauncherAdvice, LinkedRule, Options
 from hpc_launch.sites.prelude import PreludeStep, Setting
 from hpc_launch.sites.queues import Account, Queue
 from hpc_launch.sites.software_stacks import SiteOption, Stack
+from hpc_launch.sites.ssh_hosts import HOST_NAME, SshHost
 from hpc_launch.spec.field_types import NAME_PATTERN
 
 JobKeys = Meta(extra={"holds": "job"})
@@ -46,8 +47,36 @@ class SchedulerProperties(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The scheduler."""
 
     type: Annotated[
-        Literal["slurm", "local"], Meta(description="Slurm, or `local` for this machine without a scheduler.")
+        Literal["slurm", "local", "ssh"],
+        Meta(
+            description="Slurm; `ssh` for hosts without a scheduler, reached by ssh; or `local` for this machine alone."
+        ),
     ]
+    hosts: Annotated[
+        dict[HOST_NAME, SshHost],
+        Meta(
+            description="`ssh`: the hosts by the names that `ssh` knows, in the order in which jobs get them.",
+            examples=[{"gpu1": 8, "gpu2": 4}],
+        ),
+    ] = {}
+    hostfile: Annotated[
+        str | None,
+        Meta(
+            description="`ssh`: a host file in DeepSpeed's format, `NAME slots=N`, instead of the slots in `hosts`. "
+            "Relative paths start at the folder of the job file.",
+            examples=["~/hostfile"],
+        ),
+    ] = None
+    include: Annotated[
+        str | None,
+        Meta(
+            description="`ssh`: hosts and slots to use, as for DeepSpeed's `--include`.", examples=["gpu1@gpu2:0,1,2"]
+        ),
+    ] = None
+    exclude: Annotated[
+        str | None,
+        Meta(description="`ssh`: hosts and slots not to use, as for DeepSpeed's `--exclude`.", examples=["gpu2:3"]),
+    ] = None
     requeue: Annotated[
         Literal["never", "scheduler"],
         Meta(

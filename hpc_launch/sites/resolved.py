@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from hpc_launch.base.findings import Place
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.provenance import Provenance
+from hpc_launch.sites.ssh_hosts import JobHost
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.merge import Merged
 from hpc_launch.spec.origin import Origin
@@ -52,6 +53,8 @@ class Resolved(Struct, frozen=True):
     listed_nodes: tuple[str, ...] = ()
     """Nodes named in the site's `bad_nodes.file`."""
     submitter: Submitter = Submitter()
+    hosts: tuple[JobHost, ...] = ()
+    """The hosts of the job, where the site has no scheduler (`scheduler: ssh`)."""
     elsewhere: bool = False
     """Whether this machine is not the site, so that the site's files and variables cannot be checked here."""
 

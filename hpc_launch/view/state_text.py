@@ -15,6 +15,7 @@ _SOURCES = {
     "sacct": "from sacct",
     "scontrol": "from scontrol",
     "local": "from this machine",
+    "ssh": "from its first host",
 }
 
 _NEXT = {

@@ -62,7 +62,7 @@ stop_all() { # the connections end, and the nodes with the connections
     # shellcheck disable=SC2046
     kill -s KILL $(with_all_below "$starter") 2>/dev/null
 }
-await_notes "$job_nodes" rank "$((job_nodes * job_processes_per_node))" 2
+await_notes "$job_nodes" rank "$job_processes" 2
 [ "$code" -eq 0 ] || : >"$attempt_dir/ending"
 for _ in {1..25}; do # until each node has ended
     left=0

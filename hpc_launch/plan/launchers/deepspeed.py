@@ -32,8 +32,13 @@ def _check_pdsh(draft: PlanDraft, size: JobSize, container: ContainerPlan | None
         message = "DeepSpeed's ssh starts processes outside the container"
         hint = "use `multinode: no_ssh`, which starts one container per node"
         draft.fault(FindingCode.PDSH_NOT_POSSIBLE, message, path, hint)
+    chosen = [host.name for host in draft.resolved.hosts if host.devices]
+    if chosen:
+        message = f"processes that DeepSpeed starts over ssh use the first GPUs of {chosen[0]}, not the chosen ones"
+        hint = "use `multinode: no_ssh`, or remove the slots from `scheduler.include` and `exclude`"
+        draft.fault(FindingCode.PDSH_NOT_POSSIBLE, message, path, hint)
     node, count = size.node_class, size.gpus_per_node
-    if 0 < count < node.gpus and not size.queue.whole_nodes:
+    if 0 < count < node.gpus and not size.queue.whole_nodes and not draft.resolved.hosts:
         message = f"processes started over ssh see all {node.gpus} GPUs of a node, but the job requests {count}"
         draft.fault(
             FindingCode.SSH_IGNORES_GPU_REQUEST, message, path, "request whole nodes, or use `multinode: no_ssh`"

@@ -44,7 +44,7 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
     name: str = ""
     site: str = ""
     scheduler: str = ""
-    """`slurm` or `local`."""
+    """`slurm`, `ssh` or `local`."""
     nodes: int | None = None
     """Of the training, without spares."""
     spares: int = 0

@@ -42,7 +42,7 @@ def settled(record: JobRecord) -> bool:
     if not record.ended_for_good or record.ended is None:
         return False
     wait = 0.0
-    if record.state == "COMPLETED" and record.derived_exit_code is None and record.source != "local":
+    if record.state == "COMPLETED" and record.derived_exit_code is None and record.source not in ("local", "ssh"):
         wait = SETTLED_S
     if record.state in MAY_COME_BACK:
         wait = REQUEUE_S

@@ -50,6 +50,7 @@ _CHECK = (
 )
 _JUDGE = ("judge", "listen", "reports", "compare", "compare_full", "rounds")
 NODE_CHECK = (*(HOOKS.with_name(f"hpc_launch_{name}.py") for name in (*_CHECK, *_JUDGE)), FILE_SYSTEM)
+FAN_OUT = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in ("fan_out", "on_host"))
 PHASES = HOOKS.with_name("sitecustomize.py")
 
 
@@ -61,7 +62,7 @@ class PreparedAttempt:
     """The job's own name: `[A-Za-z0-9][A-Za-z0-9._-]*`, at most 64 characters."""
     site: str
     scheduler: str
-    """`slurm` or `local`."""
+    """`slurm`, `ssh` or `local`."""
     runs_folder: Path
     """Parent of the run folders: shared storage on a cluster."""
     job_yaml: str
@@ -92,7 +93,7 @@ def create_run(prepared: PreparedAttempt) -> RunFolder:
             run.journal.mkdir(mode=FOLDER_MODE)
             run.hooks.mkdir(mode=FOLDER_MODE)
             phases = [PHASES] if prepared.plan.phases else []
-            for source in (HOOKS, *WATCHER, *HEARTBEAT, *STAGE, *NODE_CHECK, *phases, *prepared.programs):
+            for source in (HOOKS, *WATCHER, *HEARTBEAT, *STAGE, *NODE_CHECK, *FAN_OUT, *phases, *prepared.programs):
                 write_atomic(run.hooks / source.name, source.read_text(encoding="utf-8"))
             # A file, so that the thousands of processes of a job write no bytecode there, with whatever umask.
             write_atomic(run.hooks / "__pycache__", "")

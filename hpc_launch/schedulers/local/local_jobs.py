@@ -1,4 +1,5 @@
-"""The local jobs of a user by id: one small file per job in the state folder, which points to the attempt folder.
+"""The jobs of a user without Slurm, by id: one small file per job in the state folder, which points to the attempt
+folder.
 
 `create_once` keeps ids unique across hosts that share the folder. Each folder counts up from its own start number, so
 that ids rarely collide, even between users.
@@ -7,6 +8,7 @@ that ids rarely collide, even between users.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 import zlib
@@ -19,7 +21,7 @@ from hpc_launch.base.json_records import create_record, read_record
 from hpc_launch.base.user_dirs import make_private, state_folder
 from hpc_launch.schedulers.local.processes import start_of
 
-PREFIX = "local-"
+_ID = re.compile(r"(?:local|ssh)-([0-9]{1,18})\Z")
 STARTING_S = 5.0
 """Seconds that a supervisor may take to write its first record after its submitter died; it usually takes 0.1 s."""
 FORGOTTEN_S = 3600.0
@@ -36,6 +38,8 @@ class LocalJob(Struct, frozen=True, kw_only=True):
     submitted: float
     submitter: int
     submitter_start: int | None = None
+    hosts: tuple[str, ...] = ()
+    """The hosts by their names for ssh: the first one has the supervisor. Empty for a job on `host`."""
 
     @property
     def folder(self) -> Path:
@@ -54,29 +58,32 @@ def _folder() -> Path:
     return state_folder() / "local"
 
 
-def _numbers(folder: Path) -> list[int]:
+def _ids(folder: Path) -> dict[str, int]:
+    """The ids, each with its number."""
     try:
-        names = [path.name for path in folder.iterdir()]
+        stems = [path.name.removesuffix(".json") for path in folder.iterdir()]
     except OSError:
-        return []
-    stems = [name.removeprefix(PREFIX).removesuffix(".json") for name in names if name.startswith(PREFIX)]
-    return [int(stem) for stem in stems if stem.isdecimal()]
+        return {}
+    return {stem: int(match[1]) for stem in stems if (match := _ID.match(stem))}
 
 
-def register(name: str, folder: Path) -> LocalJob:
+def register(name: str, folder: Path, hosts: tuple[str, ...] = ()) -> LocalJob:
     """Register a job under the next free id. Raises OSError if the state folder cannot be written."""
     home = make_private(_folder())
-    number = max(_numbers(home), default=zlib.crc32(f"{socket.gethostname()}:{os.getuid()}:{home}".encode()) % 20000)
+    number = max(
+        _ids(home).values(), default=zlib.crc32(f"{socket.gethostname()}:{os.getuid()}:{home}".encode()) % 20000
+    )
     while True:
         number += 1
         entry = LocalJob(
-            job_id=f"{PREFIX}{number}",
+            job_id=f"{'ssh' if hosts else 'local'}-{number}",
             name=name,
             path=os.fspath(folder),
             host=socket.gethostname(),
             submitted=time.time(),
             submitter=os.getpid(),
             submitter_start=start_of(os.getpid()),
+            hosts=hosts,
         )
         if create_record(home / f"{entry.job_id}.json", entry):
             return entry
@@ -89,19 +96,20 @@ def forget(job_id: str) -> None:
 
 def lookup(job_id: str) -> LocalJob | None:
     """The entry of a job; None if the id is not a local job's or its entry was dropped."""
-    if not job_id.removeprefix(PREFIX).isdecimal():
+    if not _ID.match(job_id):
         return None
     return read_record(_folder() / f"{job_id}.json", LocalJob)
 
 
 def entries() -> Iterator[LocalJob]:
     """All jobs, newest first. Drops old entries without a folder, except the newest, which keeps the count."""
-    numbers = sorted(_numbers(_folder()), reverse=True)
-    for number in numbers:
-        entry = lookup(f"{PREFIX}{number}")
+    ids = _ids(_folder())
+    newest = max(ids.values(), default=0)
+    for job_id, number in sorted(ids.items(), key=lambda item: item[1], reverse=True):
+        entry = lookup(job_id)
         if entry is None:
             continue
-        if number != numbers[0] and time.time() - entry.submitted > FORGOTTEN_S and not os.path.exists(entry.folder):
+        if number != newest and time.time() - entry.submitted > FORGOTTEN_S and not os.path.exists(entry.folder):
             forget(entry.job_id)
             continue
         yield entry

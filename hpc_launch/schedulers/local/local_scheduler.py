@@ -30,6 +30,7 @@ from hpc_launch.schedulers.local.processes import (
 from hpc_launch.schedulers.queue_limits import QueueLimits, Reservations
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
 from hpc_launch.schedulers.slurm.command_environment import submission_environment
+from hpc_launch.spec.hostlist import compress
 
 START_TIMEOUT_S = 60.0
 """Seconds a supervisor may take to start: usually 0.1 s, but starting Python takes longer on a loaded machine."""
@@ -48,16 +49,13 @@ class LocalScheduler:
     def submit(self, submission: Submission) -> str:
         folder = submission.folder.absolute()
         try:
-            script = folder / SCRIPT
-            text = submission.script.encode("utf-8", "surrogateescape")
-            if not os.path.exists(script) or script.read_bytes() != text:
-                write_atomic(script, submission.script)
+            write_script(submission)
             entry = local_jobs.register(submission.job_name, folder)
         except (OSError, UnicodeError) as error:
             raise NotWritten(f"cannot prepare the job: {error}") from error
         try:
             done = subprocess.run(
-                _command(entry, submission),
+                supervisor_command(entry, submission),
                 env=_environment(submission, in_allocation=self._in_allocation),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -84,7 +82,7 @@ class LocalScheduler:
         for entry in local_jobs.entries():
             if entry.name != job_name:
                 continue
-            record = _record(entry)
+            record = self.record(entry)
             if record is not None:
                 records.append(record)
             elif entry.being_submitted:
@@ -93,8 +91,15 @@ class LocalScheduler:
 
     def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
         del fresh  # files are always read
-        records = {job_id: _record(entry) for job_id in job_ids if (entry := local_jobs.lookup(job_id)) is not None}
+        records = {job_id: self.record(entry) for job_id in job_ids if (entry := local_jobs.lookup(job_id)) is not None}
         return {job_id: record for job_id, record in records.items() if record is not None}
+
+    def record(self, entry: local_jobs.LocalJob) -> JobRecord | None:
+        """The record of a job; None until its supervisor has written its state."""
+        state = current_state(entry)
+        if state is not None and not state.over and not state.here:
+            state = replace(state, reason=f"on host {state.host}; only that host knows whether it still runs")
+        return record_of(entry, state, "local") if state is not None else None
 
     def warn(self, job_id: str, *, preempt: bool = False) -> None:
         state = _state(job_id)
@@ -103,10 +108,7 @@ class LocalScheduler:
             raise Unreachable(f"cannot warn {job_id}", hint)
         if not state.here:
             raise Unreachable(f"{job_id} runs on {state.host}", "run the command on that host")
-        shell = state.batch_shell
-        if shell is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(shell, signal.SIGUSR1)
+        warn_job(state)
 
     def cancel(self, job_id: str) -> None:
         state = _state(job_id)
@@ -114,9 +116,7 @@ class LocalScheduler:
             return
         if not state.here:
             raise Unreachable(f"{job_id} runs on {state.host}", "run `hpc-launch cancel` on that host")
-        if state.supervised and state.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(state.pid, signal.SIGTERM)
+        end_job(state)
 
     def exclude(self, job_id: str, nodes: Sequence[str]) -> None:
         del job_id, nodes  # no job waits here
@@ -157,7 +157,16 @@ class LocalScheduler:
         return None
 
 
-def _command(entry: local_jobs.LocalJob, submission: Submission) -> list[str]:
+def write_script(submission: Submission) -> None:
+    """Write the job's script unless it is there. Raises OSError, UnicodeError."""
+    script = submission.folder / SCRIPT
+    text = submission.script.encode("utf-8", "surrogateescape")
+    if not os.path.exists(script) or script.read_bytes() != text:
+        write_atomic(script, submission.script)
+
+
+def supervisor_command(entry: local_jobs.LocalJob, submission: Submission) -> list[str]:
+    """The command that starts a job's supervisor."""
     command = [*module_command(SUPERVISOR), str(entry.folder)]
     command += ["--job-id", entry.job_id, f"--name={entry.name}"]
     limits = (("--time-limit", submission.time_limit_s), ("--signal-before", submission.signal_before_s))
@@ -180,25 +189,41 @@ def _state(job_id: str) -> LocalState | None:
     return state if state is not None and state.job_id == job_id else None
 
 
-def _record(entry: local_jobs.LocalJob) -> JobRecord | None:
-    """The record of a job; None until its supervisor has written its state."""
+def end_job(state: LocalState) -> None:
+    """Cancel a job of this host."""
+    if state.supervised and state.pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(state.pid, signal.SIGTERM)
+
+
+def warn_job(state: LocalState) -> None:
+    """Send the warning signal to a job of this host."""
+    shell = state.batch_shell
+    if shell is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(shell, signal.SIGUSR1)
+
+
+def current_state(entry: local_jobs.LocalJob) -> LocalState | None:
+    """The state of a job; None until its supervisor has written it. On its host, the loss of the supervisor ends it."""
     state = read_local_state(entry.folder)
     if state is None or state.job_id != entry.job_id:
         return None
-    if not state.over and not state.here:
-        state = replace(state, reason=f"on host {state.host}; only that host knows whether it still runs")
-    elif not state.over and not state.supervised:
-        state = _record_lost_supervisor(entry, state)
+    return _record_lost_supervisor(entry, state) if not state.over and state.here and not state.supervised else state
+
+
+def record_of(entry: local_jobs.LocalJob, state: LocalState, source: str) -> JobRecord:
+    """The record of a job in this state."""
     return JobRecord(
         job_id=entry.job_id,
         state=state.state,
-        source="local",
+        source=source,
         as_of=time.time(),
         name=state.name,
         reason=state.reason,
         exit_code=state.exit_code,
         signal=state.signal,
-        nodes=state.host,
+        nodes=compress(entry.hosts) if entry.hosts else state.host,
         submitted=state.submitted,
         started=state.started,
         ended=state.ended,

@@ -64,7 +64,7 @@ on_each_node() {
         --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" \
         --no_python "$HPC_LAUNCH_ATTEMPT_DIR/rank.sh" \
             --lr 1e-3 &
-    await_ranks "$!" "$node" 4
+    await_ranks "$!" "$((node * 4))" 4
 }
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
     exec apptainer exec --no-eval --nv --no-home --writable-tmpfs \
@@ -525,10 +525,10 @@ run_rank() {
     printf '%d\n' "$code" >"$note"
     exit "$code"
 }
-await_ranks() { # PROCESS NODE PROCESSES_PER_NODE
+await_ranks() { # PROCESS FIRST_RANK PROCESSES
     local rank
     await_child "$1"
-    for ((rank = $2 * $3; rank < ($2 + 1) * $3; rank++)); do
+    for ((rank = $2; rank < $2 + $3; rank++)); do
         [ "$code" -eq 0 ] || break # not in (( )), which would evaluate what the file holds
         code=1
         [ ! -f "$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-$rank.exit" ] || read -r code <"$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-$rank.exit"

@@ -39,7 +39,7 @@ on_each_node() {
         --hostfile="$HPC_LAUNCH_ATTEMPT_DIR/hostfile" --no_ssh --node_rank="$node" \
         --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" \
         --no_python "$HPC_LAUNCH_ATTEMPT_DIR/rank.sh" &
-    await_ranks "$!" "$node" 1
+    await_ranks "$!" "$((node * 1))" 1
 }
 
 # === How the nodes are started ===
@@ -449,10 +449,10 @@ run_rank() {
     printf '%d\n' "$code" >"$note"
     exit "$code"
 }
-await_ranks() { # PROCESS NODE PROCESSES_PER_NODE
+await_ranks() { # PROCESS FIRST_RANK PROCESSES
     local rank
     await_child "$1"
-    for ((rank = $2 * $3; rank < ($2 + 1) * $3; rank++)); do
+    for ((rank = $2; rank < $2 + $3; rank++)); do
         [ "$code" -eq 0 ] || break # not in (( )), which would evaluate what the file holds
         code=1
         [ ! -f "$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-$rank.exit" ] || read -r code <"$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-$rank.exit"

@@ -62,6 +62,7 @@ job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_processes_per_node=4 job_programs=(python3) job_node_rank=HPC_LAUNCH_NODE
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=4 --gpu-vendor=nvidia --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py') job_step=pdsh
+job_processes=8
 job_secrets=(WANDB_API_KEY)
 
 # ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
@@ -499,10 +500,10 @@ run_rank() {
     printf '%d\n' "$code" >"$note"
     exit "$code"
 }
-await_ranks() { # PROCESS NODE PROCESSES_PER_NODE
+await_ranks() { # PROCESS FIRST_RANK PROCESSES
     local rank
     await_child "$1"
-    for ((rank = $2 * $3; rank < ($2 + 1) * $3; rank++)); do
+    for ((rank = $2; rank < $2 + $3; rank++)); do
         [ "$code" -eq 0 ] || break # not in (( )), which would evaluate what the file holds
         code=1
         [ ! -f "$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-$rank.exit" ] || read -r code <"$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-$rank.exit"
@@ -655,7 +656,7 @@ stop_all() { # the connections end, and the nodes with the connections
     # shellcheck disable=SC2046
     kill -s KILL $(with_all_below "$starter") 2>/dev/null
 }
-await_notes "$job_nodes" rank "$((job_nodes * job_processes_per_node))" 2
+await_notes "$job_nodes" rank "$job_processes" 2
 [ "$code" -eq 0 ] || : >"$attempt_dir/ending"
 for _ in {1..25}; do # until each node has ended
     left=0

@@ -42,7 +42,7 @@ on_each_node() {
         --hostfile="$HPC_LAUNCH_ATTEMPT_DIR/hostfile" --no_ssh --node_rank="$node" \
         --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" \
         --no_python "$HPC_LAUNCH_ATTEMPT_DIR/rank.sh" &
-    await_ranks "$!" "$node" 1
+    await_ranks "$!" "$((node * 1))" 1
 }
 
 # === How the nodes are started ===
@@ -523,10 +523,10 @@ run_rank() {
     printf '%d\n' "$code" >"$note"
     exit "$code"
 }
-await_ranks() { # PROCESS NODE PROCESSES_PER_NODE
+await_ranks() { # PROCESS FIRST_RANK PROCESSES
     local rank
     await_child "$1"
-    for ((rank = $2 * $3; rank < ($2 + 1) * $3; rank++)); do
+    for ((rank = $2; rank < $2 + $3; rank++)); do
         [ "$code" -eq 0 ] || break # not in (( )), which would evaluate what the file holds
         code=1
         [ ! -f "$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-$rank.exit" ] || read -r code <"$HPC_LAUNCH_ATTEMPT_DIR/logs/rank-$rank.exit"
@@ -595,6 +595,27 @@ await_notes() { # BEGINNINGS node|rank ENDS GRACE: sets `code`; after a failure 
     [ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
 }
 
+# --- A command that notes its beginning and its exit code ---
+run_noted() { # MARK: on_each_node, with its output in MARK.log
+    local mark=$1 child code asked=''
+    if ! (set -o noclobber; uname -n >"$mark.began") 2>/dev/null; then
+        echo "$job_step started ${mark##*/} twice, or cannot write $mark.began" >&2
+        exit 1
+    fi
+    exec >>"$mark.log" 2>&1 </dev/null
+    trap 'asked=1; kill -s TERM "$child" 2>/dev/null' TERM INT HUP
+    { umask "$job_umask"; on_each_node; } &
+    child=$!
+    while :; do # a trapped signal ends `wait` early
+        wait "$child"
+        code=$?
+        [ -n "$asked" ] || break
+        asked=''
+    done
+    printf '%d\n' "$code" >"$mark.exit"
+    exit "$code"
+}
+
 # --- Start the nodes, or each process, by MPI, and wait for their end ---
 rank_here() { # as Open MPI, PMIx, MVAPICH, Hydra and Intel MPI, or Slurm name it
     local rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${MV2_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-}}}}}
@@ -613,7 +634,7 @@ node_here() { # this node's place among those of the job: by its name, or else b
     printf '%d\n' "${found[0]}"
 }
 enter() { # started once per node, or once per process
-    local mark child code asked=''
+    local mark
     umask go-w
     # shellcheck source=/dev/null
     . "$environment" || exit
@@ -630,26 +651,11 @@ enter() { # started once per node, or once per process
         fi
         mark=$mark.rank-$HPC_LAUNCH_RANK
     fi
-    if ! (set -o noclobber; uname -n >"$mark.began") 2>/dev/null; then
-        echo "$job_step started ${mark##*/} twice, or cannot write $mark.began" >&2
-        exit 1
-    fi
-    exec >>"$mark.log" 2>&1 </dev/null
-    trap 'asked=1; kill -s TERM "$child" 2>/dev/null' TERM INT HUP
-    { umask "$job_umask"; on_each_node; } &
-    child=$!
-    while :; do # a trapped signal ends `wait` early
-        wait "$child"
-        code=$?
-        [ -n "$asked" ] || break
-        asked=''
-    done
-    printf '%d\n' "$code" >"$mark.exit"
-    exit "$code"
+    run_noted "$mark"
 }
 {
     declare -p hosts environment job_umask job_step job_each_process job_tasks_per_node
-    declare -f "${node_functions[@]}" rank_here node_here enter
+    declare -f "${node_functions[@]}" rank_here node_here run_noted enter
     echo enter
 } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 stop_all() {

@@ -572,6 +572,27 @@ await_notes() { # BEGINNINGS node|rank ENDS GRACE: sets `code`; after a failure 
     [ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
 }
 
+# --- A command that notes its beginning and its exit code ---
+run_noted() { # MARK: on_each_node, with its output in MARK.log
+    local mark=$1 child code asked=''
+    if ! (set -o noclobber; uname -n >"$mark.began") 2>/dev/null; then
+        echo "$job_step started ${mark##*/} twice, or cannot write $mark.began" >&2
+        exit 1
+    fi
+    exec >>"$mark.log" 2>&1 </dev/null
+    trap 'asked=1; kill -s TERM "$child" 2>/dev/null' TERM INT HUP
+    { umask "$job_umask"; on_each_node; } &
+    child=$!
+    while :; do # a trapped signal ends `wait` early
+        wait "$child"
+        code=$?
+        [ -n "$asked" ] || break
+        asked=''
+    done
+    printf '%d\n' "$code" >"$mark.exit"
+    exit "$code"
+}
+
 # --- Start the nodes, or each process, by MPI, and wait for their end ---
 rank_here() { # as Open MPI, PMIx, MVAPICH, Hydra and Intel MPI, or Slurm name it
     local rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${MV2_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-}}}}}
@@ -590,7 +611,7 @@ node_here() { # this node's place among those of the job: by its name, or else b
     printf '%d\n' "${found[0]}"
 }
 enter() { # started once per node, or once per process
-    local mark child code asked=''
+    local mark
     umask go-w
     # shellcheck source=/dev/null
     . "$environment" || exit
@@ -607,26 +628,11 @@ enter() { # started once per node, or once per process
         fi
         mark=$mark.rank-$HPC_LAUNCH_RANK
     fi
-    if ! (set -o noclobber; uname -n >"$mark.began") 2>/dev/null; then
-        echo "$job_step started ${mark##*/} twice, or cannot write $mark.began" >&2
-        exit 1
-    fi
-    exec >>"$mark.log" 2>&1 </dev/null
-    trap 'asked=1; kill -s TERM "$child" 2>/dev/null' TERM INT HUP
-    { umask "$job_umask"; on_each_node; } &
-    child=$!
-    while :; do # a trapped signal ends `wait` early
-        wait "$child"
-        code=$?
-        [ -n "$asked" ] || break
-        asked=''
-    done
-    printf '%d\n' "$code" >"$mark.exit"
-    exit "$code"
+    run_noted "$mark"
 }
 {
     declare -p hosts environment job_umask job_step job_each_process job_tasks_per_node
-    declare -f "${node_functions[@]}" rank_here node_here enter
+    declare -f "${node_functions[@]}" rank_here node_here run_noted enter
     echo enter
 } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 stop_all() {

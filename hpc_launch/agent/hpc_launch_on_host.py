@@ -1,0 +1,150 @@
+"""Runs the job's command on one host, and ends it when the connection to the first host is lost.
+
+    hpc_launch_on_host.py COMMAND...            in the shell that hpc_launch_fan_out.py starts over ssh
+    hpc_launch_on_host.py --end FOLDER NODE     end what a killed one left behind
+
+Without a terminal, ssh sends no signal when it ends. So the first host writes a line to the standard input every
+second: the end of the input, or SILENT_S without a line, ends all processes of the command, in whatever session. The
+exit code is the command's, or 143.
+
+Self-contained: standard library of Python 3.6 or later.
+"""
+
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+from typing import Callable, List, Optional
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
+
+from hpc_launch_watch_processes import below, environment_of, send, stat_of
+
+SILENT_S = 10.0
+"""With KILL_S less than the 15 s in which a host without a connection ends its part of the job."""
+KILL_S = 3.0
+"""Seconds between SIGTERM and SIGKILL."""
+DEAD_S = 5.0
+"""Seconds to wait for killed processes: one that hangs in the kernel cannot be killed."""
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+
+
+def prctl(option: int, value: int) -> None:
+    """prctl(2). Without it the command still runs, but a stray process may survive."""
+    try:
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+    except (OSError, AttributeError):
+        pass
+
+
+class Command:
+    """The command, its descendants and its connection."""
+
+    def __init__(self, words: List[str]) -> None:
+        self.status: Optional[int] = None
+        self.ended = False
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self.on_signal)
+        prctl(_SET_CHILD_SUBREAPER, 1)
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self.execute(words, parent)
+
+    def execute(self, words: List[str], parent: int) -> None:
+        """Become the command."""
+        try:
+            prctl(_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != parent:
+                os._exit(143)
+            os.setsid()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+                signal.signal(number, signal.SIG_DFL)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(nothing, 0)
+            os.execvp(words[0], words)  # noqa: S606 - the job's own command
+        except OSError as error:
+            os.write(2, ("cannot start %s: %s\n" % (words[0], error)).encode("utf-8", "replace"))
+        finally:
+            os._exit(127)
+
+    def on_signal(self, number: int, _: object) -> None:
+        self.ended = True
+
+    def wait(self) -> None:
+        """Until the command has ended, the connection is lost, or a signal arrives."""
+        heard = time.monotonic()
+        while self.status is None and not self.ended:
+            readable = select.select([0], [], [], 0.3)[0]
+            self.reap()
+            now = time.monotonic()
+            if readable:
+                heard = now
+                try:
+                    self.ended = not os.read(0, 1 << 16)
+                except OSError:
+                    self.ended = True
+            elif now - heard > SILENT_S:
+                self.ended = True
+
+    def reap(self) -> None:
+        """Collect ended children: as a subreaper, this process inherits those of others."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self.pid:
+                self.status = status
+
+    def finish(self) -> int:
+        """End all remaining processes. Returns the exit code."""
+        end_all(lambda: below(os.getpid()), self.reap)
+        if self.status is None:
+            return 143
+        return 128 + os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else os.WEXITSTATUS(self.status)
+
+
+def end_all(remaining: Callable[[], List[int]], reap: Callable[[], None] = lambda: None) -> None:
+    """Send SIGTERM, wait KILL_S, then SIGKILL until none is left."""
+    for pid in remaining():
+        send(pid, signal.SIGTERM)
+    begin = time.monotonic()
+    while time.monotonic() - begin < KILL_S + DEAD_S:
+        reap()
+        left = [pid for pid in remaining() if stat_of(pid)[:1] not in (["Z"], ["X"], [])]
+        if not left:
+            return
+        if time.monotonic() - begin > KILL_S:
+            for pid in left:
+                send(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def left_behind(folder: str, node: str) -> List[int]:
+    """Processes of this attempt's node `node` on this host, by their environment."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            environment = environment_of(int(name))
+            if environment.get("HPC_LAUNCH_ATTEMPT_DIR") == folder and environment.get("HPC_LAUNCH_NODE") == node:
+                found.append(int(name))
+    return found
+
+
+def main(words: List[str]) -> int:
+    """Run the command, or end what is left of one."""
+    if words[:1] == ["--end"]:
+        end_all(lambda: left_behind(words[1], words[2]))
+        return 0
+    command = Command(words)
+    command.wait()
+    return command.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

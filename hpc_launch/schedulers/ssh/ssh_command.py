@@ -1,0 +1,82 @@
+"""Run one bash command on a host, by the user's own ssh with its configuration.
+
+The command goes through the standard input to a bash, so that a login shell of another kind need not read it. What the
+host prints at login is dropped: the answer begins after a random mark.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import subprocess
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from hpc_launch.base.errors import Unreachable
+
+SSH = (
+    "ssh",
+    "-T",
+    "-oBatchMode=yes",
+    "-oConnectTimeout=15",
+    "-oServerAliveInterval=5",
+    "-oServerAliveCountMax=3",
+    "-oLogLevel=ERROR",
+    "-oClearAllForwardings=yes",
+    "-oForwardAgent=no",
+    "-oForwardX11=no",
+    "-oPermitLocalCommand=no",
+)
+TIMEOUT_S = 60.0
+_NO_CONNECTION = 255
+"""The exit code of ssh itself (ssh(1))."""
+_HINTS = (
+    ("permission denied", "add your public key to ~/.ssh/authorized_keys there: `ssh-copy-id {host}`"),
+    ("host key verification failed", "run `ssh {host}` once, compare its key and accept it"),
+    ("no matching host key", "run `ssh {host}` once, compare its key and accept it"),
+    ("identification has changed", "remove the old key if the host was reinstalled: `ssh-keygen -R {host}`"),
+    ("could not resolve", "correct the name, or add it to ~/.ssh/config with its HostName"),
+    ("connection refused", "start sshd there, or correct its port in ~/.ssh/config"),
+    ("bad permissions", "let only yourself read the key: `chmod 600`"),
+)
+
+
+class HostAnswer(Struct, frozen=True):
+    """What a command answered, and whether it was started at all."""
+
+    code: int
+    output: str
+    error: str
+    """The last line of the messages, printable."""
+    started: bool
+
+
+def on_host(host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S) -> HostAnswer:
+    """Run lines of bash on a host. Raises TimeoutExpired, and Unreachable if there is no connection."""
+    mark = f"hpc-launch-{secrets.token_hex(8)}"
+    # `echo` by itself, and not the text that was sent: a shell that echoes its input must not look like an answer.
+    text = "\n".join([f"printf '%s\\n' {mark[:12]}''{mark[12:]}", *lines, ""])
+    done = subprocess.run(
+        [*SSH, "--", host, "bash -s"],
+        input=text.encode("utf-8", "surrogateescape"),
+        capture_output=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    before, found, answer = done.stdout.decode("utf-8", "replace").partition(f"{mark}\n")
+    error = _last_line(done.stderr)
+    if not found and done.returncode == _NO_CONNECTION:
+        raise Unreachable(f"cannot reach {host} over ssh: {error or 'no answer'}", _hint(host, done.stderr))
+    return HostAnswer(done.returncode, answer, error or _last_line(before.encode()), bool(found))
+
+
+def _last_line(text: bytes) -> str:
+    lines = [line.strip() for line in text[-65536:].decode("utf-8", "replace").splitlines() if line.strip()]
+    return re.sub(r"[^ -~]", "?", lines[-1])[:300] if lines else ""
+
+
+def _hint(host: str, messages: bytes) -> str:
+    text = messages.decode("utf-8", "replace").lower()
+    known = next((hint for words, hint in _HINTS if words in text), "")
+    return (known or "`ssh -o BatchMode=yes {host} true` must work without a password").format(host=host)

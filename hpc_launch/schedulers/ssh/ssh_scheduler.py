@@ -1,0 +1,152 @@
+"""Hosts reached by ssh, as a scheduler: jobs start at once, each under a supervisor on its first host.
+
+The supervisor is the local scheduler's (schedulers/local): it runs the same script, whose step starts the other hosts
+by ssh, and survives the client. The run folder is on storage that all hosts share.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterable
+
+import msgspec
+
+from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
+from hpc_launch.base.python_command import module_command
+from hpc_launch.schedulers.job_files import hosts_of
+from hpc_launch.schedulers.local import local_jobs
+from hpc_launch.schedulers.local.local_jobs import LocalJob
+from hpc_launch.schedulers.local.local_scheduler import (
+    LocalScheduler,
+    record_of,
+    supervisor_command,
+    write_script,
+)
+from hpc_launch.schedulers.local.local_state import LocalState, read_local_state
+from hpc_launch.schedulers.local.processes import JOB_ID, JOB_MARKER
+from hpc_launch.schedulers.scheduler import JobRecord, Submission
+from hpc_launch.schedulers.slurm.command_environment import submission_environment
+from hpc_launch.schedulers.ssh.ssh_command import HostAnswer, on_host
+from hpc_launch.spec.shell_text import quote
+
+INTERVAL_S = 10.0
+"""How often a host is asked for a job that runs; its files are read at any time."""
+ON_FIRST_HOST = "hpc_launch.schedulers.ssh.on_first_host"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_OF_THE_HOST = re.compile(
+    r"(SSH_.*|XDG_(SESSION|RUNTIME)_.*|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|DBUS_.*|TMUX.*|STY|TERM.*|HOSTNAME|HOST|"
+    r"PWD|OLDPWD|SHLVL|_|BASH_ENV|ENV|BASHOPTS|SHELLOPTS|UID|EUID|PPID)\Z"
+)
+"""Variables that describe the submitting host or shell."""
+
+
+class SshScheduler(LocalScheduler):
+    """Runs jobs on the hosts that their scripts name (`#HOST`)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked: dict[str, float] = {}
+
+    def submit(self, submission: Submission) -> str:
+        hosts, folder = hosts_of(submission.script), submission.folder.absolute()
+        if not hosts:
+            raise SubmitRefused("the script names no host")
+        try:
+            write_script(submission)
+            entry = local_jobs.register(submission.job_name, folder, hosts)
+        except (OSError, UnicodeError) as error:
+            raise NotWritten(f"cannot prepare the job: {error}") from error
+        try:
+            answer = on_host(hosts[0], _start_lines(entry, submission))
+        except subprocess.TimeoutExpired:
+            raise SubmitUnknown(f"{hosts[0]} did not answer in time") from None
+        except (OSError, Unreachable) as error:
+            local_jobs.forget(entry.job_id)
+            hint = error.hint if isinstance(error, Unreachable) else None
+            raise SubmitRefused(str(error), hint) from error
+        if answer.started and answer.code == 255:
+            raise SubmitUnknown(f"lost the connection to {hosts[0]}: {answer.error}")
+        if answer.code != 0 or not answer.started:
+            local_jobs.forget(entry.job_id)
+            kind = NotWritten if answer.code == os.EX_IOERR else SubmitRefused
+            raise kind(f"{hosts[0]}: {answer.error or 'the supervisor did not start'}")
+        return entry.job_id
+
+    def test_only(self, submission: Submission) -> str:
+        return f"{submission.job_name} would start immediately on {', '.join(hosts_of(submission.script))}"
+
+    def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
+        if fresh:
+            self._asked.clear()
+        return super().query(job_ids, fresh=fresh)
+
+    def record(self, entry: LocalJob) -> JobRecord | None:
+        if not entry.hosts:
+            return super().record(entry)
+        state = read_local_state(entry.folder)
+        state = state if state is not None and state.job_id == entry.job_id else None
+        asked = self._asked.get(entry.job_id)
+        if (state is None or not state.over) and (asked is None or time.monotonic() - asked > INTERVAL_S):
+            state = self._ask(entry, "state")
+            self._asked[entry.job_id] = time.monotonic()
+        return record_of(entry, state, "ssh") if state is not None else None
+
+    def warn(self, job_id: str, *, preempt: bool = False) -> None:
+        entry = local_jobs.lookup(job_id)
+        if preempt or entry is None:
+            raise Unreachable(f"cannot warn {job_id}", "only Slurm sends a preemption signal")
+        self._ask(entry, "warn")
+
+    def cancel(self, job_id: str) -> None:
+        entry = local_jobs.lookup(job_id)
+        state = read_local_state(entry.folder) if entry is not None else None
+        if entry is None or (state is not None and state.job_id == job_id and state.over):
+            return
+        self._asked.pop(job_id, None)
+        self._ask(entry, "cancel")
+
+    @staticmethod
+    def _ask(entry: LocalJob, action: str) -> LocalState | None:
+        """The job's state by its first host, after the action. Raises Unreachable."""
+        words = [*module_command(ON_FIRST_HOST), action, entry.job_id, str(entry.folder)]
+        host = entry.hosts[0]
+        try:
+            answer = on_host(host, [_exec(words)])
+        except subprocess.TimeoutExpired:
+            raise Unreachable(f"{host} did not answer in time") from None
+        except OSError as error:
+            raise Unreachable(f"cannot run ssh: {error}") from error
+        return _state_in(answer, host)
+
+
+def _state_in(answer: HostAnswer, host: str) -> LocalState | None:
+    if answer.code != 0 or not answer.started:
+        raise Unreachable(f"{host}: {answer.error or f'exit code {answer.code}'}")
+    if not answer.output.strip():
+        return None
+    try:
+        return msgspec.json.decode(answer.output, type=LocalState)
+    except msgspec.MsgspecError as error:
+        raise Unreachable(f"{host} gave an unexpected answer: {error}") from error
+
+
+def _start_lines(entry: LocalJob, submission: Submission) -> list[str]:
+    """Bash that starts the supervisor in the environment of this process, as Slurm's `--export=ALL` does."""
+    variables = {
+        name: value
+        for name, value in submission_environment().items()
+        if _NAME.match(name) and not _OF_THE_HOST.match(name) and name not in (JOB_ID, JOB_MARKER)
+    }
+    variables |= submission.environment
+    return [
+        "set +o history",
+        *(f"export {name}={quote(value)}" for name, value in variables.items()),
+        _exec(supervisor_command(entry, submission)),
+    ]
+
+
+def _exec(words: list[str]) -> str:
+    return f"exec {' '.join(map(quote, words))} </dev/null"

@@ -1,0 +1,63 @@
+"""A user whose site is a list of hosts, and what they look at there."""
+
+from __future__ import annotations
+
+from tests.cluster.faults import wait_until
+from tests.slurm.user import User
+
+PROFILE = """\
+name: hosts
+title: Hosts of the tests
+status: verified
+grade: A
+source: tests/cluster/ssh.py
+as_of: 2026-11-23
+contact: hpc-launch
+scheduler:
+  type: ssh
+  {scheduler}
+node_classes:
+  host: {{cpus: 2}}
+queues:
+  all: {{node_class: host, memory: omit}}
+defaults:
+  environment:
+    python: ${{launcher.python}}
+"""
+
+
+class SshUser(User):
+    """A user who never calls Slurm."""
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**super().env, "HPC_LAUNCH_SITE": "hosts"}
+
+    def profile(self, scheduler: str) -> None:
+        """Write the site profile, with more keys of its scheduler."""
+        self.job(PROFILE.format(scheduler=scheduler), "sites/hosts.yaml")
+
+    def processes(self, node: str) -> list[str]:
+        """The command lines of this test's processes on a host."""
+        listed = self.cluster.node_exec(node, ["ps", "-ww", "-u", self.cluster.user, "-o", "args="]).stdout
+        return [line for line in listed.splitlines() if str(self.home) in line]
+
+    def kill(self, node: str, victim: str) -> None:
+        """Kill this test's processes on a host by a word of their command, or the sshd above them."""
+        listed = self.cluster.node_exec(node, ["ps", "-ww", "-u", self.cluster.user, "-o", "pid=,ppid=,args="]).stdout
+        words = [line.split(None, 2) for line in listed.splitlines() if str(self.home) in line]
+        found = {line[0] for line in words if victim in line[2]}
+        if victim == "sshd":
+            found = {line[1] for line in words if "hpc_launch_on_host" in line[2]} - {line[0] for line in words}
+        assert found, listed
+        assert self.cluster.node_exec(node, ["kill", "-KILL", *found]).returncode == 0
+
+    def nothing_left(self, seconds: float = 15) -> None:
+        """Wait until no process of the test is left on any host."""
+        for node in self.cluster.nodes:
+            wait_until(
+                lambda node=node: not self.processes(node),  # type: ignore[misc]
+                explain=lambda node=node: f"{node}: {self.processes(node)}",  # type: ignore[misc]
+                timeout=seconds,
+                every=0.5,
+            )

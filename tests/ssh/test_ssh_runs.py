@@ -1,0 +1,127 @@
+"""Runs on three hosts without a scheduler, over real ssh: from submit to the end, and what is left of them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from tests.cluster.requirements import REPOSITORY
+from tests.slurm.two_nodes import SLEEPS, wait_for_ranks
+from tests.slurm.user import SMALL
+from tests.ssh.ssh_user import SshUser
+
+EXAMPLE = REPOSITORY / "examples" / "tiny-gpt"
+
+
+def job(user: SshUser, program: str, launcher: object, **keys: object) -> str:
+    script = user.cluster.write(user.home / "a program.py", program)
+    wanted = {"name": "three", "nodes": 3, "launcher": launcher, "script": str(script), "retry": {"max_attempts": 1}}
+    return user.job(yaml.safe_dump({**wanted, **keys}))
+
+
+@pytest.mark.torch
+def test_torchrun_trains_over_three_uneven_hosts(user: SshUser) -> None:
+    sets = ["--set=nodes=3", "--set=processes_per_node=null", "--set=args.steps=4", "--set=retry.max_attempts=1"]
+    done = user.launch("submit", str(EXAMPLE / "job.yaml"), "--wait", *sets, *SMALL)
+    assert done.returncode == 0, done.stdout + done.stderr + user.launch("logs", "@last").stdout
+    status = user.status()
+    assert (status["state"], status["job_id"][:4]) == ("COMPLETED", "ssh-")
+    assert status["attempts"][0]["nodes"] == ["n1", "n2", "n3"]
+    ranks = set(re.findall(r"rank (\d) of 5 on host (n\d)", user.launch("logs", "@last").stdout))
+    assert ranks == {("0", "n1"), ("1", "n1"), ("2", "n2"), ("3", "n2"), ("4", "n3")}
+    user.nothing_left()
+
+
+@pytest.mark.torch("deepspeed")
+def test_deepspeed_trains_over_three_uneven_hosts(user: SshUser) -> None:
+    user.cluster.write(
+        user.home / "hostfile", "n1 slots=2\nn2 slots=2\nn3 slots=4 # of which one is used\nn4 slots=1\n"
+    )
+    user.profile(f"hostfile: {user.home / 'hostfile'}\n  exclude: n3:1,2,3")
+    sets = ["--set=nodes=3", "--set=processes_per_node=null", "--set=args.steps=4", "--set=retry.max_attempts=1"]
+    done = user.launch("submit", str(EXAMPLE / "job-deepspeed.yaml"), "--wait", *sets, *SMALL)
+    assert done.returncode == 0, done.stdout + done.stderr + user.launch("logs", "@last").stdout
+    assert user.status()["state"] == "COMPLETED"
+    ranks = set(re.findall(r"rank (\d) of 5 on host (n\d)", user.launch("logs", "@last").stdout))
+    assert ranks == {("0", "n1"), ("1", "n1"), ("2", "n2"), ("3", "n2"), ("4", "n3")}
+    user.nothing_left()
+
+
+@pytest.mark.torch("deepspeed")
+def test_deepspeed_trains_over_pdsh(user: SshUser) -> None:
+    launcher = {"name": "deepspeed", "multinode": "pdsh"}
+    program = (
+        "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], 'on', os.uname().nodename)\n"
+    )
+    done = user.launch("submit", job(user, program, launcher), "--wait")
+    log = user.launch("logs", "@last").stdout
+    assert done.returncode == 0, done.stdout + done.stderr + log
+    places = {("0", "n1"), ("1", "n1"), ("2", "n2"), ("3", "n2"), ("4", "n3")}
+    assert set(re.findall(r"rank (\d) of 5 on (n\d)", log)) == places
+    user.nothing_left()
+
+
+@pytest.mark.torch
+def test_cancel_leaves_no_process(user: SshUser) -> None:
+    assert user.launch("submit", job(user, SLEEPS, "torchrun")).returncode == 0
+    wait_for_ranks(user, 5)
+    assert user.status()["state"] in {"STARTING", "RUNNING"}
+    assert user.launch("cancel", "@last").returncode == 0
+    user.until("@last", "CANCELLED")
+    user.nothing_left()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("victim", "node"),
+    [
+        ("local.supervisor", "n1"),
+        ("hpc_launch_fan_out", "n1"),
+        ("hpc_launch_on_host", "n2"),
+        ("sshd", "n2"),
+        ("a program.py", "n3"),
+    ],
+)
+def test_nothing_is_left_after_a_kill(user: SshUser, victim: str, node: str) -> None:
+    assert user.launch("submit", job(user, SLEEPS, "torchrun")).returncode == 0
+    wait_for_ranks(user, 5)
+    user.kill(node, victim)
+    user.nothing_left()
+    status = user.until("@last", "FAILED", "STOPPED", "COMPLETED")
+    assert status["state"] != "COMPLETED"
+
+
+@pytest.mark.torch
+def test_the_exit_code_of_a_failing_rank_comes_out(user: SshUser) -> None:
+    program = SLEEPS + "    if os.environ['RANK'] == '4': raise SystemExit(7)\n"
+    done = user.launch("submit", job(user, program, "torchrun"), "--wait")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert user.status()["attempts"][0]["class"] == "user_code_error"
+    user.nothing_left()
+
+
+def test_a_host_that_cannot_be_reached_is_refused_by_name(user: SshUser) -> None:
+    user.profile("hosts: {missing-host: 1}")
+    done = user.launch("submit", job(user, SLEEPS, "torchrun", nodes=1))
+    assert done.returncode == 4
+    assert "cannot reach missing-host over ssh" in done.stderr
+    assert "~/.ssh/config" in done.stderr
+
+
+def test_a_second_host_that_cannot_be_reached_ends_the_run_and_is_named(user: SshUser) -> None:
+    user.profile("hosts: {n1: 1, missing-host: 1}")
+    done = user.launch("submit", job(user, SLEEPS, "torchrun", nodes=2), "--wait")
+    assert done.returncode == 1, done.stdout + done.stderr
+    (log,) = user.home.glob("runs/*/attempts/001/batch.log")
+    assert re.search(r"missing-host: the connection ended with code 255: .*resolve", log.read_text())
+    user.nothing_left()
+
+
+def test_options_of_ssh_are_refused(user: SshUser) -> None:
+    user.cluster.write(user.home / "hostfile", "n1 slots=1\n-oProxyCommand=touch${IFS}x slots=1\n")
+    user.profile(f"hostfile: {user.home / 'hostfile'}")
+    done = user.launch("submit", job(user, SLEEPS, "torchrun", nodes=2))
+    assert done.returncode == 3
+    assert f"{user.home / 'hostfile'}:2: HL660" in done.stderr
