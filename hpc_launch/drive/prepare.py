@@ -45,6 +45,7 @@ def prepare_job(
     sets: Sequence[str] = (),
     job_folder: str | None = None,
     anywhere: bool = False,
+    avoid: Sequence[str] = (),
 ) -> PreparedJob:
     """Prepare a job file for submission. Raises Refused with all errors at once.
 
@@ -54,9 +55,12 @@ def prepare_job(
         sets: Values of `--set`.
         job_folder: Base of relative paths; by default the folder of the job file.
         anywhere: Accept a site that this machine does not belong to: warn of what only the site itself knows.
+        avoid: Hosts that the run excludes, where no scheduler chooses them.
     """
     away = is_elsewhere if anywhere else None
-    loaded = load(job_file, site=site, sets=sets, job_folder=job_folder, detect=detect_site, elsewhere=away)
+    loaded = load(
+        job_file, site=site, sets=sets, job_folder=job_folder, detect=detect_site, elsewhere=away, avoid=avoid
+    )
     user_config, config_findings = _read_user_config(loaded.resolved)
     plan, findings = build(loaded.resolved, user_config)
     findings += config_findings

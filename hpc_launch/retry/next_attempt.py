@@ -24,7 +24,7 @@ from hpc_launch.run.submitting.run_store import PreparedAttempt
 
 
 def next_attempt(
-    run: RunFolder, *, sets: Sequence[str] = (), exclude: Sequence[str] = ()
+    run: RunFolder, *, sets: Sequence[str] = (), exclude: Sequence[str] = (), readmit: Sequence[str] = ()
 ) -> tuple[PreparedJob, PreparedAttempt]:
     """The next attempt of a run: its recorded job file and site, its earlier `--set` options, then the new ones.
 
@@ -32,10 +32,11 @@ def next_attempt(
     """
     recorded = _recorded(run)
     all_sets = [*(text for text in recorded.sets if text not in sets), *sets]
-    excluded = [*dict.fromkeys([*recorded.excluded, *exclude])]
+    excluded = [node for node in dict.fromkeys([*recorded.excluded, *exclude]) if node not in readmit]
     job_folder = recorded.job_folder or str(run.path)
-    ready = prepare_job(run.job_yaml, site=str(run.site_yaml), sets=all_sets, job_folder=job_folder)
-    readmitted = recorded.readmitted
+    site = str(run.site_yaml)
+    ready = prepare_job(run.job_yaml, site=site, sets=all_sets, job_folder=job_folder, avoid=excluded)
+    readmitted = tuple(dict.fromkeys([*recorded.readmitted, *readmit]))
     return ready, prepare(ready, all_sets, excluded, job_file=recorded.job_file, readmitted=readmitted)
 
 
@@ -69,7 +70,9 @@ def following_attempt(
 
     Raises UsageError where the folder does not hold a run, Refused as a first submission does.
     """
-    if not verdict.sets:
+    if not verdict.sets and (verdict.exclude or verdict.readmit) and _names_hosts(run):
+        _, prepared = next_attempt(run, exclude=verdict.exclude, readmit=verdict.readmit)
+    elif not verdict.sets:
         prepared = _repeated(run, verdict.exclude, verdict.readmit)
     elif changed is not None:
         prepared = changed
@@ -79,6 +82,12 @@ def following_attempt(
     if verdict.not_before > now:
         options.append(f"--begin=now+{math.ceil(verdict.not_before - now)}")
     return replace(prepared, options=(*prepared.options, *options))
+
+
+def _names_hosts(run: RunFolder) -> bool:
+    """Whether the script itself names the hosts, because no scheduler chooses them."""
+    info = read_info(run)
+    return info is not None and info.scheduler == "ssh"
 
 
 def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) -> PreparedAttempt:

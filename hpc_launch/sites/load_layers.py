@@ -56,12 +56,13 @@ def load(
     job_folder: str | None = None,
     detect: Detect | None = None,
     elsewhere: Elsewhere | None = None,
+    avoid: Sequence[str] = (),
 ) -> Loaded:
     """Read and merge all layers. Relative paths start at `job_folder`, by default the job file's folder.
 
     `detect` is called if no site is specified, `elsewhere` if one is: on another machine, folders that only the site
-    knows get a placeholder. Raises Refused with all errors in all files, and Unreachable if the site cannot be detected
-    because the controller does not answer.
+    knows get a placeholder. `avoid`: hosts that the run excludes, where no scheduler chooses them. Raises Refused with
+    all errors in all files, and Unreachable if the site cannot be detected because the controller does not answer.
     """
     findings: list[Finding] = []
     document = _read_document(job_file, findings)
@@ -99,7 +100,7 @@ def load(
     if profile.scheduler.type == "ssh":
         key = "hosts" if profile.scheduler.hostfile is None else "hostfile"
         place = site_data.merged.origin("scheduler", key).place
-        hosts = job_hosts(profile, job, names, folder, place, findings)
+        hosts = job_hosts(profile, [*job.exclude, *avoid], job.max_nodes, names, folder, place, findings)
         if errors(findings):
             raise Refused(findings)
     image = profile.containers.images.get(job.container.image) if job.container else None

@@ -19,7 +19,6 @@ from hpc_launch.spec.shell_text import UnknownName, interpolate, plain
 
 if TYPE_CHECKING:
     from hpc_launch.sites.profile import SiteProfile
-    from hpc_launch.spec.job import JobSpec
 
 MAX_HOSTFILE_BYTES = 4 << 20
 HOST_NAME = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,252}$")]
@@ -73,23 +72,29 @@ class JobHost(Struct, frozen=True):
 
 
 def job_hosts(  # noqa: PLR0917 - what hosts depend on
-    site: SiteProfile, job: JobSpec, names: Mapping[str, str], folder: str, place: Place | None, findings: list[Finding]
+    site: SiteProfile,
+    exclude: Sequence[str],
+    nodes: int,
+    names: Mapping[str, str],
+    folder: str,
+    place: Place | None,
+    findings: list[Finding],
 ) -> tuple[JobHost, ...]:
-    """The first hosts of the profile that the job does not exclude; with a finding if there are too few."""
+    """The first `nodes` hosts of the profile that are not excluded; with a finding if there are too few."""
     known = _known_hosts(site, names, folder, place, findings)
     if errors(findings):
         return ()
-    excluded = _excluded([*job.exclude, *site.bad_nodes.nodes])
+    excluded = _excluded([*exclude, *site.bad_nodes.nodes])
     free = [host for host in known if host.name not in excluded]
-    if len(free) < job.max_nodes:
+    if len(free) < nodes:
         several = "host" if len(known) == 1 else "hosts"
-        message = f"{job.max_nodes} nodes requested, but site {site.name} has {len(known)} {several}"
+        message = f"{nodes} nodes requested, but site {site.name} has {len(known)} {several}"
         message += f", of which {len(known) - len(free)} are excluded" if len(free) < len(known) else ""
         hint = "request fewer nodes, or add hosts to the profile or host file"
         findings.append(Finding(FindingCode.NODES_OUT_OF_LIMITS, message, place, hint))
     listed = site.scheduler.hosts
     result = []
-    for host in free[: job.max_nodes]:
+    for host in free[:nodes]:
         details = listed.get(host.name, SshHost())
         address, interface = details.address or host.name, details.interface or ""
         result.append(JobHost(host.name, host.slots, address, interface, host.devices))

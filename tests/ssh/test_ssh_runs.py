@@ -102,6 +102,14 @@ def test_the_exit_code_of_a_failing_rank_comes_out(user: SshUser) -> None:
     user.nothing_left()
 
 
+@pytest.mark.torch
+def test_another_attempt_may_avoid_a_host(user: SshUser) -> None:
+    file = job(user, "raise SystemExit(3)\n", "torchrun", nodes=1)
+    assert user.launch("submit", file, "--wait").returncode == 1
+    assert user.launch("resubmit", "@last", "--exclude", "n1", "--wait").returncode == 1
+    assert [attempt["nodes"] for attempt in user.status()["attempts"]] == [["n1"], ["n2"]]
+
+
 def test_a_host_that_cannot_be_reached_is_refused_by_name(user: SshUser) -> None:
     user.profile("hosts: {missing-host: 1}")
     done = user.launch("submit", job(user, SLEEPS, "torchrun", nodes=1))
