@@ -7,6 +7,7 @@ packages; RUNS, the run folders.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 STEP_0, STEP_1, STEP_2, STEP_3, CLEARING = 5.0, 15.0, 30.0, 60.0, 55.0
@@ -55,6 +56,11 @@ class CheckJob:
     """What the check has to report as not checked."""
     full: bool = False
     """The full check: on nodes without GPUs, with the PyTorch of this Python."""
+
+
+def xpu(fault: str) -> tuple[str, str]:
+    """Let xpu-smi of a node show a fault."""
+    return f"echo {fault} >$BIN/$NODE.xpu", "rm -f $BIN/$NODE.xpu"
 
 
 def smi(fault: str) -> tuple[str, str]:
@@ -119,6 +125,7 @@ for adapter in 1 2; do
     echo '4: ACTIVE' >$port/state; echo '200 Gb/sec (4X HDR)' >$port/rate
 done
 mount --bind $D /sys/class"""
+_INTEL = re.sub("/ras|; printf .*err_count", "", _CLASSES.replace("0x1002", "0x8086"))
 
 JOBS = (
     CheckJob(
@@ -492,6 +499,51 @@ JOBS = (
         gpus=4,
         vendor="amd",
         before=_CLASSES,
+        undo="umount /sys/class; rm -rf /dev/shm/class",
+        full=True,
+    ),
+    CheckJob(
+        "intel",
+        (
+            Fault("a GPU is missing (Intel)", "n2", ("gpus",), "3 of 4 GPUs", "rm -r /dev/shm/class/drm/renderD131"),
+            Fault(
+                "the memory of a GPU needs a reset (Intel)",
+                "n3",
+                ("gpu state",),
+                "GPU 0: Excessive correctable errors",
+                *xpu("DEGRADED"),
+            ),
+            Fault("xpu-smi hangs", "n4", ("gpu state",), "gpu state: no answer within", *xpu("STUCK")),
+        ),
+        gpus=4,
+        vendor="intel",
+        before=_INTEL,
+        undo="umount /sys/class; rm -rf /dev/shm/class",
+    ),
+    CheckJob(
+        "xpu-smi",
+        (
+            Fault(
+                "fatal errors in the driver's files (Intel)",
+                "n1",
+                ("gpus",),
+                "2 fatal errors (fatal_guc)",
+                "mkdir -p /dev/shm/class/drm/renderD129/device/drm/card1/gt/gt0/error_counter; echo 2 >$_/fatal_guc",
+            ),
+            Fault("xpu-smi counts uncorrectable errors", "n2", ("gpu errors",), "GPU 2: 2 uncorrectable", *xpu("ECC")),
+            Fault(
+                "a process of an earlier job holds a GPU (Intel)",
+                "n3",
+                ("gpu processes",),
+                "process 4711 holds 70124 MiB",
+                *xpu("PROCESS"),
+                limit=CLEARING,
+            ),
+            Fault("xpu-smi prints half an answer", "n4", (), "", *xpu("TRUNCATED")),
+        ),
+        gpus=4,
+        vendor="intel",
+        before=_INTEL,
         undo="umount /sys/class; rm -rf /dev/shm/class",
         full=True,
     ),

@@ -272,8 +272,8 @@ answer() {
     *) echo 'Run with --help for more information.'; exit 109 ;;
     esac
 }
-case $fault in
-*HANG*) exec sleep 600 ;;
+case $fault,$1 in
+*HANG*,* | *STUCK*,health) exec sleep 600 ;;
 *TRUNCATED*) answer "$@" | head -c 70 ;;
 *) answer "$@" ;;
 esac
