@@ -78,6 +78,7 @@ def site(request: pytest.FixtureRequest, cluster: Cluster, user_dir: Path) -> Si
     return Site(user, f"{folder}:{user_path(cluster.settings)}")
 
 
+@pytest.mark.prove
 @pytest.mark.torch
 @pytest.mark.slow
 def test_torchrun_trains_on_two_nodes(site: Site, request: pytest.FixtureRequest) -> None:
