@@ -32,6 +32,7 @@ SSH = [
     "-oForwardX11=no",
     "-oPermitLocalCommand=no",
 ]
+SSH_FAILED = 255
 BEAT_S = 1.0
 END_S = 8.5
 """Seconds for the hosts to end their processes: less than the supervisor's 10 s between SIGTERM and SIGKILL."""
@@ -157,7 +158,8 @@ class FanOut:
         self.read(0.3)  # its last message
         self.code = self.code or code
         self.lost.append(connection)
-        say("%s: the connection ended with code %d%s" % (connection.host, code, reason(connection.messages)))
+        what = "the connection" if code == SSH_FAILED else "its part of the job"
+        say("%s: %s ended with code %d%s" % (connection.host, what, code, reason(connection.messages)))
         note(os.path.join(self.folder, "logs", "node-%d.exit" % connection.node), code)
         self.end()
 

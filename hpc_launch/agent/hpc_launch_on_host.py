@@ -1,11 +1,11 @@
 """Runs the job's command on one host, and ends it when the connection to the first host is lost.
 
-    hpc_launch_on_host.py COMMAND...            in the shell that hpc_launch_fan_out.py starts over ssh
+    hpc_launch_on_host.py [--lease] COMMAND...  in the shell that hpc_launch_fan_out.py starts over ssh
     hpc_launch_on_host.py --end FOLDER NODE     end what a killed one left behind
 
 Without a terminal, ssh sends no signal when it ends. So the first host writes a line to the standard input every
 second: the end of the input, or SILENT_S without a line, ends all processes of the command, in whatever session. The
-exit code is the command's, or 143.
+exit code is the command's, or 143. With --lease, no other run may use the host (hpc_launch_lease.py): 75 if one does.
 
 Self-contained: standard library of Python 3.6 or later.
 """
@@ -20,6 +20,7 @@ from typing import Callable, List, Optional
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 
+from hpc_launch_lease import Lease
 from hpc_launch_watch_processes import below, environment_of, send, stat_of
 
 SILENT_S = 10.0
@@ -141,9 +142,21 @@ def main(words: List[str]) -> int:
     if words[:1] == ["--end"]:
         end_all(lambda: left_behind(words[1], words[2]))
         return 0
+    lease = None
+    if words[:1] == ["--lease"]:
+        words = words[1:]
+        lease = Lease(os.environ.get("HPC_LAUNCH_RUN_NAME", ""), os.environ.get("HPC_LAUNCH_JOB_ID", ""))
+        holder = lease.taken_by()
+        if holder is not None:
+            lease.release()
+            sys.stderr.write("%s\n" % (holder,))
+            return os.EX_TEMPFAIL
     command = Command(words)
     command.wait()
-    return command.finish()
+    code = command.finish()
+    if lease is not None:
+        lease.release()
+    return code
 
 
 if __name__ == "__main__":

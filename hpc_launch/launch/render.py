@@ -195,6 +195,8 @@ def _host_arrays(plan: LaunchPlan) -> Iterator[str]:
     if not plan.hosts:
         return
     yield _array("job_hosts", [host.name for host in plan.hosts])
+    if not plan.shared_hosts:
+        yield "job_lease=yes"
     if plan.rendezvous == "c10d":
         yield _array("job_addresses", [host.address for host in plan.hosts])
     if plan.uneven or descriptor(plan.launcher).reads_hostfile:

@@ -118,6 +118,7 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
         fabric=overlay_fabric(site.fabric, size.node_class.fabric)[0].kind,
         strategy=without_unused_file(filler, strategy.plan, job_program, settings),
         hosts=tuple(replace(host, slots=slots) for host, slots in zip(resolved.hosts, size.slots, strict=True)),
+        shared_hosts=site.scheduler.shared,
         around=site_settings(filler, size, site_values, settings, inner_steps(filler, settings)),
     )
     check_variable_names(filler, plan)

@@ -260,6 +260,9 @@ class LaunchPlan(Struct, frozen=True):
     hosts: tuple[JobHost, ...] = ()
     """The hosts and their processes, without a scheduler that chooses nodes."""
 
+    shared_hosts: bool = False
+    """Whether other runs may use the same hosts at the same time."""
+
     @property
     def uneven(self) -> bool:
         """Whether the hosts have different numbers of processes."""

@@ -6,15 +6,17 @@ BATCH_LOG = "batch.log"
 LOCAL_STATE = "local.json"
 
 
-def hosts_of(script: str) -> tuple[str, ...]:
-    """The names of the `#HOST` lines, before the first command: where a job without Slurm runs."""
-    names = []
+def hosts_of(script: str) -> tuple[tuple[str, ...], bool]:
+    """The names of the `#HOST` lines, before the first command: where a job without Slurm runs. And whether other runs
+    may use these hosts."""
+    names, shared = [], False
     for line in script.splitlines():
         if line.strip() and not line.startswith("#"):
             break
         if line.startswith("#HOST "):
             names.append(line.split()[1])
-    return tuple(names)
+            shared = line.endswith(" shared")
+    return tuple(names), shared
 
 
 def directives(script: str) -> list[str]:

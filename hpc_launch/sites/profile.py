@@ -77,6 +77,9 @@ class SchedulerProperties(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         str | None,
         Meta(description="`ssh`: hosts and slots not to use, as for DeepSpeed's `--exclude`.", examples=["gpu2:3"]),
     ] = None
+    shared: Annotated[
+        bool, Meta(description="`ssh`: whether several runs may use a host at the same time. They then share its GPUs.")
+    ] = False
     requeue: Annotated[
         Literal["never", "scheduler"],
         Meta(

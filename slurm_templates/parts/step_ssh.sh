@@ -8,7 +8,7 @@ begin() { # NODE: in the shell that comes over ssh
     . "$environment" || exit
     export HPC_LAUNCH_NODE=$1
     python=$(command -v python3) || { echo "$(uname -n) has no python3" >&2; exit 127; }
-    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_on_host.py" bash "$HPC_LAUNCH_ATTEMPT_DIR/node.sh" enter
+    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_on_host.py" ${job_lease:+--lease} bash "$HPC_LAUNCH_ATTEMPT_DIR/node.sh" enter
 }
 enter() {
     local node=$HPC_LAUNCH_NODE
@@ -20,7 +20,7 @@ enter() {
 {
     declare -p environment job_umask job_step
     # shellcheck disable=SC2154 # each is set where a host needs it
-    declare -p job_addresses job_slots job_first_ranks job_devices job_interfaces 2>/dev/null
+    declare -p job_lease job_addresses job_slots job_first_ranks job_devices job_interfaces 2>/dev/null
     declare -f "${node_functions[@]}" run_noted begin enter
     echo '"$@"'
 } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"

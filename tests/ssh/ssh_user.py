@@ -15,6 +15,7 @@ as_of: 2026-11-23
 contact: hpc-launch
 scheduler:
   type: ssh
+  shared: {shared}
   {scheduler}
 node_classes:
   host: {{cpus: 2}}
@@ -33,9 +34,9 @@ class SshUser(User):
     def env(self) -> dict[str, str]:
         return {**super().env, "HPC_LAUNCH_SITE": "hosts"}
 
-    def profile(self, scheduler: str) -> None:
-        """Write the site profile, with more keys of its scheduler."""
-        self.job(PROFILE.format(scheduler=scheduler), "sites/hosts.yaml")
+    def profile(self, scheduler: str, *, shared: bool = True) -> None:
+        """Write the site profile, with more keys of its scheduler. Other tests may use the hosts at the same time."""
+        self.job(PROFILE.format(scheduler=scheduler, shared=str(shared).lower()), "sites/hosts.yaml")
 
     def processes(self, node: str) -> list[str]:
         """The command lines of this test's processes on a host."""

@@ -118,13 +118,30 @@ def test_a_host_that_cannot_be_reached_is_refused_by_name(user: SshUser) -> None
     assert "~/.ssh/config" in done.stderr
 
 
-def test_a_second_host_that_cannot_be_reached_ends_the_run_and_is_named(user: SshUser) -> None:
-    user.profile("hosts: {n1: 1, missing-host: 1}")
-    done = user.launch("submit", job(user, SLEEPS, "torchrun", nodes=2), "--wait")
-    assert done.returncode == 1, done.stdout + done.stderr
-    (log,) = user.home.glob("runs/*/attempts/001/batch.log")
-    assert re.search(r"missing-host: the connection ended with code 255: .*resolve", log.read_text())
+def test_a_host_that_the_first_one_cannot_reach_is_refused_by_name(user: SshUser) -> None:
+    user.profile("hosts: {n1: 1, missing-host: 1, lost-host: 1}")
+    done = user.launch("submit", job(user, SLEEPS, "torchrun"))
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert re.search(r"cannot reach missing-host over ssh: .*resolve.*cannot reach lost-host", done.stderr)
     user.nothing_left()
+
+
+@pytest.mark.torch
+def test_a_host_that_another_run_uses_is_refused_with_its_holder(user: SshUser) -> None:
+    user.profile("hosts: {n4: 1, n3: 1}", shared=False)
+    assert user.launch("submit", job(user, SLEEPS, "torchrun", nodes=1)).returncode == 0
+    wait_for_ranks(user, 1)
+    holder = user.status()["run"]
+    done = user.launch("submit", job(user, SLEEPS, "torchrun", nodes=2))
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert f"n4 is in use by {user.cluster.user}: run {holder}" in done.stderr
+    user.profile("hosts: {n4: 1}", shared=True)
+    assert user.launch("submit", job(user, "pass\n", "torchrun", nodes=1), "--wait").returncode == 0
+    assert user.launch("cancel", holder).returncode == 0
+    user.until(holder, "CANCELLED")
+    user.nothing_left()
+    user.profile("hosts: {n4: 1}", shared=False)
+    assert user.launch("submit", job(user, "pass\n", "torchrun", nodes=1), "--wait").returncode == 0
 
 
 def test_options_of_ssh_are_refused(user: SshUser) -> None:

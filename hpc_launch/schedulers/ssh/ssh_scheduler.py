@@ -51,9 +51,10 @@ class SshScheduler(LocalScheduler):
         self._asked: dict[str, float] = {}
 
     def submit(self, submission: Submission) -> str:
-        hosts, folder = hosts_of(submission.script), submission.folder.absolute()
+        (hosts, shared), folder = hosts_of(submission.script), submission.folder.absolute()
         if not hosts:
             raise SubmitRefused("the script names no host")
+        _check_hosts(hosts, "" if shared else str(folder.parents[1]))
         try:
             write_script(submission)
             entry = local_jobs.register(submission.job_name, folder, hosts)
@@ -76,7 +77,7 @@ class SshScheduler(LocalScheduler):
         return entry.job_id
 
     def test_only(self, submission: Submission) -> str:
-        return f"{submission.job_name} would start immediately on {', '.join(hosts_of(submission.script))}"
+        return f"{submission.job_name} would start immediately on {', '.join(hosts_of(submission.script)[0])}"
 
     def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
         if fresh:
@@ -120,6 +121,25 @@ class SshScheduler(LocalScheduler):
         except OSError as error:
             raise Unreachable(f"cannot run ssh: {error}") from error
         return _state_in(answer, host)
+
+
+def _check_hosts(hosts: tuple[str, ...], run_folder: str) -> None:
+    """Raise SubmitRefused if the first host cannot reach a host, or another run uses it (not without `run_folder`)."""
+    words = [*module_command(ON_FIRST_HOST), "check", run_folder, *hosts]
+    try:
+        answer = on_host(hosts[0], [_exec(words)])
+    except subprocess.TimeoutExpired:
+        raise SubmitRefused(f"{hosts[0]} did not answer in time") from None
+    except Unreachable as error:
+        raise SubmitRefused(str(error), error.hint) from error
+    except OSError as error:
+        raise SubmitRefused(f"cannot run ssh: {error}") from error
+    if answer.code != 0 or not answer.started:
+        raise SubmitRefused(f"{hosts[0]} cannot check the hosts: {answer.error or f'exit code {answer.code}'}")
+    problems = [re.sub(r"[^ -~]", "?", line)[:400] for line in answer.output.splitlines() if line.strip()]
+    if problems:
+        hint = "exclude it (`--set exclude=[HOST]`), or wait for the other run" if "in use by" in problems[0] else None
+        raise SubmitRefused("; ".join(problems[:5]), hint)
 
 
 def _state_in(answer: HostAnswer, host: str) -> LocalState | None:

@@ -57,8 +57,8 @@ job_by_hand=/home/alice/runs/ssh_torchrun-by-hand # run folder if started by han
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=3 job_programs=(python3) job_time_limit=3600 job_warn='file' job_node_rank=HPC_LAUNCH_NODE
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes job_hosts=(gpu1 gpu2 gpu3)
-job_addresses=(10.0.0.1 10.0.0.2 10.0.0.3) job_slots=(8 8 4) job_first_ranks=(0 8 16) job_devices=('' '' '0,1,2,3')
-job_interfaces=(ens1f0 ens1f0 '') job_step=ssh
+job_lease=yes job_addresses=(10.0.0.1 10.0.0.2 10.0.0.3) job_slots=(8 8 4) job_first_ranks=(0 8 16)
+job_devices=('' '' '0,1,2,3') job_interfaces=(ens1f0 ens1f0 '') job_step=ssh
 job_secrets=(WANDB_API_KEY)
 
 # ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
@@ -484,7 +484,7 @@ begin() { # NODE: in the shell that comes over ssh
     . "$environment" || exit
     export HPC_LAUNCH_NODE=$1
     python=$(command -v python3) || { echo "$(uname -n) has no python3" >&2; exit 127; }
-    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_on_host.py" bash "$HPC_LAUNCH_ATTEMPT_DIR/node.sh" enter
+    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_on_host.py" ${job_lease:+--lease} bash "$HPC_LAUNCH_ATTEMPT_DIR/node.sh" enter
 }
 enter() {
     local node=$HPC_LAUNCH_NODE
@@ -496,7 +496,7 @@ enter() {
 {
     declare -p environment job_umask job_step
     # shellcheck disable=SC2154 # each is set where a host needs it
-    declare -p job_addresses job_slots job_first_ranks job_devices job_interfaces 2>/dev/null
+    declare -p job_lease job_addresses job_slots job_first_ranks job_devices job_interfaces 2>/dev/null
     declare -f "${node_functions[@]}" run_noted begin enter
     echo '"$@"'
 } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"

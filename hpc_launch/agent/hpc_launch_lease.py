@@ -1,0 +1,142 @@
+"""The lease of a run on one host: a file that says who uses it, and whose age says whether that is still true.
+
+    hpc_launch_lease.py RUN     print who else uses this host, one line each
+
+Each job has a file of its own in the host's memory, because nobody can remove or replace the file of another user
+there. Of two jobs that begin together, the one that was first gets the host. A file that is not renewed expires.
+
+Self-contained: standard library of Python 3.6 or later.
+"""
+
+import json
+import os
+import pwd
+import stat
+import sys
+import threading
+import time
+from typing import Iterator, List, NamedTuple, Optional
+
+FOLDER = "/dev/shm"  # noqa: S108 - others can only make a host look used, as they can by using it
+PREFIX = "hpc-launch.lease."
+RENEW_S = 5.0
+EXPIRES_S = 30.0
+"""Age of a file that nobody renews any more."""
+MAX_BYTES = 4096
+
+
+class Holder(NamedTuple):
+    """Who uses the host. `user` is the owner of the file, the rest is what they wrote into it."""
+
+    path: str
+    user: str
+    uid: int
+    run: str
+    job_id: str
+    since: float
+
+    def __str__(self) -> str:
+        clock = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.since))
+        return "%s is in use by %s: run %s, job %s, since %s" % (
+            os.uname().nodename,
+            self.user,
+            self.run,
+            self.job_id,
+            clock,
+        )
+
+
+def holders() -> Iterator[Holder]:
+    """All who use this host, the first one first."""
+    here = "%s%s." % (PREFIX, os.uname().nodename)
+    found = [read(os.path.join(FOLDER, name)) for name in os.listdir(FOLDER) if name.startswith(here)]
+    return iter(sorted((one for one in found if one is not None), key=lambda one: (one.since, one.path)))
+
+
+def read(path: str) -> Optional[Holder]:
+    """The lease in a file; None if it has expired or is not one."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        status = os.fstat(file.fileno())
+        text = file.read(MAX_BYTES).decode("utf-8", "replace") if stat.S_ISREG(status.st_mode) else ""
+    if not stat.S_ISREG(status.st_mode) or time.time() - status.st_mtime > EXPIRES_S:
+        return None
+    try:
+        values = json.loads(text)
+        since = min(float(values["since"]), status.st_mtime)
+        words = [shown(values["run"]), shown(values["job_id"])]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return Holder(path, name_of(status.st_uid), status.st_uid, words[0], words[1], since)
+
+
+def shown(value: object) -> str:
+    """A text of another user, without control characters."""
+    return "".join(character if character.isprintable() else "?" for character in str(value)[:100])
+
+
+def name_of(uid: int) -> str:
+    """The name of a user."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+class Lease:
+    """The lease of this job on this host."""
+
+    def __init__(self, run: str, job_id: str) -> None:
+        self.run, self.over = run, False
+        name = "%s%s.%d.%s" % (PREFIX, os.uname().nodename, os.getuid(), job_id)
+        self.path = os.path.join(FOLDER, name)
+        # Complete when it appears. The next attempt of a run has another job id.
+        temporary = os.path.join(FOLDER, ".%s.%d" % (name, os.getpid()))
+        with open(temporary, "w") as file:
+            os.chmod(file.fileno(), 0o644)
+            json.dump({"run": run, "job_id": job_id, "since": time.time()}, file)
+        os.rename(temporary, self.path)
+        threading.Thread(target=self.renew, daemon=True).start()
+
+    def taken_by(self) -> Optional[Holder]:
+        """Another job that uses the host and began before; the previous attempt of the run is waited for."""
+        end = time.monotonic() + EXPIRES_S
+        while True:
+            first = next((one for one in holders()), None)
+            if first is None or first.path == self.path:
+                return None
+            if first.uid != os.getuid() or first.run != self.run or time.monotonic() > end:
+                return first
+            time.sleep(0.5)
+
+    def renew(self) -> None:
+        """Until the process ends."""
+        while not self.over:
+            try:
+                os.utime(self.path)
+            except OSError:
+                pass
+            time.sleep(RENEW_S)
+
+    def release(self) -> None:
+        """Let others use the host."""
+        self.over = True
+        try:
+            os.unlink(self.path)
+        except OSError:
+            pass
+
+
+def main(words: List[str]) -> int:
+    """Print who uses this host, except for this run."""
+    for one in holders():
+        if one.uid != os.getuid() or one.run != words[0]:
+            print(one)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""The lease of a run on a host: who gets it, who is named, and when it expires."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.agent import hpc_launch_lease as lease
+
+
+@pytest.fixture(autouse=True)
+def _folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(lease, "FOLDER", str(tmp_path))
+    monkeypatch.setattr(lease, "EXPIRES_S", 2.0)
+
+
+def write(folder: Path, job: str, age: float = 0.0, **values: object) -> Path:
+    path = folder / f"{lease.PREFIX}{os.uname().nodename}.{os.getuid()}.{job}"
+    path.write_text(json.dumps({"run": "other", "job_id": job, "since": time.time() - 60, **values}))
+    os.utime(path, (time.time() - age,) * 2)
+    return path
+
+
+def test_the_first_one_has_the_host_and_a_later_one_learns_who() -> None:
+    first, second = lease.Lease("a", "ssh-1"), lease.Lease("b", "ssh-2")
+    assert first.taken_by() is None
+    holder = second.taken_by()
+    assert holder is not None
+    assert (holder.run, holder.job_id, holder.uid) == ("a", "ssh-1", os.getuid())
+    assert "run a, job ssh-1, since" in str(holder)
+    first.release()
+    assert second.taken_by() is None
+    second.release()
+    assert list(lease.holders()) == []
+
+
+def test_a_lease_that_is_not_renewed_expires(tmp_path: Path) -> None:
+    write(tmp_path, "ssh-1", age=5)
+    assert lease.Lease("b", "ssh-2").taken_by() is None
+
+
+def test_the_previous_attempt_of_the_run_is_waited_for(tmp_path: Path) -> None:
+    path = write(tmp_path, "ssh-1", run="b")
+    begin = time.monotonic()
+    assert lease.Lease("b", "ssh-2").taken_by() is None
+    assert time.monotonic() - begin > 1
+    assert path.exists()
+
+
+def test_what_is_no_lease_holds_nothing(tmp_path: Path) -> None:
+    write(tmp_path, "ssh-1", since="x")
+    write(tmp_path, "ssh-2").write_text("[")
+    write(tmp_path, "ssh-3").unlink()
+    os.mkfifo(tmp_path / f"{lease.PREFIX}{os.uname().nodename}.0.ssh-4")
+    (tmp_path / f"{lease.PREFIX}{os.uname().nodename}.0.ssh-5").symlink_to(tmp_path / "nothing")
+    assert list(lease.holders()) == []
+
+
+def test_the_words_of_others_are_printable(tmp_path: Path) -> None:
+    write(tmp_path, "ssh-1", run="a\x1b[31m\n" + "x" * 1000)
+    (holder,) = lease.holders()
+    assert str(holder).isprintable()
+    assert len(holder.run) == 100
