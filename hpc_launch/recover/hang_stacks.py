@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-_SPY = re.compile(r"^\s+(?P<call>[^()]+) \((?P<file>[^():]+):(?P<line>\d+)\)")
-_FAULT = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<call>\S+)')
+_SPY = re.compile(r"^\s+(?P<call>[^()]+) \((?P<file>[^():]+):(?P<line>\d{1,9})\)")
+_FAULT = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9}) in (?P<call>\S+)')
 _THREAD = re.compile(r'^(?:(?P<main>Current thread 0x|Thread \d+ .*"MainThread")|(?:Thread \d+ |Thread 0x))')
-_RANK = re.compile(r"^\[(?:rank)?(?P<rank>\d+)\]: ?(?P<rest>.*)")
+_RANK = re.compile(r"^\[(?:rank)?(?P<rank>\d{1,7})\]: ?(?P<rest>.*)")
 _WAITS = re.compile(r"torch/distributed/|torch/autograd/graph\.py|deepspeed/comm/|torch/cuda/__init__\.py")
 _NEAR = 6
 """Maximum number of library frames between a collective and its caller."""

@@ -14,7 +14,7 @@ from hpc_launch.recover.diagnosis import Quote
 from hpc_launch.recover.ended_well import SHORT, last_word
 from hpc_launch.recover.evidence import Evidence, Hit, LogScan
 
-_WORK = re.compile(r"WorkNCCL\(SeqNum=(\d+), OpType=(\w+)(?:, NumelIn=(\d+))?(?:, NumelOut=(\d+))?")
+_WORK = re.compile(r"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(\w+)(?:, NumelIn=(\d+))?(?:, NumelOut=(\d+))?")
 _UNFINISHED = (
     "look at the end of its logs; if it is finished, as after early stopping, let it create the file named by "
     "HPC_LAUNCH_DONE_FILE, and check that `progress.step` matches only training steps"

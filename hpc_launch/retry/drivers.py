@@ -69,6 +69,10 @@ class Drivers:
             move = recover(run, self._tracker, self._schedulers.of(run), index=self._index)
         except UserError:
             move = NOTHING  # its folder does not record the scheduler
+        except Exception as error:
+            # What one run's files contain must not keep the others from continuing.
+            words = f"left alone after an internal error: {error}; `hpc-launch why {run.name}` writes a report"
+            move = DriverOutcome("nothing", words)
         self._last[run.name] = (time.monotonic(), move)
         return move
 

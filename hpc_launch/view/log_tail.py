@@ -13,7 +13,7 @@ from hpc_launch.view.state_text import last_attempt
 TAIL_BYTES = 16 * 1024
 """Bytes read from the end of a log."""
 
-_RANK = re.compile(r"\[rank(\d+)\]:[ ]?")
+_RANK = re.compile(r"\[rank(\d{1,7})\]:[ ]?")
 
 
 def last_lines(status: RunStatus, most: int) -> list[str]:

@@ -20,7 +20,7 @@ import pytest
 import hpc_launch.agent.hpc_launch_watch  # noqa: F401 - makes the names below importable, as in a run folder
 from hpc_launch.preflight.bench import PROGRAMS as BENCH
 from hpc_launch.recover.hang_stacks import not_arrived, stacks_in_log
-from hpc_launch.run.submitting.run_store import HEARTBEAT, HOOKS, NODE_CHECK, PHASES, STAGE, WATCHER
+from hpc_launch.run.submitting.run_store import FAN_OUT, HEARTBEAT, HOOKS, NODE_CHECK, PHASES, STAGE, WATCHER
 from hpc_launch.site_tools.learning.probe_jobs import PROGRAM as SMOKE
 from tests.busy import patience
 
@@ -348,7 +348,17 @@ def test_where_nobody_waits_nothing_is_told() -> None:
     assert not_arrived({}) == {}
 
 
-PROGRAMS = [(HOOKS,), (PHASES,), (*WATCHER, HEARTBEAT[0]), HEARTBEAT[1:], STAGE, NODE_CHECK, SMOKE, BENCH]
+PROGRAMS = [
+    (HOOKS,),
+    (PHASES,),
+    (*WATCHER, HEARTBEAT[0]),
+    HEARTBEAT[1:],
+    STAGE,
+    NODE_CHECK,
+    (*FAN_OUT, WATCHER[1]),
+    SMOKE,
+    BENCH,
+]
 """The files of the agent that are copied together."""
 
 

@@ -52,6 +52,13 @@ def test_a_rank_outside_the_collective_did_not_come() -> None:
     }
 
 
+def test_numbers_that_no_program_has_are_no_frames() -> None:
+    """Python refuses to convert a number of more than 4300 digits."""
+    text = _fault(0, "/job/train.py", 40, "step").replace("40", "9" * 5000)
+    assert stacks_in_log(text.splitlines())[0][0].line == 77
+    assert stacks_in_log([f"[{'9' * 5000}]: Fatal Python error: Aborted"]) == {}
+
+
 def test_without_a_collective_on_the_stack_the_odd_one_out_did_not_come() -> None:
     # With NCCL the call returns at once; all wait where they first look at a result.
     text = "".join(_fault(rank, "/job/train.py", 40 if rank != 2 else 12, "step") for rank in range(4))

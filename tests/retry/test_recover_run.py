@@ -16,9 +16,11 @@ from hpc_launch.base.errors import Unreachable
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry import recover_run
 from hpc_launch.retry.driver_outcome import DriverOutcome
-from hpc_launch.retry.drivers import shown
+from hpc_launch.retry.drivers import Drivers, shown
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.node_health_store import NodeHealthStore
+from hpc_launch.run.run_index import Index
+from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.run.submitting.cancel_run import cancel_run
 from hpc_launch.run.submitting.fault_points import KILL_AFTER, STOP_AFTER
 from hpc_launch.run.submitting.reconcile import GIVE_UP_S, GRACE_S
@@ -50,6 +52,22 @@ def fail(run: RunFolder, scheduler: FakeScheduler, job_id: str, *, ended: bool =
         record = {"job_id": job_id, "restart": 0, "exit_code": 1, "signal": "", "ended": now, "nodes": "n[1-2]"}
         attempt.end.write_text(json.dumps(record))
     scheduler.set(job_id, state="FAILED", exit_code=1, ended=now)
+
+
+class Broken(RunTracker):
+    """A tracker that cannot read what a run's files contain."""
+
+    def views(self, run: RunFolder) -> Any:
+        raise ValueError(f"{run.name} is odd")
+
+
+def test_an_error_of_our_own_leaves_one_run_alone_and_not_all(tmp_path: Path) -> None:
+    scheduler = FakeScheduler(tmp_path / "scheduler")
+    run = failed(tmp_path / "runs", scheduler)
+    outcome = Drivers(Broken([run], lambda _: scheduler), Index(tmp_path / "index", {})).drive(run)
+    assert outcome.kind == "nothing"
+    assert f"{run.name} is odd" in outcome.words
+    assert f"hpc-launch why {run.name}" in outcome.words
 
 
 def options(run: RunFolder) -> list[str]:
