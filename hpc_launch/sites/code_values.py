@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.sites.harmless_variables import NUMBER, is_public, variable_requiring_trust
+from hpc_launch.sites.harmless_variables import NUMBER, PRINTS, is_public, variable_requiring_trust
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.job import JobSpec
@@ -77,8 +77,6 @@ HARMLESS_OPTIONS = frozenset(
 """Options of sbatch and srun that choose nodes, tasks and their places. Plug-ins of a site add others of any effect."""
 _OF_THE_JOB = re.compile(r"nodes|ntasks.*|nodelist|exclude|overcommit|job-name|kill-on-bad-exit")
 """Options with which a step would be another one than the job's."""
-_PRINTS = re.compile(r"(?:\A|,)(?:help|list)(?:,|\Z)", re.IGNORECASE)
-"""Values with which srun only prints something, starts nothing and ends with 0 (srun(1), --mpi, --cpu-bind)."""
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\$\{(?:env|shell)\.([^}]*)\}")
 _BY_NAME, _OF_NAMES = ("set", "prepend"), ("unset", "drop")
@@ -136,6 +134,8 @@ def _kind(path: KeyPath, value: Any) -> str | None:
         return "network plugin"
     if key in ("topology", "topology_inside") and "fabric" in path and value is not None:
         return "file that NCCL reads"
+    if path[0] == "launch" and isinstance(value, str) and PRINTS.search(value):
+        return "value with which srun starts nothing"
     if path == ("network", "ports") and not _is_wide(value):
         return f"range of fewer than {_LEAST_PORTS} ports, of which another user may occupy all but one"
     plain = key == "suffix" and "." not in str(value) and str(value).startswith("-")
@@ -214,7 +214,7 @@ def _is_path(value: Any) -> bool:
 def _is_harmless_value(text: str) -> bool:
     """Whether the value of an option is no path, which a plug-in may read or write, and no request to print."""
     path = text.startswith(("/", "./", "../", "~")) or (text.startswith("${") and "/" in text)
-    return not path and _PRINTS.search(text) is None
+    return not path and PRINTS.search(text) is None
 
 
 def _is_harmless_option(text: str) -> bool:

@@ -3,7 +3,7 @@
 The methods are tried in order, and the first one with a match decides: variables set by the site, fully qualified host
 names, existing files, and finally Slurm's cluster name, which requires a query to the controller. If the controller
 does not answer, the login host names of the profile decide instead. If two profiles match by the same method, neither
-is chosen.
+is chosen. The user's own profiles come first: somebody else's profile decides only where none of them matches.
 """
 
 from __future__ import annotations
@@ -85,10 +85,12 @@ def detect(machine: Machine, project: Path | None = None) -> Detection:
     profiles = list(candidates(project))
     unread = tuple(profile for profile in profiles if profile.fault)
     machine_facts = _CachedMachine(machine)
-    for method in METHODS:
-        matches = tuple(match for profile in profiles if (match := _first_match(profile, method, machine_facts)))
-        if matches:
-            return Detection(matches[0] if len(matches) == 1 else None, matches, unread, machine_facts.name)
+    own = [profile for profile in profiles if profile.layer == "user"]
+    for group in filter(None, (own, profiles)):
+        for method in METHODS:
+            matches = tuple(match for profile in group if (match := _first_match(profile, method, machine_facts)))
+            if matches:
+                return Detection(matches[0] if len(matches) == 1 else None, matches, unread, machine_facts.name)
     if machine_facts.unreachable is not None:
         matches = tuple(match for profile in profiles if (match := _by_login_host(profile, machine_facts)))
         only = matches[0] if len(matches) == 1 else None

@@ -79,6 +79,8 @@ _FILE_PARTS = frozenset(
 _NAMES_SERVER = re.compile(r"(URL|URI|ENDPOINT|SERVER|HOST|ADDR|ADDRESS|COMM_ID)(E?S)?$|PROXY$")
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_,:=^+%@*{}-]|\.(?=\d)|;(?=\d))*")
 """A value that is no path, file, placeholder or command."""
+PRINTS = re.compile(r"(?:\A|,)(?:help|list)(?:,|\Z)", re.IGNORECASE)
+"""Values with which srun only prints something, starts nothing and ends with 0 (srun(1), --mpi, --cpu-bind)."""
 _SECRET = re.compile(
     r"KEY|TOKEN|SECRET|PASS|_PWD|CREDENTIAL|COOKIE|AUTH|JWT|DSN|URL|URI|PROXY|SESSION|(^|_)PAT(_|$)", re.IGNORECASE
 )
@@ -106,7 +108,8 @@ def variable_requiring_trust(name: object, value: Any) -> str | None:
     # A list of harmful ones is never complete: GCC_EXEC_PREFIX, MAKEFLAGS and RDMAV_DRIVERS all lead to code.
     text = NUMBER.sub("", str(value))
     if name in HARMLESS_VARIABLES:
-        harmless = value is None or _PLAIN.fullmatch(text) is not None
+        prints = name.startswith("SLURM_") and PRINTS.search(text) is not None
+        harmless = value is None or (_PLAIN.fullmatch(text) is not None and not prints)
     elif _PYTHON.fullmatch(name):
         harmless = value is not None and re.fullmatch(r"[a-z0-9]+", text) is not None
     elif name in _WITHOUT_PROXY:

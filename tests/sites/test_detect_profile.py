@@ -50,6 +50,16 @@ def test_a_variable_counts_before_a_host_and_a_host_before_the_cluster(write: Wr
     assert (chosen(found), found.cluster) == ("third", "beta")
 
 
+def test_a_profile_of_the_user_goes_before_those_of_others(write: Write, tmp_path: Path) -> None:
+    """A shared folder may get a profile that matches every machine."""
+    write(theirs=f"name: theirs\ndetect: [{{env: {{HOME: '*'}}}}]{BODY}")
+    mine = tmp_path / "config" / "hpc-launch" / "sites" / "mine.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text(f"name: mine\ndetect: [{{cluster: beta}}]{BODY}")
+    assert chosen(detect(machine({"HOME": "/home/alice"}, cluster="beta"))) == "mine"
+    assert chosen(detect(machine({"HOME": "/home/alice"}, cluster="gamma"))) == "theirs"
+
+
 def test_slurm_is_asked_only_if_nothing_else_decides(write: Write) -> None:
     write(here=f"name: here\ndetect: [{{env: {{OUR_SITE: '*'}}}}, {{cluster: beta}}]{BODY}")
 
