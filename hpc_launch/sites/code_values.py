@@ -75,8 +75,13 @@ HARMLESS_OPTIONS = frozenset(
     "wckey".split()
 )
 """Options of sbatch and srun that choose nodes, tasks and their places. Plug-ins of a site add others of any effect."""
-_OF_THE_JOB = re.compile(r"nodes|ntasks.*|nodelist|exclude|overcommit|job-name|kill-on-bad-exit")
-"""Options with which a step would be another one than the job's."""
+_OF_THE_JOB = {
+    "srun": re.compile(
+        r"nodes|ntasks.*|nodelist|exclude|overcommit|use-min-nodes|job-name|kill-on-bad-exit|no-kill|wait"
+    ),
+    "sbatch": re.compile(r"nodes|ntasks.*|job-name|time|time-min|requeue|no-requeue|open-mode|signal|wait|no-kill"),
+}
+"""Options with which a job or a step would be another one than the plan says."""
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\$\{(?:env|shell)\.([^}]*)\}")
 _BY_NAME, _OF_NAMES = ("set", "prepend"), ("unset", "drop")
@@ -177,11 +182,15 @@ def _below(name: str, rest: KeyPath, value: Any, *, top: bool) -> str | None:
         return None if name == "srun_options" and _is_harmless_option(str(value)) else f"option of {name[:-8]}"
     if name in ("sbatch", "srun") and isinstance(value, str | int | float | bool):
         names = [str(rest[-1]), *([str(value)] if "rename" in rest else [])]
-        described = top and rest[0] in {"require", "forbid", "since", "drop"}
-        # An abbreviation counts as an option that nobody knows.
-        waits = name == "sbatch" and not {"wait", "signal"}.isdisjoint(names)
-        requires = waits or not HARMLESS_OPTIONS.issuperset(names) or not _is_harmless_value(str(value))
-        return f"option --{names[-1]} of {name}" if not described and requires else None
+        if top and rest[0] in {"require", "forbid", "since"}:
+            return None
+        if top and rest[0] == "drop":
+            names = [str(value)]
+            requires = _OF_THE_JOB[name].fullmatch(names[0]) is not None
+        else:  # An abbreviation counts as an option that nobody knows.
+            known = HARMLESS_OPTIONS.issuperset(names) and not any(map(_OF_THE_JOB[name].fullmatch, names))
+            requires = not known or not _is_harmless_value(str(value))
+        return f"option --{names[-1]} of {name}" if requires else None
     return None
 
 
@@ -220,6 +229,6 @@ def _is_harmless_value(text: str) -> bool:
 def _is_harmless_option(text: str) -> bool:
     """Whether a word is a long option of srun that does not run or write anything. Other words may be a program."""
     match = re.match(r"--([a-z][a-z0-9-]*)(?:=|\Z)", text)
-    if match is None or _OF_THE_JOB.fullmatch(match[1]):
+    if match is None or _OF_THE_JOB["srun"].fullmatch(match[1]):
         return False
     return match[1] in HARMLESS_OPTIONS and _is_harmless_value(text[match.end() :])

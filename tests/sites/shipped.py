@@ -45,9 +45,14 @@ def known_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(this_machine, "logins", lambda _: None)
 
 
-@cache
 def planned(site: str, *sets: str) -> tuple[LaunchPlan | None, list[Finding]]:
-    """The one job file on a site, and all that is found wrong with it: the same in all tests."""
+    """The one job file on a site, and all that is found wrong with it."""
+    return _planned(os.environ["XDG_CONFIG_HOME"], site, sets)
+
+
+@cache
+def _planned(_user: str, site: str, sets: tuple[str, ...]) -> tuple[LaunchPlan | None, list[Finding]]:
+    """The same in all tests that have the same user's overlay."""
     loaded = load(GOLDEN / "job.yaml", site=site, sets=sets, job_folder="/home/alice/project")
     plan, findings = build(loaded.resolved)
     return plan, list(findings)
