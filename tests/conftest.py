@@ -12,7 +12,7 @@ pytest_plugins = ["tests.cluster.plugin", "tests.libraries"]
 
 # How long an example takes says something of the machine's load only.
 settings.register_profile("any load", deadline=None)
-settings.register_profile("quick", settings.get_profile("any load"), max_examples=25)
+settings.register_profile("quick", settings.get_profile("any load"), max_examples=15)
 settings.load_profile("any load")
 
 

@@ -616,6 +616,7 @@ def test_a_slow_pattern_of_a_profile_does_not_stop_a_command(keys: str, plan: Pl
     assert time.monotonic() - begun < 60
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120, method="thread")
 def test_many_slow_patterns_of_a_profile_take_no_longer_than_one(plan: Plan) -> None:
     many = ", ".join(f"x{number}: {{pattern: '.*z.*z.*z!', default: '{'z' * 9000}'}}" for number in range(12))

@@ -76,7 +76,7 @@ def test_a_run_with_a_second_attempt_that_repeats_steps(home: Home) -> None:
 def test_a_run_that_goes_on_and_is_cancelled_then(home: Home) -> None:
     began = time.time()
     run = home.submit(f"{steps(1, 5)} for i in {{1..300}}; do sleep 0.2; done")
-    wait_for("the fifth step", lambda: "step 5/" in (run.attempt(1).logs / "node-0.log").read_text(), 60)
+    wait_for("the fifth step", lambda: "step 5/" in home.call("logs", run.name).stdout, 60)
     time.sleep(1)
     live = checked(home, run, began)
     assert live["training"] > 1
@@ -89,7 +89,7 @@ def test_a_run_that_goes_on_and_is_cancelled_then(home: Home) -> None:
 def test_a_run_that_was_killed_and_left_no_record(home: Home) -> None:
     began = time.time()
     run = home.submit(f"{steps(1, 5)} {HELD} kill -9 $$")
-    wait_for("the fifth step", lambda: "step 5/" in (run.attempt(1).logs / "node-0.log").read_text(), 60)
+    wait_for("the fifth step", lambda: "step 5/" in home.call("logs", run.name).stdout, 60)
     time.sleep(2)
     let_go(run)
     home.call("watch", run.name, code=1)

@@ -50,6 +50,7 @@ def test_a_pattern_of_a_profile_has_few_long_repetitions(pattern: str) -> None:
     assert may_backtrack_forever(pattern, longest=MAX_SAFE_REPEATS)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120, method="thread")  # the other method uses the timer that the limit needs
 def test_a_comparison_that_takes_long_is_given_up() -> None:
     assert matches_in_time("[a-z]+", "abc")

@@ -11,7 +11,7 @@
 # === Environment ===
 job_environment() {
     # shellcheck source=/dev/null
-    . /root/venvs/train/bin/activate || die 'no virtual environment in /root/venvs/train' # ssh_torchrun.yaml:6
+    . /home/alice/venvs/train/bin/activate || die 'no virtual environment in /home/alice/venvs/train' # ssh_torchrun.yaml:6
     export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
     export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
     export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
