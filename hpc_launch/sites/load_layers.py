@@ -21,7 +21,7 @@ from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import Site, read_site
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.sites.search_path import find_profile, is_file_name, search_path
-from hpc_launch.sites.ssh_hosts import JobHost, job_hosts
+from hpc_launch.sites.ssh_hosts import JobHost
 from hpc_launch.spec.document import Document
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.merge import Layer, merge
@@ -98,6 +98,8 @@ def load(
     folder = job_folder or os.path.dirname(os.path.abspath(job_file))
     hosts: tuple[JobHost, ...] = ()
     if profile.scheduler.type == "ssh":
+        from hpc_launch.sites.choose_hosts import job_hosts
+
         key = "hosts" if profile.scheduler.hostfile is None else "hostfile"
         place = site_data.merged.origin("scheduler", key).place
         hosts = job_hosts(profile, [*job.exclude, *avoid], job.max_nodes, names, folder, place, findings)

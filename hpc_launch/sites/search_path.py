@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterator
@@ -75,6 +74,8 @@ def find_profile(name: str, asked_at: Place | None, project: Path | None = None)
         if os.path.lexists(path):
             message, hint = f"site profile {path} is not a file", "replace this folder or broken link by a file"
             raise Refused([Finding(FindingCode.UNKNOWN_SITE, message, asked_at, hint)])
+    import difflib  # for the message only
+
     names = profile_names(project)
     closest = difflib.get_close_matches(name, names, 1, cutoff=0.7)
     hint = f"did you mean `{closest[0]}`?" if closest else f"known sites: {', '.join(names)}"

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 
 MAX_HOSTS = 100_000
+MAX_SLOTS = 1024
+"""Processes on one host."""
 
 _HOST_TEXT = re.compile(r"[A-Za-z0-9._-]*")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")

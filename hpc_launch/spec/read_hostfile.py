@@ -13,9 +13,8 @@ from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.spec.hostlist import MAX_HOSTS, expand
+from hpc_launch.spec.hostlist import MAX_HOSTS, MAX_SLOTS, expand
 
-MAX_SLOTS = 1024
 LONGEST_NAME = 253
 """Characters of a host name (RFC 1035)."""
 
