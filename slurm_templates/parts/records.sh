@@ -1,7 +1,7 @@
 
 # --- Start and end records ---
 # The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
-phase='' ended_by='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
+phase='' ended_by='' exit_code='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
 record() { # FILE EXIT_CODE
     local finished=null mask # finished: true if the training itself says that no step is left
     mask=$(umask)
@@ -17,10 +17,12 @@ record() { # FILE EXIT_CODE
     umask "$mask"
 }
 at_exit() { # EXIT_CODE
+    exit_code=$1
     case $phase-$1 in
         check-0 | training-0 | ended-0) ;;
         *-0) # by a file that the script sources, for example
             say "ended with exit code 0 before the training began"
+            exit_code=1
             set -- 1
             ;;
     esac

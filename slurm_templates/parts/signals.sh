@@ -7,12 +7,16 @@ on_warning() { # Slurm's warning before the time limit, or a preemption
     : >"$HPC_LAUNCH_STOP_FILE"
 }
 on_end() { # SIGNAL EXIT_CODE: time limit or cancel; little time is left, so write the record first
+    [ "$phase" != ended ] || set -- "$1" "$code" # the training's own
     ended_by=$1
     say "ended by SIG$1"
     : >"$attempt_dir/ending"
-    record end.json "$2"
-    [ "$phase" = training ] || exit "$2"
-    kill -s TERM "${step[@]}" 2>/dev/null
+    record end.json "${exit_code:-$2}"
+    if [ "$phase" = training ]; then
+        kill -s TERM "${step[@]}" 2>/dev/null
+    elif [ -z "$exit_code" ]; then # while the script exits, another `exit` would leave out the rest
+        exit "$2"
+    fi
 }
 trap 'interrupted=1; on_warning' USR1
 trap 'interrupted=1; on_end TERM 143' TERM

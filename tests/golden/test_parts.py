@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -149,6 +150,19 @@ echo "$?"
 """
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=30, check=False)
     assert done.stdout.split() == ["warned", "124", "1"]
+
+
+@pytest.mark.parametrize("code", [0, 143])
+def test_a_signal_while_the_script_exits_does_not_keep_the_end_hook_from_running(code: int, tmp_path: Path) -> None:
+    """Slurm may end the step of a preempted job before it signals the batch script."""
+    stubs = 'now() { date +%s; }\nsay() { echo "$*"; }\nenter() { phase=$1; }\njob_id=7 restart=0 nodes=n1\n'
+    stubs += f"attempt_dir={tmp_path}\n"
+    late = 'saved_checkpoint() { kill -s TERM $$; sleep 0.2; }\ncall_after() { echo "hook after $1, $ended_by"; }\n'
+    text = f"{stubs}{part('records')}{part('signals')}{late}phase=ended\nexit {code}\n"
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout.splitlines()) == (code, ["ended by SIGTERM", f"hook after {code}, TERM"])
+    record = json.loads((tmp_path / "end.json").read_text())
+    assert (record["exit_code"], record["signal"]) == (code, "TERM")
 
 
 def test_an_image_that_is_a_folder_is_not_staged_like_an_environment(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests.cluster.requirements import REPOSITORY
+from tests.marks import prove
 from tests.slurm.two_nodes import SLEEPS, wait_for_ranks
 from tests.slurm.user import SMALL
 from tests.ssh.ssh_user import SshUser
@@ -34,6 +35,7 @@ def test_torchrun_trains_over_three_uneven_hosts(user: SshUser) -> None:
     user.nothing_left()
 
 
+@pytest.mark.prove  # over pdsh below
 @pytest.mark.torch("deepspeed")
 def test_deepspeed_trains_over_three_uneven_hosts(user: SshUser) -> None:
     user.cluster.write(
@@ -78,10 +80,10 @@ def test_cancel_leaves_no_process(user: SshUser) -> None:
     ("victim", "node"),
     [
         ("local.supervisor", "n1"),
-        ("hpc_launch_fan_out", "n1"),
+        prove("hpc_launch_fan_out", "n1"),
         ("hpc_launch_on_host", "n2"),
-        ("sshd", "n2"),
-        ("a program.py", "n3"),
+        prove("sshd", "n2"),
+        prove("a program.py", "n3"),
     ],
 )
 def test_nothing_is_left_after_a_kill(user: SshUser, victim: str, node: str) -> None:
@@ -102,6 +104,7 @@ def test_the_exit_code_of_a_failing_rank_comes_out(user: SshUser) -> None:
     user.nothing_left()
 
 
+@pytest.mark.prove
 @pytest.mark.torch
 def test_another_attempt_may_avoid_a_host(user: SshUser) -> None:
     file = job(user, "raise SystemExit(3)\n", "torchrun", nodes=1)

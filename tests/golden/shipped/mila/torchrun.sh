@@ -227,7 +227,7 @@ mkdir -p "$attempt_dir"/{logs,agent/stacks} || die "cannot write to $attempt_dir
 
 # --- Start and end records ---
 # The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
-phase='' ended_by='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
+phase='' ended_by='' exit_code='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
 record() { # FILE EXIT_CODE
     local finished=null mask # finished: true if the training itself says that no step is left
     mask=$(umask)
@@ -243,10 +243,12 @@ record() { # FILE EXIT_CODE
     umask "$mask"
 }
 at_exit() { # EXIT_CODE
+    exit_code=$1
     case $phase-$1 in
         check-0 | training-0 | ended-0) ;;
         *-0) # by a file that the script sources, for example
             say "ended with exit code 0 before the training began"
+            exit_code=1
             set -- 1
             ;;
     esac
@@ -270,12 +272,16 @@ on_warning() { # Slurm's warning before the time limit, or a preemption
     : >"$HPC_LAUNCH_STOP_FILE"
 }
 on_end() { # SIGNAL EXIT_CODE: time limit or cancel; little time is left, so write the record first
+    [ "$phase" != ended ] || set -- "$1" "$code" # the training's own
     ended_by=$1
     say "ended by SIG$1"
     : >"$attempt_dir/ending"
-    record end.json "$2"
-    [ "$phase" = training ] || exit "$2"
-    kill -s TERM "${step[@]}" 2>/dev/null
+    record end.json "${exit_code:-$2}"
+    if [ "$phase" = training ]; then
+        kill -s TERM "${step[@]}" 2>/dev/null
+    elif [ -z "$exit_code" ]; then # while the script exits, another `exit` would leave out the rest
+        exit "$2"
+    fi
 }
 trap 'interrupted=1; on_warning' USR1
 trap 'interrupted=1; on_end TERM 143' TERM
