@@ -174,7 +174,7 @@ class FanOut:
         for connection in self.lost:
             words = ["python3", "-I", agent, "--end", self.folder, str(connection.node)]
             process = subprocess.Popen(
-                [*SSH, "-oConnectTimeout=5", "--", connection.host, "bash -s"],
+                ["ssh", "-oConnectTimeout=5", *SSH[1:], "--", connection.host, "bash -s"],  # ssh takes the first
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

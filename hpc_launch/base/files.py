@@ -121,7 +121,7 @@ def open_regular(
             if stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
             raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
-        if owner is not None and not only_writable_by(owner, FileAccess(status, _has_acl(descriptor))):
+        if owner is not None and not only_writable_by(owner, FileAccess(status, has_acl(descriptor))):
             raise PermissionError(errno.EPERM, "another user can change the file", os.fspath(path))
         if belongs_to not in (None, status.st_uid):
             raise PermissionError(errno.EPERM, "the file belongs to another user", os.fspath(path))
@@ -142,11 +142,12 @@ class FileAccess(NamedTuple):
 def access_to(file: int | str | os.PathLike[str], *, links: bool = True) -> FileAccess:
     """Who can change what is at a path, or is open as this descriptor. Raises OSError."""
     if isinstance(file, int) or links:
-        return FileAccess(os.stat(file), _has_acl(file))
-    return FileAccess(os.lstat(file), not os.path.islink(file) and _has_acl(file))
+        return FileAccess(os.stat(file), has_acl(file))
+    return FileAccess(os.lstat(file), not os.path.islink(file) and has_acl(file))
 
 
-def _has_acl(file: int | str | os.PathLike[str]) -> bool:
+def has_acl(file: int | str | os.PathLike[str]) -> bool:
+    """Whether a file or folder has an access ACL, or may have one that cannot be read. Follows links."""
     try:
         os.getxattr(file, "system.posix_acl_access")
     except OSError as error:

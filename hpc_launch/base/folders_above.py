@@ -8,7 +8,7 @@ import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from hpc_launch.base.files import access_to, only_writable_by
+from hpc_launch.base.files import FileAccess, has_acl, only_writable_by
 
 MOST_LINKS = 40
 """Links that the kernel follows in one path."""
@@ -51,7 +51,9 @@ def only_these_can_move(path: Path, users: Collection[int]) -> bool:
         if status.st_uid not in users:
             return False
         sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-        if not (stat.S_ISLNK(status.st_mode) or sticky or only_writable_by(status.st_uid, access_to(one))):
+        if not (
+            stat.S_ISLNK(status.st_mode) or sticky or only_writable_by(status.st_uid, FileAccess(status, has_acl(one)))
+        ):
             return False
     return True
 

@@ -165,6 +165,16 @@ def test_a_signal_while_the_script_exits_does_not_keep_the_end_hook_from_running
     assert (record["exit_code"], record["signal"]) == (code, "TERM")
 
 
+def test_a_signal_before_the_result_is_known_is_no_success(tmp_path: Path) -> None:
+    """The starter has ended with 0, and what the nodes left is still being looked at."""
+    stubs = "now() { date +%s; }\nsay() { :; }\nenter() { phase=$1; }\njob_id=7 restart=0 nodes=n1\n"
+    stubs += f"attempt_dir={tmp_path}\nsaved_checkpoint() {{ :; }}\ncall_after() {{ echo hook; }}\n"
+    text = f"{stubs}{part('records')}{part('signals')}phase=ended code=0\nkill -s TERM $$\nexit 0\n"
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (143, "hook\n")
+    assert json.loads((tmp_path / "end.json").read_text())["exit_code"] == 143
+
+
 def test_an_image_that_is_a_folder_is_not_staged_like_an_environment(tmp_path: Path) -> None:
     (tmp_path / "hooks").mkdir()
     (tmp_path / "hooks" / "hpc_launch_stage.py").write_text("raise SystemExit('packed')\n")

@@ -282,7 +282,6 @@ on_warning() { # Slurm's warning before the time limit, or a preemption
     : >"$HPC_LAUNCH_STOP_FILE"
 }
 on_end() { # SIGNAL EXIT_CODE: time limit or cancel; little time is left, so write the record first
-    [ "$phase" != ended ] || set -- "$1" "$code" # the training's own
     ended_by=$1
     say "ended by SIG$1"
     : >"$attempt_dir/ending"
