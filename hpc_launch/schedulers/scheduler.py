@@ -9,6 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from hpc_launch.base.errors import Unreachable
 from hpc_launch.schedulers.job_files import BATCH_LOG
 from hpc_launch.schedulers.queue_limits import QueueLimits, Reservations
 
@@ -80,6 +81,14 @@ class JobRecord(Struct, frozen=True):
         return self.state in ENDED_STATES
 
 
+class PartlyUnreachable(Unreachable):
+    """Some jobs could not be queried: `errors` says why, by id. `records` are the answers about the others."""
+
+    def __init__(self, records: Mapping[str, JobRecord], errors: Mapping[str, str]) -> None:
+        super().__init__("; ".join(dict.fromkeys(errors.values())))
+        self.records, self.errors = records, errors
+
+
 class Scheduler(Protocol):
     """Slurm, hosts reached by ssh, or the local machine. Every method returns in bounded time."""
 
@@ -93,7 +102,8 @@ class Scheduler(Protocol):
         """All jobs of this user with exactly this name, active or ended. Raises Unreachable if that is unknown."""
 
     def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
-        """The records of these jobs; unknown ids are omitted. Raises Unreachable.
+        """The records of these jobs; unknown ids are omitted. Raises Unreachable, or PartlyUnreachable if
+        only some of the jobs can be queried.
 
         One batched query, at most every 10 s per user: a file shared by the user's processes caches the answer.
         `fresh` bypasses the limit, for a user's own command after a change.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from msgspec import structs
 
 from hpc_launch.base.errors import SchedulerError
 from hpc_launch.run.status.attempt_view import SchedulerAnswer
-from hpc_launch.schedulers.scheduler import JobRecord, Scheduler
+from hpc_launch.schedulers.scheduler import JobRecord, PartlyUnreachable, Scheduler
 
 FLOOR_S = 10.0
 """Minimum age of an answer before the next query; the local scheduler may be queried at any time."""
@@ -46,14 +46,20 @@ class SchedulerAnswers:
         wanted = sorted(set(job_ids))
         if not wanted or (not fresh and (self.silent or all(map(self._is_recent, wanted)))):
             return
+        errors: Mapping[str, str] = {}
         try:
             records = self.scheduler.query(wanted, fresh=fresh)
+        except PartlyUnreachable as error:
+            records, errors = dict(error.records), error.errors
         except SchedulerError as error:
             self._failed(wanted, str(error))
             return
         self._silent_since, self._not_before = None, 0.0
         now = self._clock()
         for job_id in wanted:
+            if job_id in errors:
+                self._answers[job_id] = replace(self.of(job_id), error=errors[job_id])
+                continue
             record = records.get(job_id)
             # Pending tasks of a job array share a record with an id of its own.
             named = structs.replace(record, job_id=job_id) if record is not None else None

@@ -10,7 +10,8 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -27,13 +28,18 @@ from hpc_launch.schedulers.local.local_scheduler import (
 )
 from hpc_launch.schedulers.local.local_state import LocalState, read_local_state
 from hpc_launch.schedulers.local.processes import JOB_ID, JOB_MARKER
-from hpc_launch.schedulers.scheduler import JobRecord, Submission
+from hpc_launch.schedulers.scheduler import JobRecord, PartlyUnreachable, Submission
 from hpc_launch.schedulers.slurm.command_environment import submission_environment
-from hpc_launch.schedulers.ssh.ssh_command import HostAnswer, on_host
+from hpc_launch.schedulers.ssh.ssh_command import TIMEOUT_S, HostAnswer, on_host
 from hpc_launch.spec.shell_text import quote
 
 INTERVAL_S = 10.0
-"""How often a host is asked for a job that runs; its files are read at any time."""
+"""How often a host is asked for a job that runs; its files are read at any time. And how long a host
+that did not answer is left alone."""
+QUERY_S = 20.0
+"""Limit of the query of one host, in seconds."""
+MAX_QUERIES = 64
+"""Hosts that are queried at the same time."""
 ON_FIRST_HOST = "hpc_launch.schedulers.ssh.on_first_host"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _OF_THE_HOST = re.compile(
@@ -44,11 +50,13 @@ _OF_THE_HOST = re.compile(
 
 
 class SshScheduler(LocalScheduler):
-    """Runs jobs on the hosts that their scripts name (`#HOST`)."""
+    """Runs jobs on the hosts that their scripts name (`#HOST`). The query of one host takes at most `query_s`."""
 
-    def __init__(self) -> None:
+    def __init__(self, query_s: float = QUERY_S) -> None:
         super().__init__()
+        self._query_s = query_s
         self._asked: dict[str, float] = {}
+        self._silent: dict[str, tuple[float, Unreachable]] = {}
 
     def submit(self, submission: Submission) -> str:
         (hosts, shared), folder = hosts_of(submission.script), submission.folder.absolute()
@@ -82,7 +90,32 @@ class SshScheduler(LocalScheduler):
     def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
         if fresh:
             self._asked.clear()
-        return super().query(job_ids, fresh=fresh)
+            self._silent.clear()
+        by_host: dict[str, list[LocalJob]] = {}
+        for entry in filter(None, map(local_jobs.lookup, job_ids)):
+            by_host.setdefault(entry.hosts[0] if entry.hosts else "", []).append(entry)
+        records: dict[str, JobRecord] = {}
+        errors: dict[str, str] = {}
+        with ThreadPoolExecutor(max_workers=max(1, min(len(by_host), MAX_QUERIES))) as pool:
+            for found, failed in pool.map(self._on_one_host, by_host.values()):
+                records |= found
+                errors |= failed
+        if errors:
+            raise PartlyUnreachable(records, errors)
+        return records
+
+    def _on_one_host(self, entries: Sequence[LocalJob]) -> tuple[dict[str, JobRecord], dict[str, str]]:
+        """The records of the jobs of one first host, and why there is none, by job."""
+        records, errors = {}, {}
+        for entry in entries:
+            try:
+                record = self.record(entry)
+            except Unreachable as error:
+                errors[entry.job_id] = str(error)
+            else:
+                if record is not None:
+                    records[entry.job_id] = record
+        return records, errors
 
     def record(self, entry: LocalJob) -> JobRecord | None:
         if not entry.hosts:
@@ -91,7 +124,7 @@ class SshScheduler(LocalScheduler):
         state = state if state is not None and state.job_id == entry.job_id else None
         asked = self._asked.get(entry.job_id)
         if (state is None or not state.over) and (asked is None or time.monotonic() - asked > INTERVAL_S):
-            state = self._ask(entry, "state")
+            state = self._ask_again(entry)
             self._asked[entry.job_id] = time.monotonic()
         return record_of(entry, state, "ssh") if state is not None else None
 
@@ -109,13 +142,25 @@ class SshScheduler(LocalScheduler):
         self._asked.pop(job_id, None)
         self._ask(entry, "cancel")
 
+    def _ask_again(self, entry: LocalJob) -> LocalState | None:
+        """The job's state by its first host, unless that one did not answer just now. Raises Unreachable."""
+        host = entry.hosts[0]
+        since, error = self._silent.get(host, (0.0, None))
+        if error is not None and time.monotonic() - since < INTERVAL_S:
+            raise error
+        try:
+            return self._ask(entry, "state", self._query_s)
+        except Unreachable as failed:
+            self._silent[host] = time.monotonic(), failed
+            raise
+
     @staticmethod
-    def _ask(entry: LocalJob, action: str) -> LocalState | None:
+    def _ask(entry: LocalJob, action: str, timeout_s: float = TIMEOUT_S) -> LocalState | None:
         """The job's state by its first host, after the action. Raises Unreachable."""
         words = [*module_command(ON_FIRST_HOST), action, entry.job_id, str(entry.folder)]
         host = entry.hosts[0]
         try:
-            answer = on_host(host, [_exec(words)])
+            answer = on_host(host, [_exec(words)], timeout_s)
         except subprocess.TimeoutExpired:
             raise Unreachable(f"{host} did not answer in time") from None
         except OSError as error:

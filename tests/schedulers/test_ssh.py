@@ -1,0 +1,89 @@
+"""Jobs on hosts without a scheduler: what is known while some of these hosts do not answer. `ssh` runs the command
+here."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.base.json_records import write_record
+from hpc_launch.run.status.scheduler_answers import SchedulerAnswers
+from hpc_launch.schedulers.job_files import LOCAL_STATE
+from hpc_launch.schedulers.local import local_jobs
+from hpc_launch.schedulers.local.local_state import LocalState
+from hpc_launch.schedulers.scheduler import PartlyUnreachable
+from hpc_launch.schedulers.ssh.ssh_scheduler import SshScheduler
+
+SSH = """\
+#!/bin/bash
+for host; do [[ $previous == -- ]] && break; previous=$host; done
+echo "$host" >>"${0%/*}/asked"
+case $host in
+dead*) echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255 ;;
+slow*) exec sleep 60 ;;
+esac
+exec bash -s
+"""
+
+
+@pytest.fixture
+def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "ssh").write_text(SSH)
+    (folder / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return folder
+
+
+def job(tmp_path: Path, host: str, state: str = "PENDING") -> str:
+    folder = tmp_path / f"attempt {host} {state}"
+    folder.mkdir()
+    entry = local_jobs.register(f"{host}.token.1", folder, (host,))
+    # On another host, so that nobody looks for the supervisor here.
+    record = LocalState(job_id=entry.job_id, state=state, host=f"not-{socket.gethostname()}", started=time.time())
+    write_record(folder / LOCAL_STATE, record)
+    return entry.job_id
+
+
+@pytest.mark.usefixtures("bin_folder")
+def test_a_dead_host_hides_no_other_job(tmp_path: Path) -> None:
+    dead, over, alive = job(tmp_path, "dead1"), job(tmp_path, "dead1", "COMPLETED"), job(tmp_path, "live1", "RUNNING")
+    with pytest.raises(PartlyUnreachable, match="cannot reach dead1 over ssh") as caught:
+        SshScheduler().query([dead, over, alive])
+    assert {job_id: record.state for job_id, record in caught.value.records.items()} == {
+        over: "COMPLETED",
+        alive: "RUNNING",
+    }
+    answers = SchedulerAnswers(SshScheduler())
+    answers.ask([dead, alive])
+    assert "No route to host" in (answers.of(dead).error or "")
+    record = answers.of(alive).record
+    assert record is not None
+    assert record.state == "RUNNING"
+    assert not answers.silent
+
+
+def test_a_dead_host_is_asked_once_for_all_its_jobs(tmp_path: Path, bin_folder: Path) -> None:
+    jobs = [job(tmp_path, "dead1"), job(tmp_path, "dead1", "RUNNING")]
+    scheduler = SshScheduler()
+    for _ in range(2):
+        with pytest.raises(PartlyUnreachable):
+            scheduler.query(jobs)
+    assert (bin_folder / "asked").read_text().split() == ["dead1"]
+    with pytest.raises(PartlyUnreachable):
+        scheduler.query(jobs, fresh=True)
+    assert (bin_folder / "asked").read_text().split() == ["dead1", "dead1"]
+
+
+@pytest.mark.usefixtures("bin_folder")
+def test_hosts_are_asked_side_by_side(tmp_path: Path) -> None:
+    jobs = [job(tmp_path, f"slow{number}") for number in range(20)]
+    began = time.monotonic()
+    with pytest.raises(PartlyUnreachable, match="slow7 did not answer in time"):
+        SshScheduler(query_s=2).query(jobs)
+    assert time.monotonic() - began < 20
