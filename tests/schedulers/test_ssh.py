@@ -1,5 +1,4 @@
-"""Jobs on hosts without a scheduler: what is known while some of these hosts do not answer. `ssh` runs the command
-here."""
+"""Hosts that do not answer, or answer too much, and what is known of jobs there. `ssh` runs the command here."""
 
 from __future__ import annotations
 
@@ -9,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.json_records import write_record
 from hpc_launch.run.status.scheduler_answers import SchedulerAnswers
 from hpc_launch.schedulers.job_files import LOCAL_STATE
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_state import LocalState
 from hpc_launch.schedulers.scheduler import PartlyUnreachable
+from hpc_launch.schedulers.ssh.ssh_command import on_host
 from hpc_launch.schedulers.ssh.ssh_scheduler import SshScheduler
 
 SSH = """\
@@ -24,6 +25,9 @@ echo "$host" >>"${0%/*}/asked"
 case $host in
 dead*) echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255 ;;
 slow*) exec sleep 60 ;;
+noisy*) yes | head -c 10000000 ;;
+endless*) exec yes ;;
+lingering*) sleep 30 & ;;
 esac
 exec bash -s
 """
@@ -87,3 +91,19 @@ def test_hosts_are_asked_side_by_side(tmp_path: Path) -> None:
     with pytest.raises(PartlyUnreachable, match="slow7 did not answer in time"):
         SshScheduler(query_s=2).query(jobs)
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.usefixtures("bin_folder")
+@pytest.mark.parametrize("host", ["noisy", "lingering"])
+def test_only_the_answer_of_a_host_is_read(host: str) -> None:
+    answer = on_host(host, ["wc -c <<<" + "x" * 300_000, "echo problem >&2", "exit 3"], timeout_s=25)
+    assert (answer.code, answer.output, answer.error, answer.started) == (3, "300001\n", "problem", True)
+
+
+@pytest.mark.usefixtures("bin_folder")
+def test_a_host_that_prints_without_end_is_left() -> None:
+    with pytest.raises(Unreachable, match="it prints too much"):
+        on_host("endless", ["true"], timeout_s=25)
+    answer = on_host("live", ["exec yes"], timeout_s=25)
+    assert (answer.code, answer.error) == (-9, "it prints too much")
+    assert len(answer.output) < 5_000_000

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 import secrets
-import subprocess
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 from hpc_launch.base.errors import Unreachable
+from hpc_launch.schedulers.ssh.bounded_command import BoundedCommand
 
 SSH = (
     "ssh",
@@ -57,18 +57,16 @@ def on_host(host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S) -> Ho
     mark = f"hpc-launch-{secrets.token_hex(8)}"
     # `echo` by itself, and not the text that was sent: a shell that echoes its input must not look like an answer.
     text = "\n".join([f"printf '%s\\n' {mark[:12]}''{mark[12:]}", *lines, ""])
-    done = subprocess.run(
-        [*SSH, "--", host, "bash -s"],
-        input=text.encode("utf-8", "surrogateescape"),
-        capture_output=True,
-        timeout=timeout_s,
-        check=False,
+    command = BoundedCommand(
+        [*SSH, "--", host, "bash -s"], text.encode("utf-8", "surrogateescape"), f"{mark}\n".encode()
     )
-    before, found, answer = done.stdout.decode("utf-8", "replace").partition(f"{mark}\n")
-    error = _last_line(done.stderr)
-    if not found and done.returncode == _NO_CONNECTION:
-        raise Unreachable(f"cannot reach {host} over ssh: {error or 'no answer'}", _hint(host, done.stderr))
-    return HostAnswer(done.returncode, answer, error or _last_line(before.encode()), bool(found))
+    code = command.run(timeout_s)
+    error = "it prints too much" if command.too_long else _last_line(command.messages)
+    if not command.found and (code == _NO_CONNECTION or command.too_long):
+        raise Unreachable(f"cannot reach {host} over ssh: {error or 'no answer'}", _hint(host, command.messages))
+    answer = command.answer if command.found else b""
+    error = error or _last_line(b"" if command.found else command.answer)
+    return HostAnswer(code, answer.decode("utf-8", "replace"), error, command.found)
 
 
 def _last_line(text: bytes) -> str:
