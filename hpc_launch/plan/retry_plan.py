@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from hpc_launch.base.finding_codes import FindingCode
@@ -161,6 +160,8 @@ def _check_classes(draft: PlanDraft) -> None:
     for key, names in (("on", retry.on), ("budgets", retry.budgets)):
         for name in names:
             if name not in FAILURE_CLASSES:
+                from difflib import get_close_matches
+
                 near = get_close_matches(name, FAILURE_CLASSES, 1)
                 hint = f"did you mean `{near[0]}`?" if near else "docs/recovery.md lists all classes"
                 draft.fault(

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -113,6 +112,8 @@ def near_miss(run: RunFolder, since: float = 0.0, until: float = math.inf) -> st
 
 def _similarity(name: str, pattern: str) -> float:
     """How similar a name is to those that a pattern matches, from 0 to 1."""
+    from difflib import SequenceMatcher
+
     example = re.sub(r"\\d|\[0-9\]", "0", pattern)
     plain = re.sub(r"[^0-9A-Za-z_=-]", "", example)
     return SequenceMatcher(None, re.sub(r"\d+", "0", name), plain).ratio()

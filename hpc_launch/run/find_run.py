@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from difflib import get_close_matches
 from pathlib import Path
 
 from hpc_launch.base.errors import UsageError
@@ -59,6 +58,8 @@ def _as_folder(text: str) -> RunFolder | None:
 
 
 def _near(text: str, entries: list[IndexEntry]) -> str:
+    from difflib import get_close_matches
+
     names = [entry.run for entry in entries]
     near = get_close_matches(text, names, SHOWN, 0.4)
     near += [entry.run for entry in entries if get_close_matches(text, [entry.name], 1, 0.6) and entry.run not in near]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from hpc_launch.run.records.watcher_records import WatcherEvent
 from hpc_launch.spec.hostlist import compress
@@ -197,6 +196,8 @@ def _group(
     names = tuple(node.name for node in mine)
     if since is None:
         return Group(mark, names)
+    from statistics import median
+
     others = [node.seconds_in(mark, began) for node in nodes if node.mark != mark]
     before = [node.seconds_in(mark, node.history[0][0] if node.history else None) for node in earlier]
     for times, of in ((others, "the other nodes"), (before, "earlier attempts")):
