@@ -13,6 +13,7 @@ import pytest
 
 from hpc_launch.drive.prepare import prepare_job
 from tests.hostile import COUNT, LONG, NASTY, Hostile, hostile_jobs
+from tests.marks import prove
 
 STUB = f"""#!{sys.executable} -SE
 import json, os, sys
@@ -24,14 +25,17 @@ with open(os.environ["HPC_LAUNCH_ATTEMPT_DIR"] + "/seen.json", "w") as stream:
 
 
 @pytest.mark.slow
-def test_hostile_values_reach_the_training_byte_for_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("count", [25, prove(COUNT)])
+def test_hostile_values_reach_the_training_byte_for_byte(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HPC_LAUNCH_HOME", str(tmp_path / "runs"))
     stub = tmp_path / "python"
     stub.write_text(STUB)
     stub.chmod(0o755)
     train = tmp_path / "it's $(a) trap; train.py"
     train.touch()
-    jobs = list(hostile_jobs())
+    jobs = list(hostile_jobs(count))
     for job in jobs:
         (tmp_path / f"{job.number}.yaml").write_text(
             job.job_file(script=train.name, launcher="torchrun", environment={"python": str(stub)}), encoding="utf-8"
@@ -44,7 +48,7 @@ def test_hostile_values_reach_the_training_byte_for_byte(tmp_path: Path, monkeyp
     for job, (words, env) in zip(jobs, seen, strict=True):
         assert words[words.index(str(train)) + 1 :] == job.words, job.number
         assert {name: env.get(name) for name in job.env} == job.env, job.number
-    assert len(seen) == COUNT
+    assert len(seen) == count
 
 
 def _run(folder: Path, job: Hostile, script: str) -> tuple[list[str], dict[str, str]]:

@@ -37,11 +37,11 @@ LAUNCHER = textwrap.dedent(
         tagged = ["bash", "-c", 'exec "$@" > >(sed -u "s/^/[rank$RANK]: /" >>"$0") 2>&1', sys.argv[1], *sys.argv[2:]]
         ranks.append(subprocess.Popen(tagged, env=env))
     while any(rank.poll() is None for rank in ranks):
-        time.sleep(0.1)
+        time.sleep(1 if sys.argv[-1] in ("kill", "exit", "late") else 0.1)
     time.sleep(0.3)
     """
 )
-"""Looks at its ranks ten times a second, as torchrun does."""
+"""Looks at its ranks ten times a second, as torchrun does, or leaves a busy machine time to see how they ended."""
 
 TRAINING = textwrap.dedent(
     """

@@ -17,6 +17,7 @@ EXAMPLE = REPOSITORY / "examples" / "tiny-gpt" / "job.yaml"
 pytestmark = pytest.mark.torch
 
 
+@pytest.mark.prove
 @pytest.mark.slow
 def test_torchrun_goes_on_from_three_nodes_to_two(user_in_trouble: User) -> None:
     user = user_in_trouble

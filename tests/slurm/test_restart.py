@@ -187,6 +187,23 @@ def test_a_spare_replaces_a_node_that_loses_power() -> None:
         assert began - lost <= patience(60), "SlurmdTimeout is 300 s"
 
 
+@pytest.mark.torch
+@pytest.mark.slow
+def test_an_elastic_run_goes_on_with_fewer_nodes_in_its_job(user_in_trouble: User) -> None:
+    user = user_in_trouble
+    run = user.submit(job(user, LOSES_POWER, nodes="2..3", processes_per_node=1, exclude=["n4"]))
+    wait_until(lambda: len(trained(run)) == 3)
+    time.sleep(6)
+    user.cluster.kill_node("n3")
+    wait_until(lambda: ended(run, 2), explain=lambda: batch_logs(run))
+
+    status = user.until(run["run"], "COMPLETED", "FAILED")
+    assert [(one["nodes"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [
+        (["n1", "n2", "n3"], "RETRY_ELSEWHERE", run["job_id"]),
+        (["n1", "n2"], "NONE", run["job_id"]),
+    ]
+
+
 @pytest.mark.cluster
 @pytest.mark.prove
 @pytest.mark.torch
