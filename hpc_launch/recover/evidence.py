@@ -128,12 +128,13 @@ class EndFacts(Struct, frozen=True):
 
 
 class NodeExit(Struct, frozen=True):
-    """The exit code of the launcher on one node."""
+    """The exit code of the launcher on one node, or of one process."""
 
     node: str
     code: int
     file: str = ""
     time: float | None = None
+    rank: int | None = None
 
 
 class AgentNote(Struct, frozen=True):

@@ -89,9 +89,10 @@ def _without_a_line(evidence: Evidence, faint: Sequence[Candidate]) -> Candidate
         return Candidate("node_failure", "node_failure", 50, (Quote("end.json", 0, f"{end.lost_nodes} nodes lost"),))
     failed = [exit_ for exit_ in evidence.node_exits if exit_.code not in {0, 143, 271}]
     if failed:
-        exit_ = failed[0]
-        quote = Quote(exit_.file, 0, f"the launcher on {exit_.node} ended with {exit_.code}")
-        return Candidate("user_code_error", "task_exit_nonzero", 66, (quote,), node=exit_.node, time=exit_.time)
+        exit_ = min(failed, key=lambda one: math.inf if one.time is None else one.time)
+        what = "the launcher" if exit_.rank is None else f"rank {exit_.rank}"
+        quotes = (Quote(exit_.file, 0, f"{what} on {exit_.node} ended with {exit_.code}"),)
+        return Candidate("user_code_error", "task_exit_nonzero", 66, quotes, exit_.node, exit_.rank, exit_.time)
     lines = sum(scan.lines for scan in evidence.logs)
     warned = choose(faint) if not evidence.of_a_run and lines <= SHORT else None
     if warned is not None and not any(_moved_on(scan, warned) for scan in evidence.logs):

@@ -29,7 +29,7 @@
         ├── batch.log               output of the batch shell
         ├── logs/node-K.log         all ranks of node K; lines of rank R start with `[rankR]:`
         ├── logs/node-K.rank-R.log  rank R alone (launcher srun)
-        ├── logs/node-K.exit        exit code of the launcher of node K
+        ├── logs/node-K.exit        exit code of the launcher of node K; node-K.rank-R.exit, of rank R
         ├── logs/ranks-of-node-K    what torchrun and its workers write on node K, launcher.json at an error
         ├── agent/node-K.jsonl      events and samples of the watcher on node K (records/watcher_records.py)
         ├── agent/check*.log        output of the node check: results of nodes that could not reach the first one
@@ -73,7 +73,7 @@ MOST_BEFORE = 50
 """How far to look back for what an attempt does not record itself."""
 _ATTEMPT = re.compile(r"[0-9]{3,5}\Z")
 _NODE_LOG = re.compile(r"node-(\d{1,9})(?:\.rank-(\d{1,9}))?\.log\Z")
-_EXIT = re.compile(r"node-(\d{1,9})\.exit\Z")
+_EXIT = re.compile(r"node-(\d{1,9})(?:\.rank-(\d{1,9}))?\.exit\Z")
 _NOTES = re.compile(r"node-(\d{1,9})\.jsonl\Z")
 _STACK = re.compile(r"rank-(\d{1,9})\.txt\Z")
 _OF_TORCHRUN = re.compile(r"ranks-of-node-(\d{1,9})\Z")
@@ -147,9 +147,10 @@ class AttemptFolder:
         for match, path in _listed(self.logs, _NODE_LOG):
             yield int(match[1]), None if match[2] is None else int(match[2]), path
 
-    def exit_files(self) -> Iterator[tuple[int, Path]]:
-        """The files with the exit codes of the launchers, by node."""
-        yield from _numbered(self.logs, _EXIT)
+    def exit_files(self) -> Iterator[tuple[int, int | None, Path]]:
+        """The files with the exit codes of the launchers, by node, or of the processes, also by rank."""
+        for match, path in _listed(self.logs, _EXIT):
+            yield int(match[1]), int(match[2]) if match[2] else None, path
 
     def error_files(self) -> Iterator[tuple[int, Path]]:
         """The error files of torchelastic's agents, by node."""

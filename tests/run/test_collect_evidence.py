@@ -219,7 +219,9 @@ def test_the_words_of_a_claim_are_known_to_the_rules() -> None:
 def test_exit_codes_of_nodes_cancel_and_void(attempt: AttemptFolder) -> None:
     end(attempt, 3)
     (attempt.logs / "node-1.exit").write_text("3\n")
-    assert [(note.node, note.code) for note in evidence(attempt).node_exits] == [("n2", 3)]
+    (attempt.logs / "node-0.rank-5.exit").write_text("4\n")
+    noted = [(note.node, note.rank, note.code) for note in evidence(attempt).node_exits]
+    assert noted == [("n1", 5, 4), ("n2", None, 3)]
     put(attempt.cancel, {"time": 4, "by": "alice"})
     assert diagnose_attempt(attempt, BOOK).failure_class == "cancelled_by_user"
     attempt.claim.write_text("void sbatch: error: Batch job submission failed: Invalid qos specification\n")

@@ -51,3 +51,4 @@ def test_what_is_said_of_one_that_did_not() -> None:
     assert "after the warning" in str(unfinished(end(warned=5, saved_step=125), Progress(120, 200, spacing=10)))
     assert "step 125" in str(unfinished(end(warned=5, saved_step=125), Progress(120, 200, spacing=10)))
     assert unfinished(end(warned=5), Progress()) is None
+    assert unfinished(end(7), Progress(120, 200, spacing=10)) is None

@@ -112,10 +112,10 @@ def _worker_failures(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator
 
 
 def node_exits(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[NodeExit]:
-    """The exit codes of the launchers by node."""
+    """The exit codes of the launchers by node, or of the processes."""
     for record in launcher_exits(attempt):
         name = _name(record.node, nodes) or f"node {record.node}"
-        yield NodeExit(name, record.exit_code, _relative(record.path, attempt), record.time)
+        yield NodeExit(name, record.exit_code, _relative(record.path, attempt), record.time, record.rank)
 
 
 def notes(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[AgentNote]:

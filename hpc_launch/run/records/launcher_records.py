@@ -35,12 +35,13 @@ class _ErrorFile(Struct, frozen=True, kw_only=True):
 
 
 class LauncherExit(Struct, frozen=True, kw_only=True):
-    """The exit code of the launcher on one node. `time` is in seconds since the epoch."""
+    """The exit code of the launcher on one node, or of one process. `time` is in seconds since the epoch."""
 
     node: int
     path: Path
     exit_code: int
     time: float
+    rank: int | None = None
 
 
 class WorkerError(Struct, frozen=True, kw_only=True):
@@ -55,12 +56,12 @@ class WorkerError(Struct, frozen=True, kw_only=True):
 
 
 def launcher_exits(attempt: AttemptFolder) -> Iterator[LauncherExit]:
-    """The exit codes that the nodes recorded."""
+    """The exit codes that the nodes, or their processes, recorded."""
     owner = attempt.run.foreign_owner
-    for node, path in attempt.exit_files():
+    for node, rank, path in attempt.exit_files():
         with suppress(OSError, ValueError):
             code = int(read_text(path, errors="replace", belongs_to=owner).strip())
-            yield LauncherExit(node=node, path=path, exit_code=code, time=path.stat().st_mtime)
+            yield LauncherExit(node=node, path=path, exit_code=code, time=path.stat().st_mtime, rank=rank)
 
 
 def worker_errors(attempt: AttemptFolder) -> Iterator[WorkerError]:

@@ -31,7 +31,7 @@ def finished(end: ScriptRecord | None, progress: Progress) -> bool | None:
 
 def unfinished(end: ScriptRecord | None, progress: Progress) -> str | None:
     """Why an attempt that exited with 0 is not a success, as text; None where it is one, or nothing tells."""
-    if end is None or finished(end, progress) is not False:
+    if end is None or end.exit_code != 0 or finished(end, progress) is not False:
         return None
     step = max(step for step in (progress.step, end.saved_step, 0) if step is not None)
     how = "after the warning " if end.warned else ""
