@@ -152,7 +152,7 @@ class FanOut:
         """Note the end of a host: a lost connection ends the job."""
         code = connection.code or 0
         code = 128 - code if code < 0 else code
-        if self.end_at is not None or code == 0 or self.noted(connection):
+        if self.end_at is not None or code == 0 or self.noted(connection, code):
             self.code = self.code or code
             return
         self.read(0.3)  # its last message
@@ -163,9 +163,15 @@ class FanOut:
         note(os.path.join(self.folder, "logs", "node-%d.exit" % connection.node), code)
         self.end()
 
-    def noted(self, connection: Connection) -> bool:
-        """Whether the host itself has noted its exit code."""
-        return os.path.exists(os.path.join(self.folder, "logs", "node-%d.exit" % connection.node))
+    def noted(self, connection: Connection, code: int) -> bool:
+        """Whether the host itself noted how its part ended. ssh's own code is noted only where the command ended so."""
+        logs = os.path.join(self.folder, "logs")
+        codes = set()
+        for name in os.listdir(logs):
+            if name.startswith("node-%d." % connection.node) and name.endswith(".exit"):
+                with open(os.path.join(logs, name), errors="replace") as file:
+                    codes.add(file.read(9).strip())
+        return str(code) in codes if code == SSH_FAILED else bool(codes - {"0"})
 
     def end_what_is_left(self) -> None:
         """End the processes of hosts whose connection was lost: its end may have been that of the agent there."""

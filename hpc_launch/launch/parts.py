@@ -109,11 +109,12 @@ def _step(plan: LaunchPlan) -> tuple[str, ...]:
             beats = ("heartbeat",) if plan.heartbeat else ()
             return *beats, "node", "step_srun", "end_elastic" if plan.elastic else "end_srun"
         case "local":
-            return "node", "step_local"
+            return "node", "end_together", "step_local"
         case "once":
             return ("step_once",)
         case "ssh":
-            return "hand_over", "await_notes", "run_noted", "step_ssh"
+            slots = ("end_together", "each_slot") if descriptor(plan.launcher).logs_by_rank else ()
+            return "hand_over", "await_notes", "run_noted", *slots, "step_ssh"
         case "pdsh":
             return "hand_over", "await_notes", "step_pdsh"
         case _:

@@ -180,7 +180,7 @@ def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
     yield from _host_arrays(plan)
     if plan.step.kind in _BY_EXIT_FILES:
         yield f"job_step={plan.step.kind}"
-        if plan.step.kind == "pdsh":
+        if plan.step.kind == "pdsh" or (plan.step.kind == "ssh" and descriptor(plan.launcher).logs_by_rank):
             yield f"job_processes={plan.world_size}"
         if plan.step.kind in ("ibrun", "mpirun"):
             yield f"job_tasks_per_node={step.tasks_per_node}"
@@ -199,7 +199,8 @@ def _host_arrays(plan: LaunchPlan) -> Iterator[str]:
         yield "job_lease=yes"
     if plan.rendezvous == "c10d":
         yield _array("job_addresses", [host.address for host in plan.hosts])
-    if plan.uneven or descriptor(plan.launcher).reads_hostfile:
+    launcher = descriptor(plan.launcher)
+    if plan.uneven or launcher.reads_hostfile or launcher.logs_by_rank:
         slots = [host.slots for host in plan.hosts]
         yield _array("job_slots", slots)
         yield _array("job_first_ranks", [sum(slots[:node]) for node in range(len(slots))])

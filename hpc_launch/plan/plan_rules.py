@@ -131,9 +131,9 @@ def _check_account(draft: PlanDraft, size: JobSize) -> None:
 def _check_site(draft: PlanDraft, size: JobSize) -> None:
     site = draft.resolved.site
     launcher = draft.resolved.job.launcher.name
-    if site.scheduler.type != "slurm" and descriptor(launcher).needs_slurm:
-        hint = "use `torchrun` on this site"
-        draft.fault(FindingCode.LAUNCHER_NEEDS_SLURM, f"the launcher `{launcher}` requires Slurm", ("launcher",), hint)
+    if site.scheduler.type == "local" and descriptor(launcher).needs_step:
+        message, hint = f"the launcher `{launcher}` requires Slurm, or hosts that ssh reaches", "use `torchrun` here"
+        draft.fault(FindingCode.LAUNCHER_NEEDS_SLURM, message, ("launcher",), hint)
     processes = draft.resolved.job.max_nodes * size.processes_per_node
     if site.scheduler.type == "local" and processes > MOST_LOCAL_PROCESSES:
         message = f"{processes} processes are too many for this machine"

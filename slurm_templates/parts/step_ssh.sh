@@ -15,6 +15,7 @@ enter() {
     [ -z "${job_devices[node]:-}" ] || export CUDA_VISIBLE_DEVICES=${job_devices[node]}
     [ -z "${job_interfaces[node]:-}" ] || export NCCL_SOCKET_IFNAME="=${job_interfaces[node]}" GLOO_SOCKET_IFNAME=${job_interfaces[node]}
     if declare -F on_nodes_first >/dev/null; then (umask "$job_umask" && on_nodes_first) || exit; fi
+    if declare -F each_slot >/dev/null; then each_slot; fi
     run_noted "$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$node"
 }
 {
@@ -37,4 +38,4 @@ phase=training
 start_nodes &
 starter=$!
 step=("$starter")
-await_notes "$job_nodes" node "$job_nodes" 5
+await_notes "${job_processes:-$job_nodes}" node "${job_processes:-$job_nodes}" 5

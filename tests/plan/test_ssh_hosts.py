@@ -75,7 +75,6 @@ def test_a_host_file_is_relative_to_the_job_and_filtered(tmp_path: Path) -> None
         (None, {"nodes": 3, "exclude": ["b"]}, "of which 1 are excluded"),
         (None, {"gpus_per_node": 8}, "c has 4 slots"),
         (None, {"nodes": "2..3"}, "starts nodes with ssh, which ends all nodes"),
-        (None, {"launcher": "srun"}, "requires Slurm"),
         ({}, {}, "names no hosts"),
         ({"hostfile": "missing"}, {}, "cannot read the host file"),
         ({"hostfile": "bad"}, {}, "bad:1: HL660 '-oProxyCommand=x' is an option of ssh"),

@@ -36,7 +36,8 @@ class LauncherDescriptor(Struct, frozen=True, kw_only=True):
     """The keys of `launcher:` that it accepts beside `name` and `options`."""
     own_step: Callable[[PlanDraft, JobSize, ContainerPlan | None], StepPlan | None] | None = None
     """A step that replaces the site's; None to use the site's."""
-    needs_slurm: bool = False
+    needs_step: bool = False
+    """Whether it is refused on this machine, where no step starts the processes."""
     elastic: bool = False
     """Whether it can continue with fewer nodes."""
     watched: bool = True

@@ -8,6 +8,6 @@ DESCRIPTOR = LauncherDescriptor(
     name="srun",
     tasks="process",
     plan=options_only,
-    needs_slurm=True,
+    needs_step=True,
     rank_variables="within",
 )

@@ -56,7 +56,7 @@ on_each_node() {
         --volume /home/alice/project:/home/alice/project \
         --volume /p/scratch:/p/scratch \
         --volume /p/data:/data \
-        --env 'SLURM_*' --env 'HPC_LAUNCH_*' --env 'TORCH*' --env MASTER_ADDR --env MASTER_PORT --env RANK --env LOCAL_RANK --env WORLD_SIZE --env LOCAL_WORLD_SIZE --env GROUP_RANK --env CUDA_VISIBLE_DEVICES --env HIP_VISIBLE_DEVICES --env ROCR_VISIBLE_DEVICES --env PYTHONUNBUFFERED --env PYTHONFAULTHANDLER --env TORCH_NCCL_TRACE_BUFFER_SIZE --env TORCH_NCCL_DUMP_ON_TIMEOUT --env TORCH_NCCL_DEBUG_INFO_TEMP_FILE --env TORCH_NCCL_DEBUG_INFO_PIPE_FILE --env PYTHONNOUSERSITE --env OMP_NUM_THREADS --env TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE --env NCCL_SOCKET_IFNAME --env NCCL_IB_HCA --env HF_TOKEN \
+        --env 'SLURM_*' --env 'HPC_LAUNCH_*' --env 'TORCH*' --env MASTER_ADDR --env MASTER_PORT --env RANK --env LOCAL_RANK --env WORLD_SIZE --env LOCAL_WORLD_SIZE --env GROUP_RANK --env NODE_RANK --env CUDA_VISIBLE_DEVICES --env HIP_VISIBLE_DEVICES --env ROCR_VISIBLE_DEVICES --env PYTHONUNBUFFERED --env PYTHONFAULTHANDLER --env TORCH_NCCL_TRACE_BUFFER_SIZE --env TORCH_NCCL_DUMP_ON_TIMEOUT --env TORCH_NCCL_DEBUG_INFO_TEMP_FILE --env TORCH_NCCL_DEBUG_INFO_PIPE_FILE --env PYTHONNOUSERSITE --env OMP_NUM_THREADS --env TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE --env NCCL_SOCKET_IFNAME --env NCCL_IB_HCA --env HF_TOKEN \
         /p/scratch/proj12/images/pytorch-26.05.sif \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
         python3 -m torch.distributed.run \
@@ -73,7 +73,7 @@ python_in_image() { # for the node check: start Python as the training does; wha
         --volume /home/alice/project:/home/alice/project \
         --volume /p/scratch:/p/scratch \
         --volume /p/data:/data \
-        --env 'SLURM_*' --env 'HPC_LAUNCH_*' --env 'TORCH*' --env MASTER_ADDR --env MASTER_PORT --env RANK --env LOCAL_RANK --env WORLD_SIZE --env LOCAL_WORLD_SIZE --env GROUP_RANK --env CUDA_VISIBLE_DEVICES --env HIP_VISIBLE_DEVICES --env ROCR_VISIBLE_DEVICES --env PYTHONUNBUFFERED --env PYTHONFAULTHANDLER --env TORCH_NCCL_TRACE_BUFFER_SIZE --env TORCH_NCCL_DUMP_ON_TIMEOUT --env TORCH_NCCL_DEBUG_INFO_TEMP_FILE --env TORCH_NCCL_DEBUG_INFO_PIPE_FILE --env PYTHONNOUSERSITE --env OMP_NUM_THREADS --env TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE --env NCCL_SOCKET_IFNAME --env NCCL_IB_HCA --env HF_TOKEN \
+        --env 'SLURM_*' --env 'HPC_LAUNCH_*' --env 'TORCH*' --env MASTER_ADDR --env MASTER_PORT --env RANK --env LOCAL_RANK --env WORLD_SIZE --env LOCAL_WORLD_SIZE --env GROUP_RANK --env NODE_RANK --env CUDA_VISIBLE_DEVICES --env HIP_VISIBLE_DEVICES --env ROCR_VISIBLE_DEVICES --env PYTHONUNBUFFERED --env PYTHONFAULTHANDLER --env TORCH_NCCL_TRACE_BUFFER_SIZE --env TORCH_NCCL_DUMP_ON_TIMEOUT --env TORCH_NCCL_DEBUG_INFO_TEMP_FILE --env TORCH_NCCL_DEBUG_INFO_PIPE_FILE --env PYTHONNOUSERSITE --env OMP_NUM_THREADS --env TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE --env NCCL_SOCKET_IFNAME --env NCCL_IB_HCA --env HF_TOKEN \
         /p/scratch/proj12/images/pytorch-26.05.sif \
         /bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"' \
         /bin/sh -c 'echo "hpc-launch: started" >&2; exec "$0" "$@" 2>&1' \

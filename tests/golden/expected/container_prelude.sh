@@ -65,7 +65,7 @@ on_each_node() {
     local node=$SLURM_NODEID logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
     mkdir -m 700 "$logs/ranks-of-node-$node" && export TORCHELASTIC_ERROR_FILE=$logs/ranks-of-node-$node/launcher.json
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
-        bash -c 'for n in $(compgen -e); do case $n in SLURM_* | HPC_LAUNCH_* | TORCH* | MASTER_ADDR | MASTER_PORT | RANK | LOCAL_RANK | WORLD_SIZE | LOCAL_WORLD_SIZE | GROUP_RANK | CUDA_VISIBLE_DEVICES | HIP_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES) export "APPTAINERENV_$n=${!n}" ;; esac; done; exec "$@"' bash \
+        bash -c 'for n in $(compgen -e); do case $n in SLURM_* | HPC_LAUNCH_* | TORCH* | MASTER_ADDR | MASTER_PORT | RANK | LOCAL_RANK | WORLD_SIZE | LOCAL_WORLD_SIZE | GROUP_RANK | NODE_RANK | CUDA_VISIBLE_DEVICES | HIP_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES) export "APPTAINERENV_$n=${!n}" ;; esac; done; exec "$@"' bash \
         apptainer exec --no-eval --nv \
         --pwd /home/alice/project \
         --bind "$HPC_LAUNCH_RUN_DIR" \
@@ -82,7 +82,7 @@ on_each_node() {
         "$HPC_LAUNCH_CODE"/train.py
 }
 python_in_image() { # for the node check: start Python as the training does; what precedes the mark are errors of the image
-    exec bash -c 'for n in $(compgen -e); do case $n in SLURM_* | HPC_LAUNCH_* | TORCH* | MASTER_ADDR | MASTER_PORT | RANK | LOCAL_RANK | WORLD_SIZE | LOCAL_WORLD_SIZE | GROUP_RANK | CUDA_VISIBLE_DEVICES | HIP_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES) export "APPTAINERENV_$n=${!n}" ;; esac; done; exec "$@"' bash \
+    exec bash -c 'for n in $(compgen -e); do case $n in SLURM_* | HPC_LAUNCH_* | TORCH* | MASTER_ADDR | MASTER_PORT | RANK | LOCAL_RANK | WORLD_SIZE | LOCAL_WORLD_SIZE | GROUP_RANK | NODE_RANK | CUDA_VISIBLE_DEVICES | HIP_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES) export "APPTAINERENV_$n=${!n}" ;; esac; done; exec "$@"' bash \
         apptainer exec --no-eval --nv \
         --pwd /home/alice/project \
         --bind "$HPC_LAUNCH_RUN_DIR" \

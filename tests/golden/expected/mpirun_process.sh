@@ -35,7 +35,7 @@ job_rendezvous() {
 # mpirun_process.yaml:5. mpirun starts each process, which takes its rank from the variables set there.
 on_each_node() {
     export RANK=$HPC_LAUNCH_RANK LOCAL_RANK=$HPC_LAUNCH_LOCAL_RANK WORLD_SIZE=8
-    export LOCAL_WORLD_SIZE=4 GROUP_RANK=$HPC_LAUNCH_NODE
+    export LOCAL_WORLD_SIZE=4 GROUP_RANK=$HPC_LAUNCH_NODE NODE_RANK=$HPC_LAUNCH_NODE
     exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
         python3 "$HPC_LAUNCH_CODE"/train.py
 }

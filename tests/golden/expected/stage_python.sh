@@ -360,29 +360,34 @@ in_workdir() { # Slurm starts it in /tmp on a node that lacks the working folder
     echo 'in_workdir && umask "$job_umask" && on_each_node'
 } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
 
+# --- Wait for processes: when one fails the others are ended too, as with srun ---
+end_together() { # NAME PAUSE: the processes of `step`, by number; sets `code`, that of the first failure
+    local number its
+    code=0
+    while [ "${#step[@]}" -gt 0 ]; do
+        sleep "$2"
+        for number in "${!step[@]}"; do
+            kill -0 "${step[number]}" 2>/dev/null && continue
+            wait "${step[number]}"
+            its=$?
+            unset "step[number]"
+            if [ "$its" -ne 0 ] && [ "$code" -eq 0 ]; then
+                code=$its
+                say "$1 $number ended with exit code $code"
+                : >"$HPC_LAUNCH_ATTEMPT_DIR/ending"
+                kill -s TERM "${step[@]}" 2>/dev/null
+            fi
+        done
+    done
+}
+
 # --- Start the nodes on this machine, and wait for their end ---
 phase=training
 for ((node = 0; node < job_nodes; node++)); do
     HPC_LAUNCH_NODE=$node bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-$node.log" 2>&1 </dev/null &
     step+=($!)
 done
-# As with srun: when one node fails the others are ended too, and the first failure is the result.
-code=0
-while [ "${#step[@]}" -gt 0 ]; do
-    sleep 0.2
-    for node in "${!step[@]}"; do
-        kill -0 "${step[node]}" 2>/dev/null && continue
-        wait "${step[node]}"
-        node_code=$?
-        unset "step[node]"
-        if [ "$node_code" -ne 0 ] && [ "$code" -eq 0 ]; then
-            code=$node_code
-            say "node $node ended with exit code $code"
-            : >"$attempt_dir/ending"
-            kill -s TERM "${step[@]}" 2>/dev/null
-        fi
-    done
-done
+end_together node 0.2
 phase=ended
 say "the step ended with exit code $code"
 

@@ -1,0 +1,59 @@
+"""One process per slot over ssh (`launcher: srun`), as srun starts it: ranks, logs, and how all of them end."""
+
+from __future__ import annotations
+
+import json
+
+import yaml
+
+from tests.slurm.two_nodes import SLEEPS, wait_for_ranks
+from tests.ssh.ssh_user import SshUser
+
+PLACES = ["n1", "n1", "n2", "n2", "n3"]
+SEEN = """\
+import json, os
+folder, rank = os.environ["HPC_LAUNCH_ATTEMPT_DIR"], os.environ["RANK"]
+with open(f"{folder}/seen-{rank}", "w") as stream:
+    json.dump([dict(os.environ), os.getcwd(), os.uname().nodename], stream)
+print("rank", rank, "says a word")
+"""
+
+
+def job(user: SshUser, program: str, **keys: object) -> str:
+    script = user.cluster.write(user.home / "a program.py", program)
+    wanted = {"name": "slots", "nodes": 3, "launcher": "srun", "script": str(script), "retry": {"max_attempts": 1}}
+    return user.job(yaml.safe_dump({**wanted, **keys}))
+
+
+def test_each_slot_gets_a_process_with_its_rank_its_gpus_and_its_log(user: SshUser) -> None:
+    user.cluster.write(user.home / "hostfile", "n1 slots=2\nn2 slots=2\nn3 slots=4\n")
+    user.profile(f"hostfile: {user.home / 'hostfile'}\n  include: n1@n2@n3:3")
+    done = user.launch("submit", job(user, SEEN, env={"WORD": "$(id) 'x' \n"}), "--wait")
+    log = user.launch("logs", "@last").stdout
+    assert done.returncode == 0, done.stdout + done.stderr + log
+    ports = set()
+    for rank, node in enumerate(PLACES):
+        (path,) = user.home.glob(f"runs/*/attempts/001/seen-{rank}")
+        env, cwd, host = json.loads(path.read_text())
+        found = [env[name] for name in "LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK".split()]
+        size, index = PLACES.count(node), int(node[1:]) - 1
+        assert found == [str(rank - PLACES.index(node)), "5", str(size), str(index), str(index)]
+        assert (host, cwd, env["MASTER_ADDR"], env["WORD"]) == (node, str(user.home), "n1", "$(id) 'x' \n")
+        assert env.get("CUDA_VISIBLE_DEVICES") == ("3" if node == "n3" else None)
+        ports.add(env["MASTER_PORT"])
+        assert path.parent.joinpath("logs", f"node-{index}.rank-{rank}.log").read_text().count("says a word") == 1
+    assert len(ports) == 1
+    assert user.launch("logs", "@last", "--rank", "3").stdout == "rank 3 says a word\n"
+    user.nothing_left()
+
+
+def test_a_rank_that_fails_ends_the_others_and_is_named(user: SshUser) -> None:
+    file = job(user, SLEEPS + "    if os.environ['RANK'] == '4': raise SystemExit(7)\n")
+    done = user.launch("submit", file, "--wait")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert user.status()["attempts"][0]["exit_code"] == 7
+    why = json.loads(user.launch("why", "@last", "--json").stdout)
+    first = why["first_failure"]
+    assert (why["class"], first["node"], first["rank"]) == ("user_code_error", "n3", 4), why
+    assert wait_for_ranks(user, 5)
+    user.nothing_left()
