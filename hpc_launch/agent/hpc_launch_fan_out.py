@@ -1,11 +1,13 @@
 """Starts the script of a node on each host by ssh, and holds the connections until all have ended.
 
-    hpc_launch_fan_out.py ATTEMPT_FOLDER HOST...
+    hpc_launch_fan_out.py [--width N] ATTEMPT_FOLDER HOST...
+    hpc_launch_fan_out.py [--width N] --below ATTEMPT_FOLDER NODE HOST [NODE HOST]...
 
-Uses the user's own ssh with its configuration. Commands go through the standard input to a bash, so that no shell of
-another kind has to read them; what a host prints at login is read and dropped. Every second each connection gets a
-line: without it, a host ends its part of the job (hpc_launch_on_host.py). When a connection is lost, or on SIGTERM, the
-others are ended. The exit code is that of the host that failed first.
+Every second each connection gets a line: without it, a host ends its part of the job (hpc_launch_on_host.py). When a
+connection is lost, or on SIGTERM, the others are ended. The exit code is that of the host that failed first.
+
+Beyond WIDTH hosts it is a tree: a host starts its own node and up to WIDTH others (`--below`). It ends them when its
+own connection ends or falls silent, and reports upwards by lines: `lost NODE CODE TEXT`, and `over` as the last one.
 
 Self-contained: standard library of Python 3.6 or later.
 """
@@ -17,94 +19,60 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Tuple
 
-SSH = [
-    "ssh",
-    "-T",
-    "-oBatchMode=yes",
-    "-oConnectTimeout=20",
-    "-oServerAliveInterval=3",
-    "-oServerAliveCountMax=3",
-    "-oLogLevel=ERROR",
-    "-oClearAllForwardings=yes",
-    "-oForwardAgent=no",
-    "-oForwardX11=no",
-    "-oPermitLocalCommand=no",
-]
-SSH_FAILED = 255
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
+
+from hpc_launch_connection import SSH, SSH_FAILED, Connection
+
+WIDTH = 32
+"""Connections of one host."""
 BEAT_S = 1.0
+SILENT_S = 10.0
+"""Without a line from above. The hosts below then need what is left of 15 s (hpc_launch_on_host.py)."""
 END_S = 8.5
 """Seconds for the hosts to end their processes: less than the supervisor's 10 s between SIGTERM and SIGKILL."""
 LEFT_S = 10.0
 """Seconds to end what a host whose connection was lost may have left."""
-KEPT_BYTES = 4096
-"""Of the messages of each ssh, for a connection that fails."""
-
-
-class Connection:
-    """One ssh, to one host."""
-
-    def __init__(self, host: str, node: int, lines: str) -> None:
-        self.host, self.node = host, node
-        self.messages = b""
-        self.code: Optional[int] = None
-        # A session of its own: signals to the job's processes must not reach ssh before its host has ended.
-        self.process = subprocess.Popen(
-            [*SSH, "--", host, "bash -s"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        self.write(lines.encode())
-        if self.process.stdin is not None:
-            os.set_blocking(self.process.stdin.fileno(), False)
-
-    def write(self, text: bytes) -> None:
-        """Send text, unless ssh has ended or takes nothing now."""
-        try:
-            if self.process.stdin is not None and not self.process.stdin.closed:
-                os.write(self.process.stdin.fileno(), text)
-        except OSError:
-            pass
-
-    def close(self) -> None:
-        """End the input: the host ends its part of the job."""
-        try:
-            if self.process.stdin is not None:
-                self.process.stdin.close()
-        except OSError:
-            pass
-
-    def ended(self) -> bool:
-        self.code = self.process.poll()
-        return self.code is not None
+Nodes = List[Tuple[int, str]]
 
 
 class FanOut:
-    """All connections of an attempt."""
+    """All connections of an attempt, or of a part of it: `below` means that another host holds the first one."""
 
-    def __init__(self, folder: str, hosts: List[str]) -> None:
-        self.folder, self.hosts = folder, hosts
+    def __init__(self, folder: str, nodes: Nodes, width: int = WIDTH, below: bool = False) -> None:
+        self.folder, self.width, self.below = folder, width, below
         self.end_at: Optional[float] = None
+        self.heard = time.monotonic()
         self.code = 0
         self.lost: List[Connection] = []
         self.selector = selectors.DefaultSelector()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self.on_signal)
-        script = shlex.quote(os.path.join(folder, "node.sh"))
         self.running: Dict[int, Connection] = {}
-        for node, host in enumerate(hosts):
-            missing = shlex.quote("the run folder is not shared with this host: %s" % folder)
-            line = "[ -r %s ] || { echo %s >&2; exit 1; }; exec bash %s begin %d\n" % (script, missing, script, node)
-            connection = Connection(host, node, line)
-            self.running[node] = connection
-            for stream in filter(None, (connection.process.stdout, connection.process.stderr)):
-                self.selector.register(stream, selectors.EVENT_READ, connection)
-            if self.ending():
-                self.end()
-                break
+        if below:
+            self.selector.register(0, selectors.EVENT_READ)
+            self.start(nodes[:1], here=True)
+        for group in groups(nodes[1:] if below else nodes, width):
+            if not self.ending():
+                self.start(group)
+        if self.ending():
+            self.end()
+
+    def start(self, nodes: Nodes, here: bool = False) -> None:
+        """Start nodes: the first one directly, and by it the others."""
+        script = shlex.quote(os.path.join(self.folder, "node.sh"))
+        missing = shlex.quote("the run folder is not shared with this host: %s" % self.folder)
+        command = "exec bash %s begin %d" % (script, nodes[0][0])
+        if len(nodes) > 1:
+            words = ["python3", "-I", os.path.abspath(__file__), "--width", str(self.width), "--below", self.folder]
+            words += [word for node, host in nodes for word in (str(node), host)]
+            command = "exec %s" % " ".join(map(shlex.quote, words))
+        line = "[ -r %s ] || { echo %s >&2; exit 1; }; %s" % (script, missing, command)
+        connection = Connection(nodes, line, here)
+        self.running[connection.node] = connection
+        for stream in filter(None, (connection.process.stdout, connection.process.stderr)):
+            self.selector.register(stream, selectors.EVENT_READ, connection)
 
     def on_signal(self, number: int, _: object) -> None:
         self.code = self.code or 128 + number
@@ -126,6 +94,8 @@ class FanOut:
         while self.running:
             self.read(0.3)
             now = time.monotonic()
+            if self.below and now - self.heard > SILENT_S:
+                self.end()
             if now - beat >= BEAT_S:
                 beat = now
                 for connection in self.running.values():
@@ -134,34 +104,74 @@ class FanOut:
                 self.on_end(self.running.pop(node))
             if self.end_at is not None and now > self.end_at:
                 for connection in self.running.values():
-                    connection.process.kill()
+                    connection.give_up()
+                break
         self.end_what_is_left()
+        if self.below:
+            report("over")
         return self.code
 
     def read(self, seconds: float) -> None:
-        """Read what the hosts print, and keep the end of what ssh and the shells complain about."""
+        """Read what the hosts print, and the lines from above."""
         for key, _ in self.selector.select(seconds):
             connection = key.data
-            data = os.read(key.fd, 1 << 16)
+            try:
+                data = os.read(key.fd, 1 << 16)
+            except OSError:
+                data = b""
             if not data:
                 self.selector.unregister(key.fileobj)
+            if connection is None:
+                self.heard = time.monotonic()
+                if not data:
+                    self.end()
             elif key.fileobj is connection.process.stderr:
-                connection.messages = (connection.messages + data)[-KEPT_BYTES:]
+                connection.messages_came(data)
+            else:
+                self.on_lines(connection, connection.lines_of(data))
+
+    def on_lines(self, connection: Connection, lines: List[str]) -> None:
+        """Take the reports of a host that starts others."""
+        for line in lines:
+            word, _, rest = line.partition(" ")
+            node, _, rest = rest.partition(" ")
+            code, _, text = rest.partition(" ")
+            if word == "over":
+                connection.over = True
+            elif word == "lost" and node.isdigit() and code.isdigit():
+                self.on_lost(int(node), int(code), text)
+
+    def on_lost(self, node: int, code: int, text: str) -> None:
+        """End the job, because a host was lost: say so where the job began, by this process or by one above."""
+        if self.ending():
+            return
+        self.code = code
+        if self.below:
+            report("lost %d %d %s" % (node, code, text))
+        else:
+            say(text)
+            note(os.path.join(self.folder, "logs", "node-%d.exit" % node), code)
+        self.end()
 
     def on_end(self, connection: Connection) -> None:
-        """Note the end of a host: a lost connection ends the job."""
+        """Note the end of a connection: one that was lost ends the job."""
+        for stream in (connection.process.stdout, connection.process.stderr):
+            if stream is not None and stream in self.selector.get_map():
+                self.selector.unregister(stream)
+        self.on_lines(connection, connection.last_lines())
         code = connection.code or 0
         code = 128 - code if code < 0 else code
-        if self.end_at is not None or code == 0 or self.noted(connection, code):
+        ended = connection.over if connection.relays else connection.started and code == 0
+        if self.ending() or ended or (not connection.relays and self.noted(connection, code)):
             self.code = self.code or code
             return
-        self.read(0.3)  # its last message
-        self.code = self.code or code
         self.lost.append(connection)
+        code = code or 1
         what = "the connection" if code == SSH_FAILED else "its part of the job"
-        say("%s: %s ended with code %d%s" % (connection.host, what, code, reason(connection.messages)))
-        note(os.path.join(self.folder, "logs", "node-%d.exit" % connection.node), code)
-        self.end()
+        if not connection.started and code != SSH_FAILED:
+            what = "its login shell, before the job began,"
+        text = "%s: %s ended with code %d%s" % (connection.host, what, code, connection.reason())
+        self.on_lost(connection.node, code, text)
 
     def noted(self, connection: Connection, code: int) -> bool:
         """Whether the host itself noted how its part ended. ssh's own code is noted only where the command ended so."""
@@ -179,8 +189,9 @@ class FanOut:
         processes = []
         for connection in self.lost:
             words = ["python3", "-I", agent, "--end", self.folder, str(connection.node)]
+            ssh = ["ssh", "-oConnectTimeout=5", *SSH[1:], "--", connection.host]  # ssh takes the first of an option
             process = subprocess.Popen(
-                ["ssh", "-oConnectTimeout=5", *SSH[1:], "--", connection.host, "bash -s"],  # ssh takes the first
+                ["bash", "-s"] if connection.here else [*ssh, "bash -s"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -194,12 +205,10 @@ class FanOut:
                 process.kill()
 
 
-def reason(messages: bytes) -> str:
-    """The last line that ssh or the host wrote, without control characters."""
-    lines = [line.strip() for line in messages.decode("utf-8", "replace").splitlines() if line.strip()]
-    if not lines:
-        return ""
-    return ": " + "".join(character if character.isprintable() else "?" for character in lines[-1][:300])
+def groups(nodes: Nodes, width: int) -> List[Nodes]:
+    """At most `width` groups of neighbours, as even as possible."""
+    count = min(width, len(nodes))
+    return [nodes[len(nodes) * one // count : len(nodes) * (one + 1) // count] for one in range(count)]
 
 
 def note(path: str, code: int) -> None:
@@ -216,5 +225,25 @@ def say(text: str) -> None:
     print("[hpc-launch %s] %s" % (time.strftime("%Y-%m-%d %H:%M:%S"), text), file=sys.stderr, flush=True)
 
 
+def report(line: str) -> None:
+    """Write a line for the host above, which may be gone."""
+    try:
+        os.write(1, ("%s\n" % line).encode("utf-8", "replace"))
+    except OSError:
+        pass
+
+
+def main(words: List[str]) -> int:
+    """Run it."""
+    width, below = WIDTH, False
+    if words[0] == "--width":
+        width, words = int(words[1]), words[2:]
+    if words[0] == "--below":
+        below, words = True, words[1:]
+    folder, words = words[0], words[1:]
+    nodes = [(int(node), host) for node, host in zip(words[::2], words[1::2])] if below else list(enumerate(words))
+    return FanOut(folder, nodes, width, below).run()
+
+
 if __name__ == "__main__":
-    sys.exit(FanOut(sys.argv[1], sys.argv[2:]).run())
+    sys.exit(main(sys.argv[1:]))

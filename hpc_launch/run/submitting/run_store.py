@@ -50,7 +50,7 @@ _CHECK = (
 )
 _JUDGE = ("judge", "listen", "reports", "compare", "compare_full", "rounds")
 NODE_CHECK = (*(HOOKS.with_name(f"hpc_launch_{name}.py") for name in (*_CHECK, *_JUDGE)), FILE_SYSTEM)
-FAN_OUT = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in ("fan_out", "on_host", "lease"))
+FAN_OUT = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in ("fan_out", "connection", "on_host", "lease"))
 PHASES = HOOKS.with_name("sitecustomize.py")
 
 

@@ -1,0 +1,82 @@
+"""The start of hosts by other hosts, over real ssh: nothing lives on when one of them is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.agent.hpc_launch_fan_out import groups
+from hpc_launch.run.submitting.run_store import FAN_OUT, WATCHER
+from tests.busy import patience
+from tests.cluster.faults import wait_until
+from tests.marks import prove
+from tests.ssh.ssh_user import SshUser
+
+NODE = """\
+node=$2
+: >"{folder}/logs/node-$node.began"
+export HPC_LAUNCH_ATTEMPT_DIR={folder} HPC_LAUNCH_NODE=$node
+exec python3 -I {hooks}/hpc_launch_on_host.py bash -c '{program}; echo 0 >{folder}/logs/node-'$node.exit
+"""
+
+
+def start(user: SshUser, program: str, *words: str) -> subprocess.Popen[str]:
+    """Start the agent on n1 with a program for each host."""
+    logs, hooks = user.home / "attempt" / "logs", user.home / "hooks"
+    user.cluster.run(["mkdir", "-p", str(logs), str(hooks)], check=True)
+    for file in (*FAN_OUT, *WATCHER):
+        user.cluster.write(hooks / file.name, file.read_text())
+    text = NODE.format(folder=logs.parent, hooks=hooks, program=program)
+    user.cluster.write(logs.parent / "node.sh", text)
+    command = [sys.executable, "-I", str(hooks / FAN_OUT[0].name), *words[:-4], str(logs.parent), *words[-4:]]
+    return user.cluster.popen(command, node="n1")
+
+
+def notes(user: SshUser, kind: str) -> list[Path]:
+    return sorted((user.home / "attempt" / "logs").glob(f"node-*.{kind}"))
+
+
+HOSTS = ("n1", "n2", "n3", "n4")
+
+
+@pytest.mark.parametrize(("count", "width"), [(0, 32), (1, 32), (32, 32), (33, 32), (64, 32), (1056, 32), (7, 3)])
+def test_no_host_holds_more_connections_than_allowed(count: int, width: int) -> None:
+    nodes = [(number, f"h{number}") for number in range(count)]
+    found = groups(nodes, width)
+    assert [node for group in found for node in group] == nodes
+    assert len(found) == min(count, width)
+    assert max(map(len, found), default=0) - min(map(len, found), default=0) <= 1
+
+
+@pytest.mark.parametrize("width", ["1", prove("2")])
+def test_hosts_start_others(user: SshUser, width: str) -> None:
+    process = start(
+        user, "pgrep -c -u alice -x ssh >$HPC_LAUNCH_ATTEMPT_DIR/$HPC_LAUNCH_NODE", "--width", width, *HOSTS
+    )
+    output = process.communicate(timeout=patience(60))
+    assert process.returncode == 0, output
+    assert len(notes(user, "exit")) == 4
+    assert int((user.home / "attempt" / "0").read_text()) <= int(width) + 1  # one to itself
+    user.nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("victim", "node", "message"),
+    [
+        ("hpc_launch_fan_out", "n3", "n3: the connection ended with code 255"),
+        prove("sshd", "n4", "n4: the connection ended with code 255"),
+        prove("hpc_launch_on_host", "n3", "n3: its part of the job ended with code 137"),
+    ],
+)
+def test_the_loss_of_a_host_ends_all_and_is_named(user: SshUser, victim: str, node: str, message: str) -> None:
+    process = start(user, "sleep 300", "--width", "1", *HOSTS)
+    wait_until(lambda: len(notes(user, "began")) == 4, explain=lambda: str(process.poll()), timeout=patience(60))
+    user.kill(node, victim)
+    user.nothing_left(patience(15))
+    output = process.communicate(timeout=patience(30))
+    assert message in output[1], output
+    assert process.returncode in (137, 255)
+    assert [path.name for path in notes(user, "exit")] == [f"node-{int(node[1:]) - 1}.exit"]
