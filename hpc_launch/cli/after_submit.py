@@ -23,4 +23,17 @@ def after_submission(submitted: Submitted, *, wait: bool, as_json: bool) -> int:
         return 0
     from hpc_launch.cli.follow import follow
 
-    return follow([run])
+    if not job_id.startswith("ssh-"):
+        return follow([run])
+    from hpc_launch.cli.error_handler import INTERRUPTED
+    from hpc_launch.run.submitting.attached_run import attached
+    from hpc_launch.view.state_text import detach_message
+
+    try:
+        with attached(run, job_id) as failure:
+            if failure:
+                click.echo(f"warning: the run does not end with this command: {failure}", err=True)
+            return follow([run])
+    except KeyboardInterrupt:
+        click.echo(detach_message([run.name]), err=True)
+        return INTERRUPTED

@@ -38,10 +38,10 @@ class SshUser(User):
         """Write the site profile, with more keys of its scheduler. Other tests may use the hosts at the same time."""
         self.job(PROFILE.format(scheduler=scheduler, shared=str(shared).lower()), "sites/hosts.yaml")
 
-    def processes(self, node: str) -> list[str]:
-        """The command lines of this test's processes on a host."""
+    def processes(self, node: str, word: str = "") -> list[str]:
+        """The command lines of this test's processes on a host, with a word in them."""
         listed = self.cluster.node_exec(node, ["ps", "-ww", "-u", self.cluster.user, "-o", "args="]).stdout
-        return [line for line in listed.splitlines() if str(self.home) in line]
+        return [line for line in listed.splitlines() if str(self.home) in line and word in line]
 
     def kill(self, node: str, victim: str) -> None:
         """Kill this test's processes on a host by a word of their command, or the sshd above them."""

@@ -24,8 +24,8 @@ from hpc_launch.run.submitting.successor_job import cancel_successor
 from hpc_launch.schedulers.scheduler import Scheduler
 
 
-def cancel_run(run: RunFolder, scheduler: Scheduler, *, undecided: bool = False) -> list[str]:
-    """Cancel all jobs of a run that may be alive, and return their ids.
+def cancel_run(run: RunFolder, scheduler: Scheduler, *, undecided: bool = False, by: str = "") -> list[str]:
+    """Cancel all jobs of a run that may be alive, and return their ids. `by` is who asks; default: this user.
 
     An attempt that no job has claimed yet is abandoned first, so that it never trains, even if the scheduler does not
     answer now. The same goes for the attempt that a verdict asks for, and with `undecided` for one that a verdict may
@@ -38,7 +38,7 @@ def cancel_run(run: RunFolder, scheduler: Scheduler, *, undecided: bool = False)
     """
     refuse_other_users_run(run)
     journal = Journal(run)
-    by = user()
+    by = by or user()
     cancelled: list[str] = []
     unreached: Unreachable | None = None
     for attempt in run.attempts():

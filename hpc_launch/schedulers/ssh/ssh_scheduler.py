@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -199,18 +199,19 @@ def _state_in(answer: HostAnswer, host: str) -> LocalState | None:
 
 
 def _start_lines(entry: LocalJob, submission: Submission) -> list[str]:
-    """Bash that starts the supervisor in the environment of this process, as Slurm's `--export=ALL` does."""
+    """Bash that starts the supervisor."""
+    return [*exports(submission.environment), _exec(supervisor_command(entry, submission))]
+
+
+def exports(more: Mapping[str, str] | None = None) -> list[str]:
+    """Bash that sets the environment of this process, and `more`, on a host, as Slurm's `--export=ALL` does."""
     variables = {
         name: value
         for name, value in submission_environment().items()
         if _NAME.match(name) and not _OF_THE_HOST.match(name) and name not in (JOB_ID, JOB_MARKER)
     }
-    variables |= submission.environment
-    return [
-        "set +o history",
-        *(f"export {name}={quote(value)}" for name, value in variables.items()),
-        _exec(supervisor_command(entry, submission)),
-    ]
+    variables |= more or {}
+    return ["set +o history", *(f"export {name}={quote(value)}" for name, value in variables.items())]
 
 
 def _exec(words: list[str]) -> str:
