@@ -36,7 +36,10 @@ from hpc_launch.launch.template_environment import _QuietCache
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.plan.strategies import library_query
 from hpc_launch.plan.variable_names import SCRIPT_VARIABLES
+from hpc_launch.recover.diagnose import diagnose
+from hpc_launch.recover.evidence import EndFacts, Evidence
 from hpc_launch.recover.node_health import BadNode, NodeReport
+from hpc_launch.recover.scan_log import scan as scan_log
 from hpc_launch.retry.context import left_alone
 from hpc_launch.run import checkpoint_files
 from hpc_launch.run.checkpoint_files import CheckpointFound
@@ -992,6 +995,38 @@ def test_a_team_s_rules_take_little_time(team: Path, tmp_path: Path) -> None:
     assert {"a0", "a199", "m0", "m299"} <= set(book.rules)
     assert not {"a200", "b0", "c"} & set(book.rules)
     assert {Path(str(one.place).partition(":")[0]).name for one in findings} == {"a.yaml", "b.yaml", "c.yaml"}
+
+
+def test_a_team_s_rule_blames_no_node_for_others_and_replaces_none_unless_trusted(team: Path) -> None:
+    line = "srun: error: n1: task 0: Exited with exit code 1"
+    rule = f"""\
+- id: our-node
+  cause: gpu_ecc
+  order: 1
+  match: 'srun: error: (?P<node>\\S+): task'
+  source: Slurm
+  examples: ['{line}']
+- {{id: slurm-task-exit, cause: fs_full, match: 'tape robot', source: s, examples: ['tape robot']}}
+"""
+    (team / "rules").mkdir()
+    (team / "rules" / "r.yaml").write_text(rule)
+
+    def told() -> tuple[str, tuple[str, ...]]:
+        book = rulebook(findings)
+        log = scan_log(book, "batch.log", [line.encode() + b"\n"])
+        evidence = Evidence(logs=(log,), end=EndFacts(exit_code=1), nodes=("n1", "n2"), of_a_run=True)
+        found = diagnose(evidence, book)
+        return found.failure_class, found.proven_nodes
+
+    findings: list[Finding] = []
+    assert told() == ("gpu_hardware", ())
+    assert [one.message for one in findings] == [
+        "a rule cannot be used: rule slurm-task-exit: an untrusted file cannot replace it"
+    ]
+    trust([rule])
+    findings.clear()
+    assert told() == ("gpu_hardware", ("n1",))
+    assert not findings
 
 
 def test_a_detection_rule_does_not_show_the_value_of_a_variable() -> None:

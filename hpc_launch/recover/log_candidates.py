@@ -99,7 +99,8 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
                 continue
             candidate = _of_hit(hit, rule, rules, evidence)
             if evidence.of_a_run:
-                candidate = _attributed(candidate, by_slurm=by_slurm and not in_rank_log, in_rank_log=in_rank_log)
+                proof = by_slurm and not in_rank_log and hit.rule not in rules.untrusted
+                candidate = _attributed(candidate, by_slurm=proof, in_rank_log=in_rank_log)
             if not tasks_are_ranks and hit.rule.startswith("slurm-task"):
                 candidate = msgspec.structs.replace(candidate, rank=None)
             survived = rule.order >= 15 and hit.rule not in LAST and hit.later_progress >= WENT_ON

@@ -64,9 +64,12 @@ class Rulebook:
         causes: Mapping[str, Cause],
         classes: Mapping[str, ClassFacts],
         limited: frozenset[str] = frozenset(),
+        untrusted: frozenset[str] = frozenset(),
     ) -> None:
         self.rules = {rule.id: rule for rule in rules}
         self.limited = limited
+        self.untrusted = untrusted
+        """Rules that may say what a line means, but not that it proves something about a node."""
         self.causes = causes
         self.classes = classes
         self.searched = 0
@@ -120,8 +123,9 @@ class Rulebook:
     def _number(self) -> dict[str, int]:
         return {rule: number for number, rule in enumerate(self.rules)}
 
-    def extended(self, more: Iterable[FailureRule]) -> Rulebook:
+    def extended(self, more: Iterable[FailureRule], *, trusted: bool = True) -> Rulebook:
         """A rulebook with more rules, which may take LIMIT_S together; one with the same id replaces."""
         others = {rule.id: rule for rule in more}
         limited = self.limited.union(others)
-        return Rulebook({**self.rules, **others}.values(), self.causes, self.classes, limited)
+        untrusted = self.untrusted.difference(others) if trusted else self.untrusted.union(others)
+        return Rulebook({**self.rules, **others}.values(), self.causes, self.classes, limited, untrusted)

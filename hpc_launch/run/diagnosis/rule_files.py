@@ -11,6 +11,7 @@ from hpc_launch.base.findings import Finding, Place
 from hpc_launch.recover.read_rules import parse_rules, shipped
 from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.sites.search_path import search_path
+from hpc_launch.sites.trust import is_trusted_text
 from hpc_launch.spec.yaml_source import MAX_BYTES
 
 MAX_RULES = 200
@@ -22,7 +23,8 @@ MAX_RULES_BYTES = 256 << 10
 def rulebook(findings: list[Finding] | None = None) -> Rulebook:
     """All rules; a later rule replaces an earlier one with the same id, and the user's come last.
 
-    Invalid files and rules are left out and added to `findings`.
+    A rule of an untrusted file replaces none, and reports no node to others (`Rulebook.untrusted`). Invalid files and
+    rules are left out and added to `findings`.
     """
     book = shipped()
     for folder, is_own in _folders():
@@ -36,9 +38,15 @@ def rulebook(findings: list[Finding] | None = None) -> Rulebook:
             read += len(text)
             rules, faults = parse_rules(text, book.causes, most=None if is_own else MAX_RULES - kept)
             kept += len(rules)
+            trusted = is_own or is_trusted_text(text)
+            if not trusted:
+                faults += [
+                    f"rule {rule.id}: an untrusted file cannot replace it" for rule in rules if rule.id in book.rules
+                ]
+                rules = [rule for rule in rules if rule.id not in book.rules]
             for fault in faults:
                 _report(findings, path, fault)
-            book = book.extended(rules)
+            book = book.extended(rules, trusted=trusted)
     return book
 
 
