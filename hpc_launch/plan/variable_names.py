@@ -15,7 +15,7 @@ SCRIPT_VARIABLES = frozenset(
     "above address agent answer answers archive asked at attempt_dir bad_for began below body checker checkpoint "
     "checkpoint_step checkpoints child clock code copy count cpus database end end_time ended ended_badly ended_by "
     "endpoint enter environment exe exit_code failed family fewest file finished first first_folder first_step "
-    "first_umask folder folders found from head helpers here host hosts how input inside interrupted is_host "
+    "first_umask folder folders found from head helpers here host hosts how input inside interrupted is_host its "
     "job_addresses job_body job_by_hand job_check job_checkpoint_latest job_checkpoint_names job_checkpoint_steps "
     "job_code job_cpus_per_task job_devices job_each_process job_environ job_fewest_nodes job_first_ranks "
     "job_gpu_variables job_hosts job_id job_image_prefix job_image_variables job_interfaces job_lease job_node_rank "
