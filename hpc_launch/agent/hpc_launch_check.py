@@ -122,6 +122,8 @@ def gpu_checks(args: argparse.Namespace) -> Checks:
             checks["gpu diagnosis"] = (partial(unknown, "no dcgmi"), CHECK_S)
     else:
         checks["gpus"] = (partial(unknown, "no nvidia-smi"), CHECK_S)
+    if args.gpus_of_others and "gpu processes" in checks:
+        checks["gpu processes"] = (partial(unknown, "other runs may use the GPUs"), CHECK_S)
     return checks
 
 
@@ -150,6 +152,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--first", action="store_true")
     parser.add_argument("--gpus", type=int, default=0)
+    parser.add_argument("--gpus-of-others", action="store_true", help="other runs may use the GPUs")
     parser.add_argument("--gpu-vendor", default="nvidia")
     parser.add_argument("--gpu-model", default="")
     parser.add_argument("--interfaces", default="")

@@ -139,8 +139,9 @@ def nvidia_processes(gpus: int, ask: Ask = answer, clear_s: float = CLEAR_S) -> 
 
 def of_this_job(pid: str) -> bool:
     """Whether a process belongs to this job, as the check's own product on the GPUs does."""
-    job = os.environ.get("SLURM_JOB_ID", "")
-    return bool(job) and "\0SLURM_JOB_ID=%s\0" % job in "\0%s\0" % text_of("/proc/%s/environ" % pid)
+    name = "SLURM_JOB_ID" if "SLURM_JOB_ID" in os.environ else "HPC_LAUNCH_ATTEMPT_DIR"
+    job = os.environ.get(name, "")
+    return bool(job) and "\0%s=%s\0" % (name, job) in "\0%s\0" % text_of("/proc/%s/environ" % pid)
 
 
 def rows_of(text: str, columns: int) -> List[List[str]]:

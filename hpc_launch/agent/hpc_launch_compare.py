@@ -18,6 +18,8 @@ CLOCK_S = 10.0
 SLOW_LINK_S, SLOW_LINK = 1.0, 10.0
 """A transfer that takes longer than this, and so many times as long as on the other nodes, is slow."""
 LARGE = 1e15
+NOTE = "note"
+"""The value of a check that neither passed nor failed, but whose text is reported."""
 TEXT = 300
 MEASURED = ("gpu matrix product", "gpu memory bandwidth", "gpu host bandwidth", "gpu all-reduce")
 OWN_HARDWARE = ("gpus", "gpu state", "gpu processes", "gpu compute", "kernel log", *MEASURED)
@@ -70,6 +72,11 @@ def compare(found: Results, memory_mib: int) -> None:
     own_disks(found)
 
 
+def note(found: Results, node: str, check: str, text: str) -> None:
+    """Report what may be no fault, without blaming the node."""
+    found[node][check] = {"ok": None, "text": "%s: %s" % (node, text), "value": NOTE}
+
+
 def own_disks(found: Results) -> None:
     """Blame no node for lacking a path that is on the own disks of the nodes that have it, such as a folder in /tmp."""
     for check in sorted({check for results in found.values() for check in results if check.startswith("path ")}):
@@ -79,7 +86,7 @@ def own_disks(found: Results) -> None:
         if places and all(place == "local" for place in places):
             for node in missing:
                 text = "%s; the nodes that have it have it on their own disks" % outcomes[node].get("text")
-                found[node][check] = {"ok": None, "text": text, "value": None}
+                note(found, node, check, text)
 
 
 def slow_links(found: Results) -> None:
@@ -126,13 +133,15 @@ def judged(found: Results, early: bool = False) -> Tuple[List[Finding], List[Fin
         outcomes = {node: results[check] for node, results in found.items() if check in results}
         failed = [node for node, one in outcomes.items() if one.get("ok") is False]
         passed = [node for node, one in outcomes.items() if one.get("ok") is True]
+        noted = [one for one in outcomes.values() if one.get("ok") is None and one.get("value") == NOTE]
+        common += [{"check": check, "text": clean(one.get("text")), "nodes": 1} for one in noted]
         most = 2 * len(passed) >= len(found) if early else len(failed) <= len(passed)
         alone = len(found) == 1 and check in OWN_HARDWARE
         if failed and (most or (alone and is_own(outcomes[failed[0]].get("value")))):
             bad += [{"node": node, "check": check, "text": clean(outcomes[node].get("text"))} for node in failed]
         elif failed:
             common.append({"check": check, "text": clean(outcomes[failed[0]].get("text")), "nodes": len(failed)})
-        elif outcomes and not passed:
+        elif outcomes and not passed and not noted:
             unchecked[check] = clean(next(iter(outcomes.values())).get("text"))
     return bad, common, unchecked
 

@@ -9,7 +9,7 @@ Self-contained: standard library of Python 3.6 or later.
 import os
 import random
 import subprocess
-from typing import List, Optional, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 SSH = [
     "ssh",
@@ -34,7 +34,9 @@ LAST_BYTES = 1 << 20
 class Connection:
     """The first of these nodes, and the way to the others."""
 
-    def __init__(self, nodes: List[Tuple[int, str]], command: str, here: bool = False) -> None:
+    def __init__(
+        self, nodes: List[Tuple[int, str]], command: str, here: bool = False, options: Sequence[str] = ()
+    ) -> None:
         (self.node, self.host), self.relays, self.here = nodes[0], len(nodes) > 1, here
         self.messages = b""
         self.code: Optional[int] = None
@@ -46,7 +48,7 @@ class Connection:
         self._mark = ("hpc-launch-%032x" % random.SystemRandom().getrandbits(128)).encode()
         # A session of its own: signals to the job's processes must not reach ssh before its host has ended.
         self.process = subprocess.Popen(
-            ["bash", "-s"] if here else [*SSH, "--", self.host, "bash -s"],
+            ["bash", "-s"] if here else [SSH[0], *options, *SSH[1:], "--", self.host, "bash -s"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

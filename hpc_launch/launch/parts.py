@@ -52,7 +52,7 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield from _within(plan)
     if plan.node_check is not None:
         yield from ("node_check_image",) if plan.node_check.inside else ()
-        yield from ("hand_over", "node_check_ibrun") if _checks_by_ibrun(plan) else ()
+        yield from ("hand_over", f"node_check_{_check_step(plan)}") if _checks_without_srun(plan) else ()
         yield "node_check"
     yield from ("guard",) if plan.continuation.guarded else ()
     yield from ("watch",) if plan.watch is not None else ()
@@ -104,6 +104,7 @@ def _staging(plan: LaunchPlan) -> tuple[str, ...]:
 
 
 def _step(plan: LaunchPlan) -> tuple[str, ...]:
+    handed = () if _checks_without_srun(plan) else ("hand_over",)
     match plan.step.kind:
         case "srun":
             beats = ("heartbeat",) if plan.heartbeat else ()
@@ -111,17 +112,21 @@ def _step(plan: LaunchPlan) -> tuple[str, ...]:
         case "local":
             return "node", "end_together", "step_local"
         case "once":
-            return ("step_once",)
+            return *(("hand_back",) if _checks_without_srun(plan) else ()), "step_once"
         case "ssh":
             slots = ("end_together", "each_slot") if descriptor(plan.launcher).logs_by_rank else ()
-            return "hand_over", "await_notes", "run_noted", *slots, "step_ssh"
+            return *handed, "await_notes", "run_noted", *slots, "step_ssh"
         case "pdsh":
-            return "hand_over", "await_notes", "step_pdsh"
+            return *handed, "await_notes", "step_pdsh"
         case _:
-            handed = () if _checks_by_ibrun(plan) else ("hand_over",)
             return *handed, "await_notes", "run_noted", "step_mpi"
 
 
-def _checks_by_ibrun(plan: LaunchPlan) -> bool:
-    """Whether the nodes get their environment before the node check, which ibrun starts."""
-    return plan.node_check is not None and plan.step.kind == "ibrun"
+def _checks_without_srun(plan: LaunchPlan) -> bool:
+    """Whether the nodes get their environment before the node check, which ibrun or ssh starts."""
+    return plan.node_check is not None and _check_step(plan) != "srun"
+
+
+def _check_step(plan: LaunchPlan) -> str:
+    """What starts the node check."""
+    return "ssh" if plan.scheduler == "ssh" else "ibrun" if plan.step.kind == "ibrun" else "srun"

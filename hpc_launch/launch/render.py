@@ -177,6 +177,8 @@ def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
             yield "job_check_only=yes"
         if plan.node_check.gpus_per_task:
             yield f"job_check_gpus={plan.node_check.gpus_per_task}"
+        elif plan.uneven and plan.gpus_per_node:
+            yield _array("job_check_gpus", [host.slots for host in plan.hosts])
     yield from _host_arrays(plan)
     if plan.step.kind in _BY_EXIT_FILES:
         yield f"job_step={plan.step.kind}"

@@ -17,7 +17,7 @@ _FABRICS = {"infiniband": "InfiniBand", "slingshot": "Slingshot", "roce": "RoCE"
 
 def checks_nodes(filler: ValueFiller) -> bool:
     """Whether the nodes are checked: the job may turn it off."""
-    return filler.resolved.job.preflight != "off" and filler.resolved.site.scheduler.type == "slurm"
+    return filler.resolved.job.preflight != "off" and filler.resolved.site.scheduler.type != "local"
 
 
 def node_check(
@@ -58,6 +58,8 @@ def _expects(
     node, job = size.node_class, filler.resolved.job
     if size.gpus_per_node:
         yield f"--gpus={size.gpus_per_node}"
+        if filler.resolved.site.scheduler.shared:
+            yield "--gpus-of-others"
         if node.gpu_vendor:
             yield f"--gpu-vendor={node.gpu_vendor}"
         if node.gpu_type and node.gpu_vendor in ("nvidia", "intel"):

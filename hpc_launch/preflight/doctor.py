@@ -57,7 +57,7 @@ def static_levels(
     size = job_size(ValueFiller(prepared.loaded.resolved, []))
     node = size.node_class if size is not None else None
     yield from software_levels(prepared, job, site, sets, node.arch if node is not None else None)
-    if prepared.plan.scheduler != "local":
+    if prepared.plan.scheduler == "slurm":
         yield limits_level(prepared.plan, scheduler, node.gpu_type if node is not None else None)
         yield reservations_level(prepared.plan, scheduler)
     yield queue_level(prepared, scheduler)

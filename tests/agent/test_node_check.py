@@ -217,7 +217,9 @@ def test_no_node_is_blamed_for_what_others_have_on_their_own_disks(place: str, b
     missing = {"ok": False, "text": "/tmp/cache: No such file or directory", "value": "missing"}
     found = {"n1": {"path /tmp/cache": missing}, "n2": {"path /tmp/cache": {"ok": True, "text": "", "value": place}}}
     compare.compare(found, 0)
-    assert [one["node"] for one in compare.judged(found)[0]] == blamed
+    bad, common, _ = compare.judged(found)
+    assert [one["node"] for one in bad] == blamed
+    assert [one["text"].partition(" ")[0] for one in common] == ([] if blamed else ["n1:"])
 
 
 @pytest.mark.parametrize(

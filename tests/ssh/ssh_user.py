@@ -24,6 +24,7 @@ queues:
 defaults:
   environment:
     python: ${{launcher.python}}
+  preflight: {preflight}
 """
 
 
@@ -34,9 +35,10 @@ class SshUser(User):
     def env(self) -> dict[str, str]:
         return {**super().env, "HPC_LAUNCH_SITE": "hosts"}
 
-    def profile(self, scheduler: str, *, shared: bool = True) -> None:
+    def profile(self, scheduler: str, *, shared: bool = True, preflight: str = '"off"') -> None:
         """Write the site profile, with more keys of its scheduler. Other tests may use the hosts at the same time."""
-        self.job(PROFILE.format(scheduler=scheduler, shared=str(shared).lower()), "sites/hosts.yaml")
+        keys = {"scheduler": scheduler, "shared": str(shared).lower(), "preflight": preflight}
+        self.job(PROFILE.format(**keys), "sites/hosts.yaml")
 
     def processes(self, node: str, word: str = "") -> list[str]:
         """The command lines of this test's processes on a host, with a word in them."""

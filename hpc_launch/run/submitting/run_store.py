@@ -50,7 +50,8 @@ _CHECK = (
 )
 _JUDGE = ("judge", "listen", "reports", "compare", "compare_full", "rounds")
 NODE_CHECK = (*(HOOKS.with_name(f"hpc_launch_{name}.py") for name in (*_CHECK, *_JUDGE)), FILE_SYSTEM)
-FAN_OUT = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in ("fan_out", "connection", "on_host", "lease"))
+_FAN_OUT = ("fan_out", "connection", "on_host", "lease", "check_ssh")
+FAN_OUT = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _FAN_OUT)
 PHASES = HOOKS.with_name("sitecustomize.py")
 
 

@@ -1,0 +1,3 @@
+
+# --- Nobody reads the environment any more ---
+rm -f "$environment"

@@ -1,0 +1,84 @@
+"""The node check over real ssh: each planted fault is named on the right host, and a healthy job trains."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.ssh.ssh_user import SshUser
+
+PROGRAM = "import os\nopen(os.environ['HPC_LAUNCH_ATTEMPT_DIR'] + '/trained', 'w').close()\n"
+BLOCKED = "to 10.77.0.1 ipproto tcp dport 10000-29999 blackhole"
+
+
+@pytest.fixture
+def checked(user: SshUser) -> SshUser:
+    user.profile("hosts: {n1: 2, n2: 2, n3: 1}", preflight="quick")
+    return user
+
+
+def job(user: SshUser, **keys: object) -> str:
+    script = user.cluster.write(user.home / "program.py", PROGRAM)
+    wanted = {"name": "three", "nodes": 3, "launcher": "none", "script": str(script), "retry": {"max_attempts": 1}}
+    return user.job(yaml.safe_dump({**wanted, **keys}))
+
+
+def attempt(user: SshUser) -> Path:
+    """The folder of the only attempt."""
+    return next(user.home.glob("runs/*/attempts/001"))
+
+
+def record(user: SshUser) -> dict[str, Any]:
+    """What the node check found."""
+    found: dict[str, Any] = json.loads((attempt(user) / "node-check.json").read_text())
+    return found
+
+
+@contextmanager
+def planted(user: SshUser, *faults: tuple[str, str, str]) -> Iterator[None]:
+    """Faults of hosts: commands of root, and those that undo them."""
+    try:
+        for node, plant, _ in faults:
+            as_root(user, node, plant)
+        yield
+    finally:
+        for node, _, undo in faults:
+            as_root(user, node, undo, check=False)
+
+
+def as_root(user: SshUser, node: str, commands: str, *, check: bool = True) -> None:
+    done = user.cluster.run(["bash", "-ec", commands], user="root", node=node)
+    assert done.returncode == 0 or not check, done.stderr
+
+
+def test_healthy_hosts_pass_and_the_training_starts(checked: SshUser) -> None:
+    done = checked.launch("submit", job(checked), "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr + checked.launch("logs", "@last").stdout
+    assert (record(checked)["nodes"], record(checked)["bad"], record(checked)["common"]) == (3, [], [])
+    assert (attempt(checked) / "trained").exists()
+    assert not (attempt(checked) / "environment").exists()
+    checked.nothing_left()
+
+
+def test_faults_are_named_on_their_hosts_before_the_training(checked: SshUser) -> None:
+    data = Path(checked.job("", "data/part"))
+    faults = (
+        ("n2", f"mount -t tmpfs none {data.parent}", f"umount {data.parent}"),
+        ("n3", f"ip rule add {BLOCKED}", f"ip rule del {BLOCKED}"),
+    )
+    with planted(checked, *faults):
+        done = checked.launch("submit", job(checked, args={"data": str(data)}), "--wait")
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = record(checked)
+    assert [(one["node"], one["check"]) for one in found["bad"]] == [("n3", "rendezvous port")]
+    assert found["bad"][0]["text"].startswith("cannot reach n1 port ")
+    assert f"n2: {data}: No such file or directory" in found["common"][0]["text"]
+    assert not (attempt(checked) / "trained").exists()
+    assert "n3" in checked.launch("why", "@last").stdout
+    checked.nothing_left()
