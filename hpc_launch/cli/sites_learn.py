@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the profile to FILE; - is stdout."
 )
+@click.option(
+    "--hosts",
+    "hostfile",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Query the hosts of a host file over ssh instead: a site without Slurm. Slots may be omitted.",
+)
 @click.option("--smoke", is_flag=True, help="Run a two-node job in each partition and use what it measures.")
 @click.option(
     "--partition", "partitions", multiple=True, metavar="NAME", help="Limit --smoke to this partition. Repeatable."
@@ -36,13 +43,15 @@ if TYPE_CHECKING:
 def command(
     name: str | None,
     output: Path | None,
+    hostfile: Path | None,
     smoke: bool,
     partitions: tuple[str, ...],
     patience: str,
     force: bool,
     as_json: bool,
 ) -> int:
-    """Draft a site profile from Slurm and this login node; with --smoke, also from test jobs on the compute nodes.
+    """Draft a site profile from Slurm and this login node; with --smoke, also from test jobs on the compute nodes. Or
+    from hosts without a scheduler, with --hosts.
 
     The profile is written to ~/.config/hpc-launch/sites/NAME.yaml, where `submit` finds it. Exits with 1 if a --smoke
     job failed.
@@ -50,6 +59,7 @@ def command(
     \b
     hpc-launch sites learn
     hpc-launch sites learn mycluster --smoke --partition gpu -o sites/mycluster.yaml
+    hpc-launch sites learn lab --hosts hostfile
     """
     from hpc_launch.base.errors import UsageError
     from hpc_launch.schedulers.registry import scheduler_for
@@ -57,6 +67,10 @@ def command(
     from hpc_launch.spec.units import parse_duration
     from hpc_launch.view.terminal import waiting_notice
 
+    if hostfile is not None:
+        if smoke or partitions:
+            raise UsageError("--smoke and --partition are for Slurm", "omit them with --hosts")
+        return _learn_hosts(hostfile, name, output, force=force, as_json=as_json)
     if partitions and not smoke:
         raise UsageError("--partition requires --smoke", "add --smoke, or omit --partition to survey all partitions")
     try:
@@ -72,17 +86,46 @@ def command(
     if to_stdout:
         click.echo(lesson.draft.text(), nl=False)
         return 0
+    _refuse_to_overwrite(path, force=force)
+    save(lesson.draft, path)
+    if smoke:
+        _measure(lesson, path, partitions, seconds)
+        save(lesson.draft, path)
+    _show(lesson, path, as_json=as_json)
+    return 1 if any(one.fault for one in lesson.probe_results) else 0
+
+
+def _learn_hosts(hostfile: Path, name: str | None, output: Path | None, *, force: bool, as_json: bool) -> int:
+    from hpc_launch.site_tools.learn import save, target
+    from hpc_launch.site_tools.learn_hosts import learn_hosts
+    from hpc_launch.view.host_tables import learned_lines
+    from hpc_launch.view.terminal import waiting_notice
+
+    with waiting_notice("querying the hosts"):
+        lesson = learn_hosts(hostfile, name)
+    path = output or target(lesson.draft.name)
+    if str(path) == "-":
+        click.echo(lesson.draft.text(), nl=False)
+        return 0
+    _refuse_to_overwrite(path, force=force)
+    save(lesson.draft, path)
+    if as_json:
+        echo_json({**lesson.as_json(), "file": str(path)})
+        return 0
+    for line in learned_lines(lesson):
+        click.echo(line, err=True)
+    click.echo(path)
+    return 0
+
+
+def _refuse_to_overwrite(path: Path, *, force: bool) -> None:
+    from hpc_launch.base.errors import UsageError
+
     if os.path.exists(path) and not force:
         raise UsageError(
             f"{path} already exists",
             "overwrite it with --force, name another file with -o FILE, or compare it with `sites check --live`",
         )
-    save(lesson, path)
-    if smoke:
-        _measure(lesson, path, partitions, seconds)
-        save(lesson, path)
-    _show(lesson, path, as_json=as_json)
-    return 1 if any(one.fault for one in lesson.probe_results) else 0
 
 
 def _measure(lesson: LearnedSite, path: Path, partitions: tuple[str, ...], seconds: int) -> None:

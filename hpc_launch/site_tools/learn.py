@@ -64,11 +64,11 @@ def target(name: str) -> Path:
     return config_folder() / "sites" / f"{name}.yaml"
 
 
-def save(learned: LearnedSite, path: Path) -> None:
+def save(draft: ProfileDraft, path: Path) -> None:
     """Write the profile. Raises UsageError if that is not possible."""
     try:
         make_folder(path.parent)
-        write_output(path, learned.draft.text())
+        write_output(path, draft.text())
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", "use -o FILE to write another file") from error
 

@@ -35,8 +35,11 @@ class SlotHost(Struct, frozen=True):
         return f"{self.name} slots={self.slots}"
 
 
-def read_hostfile(text: str, file: str) -> tuple[tuple[SlotHost, ...], list[Finding]]:
-    """The hosts of a file in its order, and a finding for each invalid line. `n[1-4] slots=8` stands for four hosts."""
+def read_hostfile(text: str, file: str, *, slots_required: bool = True) -> tuple[tuple[SlotHost, ...], list[Finding]]:
+    """The hosts of a file in its order, and a finding for each invalid line. `n[1-4] slots=8` stands for four hosts.
+
+    Unless `slots_required`, a line without slots is a host with 0 slots.
+    """
     hosts: dict[str, int] = {}
     lines: dict[str, int] = {}
     findings: list[Finding] = []
@@ -44,7 +47,7 @@ def read_hostfile(text: str, file: str) -> tuple[tuple[SlotHost, ...], list[Find
         words = line.partition("#")[0].split()
         if not words:
             continue
-        names, slots, message = _parse_line(words)
+        names, slots, message = _parse_line(words, slots_required=slots_required)
         for name in names:
             if name in hosts:
                 message = f"`{name}` is already listed in line {lines[name]}"
@@ -99,7 +102,7 @@ def filter_hosts(
     return tuple(left), None if left else "the filter leaves no host"
 
 
-def _parse_line(words: list[str]) -> tuple[list[str], int, str | None]:
+def _parse_line(words: list[str], *, slots_required: bool) -> tuple[list[str], int, str | None]:
     """The hosts of a line and their slots, or what is wrong with it."""
     name, *rest = words
     message = why_not_a_host(name) if "[" not in name or name.startswith("-") else None
@@ -107,16 +110,18 @@ def _parse_line(words: list[str]) -> tuple[list[str], int, str | None]:
         return [], 0, message
     slots = [match[1] for word in rest if (match := _SLOTS.match(word))]
     unknown = [word for word in rest if not _OTHER.match(word)]
-    if len(slots) != 1 or unknown:
+    omitted = not slots_required and not unknown and not any(word.startswith("slots=") for word in rest)
+    if not omitted and (len(slots) != 1 or unknown):
         return [], 0, f"expected `NAME slots=N`, not {_quoted(' '.join(words))}"
-    if not 1 <= int(slots[0]) <= MAX_SLOTS:
-        return [], 0, f"{int(slots[0])} slots: a host has 1 to {MAX_SLOTS}"
+    count = 0 if omitted else int(slots[0])
+    if not omitted and not 1 <= count <= MAX_SLOTS:
+        return [], 0, f"{count} slots: a host has 1 to {MAX_SLOTS}"
     try:
         names = expand(name)
     except ValueError as error:
         return [], 0, str(error)
     message = next(filter(None, map(why_not_a_host, names)), None)
-    return ([] if message else names), int(slots[0]), message
+    return ([] if message else names), count, message
 
 
 def _parse_filter(text: str, slots: dict[str, int]) -> tuple[dict[str, tuple[int, ...]], str | None]:

@@ -21,6 +21,7 @@ import hpc_launch.agent.hpc_launch_watch  # noqa: F401 - makes the names below i
 from hpc_launch.preflight.bench import PROGRAMS as BENCH
 from hpc_launch.recover.hang_stacks import not_arrived, stacks_in_log
 from hpc_launch.run.submitting.run_store import FAN_OUT, HEARTBEAT, HOOKS, NODE_CHECK, PHASES, STAGE, WATCHER
+from hpc_launch.site_tools.learn_hosts import PROGRAM as DESCRIBE
 from hpc_launch.site_tools.learning.probe_jobs import PROGRAM as SMOKE
 from tests.busy import patience
 
@@ -357,6 +358,7 @@ PROGRAMS = [
     NODE_CHECK,
     (*FAN_OUT, WATCHER[1]),
     SMOKE,
+    (DESCRIBE,),
     BENCH,
 ]
 """The files of the agent that are copied together."""

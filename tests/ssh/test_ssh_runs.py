@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -153,3 +154,24 @@ def test_options_of_ssh_are_refused(user: SshUser) -> None:
     done = user.launch("submit", job(user, SLEEPS, "torchrun", nodes=2))
     assert done.returncode == 3
     assert f"{user.home / 'hostfile'}:2: HL660" in done.stderr
+
+
+def test_a_profile_is_learned_from_the_hosts_and_used(user: SshUser) -> None:
+    user.job("n1 slots=2\nn2\nmissing-host slots=8\n", "hostfile")
+    words = ["sites", "learn", "learned", "--hosts", str(user.home / "hostfile"), "--json"]
+    done = user.launch(*words, "-o", str(user.home / "sites" / "learned.yaml"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert set(found["hosts"]) == {"n1", "n2"}
+    assert "cannot reach missing-host over ssh" in found["unreachable"]["missing-host"]
+    addresses = [user.cluster.settings.address(node) for node in ("n1", "n2")]
+    site = yaml.safe_load((user.home / "sites" / "learned.yaml").read_text())
+    assert [host["address"] for host in site["scheduler"]["hosts"].values()] == addresses
+    assert not [path for path in user.cluster.home.iterdir() if path.name.startswith(".hpc-launch-probe")]
+    assert str(user.cluster.home) in found["folders"]
+    # Other tests may use the hosts at the same time.
+    site["scheduler"]["shared"] = True
+    user.job(yaml.safe_dump(site, sort_keys=False), "sites/learned.yaml")
+    run = user.launch("submit", job(user, "print('done')\n", "none", nodes=2), "--site", "learned", "--wait")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert user.status()["attempts"][0]["nodes"] == ["n1", "n2"]

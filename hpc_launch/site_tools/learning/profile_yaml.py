@@ -18,7 +18,7 @@ _AMBIGUOUS = re.compile(r"(?i)(y|n|yes|no|on|off|true|false|null|none)")
 
 def yaml_text(data: Mapping[str, Any], notes: Notes, head: Sequence[str]) -> str:
     """The file: `head` as comments at the top, and each key's note as a comment."""
-    lines = [f"# {line}".rstrip() for line in head]
+    lines = [f"# {_line(line)}".rstrip() for line in head]
     lines += _mapping(data, (), notes, 0)
     return "\n".join(lines) + "\n"
 

@@ -1,0 +1,144 @@
+"""Draft of a profile for hosts without a scheduler: their answers as profile keys, each with its source. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from hpc_launch.site_tools.learning.draft_profile import SOURCE, LearnContext, ProfileDraft
+from hpc_launch.site_tools.learning.host_differences import differences, drivers, home, models
+from hpc_launch.site_tools.learning.host_facts import HostFacts, common_network
+from hpc_launch.spec.hostlist import compress
+from hpc_launch.spec.read_hostfile import SlotHost
+
+CLASS = "host"
+RUNTIMES = ("apptainer", "singularity")
+"""Container runtimes that work without a scheduler, preferred first."""
+
+
+def draft_hosts(  # noqa: PLR0917 - what a profile is made of
+    name: str,
+    listed: Sequence[SlotHost],
+    hosts: Mapping[str, HostFacts],
+    faults: Mapping[str, str],
+    folders: Mapping[str, tuple[str, ...]],
+    runs: str,
+    context: LearnContext,
+) -> ProfileDraft:
+    """Draft the profile.
+
+    Args: name: of the profile. listed: the hosts of the host file; 0 slots if it states none. hosts: those that
+    answered. faults: why the others did not. folders: the hosts that share each folder. runs: the existing folder in
+    which this user's runs would be. context: user, host and date.
+    """
+    result = ProfileDraft(name)
+    result.remarks = [
+        f"Drafted by `hpc-launch sites learn --hosts` on {context.host}, {context.day}, from what the hosts answered.",
+        "Sources: nvidia-smi or the files of AMD's driver, /proc and /sys, the interpreters themselves, and a probe",
+        "file in each folder. Correct what you know better, and note it under `facts:`.",
+    ]
+    for key, value in (
+        ("name", name),
+        ("title", f"{len(hosts)} hosts without a scheduler"),
+        ("status", "draft"),
+        ("source", SOURCE),
+        ("as_of", context.day),
+        ("grade", "A"),
+        ("contact", context.user),
+    ):
+        result.put(value, key)
+    result.put("ssh", "scheduler", "type")
+    _hosts(result, listed, hosts)
+    _node_class(result, [host.slots for host in listed if host.name in hosts], hosts)
+    result.put({"node_class": CLASS, "memory": "omit"}, "queues", "all")
+    _software(result, hosts)
+    _folders(result, hosts, folders, runs)
+    _unknown(result, hosts, faults)
+    for one in differences(hosts, folders):
+        values = "; ".join(f"{value} on {compress(names)}" for value, names in one.values.items())
+        result.remarks.append(f"The hosts differ in {one.fact}: {values}.")
+    return result
+
+
+def _hosts(result: ProfileDraft, listed: Sequence[SlotHost], hosts: Mapping[str, HostFacts]) -> None:
+    networks = common_network(dict(hosts))
+    for host in listed:
+        if host.name not in hosts:
+            continue
+        facts, interface = hosts[host.name], networks.get(host.name)
+        value: dict[str, object] = {"slots": host.slots or len(facts.gpus) or 1}
+        if interface is not None:
+            value |= {"address": interface.address, "interface": interface.name}
+        result.put(value, "scheduler", "hosts", host.name, note=_described(host, facts))
+    if networks:
+        first = next(iter(networks.values()))
+        slowest = min(one.speed for one in networks.values())
+        speed = f", {slowest} Mb/s" if slowest else ", speed unknown"
+        note = f"addresses and interfaces in {first.network}{speed}: the fastest network that all hosts are in"
+        result.notes["scheduler", "hosts"] = note
+
+
+def _described(host: SlotHost, facts: HostFacts) -> str:
+    slots = "slots: the host file" if host.slots else "slots: its GPUs" if facts.gpus else "slots: no GPU found"
+    gpus = f"{len(facts.gpus)} x {models(facts)}, driver {drivers(facts)}; " if facts.gpus else ""
+    return f"{slots}; {gpus}{facts.cpus} CPUs"
+
+
+def _node_class(result: ProfileDraft, slots: Sequence[int], hosts: Mapping[str, HostFacts]) -> None:
+    path, every = ("node_classes", CLASS), list(hosts.values())
+    result.put(min(facts.cpus for facts in every), *path, "cpus", note="of the smallest host; sched_getaffinity")
+    if all(facts.threads_per_core > 1 for facts in every):
+        result.put(min(facts.threads_per_core for facts in every), *path, "threads_per_core", note="/sys: smt/active")
+    memory = min(facts.memory or 0 for facts in every)
+    if memory:
+        result.put(f"{memory}M", *path, "memory", note="MemTotal of the smallest host")
+    if len({facts.arch for facts in every}) == 1 and every[0].arch in {"x86_64", "aarch64"}:
+        result.put(every[0].arch, *path, "arch")
+    gpus = [gpu for facts in every for gpu in facts.gpus]
+    if not gpus:
+        return
+    most = max(max(slots, default=0), *(len(facts.gpus) for facts in every))
+    result.put(most, *path, "gpus", note="of the host with the most; `slots` counts on each host")
+    types = {match[0].lower() if (match := re.search(r"\b[A-Z]{1,3}\d{2,4}\b", gpu.model)) else "" for gpu in gpus}
+    if len(types) == 1 and "" not in types:
+        result.put(types.pop(), *path, "gpu_type", note="from the model's name")
+    sizes = [gpu.memory for gpu in gpus]
+    if min(sizes):
+        result.put(f"{min(sizes)}M", *path, "gpu_memory", note="of the smallest GPU")
+    vendors = {gpu.vendor for gpu in gpus}
+    if len(vendors) == 1:
+        result.put(vendors.pop(), *path, "gpu_vendor")
+
+
+def _software(result: ProfileDraft, hosts: Mapping[str, HostFacts]) -> None:
+    every = list(hosts.values())
+    runtime = next((name for name in RUNTIMES if all(name in facts.runtimes for facts in every)), None)
+    if runtime is not None:
+        result.put(runtime, "containers", "runtime", note="found on all hosts")
+    torch = {facts.launcher_python.torch if facts.launcher_python else "" for facts in every}
+    if "" not in torch and not all(facts.python is not None and facts.python.torch for facts in every):
+        note = f"the interpreter of hpc-launch has PyTorch {', '.join(sorted(torch))} on all hosts; python3 has not"
+        result.put("${launcher.python}", "defaults", "environment", "python", note=note)
+
+
+def _folders(
+    result: ProfileDraft, hosts: Mapping[str, HostFacts], folders: Mapping[str, tuple[str, ...]], runs: str
+) -> None:
+    """Where the runs are, if not in the home folder."""
+    if len(hosts) < 2:
+        return
+    shared = [path for path, names in folders.items() if len(names) == len(hosts)]
+    result.remarks.append(f"Folders that all hosts share: {', '.join(shared) or 'none'}.")
+    others = [path for path in shared if path != home(hosts) and re.fullmatch(r"[A-Za-z0-9/._-]+", path)]
+    if runs not in shared and others:
+        note = f"{runs} is not the same folder on all hosts, this one is"
+        result.put(f"{others[0]}/${{user}}/hpc-launch/runs", "defaults", "run_dir", note=note)
+
+
+def _unknown(result: ProfileDraft, hosts: Mapping[str, HostFacts], faults: Mapping[str, str]) -> None:
+    lines = [f"{name}: left out, {fault}" for name, fault in faults.items()]
+    lines += [f"{name}: {fault}" for name, facts in hosts.items() for fault in facts.faults]
+    if not common_network(dict(hosts)) and len(hosts) > 1:
+        lines.append("a network that all hosts are in: jobs use the default interfaces")
+    if lines:
+        result.put([line.replace("${", "$ {") for line in lines], "unknown")
