@@ -190,6 +190,50 @@ def test_a_job_of_another_host_is_reported_as_last_seen(scheduler: LocalSchedule
         scheduler.cancel(job)
 
 
+def test_a_job_in_another_pid_namespace_is_neither_lost_nor_cancelled(
+    submit: Submit, scheduler: LocalScheduler
+) -> None:
+    """As from a container with the host's name and the user's home folder."""
+    apart = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*apart, "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("this user may not create pid namespaces")
+    job, folder = submit("touch begun; sleep 600")
+    wait_for(folder / "local.json")
+    program = (
+        "from hpc_launch.schedulers.local.local_scheduler import LocalScheduler as S\n"
+        f"print(S().query([{job!r}])[{job!r}].state)\n"
+        f"S().cancel({job!r})"
+    )
+    done = subprocess.run([*apart, sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["RUNNING"]
+    assert f"{job} runs on" in done.stderr
+    assert "outside this container" in done.stderr
+    assert scheduler.query([job])[job].state == "RUNNING"
+    scheduler.cancel(job)
+    assert ended(scheduler, job).state == "CANCELLED"
+
+
+def test_after_a_reboot_a_job_is_lost(scheduler: LocalScheduler, submit: Submit) -> None:
+    job, folder = submit("exit 0")
+    ended(scheduler, job)
+    value = json.loads((folder / "local.json").read_text()) | {"state": "RUNNING", "space": "an-earlier-boot:1"}
+    for machine, state in (("another", "RUNNING"), (value["machine"], "NODE_FAIL" if value["machine"] else "RUNNING")):
+        (folder / "local.json").write_text(json.dumps(value | {"machine": machine}))
+        assert scheduler.query([job])[job].state == state
+
+
+def test_a_job_of_another_state_folder_is_found_by_its_attempt(
+    scheduler: LocalScheduler, submit: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, folder = submit("sleep 600")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+    assert scheduler.query([job]) == {}
+    local_jobs.adopt(job, folder)
+    assert scheduler.query([job])[job].state in ("PENDING", "RUNNING")
+    scheduler.cancel(job)
+    assert ended(scheduler, job).state == "CANCELLED"
+
+
 def test_jobs_are_found_by_name(scheduler: LocalScheduler, submit: Submit) -> None:
     jobs = [submit("exit 0", name=name)[0] for name in ("a.t.1", "b.t.1", "a.t.1")]
     assert {record.job_id for record in scheduler.find("a.t.1")} == {jobs[0], jobs[2]}
@@ -241,5 +285,6 @@ def test_the_supervisor_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     package = "hpc_launch.schedulers"
     local = [f"{package}.local{name}" for name in ("", ".processes", ".supervised_job", ".supervisor")]
-    expected = ["hpc_launch", package, f"{package}.job_files", *local]
+    base = [f"hpc_launch.base{name}" for name in ("", ".pid_space")]
+    expected = ["hpc_launch", *base, package, f"{package}.job_files", *local]
     assert done.stdout.split() == expected

@@ -9,6 +9,8 @@ from typing import TypedDict
 
 from msgspec import Struct
 
+from hpc_launch.base.pid_space import pid_space
+
 
 @dataclass(frozen=True)
 class Process:
@@ -66,7 +68,7 @@ def this_process() -> Process:
     ticks = _start_ticks(pid)
     # The shell of an salloc on a login node has the job's id too, and outlives it.
     job = os.environ.get("SLURM_JOB_ID", "") if "SLURMD_NODENAME" in os.environ else ""
-    return Process(os.uname().nodename, pid, f"{_pid_space()}:{ticks}" if ticks else "", job)
+    return Process(os.uname().nodename, pid, f"{pid_space()}:{ticks}" if ticks else "", job)
 
 
 def certainly_gone(process: Process) -> bool:
@@ -77,7 +79,7 @@ def certainly_gone(process: Process) -> bool:
     if process.host != os.uname().nodename:
         return False
     space, _, ticks = process.start.rpartition(":")
-    if process.start and space != _pid_space():
+    if process.start and space != pid_space():
         return False
     try:
         os.kill(process.pid, 0)
@@ -87,15 +89,6 @@ def certainly_gone(process: Process) -> bool:
         return False
     now = _start_ticks(process.pid)
     return bool(ticks) and bool(now) and now != ticks
-
-
-def _pid_space() -> str:
-    """This boot and this pid namespace, within which a process id is unique."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}:{Path('/proc/self/ns/pid').stat().st_ino}"
-    except OSError:
-        return ""
 
 
 def _start_ticks(pid: int) -> str:

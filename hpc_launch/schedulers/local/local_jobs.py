@@ -13,12 +13,16 @@ import socket
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct, field
 
+from hpc_launch.base.files import read_text
 from hpc_launch.base.json_records import create_record, read_record
 from hpc_launch.base.user_dirs import make_private, state_folder
+from hpc_launch.schedulers.job_files import SCRIPT, hosts_of
+from hpc_launch.schedulers.local.local_state import read_local_state
 from hpc_launch.schedulers.local.processes import start_of
 
 _ID = re.compile(r"(?:local|ssh)-([0-9]{1,18})\Z")
@@ -87,6 +91,27 @@ def register(name: str, folder: Path, hosts: tuple[str, ...] = ()) -> LocalJob:
         )
         if create_record(home / f"{entry.job_id}.json", entry):
             return entry
+
+
+def adopt(job_id: str, folder: Path) -> None:
+    """Register the job of one's own attempt folder again, if another state folder has it, and it is not over."""
+    if not _ID.match(job_id) or lookup(job_id) is not None:
+        return
+    with suppress(OSError, UnicodeError):
+        state = read_local_state(folder)
+        if state is None or state.job_id != job_id or state.over or folder.stat().st_uid != os.getuid():
+            return
+        entry = LocalJob(
+            job_id=job_id,
+            name=state.name or "",
+            path=os.fspath(folder),
+            host=state.host or "",
+            submitted=state.submitted or 0.0,
+            submitter=0,
+            submitter_start=-1,
+            hosts=hosts_of(read_text(folder / SCRIPT, errors="replace"))[0],
+        )
+        create_record(make_private(_folder()) / f"{job_id}.json", entry)
 
 
 def forget(job_id: str) -> None:

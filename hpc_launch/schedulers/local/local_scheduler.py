@@ -98,7 +98,7 @@ class LocalScheduler:
         """The record of a job; None until its supervisor has written its state."""
         state = current_state(entry)
         if state is not None and not state.over and not state.here:
-            state = replace(state, reason=f"on host {state.host}; only that host knows whether it still runs")
+            state = replace(state, reason=f"on host {state.place}; only there it is known whether it still runs")
         return record_of(entry, state, "local") if state is not None else None
 
     def warn(self, job_id: str, *, preempt: bool = False) -> None:
@@ -107,7 +107,7 @@ class LocalScheduler:
             hint = "it has ended, or it asks for a preemption signal, which only Slurm sends"
             raise Unreachable(f"cannot warn {job_id}", hint)
         if not state.here:
-            raise Unreachable(f"{job_id} runs on {state.host}", "run the command on that host")
+            raise Unreachable(f"{job_id} runs on {state.place}", "run the command there")
         warn_job(state)
 
     def cancel(self, job_id: str) -> None:
@@ -115,7 +115,7 @@ class LocalScheduler:
         if state is None or state.over:
             return
         if not state.here:
-            raise Unreachable(f"{job_id} runs on {state.host}", "run `hpc-launch cancel` on that host")
+            raise Unreachable(f"{job_id} runs on {state.place}", "run `hpc-launch cancel` there")
         end_job(state)
 
     def exclude(self, job_id: str, nodes: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hpc_launch.base.json_records import read_record
+from hpc_launch.base.pid_space import machine_id, pid_space
 from hpc_launch.schedulers.job_files import LOCAL_STATE
 from hpc_launch.schedulers.local.processes import is_supervisor, parent_of, start_of
 from hpc_launch.schedulers.scheduler import ENDED_STATES
@@ -24,6 +25,9 @@ class LocalState(Struct, frozen=True, kw_only=True):
     """The supervisor's process id."""
     pid_start: int | None = None
     """When that process started, in clock ticks since boot: tells a reused process id apart."""
+    space: str | None = None
+    """The boot and the pid namespace that the process ids belong to, and the machine."""
+    machine: str | None = None
     shell: int | None = None
     """Process id of the batch shell."""
     submitted: float | None = None
@@ -40,8 +44,17 @@ class LocalState(Struct, frozen=True, kw_only=True):
 
     @property
     def here(self) -> bool:
-        """Whether the job runs on this host."""
-        return self.host == socket.gethostname()
+        """Whether the job runs where this process sees its supervisor, or ran here before the last reboot."""
+        if self.host != socket.gethostname() or not self.space:
+            return False
+        here, boot = pid_space(), self.space.partition(":")[0]
+        rebooted = boot != here.partition(":")[0] and bool(self.machine) and self.machine == machine_id()
+        return self.space == here or rebooted
+
+    @property
+    def place(self) -> str:
+        """Where the job runs if not here."""
+        return f"{self.host}{', outside this container' if self.host == socket.gethostname() else ''}"
 
     @property
     def supervised(self) -> bool:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hpc_launch.base.pid_space import machine_id, pid_space
 from hpc_launch.schedulers.job_files import LOCAL_STATE, SCRIPT
 from hpc_launch.schedulers.local.processes import JOB_ID, JOB_MARKER, descendants, job_marker, send_signal, start_of
 
@@ -77,6 +78,8 @@ class SupervisedJob:
             host=socket.gethostname(),
             pid=os.getpid(),
             pid_start=start_of(os.getpid()),
+            space=pid_space(),
+            machine=machine_id(),
             state="PENDING",
             submitted=time.time(),
             started=None,
