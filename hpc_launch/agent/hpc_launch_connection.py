@@ -16,7 +16,7 @@ SSH = [
     "-T",
     "-oBatchMode=yes",
     "-oConnectTimeout=20",
-    "-oServerAliveInterval=3",
+    "-oServerAliveInterval=2",
     "-oServerAliveCountMax=3",
     "-oLogLevel=ERROR",
     "-oClearAllForwardings=yes",

@@ -45,7 +45,7 @@ class FanOut:
         self.end_at: Optional[float] = None
         self.heard = time.monotonic()
         self.code = 0
-        self.lost: List[Connection] = []
+        self.cleaning: List["subprocess.Popen[bytes]"] = []
         self.selector = selectors.DefaultSelector()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self.on_signal)
@@ -106,7 +106,12 @@ class FanOut:
                 for connection in self.running.values():
                     connection.give_up()
                 break
-        self.end_what_is_left()
+        end_at = time.monotonic() + LEFT_S
+        for process in self.cleaning:
+            try:
+                process.wait(timeout=max(end_at - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                process.kill()
         if self.below:
             report("over")
         return self.code
@@ -165,7 +170,7 @@ class FanOut:
         if self.ending() or ended or (not connection.relays and self.noted(connection, code)):
             self.code = self.code or code
             return
-        self.lost.append(connection)
+        self.end_what_is_left(connection)
         code = code or 1
         what = "the connection" if code == SSH_FAILED else "its part of the job"
         if not connection.started and code != SSH_FAILED:
@@ -183,26 +188,21 @@ class FanOut:
                     codes.add(file.read(9).strip())
         return str(code) in codes if code == SSH_FAILED else bool(codes - {"0"})
 
-    def end_what_is_left(self) -> None:
-        """End the processes of hosts whose connection was lost: its end may have been that of the agent there."""
+    def end_what_is_left(self, connection: Connection) -> None:
+        """End the processes of a host whose connection was lost: its end may have been that of the agent there."""
         agent = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hpc_launch_on_host.py")
-        processes = []
-        for connection in self.lost:
-            words = ["python3", "-I", agent, "--end", self.folder, str(connection.node)]
-            ssh = ["ssh", "-oConnectTimeout=5", *SSH[1:], "--", connection.host]  # ssh takes the first of an option
-            process = subprocess.Popen(
-                ["bash", "-s"] if connection.here else [*ssh, "bash -s"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            processes.append((process, "exec %s\n" % " ".join(map(shlex.quote, words))))
-        end_at = time.monotonic() + LEFT_S
-        for process, line in processes:
-            try:
-                process.communicate(line.encode(), timeout=max(end_at - time.monotonic(), 0.1))
-            except subprocess.TimeoutExpired:
-                process.kill()
+        words = ["python3", "-I", agent, "--end", self.folder, str(connection.node)]
+        ssh = ["ssh", "-oConnectTimeout=3", *SSH[1:], "--", connection.host]  # ssh takes the first of an option
+        process = subprocess.Popen(
+            ["bash", "-s"] if connection.here else [*ssh, "bash -s"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        if process.stdin is not None:
+            process.stdin.write(("exec %s\n" % " ".join(map(shlex.quote, words))).encode())
+            process.stdin.close()
+        self.cleaning.append(process)
 
 
 def groups(nodes: Nodes, width: int) -> List[Nodes]:

@@ -14,19 +14,19 @@ def main() -> int:
     """Run a part; ends with 1 if anything in it failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.prove", description=__doc__)
     parser.add_argument(
-        "part", choices=("matrix", "drivers", "restart", "inside", "killed", "goodput", "nodes", "pages")
+        "part", choices=("matrix", "drivers", "restart", "inside", "killed", "goodput", "nodes", "ssh-kills", "pages")
     )
     parser.add_argument(
         "rows",
         nargs="*",
         metavar="ROW",
-        help="rows of the matrix, jobs of `nodes`, events of `inside`, rounds of `killed`",
+        help="rows of the matrix, jobs of `nodes`, events of `inside`, rounds of `killed` and `ssh-kills`",
     )
     parser.add_argument("--workers", type=int, default=3, help="rows or rounds side by side (default 3)")
     parser.add_argument(
         "--rounds",
         type=int,
-        help="rounds of `drivers` (200), `killed` (72), each event of `inside` (20), healthy nodes (50)",
+        help="rounds of `drivers` (200), `killed` (72), `ssh-kills` (100), events of `inside` (20), healthy nodes (50)",
     )
     parser.add_argument("--again", action="store_true", help="forget what is known of this part")
     parser.add_argument("--system", choices=sorted(SYSTEMS), help="run the matrix on the Slurm of this Debian")
@@ -60,6 +60,11 @@ def main() -> int:
 
         rounds = args.rounds if args.rounds is not None else 50
         return node_check.prove(State(), args.rows, rounds, again=args.again)
+    if args.part == "ssh-kills":
+        from tests.prove import ssh_kills
+
+        rounds = args.rounds if args.rounds is not None else ssh_kills.ROUNDS
+        return ssh_kills.prove(State(), args.rows, rounds, args.workers, again=args.again)
     if args.part == "pages":
         from tests.prove import pages
 

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from tests.cluster.requirements import REPOSITORY
-from tests.marks import prove
 from tests.slurm.two_nodes import SLEEPS, wait_for_ranks
 from tests.slurm.user import SMALL
 from tests.ssh.ssh_user import SshUser
@@ -76,15 +75,16 @@ def test_cancel_leaves_no_process(user: SshUser) -> None:
     user.nothing_left()
 
 
+@pytest.mark.prove  # with `launcher: srun` in test_kills.py
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("victim", "node"),
     [
         ("local.supervisor", "n1"),
-        prove("hpc_launch_fan_out", "n1"),
+        ("hpc_launch_fan_out", "n1"),
         ("hpc_launch_on_host", "n2"),
-        prove("sshd", "n2"),
-        prove("a program.py", "n3"),
+        ("sshd", "n2"),
+        ("a program.py", "n3"),
     ],
 )
 def test_nothing_is_left_after_a_kill(user: SshUser, victim: str, node: str) -> None:
