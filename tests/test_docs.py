@@ -159,7 +159,8 @@ COMMANDS = {" ".join(path): command for path, command in _commands(group) if pat
 
 def test_the_forms_of_config_are_among_the_commands() -> None:
     forms = "deepspeed fsdp megatron hostfile launcher slurm"
-    inner = {*(f"config {form}" for form in forms.split()), "nodes list", "nodes report", "nodes clear"}
+    inner = {*(f"config {form}" for form in forms.split())}
+    inner |= {f"nodes {name}" for name in "list report clear leases".split()}
     inner |= {"containers build", "containers pull", "containers check"}
     inner |= {f"sites {name}" for name in "list show diff detect learn check add update remove".split()}
     assert {*VERBS, *inner} == set(COMMANDS)

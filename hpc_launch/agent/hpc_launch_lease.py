@@ -1,6 +1,7 @@
 """The lease of a run on one host: a file that says who uses it, and whose age says whether that is still true.
 
     hpc_launch_lease.py RUN     print who else uses this host, one line each
+    hpc_launch_lease.py --json  print all who use it, as JSON
 
 Each job has a file of its own in the host's memory, because nobody can remove or replace the file of another user
 there. Of two jobs that begin together, the one that was first gets the host. A file that is not renewed expires.
@@ -23,6 +24,8 @@ RENEW_S = 5.0
 EXPIRES_S = 30.0
 """Age of a file that nobody renews any more."""
 MAX_BYTES = 4096
+MOST = 100
+"""Holders that are listed."""
 
 
 class Holder(NamedTuple):
@@ -66,16 +69,17 @@ def read(path: str) -> Optional[Holder]:
         return None
     try:
         values = json.loads(text)
-        since = min(float(values["since"]), status.st_mtime)
+        since = float(values["since"])
         words = [shown(values["run"]), shown(values["job_id"])]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
+    since = since if 0 < since < status.st_mtime else status.st_mtime
     return Holder(path, name_of(status.st_uid), status.st_uid, words[0], words[1], since)
 
 
 def shown(value: object) -> str:
-    """A text of another user, without control characters."""
-    return "".join(character if character.isprintable() else "?" for character in str(value)[:100])
+    """A text of another user, as printable ASCII."""
+    return "".join(character if " " <= character <= "~" else "?" for character in str(value)[:100])
 
 
 def name_of(uid: int) -> str:
@@ -132,6 +136,10 @@ class Lease:
 
 def main(words: List[str]) -> int:
     """Print who uses this host, except for this run."""
+    if words == ["--json"]:
+        found = [{"user": one.user, "run": one.run, "job_id": one.job_id, "since": one.since} for one in holders()]
+        print(json.dumps(found[:MOST]))
+        return 0
     for one in holders():
         if one.uid != os.getuid() or one.run != words[0]:
             print(one)

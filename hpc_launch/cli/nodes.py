@@ -1,4 +1,4 @@
-"""`nodes`: show and clear the nodes that runs recorded as bad."""
+"""`nodes`: show and clear the nodes that runs recorded as bad, and show who uses hosts without a scheduler."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ COMMANDS = {
     "list": "list the nodes currently recorded as bad, worst first",
     "report": "write a report for the site's support: which nodes failed, when, with what evidence",
     "clear": "mark nodes as healthy again",
+    "leases": "show who uses the hosts of a site without Slurm",
 }
 """Commands by name; `NAME` is implemented by `NAME_command`."""
 
 
 @click.group("nodes", cls=LazyGroup, about=COMMANDS, load=lambda name: globals()[f"{name}_command"])
 def command() -> None:
-    """Show and clear the bad nodes that runs on this site have recorded and that new jobs exclude.
+    """Show and clear the bad nodes that runs on this site have recorded and that new jobs exclude. Without Slurm, also
+    show who uses which host.
 
     \b
     hpc-launch nodes list --site mycluster
     hpc-launch nodes report --site mycluster > support-request.txt
     hpc-launch nodes clear n3 --site mycluster
+    hpc-launch nodes leases --site lab
     """
 
 
@@ -107,20 +110,52 @@ def clear_command(site: str | None, nodes: tuple[str, ...]) -> int:
     return 0
 
 
+@click.command("leases")
+@site_option
+@json_option
+def leases_command(site: str | None, as_json: bool) -> None:
+    """Show who uses the hosts of a site with `scheduler: ssh`: user, run and time of each lease.
+
+    All hosts are asked at the same time, for at most 20 s.
+
+    \b
+    hpc-launch nodes leases --site lab
+    """
+    from hpc_launch.site_tools.site_leases import site_leases
+    from hpc_launch.view.terminal import waiting_notice
+
+    with waiting_notice("querying the hosts"):
+        hosts = site_leases(_site_name(site))
+    if as_json:
+        echo_json([one.as_json() for one in hosts])
+        return
+    from hpc_launch.view.host_tables import lease_table
+
+    click.echo("\n".join(lease_table(hosts)))
+
+
 def _store(site: str | None) -> NodeHealthStore:
     """Open the node health store of the named site, of $HPC_LAUNCH_SITE, or of this machine's. Names its problems."""
     from hpc_launch.cli.warn import print_note
-    from hpc_launch.site_tools.node_health_lookup import detected_site, node_health_store
+    from hpc_launch.site_tools.node_health_lookup import node_health_store
+
+    store = node_health_store(_site_name(site))
+    for problem in store.problems():
+        print_note(f"warning: {problem}")
+    return store
+
+
+def _site_name(site: str | None) -> str:
+    """The named site, $HPC_LAUNCH_SITE, or this machine's."""
+    from hpc_launch.cli.warn import print_note
+    from hpc_launch.site_tools.node_health_lookup import detected_site
 
     name = site or os.environ.get("HPC_LAUNCH_SITE")
     if not name:
         match = detected_site()
         print_note(f"site {match.name}: {match.reason}")
         name = match.name
-    store = node_health_store(name)
-    for problem in store.problems():
-        print_note(f"warning: {problem}")
-    return store
+    return name
 
 
 def _as_json(one: BadNode) -> dict[str, object]:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from hpc_launch.cli.completion import complete_run
 from hpc_launch.cli.shared_options import echo_json, json_option
+
+if TYPE_CHECKING:
+    from hpc_launch.run.status.run_status import RunStatus
+
+LEASES_S = 10.0
+"""For how long the hosts of a run are asked for their leases."""
 
 
 @click.command("status")
@@ -53,4 +60,22 @@ def command(run: str | None, as_json: bool) -> None:
     from hpc_launch.view.run_details import details
     from hpc_launch.view.terminal import wants_colour, write_lines
 
-    write_lines(details(status, account=account, colour=wants_colour(sys.stdout)))
+    hosts = _leases(status)
+    write_lines(details(status, account=account, hosts_of_run=hosts, colour=wants_colour(sys.stdout)))
+
+
+def _leases(status: RunStatus) -> list[str]:
+    """Who holds the hosts of an active run without a scheduler."""
+    from hpc_launch.run.layout import RunFolder
+    from hpc_launch.run.records.run_info import read_info
+
+    info = read_info(RunFolder(status.folder))
+    attempt = status.attempts[-1] if status.attempts else None
+    if info is None or info.scheduler != "ssh" or status.final or attempt is None or not attempt.nodes:
+        return []
+    from hpc_launch.schedulers.ssh.leases import holders_of, leases_of
+    from hpc_launch.view.host_tables import lease_lines
+    from hpc_launch.view.terminal import waiting_notice
+
+    with waiting_notice("querying the hosts"):
+        return lease_lines(holders_of(status.run, leases_of(attempt.nodes, LEASES_S)))

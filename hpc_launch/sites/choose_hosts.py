@@ -28,7 +28,7 @@ def job_hosts(  # noqa: PLR0917 - what hosts depend on
     findings: list[Finding],
 ) -> tuple[JobHost, ...]:
     """The first `nodes` hosts of the profile that are not excluded; with a finding if there are too few."""
-    known = _known_hosts(site, names, folder, place, findings)
+    known = known_hosts(site, names, folder, place, findings)
     if errors(findings):
         return ()
     excluded = _excluded([*exclude, *site.bad_nodes.nodes])
@@ -48,9 +48,13 @@ def job_hosts(  # noqa: PLR0917 - what hosts depend on
     return tuple(result)
 
 
-def _known_hosts(
+def known_hosts(
     site: SiteProfile, names: Mapping[str, str], folder: str, place: Place | None, findings: list[Finding]
 ) -> Sequence[SlotHost]:
+    """The hosts of a profile with their slots, after its filters; none with a finding if they are invalid.
+
+    `names` are the values of `${...}`, `folder` is where a relative host file begins.
+    """
     scheduler = site.scheduler
     hosts: Sequence[SlotHost] = ()
     if scheduler.hostfile is not None:

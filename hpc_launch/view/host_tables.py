@@ -1,15 +1,17 @@
-"""Hosts without a scheduler as text: what `sites learn --hosts` found."""
+"""Hosts without a scheduler as text: what `sites learn --hosts` found, and who uses them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hpc_launch.spec.hostlist import compress
-from hpc_launch.view.format_values import clean, display_width, pad
+from hpc_launch.view.format_values import clean, clock_time, display_width, pad
 
 if TYPE_CHECKING:
     from hpc_launch.site_tools.learn_hosts import LearnedHosts
+    from hpc_launch.site_tools.site_leases import SiteHost
 
 
 def learned_lines(learned: LearnedHosts) -> Iterator[str]:
@@ -29,6 +31,25 @@ def learned_lines(learned: LearnedHosts) -> Iterator[str]:
         for at, (value, hosts) in enumerate(one.values.items()):
             rows.append(("" if at else one.fact, value, compress(hosts)))
     yield from aligned(rows)
+
+
+def lease_table(hosts: Sequence[SiteHost]) -> Iterator[str]:
+    """The hosts of a site: who uses each, and since when."""
+    now = time.time()
+    rows: list[tuple[str, ...]] = [("HOST", "SLOTS", "STATE", "USER", "RUN", "JOB", "SINCE")]
+    for host in hosts:
+        start, state = (host.name, str(host.slots)), host.leases.state
+        holders = [
+            (state, one.user, one.run, one.job_id, clock_time(one.since, now)) for one in host.leases.holders
+        ] or [(state, "", "", "", "")]
+        rows += [(*(start if at == 0 else ("", "")), *holder) for at, holder in enumerate(holders)]
+    yield from aligned(rows)
+    yield from (f"{clean(host.name)}: {clean(host.leases.fault)}" for host in hosts if host.leases.fault is not None)
+
+
+def lease_lines(states: Mapping[str, Sequence[str]]) -> list[str]:
+    """The hosts of a run by their state for it."""
+    return [f"{compress(hosts)}: {words}" for words, hosts in states.items()]
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hpc_launch.run.layout import AttemptFolder
@@ -39,9 +40,14 @@ Field = tuple[str, str]
 
 
 def details(
-    status: RunStatus, *, account: TimeAccount | None = None, colour: bool = False, now: float | None = None
+    status: RunStatus,
+    *,
+    account: TimeAccount | None = None,
+    hosts_of_run: Sequence[str] = (),
+    colour: bool = False,
+    now: float | None = None,
 ) -> list[str]:
-    """The details of a run, one field per line."""
+    """The details of a run, one field per line. `hosts_of_run` are lines about its hosts."""
     current = time.time() if now is None else now
     source = source_text(status)
     state = painted(status.state, status.state, colour=colour) + (f", {source}" if source else "")
@@ -59,6 +65,7 @@ def details(
     fields += [("site", clean(status.site))] if status.site else []
     lines = [_attempt(attempt, current) for attempt in status.attempts]
     fields += _named("attempts" if len(lines) > 1 else "attempt", lines)
+    fields += _named("hosts", [clean(line) for line in hosts_of_run])
     fields += _places(status)
     fields += _next(status)
     return [clean(status.run), *_aligned(fields)]

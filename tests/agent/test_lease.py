@@ -60,6 +60,25 @@ def test_what_is_no_lease_holds_nothing(tmp_path: Path) -> None:
     assert list(lease.holders()) == []
 
 
+HOSTILE = ['{"since": 1e999}', '{"since": NaN}', '{"since": -1e300}', '{"since": %s}' % ("9" * 3000), "[" * 4000]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:16])
+def test_no_lease_of_others_ends_the_program(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, "ssh-1")
+    path.write_text(text.replace("}", ', "run": "a", "job_id": "b"}'))
+    assert all(0 < one.since <= time.time() for one in lease.holders())
+    assert lease.main(["mine"]) == lease.main(["--json"]) == 0
+    assert isinstance(json.loads(capsys.readouterr().out.splitlines()[-1]), list)
+
+
+def test_all_holders_are_listed_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, "ssh-1", since=1000.5)
+    assert lease.main(["--json"]) == 0
+    holder = {"user": lease.name_of(path.stat().st_uid), "run": "other", "job_id": "ssh-1", "since": 1000.5}
+    assert json.loads(capsys.readouterr().out) == [holder]
+
+
 def test_the_words_of_others_are_printable(tmp_path: Path) -> None:
     write(tmp_path, "ssh-1", run="a\x1b[31m\n" + "x" * 1000)
     (holder,) = lease.holders()

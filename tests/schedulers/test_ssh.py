@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from pathlib import Path
@@ -15,8 +16,11 @@ from hpc_launch.schedulers.job_files import LOCAL_STATE
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_state import LocalState
 from hpc_launch.schedulers.scheduler import PartlyUnreachable
+from hpc_launch.schedulers.ssh.leases import HostLeases, LeaseHolder, holders_of, leases_of
 from hpc_launch.schedulers.ssh.ssh_command import on_host
 from hpc_launch.schedulers.ssh.ssh_scheduler import SshScheduler
+from hpc_launch.site_tools.site_leases import SiteHost
+from hpc_launch.view.host_tables import lease_table
 
 SSH = """\
 #!/bin/bash
@@ -28,6 +32,7 @@ slow*) exec sleep 60 ;;
 noisy*) yes | head -c 10000000 ;;
 endless*) exec yes ;;
 lingering*) sleep 30 & ;;
+lying*) PATH=${0%/*}/lying:$PATH ;;
 esac
 exec bash -s
 """
@@ -107,3 +112,51 @@ def test_a_host_that_prints_without_end_is_left() -> None:
     answer = on_host("live", ["exec yes"], timeout_s=25)
     assert (answer.code, answer.error) == (-9, "it prints too much")
     assert len(answer.output) < 5_000_000
+
+
+LEASE = {"user": "bob", "run": "a", "job_id": "ssh-1", "since": 1000.0}
+
+
+@pytest.mark.parametrize(
+    ("printed", "state"),
+    [
+        (json.dumps([LEASE]), "used"),
+        ("[]", "free"),
+        ("", "unknown"),
+        ("[[[[", "unknown"),
+        (json.dumps([{**LEASE, "run": "x" * 101}]), "unknown"),
+        (json.dumps([{**LEASE, "since": 1e300}]), "unknown"),
+        (json.dumps([{**LEASE, "user": None}]), "unknown"),
+    ],
+)
+def test_an_answer_about_leases_is_checked(bin_folder: Path, printed: str, state: str) -> None:
+    (bin_folder / "lying").mkdir()
+    (bin_folder / "lying" / "python3").write_text(f"#!/bin/sh\ncat <<'X'\n{printed}\nX\n")
+    (bin_folder / "lying" / "python3").chmod(0o755)
+    assert leases_of(["lying"])["lying"].state == state
+
+
+def test_what_holders_wrote_is_shown_without_escape_codes() -> None:
+    holder = LeaseHolder("bob", "a\x1b[2J\n", "\u202e", time.time())
+    hosts = [SiteHost("n1", 8, HostLeases((holder, holder))), SiteHost("n2", 4, HostLeases(fault="no\x1b answer"))]
+    lines = list(lease_table(hosts))
+    assert [line.split()[:3] for line in lines[:2]] == [["HOST", "SLOTS", "STATE"], ["n1", "8", "used"]]
+    assert lines[-1].startswith("n2: no")
+    assert all(line.isprintable() for line in lines)
+
+
+def test_the_hosts_of_a_run_are_told_apart() -> None:
+    mine, other = (LeaseHolder("bob", run, "ssh-1", 1000.0) for run in ("mine", "other"))
+    leases = {
+        "n1": HostLeases((mine,)),
+        "n2": HostLeases((other, mine)),
+        "n3": HostLeases((other,)),
+        "n4": HostLeases(),
+        "n5": HostLeases(fault="down"),
+    }
+    assert holders_of("mine", leases) == {
+        "leased by this run": ["n1", "n2"],
+        "in use by bob: run other": ["n3"],
+        "not leased": ["n4"],
+        "lease unknown: down": ["n5"],
+    }

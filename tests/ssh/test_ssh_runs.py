@@ -139,6 +139,15 @@ def test_a_host_that_another_run_uses_is_refused_with_its_holder(user: SshUser) 
     done = user.launch("submit", job(user, SLEEPS, "torchrun", nodes=2))
     assert done.returncode == 4, done.stdout + done.stderr
     assert f"n4 is in use by {user.cluster.user}: run {holder}" in done.stderr
+    user.profile("hosts: {n4: 1, missing-host: 2}", shared=False)
+    listed = json.loads(user.launch("nodes", "leases", "--json").stdout)
+    assert [(one["host"], one["slots"], one["state"]) for one in listed] == [
+        ("n4", 1, "used"),
+        ("missing-host", 2, "unknown"),
+    ]
+    assert [(one["user"], one["run"]) for one in listed[0]["holders"]] == [(user.cluster.user, holder)]
+    assert "cannot reach missing-host" in listed[1]["fault"]
+    assert re.search(r"hosts +n4: leased by this run", user.launch("status", holder).stdout)
     user.profile("hosts: {n4: 1}", shared=True)
     assert user.launch("submit", job(user, "pass\n", "torchrun", nodes=1), "--wait").returncode == 0
     assert user.launch("cancel", holder).returncode == 0
