@@ -235,6 +235,17 @@ def _went_further(context: RetryContext) -> bool | None:
     return not done if done is not None else progress_of(context)[1].further
 
 
+def complete(context: RetryContext, step: int | None) -> str | None:
+    """Why no step of the training is left, as text; None where some are, or nothing tells. It may fail after its end.
+
+    `step` is that of `progress_of`: where the job has checkpoints, the last step counts once it is saved.
+    """
+    if os.path.isfile(context.attempt.done):
+        return "the training created HPC_LAUNCH_DONE_FILE"
+    total = context.status.progress.total
+    return f"the training reached its last step, {step} of {total}" if step and total and step >= total else None
+
+
 def progress_of(context: RetryContext) -> tuple[int | None, AttemptProgress]:
     """The step that the attempt reached, by its newest checkpoint, or by its log where the job has no checkpoints.
 

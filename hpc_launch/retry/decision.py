@@ -19,7 +19,7 @@ from hpc_launch.recover.node_health import NodeReport
 from hpc_launch.recover.retry_changes import BatchState, ChangeFacts
 from hpc_launch.recover.retry_policy import AttemptProgress, PastAttempt, Policy, decide
 from hpc_launch.recover.rulebook import Rulebook
-from hpc_launch.retry.context import RetryContext, driver_facts, is_over, progress_of
+from hpc_launch.retry.context import RetryContext, complete, driver_facts, is_over, progress_of
 from hpc_launch.retry.next_attempt import next_attempt
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.node_health_store import NodeHealthStore, quotes
@@ -72,6 +72,9 @@ def make_decision(context: RetryContext, diagnosis: Diagnosis, *, withdrawn: boo
     cancel = context.view.files.cancel
     if cancel is not None and verdict.action not in ("STOP", "NONE"):
         verdict = Verdict("STOP", f"cancelled by {cancel.by or 'a user'}")
+    trained = complete(context, step)
+    if trained is not None and verdict.action not in ("STOP", "NONE"):
+        verdict = Verdict("STOP", f"{trained}; then it ended with {diagnosis.failure_class}. To repeat it, resubmit it")
     if verdict.sets:
         try:
             _, changed = next_attempt(context.run, sets=verdict.sets, exclude=verdict.exclude)

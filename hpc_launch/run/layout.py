@@ -112,6 +112,7 @@ class AttemptFolder:
     claim = _Entry("claim")
     start = _Entry("start.json")
     end = _Entry("end.json")
+    done = _Entry("done")
     final = _Entry("final.json")
     batch_log = _Entry(BATCH_LOG)
     stop = _Entry("stop")

@@ -120,6 +120,29 @@ def test_what_stops_is_on_record_and_stays_so(runs: Path, scheduler: FakeSchedul
     assert "no other attempt" in (status.reason or "")
 
 
+@pytest.mark.parametrize(
+    ("shown", "kind"), [("the file", "ended"), ("a step", "ended"), ("a saved step", "ended"), ("a step to save", "")]
+)
+def test_a_training_that_is_complete_is_not_repeated(
+    runs: Path, scheduler: FakeScheduler, shown: str, kind: str
+) -> None:
+    run = failed(runs, scheduler)
+    attempt, checkpoints = run.attempts()[0], run.path / "checkpoints"
+    if shown == "the file":
+        attempt.done.touch()
+    else:
+        attempt.logs.mkdir(exist_ok=True)
+        (attempt.logs / "node-0.log").write_text("step 4/5\nstep 5/5\n")
+        saves = {"dir": [None, "/checkpoints"], "pattern": r"step-(\d+)"} if shown != "a step" else None
+        more = {"progress": {"step": r"step (\d+)/(\d+)"}, "checkpoint": saves}
+        attempt.plan.write_text(json.dumps(json.loads(attempt.plan.read_text()) | more))
+        checkpoints.mkdir()
+        (checkpoints / ("step-5" if shown == "a saved step" else "step-4")).write_text("x")
+    outcome = drive(run, scheduler, "segfault_or_abort", "RETRY")
+    assert (outcome.kind == "ended") is (kind == "ended"), outcome
+    assert ("ended with segfault_or_abort" in (status_of(run, scheduler).reason or "")) is (kind == "ended")
+
+
 def test_the_environment_of_a_script_that_was_killed_is_removed(runs: Path, scheduler: FakeScheduler) -> None:
     """With mpirun, ibrun and pdsh it holds the values of `secrets:`."""
     run = failed(runs, scheduler)
