@@ -23,6 +23,10 @@ PREFIX = "hpc-launch.lease."
 RENEW_S = 5.0
 EXPIRES_S = 30.0
 """Age of a file that nobody renews any more."""
+AHEAD_S = 5.0
+"""By so much the time of a file may be ahead of the clock."""
+SETTLE_S = 0.3
+"""Within this time the lease of a job that began earlier appears."""
 MAX_BYTES = 4096
 MOST = 100
 """Holders that are listed."""
@@ -60,18 +64,16 @@ def read(path: str) -> Optional[Holder]:
     """The lease in a file; None if it has expired or is not one."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    with open(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        text = file.read(MAX_BYTES).decode("utf-8", "replace") if stat.S_ISREG(status.st_mode) else ""
-    if not stat.S_ISREG(status.st_mode) or time.time() - status.st_mtime > EXPIRES_S:
-        return None
-    try:
-        values = json.loads(text)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or not -AHEAD_S < time.time() - status.st_mtime < EXPIRES_S:
+                return None
+            values = json.loads(os.read(descriptor, MAX_BYTES).decode("utf-8", "replace"))
+        finally:
+            os.close(descriptor)
         since = float(values["since"])
         words = [shown(values["run"]), shown(values["job_id"])]
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
     since = since if 0 < since < status.st_mtime else status.st_mtime
     return Holder(path, name_of(status.st_uid), status.st_uid, words[0], words[1], since)
@@ -96,17 +98,23 @@ class Lease:
     def __init__(self, run: str, job_id: str) -> None:
         self.run, self.over = run, False
         name = "%s%s.%d.%s" % (PREFIX, os.uname().nodename, os.getuid(), job_id)
-        self.path = os.path.join(FOLDER, name)
-        # Complete when it appears. The next attempt of a run has another job id.
-        temporary = os.path.join(FOLDER, ".%s.%d" % (name, os.getpid()))
-        with open(temporary, "w") as file:
-            os.chmod(file.fileno(), 0o644)
-            json.dump({"run": run, "job_id": job_id, "since": time.time()}, file)
-        os.rename(temporary, self.path)
+        late = SETTLE_S
+        while late >= SETTLE_S:  # by then another job may have looked
+            self.path = os.path.join(FOLDER, "%s.%s" % (name, os.urandom(8).hex()))  # which nobody knows in advance
+            temporary = os.path.join(FOLDER, ".%s" % os.path.basename(self.path))  # complete when it appears
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
+                os.chmod(file.fileno(), 0o644)
+                since = time.time()
+                json.dump({"run": run, "job_id": job_id, "since": since}, file)
+            os.rename(temporary, self.path)
+            late = time.time() - since
+            if late >= SETTLE_S:
+                os.unlink(self.path)
         threading.Thread(target=self.renew, daemon=True).start()
 
     def taken_by(self) -> Optional[Holder]:
         """Another job that uses the host and began before; the previous attempt of the run is waited for."""
+        time.sleep(SETTLE_S)
         end = time.monotonic() + EXPIRES_S
         while True:
             first = next((one for one in holders()), None)

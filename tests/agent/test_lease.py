@@ -57,6 +57,9 @@ def test_what_is_no_lease_holds_nothing(tmp_path: Path) -> None:
     write(tmp_path, "ssh-3").unlink()
     os.mkfifo(tmp_path / f"{lease.PREFIX}{os.uname().nodename}.0.ssh-4")
     (tmp_path / f"{lease.PREFIX}{os.uname().nodename}.0.ssh-5").symlink_to(tmp_path / "nothing")
+    (tmp_path / f"{lease.PREFIX}{os.uname().nodename}.0.ssh-6").mkdir()
+    write(tmp_path, "ssh-7").write_text("[" * 4096)
+    write(tmp_path, "ssh-8", age=-3600)
     assert list(lease.holders()) == []
 
 
@@ -77,6 +80,15 @@ def test_all_holders_are_listed_for_programs(tmp_path: Path, capsys: pytest.Capt
     assert lease.main(["--json"]) == 0
     holder = {"user": lease.name_of(path.stat().st_uid), "run": "other", "job_id": "ssh-1", "since": 1000.5}
     assert json.loads(capsys.readouterr().out) == [holder]
+
+
+def test_no_one_else_knows_the_name_of_a_lease_in_advance() -> None:
+    names = set()
+    for _ in range(2):
+        own = lease.Lease("a", "ssh-1")
+        names.add(own.path)
+        own.release()
+    assert len(names) == 2
 
 
 def test_the_words_of_others_are_printable(tmp_path: Path) -> None:
