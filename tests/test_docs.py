@@ -301,6 +301,7 @@ queues:
   gpu: {node_class: gpu, partition: gpu, limits: [{nodes: 1-8, time: 24:00:00}]}
 """.lstrip()
 TINY = "name: tiny\nscript: train.py\n"
+APART = MINI.replace("slurm", "{type: ssh, shared_folders: false, hosts: {n1: 4, n2: 4}}")
 LINKED = """
 rules:
   - given: {env: {FI_CXI_RDZV_PROTO: alt_read}}
@@ -415,6 +416,7 @@ BAD = {
     "HL510": Bad(TINY + "checkpoint: {format: huggingface}\n"),
     "HL511": Bad(TINY + "checkpoint: {dir: '${attempt.dir}/c', pattern: x}\n"),
     "HL512": Bad(TINY + "checkpoint: {dir: c, pattern: 'step-(\\w+)'}\n"),
+    "HL514": Bad(TINY + "nodes: 2\ncheckpoint: {dir: out, pattern: 'step-(\\d+)'}\n", site=APART),
     "HL670": Bad(TINY + "strategy: {name: ddp, offload_optimizer: cpu}\n"),
     "HL671": Bad(TINY + "strategy: fsdp\nargs: {fsdp_config: '${strategy.config}'}\n"),
     "HL672": Bad(TINY + "strategy: megatron\n"),

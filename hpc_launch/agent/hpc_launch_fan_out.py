@@ -32,6 +32,8 @@ SILENT_S = 10.0
 """Without a line from above. The hosts below then need what is left of 15 s (hpc_launch_on_host.py)."""
 END_S = 8.5
 """Seconds for the hosts to end their processes: less than the supervisor's 10 s between SIGTERM and SIGKILL."""
+NOTE_S = 2.0
+"""To wait for the exit code of a host that shares no folders, or of a slow file server."""
 LEFT_S = 10.0
 """Seconds to end what a host whose connection was lost may have left."""
 Nodes = List[Tuple[int, str]]
@@ -62,7 +64,8 @@ class FanOut:
     def start(self, nodes: Nodes, here: bool = False) -> None:
         """Start nodes: the first one directly, and by it the others."""
         script = shlex.quote(os.path.join(self.folder, "node.sh"))
-        missing = shlex.quote("the run folder is not shared with this host: %s" % self.folder)
+        hint = "set `shared_folders: false` below `scheduler:` in the site profile"
+        missing = shlex.quote("the run folder is not shared with this host: %s; %s" % (self.folder, hint))
         command = "exec bash %s begin %d" % (script, nodes[0][0])
         if len(nodes) > 1:
             words = ["python3", "-I", os.path.abspath(__file__), "--width", str(self.width), "--below", self.folder]
@@ -180,13 +183,18 @@ class FanOut:
 
     def noted(self, connection: Connection, code: int) -> bool:
         """Whether the host itself noted how its part ended. ssh's own code is noted only where the command ended so."""
-        logs = os.path.join(self.folder, "logs")
-        codes = set()
-        for name in os.listdir(logs):
-            if name.startswith("node-%d." % connection.node) and name.endswith(".exit"):
-                with open(os.path.join(logs, name), errors="replace") as file:
-                    codes.add(file.read(9).strip())
-        return str(code) in codes if code == SSH_FAILED else bool(codes - {"0"})
+        logs, end = os.path.join(self.folder, "logs"), time.monotonic() + NOTE_S
+        while True:
+            codes = set()
+            for name in os.listdir(logs):
+                if name.startswith("node-%d." % connection.node) and name.endswith(".exit"):
+                    with open(os.path.join(logs, name), errors="replace") as file:
+                        codes.add(file.read(9).strip())
+            if str(code) in codes if code == SSH_FAILED else codes - {"0"}:
+                return True
+            if code == SSH_FAILED or time.monotonic() > end:
+                return False
+            time.sleep(0.1)
 
     def end_what_is_left(self, connection: Connection) -> None:
         """End the processes of a host whose connection was lost: its end may have been that of the agent there."""

@@ -146,6 +146,7 @@ class FindingCode(str, Enum):
     CHECKPOINTS_PER_ATTEMPT = "HL511", "Another checkpoint folder in each attempt"
     INVALID_CHECKPOINT_PATTERN = "HL512", "Invalid checkpoint pattern"
     DRILL_CANNOT_MEASURE = "HL513", "The drill cannot observe the training"
+    CHECKPOINTS_NOT_SHARED = "HL514", "Checkpoints that other hosts cannot read", "warning"
 
     # What is retried
     UNKNOWN_FAILURE_CLASS = "HL531", "Unknown failure class"

@@ -59,6 +59,7 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield from _on_nodes(plan)
     yield from (f"prepare_{plan.scheduler}",) if plan.around.on_nodes else ()
     yield from _staging(plan)
+    yield from ("copies",) if plan.copies is not None else ()
     yield from _step(plan)
     yield from ("unstage",) if plan.stage is not None and not plan.stage.unsupported else ()
     yield from ("end_successor",) if plan.recovery.successor else ()

@@ -11,7 +11,7 @@ from hpc_launch import __version__
 from hpc_launch.images.runtimes.wrap_command import CommandWrapper, wrap_command
 from hpc_launch.launch.parts import MARKER, checks_programs, static_part
 from hpc_launch.launch.template_environment import template_environment
-from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.plan.launch_plan import CopyPlan, LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.network_variables import GLOO_INTERFACES, NCCL_INTERFACES
 from hpc_launch.spec.shell_text import Text, Var, quote
@@ -180,6 +180,8 @@ def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
         elif plan.uneven and plan.gpus_per_node:
             yield _array("job_check_gpus", [host.slots for host in plan.hosts])
     yield from _host_arrays(plan)
+    if plan.copies is not None:
+        yield from _copies(plan.copies)
     if plan.step.kind in _BY_EXIT_FILES:
         yield f"job_step={plan.step.kind}"
         if plan.step.kind == "pdsh" or (plan.step.kind == "ssh" and descriptor(plan.launcher).logs_by_rank):
@@ -211,6 +213,15 @@ def _host_arrays(plan: LaunchPlan) -> Iterator[str]:
         yield _array("job_devices", [",".join(map(str, host.devices)) for host in plan.hosts])
     if names.isdisjoint((NCCL_INTERFACES, GLOO_INTERFACES)) and any(host.interface for host in plan.hosts):
         yield _array("job_interfaces", [host.interface for host in plan.hosts])
+
+
+def _copies(copies: CopyPlan) -> Iterator[str]:
+    """Options of the program that copies the run to its hosts."""
+    options = [f"--copy-workdir={copies.limit_mib << 20}"] if copies.workdir else []
+    options += [f"--exclude={pattern}" for pattern in copies.exclude] if copies.workdir else []
+    yield _array("job_copies", options)
+    if copies.own_checkpoints:
+        yield "job_own_checkpoints=yes"
 
 
 def _array(name: str, values: Iterable[object]) -> str:

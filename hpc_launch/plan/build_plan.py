@@ -13,6 +13,7 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.plan.code_folder import code
 from hpc_launch.plan.container_plan import container
 from hpc_launch.plan.continuation import continuation
+from hpc_launch.plan.copy_plan import copies
 from hpc_launch.plan.environment_steps import prelude, variables
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.inside_container import inner_steps, runtime_modules
@@ -66,6 +67,7 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
     if launch_step.kind == "srun":
         check_srun(filler, launch_step.options)
     options = directives(filler, size, settings) if site.scheduler.type == "slurm" else ()
+    copy_plan = copies(filler, runs_folder, workdir, continuation_plan.checkpoint)
     plan = LaunchPlan(
         name=job.name,
         site=site.name,
@@ -112,13 +114,14 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
                 saved=continuation_plan.checkpoint,
                 container=container_plan,
             )
-            if checks_nodes(filler)
+            if checks_nodes(filler) and copy_plan is None
             else None
         ),
         fabric=overlay_fabric(site.fabric, size.node_class.fabric)[0].kind,
         strategy=without_unused_file(filler, strategy.plan, job_program, settings),
         hosts=tuple(replace(host, slots=slots) for host, slots in zip(resolved.hosts, size.slots, strict=True)),
         shared_hosts=site.scheduler.shared,
+        copies=copy_plan,
         around=site_settings(filler, size, site_values, settings, inner_steps(filler, settings)),
     )
     check_variable_names(filler, plan)

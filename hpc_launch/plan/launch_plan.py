@@ -204,6 +204,17 @@ class StagePlan(Struct, frozen=True):
     origin: Origin = Origin("default")
 
 
+class CopyPlan(Struct, frozen=True):
+    """What each host gets, where the hosts share no folders."""
+
+    workdir: bool
+    """Whether it gets the working folder."""
+    exclude: tuple[str, ...]
+    limit_mib: int
+    own_checkpoints: bool
+    """Whether each host has a checkpoint folder of its own."""
+
+
 class StepPlan(Struct, frozen=True):
     """The step that starts the command of each node, and its options."""
 
@@ -262,6 +273,8 @@ class LaunchPlan(Struct, frozen=True):
 
     shared_hosts: bool = False
     """Whether other runs may use the same hosts at the same time."""
+    copies: CopyPlan | None = None
+    """What hosts get that share no folders."""
 
     @property
     def uneven(self) -> bool:

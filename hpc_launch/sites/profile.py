@@ -80,6 +80,15 @@ class SchedulerProperties(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     shared: Annotated[
         bool, Meta(description="`ssh`: whether several runs may use a host at the same time. They then share its GPUs.")
     ] = False
+    shared_folders: Annotated[
+        Annotated[bool, Meta(title="all or none")] | Annotated[list[str], Meta(title="folders that are shared")],
+        Meta(
+            description="`ssh`: whether all hosts mount the folders of runs and code at the same paths: all, none, or "
+            "those below the folders of a list. For others, each job copies its run folder to its hosts and brings the "
+            "logs back.",
+            examples=[False, ["/nfs"]],
+        ),
+    ] = True
     requeue: Annotated[
         Literal["never", "scheduler"],
         Meta(

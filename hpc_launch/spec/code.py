@@ -31,6 +31,14 @@ class Code(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Mebibytes,
         Meta(description="Maximum size of the snapshot. A larger folder is not copied; a larger file is linked."),
     ] = 100
+    copy_workdir: Annotated[
+        bool,
+        Meta(
+            description="On hosts that share no folders (`scheduler.shared_folders`): copy the working directory to "
+            "each host, without caches, files that may hold secrets, and what `exclude` names. A folder larger than "
+            "`limit` is refused. If false, each host must have it."
+        ),
+    ] = False
 
     @classmethod
     def __short_forms__(cls, value: object) -> dict[str, object] | None:

@@ -34,8 +34,10 @@ stop_all() {
     : >"$attempt_dir/ending"
     kill -s TERM "$starter" 2>/dev/null
 }
+[ -z "${job_copies+set}" ] || copy_to_hosts
 phase=training
 start_nodes &
 starter=$!
 step=("$starter")
 await_notes "${job_processes:-$job_nodes}" node "${job_processes:-$job_nodes}" 5
+[ -z "${job_copies+set}" ] || fetch_the_rest

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from hpc_launch.agent.hpc_launch_private_names import is_private, is_skipped
 from hpc_launch.base.files import read_text
 from hpc_launch.base.json_records import write_record
 from hpc_launch.plan.recorded_parts import CodePlan
@@ -26,18 +27,6 @@ LARGE_FOLDER = 1000
 """Folders with more entries are linked."""
 MAX_ENTRIES = 20_000
 """Nothing is copied if there are more entries in all."""
-
-SKIPPED = ("__pycache__", ".git", ".hg", ".svn", "*.pyc", ".mypy_cache", ".ruff_cache", ".pytest_cache")
-
-PRIVATE = tuple(
-    ".env .env.* *.env .envrc *.pem *.key *.p12 *.pfx *.jks *.keytab *.kdbx *.gpg *.asc secret secret.* secrets "
-    "secrets.* *.secret *.secrets .netrc _netrc .pgpass .my.cnf .git-credentials .pypirc .npmrc .s3cfg .boto .htpasswd "
-    "credential* .credential* token token.* *.token *_token api_key* *apikey* id_* *.ppk known_hosts authorized_keys "
-    "kaggle.json service-account*.json service_account*.json kubeconfig* .ssh .aws .azure .gcloud .gnupg .kube .docker "
-    ".huggingface .config".split()
-)
-"""Files and folders that may hold secrets, in any case of letters. They are linked, not copied, except Python files."""
-
 
 _COPIED_MODE = 0o755
 """Permissions that a copy may keep: the job runs it, so nobody else may change it."""
@@ -64,7 +53,7 @@ class _Copy:
         if self.entries > MAX_ENTRIES:
             raise _TooMuchError(f"it has more than {MAX_ENTRIES} entries")
         for entry in entries:
-            if any(fnmatchcase(entry.name, pattern) for pattern in SKIPPED):
+            if is_skipped(entry.name):
                 continue
             here = target / entry.name
             if self._is_linked(entry):
@@ -94,12 +83,6 @@ class _Copy:
             raise _TooMuchError(f"it comes to more than {self._limit >> 20} MiB")
         shutil.copy2(entry.path, target)
         target.chmod(stat.S_IMODE(target.stat().st_mode) & _COPIED_MODE)
-
-
-def is_private(name: str) -> bool:
-    """Whether a file or folder of this name may hold secrets."""
-    name = name.lower()
-    return not name.endswith(".py") and any(fnmatchcase(name, pattern) for pattern in PRIVATE)
 
 
 def _reachable_mode(root: Path) -> int:

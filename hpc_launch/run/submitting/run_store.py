@@ -52,6 +52,8 @@ _JUDGE = ("judge", "listen", "reports", "compare", "compare_full", "rounds")
 NODE_CHECK = (*(HOOKS.with_name(f"hpc_launch_{name}.py") for name in (*_CHECK, *_JUDGE)), FILE_SYSTEM)
 _FAN_OUT = ("fan_out", "connection", "on_host", "lease", "check_ssh")
 FAN_OUT = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _FAN_OUT)
+_COPIES = ("copies", "copy_host", "copy_list", "copy_store", "private_names")
+COPIES = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _COPIES)
 PHASES = HOOKS.with_name("sitecustomize.py")
 
 
@@ -94,7 +96,17 @@ def create_run(prepared: PreparedAttempt) -> RunFolder:
             run.journal.mkdir(mode=FOLDER_MODE)
             run.hooks.mkdir(mode=FOLDER_MODE)
             phases = [PHASES] if prepared.plan.phases else []
-            for source in (HOOKS, *WATCHER, *HEARTBEAT, *STAGE, *NODE_CHECK, *FAN_OUT, *phases, *prepared.programs):
+            for source in (
+                HOOKS,
+                *WATCHER,
+                *HEARTBEAT,
+                *STAGE,
+                *NODE_CHECK,
+                *FAN_OUT,
+                *COPIES,
+                *phases,
+                *prepared.programs,
+            ):
                 write_atomic(run.hooks / source.name, source.read_text(encoding="utf-8"))
             # A file, so that the thousands of processes of a job write no bytecode there, with whatever umask.
             write_atomic(run.hooks / "__pycache__", "")

@@ -219,6 +219,7 @@ done >"$attempt_dir/hostfile" || die "cannot write $attempt_dir/hostfile"
 
 # --- Start the program on the first node, and wait for its end ---
 { declare -p job_umask; declare -f on_first_node; echo 'umask "$job_umask" && on_first_node'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+[ -z "${job_copies+set}" ] || copy_to_hosts
 phase=training
 setsid bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-0.log" 2>&1 </dev/null &
 program=$!
@@ -231,6 +232,7 @@ while :; do # a trapped signal ends `wait` early, with a code that is not the pr
 done
 phase=ended
 say "the program ended with exit code $code"
+[ -z "${job_copies+set}" ] || fetch_the_rest
 
 # --- Exit code ---
 rm -f "$attempt_dir"/agent/*.pipe # a copy of the run may not be able to hold a named pipe

@@ -407,6 +407,7 @@ done >"$attempt_dir/hostfile" || die "cannot write $attempt_dir/hostfile"
 
 # --- Start the program on the first node, and wait for its end ---
 { declare -p job_umask; declare -f on_first_node; echo 'umask "$job_umask" && on_first_node'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+[ -z "${job_copies+set}" ] || copy_to_hosts
 phase=training
 setsid bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-0.log" 2>&1 </dev/null &
 program=$!
@@ -419,6 +420,7 @@ while :; do # a trapped signal ends `wait` early, with a code that is not the pr
 done
 phase=ended
 say "the program ended with exit code $code"
+[ -z "${job_copies+set}" ] || fetch_the_rest
 
 # --- Successor: not needed where the training is done ---
 # The run's next job waits for the end of this one. It would end at once; until then it would count as a pending job.

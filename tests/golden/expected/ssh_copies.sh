@@ -1,0 +1,504 @@
+#!/bin/bash
+# shellcheck disable=SC2016,SC2034,SC2153,SC2329
+# ssh_copies on site apart: 2 nodes x 8 processes, started by torchrun.
+# Written by hpc-launch 0.1.0: plain bash that can be started by hand (`bash FILE`). Comments name sources.
+
+# === Hosts, which are reached by ssh ===
+#HOST gpu1 slots=8
+#HOST gpu2 slots=8
+
+# === Environment ===
+job_environment() {
+    export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
+    export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
+    export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DUMP_ON_TIMEOUT=1                      # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DEBUG_INFO_TEMP_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-rank- # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
+    export OMP_NUM_THREADS=8                                 # cores of a node / processes on it
+    export TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE='[rank${rank}]: ' # names the rank of each line
+}
+
+# === Rendezvous ===
+job_rendezvous() {
+    MASTER_ADDR=10.0.0.1
+    choose_port 10000 29999 # sets MASTER_PORT
+}
+
+# === What runs on each node ===
+on_nodes_first() { # once, before anything else is started there
+    fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
+    mkdir -p -- /local/tmp || fail 'mkdir -p -- /local/tmp failed' # hosts.yaml:20
+}
+# ssh_copies.yaml:4. Static rendezvous: ranks follow the order of the nodes.
+on_each_node() {
+    local node=$HPC_LAUNCH_NODE logs=$HPC_LAUNCH_ATTEMPT_DIR/logs
+    mkdir -m 700 "$logs/ranks-of-node-$node" && export TORCHELASTIC_ERROR_FILE=$logs/ranks-of-node-$node/launcher.json
+    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
+        python3 -m torch.distributed.run \
+        --nnodes=2 --nproc-per-node=8 --node-rank="$node" \
+        --rdzv-backend=static --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 \
+        --log-dir="$logs/ranks-of-node-$node" --redirects=3 --tee=3 \
+        "$HPC_LAUNCH_CODE"/train.py
+}
+
+# === Values for the part below ===
+job_by_hand=/home/alice/runs/ssh_copies-by-hand # run folder if started by hand
+job_workdir=/home/alice/project job_code=$job_workdir
+job_nodes=2 job_programs=(python3) job_time_limit=3600 job_node_rank=HPC_LAUNCH_NODE
+job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes job_hosts=(gpu1 gpu2) job_lease=yes
+job_interfaces=(ens1f0 ens1f0) job_copies=(--copy-workdir=104857600 '--exclude=data *' '--exclude=*.bin')
+job_own_checkpoints=yes job_step=ssh
+job_checkpoints() { checkpoints="$HPC_LAUNCH_RUN_DIR"'/it'\''s'; }
+job_checkpoint_names='^(step-([0-9]+))$' job_checkpoint_steps=yes
+
+# ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
+
+# --- Messages ---
+set -o pipefail
+job_umask=$(umask) # of the training; only the user may change what this script writes and then runs
+umask go-w
+now() { printf '%(%s)T' -1; }
+say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
+die() { say "$*" >&2; exit 1; }
+
+# --- The job on hosts that are reached by ssh ---
+job_id=${HPC_LAUNCH_JOB_ID:-by-hand-$$}
+hosts=("${job_hosts[@]}")
+nodes=$(IFS=, && printf '%s' "${hosts[*]}")
+place=$nodes
+restart=0
+first_step=''
+end_time=''
+call_after() { :; } # the supervisor does it
+
+# --- Folders that other users cannot replace ---
+in_place() { # FOLDER [GROUP...]: fails if a user who is in none of these groups can put another folder in its place
+    local path above place owner group mode
+    case $1 in /*) ;; *) return 1 ;; esac
+    place=$(cd -P -- "$1" && pwd -P) || return
+    for path in "$1" "$place"; do
+        while [ -n "$path" ]; do
+            above=${path%/*}
+            read -r owner mode < <(stat -L -c '%u %a' -- "${above:-/}") || return
+            if (((8#$mode & 2) != 0)); then # everybody can create files there: the sticky bit and the owners count
+                if (((8#$mode & 8#1000) == 0 || (owner != 0 && owner != UID))); then return 1; fi
+                read -r owner group < <(stat -c '%u %g' -- "$path") || return
+                if ((owner != 0 && owner != UID)) && { [ -L "$path" ] || [[ " ${*:2} " != *" $group "* ]]; }; then return 1; fi
+            fi
+            path=$above
+        done
+    done
+}
+
+# --- Attempt folder ---
+attempt_dir=${1:-}
+if [ -z "$attempt_dir" ]; then # started by hand, not by `hpc-launch submit`
+    run_dir=$job_by_hand-$job_id attempt_dir=$run_dir/attempts/001
+    [ -d "${run_dir%/*}" ] || { mkdir -p "${run_dir%/*}" && chmod go-w "${run_dir%/*}"; }
+    mkdir -m 755 "$run_dir" 2>/dev/null && setfacl -k "$run_dir" 2>/dev/null # a default ACL would replace the umask
+    # Others may guess the name. After a requeue the folder is this job's own.
+    for folder in "$run_dir" "$run_dir/attempts" "$attempt_dir"; do
+        { [ -d "$folder" ] || mkdir "$folder"; } && [ -n "$(find "$folder" -maxdepth 0 -type d -uid "$EUID" ! -perm /022)" ] ||
+            die "cannot use $folder: it cannot be created, or other users can change it"
+    done
+    in_place "$run_dir" "${GROUPS[@]}" || die "cannot use $run_dir: another user can replace it or a folder above it"
+fi
+run_dir=${attempt_dir%/attempts/*}
+
+# --- Claim ---
+# Only one job may run an attempt: the one that creates `claim`. Without this, a submission that was abandoned and
+# repeated could train twice.
+if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/null; then
+    owner=$(cat "$attempt_dir/claim" 2>/dev/null) || owner="nobody: cannot write to $attempt_dir"
+    if [ "$owner" != "$job_id" ]; then
+        say "this attempt is not for job $job_id but for: $owner. Nothing was started."
+        exit 75
+    fi
+fi
+mkdir -p "$attempt_dir"/{logs,agent/stacks} || die "cannot write to $attempt_dir"
+
+# --- Start and end records ---
+# The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
+phase='' ended_by='' exit_code='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
+record() { # FILE EXIT_CODE
+    local finished=null mask # finished: true if the training itself says that no step is left
+    mask=$(umask)
+    umask go-w
+    [ ! -e "$attempt_dir/done" ] || finished=true
+    if [ "$warned" = null ] && [ -f "$attempt_dir/stop" ]; then # created by the guard of a node, or by hand
+        warned=$(stat -c %Y "$attempt_dir/stop")
+        read -r warned_by <"$attempt_dir/stop"
+    fi
+    printf '{"job_id": "%s", "restart": %d, "first_step": %s, "exit_code": %d, "signal": "%s", "phase": "%s", "started": %d, "ended": %d, "warned": %s, "warned_by": "%s", "lost_nodes": %d, "resumed_step": %s, "saved_step": %s, "finished": %s, "nodes": "%s"}\n' \
+        "$job_id" "$restart" "${first_step:-null}" "$2" "$ended_by" "$phase" "$started" "$(now)" "$warned" "${warned_by//[!A-Z0-9]/}" "$lost_nodes" "$resumed" "$saved" "$finished" "$nodes" >"$attempt_dir/.$1.$job_id" &&
+        mv -f "$attempt_dir/.$1.$job_id" "$attempt_dir/$1"
+    umask "$mask"
+}
+at_exit() { # EXIT_CODE
+    exit_code=$1
+    case $phase-$1 in
+        check-0 | training-0 | ended-0) ;;
+        *-0) # by a file that the script sources, for example
+            say "ended with exit code 0 before the training began"
+            exit_code=1
+            set -- 1
+            ;;
+    esac
+    record end.json "$1" # at once: what follows may take a while
+    [ "$phase" = environment ] || saved_checkpoint "$1"
+    call_after "$1"
+    exit "$1"
+}
+trap 'at_exit $?' EXIT
+enter() { # PHASE: `status` shows it until the training starts
+    phase=$1
+    record start.json 0
+}
+enter environment
+
+# --- Signals ---
+step=() # the processes that this shell waits for
+on_warning() { # Slurm's warning before the time limit, or a preemption
+    warned=$(now) warned_by=USR1
+    say "warned: the end is near; asking the training to save ($HPC_LAUNCH_STOP_FILE)"
+    : >"$HPC_LAUNCH_STOP_FILE"
+}
+on_end() { # SIGNAL EXIT_CODE: time limit or cancel; little time is left, so write the record first
+    ended_by=$1
+    say "ended by SIG$1"
+    : >"$attempt_dir/ending"
+    record end.json "${exit_code:-$2}"
+    if [ "$phase" = training ]; then
+        kill -s TERM "${step[@]}" 2>/dev/null
+    elif [ -z "$exit_code" ]; then # while the script exits, another `exit` would leave out the rest
+        exit "$2"
+    fi
+}
+trap 'interrupted=1; on_warning' USR1
+trap 'interrupted=1; on_end TERM 143' TERM
+trap 'interrupted=1; on_end INT 130' INT
+trap 'interrupted=1; on_end HUP 129' HUP
+
+# --- Variables for the training ---
+export HPC_LAUNCH_RUN_DIR=$run_dir HPC_LAUNCH_RUN_NAME=${run_dir##*/} HPC_LAUNCH_ATTEMPT_DIR=$attempt_dir HPC_LAUNCH_JOB_ID=$job_id
+if [ -n "${job_code:-}" ]; then
+    HPC_LAUNCH_CODE=$run_dir/code # as it was at submission; as it is now if started by hand
+    [ -d "$HPC_LAUNCH_CODE" ] || HPC_LAUNCH_CODE=$job_code
+    export HPC_LAUNCH_CODE
+fi
+export HPC_LAUNCH_STOP_FILE=$attempt_dir/stop # appears when the training has to save and exit
+export HPC_LAUNCH_DONE_FILE=$attempt_dir/done # the training may create it when no step is left
+export HPC_LAUNCH_ATTEMPT=$((10#0${attempt_dir//*[!0-9]/}))
+export HPC_LAUNCH_END_TIME=${end_time:-${job_time_limit:+$((started + job_time_limit))}} # time limit, in seconds since 1970
+say "job $job_id on $place, attempt in $attempt_dir; the training's output is in logs/node-*.log there"
+
+# --- The checkpoint to resume from: the newest complete one ---
+# A checkpoint that a killed job left incomplete is skipped.
+job_checkpoints # sets `checkpoints`
+is_step() { # TEXT: bash would evaluate anything else in an arithmetic expression, such as `a[$(command)]`
+    case $1 in '' | *[!0-9]*) return 1 ;; esac
+    [ "${#1}" -lt 18 ]
+}
+declare -F job_checkpoint_has_files >/dev/null || job_checkpoint_has_files() { :; }
+has_content() { # FILE...: one of them exists and is not empty
+    local file
+    for file; do
+        [ ! -f "$file" ] || [ ! -s "$file" ] || return 0
+    done
+    return 1
+}
+is_whole() { # CHECKPOINT
+    local file head end found newest=''
+    if [ -n "${job_checkpoint_latest:-}" ]; then
+        [ ! -f "$checkpoints/$job_checkpoint_latest" ] || read -r newest <"$checkpoints/$job_checkpoint_latest"
+        if [ "${1##*/}" != "$newest" ]; then # the file names the newest; those before it are complete too
+            [ -n "${job_checkpoint_steps:-}" ] && [[ $newest =~ $job_checkpoint_names ]] && is_step "${BASH_REMATCH[2]}" || return 1
+            found=$((10#${BASH_REMATCH[2]}))
+            [[ ${1##*/} =~ $job_checkpoint_names ]] && is_step "${BASH_REMATCH[2]}" || return 1
+            [ "$((10#${BASH_REMATCH[2]}))" -lt "$found" ] || return 1
+        fi
+    fi
+    job_checkpoint_has_files "$1" || return 1
+    found=''
+    while IFS= read -r -d '' file; do # torch.save writes zip files: an incomplete one starts as such and lacks the end
+        found=1 head='' end=''
+        IFS= LC_ALL=C read -r -N 4 head <"$file" || :
+        [ "$head" = $'PK\003\004' ] || continue
+        IFS= LC_ALL=C read -r -N 4 end < <(tail -c 22 "$file")
+        [ "$end" = $'PK\005\006' ] || return 1
+    done < <(find -H "$1" -xtype f -print0)
+    [ -n "$found" ]
+}
+find_checkpoint() { # sets checkpoint and checkpoint_step, both empty if there is none
+    local LC_ALL=C path at=0 found=() steps=()
+    checkpoint='' checkpoint_step=''
+    for path in "$checkpoints"/*; do
+        [ -e "$path" ] && [[ ${path##*/} =~ $job_checkpoint_names ]] || continue
+        if [ -n "${job_checkpoint_steps:-}" ]; then
+            at=${BASH_REMATCH[2]}
+            is_step "$at" || continue
+            found[10#$at]=$path
+        else
+            at=$(stat -L -c %Y "$path") && is_step "$at" && found[10#$at]=$path
+        fi
+    done
+    steps=("${!found[@]}") # in ascending order
+    for ((at = ${#steps[@]} - 1; at >= 0; at--)); do
+        if is_whole "${found[steps[at]]}"; then
+            checkpoint=${found[steps[at]]}
+            [ -z "${job_checkpoint_steps:-}" ] || checkpoint_step=${steps[at]}
+            return
+        fi
+        say "skipped $(printf %q "${found[steps[at]]##*/}"): this checkpoint is incomplete"
+    done
+}
+saved_checkpoint() { # EXIT_CODE: add the newest checkpoint to the end record
+    find_checkpoint >/dev/null
+    saved=${checkpoint_step:-null}
+    record end.json "$1"
+}
+find_checkpoint
+resumed=${checkpoint_step:-null}
+export HPC_LAUNCH_RESUME_FROM=$checkpoint HPC_LAUNCH_RESUME_NAME=${checkpoint##*/} HPC_LAUNCH_RESUME_STEP=$checkpoint_step
+[ -z "$checkpoint" ] || say "resuming from $(printf %q "$checkpoint")"
+
+# --- Set up the environment ---
+# Evaluated here and not called as a function, in which a `declare` of a sourced file would set a local variable.
+job_body=$(declare -f job_environment)
+job_body=${job_body#*\{}
+umask "$job_umask"
+eval "${job_body%\}}"
+job_umask=$(umask)
+umask go-w
+export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
+cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
+node_functions=(on_each_node) # what the script of a node consists of
+
+# --- The interpreter that each node must have ---
+# Without this check, a node that lacks the virtual environment would silently run its own python3.
+program_paths=''
+for name in "${job_programs[@]}"; do
+    name=$(type -P "$name") && printf -v program_paths '%s %q' "$program_paths" "$name"
+done
+starts=on_each_node
+declare -F on_each_node >/dev/null || starts=on_each_rank
+body=$(declare -f "$starts")
+eval "$starts() {
+    local program
+    for program in$program_paths; do
+        [ -x \"\$program\" ] && continue
+        printf '[hpc-launch] %s: %s is missing on this node\n' \"\${SLURMD_NODENAME:-\$(uname -n)}\" \"\$program\" >&2
+        exit 1
+    done
+${body#*\{}"
+
+# --- Rendezvous ---
+port_answers() { # HOST PORT: somebody listens there, or it does not answer in time
+    BASH_ENV='' timeout 5 bash -c 'exec 3<>"/dev/tcp/$1/$2"' _ "$1" "$2" 2>/dev/null
+    case $? in 0 | 124) ;; *) return 1 ;; esac
+}
+choose_port() { # FIRST LAST: sets MASTER_PORT
+    # A free port at a random place: the training runs what a server at this port sends, so no other user of the node may
+    # know the port in advance. Two jobs on a node differ.
+    local size=$(($2 - $1 + 1)) number left
+    number=$(od -An -N4 -tu4 /dev/urandom) || number=$RANDOM
+    for ((left = size < 50 ? size : 50; left > 0; left--, number++)); do
+        MASTER_PORT=$(($1 + number % size))
+        ! port_answers 127.0.0.1 "$MASTER_PORT" || continue
+        # The address is another node's where `hpc-launch run` starts the script.
+        [ "${SLURMD_NODENAME:-}" = "${hosts[0]:-}" ] || return 0
+        port_answers "$MASTER_ADDR" "$MASTER_PORT" || return 0
+    done
+    die "found no free port between $1 and $2 on $HOSTNAME"
+}
+job_rendezvous
+export MASTER_ADDR MASTER_PORT
+say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
+
+# --- Watcher: started before the launcher on each node ---
+# It notes which process died first, whether the training hangs, how far its start is and how much memory is left.
+# Without a python3 the training runs without it.
+watched() { # COMMAND...
+    local python agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py from=() input=''
+    [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once per process: the first one of the node does it
+    # Through this pipe sitecustomize.py tells the watcher of the node how far a process is.
+    [ -z "${job_phases:-}" ] || export HPC_LAUNCH_PHASE_PIPE=$HPC_LAUNCH_ATTEMPT_DIR/agent/node-${!job_node_rank}.pipe
+    if [ "${LOCAL_RANK:-0}" -eq 0 ] && [ -f "$agent" ] && python=$(command -v python3); then
+        if [ -n "${job_phases:-}" ] && mkdir -p "${HPC_LAUNCH_PHASE_PIPE%/*}" && mkfifo -m 600 "$HPC_LAUNCH_PHASE_PIPE"; then
+            # Open for both ways, so that neither the watcher nor a writer waits for the other, and nothing is lost.
+            { exec {input}<>"$HPC_LAUNCH_PHASE_PIPE"; } && from+=(--phases "$HPC_LAUNCH_PHASE_PIPE")
+        fi 2>/dev/null
+        [ -n "$input" ] || exec {input}</dev/null
+        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" <&"$input" >/dev/null 2>&1 &
+        exec {input}<&-
+    fi
+    exec "$@"
+}
+{ printf '#!/bin/bash\n'; declare -p job_node_rank job_watch job_phases 2>/dev/null; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
+
+# --- What each host does first ---
+node_functions+=(in_place private_folder on_nodes_first)
+
+# --- Copies on hosts that share no folders ---
+# hpc_launch_copies.py says `ready` when each host has its copy, and then brings back what the hosts write.
+copy_to_hosts() {
+    local python answer=''
+    python=$(command -v python3) || die "found no python3 on $HOSTNAME"
+    exec {copies}< <(exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_copies.py" "${job_copies[@]}" "$attempt_dir" "$PWD" "${hosts[@]}" </dev/null)
+    copier=$!
+    read -r answer <&"$copies"
+    [ "$answer" = ready ] || die "not all hosts have a copy of the run; nothing was started"
+    say "each host that shares no folders has a copy of the run, in $run_dir"
+    [ -z "${job_own_checkpoints:-}" ] || say "each host has its own $(printf %q "$checkpoints"): an attempt on other hosts does not find these checkpoints"
+}
+fetch_the_rest() { # of the logs, once all processes have ended
+    kill -s USR1 "$copier" 2>/dev/null
+    while kill -0 "$copier" 2>/dev/null; do sleep 0.1; done
+}
+
+# --- Hand the environment to the nodes ---
+# In a file that nobody else can read and that is removed once all nodes have read it: pdsh passes on little of the
+# environment, on command lines; what an MPI passes on differs.
+environment=$attempt_dir/environment
+trap 'code=$?; rm -f "$environment"; at_exit "$code"' EXIT
+(
+    umask 077
+    exec >"$environment" && chmod 600 "$environment" || exit
+    printf 'cd %q || exit\n' "$PWD"
+    for name in $(compgen -e); do
+        case $name in # what each node, or what starts its processes, knows better
+            SLURM_PROCID | SLURM_LOCALID | SLURM_NODEID | SLURM_GTIDS | SLURM_TASK_PID | SLURM_STEP* | SLURMD_NODENAME) continue ;;
+            SLURM_CPU_BIND* | HOSTNAME | PWD | OLDPWD | SHLVL | _ | SSH_* | XDG_SESSION_* | XDG_RUNTIME_DIR) continue ;;
+            OMPI_COMM_* | PMI_* | PMIX_* | MV2_COMM_* | MPI_LOCAL*) continue ;;
+            CUDA_VISIBLE_DEVICES | HIP_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES | ZE_AFFINITY_MASK | GPU_DEVICE_ORDINAL)
+                [[ ",${job_gpu_variables:-}," = *",$name,"* ]] || continue ;; # unless the job sets it
+        esac
+        printf 'export %s=%q\n' "$name" "${!name}"
+    done
+) || die "cannot write $environment"
+
+# --- Wait for the nodes by their notes ---
+# Each command leaves a note when it begins and one with its exit code when it ends, as the starter's own exit code is
+# not reliable.
+ended_badly=''
+look_at_notes() { # sets `began` and, by the oldest note of a failure, `ended_badly`
+    local note code first=''
+    began=0
+    for note in "$attempt_dir"/logs/*.began; do
+        [ ! -e "$note" ] || began=$((began + 1))
+    done
+    [ -z "$ended_badly" ] || return
+    for note in "$attempt_dir"/logs/{rank,node}-*.exit; do
+        [ -f "$note" ] || continue
+        read -r code 2>/dev/null <"$note" || continue
+        case $code in '' | 0 | *[!0-9]*) continue ;; esac
+        [ -n "$first" ] && [ ! "$note" -ot "$first" ] || { first=$note && ended_badly=$code; }
+    done
+    [ -z "$first" ] || say "$(basename "$first" .exit) was the first to fail, with exit code $ended_badly"
+    [ -z "$first" ] || : >"$attempt_dir/ending"
+}
+await_notes() { # BEGINNINGS node|rank ENDS GRACE: sets `code`; after a failure the others have GRACE seconds to end
+    local ended note waited=0 bad_for=0
+    while kill -0 "$starter" 2>/dev/null; do
+        sleep 1
+        look_at_notes
+        if [ "$began" -ge "$1" ]; then
+            rm -f "$environment"
+        elif [ "$((++waited))" -eq 300 ]; then
+            ended_badly=1
+            say "after 5 minutes only $began of $1 have started"
+        fi
+        if [ -n "$ended_by" ] || { [ -n "$ended_badly" ] && [ "$((++bad_for))" -gt "$4" ]; }; then
+            stop_all
+        fi
+    done
+    wait "$starter"
+    code=$?
+    phase=ended
+    say "$job_step ended with exit code $code"
+    for _ in {1..60}; do # a file server may show other nodes' files late
+        look_at_notes
+        ended=0
+        for note in "$attempt_dir/logs/$2"-*.exit; do
+            [ ! -s "$note" ] || ended=$((ended + 1))
+        done
+        [ "$code" -eq 0 ] && [ -z "$ended_badly" ] && [ "$ended" -lt "$3" ] || break
+        sleep 1
+    done
+    if [ "$code" -eq 0 ] && [ "$ended" -lt "$3" ]; then
+        say "only $ended of $3 left an exit code"
+        code=1
+    fi
+    [ -z "$ended_badly" ] || [ -n "$ended_by" ] || code=$ended_badly
+    [ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
+}
+
+# --- A command that notes its beginning and its exit code ---
+run_noted() { # MARK: on_each_node, with its output in MARK.log
+    local mark=$1 child code asked=''
+    if ! (set -o noclobber; uname -n >"$mark.began") 2>/dev/null; then
+        echo "$job_step started ${mark##*/} twice, or cannot write $mark.began" >&2
+        exit 1
+    fi
+    exec >>"$mark.log" 2>&1 </dev/null
+    trap 'asked=1; kill -s TERM "$child" 2>/dev/null' TERM INT HUP
+    { umask "$job_umask"; on_each_node; } &
+    child=$!
+    while :; do # a trapped signal ends `wait` early
+        wait "$child"
+        code=$?
+        [ -n "$asked" ] || break
+        asked=''
+    done
+    printf '%d\n' "$code" >"$mark.exit"
+    exit "$code"
+}
+
+# --- Start the nodes over ssh, and wait for their end ---
+# Each host ends its part of the job when its connection ends or falls silent (hooks/hpc_launch_on_host.py).
+begin() { # NODE: in the shell that comes over ssh
+    local python
+    umask go-w
+    # shellcheck source=/dev/null
+    . "$environment" || exit
+    export HPC_LAUNCH_NODE=$1
+    python=$(command -v python3) || { echo "$(uname -n) has no python3" >&2; exit 127; }
+    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_on_host.py" ${job_lease:+--lease} bash "$HPC_LAUNCH_ATTEMPT_DIR/node.sh" enter
+}
+enter() {
+    local node=$HPC_LAUNCH_NODE
+    [ -z "${job_devices[node]:-}" ] || export CUDA_VISIBLE_DEVICES=${job_devices[node]}
+    [ -z "${job_interfaces[node]:-}" ] || export NCCL_SOCKET_IFNAME="=${job_interfaces[node]}" GLOO_SOCKET_IFNAME=${job_interfaces[node]}
+    if declare -F on_nodes_first >/dev/null; then (umask "$job_umask" && on_nodes_first) || exit; fi
+    if declare -F each_slot >/dev/null; then each_slot; fi
+    run_noted "$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$node"
+}
+{
+    declare -p environment job_umask job_step
+    # shellcheck disable=SC2154 # each is set where a host needs it
+    declare -p job_lease job_addresses job_slots job_first_ranks job_devices job_interfaces 2>/dev/null
+    declare -f "${node_functions[@]}" run_noted begin enter
+    echo '"$@"'
+} >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+start_nodes() {
+    local python
+    python=$(command -v python3) || die "found no python3 on $HOSTNAME"
+    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_fan_out.py" "$attempt_dir" "${hosts[@]}" </dev/null
+}
+stop_all() {
+    : >"$attempt_dir/ending"
+    kill -s TERM "$starter" 2>/dev/null
+}
+[ -z "${job_copies+set}" ] || copy_to_hosts
+phase=training
+start_nodes &
+starter=$!
+step=("$starter")
+await_notes "${job_processes:-$job_nodes}" node "${job_processes:-$job_nodes}" 5
+[ -z "${job_copies+set}" ] || fetch_the_rest
+
+# --- Exit code ---
+rm -f "$attempt_dir"/agent/*.pipe # a copy of the run may not be able to hold a named pipe
+[ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
+exit "$code"

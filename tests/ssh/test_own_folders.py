@@ -1,0 +1,144 @@
+"""Runs on hosts that share no folders: what they get, and what comes back while the run lives."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.faults import wait_until
+from tests.ssh.ssh_user import SshUser
+
+LAUNCHER = """\
+#!/bin/bash
+# In place of Python: what torchrun would do on a node.
+[ "$2" = torch.distributed.run ] || exec python3 "$@"
+echo "node $HPC_LAUNCH_NODE begins in $PWD with $(cat data/words) and $(cat "$HPC_LAUNCH_CODE/train.py")"
+echo "$SECRET_WORD" >/tmp/secret-$HPC_LAUNCH_RUN_NAME
+mkdir -p "$HPC_LAUNCH_ATTEMPT_DIR/logs/ranks-of-node-$HPC_LAUNCH_NODE/none/0"
+echo mine >"$HPC_LAUNCH_ATTEMPT_DIR/logs/ranks-of-node-$HPC_LAUNCH_NODE/none/0/stdout.log"
+for ((i = 0; i < 300; i++)); do [ -e go ] || [ -e "$HPC_LAUNCH_STOP_FILE" ] || sleep 0.2; done
+[ ! -e "$HPC_LAUNCH_STOP_FILE" ] || echo "node $HPC_LAUNCH_NODE was asked to stop"
+echo "node $HPC_LAUNCH_NODE ends"
+[ "$HPC_LAUNCH_NODE" != "$FAILS" ] || exit 7
+"""
+
+
+class Hosts:
+    """The first host as the client's machine, where the run folder and the working folder are."""
+
+    def __init__(self, user: SshUser) -> None:
+        self.user = user
+        self.folder = Path("/tmp") / user.home.name  # each host has its own
+        self.work = self.folder / "work"
+        user.profile("hosts: {n1: 1, n2: 1}\n  shared_folders: false")
+        self.python = user.cluster.write(user.home / "python", LAUNCHER, mode=0o755)
+        self.on(
+            "n1",
+            f"mkdir -p {self.work}/data && cd {self.work} && echo some words >data/words && echo a program >train.py",
+        )
+        self.on("n1", f"cd {self.work} && mkdir .git && touch .git/HEAD .env")
+
+    def on(self, node: str, line: str) -> str:
+        """What a shell of the user on a host prints."""
+        done = self.user.cluster.run(["bash", "-c", line], node=node)
+        return done.stdout + done.stderr
+
+    def launch(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        env = {**self.user.env, "SECRET_WORD": "hidden", **variables}
+        return self.user.cluster.run(["hpc-launch", *words], node="n1", cwd=self.user.home, env=env)
+
+    def submit(self, *words: str, fails: str = "", **keys: Any) -> subprocess.CompletedProcess[str]:
+        job = {
+            "name": "own",
+            "nodes": 2,
+            "script": str(self.work / "train.py"),
+            "workdir": str(self.work),
+            "run_dir": str(self.folder / "runs"),
+            "code": {"copy_workdir": True},
+            "environment": {"python": str(self.python)},
+            "env": {"FAILS": fails},
+            "secrets": ["SECRET_WORD"],
+            "retry": {"max_attempts": 1},
+        }
+        return self.launch("submit", self.user.job(yaml.safe_dump({**job, **keys})), *words)
+
+    def status(self) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.launch("status", "@last", "--json").stdout)
+        return answer
+
+    def log(self) -> str:
+        return self.launch("logs", "@last").stdout
+
+    def batch_log(self) -> str:
+        return self.on("n1", f"cat {self.folder}/runs/*/attempts/001/batch.log")
+
+    def until(self, *states: str) -> dict[str, Any]:
+        wait_until(lambda: self.status()["state"] in states, explain=self.batch_log, timeout=40, every=0.5)
+        return self.status()
+
+
+@pytest.fixture
+def hosts(user: SshUser) -> Iterator[Hosts]:
+    hosts = Hosts(user)
+    yield hosts
+    for node in ("n1", "n2"):
+        hosts.on(node, f"rm -rf {hosts.folder} /tmp/secret-own-*")
+
+
+def test_each_host_gets_the_run_and_its_logs_come_back_at_once(hosts: Hosts) -> None:
+    done = hosts.submit()
+    assert done.returncode == 0, done.stdout + done.stderr
+    wait_until(lambda: "node 1 begins" in hosts.log(), explain=hosts.batch_log, timeout=40, every=0.5)
+    for node in ("0", "1"):
+        assert f"node {node} begins in {hosts.work} with some words and a program" in hosts.log()
+    assert hosts.on("n2", f"ls -A {hosts.work}").split() == ["data", "train.py"]
+    assert hosts.on("n2", "cat /tmp/secret-own-*") == "hidden\n"
+    wait_until(lambda: not hosts.on("n2", f"ls {hosts.folder}/runs/*/attempts/001/environment 2>/dev/null"), timeout=5)
+    hosts.on("n1", f"cd {hosts.folder}/runs/*/attempts/001 && touch stop")
+    status = hosts.until("COMPLETED")
+    assert status["attempts"][0]["nodes"] == ["n1", "n2"]
+    assert set(re.findall(r"node \d was asked to stop", hosts.log())) == {f"node {n} was asked to stop" for n in (0, 1)}
+    files = hosts.on(
+        "n1", f"cd {hosts.folder}/runs/*/attempts/001 && cat logs/node-1.exit logs/ranks-of-node-1/none/0/*"
+    )
+    assert files == "0\nmine\n"
+    assert "each host that shares no folders has a copy of the run" in hosts.batch_log()
+    hosts.user.nothing_left()
+
+
+def test_the_exit_code_of_a_host_comes_out(hosts: Hosts) -> None:
+    hosts.on("n1", f"touch {hosts.work}/go")
+    done = hosts.submit("--wait", fails="1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    log = hosts.batch_log()
+    assert "node-1 was the first to fail, with exit code 7" in log
+    assert "its part of the job" not in log
+    assert "node 1 ends" in hosts.log()
+    hosts.user.nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("node", "line", "message"),
+    [
+        ("n2", "mkdir -p {0} && touch {0}/runs", r"n2 did not get its copy of the run: .*{0}/runs"),
+        (
+            "n1",
+            "truncate -s 200M {0}/work/large",
+            r"the working folder {0}/work has more than 100 MiB: name what is no",
+        ),
+    ],
+)
+def test_a_host_that_cannot_have_a_copy_is_named(hosts: Hosts, node: str, line: str, message: str) -> None:
+    hosts.on(node, line.format(hosts.folder))
+    assert hosts.submit("--wait").returncode == 1
+    log = hosts.batch_log()
+    assert re.search(message.format(hosts.folder), log), log
+    assert "not all hosts have a copy of the run; nothing was started" in log
+    hosts.user.nothing_left()
