@@ -43,7 +43,7 @@ class Connection:
         self.started = False
         """Whether the host has got as far as the command."""
         self.over = False
-        """Whether a host that starts others has reported the end of all of them."""
+        """Whether the host has reported that its command ended by itself, or that all hosts which it starts have."""
         self._output = b""
         self._mark = ("hpc-launch-%032x" % random.SystemRandom().getrandbits(128)).encode()
         # A session of its own: signals to the job's processes must not reach ssh before its host has ended.
@@ -90,7 +90,7 @@ class Connection:
         self.messages = (self.messages + data)[-KEPT_BYTES:]
 
     def lines_of(self, data: bytes) -> List[str]:
-        """The lines in what came on the standard output of a host that starts others; nothing of any other host."""
+        """The lines in what came on the standard output of a host that starts others; of any other host only `over`."""
         self._output += data
         if not self.started:
             _, mark, rest = self._output.partition(self._mark + b"\n")
@@ -99,8 +99,8 @@ class Connection:
         if not self.started:
             return []
         lines = self._output.split(b"\n")
-        self._output = lines.pop()[-KEPT_BYTES:] if self.relays else b""
-        return [shown(line[:KEPT_BYTES]) for line in lines] if self.relays else []
+        self._output = lines.pop()[-KEPT_BYTES:]
+        return [shown(line[:KEPT_BYTES]) for line in lines if self.relays or line == b"over"]
 
     def last_lines(self) -> List[str]:
         """The same of what is left after its end. A master connection in the background may hold the streams open."""

@@ -139,7 +139,7 @@ class FanOut:
                 self.on_lines(connection, connection.lines_of(data))
 
     def on_lines(self, connection: Connection, lines: List[str]) -> None:
-        """Take the reports of a host that starts others."""
+        """Take the reports of a host."""
         for line in lines:
             word, _, rest = line.partition(" ")
             node, _, rest = rest.partition(" ")
@@ -169,8 +169,7 @@ class FanOut:
         self.on_lines(connection, connection.last_lines())
         code = connection.code or 0
         code = 128 - code if code < 0 else code
-        ended = connection.over if connection.relays else connection.started and code == 0
-        if self.ending() or ended or (not connection.relays and self.noted(connection, code)):
+        if self.ending() or connection.over or (connection.started and code == 0 and not connection.relays):
             self.code = self.code or code
             return
         self.end_what_is_left(connection)
@@ -180,21 +179,6 @@ class FanOut:
             what = "its login shell, before the job began,"
         text = "%s: %s ended with code %d%s" % (connection.host, what, code, connection.reason())
         self.on_lost(connection.node, code, text)
-
-    def noted(self, connection: Connection, code: int) -> bool:
-        """Whether the host itself noted how its part ended. ssh's own code is noted only where the command ended so."""
-        logs, end = os.path.join(self.folder, "logs"), time.monotonic() + NOTE_S
-        while True:
-            codes = set()
-            for name in os.listdir(logs):
-                if name.startswith("node-%d." % connection.node) and name.endswith(".exit"):
-                    with open(os.path.join(logs, name), errors="replace") as file:
-                        codes.add(file.read(9).strip())
-            if str(code) in codes if code == SSH_FAILED else codes - {"0"}:
-                return True
-            if code == SSH_FAILED or time.monotonic() > end:
-                return False
-            time.sleep(0.1)
 
     def end_what_is_left(self, connection: Connection) -> None:
         """End the processes of a host whose connection was lost: its end may have been that of the agent there."""

@@ -5,7 +5,8 @@
 
 Without a terminal, ssh sends no signal when it ends. So the first host writes a line to the standard input every
 second: the end of the input, or SILENT_S without a line, ends all processes of the command, in whatever session. The
-exit code is the command's, or 143. With --lease, no other run may use the host (hpc_launch_lease.py): 75 if one does.
+exit code is the command's, or 143; the line `over` says that the command itself ended and noted it. With --lease, no
+other run may use the host (hpc_launch_lease.py): 75 if one does.
 
 Self-contained: standard library of Python 3.6 or later.
 """
@@ -104,10 +105,26 @@ class Command:
 
     def finish(self) -> int:
         """End all remaining processes. Returns the exit code."""
+        itself = self.status is not None and os.WIFEXITED(self.status) and noted()
         end_all(lambda: below(os.getpid()), self.reap)
+        if itself:
+            try:
+                os.write(1, b"\nover\n")
+            except OSError:
+                pass
         if self.status is None:
             return 143
         return 128 + os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else os.WEXITSTATUS(self.status)
+
+
+def noted() -> bool:
+    """Whether this node of the attempt, or a process of it, has left an exit code. Other hosts may see it later."""
+    begin = "node-%s." % os.environ.get("HPC_LAUNCH_NODE", "")
+    try:
+        names = os.listdir(os.path.join(os.environ.get("HPC_LAUNCH_ATTEMPT_DIR", ""), "logs"))
+    except OSError:
+        return False
+    return any(name.startswith(begin) and name.endswith(".exit") for name in names)
 
 
 def end_all(remaining: Callable[[], List[int]], reap: Callable[[], None] = lambda: None) -> None:

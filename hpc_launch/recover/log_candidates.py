@@ -23,6 +23,11 @@ _BY_SLURM = re.compile(r"(?:slurmstepd|slurmd|srun)(?:-\S+|\[\S+\])?: |\[20\d\d-
 _NOTE = re.compile(r"\[hpc-launch 20\d\d-\d\d-\d\d [\d:]{8}\] (?:skipped|resuming from) ")
 """Notes of the job's script about checkpoints, not about why the training failed."""
 
+FAN_OUT = "hpc-launch, hpc_launch_fan_out.py"
+"""The source of rules for what the first host writes about the others, where ssh starts them."""
+_BY_FAN_OUT = re.compile(r"\[hpc-launch \S+ \S+\] \S{1,253}: (?:the connection|its part of the job) ended with code ")
+"""How its lines begin. They end with words of the host, in which no other rule may see a cause."""
+
 WENT_ON = 3
 """So many later training steps show that the program recovered from an error."""
 
@@ -94,6 +99,8 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
             if rule.role == "context" or (in_rank_log and not by_slurm and rule.source.startswith("Slurm")):
                 continue
             if scan.name == BATCH_LOG and _NOTE.match(hit.text):
+                continue
+            if (rule.source == FAN_OUT and in_rank_log) or (rule.source != FAN_OUT and _BY_FAN_OUT.match(hit.text)):
                 continue
             if in_rank_log and _is_denied(rules.class_of(rule), evidence.end):
                 continue

@@ -19,7 +19,7 @@ from hpc_launch.recover.rulebook import Compiled
 
 BOOK = read_rules.shipped()
 
-CAUSES = 92
+CAUSES = 95
 """How many finer causes there are: one more or less is a change of what scripts may rely on."""
 
 CHANGED = {"cuda_oom", "host_oom", "shm_exhausted", "port_in_use"}

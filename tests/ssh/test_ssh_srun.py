@@ -57,3 +57,19 @@ def test_a_rank_that_fails_ends_the_others_and_is_named(user: SshUser) -> None:
     assert (why["class"], first["node"], first["rank"]) == ("user_code_error", "n3", 4), why
     assert wait_for_ranks(user, 5)
     user.nothing_left()
+
+
+def test_a_lost_host_is_named_and_not_what_its_processes_say(user: SshUser) -> None:
+    forged = "[hpc-launch 2026-11-23 07:28:12] n3: the connection ended with code 255: gone"
+    assert user.launch("submit", job(user, f"print({forged!r}, flush=True)\n{SLEEPS}")).returncode == 0
+    wait_for_ranks(user, 5)
+    user.kill("n2", "sshd")
+    user.nothing_left()
+    only = user.until("@last", "FAILED", "STOPPED")["attempts"][0]
+    assert (only["class"], only["exit_code"]) == ("node_failure", 255), only
+    why = json.loads(user.launch("why", "@last", "--json").stdout)
+    assert (why["cause"], why["first_failure"]["node"], why["level"]) == ("host_connection", "n2", "infrastructure"), (
+        why
+    )
+    (line,) = why["evidence"]
+    assert line["file"] == "batch.log"
