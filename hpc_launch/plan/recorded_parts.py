@@ -39,6 +39,8 @@ class RetryPlan(Struct, frozen=True):
     least_nodes: int = 1
     """The fewest nodes that the job can run on."""
     max_nodes: int | None = field(default=None, name="most_nodes")
+    site_hosts: int | None = None
+    """The number of hosts of a site without a scheduler."""
     queue: str | None = None
     partition: str | None = None
     exclude: tuple[str, ...] = ()

@@ -50,6 +50,7 @@ def retry_plan(draft: PlanDraft, size: JobSize) -> RetryPlan:
         nodes=None if job.elastic else job.max_nodes,
         least_nodes=job.min_nodes,
         max_nodes=max((_last(row.nodes) for row in size.queue.limits), default=None),
+        site_hosts=resolved.site_hosts,
         queue=size.queue_name,
         partition=size.queue.partition,
         exclude=tuple(dict.fromkeys([*job.exclude, *draft.resolved.site.bad_nodes.nodes])),

@@ -138,7 +138,7 @@ def _history(context: RetryContext) -> list[PastAttempt]:
 
 def _change_facts(context: RetryContext, diagnosis: Diagnosis) -> ChangeFacts:
     plan, batch, recorded = context.plan, context.plan.batch, plan_of(context.attempt)
-    size = context.scheduler.size(plan.partition) if diagnosis.bad_nodes else None
+    size = plan.site_hosts or (context.scheduler.size(plan.partition) if diagnosis.bad_nodes else None)
     return ChangeFacts(
         batch=BatchState(*structs.astuple(batch)) if batch is not None else None,
         memory=plan.memory,

@@ -26,11 +26,12 @@ def job_hosts(  # noqa: PLR0917 - what hosts depend on
     folder: str,
     place: Place | None,
     findings: list[Finding],
-) -> tuple[JobHost, ...]:
-    """The first `nodes` hosts of the profile that are not excluded; with a finding if there are too few."""
+) -> tuple[tuple[JobHost, ...], int]:
+    """The first `nodes` hosts of the profile that are not excluded, with a finding if there are too few; and how many
+    hosts it has."""
     known = known_hosts(site, names, folder, place, findings)
     if errors(findings):
-        return ()
+        return (), 0
     excluded = _excluded([*exclude, *site.bad_nodes.nodes])
     free = [host for host in known if host.name not in excluded]
     if len(free) < nodes:
@@ -45,7 +46,7 @@ def job_hosts(  # noqa: PLR0917 - what hosts depend on
         details = listed.get(host.name, SshHost())
         address, interface = details.address or host.name, details.interface or ""
         result.append(JobHost(host.name, host.slots, address, interface, host.devices))
-    return tuple(result)
+    return tuple(result), len(known)
 
 
 def known_hosts(

@@ -97,12 +97,13 @@ def load(
         raise Refused(findings)
     folder = job_folder or os.path.dirname(os.path.abspath(job_file))
     hosts: tuple[JobHost, ...] = ()
+    site_hosts = None
     if profile.scheduler.type == "ssh":
         from hpc_launch.sites.choose_hosts import job_hosts
 
         key = "hosts" if profile.scheduler.hostfile is None else "hostfile"
         place = site_data.merged.origin("scheduler", key).place
-        hosts = job_hosts(profile, [*job.exclude, *avoid], job.max_nodes, names, folder, place, findings)
+        hosts, site_hosts = job_hosts(profile, [*job.exclude, *avoid], job.max_nodes, names, folder, place, findings)
         if errors(findings):
             raise Refused(findings)
     image = profile.containers.images.get(job.container.image) if job.container else None
@@ -122,6 +123,7 @@ def load(
         this_machine.listed_nodes(profile.bad_nodes.file, names),
         this_machine.submitter(),
         hosts,
+        site_hosts,
         away,
     )
     reason = detected.chosen.reason if detected and detected.chosen else None

@@ -55,6 +55,8 @@ class Resolved(Struct, frozen=True):
     submitter: Submitter = Submitter()
     hosts: tuple[JobHost, ...] = ()
     """The hosts of the job, where the site has no scheduler (`scheduler: ssh`)."""
+    site_hosts: int | None = None
+    """The number of hosts that such a site has."""
     elsewhere: bool = False
     """Whether this machine is not the site, so that the site's files and variables cannot be checked here."""
 

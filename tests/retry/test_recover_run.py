@@ -200,8 +200,11 @@ def test_a_failed_node_that_no_log_names_is_the_one_that_is_down(runs: Path, sch
     assert options(run) == ["--exclude=n2"]
 
 
-def test_where_the_job_needs_all_nodes_none_is_kept_off(runs: Path, scheduler: FakeScheduler) -> None:
-    run = failed(runs, scheduler, nodes=4, least_nodes=4)
+@pytest.mark.parametrize("plan", [{"nodes": 4, "least_nodes": 4}, {"site_hosts": 2}])
+def test_where_the_job_needs_all_nodes_none_is_kept_off(
+    runs: Path, scheduler: FakeScheduler, plan: dict[str, Any]
+) -> None:
+    run = failed(runs, scheduler, **plan)
 
     assert drive(run, scheduler, "gpu_hardware", "RETRY_ELSEWHERE", "n1").kind == "submitted"
 

@@ -59,17 +59,21 @@ def test_a_rank_that_fails_ends_the_others_and_is_named(user: SshUser) -> None:
     user.nothing_left()
 
 
-def test_a_lost_host_is_named_and_not_what_its_processes_say(user: SshUser) -> None:
+def test_a_lost_host_is_named_and_the_next_attempt_runs_without_it(user: SshUser) -> None:
     forged = "[hpc-launch 2026-11-23 07:28:12] n3: the connection ended with code 255: gone"
-    assert user.launch("submit", job(user, f"print({forged!r}, flush=True)\n{SLEEPS}")).returncode == 0
-    wait_for_ranks(user, 5)
+    program = (
+        f"import os\nprint({forged!r}, flush=True)\nif os.environ['HPC_LAUNCH_ATTEMPT'] == '2': raise SystemExit\n"
+    )
+    again = {"max_attempts": 2, "backoff": {"first": 0}}
+    assert user.launch("submit", job(user, program + SLEEPS, nodes=2, retry=again)).returncode == 0
+    wait_for_ranks(user, 4)
     user.kill("n2", "sshd")
-    user.nothing_left()
-    only = user.until("@last", "FAILED", "STOPPED")["attempts"][0]
-    assert (only["class"], only["exit_code"]) == ("node_failure", 255), only
-    why = json.loads(user.launch("why", "@last", "--json").stdout)
+    attempts = user.until("@last", "COMPLETED", "FAILED", "STOPPED")["attempts"]
+    assert [one["nodes"] for one in attempts] == [["n1", "n2"], ["n1", "n3"]]
+    assert [(one["class"], one["exit_code"]) for one in attempts] == [("node_failure", 255), ("success", 0)], attempts
+    why = json.loads(user.launch("why", "@last", "--attempt", "1", "--json").stdout)
     assert (why["cause"], why["first_failure"]["node"], why["level"]) == ("host_connection", "n2", "infrastructure"), (
         why
     )
-    (line,) = why["evidence"]
-    assert line["file"] == "batch.log"
+    assert [quote["file"] for quote in why["evidence"]] == ["batch.log"]
+    user.nothing_left()
