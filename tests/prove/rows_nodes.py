@@ -180,7 +180,7 @@ ROWS = (
         ELSEWHERE,
         act=kill_slurmd,
         cluster=THREE,
-        args=LONG,
+        args={"pause": 6},  # the processes live on, and a busy Slurm notices late
         after=keeps_off,
     ),
     Row(
