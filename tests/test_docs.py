@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cache
@@ -22,7 +22,7 @@ import yaml
 from msgspec import Struct
 from msgspec.structs import asdict, fields
 
-from hpc_launch.base.errors import Refused
+from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.base.files import write_json
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
@@ -37,6 +37,7 @@ from hpc_launch.retry.drill_run import ready_for_drill
 from hpc_launch.run.diagnosis.rule_files import rulebook
 from hpc_launch.run.status.run_status import RUN_STATES
 from hpc_launch.run.submitting.run_store import refusing
+from hpc_launch.schedulers.ssh.ssh_command import on_host
 from hpc_launch.site_tools.check_profile import check
 from hpc_launch.site_tools.node_health_lookup import node_health_store
 from hpc_launch.site_tools.sharing_checks import missing_sources
@@ -533,6 +534,18 @@ def _changed_image(home: Path) -> Sequence[Finding]:
     return refused.value.findings
 
 
+def _over_ssh(said: str) -> Sequence[Finding]:
+    """What follows from the message of an ssh that ends with it."""
+    Path("ssh").write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 255\n")
+    Path("ssh").chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", ".:/usr/bin:/bin")
+        with pytest.raises(Unreachable) as raised:
+            on_host("gpu2", ["true"])
+    code, _, message = str(raised.value).partition(" ")
+    return [Finding(next(one for one in FindingCode if one == code), message, None, raised.value.hint)]
+
+
 def _no_apptainer(home: Path) -> Sequence[Finding]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(home))
@@ -581,7 +594,7 @@ def _rendered_elsewhere() -> list[Finding]:
     return list(prepare_job(Path("job.yaml"), site="mini.yaml", anywhere=True).warnings)
 
 
-OTHERS = {
+OTHERS: dict[str, Callable[[Path], Sequence[Finding]]] = {
     "HL216": lambda _: _rendered_elsewhere(),
     "HL300": _two_fit,
     "HL690": _bad_rule,
@@ -597,6 +610,9 @@ OTHERS = {
     "HL214": _secrets_are_open,
     "HL501": _cannot_write,
     "HL513": _blind_drill,
+    "HL663": lambda _: _over_ssh("ssh: connect to host gpu2 port 22: Connection refused"),
+    "HL664": lambda _: _over_ssh("Bad owner or permissions on /home/alice/.ssh/config"),
+    "HL665": lambda _: _over_ssh("Host key verification failed."),
 }
 
 

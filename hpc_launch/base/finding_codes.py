@@ -214,6 +214,11 @@ class FindingCode(str, Enum):
     INVALID_NODE_RANK = "HL661", "Invalid node rank"
     INVALID_RENDEZVOUS = "HL662", "Invalid rendezvous address or port", "either"
 
+    # Hosts without Slurm
+    HOST_NOT_REACHABLE = "HL663", "Host not reachable over ssh"
+    SSH_LOGIN_REFUSED = "HL664", "Login over ssh refused"
+    SSH_HOST_KEY = "HL665", "Host key not accepted"
+
     # The strategy of a job
     CONFLICTING_STRATEGY_KEYS = "HL670", "Key without effect, or conflicting keys"
     NO_STRATEGY_CONFIG = "HL671", "No configuration for `${strategy.config}`"

@@ -13,6 +13,7 @@ from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.drive.start_estimate import start_estimate
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import job_size
+from hpc_launch.preflight.host_checks import hosts_level
 from hpc_launch.preflight.level import Level
 from hpc_launch.preflight.queue_checks import limits_level, option, reservations_level
 from hpc_launch.preflight.short_run import Context, ended, follow_short_run, prepare_short, short_sets
@@ -60,6 +61,8 @@ def static_levels(
     if prepared.plan.scheduler == "slurm":
         yield limits_level(prepared.plan, scheduler, node.gpu_type if node is not None else None)
         yield reservations_level(prepared.plan, scheduler)
+    if prepared.plan.hosts:
+        yield hosts_level(prepared.plan)
     yield queue_level(prepared, scheduler)
 
 

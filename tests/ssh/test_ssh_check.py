@@ -82,3 +82,24 @@ def test_faults_are_named_on_their_hosts_before_the_training(checked: SshUser) -
     assert not (attempt(checked) / "trained").exists()
     assert "n3" in checked.launch("why", "@last").stdout
     checked.nothing_left()
+
+
+def test_doctor_names_the_hosts_that_ssh_does_not_reach(user: SshUser) -> None:
+    user.profile("hosts: {n1: 1, missing-host: 1}")
+    done = user.launch("doctor", job(user, nodes=2), "--json")
+    assert done.returncode == 3, done.stdout + done.stderr
+    last = json.loads(done.stdout)[-1]
+    assert (last["name"], last["state"]) == ("hosts", "failed")
+    [problem] = last["values"]["problems"]
+    assert problem["host"] == "missing-host"
+    assert problem["message"].startswith("HL663 cannot reach missing-host over ssh from n1: ")
+
+
+@pytest.mark.prove
+def test_doctor_checks_the_hosts_in_a_short_job(user: SshUser) -> None:
+    done = user.launch("doctor", job(user), "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    levels = {one["name"]: one for one in json.loads(done.stdout)}
+    assert levels["hosts"]["lines"] == ["n1 reaches 3 hosts over ssh"]
+    assert "3 nodes passed" in levels["nodes"]["lines"][-1]
+    user.nothing_left()

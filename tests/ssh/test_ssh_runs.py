@@ -126,7 +126,8 @@ def test_a_host_that_the_first_one_cannot_reach_is_refused_by_name(user: SshUser
     user.profile("hosts: {n1: 1, missing-host: 1, lost-host: 1}")
     done = user.launch("submit", job(user, SLEEPS, "torchrun"))
     assert done.returncode == 4, done.stdout + done.stderr
-    assert re.search(r"cannot reach missing-host over ssh: .*resolve.*cannot reach lost-host", done.stderr)
+    said = r"HL663 cannot reach missing-host over ssh from n1: .*resolve.*HL663 cannot reach lost-host"
+    assert re.search(said, done.stderr), done.stderr
     user.nothing_left()
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.schedulers.ssh.bounded_command import BoundedCommand
+from hpc_launch.schedulers.ssh.ssh_faults import fault_of
 
 SSH = (
     "ssh",
@@ -31,15 +32,6 @@ SSH = (
 TIMEOUT_S = 60.0
 _NO_CONNECTION = 255
 """The exit code of ssh itself (ssh(1))."""
-_HINTS = (
-    ("permission denied", "add your public key to ~/.ssh/authorized_keys there: `ssh-copy-id {host}`"),
-    ("host key verification failed", "run `ssh {host}` once, compare its key and accept it"),
-    ("no matching host key", "run `ssh {host}` once, compare its key and accept it"),
-    ("identification has changed", "remove the old key if the host was reinstalled: `ssh-keygen -R {host}`"),
-    ("could not resolve", "correct the name, or add it to ~/.ssh/config with its HostName"),
-    ("connection refused", "start sshd there, or correct its port in ~/.ssh/config"),
-    ("bad permissions", "let only yourself read the key: `chmod 600`"),
-)
 
 
 class HostAnswer(Struct, frozen=True):
@@ -52,8 +44,11 @@ class HostAnswer(Struct, frozen=True):
     started: bool
 
 
-def on_host(host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S) -> HostAnswer:
-    """Run lines of bash on a host. Raises TimeoutExpired, and Unreachable if there is no connection."""
+def on_host(host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S, *, origin: str = "") -> HostAnswer:
+    """Run lines of bash on a host. Raises TimeoutExpired, and Unreachable if there is no connection.
+
+    `origin`: the name of the host on which this runs, for messages that another one shows.
+    """
     mark = f"hpc-launch-{secrets.token_hex(8)}"
     # `echo` by itself, and not the text that was sent: a shell that echoes its input must not look like an answer.
     text = "\n".join([f"printf '%s\\n' {mark[:12]}''{mark[12:]}", *lines, ""])
@@ -63,7 +58,10 @@ def on_host(host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S) -> Ho
     code = command.run(timeout_s)
     error = "it prints too much" if command.too_long else _last_line(command.messages)
     if not command.found and (code == _NO_CONNECTION or command.too_long):
-        raise Unreachable(f"cannot reach {host} over ssh: {error or 'no answer'}", _hint(host, command.messages))
+        fault = fault_of(host, command.messages)
+        said = f"{fault.reason} ({error})" if fault.reason else error or "no answer"
+        way = f"cannot reach {host} over ssh{f' from {origin}' if origin else ''}"
+        raise Unreachable(f"{fault.code} {way}: {said}", fault.hint)
     answer = command.answer if command.found else b""
     error = error or _last_line(b"" if command.found else command.answer)
     return HostAnswer(code, answer.decode("utf-8", "replace"), error, command.found)
@@ -72,9 +70,3 @@ def on_host(host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S) -> Ho
 def _last_line(text: bytes) -> str:
     lines = [line.strip() for line in text[-65536:].decode("utf-8", "replace").splitlines() if line.strip()]
     return re.sub(r"[^ -~]", "?", lines[-1])[:300] if lines else ""
-
-
-def _hint(host: str, messages: bytes) -> str:
-    text = messages.decode("utf-8", "replace").lower()
-    known = next((hint for words, hint in _HINTS if words in text), "")
-    return (known or "`ssh -o BatchMode=yes {host} true` must work without a password").format(host=host)

@@ -30,6 +30,7 @@ from hpc_launch.schedulers.local.local_state import LocalState, read_local_state
 from hpc_launch.schedulers.local.processes import JOB_ID, JOB_MARKER
 from hpc_launch.schedulers.scheduler import JobRecord, PartlyUnreachable, Submission
 from hpc_launch.schedulers.slurm.command_environment import submission_environment
+from hpc_launch.schedulers.ssh.check_hosts import ON_FIRST_HOST, host_problems
 from hpc_launch.schedulers.ssh.ssh_command import TIMEOUT_S, HostAnswer, on_host
 from hpc_launch.spec.shell_text import quote
 
@@ -40,7 +41,6 @@ QUERY_S = 20.0
 """Limit of the query of one host, in seconds."""
 MAX_QUERIES = 64
 """Hosts that are queried at the same time."""
-ON_FIRST_HOST = "hpc_launch.schedulers.ssh.on_first_host"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _OF_THE_HOST = re.compile(
     r"(SSH_.*|XDG_(SESSION|RUNTIME)_.*|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|DBUS_.*|TMUX.*|STY|TERM.*|HOSTNAME|HOST|"
@@ -170,21 +170,9 @@ class SshScheduler(LocalScheduler):
 
 def _check_hosts(hosts: tuple[str, ...], run_folder: str) -> None:
     """Raise SubmitRefused if the first host cannot reach a host, or another run uses it (not without `run_folder`)."""
-    words = [*module_command(ON_FIRST_HOST), "check", run_folder, *hosts]
-    try:
-        answer = on_host(hosts[0], [_exec(words)])
-    except subprocess.TimeoutExpired:
-        raise SubmitRefused(f"{hosts[0]} did not answer in time") from None
-    except Unreachable as error:
-        raise SubmitRefused(str(error), error.hint) from error
-    except OSError as error:
-        raise SubmitRefused(f"cannot run ssh: {error}") from error
-    if answer.code != 0 or not answer.started:
-        raise SubmitRefused(f"{hosts[0]} cannot check the hosts: {answer.error or f'exit code {answer.code}'}")
-    problems = [re.sub(r"[^ -~]", "?", line)[:400] for line in answer.output.splitlines() if line.strip()]
+    problems = host_problems(hosts, run_folder)
     if problems:
-        hint = "exclude it (`--set exclude=[HOST]`), or wait for the other run" if "in use by" in problems[0] else None
-        raise SubmitRefused("; ".join(problems[:5]), hint)
+        raise SubmitRefused("; ".join(one.message for one in problems[:5]), problems[0].hint)
 
 
 def _state_in(answer: HostAnswer, host: str) -> LocalState | None:

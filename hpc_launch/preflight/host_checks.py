@@ -1,0 +1,24 @@
+"""`doctor` without Slurm: whether ssh reaches the hosts of a job, from here and from the first one."""
+
+from __future__ import annotations
+
+from msgspec import to_builtins
+
+from hpc_launch.base.errors import SubmitRefused
+from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.preflight.level import Level
+from hpc_launch.schedulers.ssh.check_hosts import host_problems
+
+
+def hosts_level(plan: LaunchPlan) -> Level:
+    """Each host that cannot be reached, with the missing step."""
+    names = [host.name for host in plan.hosts]
+    try:
+        problems = host_problems(names)
+    except SubmitRefused as error:
+        return Level("hosts", "failed", (str(error),))
+    lines = [line for one in problems for line in (one.message, *([f"hint: {one.hint}"] if one.hint else []))]
+    if problems:
+        return Level("hosts", "failed", tuple(lines), values={"problems": [to_builtins(one) for one in problems]})
+    several = "host" if len(names) == 1 else "hosts"
+    return Level("hosts", "ok", (f"{names[0]} reaches {len(names)} {several} over ssh",))

@@ -1,0 +1,72 @@
+"""Whether the first host of a job reaches all hosts over ssh, and whether another run uses one."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from hpc_launch.base.errors import SubmitRefused, Unreachable
+from hpc_launch.base.python_command import module_command
+from hpc_launch.schedulers.ssh.ssh_command import on_host
+from hpc_launch.spec.shell_text import quote
+
+ON_FIRST_HOST = "hpc_launch.schedulers.ssh.on_first_host"
+_LONGEST = 500
+
+
+class HostProblem(Struct, frozen=True):
+    """Why a run cannot use a host. The message of a finding begins with its code."""
+
+    host: str
+    message: str
+    hint: str | None = None
+
+
+def host_problems(hosts: Sequence[str], run_folder: str = "") -> list[HostProblem]:
+    """What is wrong with these hosts, seen from here and from the first one; leases only with a run folder.
+
+    Raises SubmitRefused if the first host cannot tell.
+    """
+    words = [*module_command(ON_FIRST_HOST), "check", run_folder, *hosts]
+    try:
+        answer = on_host(hosts[0], [f"exec {' '.join(map(quote, words))} </dev/null"])
+    except subprocess.TimeoutExpired:
+        raise SubmitRefused(f"{hosts[0]} did not answer in time") from None
+    except Unreachable as error:
+        return [HostProblem(hosts[0], str(error), error.hint)]
+    except OSError as error:
+        raise SubmitRefused(f"cannot run ssh: {error}") from error
+    if answer.code != 0 or not answer.started:
+        raise SubmitRefused(f"{hosts[0]} cannot check the hosts: {answer.error or f'exit code {answer.code}'}")
+    try:
+        found = [msgspec.json.decode(line, type=HostProblem) for line in answer.output.splitlines() if line.strip()]
+    except msgspec.MsgspecError as error:
+        raise SubmitRefused(f"{hosts[0]} gave an unexpected answer: {error}") from error
+    return [HostProblem(_plain(one.host), _plain(one.message), one.hint and _plain(one.hint)) for one in found]
+
+
+def problem_of(host: str, run_folder: str, first: str) -> HostProblem | None:
+    """Why a run cannot use a host, seen from the first one, on which this runs; None if it can."""
+    words = ["true"]
+    if run_folder:
+        words = ["python3", "-I", f"{run_folder}/hooks/hpc_launch_lease.py", os.path.basename(run_folder)]
+    try:
+        answer = on_host(host, [f"exec {' '.join(map(quote, words))}"], timeout_s=40, origin=first)
+    except Unreachable as error:
+        return HostProblem(host, str(error), error.hint)
+    except (OSError, subprocess.TimeoutExpired):
+        return HostProblem(host, f"{host} does not answer over ssh")
+    if answer.code != 0:
+        return HostProblem(host, f"{host}: {answer.error or f'exit code {answer.code}'}")
+    used = answer.output.strip().splitlines()
+    hint = "exclude it (`--set exclude=[HOST]`), or wait for the other run"
+    return HostProblem(host, f"{host}: {used[0]}", hint) if used else None
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^ -~]", "?", text)[:_LONGEST]
