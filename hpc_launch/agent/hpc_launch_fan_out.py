@@ -32,8 +32,6 @@ SILENT_S = 10.0
 """Without a line from above. The hosts below then need what is left of 15 s (hpc_launch_on_host.py)."""
 END_S = 8.5
 """Seconds for the hosts to end their processes: less than the supervisor's 10 s between SIGTERM and SIGKILL."""
-NOTE_S = 2.0
-"""To wait for the exit code of a host that shares no folders, or of a slow file server."""
 LEFT_S = 10.0
 """Seconds to end what a host whose connection was lost may have left."""
 Nodes = List[Tuple[int, str]]

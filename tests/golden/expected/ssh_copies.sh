@@ -430,7 +430,8 @@ await_notes() { # BEGINNINGS node|rank ENDS GRACE: sets `code`; after a failure 
         say "only $ended of $3 left an exit code"
         code=1
     fi
-    [ -z "$ended_badly" ] || [ -n "$ended_by" ] || code=$ended_badly
+    # With ssh's own code the connection ended first, and then what ran there.
+    [ -z "$ended_badly" ] || [ -n "$ended_by" ] || [ "$job_step $code" = "ssh 255" ] || code=$ended_badly
     [ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
 }
 
