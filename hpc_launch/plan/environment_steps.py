@@ -73,11 +73,7 @@ def variables(
         # In all releases since 2.0 (torch/distributed/elastic/multiprocessing/api.py).
         prefix = ("[rank${rank}]: ",)
         result.append(Variable("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", prefix, rule("names the rank of each line")))
-    result.extend(strategy)
-    result.extend(tracker_variables(filler))
-    for variable in of_site:
-        kept = [one for one in result if one.name != variable.name or variable.before]
-        result = [*kept, variable]
+    result = _latest([*result, *strategy, *tracker_variables(filler), *of_site])
     result.extend(interface_variables(filler))
     for name, value in job.env.items():
         path: KeyPath = ("env", name)
@@ -89,10 +85,21 @@ def variables(
                 FindingCode.SECRET_IN_ENV, message, path, f"list it: `secrets: [{name}]`, and set it in your shell"
             )
             continue
-        result = [variable for variable in result if variable.name != name]
         text = None if value is None else filler.text(value, path)
         result.append(Variable(name, text, resolved.origin(*path)))
-    return tuple(result)
+    return tuple(_latest(result))
+
+
+def _latest(variables: Sequence[Variable]) -> list[Variable]:
+    """Those that no later one replaces."""
+    replaced: set[str] = set()
+    kept: list[Variable] = []
+    for variable in reversed(variables):
+        if variable.name not in replaced:
+            kept.append(variable)
+            if not variable.before:
+                replaced.add(variable.name)
+    return kept[::-1]
 
 
 def check_variable_name(filler: ValueFiller, name: str, path: KeyPath) -> bool:
