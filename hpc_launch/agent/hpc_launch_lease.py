@@ -96,21 +96,26 @@ class Lease:
     """The lease of this job on this host."""
 
     def __init__(self, run: str, job_id: str) -> None:
-        self.run, self.over = run, False
+        self.run, self.over, self.lock = run, False, threading.Lock()
         name = "%s%s.%d.%s" % (PREFIX, os.uname().nodename, os.getuid(), job_id)
         late = SETTLE_S
         while late >= SETTLE_S:  # by then another job may have looked
             self.path = os.path.join(FOLDER, "%s.%s" % (name, os.urandom(8).hex()))  # which nobody knows in advance
-            temporary = os.path.join(FOLDER, ".%s" % os.path.basename(self.path))  # complete when it appears
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
-                os.chmod(file.fileno(), 0o644)
-                since = time.time()
-                json.dump({"run": run, "job_id": job_id, "since": since}, file)
-            os.rename(temporary, self.path)
+            since = time.time()
+            self.text = json.dumps({"run": run, "job_id": job_id, "since": since})
+            self.write()
             late = time.time() - since
             if late >= SETTLE_S:
                 os.unlink(self.path)
         threading.Thread(target=self.renew, daemon=True).start()
+
+    def write(self) -> None:
+        """Create the file, which is complete when it appears."""
+        temporary = os.path.join(FOLDER, ".%s" % os.path.basename(self.path))
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
+            os.chmod(file.fileno(), 0o644)
+            file.write(self.text)
+        os.rename(temporary, self.path)
 
     def taken_by(self) -> Optional[Holder]:
         """Another job that uses the host and began before; the previous attempt of the run is waited for."""
@@ -127,19 +132,26 @@ class Lease:
     def renew(self) -> None:
         """Until the process ends."""
         while not self.over:
-            try:
-                os.utime(self.path)
-            except OSError:
-                pass
+            with self.lock:
+                try:
+                    if os.path.exists(self.path):
+                        os.utime(self.path)
+                    elif (
+                        not self.over
+                    ):  # logind removes the files of a user who logs out (RemoveIPC= in logind.conf(5))
+                        self.write()
+                except OSError:
+                    pass
             time.sleep(RENEW_S)
 
     def release(self) -> None:
         """Let others use the host."""
-        self.over = True
-        try:
-            os.unlink(self.path)
-        except OSError:
-            pass
+        with self.lock:
+            self.over = True
+            try:
+                os.unlink(self.path)
+            except OSError:
+                pass
 
 
 def main(words: List[str]) -> int:

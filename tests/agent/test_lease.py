@@ -82,6 +82,17 @@ def test_all_holders_are_listed_for_programs(tmp_path: Path, capsys: pytest.Capt
     assert json.loads(capsys.readouterr().out) == [holder]
 
 
+def test_a_lease_that_a_logout_removed_is_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "RENEW_S", 0.05)
+    own = lease.Lease("a", "ssh-1")
+    os.unlink(own.path)
+    end = time.monotonic() + 60
+    while not list(lease.holders()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    own.release()
+
+
 def test_no_one_else_knows_the_name_of_a_lease_in_advance() -> None:
     names = set()
     for _ in range(2):
