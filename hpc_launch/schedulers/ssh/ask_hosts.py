@@ -42,6 +42,6 @@ def _ask(host: str, line: str, timeout_s: float) -> HostReply:
         return HostReply(fault=f"{error}; {error.hint}" if error.hint else str(error))
     except OSError as error:
         return HostReply(fault=f"cannot run ssh: {error}")
-    if answer.code != 0 or not answer.started:
+    if answer.code != 0:
         return HostReply(fault=answer.error or f"exit code {answer.code}")
     return HostReply(answer.output)

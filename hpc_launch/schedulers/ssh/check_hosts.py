@@ -41,7 +41,7 @@ def host_problems(hosts: Sequence[str], run_folder: str = "") -> list[HostProble
         return [HostProblem(hosts[0], str(error), error.hint)]
     except OSError as error:
         raise SubmitRefused(f"cannot run ssh: {error}") from error
-    if answer.code != 0 or not answer.started:
+    if answer.code != 0:
         raise SubmitRefused(f"{hosts[0]} cannot check the hosts: {answer.error or f'exit code {answer.code}'}")
     try:
         found = [msgspec.json.decode(line, type=HostProblem) for line in answer.output.splitlines() if line.strip()]

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from hpc_launch.base.errors import Unreachable
+from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.schedulers.ssh.bounded_command import BoundedCommand
 from hpc_launch.schedulers.ssh.ssh_faults import fault_of
 
@@ -35,17 +36,16 @@ _NO_CONNECTION = 255
 
 
 class HostAnswer(Struct, frozen=True):
-    """What a command answered, and whether it was started at all."""
+    """What a command answered."""
 
     code: int
     output: str
     error: str
     """The last line of the messages, printable."""
-    started: bool
 
 
 def on_host(host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S, *, origin: str = "") -> HostAnswer:
-    """Run lines of bash on a host. Raises TimeoutExpired, and Unreachable if there is no connection.
+    """Run lines of bash on a host. Raises TimeoutExpired, and Unreachable if it did not start them.
 
     `origin`: the name of the host on which this runs, for messages that another one shows.
     """
@@ -57,14 +57,16 @@ def on_host(host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S, *, or
     )
     code = command.run(timeout_s)
     error = "it prints too much" if command.too_long else _last_line(command.messages)
-    if not command.found and (code == _NO_CONNECTION or command.too_long):
-        fault = fault_of(host, command.messages)
-        said = f"{fault.reason} ({error})" if fault.reason else error or "no answer"
-        way = f"cannot reach {host} over ssh{f' from {origin}' if origin else ''}"
-        raise Unreachable(f"{fault.code} {way}: {said}", fault.hint)
-    answer = command.answer if command.found else b""
-    error = error or _last_line(b"" if command.found else command.answer)
-    return HostAnswer(code, answer.decode("utf-8", "replace"), error, command.found)
+    if command.found:
+        return HostAnswer(code, command.answer.decode("utf-8", "replace"), error)
+    if code != _NO_CONNECTION and not command.too_long:
+        said = error or _last_line(command.answer) or "its shell ended"
+        hint = "let no start-up file of the shell there exit, or start a program, in a session without a terminal"
+        raise Unreachable(f"{FindingCode.HOST_NOT_REACHABLE} {host} runs no command over ssh: {said}", hint)
+    fault = fault_of(host, command.messages)
+    said = f"{fault.reason} ({error})" if fault.reason else error or "no answer"
+    way = f"cannot reach {host} over ssh{f' from {origin}' if origin else ''}"
+    raise Unreachable(f"{fault.code} {way}: {said}", fault.hint)
 
 
 def _last_line(text: bytes) -> str:

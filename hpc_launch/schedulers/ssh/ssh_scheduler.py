@@ -76,9 +76,9 @@ class SshScheduler(LocalScheduler):
             local_jobs.forget(entry.job_id)
             hint = error.hint if isinstance(error, Unreachable) else None
             raise SubmitRefused(str(error), hint) from error
-        if answer.started and answer.code == 255:
+        if answer.code == 255:
             raise SubmitUnknown(f"lost the connection to {hosts[0]}: {answer.error}")
-        if answer.code != 0 or not answer.started:
+        if answer.code != 0:
             local_jobs.forget(entry.job_id)
             kind = NotWritten if answer.code == os.EX_IOERR else SubmitRefused
             raise kind(f"{hosts[0]}: {answer.error or 'the supervisor did not start'}")
@@ -176,7 +176,7 @@ def _check_hosts(hosts: tuple[str, ...], run_folder: str) -> None:
 
 
 def _state_in(answer: HostAnswer, host: str) -> LocalState | None:
-    if answer.code != 0 or not answer.started:
+    if answer.code != 0:
         raise Unreachable(f"{host}: {answer.error or f'exit code {answer.code}'}")
     if not answer.output.strip():
         return None
