@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 @click.option(
     "--wait",
     is_flag=True,
-    help="Wait for a scheduler that does not answer, and follow the run to its end; exit with 0 only if it COMPLETED.",
+    help="Wait for a scheduler that does not answer, and follow the run to its end; exit with 0 only if it COMPLETED. "
+    "On hosts without Slurm, the run ends if this command is killed.",
 )
 @click.option("--dry-run", is_flag=True, help="Write and print the script without submitting it.")
 @click.option("--test-only", is_flag=True, help="Ask the scheduler when the job would start, without submitting it.")
