@@ -34,9 +34,11 @@ EXAMPLES = {
     "hpc-launch config deepspeed --check ds_config.json",
     "fsdp": "config fsdp --wrap-class LlamaDecoderLayer -o fsdp.yaml\nhpc-launch config fsdp --check fsdp.json",
     "megatron": "config megatron --world-size 64 --tp 8 --pp 2 --sequence-parallel --num-layers 32",
-    "hostfile": "config hostfile --hosts 'n[1-4]' --slots 8 -o hostfile",
+    "hostfile": "config hostfile --hosts 'n[1-4]' --slots 8 -o hostfile\n"
+    "hpc-launch config hostfile --job job.yaml --site lab",
     "launcher": "config launcher --num-nodes 4 --gpus-per-node 8 --master-addr n1 --node-rank 0 \\\n"
-    "    --script train.py -o start.sh -- --lr 3e-4",
+    "    --script train.py -o start.sh -- --lr 3e-4\n"
+    "hpc-launch config launcher --job job.yaml --site lab -o start.sh",
     "slurm": "config slurm --nodes 4 --gpus-per-node 8 --time-limit 48:00:00 --script train.py -o job.sh",
 }
 
@@ -63,6 +65,12 @@ def _load(name: str) -> click.Command:
     )
     if name in {"deepspeed", "fsdp"}:
         params += _check_options(name)
+    if name in {"hostfile", "launcher"}:
+        from hpc_launch.cli.config_by_hand import job_options
+
+        params += job_options(name)
+        for param in params:
+            param.required = False
     build = module.from_options if name == "megatron" else parts[0]
     about = COMMANDS[name][0].upper() + COMMANDS[name][1:]
     text = f"{about}.\n\n\b\nhpc-launch {EXAMPLES[name]}"
@@ -174,8 +182,33 @@ def _replicas(request: Any) -> int | None:
     return None if request.world_size is None else max(request.world_size // request.model_parallel, 1)
 
 
+def _launcher(name: str, module: Any, build: Callable[..., Any], given: dict[str, Any]) -> int:
+    """Write the script of one node, or that of a job file's plan."""
+    if "job" in given:
+        return _by_hand(name, given)
+    _refuse_job_options(given)
+    if "script" not in given:
+        raise click.UsageError("Missing option '--script' or '--job'.")
+    return _write(name, module, build, given)
+
+
+def _by_hand(name: str, given: dict[str, Any]) -> int:
+    from hpc_launch.cli.config_by_hand import by_hand
+
+    written = by_hand(name, given)
+    return 0 if written is None else _finish((written[0], []), written[1], executable=name == "launcher")
+
+
+def _refuse_job_options(given: dict[str, Any]) -> None:
+    if given.pop("as_json", False) or "sets" in given or "site" in given:
+        raise click.UsageError("--site, --set and --json require --job.")
+
+
 def _hostfile(name: str, module: Any, build: Callable[..., Any], given: dict[str, Any]) -> int:
-    """Write a hostfile; inside a job, default to its nodes and their GPUs."""
+    """Write a hostfile; inside a job, default to its nodes and their GPUs. Or that of a job file's plan."""
+    if "job" in given:
+        return _by_hand(name, given)
+    _refuse_job_options(given)
     if "hosts" not in given and os.environ.get("SLURM_JOB_NODELIST"):
         given["hosts"] = os.environ["SLURM_JOB_NODELIST"]
         gpus = os.environ.get("SLURM_GPUS_ON_NODE", "")
@@ -198,6 +231,7 @@ _RUNS: dict[str, Callable[[str, Any, Callable[..., Any], dict[str, Any]], int]] 
     "deepspeed": _with_library,
     "fsdp": _with_library,
     "hostfile": _hostfile,
+    "launcher": _launcher,
     "slurm": _slurm,
 }
 

@@ -1,0 +1,86 @@
+"""`config launcher --job` and `config hostfile --job`: start a job file's plan by hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hpc_launch.cli.shared_options import complete_site, echo_json
+
+if TYPE_CHECKING:
+    from hpc_launch.launch.by_hand import HandStart
+
+OWN = frozenset({"job", "site", "sets", "as_json", "output", "hosts", "master_port"})
+"""Options that go with --job; the plan has the rest."""
+
+
+def job_options(name: str) -> list[click.Parameter]:
+    """The options of both commands for a plan."""
+    path = click.Path(path_type=Path)
+    options: list[click.Parameter] = [
+        click.Option(["--job"], type=path, metavar="JOB.yaml", help="Take everything from the plan of this job file."),
+        click.Option(["--site"], metavar="NAME", shell_complete=complete_site, help="Its site profile, with --job."),
+        click.Option(
+            ["sets", "--set"], multiple=True, metavar="KEY=VALUE", help="Override a key of it, with --job. Repeatable."
+        ),
+        click.Option(["as_json", "--json"], is_flag=True, help="Print JSON, with --job."),
+    ]
+    if name == "launcher":
+        text = "The nodes of a Slurm job, with --job. Default: those of the job around this command."
+        options.append(click.Option(["--hosts"], metavar="LIST", help=text))
+    return options
+
+
+def by_hand(name: str, given: dict[str, Any]) -> tuple[str, Path | None] | None:
+    """The text to write and where; None after printing JSON. Raises UsageError, Refused."""
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.cli.warn import print_site_and_warnings
+    from hpc_launch.drive.prepare import prepare_job
+    from hpc_launch.launch.by_hand import hostfile_of, start_by_hand
+
+    context = click.get_current_context()
+    typed = {key for key in given if context.get_parameter_source(key) == click.core.ParameterSource.COMMANDLINE}
+    if typed - OWN:
+        option = "--" + min(typed - OWN).replace("_", "-")
+        raise UsageError(f"{option} and --job exclude each other", "change the job file, or use --set KEY=VALUE")
+    prepared = prepare_job(given["job"], site=given.get("site"), sets=tuple(given.get("sets", ())), anywhere=True)
+    print_site_and_warnings(prepared.loaded.detected, prepared.plan.site, prepared.warnings)
+    port = given["master_port"] if "master_port" in typed else None
+    start = start_by_hand(prepared.plan, _nodes(given), port)
+    hostfile, include = hostfile_of(start.hosts)
+    output = given.get("output")
+    if given.get("as_json"):
+        echo_json(_as_json(start, hostfile, include, output))
+        return (start.script if name == "launcher" else hostfile, output) if output is not None else None
+    if name == "launcher":
+        return start.script, output
+    return (f"# deepspeed --include={include}\n{hostfile}" if include else hostfile), output
+
+
+def _nodes(given: dict[str, Any]) -> Sequence[str]:
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.spec.hostlist import expand
+
+    try:
+        return expand(given.get("hosts") or os.environ.get("SLURM_JOB_NODELIST", ""))
+    except ValueError as error:
+        raise UsageError(f"--hosts: {error}", "use Slurm's syntax: n[1-4],m07") from None
+
+
+def _as_json(start: HandStart, hostfile: str, include: str, output: Path | None) -> dict[str, object]:
+    nodes = [
+        {"host": host.name, "node_rank": rank, "slots": host.slots, "command": f"bash {output or 'FILE'} {rank}"}
+        for rank, host in enumerate(start.started)
+    ]
+    return {
+        "master_addr": start.master_addr,
+        "master_port": start.master_port,
+        "nodes": nodes,
+        "hostfile": hostfile,
+        "include": include or None,
+        "script": start.script,
+    }
