@@ -113,6 +113,17 @@ def test_each_host_gets_the_run_and_its_logs_come_back_at_once(hosts: Hosts) -> 
     hosts.user.nothing_left()
 
 
+def test_a_host_that_has_no_run_folder_is_asked_for_its_lease(user: SshUser) -> None:
+    words = ["python3", "-m", "hpc_launch.schedulers.ssh.on_first_host", "check", "/tmp/nowhere/run", "n2", "n1"]
+    lease = f"hpc-launch.lease.n1.{user.cluster.uid}.ssh-7"
+    text = json.dumps({"run": "other-run", "job_id": "ssh-7", "since": 1.0})
+    user.cluster.run(["bash", "-c", f"cat >/dev/shm/{lease}"], node="n1", input=text)
+    done = user.cluster.run(words, node="n2")
+    user.cluster.run(["rm", f"/dev/shm/{lease}"], node="n1")
+    (found,) = map(json.loads, done.stdout.splitlines())
+    assert re.match(r"n1: n1 is in use by .*: run other-run, job ssh-7", found["message"]), done.stdout + done.stderr
+
+
 def test_the_exit_code_of_a_host_comes_out(hosts: Hosts) -> None:
     hosts.on("n1", f"touch {hosts.work}/go")
     done = hosts.submit("--wait", fails="1")
@@ -124,21 +135,10 @@ def test_the_exit_code_of_a_host_comes_out(hosts: Hosts) -> None:
     hosts.user.nothing_left()
 
 
-@pytest.mark.parametrize(
-    ("node", "line", "message"),
-    [
-        ("n2", "mkdir -p {0} && touch {0}/runs", r"n2 did not get its copy of the run: .*{0}/runs"),
-        (
-            "n1",
-            "truncate -s 200M {0}/work/large",
-            r"the working folder {0}/work has more than 100 MiB: name what is no",
-        ),
-    ],
-)
-def test_a_host_that_cannot_have_a_copy_is_named(hosts: Hosts, node: str, line: str, message: str) -> None:
-    hosts.on(node, line.format(hosts.folder))
+def test_a_host_that_cannot_have_a_copy_is_named(hosts: Hosts) -> None:
+    hosts.on("n2", f"mkdir -p {hosts.folder} && touch {hosts.folder}/runs")
     assert hosts.submit("--wait").returncode == 1
     log = hosts.batch_log()
-    assert re.search(message.format(hosts.folder), log), log
+    assert re.search(f"n2 did not get its copy of the run: .*{hosts.folder}/runs", log), log
     assert "not all hosts have a copy of the run; nothing was started" in log
     hosts.user.nothing_left()

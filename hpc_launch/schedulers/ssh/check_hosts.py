@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.python_command import module_command
+from hpc_launch.schedulers.ssh.leases import PROGRAM
 from hpc_launch.schedulers.ssh.ssh_command import on_host
 from hpc_launch.spec.shell_text import quote
 
@@ -53,8 +54,8 @@ def host_problems(hosts: Sequence[str], run_folder: str = "") -> list[HostProble
 def problem_of(host: str, run_folder: str, first: str) -> HostProblem | None:
     """Why a run cannot use a host, seen from the first one, on which this runs; None if it can."""
     words = ["true"]
-    if run_folder:
-        words = ["python3", "-I", f"{run_folder}/hooks/hpc_launch_lease.py", os.path.basename(run_folder)]
+    if run_folder:  # as text: the host may not have the run folder
+        words = ["python3", "-I", "-c", PROGRAM.read_text("utf-8"), os.path.basename(run_folder)]
     try:
         answer = on_host(host, [f"exec {' '.join(map(quote, words))}"], timeout_s=40, origin=first)
     except Unreachable as error:
