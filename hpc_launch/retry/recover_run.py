@@ -216,6 +216,9 @@ def _follow(
     after = view.job_id if ending or place.inside else None
     try:
         prepared = following_attempt(run, verdict, view.now, after=after, changed=decision.changed)
+        occupied = scheduler.must_wait(prepared.script, run.path)
+        if occupied is not None:
+            return DriverOutcome("waiting", f"the next attempt waits for its hosts: {occupied}")
         _, attempt, job_id = submit_next(run, prepared, scheduler, index=index, ending=ending, number=number)
     except UserError as error:
         return DriverOutcome("waiting", f"the next attempt is due: {error}")

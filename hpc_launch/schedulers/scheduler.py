@@ -98,6 +98,9 @@ class Scheduler(Protocol):
     def test_only(self, submission: Submission) -> str:
         """The scheduler's estimate of when and where the job would start. Raises SubmitRefused, Unreachable."""
 
+    def must_wait(self, script: str, run_folder: Path) -> str | None:
+        """Why the job could not start now and has no queue to wait in, as text; None where it can or has."""
+
     def find(self, job_name: str) -> list[JobRecord]:
         """All jobs of this user with exactly this name, active or ended. Raises Unreachable if that is unknown."""
 

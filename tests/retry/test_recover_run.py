@@ -143,6 +143,15 @@ def test_a_training_that_is_complete_is_not_repeated(
     assert ("ended with segfault_or_abort" in (status_of(run, scheduler).reason or "")) is (kind == "ended")
 
 
+def test_hosts_that_are_away_or_taken_are_waited_for(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler)
+    scheduler.occupied = "gpu2 is in use by bob"
+    outcome = drive(run, scheduler, "node_failure", "RETRY")
+    assert (outcome.kind, outcome.words) == ("waiting", "the next attempt waits for its hosts: gpu2 is in use by bob")
+    scheduler.occupied = None
+    assert drive(run, scheduler, "node_failure", "RETRY").kind == "submitted"
+
+
 def test_the_environment_of_a_script_that_was_killed_is_removed(runs: Path, scheduler: FakeScheduler) -> None:
     """With mpirun, ibrun and pdsh it holds the values of `secrets:`."""
     run = failed(runs, scheduler)

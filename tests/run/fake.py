@@ -24,6 +24,7 @@ class FakeScheduler:
     folder: Path
     clock: Callable[[], float] = time.time
     source: str = "squeue"
+    occupied: str | None = None
 
     def __post_init__(self) -> None:
         (self.folder / "jobs").mkdir(parents=True, exist_ok=True)
@@ -45,6 +46,10 @@ class FakeScheduler:
 
     def test_only(self, submission: Submission) -> str:
         return f"{submission.job_name} would start now"
+
+    def must_wait(self, script: str, run_folder: Path) -> str | None:
+        del script, run_folder
+        return self.occupied
 
     def find(self, job_name: str) -> list[JobRecord]:
         self._ask("find")

@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import msgspec
 
@@ -86,6 +87,14 @@ class SshScheduler(LocalScheduler):
 
     def test_only(self, submission: Submission) -> str:
         return f"{submission.job_name} would start immediately on {', '.join(hosts_of(submission.script)[0])}"
+
+    def must_wait(self, script: str, run_folder: Path) -> str | None:
+        hosts, shared = hosts_of(script)
+        try:
+            _check_hosts(hosts, "" if shared else str(run_folder.absolute()))
+        except SubmitRefused as error:
+            return str(error)
+        return None
 
     def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]:
         if fresh:
