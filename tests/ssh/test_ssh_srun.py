@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import yaml
 
@@ -11,12 +12,17 @@ from tests.ssh.ssh_user import SshUser
 
 PLACES = ["n1", "n1", "n2", "n2", "n3"]
 SEEN = """\
-import json, os
+import json, os, sys
 folder, rank = os.environ["HPC_LAUNCH_ATTEMPT_DIR"], os.environ["RANK"]
 with open(f"{folder}/seen-{rank}", "w") as stream:
-    json.dump([dict(os.environ), os.getcwd(), os.uname().nodename], stream)
+    json.dump([dict(os.environ), os.getcwd(), os.uname().nodename, sys.executable], stream)
 print("rank", rank, "says a word")
 """
+SETUP = """\
+module() { export LOADED="${LOADED:+$LOADED }$2"; }
+conda() { echo 'conda() { export CONDA_DEFAULT_ENV=$2; }'; }
+"""
+"""What a site's own shell start-up defines, on the first host."""
 
 
 def job(user: SshUser, program: str, **keys: object) -> str:
@@ -25,21 +31,33 @@ def job(user: SshUser, program: str, **keys: object) -> str:
     return user.job(yaml.safe_dump({**wanted, **keys}))
 
 
-def test_each_slot_gets_a_process_with_its_rank_its_gpus_and_its_log(user: SshUser) -> None:
+def test_each_slot_gets_a_process_with_its_rank_its_gpus_its_software_and_its_log(user: SshUser) -> None:
     user.cluster.write(user.home / "hostfile", "n1 slots=2\nn2 slots=2\nn3 slots=4\n")
     user.profile(f"hostfile: {user.home / 'hostfile'}\n  include: n1@n2@n3:3")
-    done = user.launch("submit", job(user, SEEN, env={"WORD": "$(id) 'x' \n"}), "--wait")
+    setup, venv = user.job(SETUP, "setup.sh"), user.home / "a venv"
+    user.job(f"export PATH='{venv}/bin':$PATH VIRTUAL_ENV='{venv}'\n", "a venv/bin/activate")
+    user.cluster.run(["ln", "-s", sys.executable, str(venv / "bin" / "python")], check=True)
+    software = {
+        "source": [setup],
+        "modules": ["cuda/13", "nccl"],
+        "conda": "train",
+        "venv": str(venv),
+        "python": "python",
+    }
+    done = user.launch("submit", job(user, SEEN, env={"WORD": "$(id) 'x' \n"}, environment=software), "--wait")
     log = user.launch("logs", "@last").stdout
     assert done.returncode == 0, done.stdout + done.stderr + log
     ports = set()
     for rank, node in enumerate(PLACES):
         (path,) = user.home.glob(f"runs/*/attempts/001/seen-{rank}")
-        env, cwd, host = json.loads(path.read_text())
+        env, cwd, host, python = json.loads(path.read_text())
         found = [env[name] for name in "LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK".split()]
         size, index = PLACES.count(node), int(node[1:]) - 1
         assert found == [str(rank - PLACES.index(node)), "5", str(size), str(index), str(index)]
         assert (host, cwd, env["MASTER_ADDR"], env["WORD"]) == (node, str(user.home), "n1", "$(id) 'x' \n")
         assert env.get("CUDA_VISIBLE_DEVICES") == ("3" if node == "n3" else None)
+        assert (env["LOADED"], env["CONDA_DEFAULT_ENV"]) == ("cuda/13 nccl", "train")
+        assert python == f"{venv}/bin/python"
         ports.add(env["MASTER_PORT"])
         assert path.parent.joinpath("logs", f"node-{index}.rank-{rank}.log").read_text().count("says a word") == 1
     assert len(ports) == 1
