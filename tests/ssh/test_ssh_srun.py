@@ -32,7 +32,8 @@ def job(user: SshUser, program: str, **keys: object) -> str:
 
 
 def test_each_slot_gets_a_process_with_its_rank_its_gpus_its_software_and_its_log(user: SshUser) -> None:
-    user.cluster.write(user.home / "hostfile", "n1 slots=2\nn2 slots=2\nn3 slots=4\n")
+    # As FlagScale writes it.
+    user.cluster.write(user.home / "hostfile", "n1 slots=2 type=A800\nn2 slots=2 type=A800\nn3 slots=4 type=A800\n")
     user.profile(f"hostfile: {user.home / 'hostfile'}\n  include: n1@n2@n3:3")
     setup, venv = user.job(SETUP, "setup.sh"), user.home / "a venv"
     user.job(f"export PATH='{venv}/bin':$PATH VIRTUAL_ENV='{venv}'\n", "a venv/bin/activate")
