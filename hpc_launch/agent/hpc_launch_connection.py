@@ -38,6 +38,8 @@ class Connection:
         self, nodes: List[Tuple[int, str]], command: str, here: bool = False, options: Sequence[str] = ()
     ) -> None:
         (self.node, self.host), self.relays, self.here = nodes[0], len(nodes) > 1, here
+        self.below = {str(node) for node, _ in nodes}
+        """The nodes that the host may report on."""
         self.messages = b""
         self.code: Optional[int] = None
         self.started = False

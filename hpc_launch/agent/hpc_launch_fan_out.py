@@ -41,7 +41,7 @@ class FanOut:
     """All connections of an attempt, or of a part of it: `below` means that another host holds the first one."""
 
     def __init__(self, folder: str, nodes: Nodes, width: int = WIDTH, below: bool = False) -> None:
-        self.folder, self.width, self.below = folder, width, below
+        self.folder, self.width, self.below, self.hosts = folder, width, below, dict(nodes)
         self.end_at: Optional[float] = None
         self.heard = time.monotonic()
         self.code = 0
@@ -144,7 +144,7 @@ class FanOut:
             code, _, text = rest.partition(" ")
             if word == "over":
                 connection.over = True
-            elif word == "lost" and node.isdigit() and code.isdigit():
+            elif word == "lost" and code.isdecimal() and node in connection.below:
                 self.on_lost(int(node), int(code), text)
 
     def on_lost(self, node: int, code: int, text: str) -> None:
@@ -155,7 +155,7 @@ class FanOut:
         if self.below:
             report("lost %d %d %s" % (node, code, text))
         else:
-            say(text)
+            say("%s: %s" % (self.hosts[node], text))
             note(os.path.join(self.folder, "logs", "node-%d.exit" % node), code)
         self.end()
 
@@ -173,10 +173,8 @@ class FanOut:
         self.end_what_is_left(connection)
         code = code or 1
         what = "the connection" if code == SSH_FAILED else "its part of the job"
-        if not connection.started and code != SSH_FAILED:
-            what = "its login shell, before the job began,"
-        text = "%s: %s ended with code %d%s" % (connection.host, what, code, connection.reason())
-        self.on_lost(connection.node, code, text)
+        why = connection.reason() or ("" if connection.started else ": its login shell ended before the job began")
+        self.on_lost(connection.node, code, "%s ended with code %d%s" % (what, code, why))
 
     def end_what_is_left(self, connection: Connection) -> None:
         """End the processes of a host whose connection was lost: its end may have been that of the agent there."""
