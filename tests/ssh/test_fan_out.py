@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.agent.hpc_launch_fan_out import groups
 from hpc_launch.run.submitting.run_store import FAN_OUT, WATCHER
 from tests.busy import patience
 from tests.cluster.faults import wait_until
@@ -40,15 +39,6 @@ def notes(user: SshUser, kind: str) -> list[Path]:
 
 
 HOSTS = ("n1", "n2", "n3", "n4")
-
-
-@pytest.mark.parametrize(("count", "width"), [(0, 32), (1, 32), (32, 32), (33, 32), (64, 32), (1056, 32), (7, 3)])
-def test_no_host_holds_more_connections_than_allowed(count: int, width: int) -> None:
-    nodes = [(number, f"h{number}") for number in range(count)]
-    found = groups(nodes, width)
-    assert [node for group in found for node in group] == nodes
-    assert len(found) == min(count, width)
-    assert max(map(len, found), default=0) - min(map(len, found), default=0) <= 1
 
 
 @pytest.mark.parametrize("width", ["1", prove("2")])
