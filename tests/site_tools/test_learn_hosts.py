@@ -100,7 +100,11 @@ def test_what_differs_is_listed_with_its_hosts() -> None:
 
 def test_the_runs_are_where_all_hosts_see_them(tmp_path: Path) -> None:
     folders = {"/home/alice": ("gpu1",), "/data": ("gpu1", "gpu2", "gpu3")}
-    assert profile(draft(HOSTS, folders), tmp_path).defaults == {"run_dir": "/data/${user}/hpc-launch/runs"}
+    site = profile(draft(HOSTS, folders), tmp_path)
+    assert site.defaults == {"run_dir": "/data/${user}/hpc-launch/runs"}
+    assert site.scheduler.shared_folders == ["/data"]
+    assert profile(draft(HOSTS, SHARED), tmp_path).scheduler.shared_folders is True
+    assert profile(draft(HOSTS, {"/home/alice": ("gpu1",)}), tmp_path).scheduler.shared_folders is False
 
 
 def test_a_network_that_is_another_one_on_each_host_is_not_used() -> None:

@@ -124,15 +124,22 @@ def _software(result: ProfileDraft, hosts: Mapping[str, HostFacts]) -> None:
 def _folders(
     result: ProfileDraft, hosts: Mapping[str, HostFacts], folders: Mapping[str, tuple[str, ...]], runs: str
 ) -> None:
-    """Where the runs are, if not in the home folder."""
+    """Which folders are shared, and where the runs are, if not all hosts share the folder `runs`."""
     if len(hosts) < 2:
         return
     shared = [path for path, names in folders.items() if len(names) == len(hosts)]
     result.remarks.append(f"Folders that all hosts share: {', '.join(shared) or 'none'}.")
     others = [path for path in shared if path != home(hosts) and re.fullmatch(r"[A-Za-z0-9/._-]+", path)]
-    if runs not in shared and others:
-        note = f"{runs} is not the same folder on all hosts, this one is"
-        result.put(f"{others[0]}/${{user}}/hpc-launch/runs", "defaults", "run_dir", note=note)
+    if runs in shared:
+        return
+    note = f"{runs} is another folder on each host"
+    if others:
+        result.put(others, "scheduler", "shared_folders", note=note)
+        result.put(
+            f"{others[0]}/${{user}}/hpc-launch/runs", "defaults", "run_dir", note="a folder that all hosts share"
+        )
+    else:
+        result.put(False, "scheduler", "shared_folders", note=f"{note}; jobs copy their run folder")
 
 
 def _unknown(result: ProfileDraft, hosts: Mapping[str, HostFacts], faults: Mapping[str, str]) -> None:
