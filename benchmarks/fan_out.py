@@ -67,7 +67,7 @@ def memory(user: SshUser, seconds: int) -> tuple[dict[str, float], int]:
         "command": ["bash", "-c", TRAINS.format(seconds=seconds)],
     }  # fmt: skip
     client = user.popen("submit", user.job(json.dumps(job)), "--wait")
-    while not list(user.home.glob("runs/*/attempts/001/logs/*.began")):
+    while client.poll() is None and not list(user.home.glob("runs/*/attempts/001/logs/*.began")):
         time.sleep(0.2)
     followed = ""
     with ThreadPoolExecutor(1) as pool:

@@ -44,10 +44,11 @@ class BoundedCommand:
                 while selector.get_map():
                     if time.monotonic() > end:
                         raise subprocess.TimeoutExpired(process.args, timeout_s)
-                    ready = selector.select(_POLL_S)
+                    ended = process.poll() is not None  # before the look at its outputs, which are then complete
+                    ready = selector.select(0 if ended else _POLL_S)
                     for key, _ in ready:
                         self._transfer(selector, key)
-                    if not ready and process.poll() is not None:
+                    if ended and not ready:
                         break
                     if self.too_long:
                         process.kill()
