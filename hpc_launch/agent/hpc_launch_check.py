@@ -23,6 +23,7 @@ from typing import Dict, List, Tuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 
+from hpc_launch_check_code import code
 from hpc_launch_check_dcgm import DCGM_S, dcgm
 from hpc_launch_check_full import IMPORT, Measuring, place_of
 from hpc_launch_check_gpus import (
@@ -34,6 +35,7 @@ from hpc_launch_check_gpus import (
     compute,
     kernel_log,
     nvidia,
+    nvidia_driver,
     nvidia_links,
     nvidia_processes,
     nvidia_state,
@@ -58,6 +60,8 @@ from hpc_launch_check_host import (
 from hpc_launch_check_image import IMAGE_S, PART, Inside
 from hpc_launch_check_intel import intel, intel_errors, intel_processes, intel_state
 from hpc_launch_check_path import readable
+from hpc_launch_check_pdsh import pdsh
+from hpc_launch_check_peers import PEERS_S, PORTS, Peers, own_name
 from hpc_launch_check_run import Check, Running
 from hpc_launch_check_send import TASK_S, Reports
 
@@ -81,6 +85,13 @@ def host_checks(args: argparse.Namespace) -> Checks:
         checks["writing to " + path] = (partial(writable, path), CHECK_S)
     if args.workdir:
         checks["working folder"] = (partial(enterable, args.workdir), CHECK_S)
+    if args.peer:  # without Slurm, nobody else keeps the nodes the same
+        checks["own name"] = (partial(own_name, args.gpus), CHECK_S)
+        if args.workdir:
+            runs = os.path.dirname(os.path.dirname(os.path.dirname(args.attempt)))
+            checks["code"] = (partial(code, os.environ.get("HPC_LAUNCH_CODE") or args.workdir, runs), CHECK_S)
+    if args.pdsh:
+        checks["pdsh"] = (partial(pdsh, args.first, args.pdsh.replace("any", "")), CHECK_S + 1)
     return checks
 
 
@@ -113,6 +124,7 @@ def gpu_checks(args: argparse.Namespace) -> Checks:
             checks["gpu errors"] = (errors, SMI_S + 1)
     elif shutil.which("nvidia-smi"):
         checks["gpus"] = (partial(nvidia, args.gpus, args.gpu_model), SMI_S + 1)
+        checks["gpu driver"] = (nvidia_driver, SMI_S + 1)
         checks["gpu state"] = (nvidia_state, 3 * SMI_S + 1)
         checks["gpu links"] = (partial(nvidia_links, args.gpus), SMI_S + 1)
         checks["gpu processes"] = (partial(nvidia_processes, args.gpus), CLEAR_S + 2 * SMI_S + 1)
@@ -153,6 +165,8 @@ def main() -> None:
     parser.add_argument("--first", action="store_true")
     parser.add_argument("--gpus", type=int, default=0)
     parser.add_argument("--gpus-of-others", action="store_true", help="other runs may use the GPUs")
+    parser.add_argument("--peer", action="append", default=[], help="a node's name and address")
+    parser.add_argument("--pdsh", default="", help="what pdsh uses: `ssh`, or `any` for its own choice")
     parser.add_argument("--gpu-vendor", default="nvidia")
     parser.add_argument("--gpu-model", default="")
     parser.add_argument("--interfaces", default="")
@@ -178,6 +192,9 @@ def outside(args: argparse.Namespace) -> None:
     reports, running = Reports(args.attempt, args.node, args.master, args.port), Running()
     image = Inside(args.within, args.python, args.attempt) if args.within else None
     checks = dict(host_checks(args), **(gpu_checks(args) if args.gpus else {}), **software_checks(args))
+    peers = Peers(args.node, args.peer, args.port) if args.peer else None
+    if peers is not None:
+        checks[PORTS] = (peers.reached, PEERS_S + 1)
     if image is not None:
         checks[PART] = (image.started, IMAGE_S + 1)
     running.start(checks)
@@ -191,6 +208,8 @@ def outside(args: argparse.Namespace) -> None:
     if problem is not None:
         reports.send(part=PART, done=True, results=[dict(problem, check="software")])
     reports.close()
+    if peers is not None:
+        peers.end()
 
 
 def inside(args: argparse.Namespace) -> None:

@@ -63,6 +63,13 @@ def nvidia(gpus: int, model: str, ask: Ask = answer) -> Result:
     return result(True, "%d GPUs" % len(rows), value)
 
 
+def nvidia_driver(ask: Ask = answer) -> Result:
+    """The version of the driver, which is compared between nodes."""
+    code, text = query("driver_version", ask)
+    found = sorted({row[0] for row in rows_of(text, 1)}) if code == 0 else []
+    return result(True, found[0], {"driver": found[0]}) if found else unknown("nvidia-smi gives no driver version")
+
+
 def promised(found: int) -> Dict[str, int]:
     """The value of a check that found too few GPUs: it is the fault of an only node if Slurm promised more."""
     number = os.environ.get("SLURM_GPUS_ON_NODE", "")

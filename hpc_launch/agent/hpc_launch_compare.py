@@ -10,6 +10,8 @@ from collections import Counter
 from typing import Any, Dict, List, Tuple
 
 from hpc_launch_check_path import MISSING
+from hpc_launch_compare_code import other_code
+from hpc_launch_compare_peers import compare_peers
 
 SLOW = 0.4
 """A CPU that is slower than this share of the median is slow."""
@@ -69,12 +71,15 @@ def compare(found: Results, memory_mib: int) -> None:
                 fail(found, node, "clock", "the clock is %.0f s %s those of the other nodes" % words)
     slow_links(found)
     same_software(found)
+    same_code(found)
+    same_gpus(found)
+    compare_peers(found)
     own_disks(found)
 
 
 def note(found: Results, node: str, check: str, text: str) -> None:
     """Report what may be no fault, without blaming the node."""
-    found[node][check] = {"ok": None, "text": "%s: %s" % (node, text), "value": NOTE}
+    found[node][check] = {"ok": None, "text": text, "value": NOTE}
 
 
 def own_disks(found: Results) -> None:
@@ -123,6 +128,44 @@ def same_software(found: Results) -> None:
             fail(found, node, "software", "%s is %s here and %s on the other nodes" % words)
 
 
+def odd_ones(found: Results, check: str, key: str) -> Dict[str, Tuple[Any, Any]]:
+    """Nodes whose value differs from that of most nodes: their value, and the usual one."""
+    by_node = {node: results.get(check, {}).get("value") for node, results in found.items()}
+    texts = {
+        node: json.dumps(value[key], sort_keys=True)
+        for node, value in by_node.items()
+        if isinstance(value, dict) and key in value
+    }
+    if not texts:
+        return {}
+    usual, count = Counter(texts.values()).most_common(1)[0]
+    if 2 * count <= len(texts):
+        return {}
+    return {node: (json.loads(text), json.loads(usual)) for node, text in texts.items() if text != usual}
+
+
+def same_code(found: Results) -> None:
+    """Fail nodes whose code differs from that of most nodes."""
+    wrong, unsure = other_code(found)
+    for node, text in wrong.items():
+        fail(found, node, "code", text)
+    for node, text in unsure.items():
+        note(found, node, "code", text)
+
+
+def same_gpus(found: Results) -> None:
+    """Report another model or driver: the training runs, though perhaps slower."""
+    for check, key, what in (("gpus", "models", "the GPUs are"), ("gpu driver", "driver", "the GPU driver is")):
+        for node, (mine, theirs) in odd_ones(found, check, key).items():
+            if found[node][check].get("ok"):
+                note(found, node, check, "%s %s, and %s on the other nodes" % (what, plain(mine), plain(theirs)))
+
+
+def plain(value: Any) -> str:
+    """A value, or the values of a list."""
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def judged(found: Results, early: bool = False) -> Tuple[List[Finding], List[Finding], Dict[str, str]]:
     """What is wrong with single nodes, what fails on most of them, and what could not be checked.
 
@@ -133,8 +176,9 @@ def judged(found: Results, early: bool = False) -> Tuple[List[Finding], List[Fin
         outcomes = {node: results[check] for node, results in found.items() if check in results}
         failed = [node for node, one in outcomes.items() if one.get("ok") is False]
         passed = [node for node, one in outcomes.items() if one.get("ok") is True]
-        noted = [one for one in outcomes.values() if one.get("ok") is None and one.get("value") == NOTE]
-        common += [{"check": check, "text": clean(one.get("text")), "nodes": 1} for one in noted]
+        noted = [node for node, one in outcomes.items() if one.get("ok") is None and one.get("value") == NOTE]
+        texts = ["%s: %s" % (node, outcomes[node].get("text")) for node in noted]
+        common += [{"check": check, "text": clean(text), "nodes": 1} for text in texts]
         most = 2 * len(passed) >= len(found) if early else len(failed) <= len(passed)
         alone = len(found) == 1 and check in OWN_HARDWARE
         if failed and (most or (alone and is_own(outcomes[failed[0]].get("value")))):

@@ -27,6 +27,7 @@ LIMITS = {
     "gpu errors": 9.0,
     "gpu diagnosis": 30.0,
     "measurements": 14.5,
+    "ports between nodes": 17.5,
 }
 TASK_S = 6.0
 """How much longer than its limit a task may take: the node itself ends what hangs."""

@@ -201,7 +201,7 @@ def _host_arrays(plan: LaunchPlan) -> Iterator[str]:
     yield _array("job_hosts", [host.name for host in plan.hosts])
     if not plan.shared_hosts:
         yield "job_lease=yes"
-    if plan.rendezvous == "c10d":
+    if plan.rendezvous == "c10d" or (plan.node_check is not None and plan.nodes > 1):
         yield _array("job_addresses", [host.address for host in plan.hosts])
     launcher = descriptor(plan.launcher)
     if plan.uneven or launcher.reads_hostfile or launcher.logs_by_rank:

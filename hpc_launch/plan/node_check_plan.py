@@ -9,7 +9,7 @@ from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import CheckpointPlan, ContainerPlan, NodeCheckPlan, Program, Variable
 from hpc_launch.plan.network_variables import NCCL_INTERFACES
 from hpc_launch.sites.fabric import overlay_fabric
-from hpc_launch.spec.shell_text import Text, Var
+from hpc_launch.spec.shell_text import Text, Var, plain
 
 _FABRICS = {"infiniband": "InfiniBand", "slingshot": "Slingshot", "roce": "RoCE", "efa": "EFA"}
 """Networks that NCCL uses by its own code or by a plugin. It falls back to sockets without an error."""
@@ -56,6 +56,8 @@ def _expects(
     saved: CheckpointPlan | None,
 ) -> Iterator[str]:
     node, job = size.node_class, filler.resolved.job
+    if filler.resolved.hosts and job.max_nodes > 1 and (uses := _pdsh(filler, program)):
+        yield f"--pdsh={uses}"
     if size.gpus_per_node:
         yield f"--gpus={size.gpus_per_node}"
         if filler.resolved.site.scheduler.shared:
@@ -77,6 +79,14 @@ def _expects(
         yield f"--tasks={size.processes_per_node}"
         if fabric := _fabric(filler, size, variables):
             yield f"--fabric={fabric}"
+
+
+def _pdsh(filler: ValueFiller, program: Program) -> str:
+    """What pdsh uses where the job starts it: DeepSpeed lets it use ssh (multinode_runner.py)."""
+    launcher = filler.resolved.job.launcher
+    if launcher.name == "deepspeed":
+        return "ssh" if (launcher.multinode or filler.resolved.site.launch.multinode) == "pdsh" else ""
+    return "any" if plain(program.words[0]) == "pdsh" else ""
 
 
 def _expected_software(python: Text, program: Program) -> Iterator[str]:

@@ -35,10 +35,10 @@ class SshUser(User):
     def env(self) -> dict[str, str]:
         return {**super().env, "HPC_LAUNCH_SITE": "hosts"}
 
-    def profile(self, scheduler: str, *, shared: bool = True, preflight: str = '"off"') -> None:
+    def profile(self, scheduler: str, *, shared: bool = True, preflight: str = '"off"', more: str = "") -> None:
         """Write the site profile, with more keys of its scheduler. Other tests may use the hosts at the same time."""
         keys = {"scheduler": scheduler, "shared": str(shared).lower(), "preflight": preflight}
-        self.job(PROFILE.format(**keys), "sites/hosts.yaml")
+        self.job(PROFILE.format(**keys) + more, "sites/hosts.yaml")
 
     def processes(self, node: str, word: str = "") -> list[str]:
         """The command lines of this test's processes on a host, with a word in them."""

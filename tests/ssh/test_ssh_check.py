@@ -14,12 +14,15 @@ import yaml
 from tests.ssh.ssh_user import SshUser
 
 PROGRAM = "import os\nopen(os.environ['HPC_LAUNCH_ATTEMPT_DIR'] + '/trained', 'w').close()\n"
-BLOCKED = "to 10.77.0.1 ipproto tcp dport 10000-29999 blackhole"
+HOSTS = "hosts: {n1: 2, n2: 2, n3: 1}"
+PORT = 20123
+PEER_PORT = 32768 + PORT * 7919 % 28232
+"""What the nodes listen at beside the port of the rendezvous (hpc_launch_check_peers.py)."""
 
 
 @pytest.fixture
 def checked(user: SshUser) -> SshUser:
-    user.profile("hosts: {n1: 2, n2: 2, n3: 1}", preflight="quick")
+    user.profile(HOSTS, preflight="quick")
     return user
 
 
@@ -52,6 +55,11 @@ def planted(user: SshUser, *faults: tuple[str, str, str]) -> Iterator[None]:
             as_root(user, node, undo, check=False)
 
 
+def blocked(node: str) -> str:
+    """A rule that drops what goes to a node from here, at one port."""
+    return f"to 10.77.0.{node[1:]} ipproto tcp dport {PEER_PORT} blackhole"
+
+
 def as_root(user: SshUser, node: str, commands: str, *, check: bool = True) -> None:
     done = user.cluster.run(["bash", "-ec", commands], user="root", node=node)
     assert done.returncode == 0 or not check, done.stderr
@@ -67,20 +75,27 @@ def test_healthy_hosts_pass_and_the_training_starts(checked: SshUser) -> None:
 
 
 def test_faults_are_named_on_their_hosts_before_the_training(checked: SshUser) -> None:
-    data = Path(checked.job("", "data/part"))
+    """Faults that only this test notices, because others use the hosts, too."""
+    checked.profile(HOSTS, preflight="quick", more=f"network: {{ports: [{PORT}, {PORT}]}}\n")
+    data, code = Path(checked.job("", "data/part")), checked.job("pass\n", "helper.py")
+    text = job(checked, args={"data": str(data)}, code="off")
+    changed = "/dev/shm/helper"
     faults = (
         ("n2", f"mount -t tmpfs none {data.parent}", f"umount {data.parent}"),
-        ("n3", f"ip rule add {BLOCKED}", f"ip rule del {BLOCKED}"),
+        ("n2", f"echo '# new' >{changed}; mount --bind {changed} {code}", f"umount {code}; rm {changed}"),
+        ("n3", f"ip rule add {blocked('n2')}", f"ip rule del {blocked('n2')}"),
     )
     with planted(checked, *faults):
-        done = checked.launch("submit", job(checked, args={"data": str(data)}), "--wait")
+        done = checked.launch("submit", text, "--wait")
     assert done.returncode == 1, done.stdout + done.stderr
     found = record(checked)
-    assert [(one["node"], one["check"]) for one in found["bad"]] == [("n3", "rendezvous port")]
-    assert found["bad"][0]["text"].startswith("cannot reach n1 port ")
+    assert {(one["node"], one["check"]): one["text"] for one in found["bad"]} == {
+        ("n2", "code"): "the code differs from that of the other nodes: helper.py",
+        ("n3", "ports between nodes"): f"cannot connect to n2 port {PEER_PORT}: Invalid argument; n2 can connect to n3",
+    }
     assert f"n2: {data}: No such file or directory" in found["common"][0]["text"]
     assert not (attempt(checked) / "trained").exists()
-    assert "n3" in checked.launch("why", "@last").stdout
+    assert "n3: cannot connect to n2" in checked.launch("why", "@last").stdout
     checked.nothing_left()
 
 

@@ -42,13 +42,16 @@ _CHECK = (
     "check_host",
     "check_intel",
     "check_path",
+    "check_peers",
+    "check_code",
+    "check_pdsh",
     "check_gpus",
     "check_dcgm",
     "check_full",
     "check_image",
     "measure",
 )
-_JUDGE = ("judge", "listen", "reports", "compare", "compare_full", "rounds")
+_JUDGE = ("judge", "listen", "reports", "compare", "compare_full", "compare_code", "compare_peers", "rounds")
 NODE_CHECK = (*(HOOKS.with_name(f"hpc_launch_{name}.py") for name in (*_CHECK, *_JUDGE)), FILE_SYSTEM)
 _FAN_OUT = ("fan_out", "connection", "on_host", "lease", "check_ssh")
 FAN_OUT = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _FAN_OUT)

@@ -41,7 +41,7 @@ on_first_node() {
 job_by_hand=/home/alice/runs/ssh_none-by-hand # run folder if started by hand
 job_workdir=/home/alice/project
 job_nodes=2 job_check=(--gpus=8 --gpu-vendor=nvidia --python=python3) job_hosts=(gpu1 gpu2) job_lease=yes
-job_slots=(8 8) job_first_ranks=(0 8) job_interfaces=(ens1f0 ens1f0)
+job_addresses=(10.0.0.1 10.0.0.2) job_slots=(8 8) job_first_ranks=(0 8) job_interfaces=(ens1f0 ens1f0)
 
 # ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
 
@@ -254,17 +254,19 @@ srun() { # OPTION... bash -c COMMANDS: as srun would, on each host
     python=$(command -v python3) || return
     {
         declare -p hosts environment
-        declare -p job_check_gpus job_devices 2>/dev/null
+        declare -p job_addresses job_check_gpus job_devices 2>/dev/null
         declare -f begin_check
         printf '%s\n' "${body%check_node}" 'begin_check "$1"' check_node
     } >"$attempt_dir/check.sh"
     exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check_ssh.py" "$attempt_dir" "$log" "${hosts[@]}" </dev/null
 }
 begin_check() { # NODE: sets what srun would set
+    local at
     umask go-w
     # shellcheck source=/dev/null
     . <(tail -n +2 "$environment") # without its first line, which enters a folder that the host may lack
     export SLURM_NODEID=$1 SLURMD_NODENAME=${hosts[$1]}
+    for at in "${!job_addresses[@]}"; do job_check+=(--peer="${hosts[at]}=${job_addresses[at]}"); done
     [ -z "${job_devices[$1]:-}" ] || export CUDA_VISIBLE_DEVICES=${job_devices[$1]}
     [ -z "${job_check_gpus[$1]:-}" ] || job_check+=(--gpus="${job_check_gpus[$1]}")
 }

@@ -1,0 +1,183 @@
+"""What the node check adds on hosts without Slurm: connections in both directions, the code, names, pdsh."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpc_launch.agent import hpc_launch_check as node_check
+from hpc_launch.agent import hpc_launch_judge  # noqa: F401 - the modules beside it
+
+compare = sys.modules["hpc_launch_compare"]
+compare_peers = sys.modules["hpc_launch_compare_peers"]
+check_code = sys.modules["hpc_launch_check_code"]
+check_pdsh = sys.modules["hpc_launch_check_pdsh"]
+check_peers = sys.modules["hpc_launch_check_peers"]
+AGENT = Path(node_check.__file__).parent
+PORTS = "ports between nodes"
+PEER = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from hpc_launch_check_peers import Peers
+peers = Peers(sys.argv[2], sys.argv[3:], 12345)
+print(json.dumps(peers.reached()["value"]), flush=True)
+peers.end()
+"""
+
+
+def connections(count: int, *blocked: tuple[int, int], deaf: tuple[int, ...] = ()) -> dict[str, Any]:
+    """Results of so many nodes, of which some cannot connect to others."""
+    found = {}
+    for node in range(1, count + 1):
+        failed = {f"n{to}": "timed out" for source, to in blocked if source == node}
+        value = {"failed": failed, "listens": node not in deaf, "port": 40000, "count": count - 1}
+        found[f"n{node}"] = {PORTS: {"ok": True, "text": "", "value": value}}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "blamed"),
+    [
+        (connections(3), {}),
+        (
+            connections(3, (3, 2)),
+            {"n3": "cannot connect to n2 port 40000: timed out; n2 can connect to n3"},
+        ),
+        (connections(2, (1, 2)), {"n1": "cannot connect to n2 port 40000: timed out; n2 can connect to n1"}),
+        (connections(3, (1, 2), (3, 2)), {"n2": "n1, n3 cannot connect to it at port 40000: timed out"}),
+        (
+            connections(4, (4, 1), (4, 2), (4, 3)),
+            {
+                "n4": "; ".join(
+                    f"cannot connect to n{to} port 40000: timed out; n{to} can connect to n4" for to in (1, 2, 3)
+                )
+            },
+        ),
+        (connections(3, (1, 2), (3, 2), deaf=(2,)), {}),
+    ],
+    ids=["healthy", "one direction", "two nodes", "incoming", "outgoing", "port in use"],
+)
+def test_a_blocked_port_is_named_with_its_direction(found: dict[str, Any], blamed: dict[str, str]) -> None:
+    compare.compare(found, 0)
+    assert {one["node"]: one["text"] for one in compare.judged(found)[0]} == blamed
+
+
+def test_nobody_is_blamed_before_all_nodes_have_answered() -> None:
+    found = connections(4, (1, 2))
+    found["n4"] = {}
+    compare.compare(found, 0)
+    assert compare.judged(found, True)[0] == []
+
+
+def test_nodes_that_start_one_after_another_reach_each_other() -> None:
+    listed = ["a=127.0.0.1", "b=127.0.0.2", "c=127.0.0.3"]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", f"import time; time.sleep({0.5 * late})\n{PEER}", str(AGENT), name, *listed],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for late, name in enumerate("abc")
+    ]
+    values = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+    assert [(one["failed"], one["listens"], one["count"]) for one in values] == [({}, True, 2)] * 3
+
+
+def test_a_node_connects_to_its_neighbours_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_peers, "listener", lambda *_: None)
+    listed = [f"n{number}=10.0.0.{number}" for number in range(100)]
+    peers = check_peers.Peers("n0", listed, 12345)
+    assert len(peers.others) == 32
+    assert {"n1", "n16", "n84", "n99"} <= set(peers.others)
+
+
+def code_of(*nodes: dict[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Who is blamed for these digests, and what is reported besides."""
+    found = {
+        f"n{number}": {"code": {"ok": True, "text": "", "value": {"code": digests}}}
+        for number, digests in enumerate(nodes, 1)
+    }
+    compare.compare(found, 0)
+    bad, common, _ = compare.judged(found)
+    return {one["node"]: one["text"] for one in bad}, [one["text"] for one in common]
+
+
+def test_other_code_is_named_with_its_files() -> None:
+    usual = {"train.py": "1", "model.py": "2"}
+    text = "the code differs from that of the other nodes: "
+    assert code_of(usual, usual, usual) == ({}, [])
+    assert code_of(usual, {**usual, "model.py": "3"}, usual) == ({"n2": f"{text}model.py"}, [])
+    assert code_of(usual, {"train.py": "1"}, usual) == ({"n2": f"{text}model.py"}, [])
+    assert code_of({**usual, "outputs/config.yaml": "4"}, usual, usual) == ({}, [])
+    assert code_of(usual, {**usual, "model.py": "3"}) == ({}, [f"n2: {text}model.py"])
+    assert code_of({"a/": "1"}, {"a/": "2"}, {"a/": "1"}) == ({}, [f"n2: {text}a/"])
+
+
+def test_the_code_is_read_within_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("train.py", "runs/old/rank.sh", ".git/x.py", "venv/lib/torch.py", "venv/pyvenv.cfg", "data.bin"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    found = check_code.code(str(tmp_path), str(tmp_path / "runs"))
+    assert list(found["value"]["code"]) == ["train.py"]
+    monkeypatch.setattr(check_code, "MOST_FILES", 1)
+    (tmp_path / "more.py").write_text("")
+    assert check_code.code(str(tmp_path), str(tmp_path / "runs"))["ok"] is None
+    monkeypatch.setattr(check_code, "MOST_FILES", 10)
+    monkeypatch.setattr(check_code, "MOST_DIGESTS", 1)
+    assert list(check_code.code(str(tmp_path), str(tmp_path / "runs"))["value"]["code"]) == ["/"]
+
+
+def test_another_driver_is_reported_without_blame() -> None:
+    found = {
+        f"n{number}": {"gpu driver": {"ok": True, "text": "", "value": {"driver": driver}}}
+        for number, driver in enumerate(("550.90", "550.90", "535.10"), 1)
+    }
+    compare.compare(found, 0)
+    bad, common, _ = compare.judged(found)
+    assert bad == []
+    assert [one["text"] for one in common] == ["n3: the GPU driver is 535.10, and 550.90 on the other nodes"]
+
+
+def test_pdsh_has_to_use_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.delenv("PDSH_RCMD_TYPE", raising=False)
+    monkeypatch.setattr(check_pdsh, "RCMD_DEFAULT", str(tmp_path / "rcmd_default"))
+    tool = tmp_path / "pdsh"
+    tool.write_text("#!/bin/sh\necho 'pdsh-2.34'; echo 'rcmd modules: ssh,rsh,exec (default: rsh)'\n")
+    tool.chmod(0o755)
+    rsh = "pdsh uses rsh: set `env: {PDSH_RCMD_TYPE: ssh}`"
+    assert check_pdsh.pdsh(True, "")["text"] == rsh
+    assert check_pdsh.pdsh(True, "ssh")["ok"]
+    assert check_pdsh.pdsh(False, "")["ok"]
+    (tmp_path / "rcmd_default").write_text("ssh\n")
+    assert check_pdsh.pdsh(True, "")["ok"]
+    monkeypatch.setenv("PDSH_RCMD_TYPE", "rsh")
+    assert check_pdsh.pdsh(True, "")["text"] == rsh
+    tool.write_text("#!/bin/sh\necho 'rcmd modules: rsh,exec (default: rsh)'\n")
+    assert "no module for ssh" in check_pdsh.pdsh(True, "ssh")["text"]
+
+
+@pytest.mark.parametrize(
+    ("address", "gpus", "interface", "ok"),
+    [
+        ("127.0.1.1", 0, "", False),
+        ("127.0.1.1", 8, "", None),
+        ("127.0.1.1", 0, "eth0", True),
+        ("10.0.0.1", 0, "", True),
+    ],
+)
+def test_a_name_that_resolves_to_loopback_is_no_place_for_gloo(
+    monkeypatch: pytest.MonkeyPatch, address: str, gpus: int, interface: str, ok: bool | None
+) -> None:
+    entry = (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [entry])
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface)
+    found = check_peers.own_name(gpus)
+    assert found["ok"] is ok
+    assert (address in found["text"]) is not bool(interface)
