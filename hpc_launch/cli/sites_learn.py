@@ -124,7 +124,7 @@ def _refuse_to_overwrite(path: Path, *, force: bool) -> None:
     if os.path.exists(path) and not force:
         raise UsageError(
             f"{path} already exists",
-            "overwrite it with --force, name another file with -o FILE, or compare it with `sites check --live`",
+            "overwrite it with --force, or name another file with -o FILE",
         )
 
 

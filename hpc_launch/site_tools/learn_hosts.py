@@ -107,9 +107,9 @@ def _describe(hosts: Sequence[str]) -> tuple[dict[str, HostFacts], dict[str, str
 
 def _shared_folders(hosts: Mapping[str, HostFacts], more: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The hosts that share each folder with the first one: they see the file that it writes there."""
-    candidates = [*(path for facts in hosts.values() for path in facts.folders), *more]
-    paths = [path for path in dict.fromkeys(candidates) if _FOLDER.match(path)][:32]
     first, *others = hosts
+    # No host names folders for another one.
+    paths = [path for path in dict.fromkeys([*hosts[first].folders, *more]) if _FOLDER.match(path)]
     token = secrets.token_hex(8)
     try:
         written = _seen(ask_hosts([first], PROGRAM, ["write", token, *paths], PROBE_S))[first]
