@@ -2,9 +2,10 @@
 
     hpc_launch_copies.py ATTEMPT_FOLDER WORKDIR [--copy-workdir LIMIT] [--exclude PATTERN]... HOST...
 
-Runs on the first host beside the job's script. It prints `ready` when every host has its copy. On SIGUSR1, when all
-processes of the job have ended, it fetches the rest and ends. It has its own connection to each host, by the user's
-ssh: when one is lost, the run goes on, and what the host wrote meanwhile is fetched by the next one.
+Runs on the first host beside the job's script. It prints `ready` when every host has its copy, and again when each has
+what changed before a SIGUSR2. On SIGUSR1, when all processes of the job have ended, it fetches the rest and ends. It
+has its own connection to each host, by the user's ssh: when one is lost, the run goes on, and what the host wrote
+meanwhile is fetched by the next one.
 
 Self-contained: standard library of Python 3.6 or later.
 """
@@ -58,9 +59,8 @@ class Copy:
 
     def __init__(self, attempt: str, workdir: str, roots: List[Dict[str, Any]]) -> None:
         self.attempt, self.roots = attempt, roots
-        self.workdir = workdir if len(roots) == 1 else ""
-        with open(os.path.join(attempt, FIRST_HOST), "w") as file:
-            file.write(secrets.token_hex(32))
+        self.workdir = workdir
+        """What each host must have by itself, or ''."""
         self.token = digest_of(os.path.join(attempt, FIRST_HOST))
         self.places = [(root["path"], entry) for root in roots for entry in root["entries"]]
 
@@ -86,22 +86,27 @@ class Connection(threading.Thread):
         self.copy, self.host, self.node, self.turn = copy, host, node, turn
         self.store = Store(copy.attempt, node)
         self.ready, self.done = threading.Event(), threading.Event()
-        self.finish = threading.Event()
+        self.asked = threading.Event()
+        """Whether this connection has to end: for the next one, or, with `finish`, for good."""
+        self.finish = False
+        self.shared = False
         self.problem = ""
         self.ssh: Any = None
         self.waiting: List[Tuple[Fields, bytes]] = []
 
     def run(self) -> None:
         while not self.done.is_set():
-            last = self.finish.is_set()
+            last = self.finish
             try:
                 with self.turn:
-                    shared = self.connect()
+                    self.shared = self.connect()
                 self.ready.set()
-                if shared:
+                if self.shared:
                     break
                 self.follow()
-                break
+                if self.finish:
+                    break
+                self.asked.clear()
             except (OSError, ValueError, LookupError, TypeError, RecursionError, LostError, RefusedError) as error:
                 problem = self.why(error)
                 if not self.ready.is_set() or last:
@@ -110,7 +115,7 @@ class Connection(threading.Thread):
                 if not self.problem:
                     say("%s: what it writes cannot be fetched now: %s" % (self.host, problem))
                 self.problem = problem
-                self.finish.wait(AGAIN_S)
+                self.asked.wait(AGAIN_S)
             finally:
                 self.close()
         self.done.set()
@@ -163,14 +168,15 @@ class Connection(threading.Thread):
         )
         self.write(line.encode() + program)
         self.skip_login((mark + "\n").encode())
-        attempt = os.path.relpath(self.copy.attempt, self.copy.roots[0]["path"])
-        asked = {"roots": self.copy.roots, "attempt": attempt, "node": self.node, "token": self.copy.token}
-        self.write(frame(dict(asked, known=self.store.sizes, workdir=self.copy.workdir)))
+        copy = self.copy
+        attempt = os.path.relpath(copy.attempt, copy.roots[0]["path"])
+        asked = {"roots": copy.roots, "attempt": attempt, "node": self.node, "token": copy.token}
+        self.write(frame(dict(asked, known=self.store.sizes, workdir=copy.workdir)))
         fields, data = self.next(READY_S)
         if fields["is"] == "shared":
             return True
         for number in json.loads(data.decode()):
-            for part in self.copy.file(int(number)):
+            for part in copy.file(int(number)):
                 self.write(part)
         self.next(READY_S)
         return False
@@ -228,10 +234,11 @@ class Connection(threading.Thread):
             for fields, body in self.waiting:
                 if fields["is"] == "end" and last:
                     self.problem = ""
+                    self.ssh.wait(ANSWER_S)  # its last act is to remove the environment, which the next one may bring
                     return
                 self.store.take(fields, body)
             self.waiting = []
-            if now - beat < LOOK_S and not (self.finish.is_set() and not last):
+            if now - beat < LOOK_S and not (self.asked.is_set() and not last):
                 continue
             beat = now
             news = b"\n"
@@ -245,7 +252,7 @@ class Connection(threading.Thread):
             if grown > output + LOOK_S:
                 output = grown
                 news += frame({"is": "output", "age": max(time.time() - grown, 0.0)})
-            if self.finish.is_set() and not last:
+            if self.asked.is_set() and not last:
                 last = True
                 news += frame({"is": "last"})
             self.write(news)
@@ -259,13 +266,17 @@ class Copies:
         self.hosts = [Connection(copy, host, node, turn) for node, host in enumerate(hosts)]
         self.folder = copy.attempt
         self.parent = os.getppid()
-        self.asked = False
+        self.over = self.changed = False
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # the hosts' last lines are still to come
-        signal.signal(signal.SIGUSR1, self.on_end)
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, self.on_signal)
 
-    def on_end(self, number: int, _: object) -> None:
-        self.asked = True
+    def on_signal(self, number: int, _: object) -> None:
+        if number == signal.SIGUSR1:
+            self.over = True
+        else:
+            self.changed = True
 
     def alone(self) -> bool:
         """Whether the job's script is gone."""
@@ -275,26 +286,48 @@ class Copies:
         """Until the job has ended. Returns the exit code."""
         for one in self.hosts:
             one.start()
-        for one in self.hosts:
-            while not (one.ready.wait(0.2) or one.done.is_set() or self.alone()):
-                pass
-        failed = [one for one in self.hosts if not one.ready.is_set()]
-        for one in failed:
-            say("%s did not get its copy of the run: %s" % (one.host, one.problem))
-        if failed:
+        if not self.all_ready():
             return 1
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
-        while not self.asked and not self.alone():
+        while not self.over and not self.alone():
             time.sleep(0.1)
+            if self.changed:
+                self.changed = False
+                if not self.send_again():
+                    return 1
         for one in self.hosts:
-            one.finish.set()
+            one.finish = True
+            one.asked.set()
         end = time.monotonic() + LAST_S
         for one in self.hosts:
             if not one.done.wait(max(end - time.monotonic(), 0.0)) or one.problem:
                 why = one.problem or "no answer"
                 say("%s: the end of its logs is only there, in %s: %s" % (one.host, self.folder, why))
         return 0
+
+    def all_ready(self) -> bool:
+        """Wait until each host has its copy, and say so."""
+        for one in self.hosts:
+            while not (one.ready.wait(0.2) or one.done.is_set() or self.alone()):
+                pass
+        failed = [one for one in self.hosts if not one.ready.is_set()]
+        for one in failed:
+            say("%s did not get its copy of the run: %s" % (one.host, one.problem))
+        if not failed:
+            sys.stdout.write("ready\n")
+            sys.stdout.flush()
+        return not failed
+
+    def send_again(self) -> bool:
+        """Let each host have what has changed in the run folder, by another connection."""
+        copy = self.hosts[0].copy
+        roots = [run_root(copy.roots[0]["path"], copy.attempt), *copy.roots[1:]]
+        changed = Copy(copy.attempt, copy.workdir, roots)
+        for one in self.hosts:
+            one.copy = changed
+            if not one.shared:
+                one.ready.clear()
+                one.asked.set()
+        return self.all_ready()
 
     def end(self) -> None:
         """End the connections, whatever happened."""
@@ -314,10 +347,12 @@ def main(words: List[str]) -> int:
     args = parser.parse_args(words)
     run = os.path.dirname(os.path.dirname(args.attempt))
     try:
-        roots = [run_root(run, os.path.relpath(args.attempt, run))]
+        with open(os.path.join(args.attempt, FIRST_HOST), "w") as file:
+            file.write(secrets.token_hex(32))
+        roots = [run_root(run, args.attempt)]
         if args.copy_workdir is not None:
             roots.append(workdir_root(args.workdir, args.exclude, args.copy_workdir, run))
-        copies = Copies(Copy(args.attempt, args.workdir, roots), args.hosts)
+        copies = Copies(Copy(args.attempt, "" if len(roots) > 1 else args.workdir, roots), args.hosts)
     except (OSError, TooLargeError) as error:
         say("cannot copy the run to the hosts: %s" % error)
         return 1

@@ -18,16 +18,19 @@ from hpc_launch_copy_host import digest_of
 from hpc_launch_private_names import is_private, is_skipped
 
 MOST_ENTRIES = 20000
+CHECK_KEY = "agent/check-key"
+"""By which the node check on each host proves that it belongs to the job: hpc_launch_judge.py."""
 
 
 class TooLargeError(Exception):
     """The folder holds more than code."""
 
 
-def run_root(run: str, attempt: str) -> Dict[str, Any]:
-    """The part of the run folder. Raises OSError."""
+def run_root(run: str, folder: str) -> Dict[str, Any]:
+    """The part of the run folder, for the attempt in `folder`. Raises OSError."""
     entries = list(below(run, "hooks")) + list(below(run, "code"))
-    for name in sorted(os.listdir(os.path.join(run, attempt))):
+    attempt = os.path.relpath(folder, run)
+    for name in [*sorted(os.listdir(folder)), CHECK_KEY]:
         path = os.path.join(attempt, name)
         if not name.startswith(".") and not name.endswith(".log") and os.path.isfile(os.path.join(run, path)):
             entries.append(entry(run, path))

@@ -232,7 +232,8 @@ def main() -> Optional[int]:
     parser.add_argument("--gpus", type=int, default=0)
     parser.add_argument("--image", action="store_true")
     args = parser.parse_known_args()[0]
-    files = write_tokens(args.shared)
+    copied = os.path.exists(os.path.join(args.attempt, "agent", "first-host"))  # hpc_launch_copies.py
+    files = write_tokens([] if copied else args.shared)
     rounds = Rounds(args.gpus) if args.full else None
     judge = Judge(args.attempt, args.node, files, args.memory_mib, rounds, image=args.image)
     try:

@@ -52,14 +52,16 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield from _within(plan)
     if plan.node_check is not None:
         yield from ("node_check_image",) if plan.node_check.inside else ()
-        yield from ("hand_over", f"node_check_{_check_step(plan)}") if _checks_without_srun(plan) else ()
+        yield from ("hand_over",) if _checks_without_srun(plan) else ()
+        yield from ("copies",) if plan.copies is not None else ()
+        yield from (f"node_check_{_check_step(plan)}",) if _checks_without_srun(plan) else ()
         yield "node_check"
     yield from ("guard",) if plan.continuation.guarded else ()
     yield from ("watch",) if plan.watch is not None else ()
     yield from _on_nodes(plan)
     yield from (f"prepare_{plan.scheduler}",) if plan.around.on_nodes else ()
     yield from _staging(plan)
-    yield from ("copies",) if plan.copies is not None else ()
+    yield from ("copies",) if plan.copies is not None and plan.node_check is None else ()
     yield from _step(plan)
     yield from ("unstage",) if plan.stage is not None and not plan.stage.unsupported else ()
     yield from ("end_successor",) if plan.recovery.successor else ()

@@ -67,7 +67,6 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
     if launch_step.kind == "srun":
         check_srun(filler, launch_step.options)
     options = directives(filler, size, settings) if site.scheduler.type == "slurm" else ()
-    copy_plan = copies(filler, runs_folder, workdir, continuation_plan.checkpoint)
     plan = LaunchPlan(
         name=job.name,
         site=site.name,
@@ -114,14 +113,14 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
                 saved=continuation_plan.checkpoint,
                 container=container_plan,
             )
-            if checks_nodes(filler) and copy_plan is None
+            if checks_nodes(filler)
             else None
         ),
         fabric=overlay_fabric(site.fabric, size.node_class.fabric)[0].kind,
         strategy=without_unused_file(filler, strategy.plan, job_program, settings),
         hosts=tuple(replace(host, slots=slots) for host, slots in zip(resolved.hosts, size.slots, strict=True)),
         shared_hosts=site.scheduler.shared,
-        copies=copy_plan,
+        copies=copies(filler, runs_folder, workdir, continuation_plan.checkpoint),
         around=site_settings(filler, size, site_values, settings, inner_steps(filler, settings)),
     )
     check_variable_names(filler, plan)

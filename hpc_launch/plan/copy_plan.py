@@ -23,9 +23,6 @@ def copies(filler: ValueFiller, runs_folder: str, workdir: str, checkpoint: Chec
         filler.fault(FindingCode.CHECKPOINTS_NOT_SHARED, message, ("checkpoint", "dir"), hint, "warning")
     if _is_below(runs_folder, folders) and _is_below(workdir, folders):
         return None
-    if job.preflight == "only":
-        message = f"the hosts of site {site.name} share no folders, which the node check needs"
-        filler.fault(FindingCode.CONFLICTING_SETTINGS, message, ("preflight",), "set a `run_dir` that they share")
     send = code.copy_workdir and not _is_below(workdir, folders)
     return CopyPlan(send, tuple(code.exclude), code.limit, own)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hpc_launch.agent import hpc_launch_copies as copies
-from hpc_launch.agent.hpc_launch_copy_host import Frames, Receiver, RefusedError, Sender, frame
+from hpc_launch.agent.hpc_launch_copy_host import FIRST_HOST, Frames, Receiver, RefusedError, Sender, frame
 from hpc_launch.agent.hpc_launch_copy_list import TooLargeError, run_root, workdir_root
 from hpc_launch.agent.hpc_launch_copy_store import Store
 
@@ -194,7 +194,7 @@ def test_the_run_goes_without_its_logs(attempt: Path) -> None:
         (run / name).parent.mkdir(exist_ok=True)
         (run / name).write_text(name)
     (attempt / "logs" / "node-0.log").touch()
-    names = [entry[0] for entry in run_root(str(run), "attempts/001")["entries"]]
+    names = [entry[0] for entry in run_root(str(run), str(attempt))["entries"]]
     assert names == ["hooks/a.py", "code/train.py", "attempts/001/node.sh"]
 
 
@@ -224,7 +224,8 @@ def test_a_host_that_lies_gets_nothing(
     ssh.chmod(0o755)
     (tmp_path / "ssh.says").write_bytes(frame({"is": "lacking"}, body.encode()))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    copy = copies.Copy(str(attempt), "", [run_root(str(attempt.parents[1]), "attempts/001")])
+    (attempt / FIRST_HOST).touch()
+    copy = copies.Copy(str(attempt), "", [run_root(str(attempt.parents[1]), str(attempt))])
     one = copies.Connection(copy, "host", 1, threading.Semaphore(1))
     one.run()
     assert problem in one.problem

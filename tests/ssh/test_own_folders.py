@@ -93,7 +93,7 @@ def hosts(user: SshUser) -> Iterator[Hosts]:
 
 
 def test_each_host_gets_the_run_and_its_logs_come_back_at_once(hosts: Hosts) -> None:
-    done = hosts.submit()
+    done = hosts.submit(preflight="quick", args={"data": f"{hosts.work}/.env"})
     assert done.returncode == 0, done.stdout + done.stderr
     wait_until(lambda: "node 1 begins" in hosts.log(), explain=hosts.batch_log, timeout=40, every=0.5)
     for node in ("0", "1"):
@@ -109,7 +109,9 @@ def test_each_host_gets_the_run_and_its_logs_come_back_at_once(hosts: Hosts) -> 
         "n1", f"cd {hosts.folder}/runs/*/attempts/001 && cat logs/node-1.exit logs/ranks-of-node-1/none/0/*"
     )
     assert files == "0\nmine\n"
-    assert "each host that shares no folders has a copy of the run" in hosts.batch_log()
+    assert "node check: 2 nodes passed" in hosts.batch_log()
+    assert f"node check: on 1 of 2 nodes: n2: {hosts.work}/.env: No such file" in hosts.batch_log()
+    assert "each host that shares no folders gets a copy of the run" in hosts.batch_log()
     hosts.user.nothing_left()
 
 

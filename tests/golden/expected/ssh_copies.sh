@@ -46,9 +46,10 @@ on_each_node() {
 job_by_hand=/home/alice/runs/ssh_copies-by-hand # run folder if started by hand
 job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_programs=(python3) job_time_limit=3600 job_node_rank=HPC_LAUNCH_NODE
-job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes job_hosts=(gpu1 gpu2) job_lease=yes
-job_interfaces=(ens1f0 ens1f0) job_copies=(--copy-workdir=104857600 '--exclude=data *' '--exclude=*.bin')
-job_own_checkpoints=yes job_step=ssh
+job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
+job_check=(--gpus=8 --gpu-vendor=nvidia '--writable=${HPC_LAUNCH_RUN_DIR}/it'\''s' --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
+job_hosts=(gpu1 gpu2) job_lease=yes job_interfaces=(ens1f0 ens1f0)
+job_copies=(--copy-workdir=104857600 '--exclude=data *' '--exclude=*.bin') job_own_checkpoints=yes job_step=ssh
 job_checkpoints() { checkpoints="$HPC_LAUNCH_RUN_DIR"'/it'\''s'; }
 job_checkpoint_names='^(step-([0-9]+))$' job_checkpoint_steps=yes
 
@@ -316,6 +317,141 @@ job_rendezvous
 export MASTER_ADDR MASTER_PORT
 say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
 
+# --- Hand the environment to the nodes ---
+# In a file that nobody else can read and that is removed once all nodes have read it: pdsh passes on little of the
+# environment, on command lines; what an MPI passes on differs.
+environment=$attempt_dir/environment
+trap 'code=$?; rm -f "$environment"; at_exit "$code"' EXIT
+(
+    umask 077
+    exec >"$environment" && chmod 600 "$environment" || exit
+    printf 'cd %q || exit\n' "$PWD"
+    for name in $(compgen -e); do
+        case $name in # what each node, or what starts its processes, knows better
+            SLURM_PROCID | SLURM_LOCALID | SLURM_NODEID | SLURM_GTIDS | SLURM_TASK_PID | SLURM_STEP* | SLURMD_NODENAME) continue ;;
+            SLURM_CPU_BIND* | HOSTNAME | PWD | OLDPWD | SHLVL | _ | SSH_* | XDG_SESSION_* | XDG_RUNTIME_DIR) continue ;;
+            OMPI_COMM_* | PMI_* | PMIX_* | MV2_COMM_* | MPI_LOCAL*) continue ;;
+            CUDA_VISIBLE_DEVICES | HIP_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES | ZE_AFFINITY_MASK | GPU_DEVICE_ORDINAL)
+                [[ ",${job_gpu_variables:-}," = *",$name,"* ]] || continue ;; # unless the job sets it
+        esac
+        printf 'export %s=%q\n' "$name" "${!name}"
+    done
+) || die "cannot write $environment"
+
+# --- Copies on hosts that share no folders ---
+# hpc_launch_copies.py says `ready` when each host has its copy, and then brings back what the hosts write.
+copier=''
+copy_to_hosts() { # what is there now: begin, or send what has changed
+    local python answer=''
+    if [ -n "$copier" ]; then
+        kill -s USR2 "$copier"
+    else
+        python=$(command -v python3) || die "found no python3 on $HOSTNAME"
+        exec {copies}< <(exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_copies.py" "${job_copies[@]}" "$attempt_dir" "$PWD" "${hosts[@]}" </dev/null)
+        copier=$!
+        say "each host that shares no folders gets a copy of the run, in $run_dir"
+        [ -z "${job_own_checkpoints:-}" ] || say "each host has its own $(printf %q "$checkpoints"): an attempt on other hosts does not find these checkpoints"
+    fi
+    read -r answer <&"$copies"
+    [ "$answer" = ready ] || die "not all hosts have a copy of the run; nothing was started"
+}
+fetch_the_rest() { # of the logs, once all processes have ended
+    kill -s USR1 "$copier" 2>/dev/null
+    while kill -0 "$copier" 2>/dev/null; do sleep 0.1; done
+}
+
+# --- Node check on hosts that are reached by ssh ---
+on_hosts=()
+[ -z "${job_copies+set}" ] || copy_to_hosts
+srun() { # OPTION... bash -c COMMANDS: as srun would, on each host
+    local word log=/dev/null python body=${!#}
+    for word in "$@"; do
+        case $word in --output=*) log=${word#*=} ;; esac
+    done
+    python=$(command -v python3) || return
+    {
+        declare -p hosts environment
+        declare -p job_check_gpus job_devices 2>/dev/null
+        declare -f begin_check
+        printf '%s\n' "${body%check_node}" 'begin_check "$1"' check_node
+    } >"$attempt_dir/check.sh"
+    if [ -n "${job_copies+set}" ]; then
+        for _ in {1..100}; do [ -f "$attempt_dir/agent/check-key" ] || sleep 0.1; done
+        copy_to_hosts
+    fi
+    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check_ssh.py" "$attempt_dir" "$log" "${hosts[@]}" </dev/null
+}
+begin_check() { # NODE: sets what srun would set
+    umask go-w
+    # shellcheck source=/dev/null
+    . <(tail -n +2 "$environment") # without its first line, which enters a folder that the host may lack
+    export SLURM_NODEID=$1 SLURMD_NODENAME=${hosts[$1]}
+    [ -z "${job_devices[$1]:-}" ] || export CUDA_VISIBLE_DEVICES=${job_devices[$1]}
+    [ -z "${job_check_gpus[$1]:-}" ] || job_check+=(--gpus="${job_check_gpus[$1]}")
+}
+
+# --- Node check: the training starts only on nodes that passed ---
+# Each node reports to the first one over the port of the rendezvous. Without a python3, or if the check itself fails,
+# the training starts unchecked.
+check_nodes() { # returns 76 if a node is bad
+    local checker=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check.py python judge body code name inside='' nodes=()
+    python=$(command -v python3) && [ -f "$checker" ] || { say 'node check: not possible without python3'; return 0; }
+    job_check+=(--writable="$HPC_LAUNCH_RUN_DIR" --shared="$HPC_LAUNCH_RUN_DIR")
+    check_node() { # on each node
+        local python place=() run=$HPC_LAUNCH_RUN_DIR
+        cannot() { printf '{"node":"%s","done":true,"results":[{"check":"start","ok":false,"text":"%s"}]}\n' "$SLURMD_NODENAME" "$1"; }
+        [ -r "$run/hooks/hpc_launch_check.py" ] || { cannot 'the run folder is not shared with this node' && exit 0; }
+        python=$(command -v python3) || { cannot 'no python3' && exit 0; }
+        [ "$SLURM_NODEID" -ne 0 ] || place=(--first)
+        cd "$job_workdir" 2>/dev/null || cd / # Slurm has chosen /tmp then, where anybody can put a module
+        "$python" -I "$run/hooks/hpc_launch_check.py" "$HPC_LAUNCH_ATTEMPT_DIR" "$SLURMD_NODENAME" \
+            --workdir="$job_workdir" --master="$MASTER_ADDR" --port="$MASTER_PORT" \
+            --writable="${TMPDIR:-/tmp}" "${place[@]}" "${job_check[@]}" ||
+            cannot "python3 does not work"
+        exit 0 # a failed step would count as a failure of the job
+    }
+    check_step() { # LOG BODY SRUN...: start a task on each node; a second file says that they have ended
+        local started
+        trap 'kill -s TERM "$started"' TERM
+        [ -z "${job_check_gpus:-}" ] || unset SLURM_TRES_PER_TASK SLURM_GPUS_PER_TASK # else it gets the GPUs of one task
+        "${@:3}" --job-name=hpc-launch "${on_hosts[@]}" ${job_check_gpus:+--gres=gpu:"$job_check_gpus" --gpu-bind=none} \
+            --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --output="$attempt_dir/agent/$1" bash -c "$2" </dev/null &
+        started=$!
+        wait "$started"
+        : >"$attempt_dir/agent/$1.ended"
+    }
+    end_step() { # PROCESS: what is left of the step hangs
+        for _ in {1..100}; do
+            kill -0 "$1" 2>/dev/null || return
+            sleep 0.1
+        done
+        kill -s TERM "$1" 2>/dev/null
+    }
+    mkdir -p "$attempt_dir/agent" || return 0
+    for name in "${hosts[@]}"; do nodes+=(--node="$name"); done
+    "$python" -I "${checker%check.py}judge.py" "$attempt_dir" --job="$job_id" --port="$MASTER_PORT" "${nodes[@]}" \
+        "${job_check[@]}" </dev/null &
+    judge=$!
+    ! declare -F start_inside >/dev/null || start_inside
+    body=$(declare -p job_check job_workdir && declare -f check_node && echo check_node)
+    check_step check.log "$body" srun &
+    step=($!)
+    while :; do # a trapped signal ends `wait` early
+        interrupted=
+        wait "$judge"
+        code=$?
+        [ -n "$interrupted" ] || break
+    done
+    [ "$code" -ne 76 ] || return 76 # a node may hang: the end of the job ends what is left there
+    [ "$code" -eq 0 ] || say "node check: ended with $code, so the training starts unchecked"
+    for name in "${step[@]}" $inside; do end_step "$name"; done
+    step=()
+}
+enter check
+check_nodes || exit
+[ -z "${job_check_only:-}" ] || exit 0
+enter environment
+
 # --- Watcher: started before the launcher on each node ---
 # It notes which process died first, whether the training hangs, how far its start is and how much memory is left.
 # Without a python3 the training runs without it.
@@ -339,44 +475,6 @@ watched() { # COMMAND...
 
 # --- What each host does first ---
 node_functions+=(in_place private_folder on_nodes_first)
-
-# --- Copies on hosts that share no folders ---
-# hpc_launch_copies.py says `ready` when each host has its copy, and then brings back what the hosts write.
-copy_to_hosts() {
-    local python answer=''
-    python=$(command -v python3) || die "found no python3 on $HOSTNAME"
-    exec {copies}< <(exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_copies.py" "${job_copies[@]}" "$attempt_dir" "$PWD" "${hosts[@]}" </dev/null)
-    copier=$!
-    read -r answer <&"$copies"
-    [ "$answer" = ready ] || die "not all hosts have a copy of the run; nothing was started"
-    say "each host that shares no folders has a copy of the run, in $run_dir"
-    [ -z "${job_own_checkpoints:-}" ] || say "each host has its own $(printf %q "$checkpoints"): an attempt on other hosts does not find these checkpoints"
-}
-fetch_the_rest() { # of the logs, once all processes have ended
-    kill -s USR1 "$copier" 2>/dev/null
-    while kill -0 "$copier" 2>/dev/null; do sleep 0.1; done
-}
-
-# --- Hand the environment to the nodes ---
-# In a file that nobody else can read and that is removed once all nodes have read it: pdsh passes on little of the
-# environment, on command lines; what an MPI passes on differs.
-environment=$attempt_dir/environment
-trap 'code=$?; rm -f "$environment"; at_exit "$code"' EXIT
-(
-    umask 077
-    exec >"$environment" && chmod 600 "$environment" || exit
-    printf 'cd %q || exit\n' "$PWD"
-    for name in $(compgen -e); do
-        case $name in # what each node, or what starts its processes, knows better
-            SLURM_PROCID | SLURM_LOCALID | SLURM_NODEID | SLURM_GTIDS | SLURM_TASK_PID | SLURM_STEP* | SLURMD_NODENAME) continue ;;
-            SLURM_CPU_BIND* | HOSTNAME | PWD | OLDPWD | SHLVL | _ | SSH_* | XDG_SESSION_* | XDG_RUNTIME_DIR) continue ;;
-            OMPI_COMM_* | PMI_* | PMIX_* | MV2_COMM_* | MPI_LOCAL*) continue ;;
-            CUDA_VISIBLE_DEVICES | HIP_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES | ZE_AFFINITY_MASK | GPU_DEVICE_ORDINAL)
-                [[ ",${job_gpu_variables:-}," = *",$name,"* ]] || continue ;; # unless the job sets it
-        esac
-        printf 'export %s=%q\n' "$name" "${!name}"
-    done
-) || die "cannot write $environment"
 
 # --- Wait for the nodes by their notes ---
 # Each command leaves a note when it begins and one with its exit code when it ends, as the starter's own exit code is

@@ -273,6 +273,7 @@ trap 'code=$?; rm -f "$environment"; at_exit "$code"' EXIT
 
 # --- Node check on hosts that are reached by ssh ---
 on_hosts=()
+[ -z "${job_copies+set}" ] || copy_to_hosts
 srun() { # OPTION... bash -c COMMANDS: as srun would, on each host
     local word log=/dev/null python body=${!#}
     for word in "$@"; do
@@ -285,6 +286,10 @@ srun() { # OPTION... bash -c COMMANDS: as srun would, on each host
         declare -f begin_check
         printf '%s\n' "${body%check_node}" 'begin_check "$1"' check_node
     } >"$attempt_dir/check.sh"
+    if [ -n "${job_copies+set}" ]; then
+        for _ in {1..100}; do [ -f "$attempt_dir/agent/check-key" ] || sleep 0.1; done
+        copy_to_hosts
+    fi
     exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check_ssh.py" "$attempt_dir" "$log" "${hosts[@]}" </dev/null
 }
 begin_check() { # NODE: sets what srun would set
