@@ -9,6 +9,7 @@ Self-contained: standard library of Python 3.6 or later.
 import os
 import random
 import subprocess
+import time
 from typing import List, Optional, Sequence, Tuple
 
 SSH = [
@@ -40,6 +41,7 @@ class Connection:
         (self.node, self.host), self.relays, self.here = nodes[0], len(nodes) > 1, here
         self.below = {str(node) for node, _ in nodes}
         """The nodes that the host may report on."""
+        self.begin = time.monotonic()
         self.messages = b""
         self.code: Optional[int] = None
         self.started = False

@@ -27,6 +27,8 @@ from hpc_launch_connection import SSH, SSH_FAILED, Connection
 
 WIDTH = 32
 """Connections of one host."""
+START_S = 120.0
+"""Seconds for a host to get from the login to the command."""
 BEAT_S = 1.0
 SILENT_S = 10.0
 """Without a line from above. The hosts below then need what is left of 15 s (hpc_launch_on_host.py)."""
@@ -101,6 +103,9 @@ class FanOut:
                 beat = now
                 for connection in self.running.values():
                     connection.write(b"\n")
+            for connection in self.running.values():
+                if not connection.started and now - connection.begin > START_S:
+                    connection.give_up()
             for node in [node for node, connection in self.running.items() if connection.ended()]:
                 self.on_end(self.running.pop(node))
             if self.end_at is not None and now > self.end_at:
@@ -174,6 +179,8 @@ class FanOut:
         code = code or 1
         what = "the connection" if code == SSH_FAILED else "its part of the job"
         why = connection.reason() or ("" if connection.started else ": its login shell ended before the job began")
+        if not connection.started and time.monotonic() - connection.begin > START_S:
+            why = ": it did not begin within %d s" % START_S
         self.on_lost(connection.node, code, "%s ended with code %d%s" % (what, code, why))
 
     def end_what_is_left(self, connection: Connection) -> None:

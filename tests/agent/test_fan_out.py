@@ -16,6 +16,7 @@ from tests.busy import patience
 SSH = """\
 #!/bin/bash
 for host; do [[ $previous == -- ]] && break; previous=$host; done
+[[ $host != endless ]] || exec yes
 [[ $host == liar ]] || exec bash -s
 read -r line
 eval "${line%%;*}"
@@ -33,20 +34,35 @@ def test_no_host_holds_more_connections_than_allowed(count: int, width: int) -> 
     assert max(map(len, found), default=0) - min(map(len, found), default=0) <= 1
 
 
-def test_a_host_speaks_only_for_those_below_it(tmp_path: Path) -> None:
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "node.sh").write_text("exec cat >/dev/null\n")
-    (tmp_path / "ssh").write_text(SSH)
-    (tmp_path / "ssh").chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-I", FAN_OUT[0], "--width", "2", tmp_path, "liar", "b", "c", "d"],
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+LATE = (
+    "import sys; sys.path[0] = sys.argv.pop(1); import hpc_launch_fan_out as it; it.START_S = 1; it.main(sys.argv[1:])"
+)
+
+
+def start(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    (folder / "logs").mkdir()
+    (folder / "node.sh").write_text("exec cat >/dev/null\n")
+    (folder / "ssh").write_text(SSH)
+    (folder / "ssh").chmod(0o755)
+    return subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         timeout=patience(30),
         check=False,
     )
+
+
+def test_a_host_speaks_only_for_those_below_it(tmp_path: Path) -> None:
+    done = start(tmp_path, "-I", FAN_OUT[0], "--width", "2", tmp_path, "liar", "b", "c", "d")
     assert done.returncode == 9, done.stderr
     assert done.stderr.endswith("] b: its part?[2J ended\n")
     assert done.stderr.count("\n") == 1
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["node-1.exit"]
+
+
+def test_a_host_that_never_gets_to_the_job_is_named(tmp_path: Path) -> None:
+    done = start(tmp_path, "-c", LATE, FAN_OUT[0].parent, tmp_path, "a", "endless")
+    assert done.stderr.endswith("] endless: its part of the job ended with code 137: it did not begin within 1 s\n")
+    assert done.stderr.count("\n") == 1
