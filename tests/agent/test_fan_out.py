@@ -34,9 +34,13 @@ def test_no_host_holds_more_connections_than_allowed(count: int, width: int) -> 
     assert max(map(len, found), default=0) - min(map(len, found), default=0) <= 1
 
 
-LATE = (
-    "import sys; sys.path[0] = sys.argv.pop(1); import hpc_launch_fan_out as it; it.START_S = 1; it.main(sys.argv[1:])"
-)
+LATE = """\
+import sys
+sys.path[0] = sys.argv.pop(1)
+import hpc_launch_fan_out as it
+it.START_S = it.LEFT_S = 1
+it.main(sys.argv[1:])
+"""
 
 
 def start(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
