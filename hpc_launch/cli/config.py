@@ -186,7 +186,7 @@ def _launcher(name: str, module: Any, build: Callable[..., Any], given: dict[str
     """Write the script of one node, or that of a job file's plan."""
     if "job" in given:
         return _by_hand(name, given)
-    _refuse_job_options(given)
+    _refuse_job_options(given, "hosts")
     if "script" not in given:
         raise click.UsageError("Missing option '--script' or '--job'.")
     return _write(name, module, build, given)
@@ -199,9 +199,13 @@ def _by_hand(name: str, given: dict[str, Any]) -> int:
     return 0 if written is None else _finish((written[0], []), written[1], executable=name == "launcher")
 
 
-def _refuse_job_options(given: dict[str, Any]) -> None:
-    if given.pop("as_json", False) or "sets" in given or "site" in given:
-        raise click.UsageError("--site, --set and --json require --job.")
+def _refuse_job_options(given: dict[str, Any], *more: str) -> None:
+    from hpc_launch.cli.config_by_hand import JOB_ONLY
+
+    for key in (*JOB_ONLY, *more):
+        if given.get(key):
+            raise click.UsageError(f"{JOB_ONLY.get(key, '--' + key)} requires --job.")
+        given.pop(key, None)
 
 
 def _hostfile(name: str, module: Any, build: Callable[..., Any], given: dict[str, Any]) -> int:

@@ -14,7 +14,8 @@ from hpc_launch.cli.shared_options import complete_site, echo_json
 if TYPE_CHECKING:
     from hpc_launch.launch.by_hand import HandStart
 
-OWN = frozenset({"job", "site", "sets", "as_json", "output", "hosts", "master_port"})
+JOB_ONLY = {"site": "--site", "sets": "--set", "as_json": "--json"}
+OWN = frozenset({*JOB_ONLY, "job", "output", "hosts", "master_port"})
 """Options that go with --job; the plan has the rest."""
 
 
@@ -49,6 +50,10 @@ def by_hand(name: str, given: dict[str, Any]) -> tuple[str, Path | None] | None:
         raise UsageError(f"{option} and --job exclude each other", "change the job file, or use --set KEY=VALUE")
     prepared = prepare_job(given["job"], site=given.get("site"), sets=tuple(given.get("sets", ())), anywhere=True)
     print_site_and_warnings(prepared.loaded.detected, prepared.plan.site, prepared.warnings)
+    if "hosts" in typed and prepared.plan.hosts:
+        raise UsageError(
+            "--hosts is for jobs on Slurm", "use `--set exclude=[HOST]` to leave out a host of the profile"
+        )
     port = given["master_port"] if "master_port" in typed else None
     start = start_by_hand(prepared.plan, _nodes(given), port)
     hostfile, include = hostfile_of(start.hosts)

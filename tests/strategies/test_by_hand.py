@@ -125,10 +125,12 @@ def test_the_nodes_of_a_slurm_job(config: Config, job: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--script", "x.py", "--json"], "--site, --set and --json require --job"),
+        (["--script", "x.py", "--json"], "--json requires --job"),
+        (["--script", "x.py", "--hosts", "n1"], "--hosts requires --job"),
         (["--num-nodes", "2"], "Missing option '--script' or '--job'"),
         (["--job", "job.yaml", "--num-nodes", "2"], "--num-nodes and --job exclude each other"),
         (["--job", "missing.yaml"], "missing.yaml"),
+        (["--job", "job.yaml", "--site", "lab", "--hosts", "n1"], "--hosts is for jobs on Slurm"),
     ],
 )
 def test_options_that_do_not_go_together(config: Config, job: Path, options: list[str], message: str) -> None:
