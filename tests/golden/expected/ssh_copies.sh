@@ -48,7 +48,7 @@ job_workdir=/home/alice/project job_code=$job_workdir
 job_nodes=2 job_programs=(python3) job_time_limit=3600 job_node_rank=HPC_LAUNCH_NODE
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=8 --gpu-vendor=nvidia '--writable=${HPC_LAUNCH_RUN_DIR}/it'\''s' --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
-job_hosts=(gpu1 gpu2) job_lease=yes job_interfaces=(ens1f0 ens1f0)
+job_hosts=(gpu1 gpu2) job_lease=yes job_addresses=(10.0.0.1 10.0.0.2) job_interfaces=(ens1f0 ens1f0)
 job_copies=(--copy-workdir=104857600 '--exclude=data *' '--exclude=*.bin') job_own_checkpoints=yes job_step=ssh
 job_checkpoints() { checkpoints="$HPC_LAUNCH_RUN_DIR"'/it'\''s'; }
 job_checkpoint_names='^(step-([0-9]+))$' job_checkpoint_steps=yes
@@ -371,7 +371,7 @@ srun() { # OPTION... bash -c COMMANDS: as srun would, on each host
     python=$(command -v python3) || return
     {
         declare -p hosts environment
-        declare -p job_check_gpus job_devices 2>/dev/null
+        declare -p job_addresses job_check_gpus job_devices 2>/dev/null
         declare -f begin_check
         printf '%s\n' "${body%check_node}" 'begin_check "$1"' check_node
     } >"$attempt_dir/check.sh"
@@ -382,10 +382,12 @@ srun() { # OPTION... bash -c COMMANDS: as srun would, on each host
     exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check_ssh.py" "$attempt_dir" "$log" "${hosts[@]}" </dev/null
 }
 begin_check() { # NODE: sets what srun would set
+    local at
     umask go-w
     # shellcheck source=/dev/null
     . <(tail -n +2 "$environment") # without its first line, which enters a folder that the host may lack
     export SLURM_NODEID=$1 SLURMD_NODENAME=${hosts[$1]}
+    for at in "${!job_addresses[@]}"; do job_check+=(--peer="${hosts[at]}=${job_addresses[at]}"); done
     [ -z "${job_devices[$1]:-}" ] || export CUDA_VISIBLE_DEVICES=${job_devices[$1]}
     [ -z "${job_check_gpus[$1]:-}" ] || job_check+=(--gpus="${job_check_gpus[$1]}")
 }
