@@ -108,6 +108,7 @@ def _staging(plan: LaunchPlan) -> tuple[str, ...]:
 
 def _step(plan: LaunchPlan) -> tuple[str, ...]:
     handed = () if _checks_without_srun(plan) else ("hand_over",)
+    held = ("hold_hosts",) if plan.hosts and not plan.shared_hosts and plan.copies is None else ()
     match plan.step.kind:
         case "srun":
             beats = ("heartbeat",) if plan.heartbeat else ()
@@ -115,12 +116,12 @@ def _step(plan: LaunchPlan) -> tuple[str, ...]:
         case "local":
             return "node", "end_together", "step_local"
         case "once":
-            return *(("hand_back",) if _checks_without_srun(plan) else ()), "step_once"
+            return *(("hand_back",) if _checks_without_srun(plan) else ()), *held, "step_once"
         case "ssh":
             slots = ("end_together", "each_slot") if descriptor(plan.launcher).logs_by_rank else ()
             return *handed, "await_notes", "run_noted", *slots, "step_ssh"
         case "pdsh":
-            return *handed, "await_notes", "step_pdsh"
+            return *handed, *held, "await_notes", "step_pdsh"
         case _:
             return *handed, "await_notes", "run_noted", "step_mpi"
 

@@ -663,6 +663,7 @@ stop_all() { # the connections end, and the nodes with the connections
     kill -s KILL $(with_all_below "$starter") 2>/dev/null
 }
 await_notes "$job_nodes" rank "$job_processes" 2
+if declare -F let_hosts_go >/dev/null; then let_hosts_go; fi
 [ "$code" -eq 0 ] || : >"$attempt_dir/ending"
 for _ in {1..25}; do # until each node has ended
     left=0

@@ -224,6 +224,7 @@ phase=training
 setsid bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-0.log" 2>&1 </dev/null &
 program=$!
 step=("-$program") # and all that it started: a launcher need not forward a signal
+if declare -F end_with_hosts >/dev/null; then end_with_hosts & fi
 while :; do # a trapped signal ends `wait` early, with a code that is not the program's
     interrupted=
     wait "$program"
@@ -231,6 +232,7 @@ while :; do # a trapped signal ends `wait` early, with a code that is not the pr
     [ -n "$interrupted" ] || break
 done
 phase=ended
+if declare -F let_hosts_go >/dev/null; then let_hosts_go; fi
 say "the program ended with exit code $code"
 [ -z "${job_copies+set}" ] || fetch_the_rest
 
