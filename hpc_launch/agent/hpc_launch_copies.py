@@ -1,6 +1,7 @@
 """Copies a run to hosts that share no folders with this one, and brings back what they write while it lives.
 
     hpc_launch_copies.py ATTEMPT_FOLDER WORKDIR [--copy-workdir LIMIT] [--exclude PATTERN]... HOST...
+    hpc_launch_copies.py --whole ATTEMPT_FOLDER '' HOST    give the run to the first host, unless that shares its folder
 
 Runs on the first host beside the job's script. It prints `ready` when every host has its copy, and again when each has
 what changed before a SIGUSR2. On SIGUSR1, when all processes of the job have ended, it fetches the rest and ends. It
@@ -44,6 +45,8 @@ AGAIN_S = 5.0
 MOST_LOGIN = 64 << 20
 """Bytes that a host may print at login."""
 LOOK_S = 0.5
+SHARED = 3
+"""Exit code of `--whole` if the host shares the folder."""
 
 
 class LostError(Exception):
@@ -107,7 +110,16 @@ class Connection(threading.Thread):
                 if self.finish:
                     break
                 self.asked.clear()
-            except (OSError, ValueError, LookupError, TypeError, RecursionError, LostError, RefusedError) as error:
+            except (
+                subprocess.SubprocessError,
+                OSError,
+                ValueError,
+                LookupError,
+                TypeError,
+                RecursionError,
+                LostError,
+                RefusedError,
+            ) as error:
                 problem = self.why(error)
                 if not self.ready.is_set() or last:
                     self.problem = problem
@@ -282,8 +294,9 @@ class Copies:
         """Whether the job's script is gone."""
         return os.getppid() != self.parent
 
-    def run(self) -> int:
-        """Until the job has ended. Returns the exit code."""
+    def run(self, once: bool) -> int:
+        """Until the job has ended, or `once`. Returns the exit code."""
+        self.over = once
         for one in self.hosts:
             one.start()
         if not self.all_ready():
@@ -339,6 +352,7 @@ class Copies:
 def main(words: List[str]) -> int:
     """Copy, and bring back."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--whole", action="store_true")
     parser.add_argument("attempt")
     parser.add_argument("workdir")
     parser.add_argument("--copy-workdir", type=int, metavar="BYTES")
@@ -347,9 +361,10 @@ def main(words: List[str]) -> int:
     args = parser.parse_args(words)
     run = os.path.dirname(os.path.dirname(args.attempt))
     try:
+        os.makedirs(os.path.join(args.attempt, "agent"), exist_ok=True)
         with open(os.path.join(args.attempt, FIRST_HOST), "w") as file:
             file.write(secrets.token_hex(32))
-        roots = [run_root(run, args.attempt)]
+        roots = [run_root(run, args.attempt, args.whole)]
         if args.copy_workdir is not None:
             roots.append(workdir_root(args.workdir, args.exclude, args.copy_workdir, run))
         copies = Copies(Copy(args.attempt, "" if len(roots) > 1 else args.workdir, roots), args.hosts)
@@ -357,7 +372,8 @@ def main(words: List[str]) -> int:
         say("cannot copy the run to the hosts: %s" % error)
         return 1
     try:
-        return copies.run()
+        code = copies.run(args.whole)
+        return SHARED if args.whole and copies.hosts[0].shared else code
     finally:
         copies.end()
 

@@ -26,9 +26,12 @@ class TooLargeError(Exception):
     """The folder holds more than code."""
 
 
-def run_root(run: str, folder: str) -> Dict[str, Any]:
-    """The part of the run folder, for the attempt in `folder`. Raises OSError."""
+def run_root(run: str, folder: str, whole: bool = False) -> Dict[str, Any]:
+    """The part of the run folder, for the attempt in `folder`, or the whole one. Raises OSError."""
     entries = list(below(run, "hooks")) + list(below(run, "code"))
+    if whole:
+        names = [name for name in sorted(os.listdir(run)) if os.path.isfile(os.path.join(run, name))]
+        entries += [*below(run, "journal"), *(entry(run, name) for name in names)]
     attempt = os.path.relpath(folder, run)
     for name in [*sorted(os.listdir(folder)), CHECK_KEY]:
         path = os.path.join(attempt, name)

@@ -26,14 +26,17 @@ def after_submission(submitted: Submitted, *, wait: bool, as_json: bool) -> int:
     if not job_id.startswith("ssh-"):
         return follow([run])
     from hpc_launch.cli.error_handler import INTERRUPTED
+    from hpc_launch.cli.pass_on import run_there
     from hpc_launch.run.submitting.attached_run import attached
+    from hpc_launch.schedulers.ssh.hand_over_run import host_with
     from hpc_launch.view.state_text import detach_message
 
     try:
         with attached(run, job_id) as failure:
             if failure:
                 click.echo(f"warning: the run does not end with this command: {failure}", err=True)
-            return follow([run])
+            host = host_with(run.path)
+            return follow([run]) if host is None else run_there(host, ["watch", str(run.path)])
     except KeyboardInterrupt:
         click.echo(detach_message([run.name]), err=True)
         return INTERRUPTED

@@ -37,6 +37,12 @@ def run_guarded(group: click.Group) -> int:
         from hpc_launch.base.errors import UserError
 
         if isinstance(error, UserError):
+            from hpc_launch.run.find_run import RunElsewhere
+
+            if isinstance(error, RunElsewhere):
+                from hpc_launch.cli.pass_on import pass_on
+
+                return pass_on(error)
             print_error(error)
             return error.exit_code
         if isinstance(error, OSError) and error.errno in _WRITE_ERRORS and error.filename is None:

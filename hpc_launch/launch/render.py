@@ -219,7 +219,7 @@ def _copies(copies: CopyPlan) -> Iterator[str]:
     """Options of the program that copies the run to its hosts."""
     options = [f"--copy-workdir={copies.limit_mib << 20}"] if copies.workdir else []
     options += [f"--exclude={pattern}" for pattern in copies.exclude] if copies.workdir else []
-    yield _array("job_copies", options)
+    yield _array("job_copies", [*options, "--"])  # bash takes an empty array for an unset one
     if copies.own_checkpoints:
         yield "job_own_checkpoints=yes"
 

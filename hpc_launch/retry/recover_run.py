@@ -49,6 +49,7 @@ from hpc_launch.run.submitting.cancel_run import carry_out
 from hpc_launch.run.submitting.fault_points import checkpoint
 from hpc_launch.run.submitting.submit_attempt import submit_next
 from hpc_launch.schedulers.scheduler import Scheduler
+from hpc_launch.schedulers.ssh.hand_over_run import host_with
 
 PATIENCE_S = 60.0
 """How long after its end record to wait for a job's final state before a verdict that stops the run."""
@@ -91,6 +92,8 @@ def recover(
         gather: Collects the evidence; the attempt's folder if left out.
         rules: The rule book; the shipped one with the user's and the team's rules if left out.
     """
+    if host_with(run.path) is not None:
+        return NOTHING  # its drivers are there
     cancelled = None if inside else _cancel(run, tracker, scheduler)
     if cancelled is not None:
         return cancelled

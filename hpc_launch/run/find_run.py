@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hpc_launch.base.errors import UsageError
+from hpc_launch.base.errors import UsageError, UserError
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.run_index import Index, IndexEntry
+from hpc_launch.schedulers.ssh.hand_over_run import host_with
 
 LAST = "@last"
 
@@ -15,8 +16,26 @@ SHOWN = 5
 """How many candidates an error message names."""
 
 
+class RunElsewhere(UserError):
+    """The files of a run are on its first host."""
+
+    def __init__(self, text: str, folder: Path, host: str) -> None:
+        super().__init__(f"the files of {folder.name} are on {host}", f"run the command there, with {folder}")
+        self.text, self.folder, self.host = text, folder, host
+
+
 def find_run(text: str, index: Index) -> RunFolder:
-    """The run that `text` names. Raises UsageError with similar names, or with all runs it may mean."""
+    """The run that `text` names.
+
+    Raises UsageError with similar names, or with all runs it may mean; RunElsewhere if another host has its files.
+    """
+    run = _find_run(text, index)
+    if (host := host_with(run.path)) is not None:
+        raise RunElsewhere(text, run.path, host)
+    return run
+
+
+def _find_run(text: str, index: Index) -> RunFolder:
     folder = _as_folder(text)
     if folder is not None:
         return folder

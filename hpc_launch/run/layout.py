@@ -15,6 +15,7 @@
     │         hpc_launch_bench.py   what the job of `doctor --bench` runs, with hpc_launch_nccl_tests.py
     │         sitecustomize.py      tells the watcher how far a Python process is in the start
     ├── code/  code.json            the training's code at submission, used by all attempts
+    ├── elsewhere.json             only where another host has the run: its name (schedulers/ssh/hand_over_run.py)
     ├── journal/HOST-PID-xxxx.jsonl one file per process, append-only (records/journal.py)
     └── attempts/NNN/               creating the folder claims the number
         ├── script.sh  plan.json    the submitted script and the launch plan behind it (records/plan_record.py)

@@ -4,6 +4,8 @@ only."""
 SCRIPT = "script.sh"
 BATCH_LOG = "batch.log"
 LOCAL_STATE = "local.json"
+ELSEWHERE = "elsewhere.json"
+"""In a run folder that another host has: `host` is its name for ssh."""
 
 
 def hosts_of(script: str) -> tuple[tuple[str, ...], bool]:

@@ -50,11 +50,13 @@ class Hosts:
         done = self.user.cluster.run(["bash", "-c", line], node=node)
         return done.stdout + done.stderr
 
-    def launch(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        env = {**self.user.env, "SECRET_WORD": "hidden", **variables}
-        return self.user.cluster.run(["hpc-launch", *words], node="n1", cwd=self.user.home, env=env)
+    def launch(self, *words: str, client: str | None = "n1") -> subprocess.CompletedProcess[str]:
+        env = {**self.user.env, "SECRET_WORD": "hidden"}
+        return self.user.cluster.run(["hpc-launch", *words], node=client, cwd=self.user.home, env=env)
 
-    def submit(self, *words: str, fails: str = "", **keys: Any) -> subprocess.CompletedProcess[str]:
+    def submit(
+        self, *words: str, fails: str = "", client: str | None = "n1", **keys: Any
+    ) -> subprocess.CompletedProcess[str]:
         job = {
             "name": "own",
             "nodes": 2,
@@ -67,7 +69,7 @@ class Hosts:
             "secrets": ["SECRET_WORD"],
             "retry": {"max_attempts": 1},
         }
-        return self.launch("submit", self.user.job(yaml.safe_dump({**job, **keys})), *words)
+        return self.launch("submit", self.user.job(yaml.safe_dump({**job, **keys})), *words, client=client)
 
     def status(self) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self.launch("status", "@last", "--json").stdout)
@@ -113,6 +115,27 @@ def test_each_host_gets_the_run_and_its_logs_come_back_at_once(hosts: Hosts) -> 
     assert f"node check: on 1 of 2 nodes: n2: {hosts.work}/.env: No such file" in hosts.batch_log()
     assert "each host that shares no folders gets a copy of the run" in hosts.batch_log()
     hosts.user.nothing_left()
+
+
+def test_a_client_that_shares_no_folder_gives_the_run_to_the_first_host(hosts: Hosts) -> None:
+    user = hosts.user
+    script = user.job("a program\n", "train.py")
+    keys: dict[str, Any] = {"client": None, "script": script, "workdir": str(user.home), "code": "auto"}
+    user.job("some words\n", "data/words")
+    user.job("", "go")
+    try:
+        done = hosts.submit("--wait", fails="1", retry={"max_attempts": 2}, **keys)
+        assert done.returncode == 1, done.stdout + done.stderr
+        (attempt,), state = user.status()["attempts"], user.status()["state"]
+        assert (state, attempt["nodes"], attempt["class"]) == ("FAILED", ["n1", "n2"], "user_code_error")
+        assert "node 1 begins" in user.launch("logs", "@last").stdout
+        assert user.launch("list").returncode == 0
+        assert hosts.submit(**keys).returncode == 0
+        assert user.launch("cancel", "@last").returncode == 0
+        user.until("@last", "CANCELLED", "COMPLETED")
+        user.nothing_left()
+    finally:
+        user.cluster.run(["rm", "-rf", str(hosts.folder)])
 
 
 def test_a_host_that_has_no_run_folder_is_asked_for_its_lease(user: SshUser) -> None:

@@ -32,6 +32,7 @@ from hpc_launch.schedulers.local.processes import JOB_ID, JOB_MARKER
 from hpc_launch.schedulers.scheduler import JobRecord, PartlyUnreachable, Submission
 from hpc_launch.schedulers.slurm.command_environment import submission_environment
 from hpc_launch.schedulers.ssh.check_hosts import ON_FIRST_HOST, host_problems
+from hpc_launch.schedulers.ssh.hand_over_run import hand_over_run, take_back_run
 from hpc_launch.schedulers.ssh.ssh_command import TIMEOUT_S, HostAnswer, on_host
 from hpc_launch.spec.shell_text import quote
 
@@ -69,18 +70,26 @@ class SshScheduler(LocalScheduler):
             entry = local_jobs.register(submission.job_name, folder, hosts)
         except (OSError, UnicodeError) as error:
             raise NotWritten(f"cannot prepare the job: {error}") from error
+        lines = _start_lines(entry, submission)
         try:
-            answer = on_host(hosts[0], _start_lines(entry, submission))
+            answer = on_host(hosts[0], lines)
+            if answer.code == os.EX_IOERR and hand_over_run(folder, hosts[0]):
+                answer = on_host(hosts[0], lines)
         except subprocess.TimeoutExpired:
             raise SubmitUnknown(f"{hosts[0]} did not answer in time") from None
+        except NotWritten:
+            local_jobs.forget(entry.job_id)
+            raise
         except (OSError, Unreachable) as error:
             local_jobs.forget(entry.job_id)
+            take_back_run(folder)
             hint = error.hint if isinstance(error, Unreachable) else None
             raise SubmitRefused(str(error), hint) from error
         if answer.code == 255:
             raise SubmitUnknown(f"lost the connection to {hosts[0]}: {answer.error}")
         if answer.code != 0:
             local_jobs.forget(entry.job_id)
+            take_back_run(folder)
             kind = NotWritten if answer.code == os.EX_IOERR else SubmitRefused
             raise kind(f"{hosts[0]}: {answer.error or 'the supervisor did not start'}")
         return entry.job_id

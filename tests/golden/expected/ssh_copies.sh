@@ -49,7 +49,7 @@ job_nodes=2 job_programs=(python3) job_time_limit=3600 job_node_rank=HPC_LAUNCH_
 job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
 job_check=(--gpus=8 --gpu-vendor=nvidia '--writable=${HPC_LAUNCH_RUN_DIR}/it'\''s' --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
 job_hosts=(gpu1 gpu2) job_lease=yes job_addresses=(10.0.0.1 10.0.0.2) job_interfaces=(ens1f0 ens1f0)
-job_copies=(--copy-workdir=104857600 '--exclude=data *' '--exclude=*.bin') job_own_checkpoints=yes job_step=ssh
+job_copies=(--copy-workdir=104857600 '--exclude=data *' '--exclude=*.bin' --) job_own_checkpoints=yes job_step=ssh
 job_checkpoints() { checkpoints="$HPC_LAUNCH_RUN_DIR"'/it'\''s'; }
 job_checkpoint_names='^(step-([0-9]+))$' job_checkpoint_steps=yes
 
