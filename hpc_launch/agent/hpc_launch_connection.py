@@ -24,6 +24,7 @@ SSH = [
     "-oForwardAgent=no",
     "-oForwardX11=no",
     "-oPermitLocalCommand=no",
+    "-oControlPath=none",  # a shared connection ends with its last session, and is watched by the options of its first
 ]
 SSH_FAILED = 255
 KEPT_BYTES = 4096

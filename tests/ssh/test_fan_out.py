@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -70,3 +72,23 @@ def test_the_loss_of_a_host_ends_all_and_is_named(user: SshUser, victim: str, no
     assert message in output[1], output
     assert process.returncode in (137, 255)
     assert [path.name for path in notes(user, "exit")] == [f"node-{int(node[1:]) - 1}.exit"]
+
+
+def test_the_end_of_a_job_waits_for_no_session_that_shares_a_connection(user: SshUser) -> None:
+    host, config = f"muxed-{os.getpid()}", user.cluster.home / ".ssh" / "config"
+    with config.open("a") as stream:
+        stream.write(
+            f"Host {host}\n  HostName n2\n  HostKeyAlias n2\n  ControlMaster auto\n  ControlPath ~/.ssh/{host}\n"
+        )
+    config.chmod(0o644)
+    process = start(user, f"until [ -e {user.home}/go ]; do sleep 0.1; done", "n1", "n3", "n4", host)
+    wait_until(lambda: len(notes(user, "began")) == 4, timeout=patience(60))
+    other = user.cluster.popen(["ssh", host, "sleep 300"], node="n1")
+    try:
+        time.sleep(1)
+        user.job("", "go")
+        output = process.communicate(timeout=patience(15))
+        assert (process.returncode, other.poll()) == (0, None), output
+    finally:
+        user.cluster.kill_tree(other)
+        other.communicate()

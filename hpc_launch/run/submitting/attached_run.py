@@ -72,7 +72,7 @@ def attached(run: RunFolder, job_id: str) -> Iterator[str]:
     line = f"exec {' '.join(map(quote, words))}".replace(word, f"{word[:12]}''{word[12:]}")  # an echo is no answer
     text = "\n".join([*exports(), line, ""]).encode("utf-8", "surrogateescape")
     beat = _start([sys.executable, "-I", "-S", "-c", _BEAT, str(len(text))], subprocess.PIPE)
-    ssh = _start([*SSH, "--", entry.hosts[0], "bash -s"], beat.stdout)
+    ssh = _start([*SSH, "-oControlMaster=no", "--", entry.hosts[0], "bash -s"], beat.stdout)
     _close(beat.stdout)
     _send(beat.stdin, text)
     try:
