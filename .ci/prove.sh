@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # The proofs that take longer than the tests: real faults in real runs. Each part goes on where it was interrupted.
 #
-#   VENV    the environment with the tools      PROVE    some of: tests matrix drivers killed restart inside goodput nodes ssh-kills (all)
+#   VENV    the environment with the tools      PROVE    some of: tests matrix drivers killed restart inside goodput nodes ssh-kills ssh-faults (all)
 #   PROVE_WORKERS  rows or rounds side by side (3)        ROUNDS   rounds of drivers that are killed and frozen (200)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 python=${VENV:-.venv}/bin/python
-read -r -a parts <<<"${PROVE:-tests matrix drivers killed restart inside goodput nodes ssh-kills}"
+read -r -a parts <<<"${PROVE:-tests matrix drivers killed restart inside goodput nodes ssh-kills ssh-faults}"
 failed=0
 for part in "${parts[@]}"; do
     printf '\n== %s\n' "$part"

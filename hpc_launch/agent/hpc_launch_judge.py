@@ -204,10 +204,18 @@ def excuse_network(found: Results) -> None:
                 results[check] = dict(one, ok=None, text="too many connections of others: %s" % one["text"])
 
 
+def existing(folder: str) -> str:
+    """A folder, or the one above that exists: the training may create it."""
+    folder = os.path.normpath(os.path.expandvars(folder))
+    while not os.path.isdir(folder) and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
+    return folder
+
+
 def write_tokens(folders: List[str]) -> Dict[str, str]:
     """A file in each shared folder that all nodes have to see; folders that cannot be written are left out."""
     files = {}
-    for folder in folders:
+    for folder in sorted(set(map(existing, folders))):
         path = os.path.join(folder, ".hpc-launch-check-" + os.urandom(16).hex())
         token = os.urandom(16).hex()
         try:

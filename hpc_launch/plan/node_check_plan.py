@@ -74,6 +74,8 @@ def _expects(
         yield f"--path={path}"
     if saved is not None:
         yield f"--writable={_unexpanded(saved.folder)}"
+        if filler.resolved.hosts and filler.resolved.site.scheduler.shared_folders is True:
+            yield f"--shared={_unexpanded(saved.folder)}"
     if job.preflight in ("full", "only"):
         yield "--full"
         yield f"--tasks={size.processes_per_node}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -181,3 +182,34 @@ def test_a_name_that_resolves_to_loopback_is_no_place_for_gloo(
     found = check_peers.own_name(gpus)
     assert found["ok"] is ok
     assert (address in found["text"]) is not bool(interface)
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="no ssh")
+def test_a_host_that_ssh_does_not_reach_has_a_report(tmp_path: Path) -> None:
+    program = [sys.executable, "-I", str(AGENT / "hpc_launch_check_ssh.py")]
+    subprocess.run([*program, str(tmp_path), str(tmp_path / "log"), "gone.invalid"], check=True, timeout=60)
+    said, report = (tmp_path / "log").read_text().splitlines()
+    assert said.startswith("gone.invalid: ssh: Could not resolve hostname")
+    [result] = json.loads(report)["results"]
+    assert (result["check"], result["ok"]) == ("start", False)
+    assert "gone.invalid: ssh:" in said
+    assert result["text"] in said
+
+
+def test_a_host_reports_for_itself_only(tmp_path: Path) -> None:
+    """And what it prints besides is dropped."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text(
+        '#!/bin/sh\necho \'{"node": "good", "done": true}\'; echo welcome; echo \'{"node": "own", "done": true}\'\n'
+    )
+    ssh.chmod(0o755)
+    program = [
+        sys.executable,
+        "-I",
+        str(AGENT / "hpc_launch_check_ssh.py"),
+        str(tmp_path),
+        str(tmp_path / "log"),
+        "own",
+    ]
+    subprocess.run(program, check=True, timeout=60, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert (tmp_path / "log").read_text() == '{"node": "own", "done": true}\n'

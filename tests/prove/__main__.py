@@ -14,13 +14,25 @@ def main() -> int:
     """Run a part; ends with 1 if anything in it failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.prove", description=__doc__)
     parser.add_argument(
-        "part", choices=("matrix", "drivers", "restart", "inside", "killed", "goodput", "nodes", "ssh-kills", "pages")
+        "part",
+        choices=(
+            "matrix",
+            "drivers",
+            "restart",
+            "inside",
+            "killed",
+            "goodput",
+            "nodes",
+            "ssh-kills",
+            "ssh-faults",
+            "pages",
+        ),
     )
     parser.add_argument(
         "rows",
         nargs="*",
         metavar="ROW",
-        help="rows of the matrix, jobs of `nodes`, events of `inside`, rounds of `killed` and `ssh-kills`",
+        help="rows of the matrix or `ssh-faults`, jobs of `nodes`, events of `inside`, rounds of `killed`, `ssh-kills`",
     )
     parser.add_argument("--workers", type=int, default=3, help="rows or rounds side by side (default 3)")
     parser.add_argument(
@@ -55,6 +67,10 @@ def main() -> int:
         count = args.rounds if args.rounds is not None else goodput.FAULTS
         workers = max(args.workers, goodput.LANES)
         return goodput.prove(State(), args.rows, count, workers, again=args.again)
+    if args.part == "ssh-faults":
+        from tests.prove import ssh_faults
+
+        return ssh_faults.prove(State(), args.rows, again=args.again)
     if args.part == "nodes":
         from tests.prove import node_check
 

@@ -21,6 +21,8 @@ case "$fault,$*" in
 *MODEL*,*query-gpu=index,count*) each '%s, 4, NVIDIA H100 80GB HBM3, 0' ;;
 *ECC*,*query-gpu=index,count*) each '%s, 4, NVIDIA A100-SXM4-80GB, 0' | sed '3s/0$/2/' ;;
 *query-gpu=index,count*) each '%s, 4, NVIDIA A100-SXM4-80GB, 0' ;;
+*DRIVER*,*driver_version*) each 535.104.05 ;;
+*driver_version*) each 550.90.07 ;;
 *PENDING*,*remapped_rows*) each '%s, No, No' | sed '2s/No/Yes/' ;;
 *remapped_rows*) each '%s, No, No' ;;
 *clocks_event_reasons*) echo 'Field "clocks_event_reasons.hw_slowdown" is not a valid field to query.'; exit 2 ;;

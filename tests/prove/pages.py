@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.cluster.requirements import REPOSITORY
 from tests.cluster.roots import SYSTEMS
-from tests.prove import goodput, inside, killed, node_check, ssh_kills
+from tests.prove import goodput, inside, killed, node_check, ssh_faults, ssh_kills
 from tests.prove.matrix import PLACE, State
 from tests.prove.row import Row
 from tests.prove.rows import GROUPS, ROWS
@@ -18,6 +18,7 @@ SECTIONS: dict[str, tuple[Path, Callable[[dict[str, Any]], str]]] = {
     "inside": (REPOSITORY / "docs" / "recovery.md", inside.section),
     "goodput": (REPOSITORY / "docs" / "goodput.md", goodput.section),
     "ssh-kills": (REPOSITORY / "docs" / "ssh.md", ssh_kills.section),
+    "ssh-faults": (REPOSITORY / "docs" / "ssh.md", ssh_faults.section),
 }
 """Parts of pages that are otherwise written by hand: between two comments that name the part."""
 

@@ -18,7 +18,7 @@ scheduler:
   shared: {shared}
   {scheduler}
 node_classes:
-  host: {{cpus: 2}}
+  host: {{cpus: 2, gpus: {gpus}}}
 queues:
   all: {{node_class: host, memory: omit}}
 defaults:
@@ -35,9 +35,11 @@ class SshUser(User):
     def env(self) -> dict[str, str]:
         return {**super().env, "HPC_LAUNCH_SITE": "hosts"}
 
-    def profile(self, scheduler: str, *, shared: bool = True, preflight: str = '"off"', more: str = "") -> None:
+    def profile(
+        self, scheduler: str, *, shared: bool = True, preflight: str = '"off"', more: str = "", gpus: int = 0
+    ) -> None:
         """Write the site profile, with more keys of its scheduler. Other tests may use the hosts at the same time."""
-        keys = {"scheduler": scheduler, "shared": str(shared).lower(), "preflight": preflight}
+        keys = {"scheduler": scheduler, "shared": str(shared).lower(), "preflight": preflight, "gpus": gpus}
         self.job(PROFILE.format(**keys) + more, "sites/hosts.yaml")
 
     def processes(self, node: str, word: str = "") -> list[str]:

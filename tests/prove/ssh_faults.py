@@ -1,0 +1,267 @@
+"""The faults of hosts without Slurm that a run has to name before its training, planted on a cluster of its own.
+
+Each row is one run of three hosts. The missing steps of a login are in tests/ssh/test_login_faults.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.cluster import Cluster
+from tests.cluster.ssh import connect_nodes
+from tests.prove.matrix import State
+from tests.prove.node_check_tools import PYTHON, SMI
+from tests.ssh.ssh_user import SshUser
+
+GROUP = "ssh-faults"
+PORT = 20123
+PEER_PORT = 32768 + PORT * 7919 % 28232
+"""The port of the rendezvous, and that between the hosts (hpc_launch_check_peers.py)."""
+HOSTS = "hosts: {n1: 4, n2: 4, n3: 4}"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault and who has to be named for it.
+
+    `plant` and `undo` are commands of root by host; they know the places HOME (of the run's user) and BIN (first in the
+    job's PATH). `node` is "log" where the script itself ends and says why, and "" where nobody is blamed.
+    """
+
+    plant: Mapping[str, str]
+    undo: Mapping[str, str]
+    node: str
+    check: str
+    says: str
+    job: Mapping[str, object] = field(default_factory=dict)
+    gpus: int = 0
+    follows: tuple[str, ...] = ()
+    """Checks that fail on the same host for this reason."""
+
+
+def drop(node: str, port: int) -> tuple[str, str]:
+    """Answer nothing to a node that connects to a port here, as a firewall that drops it."""
+    words = f"to 10.77.0.{node[1:]} ipproto tcp sport {port} blackhole"
+    return f"ip rule add {words}", f"ip rule del {words}"
+
+
+def mount(text: str, path: str) -> tuple[str, str]:
+    """Put what a command prints in place of a file."""
+    copy = "/dev/shm/hpcl-" + path.rpartition("/")[2]
+    return f"{text} >{copy}; mount --bind {copy} {path}", f"umount {path}; rm -f {copy}"
+
+
+def at(node: str, commands: tuple[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """A fault of one host."""
+    return {node: commands[0]}, {node: commands[1]}
+
+
+_FROM_N1, _FROM_N3 = drop("n1", PEER_PORT), drop("n3", PEER_PORT)
+_LOOPBACK = "sed 's/^[0-9.]*\\([[:space:]].*n1\\b\\)/127.0.1.1\\1/' /etc/hosts"
+_LISTEN = f"setsid python3 -c 'import socket, time; s = socket.create_server((\"\", {PORT})); time.sleep(300)'"
+
+FAULTS: dict[str, Fault] = {
+    "a port of the first host is blocked from one host": Fault(
+        *at("n1", drop("n3", PORT)), node="n3", check="rendezvous port", says=f"cannot reach n1 port {PORT}: timed out"
+    ),
+    "a port is blocked in one direction between two hosts": Fault(
+        *at("n2", drop("n3", PEER_PORT)),
+        node="n3",
+        check="ports between nodes",
+        says=f"cannot connect to n2 port {PEER_PORT}: timed out; n2 can connect to n3",
+    ),
+    "no host can connect to one": Fault(
+        *at("n2", (f"{_FROM_N1[0]}; {_FROM_N3[0]}", f"{_FROM_N1[1]}; {_FROM_N3[1]}")),
+        node="n2",
+        check="ports between nodes",
+        says=f"n1, n3 cannot connect to it at port {PEER_PORT}: timed out",
+    ),
+    "the port is in use on the first host": Fault(
+        *at("n1", (f"{_LISTEN} >/dev/null 2>&1 & echo $! >/dev/shm/listener", "kill $(cat /dev/shm/listener)")),
+        node="log",
+        check="",
+        says=f"found no free port between {PORT} and {PORT} on n1",
+    ),
+    "another PyTorch": Fault(
+        *at("n2", mount("printf 'Name: torch\\nVersion: 2.5.1\\n'", "$HOME/site/torch-2.6.0.dist-info/METADATA")),
+        node="n2",
+        check="software",
+        says="torch is 2.5.1 here and 2.6.0 on the other nodes",
+    ),
+    "other code": Fault(
+        *at("n2", mount("echo '# new'", "$HOME/helper.py")),
+        node="n2",
+        check="code",
+        says="the code differs from that of the other nodes: helper.py",
+        job={"code": "off"},
+    ),
+    "a data path is missing": Fault(
+        *at("n2", ("mount -t tmpfs none $HOME/data", "umount $HOME/data")),
+        node="",
+        check="path $HOME/data/part",
+        says="n2: .*/data/part: No such file or directory",
+    ),
+    "the run folder is not shared": Fault(
+        *at("n3", ("mount -t tmpfs none $HOME/runs", "umount $HOME/runs")),
+        node="n3",
+        check="start",
+        says="the run folder is not shared with this host",
+    ),
+    "the output folder is not shared": Fault(
+        *at("n3", ("mount -t tmpfs -o mode=1777 none $HOME/saved", "umount $HOME/saved")),
+        node="n3",
+        check="shared folder $HOME/saved",
+        says="/saved is not the folder of the first node",
+    ),
+    "the name of the first host resolves to loopback": Fault(
+        *at("n3", mount(_LOOPBACK, "/etc/hosts")),
+        node="n3",
+        check="host name",
+        says="n1 resolves to this node itself",
+        follows=("rendezvous port",),
+    ),
+    "its own name resolves to loopback": Fault(
+        *at("n2", mount(_LOOPBACK.replace("n1", "n2"), "/etc/hosts")),
+        node="n2",
+        check="own name",
+        says="its own name n2 resolves to 127.0.1.1",
+    ),
+    "pdsh uses rsh": Fault(
+        {},
+        {},
+        node="n1",
+        check="pdsh",
+        says="pdsh uses rsh: set",
+        job={"script": None, "command": "pdsh -w n1,n2 true", "env": {"PDSH_RCMD_TYPE": "rsh"}},
+    ),
+    "the clock is an hour off": Fault(
+        *at("n3", ("touch $BIN/$NODE.clock", "rm $BIN/$NODE.clock")),
+        node="n3",
+        check="clock",
+        says="the clock is 3600 s ahead",
+    ),
+    "a GPU is missing": Fault(
+        *at("n2", ("echo 'fault=MISSING' >$BIN/$NODE.smi", "rm $BIN/$NODE.smi")),
+        node="n2",
+        check="gpus",
+        says="3 of 4 GPUs",
+        gpus=4,
+    ),
+    "another GPU driver": Fault(
+        *at("n2", ("echo 'fault=DRIVER' >$BIN/$NODE.smi", "rm $BIN/$NODE.smi")),
+        node="",
+        check="gpu driver",
+        says="n2: the GPU driver is 535.104.05, and 550.90.07 on the other nodes",
+        gpus=4,
+    ),
+    "another process holds a GPU": Fault(
+        *at("n3", ("echo 'fault=PROCESS' >$BIN/$NODE.smi", "rm $BIN/$NODE.smi")),
+        node="n3",
+        check="gpu processes",
+        says="process 4711 holds 70123 MiB of a GPU",
+        gpus=4,
+    ),
+}
+
+
+def play(cluster: Cluster, fault: Fault) -> tuple[list[str], str]:
+    """Run a job with a fault: what is wrong, and what was said of the fault."""
+    user = SshUser(cluster, cluster.user_folder("fault-"))
+    more = f"network: {{ports: [{PORT}, {PORT}]}}\n"
+    user.profile(HOSTS, shared=False, preflight="quick", more=more, gpus=fault.gpus)
+    places, text = {"HOME": str(user.home), "BIN": str(user.home / "bin")}, job(user, fault)
+    try:
+        for node, commands in fault.plant.items():
+            done = cluster.run(["bash", "-ec", commands], user="root", node=node, env={**places, "NODE": node})
+            assert done.returncode == 0, done.stderr
+        client = user.launch("submit", text, "--wait", timeout=240)
+    finally:
+        for node, commands in fault.undo.items():
+            cluster.run(["bash", "-c", commands], user="root", node=node, env={**places, "NODE": node})
+    attempt = next(user.home.glob("runs/*/attempts/001"))
+    log = (attempt / "batch.log").read_text(errors="replace")
+    wrong = [] if (attempt / "trained").exists() == (not fault.node) else [f"the training: {client.stdout[-500:]}"]
+    if fault.node == "log":
+        found = re.search(fault.says, log)
+        return wrong if found else [*wrong, f"not in the log: {log[-800:]}"], found[0] if found else ""
+    record: dict[str, Any] = json.loads((attempt / "node-check.json").read_text())
+    named = {(one["node"], one["check"]): one["text"] for one in record["bad"]}
+    named |= {("", one["check"]): one["text"] for one in record["common"]}
+    said = str(named.pop((fault.node, fault.check.replace("$HOME", str(user.home))), ""))
+    wrong += [] if re.search(fault.says, said) else [f"said: {said!r}, named: {named}, {log[-800:]}"]
+    others = [key for key in named if key[0] != fault.node or key[1] not in fault.follows]
+    wrong += [f"also named: {others}"] if others else []
+    return wrong, said.replace(str(user.home), "…")
+
+
+def job(user: SshUser, fault: Fault) -> str:
+    """The job file, and what it needs on hosts without faults."""
+    files = {
+        "train.py": "import os\nopen(os.environ['HPC_LAUNCH_ATTEMPT_DIR'] + '/trained', 'w').close()\n",
+        "helper.py": "pass\n",
+        "data/part": "",
+        "saved/.keep": "",
+        "runs/.keep": "",
+        "site/torch-2.6.0.dist-info/METADATA": "Name: torch\nVersion: 2.6.0\n",
+        "bin/python3": PYTHON,
+        **({"bin/nvidia-smi": SMI} if fault.gpus else {}),
+    }
+    for name, text in files.items():
+        file = Path(user.job(text, name))
+        if name.startswith("bin/"):
+            file.chmod(0o755)
+    path = f"{user.home}/bin:{user.cluster.environment()['PATH']}"
+    wanted: dict[str, Any] = {
+        "name": "fault",
+        "nodes": 3,
+        "launcher": "none",
+        "script": str(user.home / "train.py"),
+        "environment": {"python": "python3"},
+        "args": {"data": str(user.home / "data" / "part")},
+        "checkpoint": {"dir": str(user.home / "saved"), "pattern": r"step-(\d+)", "resume": {"args": {"from": "x"}}},
+        "retry": {"max_attempts": 1},
+    }
+    wanted |= fault.job
+    wanted["env"] = {"PATH": path, "PYTHONPATH": str(user.home / "site"), **wanted.get("env", {})}
+    if wanted["script"] is None:
+        del wanted["script"], wanted["args"]
+    return user.job(json.dumps(wanted, indent=1))
+
+
+def prove(state: State, names: list[str], *, again: bool = False) -> int:
+    """The rows with these names, or those that are not done yet; 1 if one went wrong."""
+    known = {} if again else state.data.get(GROUP, {})
+    left = [name for name in FAULTS if name in (names or FAULTS) and (names or not known.get(name, {}).get("ok"))]
+    good = 0
+    with Cluster.start(nodes=3, gpus_per_node=0, accounting=False) as cluster:
+        connect_nodes(cluster)
+        for name in left:
+            began = time.monotonic()
+            try:
+                wrong, said = play(cluster, FAULTS[name])
+            except Exception as error:  # a row that breaks is one that failed
+                wrong, said = [f"{type(error).__name__}: {error}"], ""
+            good += not wrong
+            state.keep(GROUP, name, {"ok": not wrong, "wrong": wrong, "said": said})
+            print(
+                f"{'ok  ' if not wrong else 'FAIL'} {name} {time.monotonic() - began:.0f} s: {said}", *wrong, flush=True
+            )
+    print(f"{good} of {len(left)} faults named")
+    return 0 if good == len(left) else 1
+
+
+def section(rows: Mapping[str, Any]) -> str:
+    """The part of docs/ssh.md."""
+    lines = ["| fault | named | message |", "|---|---|---|"]
+    for name, fault in FAULTS.items():
+        row = rows.get(name, {"ok": False, "said": "not run"})
+        where = {"log": "by the script", "": "without blame"}.get(fault.node, fault.node)
+        text = re.sub(r"…[^\s:;]*", "PATH", str(row["said"]))[:120].replace("|", "\\|")
+        lines.append(f"| {name} | {where if row['ok'] else '**failed**'} | {text} |")
+    return "\n".join(lines)
