@@ -14,7 +14,7 @@ from hpc_launch.recover.retry_policy import AttemptProgress
 from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
 from hpc_launch.run.checkpoint_files import near_miss, newest_checkpoint, rule_of
 from hpc_launch.run.layout import AttemptFolder, RunFolder
-from hpc_launch.run.ownership import changeable_by_others, changeable_message
+from hpc_launch.run.ownership import changeable_by_others, changeable_message, copied_from, copy_message
 from hpc_launch.run.records.plan_record import newest_plan
 from hpc_launch.run.records.run_info import read_info
 from hpc_launch.run.records.scheduler_state import MAY_COME_BACK, stuck_since
@@ -88,13 +88,15 @@ def read_context(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> R
 
 
 def owned(run: RunFolder) -> bool:
-    """Whether the run is this user's, and nobody else can change it. Another user's run has its own drivers."""
-    return changeable_by_others(run) is None
+    """Whether this user's drivers continue the run: it is theirs, no copy, and nobody else can change it."""
+    return copied_from(run) is None and changeable_by_others(run) is None
 
 
 def left_alone(run: RunFolder) -> DriverOutcome:
     """The outcome for a run that has no context: with the reason if it is this user's, but others can change it."""
-    path = changeable_by_others(run)
+    original, path = copied_from(run), changeable_by_others(run)
+    if original is not None:
+        return DriverOutcome("nothing", f"not continued: {copy_message(run, original)}")
     try:
         ours = path is not None and run.path.stat().st_uid == os.getuid()
     except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from hpc_launch.run.records.verdict_record import VerdictRecord, verdict_record
 from hpc_launch.run.submitting.run_store import PreparedAttempt
 from hpc_launch.schedulers.scheduler import JobRecord
 
+_FAILED = re.compile(r"down|fail|unk|.*\*")
+"""States of nodes that failed, or do not respond (`*`; sinfo(1)). An administrator drains healthy nodes too."""
+
 Gather = Callable[[AttemptFolder, Rulebook, "JobRecord | None"], Evidence]
 """Collects the evidence in an attempt's folder: run.diagnosis.collect_evidence.gather."""
 
@@ -52,7 +56,8 @@ def diagnose_now(context: RetryContext, gather: Gather | None, rules: Rulebook, 
         return found
     evidence = replace((gather or _gather)(context.attempt, rules, context.view.final_record), driver=facts)
     if may_be_node_failure(evidence, rules):
-        states = tuple(context.scheduler.down(evidence.nodes).items())
+        down = context.scheduler.down(evidence.nodes)
+        states = tuple((node, state) for node, state in down.items() if _FAILED.match(state))
         evidence = replace(evidence, driver=replace(facts, node_states=states))
     return diagnose(evidence, rules)
 

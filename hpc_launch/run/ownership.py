@@ -10,6 +10,7 @@ from pathlib import Path
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import access_to, only_writable_by
 from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.records.run_info import read_info
 
 
 def changeable_by_others(run: RunFolder) -> Path | None:
@@ -32,8 +33,17 @@ def changeable_by_others(run: RunFolder) -> Path | None:
     return None
 
 
+def copied_from(run: RunFolder) -> str | None:
+    """The run that a folder of another name is a copy of, whose jobs its records name; None for the run itself."""
+    info = read_info(run)
+    return info.run if info is not None and info.run and info.run != run.name else None
+
+
 def refuse_foreign(run: RunFolder) -> None:
-    """Raise UsageError if another user could have changed what the next attempt would run."""
+    """Raise UsageError if another user could have changed what the next attempt would run, or if it is a copy."""
+    original = copied_from(run)
+    if original is not None:
+        raise UsageError(copy_message(run, original), f"continue {original}, or submit the job file again")
     path = changeable_by_others(run)
     if path is not None:
         hint = f"check the folder, then run `chmod -R go-w {run.path}`; only its owner can continue a run"
@@ -44,6 +54,11 @@ def refuse_other_users_run(run: RunFolder) -> None:
     """Raise UsageError for a run folder of another user, whose records may name any job."""
     if run.foreign_owner is not None:
         raise UsageError(f"{run.path} belongs to another user", "only its owner can cancel it")
+
+
+def copy_message(run: RunFolder, original: str) -> str:
+    """Why a copy is left alone."""
+    return f"{run.path} is a copy of the run {original}"
 
 
 def changeable_message(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.base.errors import Unreachable
+from hpc_launch.base.errors import Unreachable, UsageError
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry import recover_run
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.drivers import Drivers, shown
+from hpc_launch.retry.next_attempt import next_attempt
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.node_health_store import NodeHealthStore
 from hpc_launch.run.run_index import Index
@@ -207,6 +209,28 @@ def test_a_failed_node_that_no_log_names_is_the_one_that_is_down(runs: Path, sch
     assert drive(run, scheduler, "node_failure", "RETRY_ELSEWHERE").kind == "submitted"
 
     assert options(run) == ["--exclude=n2"]
+
+
+def test_a_node_that_an_administrator_drains_did_not_fail(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler, ended=False)
+    scheduler.set("1", state="NODE_FAIL", exit_code=None)
+    scheduler.states = {"n2": "draining"}
+
+    assert drive(run, scheduler, "node_failure", "RETRY_ELSEWHERE").kind == "submitted"
+
+    assert not [option for option in options(run) if option.startswith("--exclude")]
+
+
+def test_a_copy_of_a_run_is_left_alone(runs: Path, scheduler: FakeScheduler) -> None:
+    run = failed(runs, scheduler)
+    copy = RunFolder(run.path.with_name("backup"))
+    shutil.copytree(run.path, copy.path)
+
+    outcome = drive(copy, scheduler, "node_failure", "RETRY")
+    assert (outcome.kind, outcome.words) == ("nothing", f"not continued: {copy.path} is a copy of the run {run.name}")
+    with pytest.raises(UsageError, match=f"is a copy of the run {run.name}"):
+        next_attempt(copy)
+    assert drive(run, scheduler, "node_failure", "RETRY").kind == "submitted"
 
 
 @pytest.mark.parametrize("plan", [{"nodes": 4, "least_nodes": 4}, {"site_hosts": 2}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class FakeScheduler:
     clock: Callable[[], float] = time.time
     source: str = "squeue"
     occupied: str | None = None
+    states: dict[str, str] = field(default_factory=lambda: {"n2": "down*"})
 
     def __post_init__(self) -> None:
         (self.folder / "jobs").mkdir(parents=True, exist_ok=True)
@@ -78,7 +79,7 @@ class FakeScheduler:
         return "elsewhere" if self.fault == "elsewhere" else "here"
 
     def down(self, nodes: Sequence[str]) -> dict[str, str]:
-        return {node: "down*" for node in nodes if node == "n2"}
+        return {node: state for node, state in self.states.items() if node in nodes}
 
     def switches(self, nodes: Sequence[str]) -> dict[str, str]:
         """n1 and n2 are on the same one, and so on."""
