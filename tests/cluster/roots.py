@@ -36,6 +36,8 @@ LIBRARIES = "libbz2-1.0 libexpat1 libffi8 liblzma5 libreadline8t64 libsqlite3-0 
 
 APPTAINER = "apptainer squashfs-tools squashfuse fuse3 uidmap"
 
+SSH = "openssh-server openssh-client"
+
 UNUSED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale", "usr/share/man")
 """A third of what debootstrap leaves, and nothing in it is ever read."""
 
@@ -55,7 +57,7 @@ class System:
 
 SYSTEMS = {
     "trixie": System("trixie", f"{SLURM} {LIBRARIES}"),  # Slurm 24.11
-    "sid": System("sid", f"{SLURM} {LIBRARIES} {APPTAINER}"),  # Slurm 26.05 or newer, Apptainer 1.4 or newer
+    "sid": System("sid", f"{SLURM} {LIBRARIES} {APPTAINER} {SSH}"),  # Slurm 26.05 or newer, Apptainer 1.4 or newer
 }
 
 
