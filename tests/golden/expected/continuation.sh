@@ -224,15 +224,18 @@ clean_nodes() { # end what is left of this attempt on each node; sets first_step
         reached=(--nodelist="$(IFS=, && printf '%s' "${reached[*]}")")
     fi
     end_leftovers() { # ATTEMPT_FOLDER: on each node
-        local tries folder word own left # a job that the training submitted has this folder, too
+        local tries folder word own left words # a job that the training submitted has this folder, too
         for tries in {1..20}; do
             left=()
             for folder in /proc/[0-9]*; do
                 [ -O "$folder" ] || continue
-                own=''
+                own='' words=''
                 while IFS= read -r -d '' word; do
+                    words+=$word
                     case $word in "HPC_LAUNCH_ATTEMPT_DIR=$1") own+=a ;; "SLURM_JOB_ID=$SLURM_JOB_ID") own+=j ;; esac
                 done 2>/dev/null <"$folder/environ"
+                # A process that sets its title may write over its environment; a dead one has none.
+                [ -n "$words" ] || ! grep -qs "/job_$SLURM_JOB_ID/" "$folder/cgroup" || ! [ -s "$folder/cmdline" ] || own=aj
                 [ "${#own}" -lt 2 ] || left+=("${folder##*/}")
             done
             [ "${#left[@]}" -gt 0 ] || break
@@ -574,32 +577,39 @@ guard() { # COMMAND...
         return 1
     }
     ranks() { # sets `pids`: the topmost process of each rank that is neither a shell nor a helper of a container
-        local folder word stat exe pid parent
-        local -A above=() rank=()
+        local folder word words stat exe pid parent
+        local -A above=() rank=() titled=() # a title is written over the environment
         pids=()
         for folder in /proc/[0-9]*; do
             [ -O "$folder" ] || continue
-            local own='' of=''
+            local own='' of='' words=''
             while IFS= read -r -d '' word; do
+                words+=$word
                 case $word in
                     HPC_LAUNCH_GUARD="$HPC_LAUNCH_GUARD") own=1 ;;
                     RANK=*) of=${word#*=} ;;
                 esac
             done 2>/dev/null <"$folder/environ"
-            [ -n "$own" ] && [ -n "$of" ] || continue
+            [ -n "$own" ] || [ -z "$words" ] || continue
             while IFS= read -r -d '' word; do # the node's watcher is not part of the training
                 [ "$word" != "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py" ] || continue 2
             done 2>/dev/null <"$folder/cmdline"
             read -r stat 2>/dev/null <"$folder/stat" || continue
             stat=${stat##*) }
+            [[ $stat != Z* ]] || continue
             stat=${stat#* }
             pid=${folder##*/}
             above[$pid]=${stat%% *}
+            [ -n "$of" ] || [ -z "$words" ] || continue
             exe=$(readlink "$folder/exe") || continue
             case ${exe##*/} in
                 bash | sh | dash | ksh | zsh | busybox | sed | tee | cat | env | time | numactl | starter* | apptainer | singularity | podman* | conmon | crun | runc | ch-run | shifter) ;;
-                *) rank[$pid]=$of ;;
+                *) [ -n "$words" ] && rank[$pid]=$of || titled[$pid]=1 ;;
             esac
+        done
+        for pid in "${!titled[@]}"; do
+            parent=${above[$pid]}
+            [ -n "${titled[$parent]:-}" ] || [ -z "${above[$parent]:-}" ] && [ "$parent" -ne $$ ] || rank[$pid]=titled
         done
         for pid in "${!rank[@]}"; do
             parent=${above[$pid]}

@@ -396,32 +396,39 @@ guard() { # COMMAND...
         return 1
     }
     ranks() { # sets `pids`: the topmost process of each rank that is neither a shell nor a helper of a container
-        local folder word stat exe pid parent
-        local -A above=() rank=()
+        local folder word words stat exe pid parent
+        local -A above=() rank=() titled=() # a title is written over the environment
         pids=()
         for folder in /proc/[0-9]*; do
             [ -O "$folder" ] || continue
-            local own='' of=''
+            local own='' of='' words=''
             while IFS= read -r -d '' word; do
+                words+=$word
                 case $word in
                     HPC_LAUNCH_GUARD="$HPC_LAUNCH_GUARD") own=1 ;;
                     RANK=*) of=${word#*=} ;;
                 esac
             done 2>/dev/null <"$folder/environ"
-            [ -n "$own" ] && [ -n "$of" ] || continue
+            [ -n "$own" ] || [ -z "$words" ] || continue
             while IFS= read -r -d '' word; do # the node's watcher is not part of the training
                 [ "$word" != "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py" ] || continue 2
             done 2>/dev/null <"$folder/cmdline"
             read -r stat 2>/dev/null <"$folder/stat" || continue
             stat=${stat##*) }
+            [[ $stat != Z* ]] || continue
             stat=${stat#* }
             pid=${folder##*/}
             above[$pid]=${stat%% *}
+            [ -n "$of" ] || [ -z "$words" ] || continue
             exe=$(readlink "$folder/exe") || continue
             case ${exe##*/} in
                 bash | sh | dash | ksh | zsh | busybox | sed | tee | cat | env | time | numactl | starter* | apptainer | singularity | podman* | conmon | crun | runc | ch-run | shifter) ;;
-                *) rank[$pid]=$of ;;
+                *) [ -n "$words" ] && rank[$pid]=$of || titled[$pid]=1 ;;
             esac
+        done
+        for pid in "${!titled[@]}"; do
+            parent=${above[$pid]}
+            [ -n "${titled[$parent]:-}" ] || [ -z "${above[$parent]:-}" ] && [ "$parent" -ne $$ ] || rank[$pid]=titled
         done
         for pid in "${!rank[@]}"; do
             parent=${above[$pid]}

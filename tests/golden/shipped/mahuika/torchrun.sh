@@ -183,15 +183,18 @@ clean_nodes() { # end what is left of this attempt on each node; sets first_step
         reached=(--nodelist="$(IFS=, && printf '%s' "${reached[*]}")")
     fi
     end_leftovers() { # ATTEMPT_FOLDER: on each node
-        local tries folder word own left # a job that the training submitted has this folder, too
+        local tries folder word own left words # a job that the training submitted has this folder, too
         for tries in {1..20}; do
             left=()
             for folder in /proc/[0-9]*; do
                 [ -O "$folder" ] || continue
-                own=''
+                own='' words=''
                 while IFS= read -r -d '' word; do
+                    words+=$word
                     case $word in "HPC_LAUNCH_ATTEMPT_DIR=$1") own+=a ;; "SLURM_JOB_ID=$SLURM_JOB_ID") own+=j ;; esac
                 done 2>/dev/null <"$folder/environ"
+                # A process that sets its title may write over its environment; a dead one has none.
+                [ -n "$words" ] || ! grep -qs "/job_$SLURM_JOB_ID/" "$folder/cgroup" || ! [ -s "$folder/cmdline" ] || own=aj
                 [ "${#own}" -lt 2 ] || left+=("${folder##*/}")
             done
             [ "${#left[@]}" -gt 0 ] || break
