@@ -64,7 +64,7 @@ def paths(root: str, folder: str, exclude: Sequence[str], runs: Any) -> Iterator
             if os.path.realpath(one.path) not in runs:
                 for inside in paths(root, path, exclude, runs):
                     yield inside
-        elif one.is_symlink() or one.is_file():
+        elif one.is_symlink() or os.path.isfile(one.path):
             yield path
 
 

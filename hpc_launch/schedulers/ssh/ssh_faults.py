@@ -61,7 +61,7 @@ def _refused_login(host: str) -> SshFault:
     """What keeps the user from logging in: no key, a locked key, or a host that does not accept it."""
     code = FindingCode.SSH_LOGIN_REFUSED
     named = _identity_files(host)
-    keys = [path for path in named if path.is_file()]
+    keys = [path for path in named if os.path.isfile(path)]
     agent = _agent_has_keys()
     if not keys and not agent:
         reason = "there is no key: none in ~/.ssh, and " + ("no agent runs" if agent is None else "none in the agent")
