@@ -17,6 +17,8 @@ from hpc_launch_watch_gpus import Gpus
 from hpc_launch_watch_processes import Rank, environment_of, send, stat_of, text_of
 
 HANG_LOOK_S = 15.0
+LATE_S = 5.0
+"""A check that is later than this and twice the usual time: the job was suspended, and so was this process."""
 NEAR_S = 2.0
 """Seconds between two checks shortly before the limit. All nodes see the same silence: none waits long for another."""
 IDLE_SHARE = 0.02
@@ -38,6 +40,7 @@ class HangDetector:
         self.cpu_last: Dict[int, float] = {}
         self.cpu_at = time.time()
         self.idle_since: Optional[float] = None
+        self.awake_since = 0.0
 
     def output(self, ranks: Iterable[int]) -> Tuple[int, float]:
         """Total size and last change of this node's logs, by name: listing the folder would list those of all nodes."""
@@ -66,6 +69,8 @@ class HangDetector:
         """End the ranks if they hang: no output on any node, and no activity here. Busy ranks (spinning in NCCL) get
         more time."""
         now = time.time()
+        if now - self.cpu_at > 2 * self.usual_s + LATE_S:
+            self.awake_since, self.idle_since = now, None
         self.note_output(ranks)
         cpu = {rank.rank: rank.cpu_s() for rank in ranks.values() if rank.rank not in gone}
         spent = sum(max(cpu[number] - self.cpu_last.get(number, 0.0), 0.0) for number in cpu)
@@ -79,7 +84,7 @@ class HangDetector:
         if os.path.exists(self.hang_file):
             self.end(ranks)
             return
-        silent = now - os.stat(self.output_mark).st_mtime
+        silent = now - max(os.stat(self.output_mark).st_mtime, self.awake_since)
         idle = self.idle_since is not None and now - self.idle_since >= self.options.hang_after * 0.5
         limit = self.options.hang_after if idle else self.options.busy_after
         left = [one - silent for one in (self.options.hang_after, self.options.busy_after) if one]

@@ -177,6 +177,25 @@ def test_a_hang_is_ended_and_tells_which_rank_stood_elsewhere(node: Node) -> Non
     assert any(event["event"] == "sample" and set(event["rss_mib"]) == {"0", "1"} for event in events)
 
 
+def test_the_time_in_which_a_job_was_suspended_is_no_silence(tmp_path: Path) -> None:
+    (tmp_path / "agent").mkdir()
+    launcher = subprocess.Popen(["sleep", "60"])
+    options = SimpleNamespace(attempt=str(tmp_path), node=0, launcher=launcher.pid, hang_after=40, busy_after=40)
+    rank, gpus = SimpleNamespace(rank=0, cpu_s=lambda: 0.0, alive=lambda: False), SimpleNamespace(sample=list)
+    detector = hangs.HangDetector(options, lambda *_, **__: None, lambda _: None)
+    detector.check({0: rank}, set(), gpus)
+    long_ago = time.time() - 3600
+    os.utime(detector.output_mark, (long_ago, long_ago))
+    for late, hang in ((3600.0, False), (1.0, False)):
+        detector.cpu_at = time.time() - late
+        detector.check({0: rank}, set(), gpus)
+        assert os.path.exists(detector.hang_file) is hang
+    detector.awake_since -= 41
+    detector.check({0: rank}, set(), gpus)
+    assert os.path.exists(detector.hang_file)
+    launcher.wait(timeout=60)
+
+
 STEP = """\
 cd "$1"
 for rank in 0 1; do
