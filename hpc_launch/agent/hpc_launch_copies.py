@@ -182,7 +182,9 @@ class Connection(threading.Thread):
         self.skip_login((mark + "\n").encode())
         copy = self.copy
         attempt = os.path.relpath(copy.attempt, copy.roots[0]["path"])
-        asked = {"roots": copy.roots, "attempt": attempt, "node": self.node, "token": copy.token}
+        # A host that had its copy only sends: what is here has changed since.
+        roots = [dict(root, entries=[]) for root in copy.roots] if self.ready.is_set() else copy.roots
+        asked = {"roots": roots, "attempt": attempt, "node": self.node, "token": copy.token}
         self.write(frame(dict(asked, known=self.store.sizes, workdir=copy.workdir)))
         fields, data = self.next(READY_S)
         if fields["is"] == "shared":

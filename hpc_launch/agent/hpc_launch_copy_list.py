@@ -18,6 +18,11 @@ from hpc_launch_copy_host import digest_of
 from hpc_launch_private_names import is_private, is_skipped
 
 MOST_ENTRIES = 20000
+RECORDS = (
+    "claim cancel.json diagnosis.json end.json final.json intent.json job.json local.json node-check.json start.json "
+    "stuck.json successor.json verdict.json"
+).split()
+"""Files of an attempt that may change at any time, and that no host reads."""
 CHECK_KEY = "agent/check-key"
 """By which the node check on each host proves that it belongs to the job: hpc_launch_judge.py."""
 
@@ -35,6 +40,8 @@ def run_root(run: str, folder: str, whole: bool = False) -> Dict[str, Any]:
     attempt = os.path.relpath(folder, run)
     for name in [*sorted(os.listdir(folder)), CHECK_KEY]:
         path = os.path.join(attempt, name)
+        if name in RECORDS and not whole:
+            continue
         if not name.startswith(".") and not name.endswith(".log") and os.path.isfile(os.path.join(run, path)):
             entries.append(entry(run, path))
     folders = [os.path.join(attempt, name) for name in ("logs", "agent/stacks")]

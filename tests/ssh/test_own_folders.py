@@ -13,8 +13,11 @@ import pytest
 import yaml
 
 from tests.cluster.faults import wait_until
+from tests.cluster.requirements import REPOSITORY
+from tests.slurm.user import SMALL
 from tests.ssh.ssh_user import SshUser
 
+EXAMPLE = REPOSITORY / "examples" / "tiny-gpt"
 LAUNCHER = """\
 #!/bin/bash
 # In place of Python: what torchrun would do on a node.
@@ -45,7 +48,7 @@ class Hosts:
         )
         self.on("n1", f"cd {self.work} && mkdir .git && touch .git/HEAD .env")
 
-    def on(self, node: str, line: str) -> str:
+    def on(self, node: str | None, line: str) -> str:
         """What a shell of the user on a host prints."""
         done = self.user.cluster.run(["bash", "-c", line], node=node)
         return done.stdout + done.stderr
@@ -90,7 +93,7 @@ class Hosts:
 def hosts(user: SshUser) -> Iterator[Hosts]:
     hosts = Hosts(user)
     yield hosts
-    for node in ("n1", "n2"):
+    for node in ("n1", "n2", None):
         hosts.on(node, f"rm -rf {hosts.folder} /tmp/secret-own-*")
 
 
@@ -98,8 +101,9 @@ def test_each_host_gets_the_run_and_its_logs_come_back_at_once(hosts: Hosts) -> 
     done = hosts.submit(preflight="quick", args={"data": f"{hosts.work}/.env"})
     assert done.returncode == 0, done.stdout + done.stderr
     wait_until(lambda: "node 1 begins" in hosts.log(), explain=hosts.batch_log, timeout=40, every=0.5)
+    log = hosts.log()
     for node in ("0", "1"):
-        assert f"node {node} begins in {hosts.work} with some words and a program" in hosts.log()
+        assert f"node {node} begins in {hosts.work} with some words and a program" in log
     assert hosts.on("n2", f"ls -A {hosts.work}").split() == ["data", "train.py"]
     assert hosts.on("n2", "cat /tmp/secret-own-*") == "hidden\n"
     wait_until(lambda: not hosts.on("n2", f"ls {hosts.folder}/runs/*/attempts/001/environment 2>/dev/null"), timeout=5)
@@ -111,31 +115,75 @@ def test_each_host_gets_the_run_and_its_logs_come_back_at_once(hosts: Hosts) -> 
         "n1", f"cd {hosts.folder}/runs/*/attempts/001 && cat logs/node-1.exit logs/ranks-of-node-1/none/0/*"
     )
     assert files == "0\nmine\n"
-    assert "node check: 2 nodes passed" in hosts.batch_log()
-    assert f"node check: on 1 of 2 nodes: n2: {hosts.work}/.env: No such file" in hosts.batch_log()
-    assert "each host that shares no folders gets a copy of the run" in hosts.batch_log()
+    batch_log = hosts.batch_log()
+    assert "each host that shares no folders gets a copy of the run" in batch_log
+    assert "node check: 2 nodes passed" in batch_log
+    assert f"node check: on 1 of 2 nodes: n2: {hosts.work}/.env: No such file" in batch_log
     hosts.user.nothing_left()
+
+
+def of_client(user: SshUser) -> dict[str, Any]:
+    """Keys of a job that is submitted on a host which has a /tmp of its own, too."""
+    user.job("some words\n", "data/words")
+    script = user.job("a program\n", "train.py")
+    return {"client": None, "script": script, "workdir": str(user.home), "code": "auto"}
 
 
 def test_a_client_that_shares_no_folder_gives_the_run_to_the_first_host(hosts: Hosts) -> None:
     user = hosts.user
-    script = user.job("a program\n", "train.py")
-    keys: dict[str, Any] = {"client": None, "script": script, "workdir": str(user.home), "code": "auto"}
-    user.job("some words\n", "data/words")
     user.job("", "go")
-    try:
-        done = hosts.submit("--wait", fails="1", retry={"max_attempts": 2}, **keys)
-        assert done.returncode == 1, done.stdout + done.stderr
-        (attempt,), state = user.status()["attempts"], user.status()["state"]
-        assert (state, attempt["nodes"], attempt["class"]) == ("FAILED", ["n1", "n2"], "user_code_error")
-        assert "node 1 begins" in user.launch("logs", "@last").stdout
-        assert user.launch("list").returncode == 0
-        assert hosts.submit(**keys).returncode == 0
-        assert user.launch("cancel", "@last").returncode == 0
-        user.until("@last", "CANCELLED", "COMPLETED")
-        user.nothing_left()
-    finally:
-        user.cluster.run(["rm", "-rf", str(hosts.folder)])
+    done = hosts.submit("--wait", fails="1", retry={"max_attempts": 2}, **of_client(user))
+    assert done.returncode == 1, done.stdout + done.stderr
+    status = user.status()
+    (attempt,) = status["attempts"]
+    assert (status["state"], attempt["nodes"], attempt["class"]) == ("FAILED", ["n1", "n2"], "user_code_error")
+    assert "node 1 begins" in user.launch("logs", "@last").stdout
+    log = hosts.batch_log()
+    assert "node-1 was the first to fail, with exit code 7" in log
+    assert "its part of the job" not in log
+    user.nothing_left()
+
+
+@pytest.mark.prove
+def test_a_client_that_shares_no_folder_cancels(hosts: Hosts) -> None:
+    user = hosts.user
+    assert hosts.submit(**of_client(user)).returncode == 0
+    wait_until(lambda: "node 1 begins" in user.launch("logs", "@last").stdout, explain=hosts.batch_log, timeout=40)
+    assert "RUNNING" in user.launch("list").stdout.upper()
+    assert user.launch("cancel", "@last").returncode == 0
+    user.until("@last", "CANCELLED")
+    user.nothing_left()
+
+
+@pytest.mark.prove
+def test_what_a_host_writes_without_a_connection_comes_later(hosts: Hosts) -> None:
+    hosts.submit()
+    wait_until(lambda: "node 1 begins" in hosts.log(), explain=hosts.batch_log, timeout=40, every=0.5)
+    hosts.on("n2", "pkill -KILL -u $UID -f hpc_launch_copy_host.py")
+    hosts.on("n2", f"touch {hosts.work}/go")
+    hosts.on("n1", f"sleep 2 && touch {hosts.work}/go")
+    hosts.until("COMPLETED")
+    assert "node 1 ends" in hosts.log()
+    assert "n2: what it writes cannot be fetched now: the connection ended" in hosts.batch_log()
+    hosts.user.nothing_left()
+
+
+@pytest.mark.prove
+@pytest.mark.torch
+def test_torchrun_trains_on_hosts_that_share_no_folders(hosts: Hosts) -> None:
+    sets = [
+        f"--set=run_dir={hosts.folder}/runs",
+        "--set=nodes=2",
+        "--set=processes_per_node=null",
+        "--set=args.steps=4",
+    ]
+    done = hosts.launch("submit", str(EXAMPLE / "job.yaml"), "--wait", *sets, "--set=retry.max_attempts=1", *SMALL)
+    assert done.returncode == 0, done.stdout + done.stderr + hosts.batch_log()
+    assert set(re.findall(r"rank (\d) of 2 on host (n\d)", hosts.log())) == {("0", "n1"), ("1", "n2")}
+    status = hosts.status()
+    assert status["progress"]["step"] == 4
+    assert hosts.on("n1", f"ls {hosts.folder}/runs/*/attempts/001/agent").count("node-1.jsonl") == 1
+    hosts.user.nothing_left()
 
 
 def test_a_host_that_has_no_run_folder_is_asked_for_its_lease(user: SshUser) -> None:
@@ -147,17 +195,6 @@ def test_a_host_that_has_no_run_folder_is_asked_for_its_lease(user: SshUser) -> 
     user.cluster.run(["rm", f"/dev/shm/{lease}"], node="n1")
     (found,) = map(json.loads, done.stdout.splitlines())
     assert re.match(r"n1: n1 is in use by .*: run other-run, job ssh-7", found["message"]), done.stdout + done.stderr
-
-
-def test_the_exit_code_of_a_host_comes_out(hosts: Hosts) -> None:
-    hosts.on("n1", f"touch {hosts.work}/go")
-    done = hosts.submit("--wait", fails="1")
-    assert done.returncode == 1, done.stdout + done.stderr
-    log = hosts.batch_log()
-    assert "node-1 was the first to fail, with exit code 7" in log
-    assert "its part of the job" not in log
-    assert "node 1 ends" in hosts.log()
-    hosts.user.nothing_left()
 
 
 def test_a_host_that_cannot_have_a_copy_is_named(hosts: Hosts) -> None:
