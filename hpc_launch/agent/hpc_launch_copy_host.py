@@ -226,18 +226,20 @@ class Sender:
             yield frame({"is": "output", "age": max(time.time() - output, 0.0)})
         for path in self.files():
             for _ in range(1 << 20 if everything else 4):
-                found = self.growth(path)
+                found = self.growth(path, everything)
                 if found is None:
                     break
                 yield found
 
-    def growth(self, path: str) -> Optional[bytes]:
-        """The next part of a file, or None."""
+    def growth(self, path: str, everything: bool) -> Optional[bytes]:
+        """The next part of a file, or None. An empty file may have its content soon: only with everything."""
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
             with open(os.open(os.path.join(self.folder, path), flags), "rb") as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
+                    return None
+                if status.st_size == 0 and not everything:
                     return None
                 inode, at = self.sent.get(path, (-1, 0))
                 again = inode not in (-1, status.st_ino) or status.st_size < at

@@ -40,4 +40,4 @@ start_nodes &
 starter=$!
 step=("$starter")
 await_notes "${job_processes:-$job_nodes}" node "${job_processes:-$job_nodes}" 5
-[ -z "${job_copies+set}" ] || fetch_the_rest
+[ -z "${job_copies+set}" ] || { fetch_the_rest; look_at_notes; }

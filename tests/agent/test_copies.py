@@ -144,7 +144,7 @@ def test_what_a_host_writes_arrives_as_it_is(attempt: Path, tmp_path: Path) -> N
     with (other / "logs" / "node-1.log").open("a") as file:
         file.write("end\n")
     assert send() == ["logs/node-1.log"]
-    assert Sender(str(other), 1, store.sizes).growth("logs/node-1.log") is None  # after a lost connection
+    assert Sender(str(other), 1, store.sizes).growth("logs/node-1.log", True) is None  # after a lost connection
     for name in ("logs/node-1.log", "logs/node-1.exit", "logs/ranks-of-node-1/none_x/attempt_0/0/stdout.log", "done"):
         assert (attempt / name).read_bytes() == (other / name).read_bytes()
     assert not (attempt / "agent" / "nccl-rank-1").exists()

@@ -571,7 +571,7 @@ start_nodes &
 starter=$!
 step=("$starter")
 await_notes "${job_processes:-$job_nodes}" node "${job_processes:-$job_nodes}" 5
-[ -z "${job_copies+set}" ] || fetch_the_rest
+[ -z "${job_copies+set}" ] || { fetch_the_rest; look_at_notes; }
 
 # --- Exit code ---
 rm -f "$attempt_dir"/agent/*.pipe # a copy of the run may not be able to hold a named pipe
