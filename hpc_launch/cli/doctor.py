@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, set_option, site_option
+from hpc_launch.cli.shared_options import echo_json, json_option, set_option, site_option
 
 if TYPE_CHECKING:
     from hpc_launch.preflight.level import Level
@@ -18,7 +18,7 @@ FAILED = 3
 
 
 @click.command("doctor")
-@job_argument
+@click.argument("job", required=False, type=click.Path(path_type=Path, readable=False))
 @site_option
 @set_option
 @click.option("--no-job", is_flag=True, help="Submit nothing: leave out the check of the nodes.")
@@ -37,22 +37,40 @@ FAILED = 3
 )
 @json_option
 def command(
-    job: Path, site: str | None, sets: tuple[str, ...], no_job: bool, climb: bool, measure: bool, as_json: bool
+    job: Path | None, site: str | None, sets: tuple[str, ...], no_job: bool, climb: bool, measure: bool, as_json: bool
 ) -> int:
     """Check a job on every level, up to the first that fails: the job file, its software as far as this machine can
     tell, the limits and reservations of the queue, and the nodes, by a short job of the same size that ends after the
-    node check. Exits with 3 if a level fails.
+    node check. Exits with 3 if a level fails. Without a job file, all hosts of a site without Slurm are checked.
 
     \b
     hpc-launch doctor job.yaml
     hpc-launch doctor job.yaml --ladder --set time=00:10:00
     hpc-launch doctor job.yaml --bench
+    hpc-launch doctor --site lab
     """
+    if job is not None:
+        return _report(_levels(job, site, sets, no_job=no_job, climb=climb, measure=measure), as_json=as_json)
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.preflight.host_checks import job_for_hosts
+    from hpc_launch.site_tools.site_leases import site_hosts
+
+    site = site or os.environ.get("HPC_LAUNCH_SITE")
+    if site is None or climb:
+        raise UsageError(
+            "no job file", "name one; only the hosts of a site without Slurm are checked without: --site NAME"
+        )
+    with job_for_hosts(len(site_hosts(site)), Path.cwd()) as file:
+        return _report(_levels(file, site, sets, no_job=no_job, climb=climb, measure=measure), as_json=as_json)
+
+
+def _report(levels: Iterator[Level], *, as_json: bool) -> int:
+    """Print each level as it comes, up to the first that fails."""
     from hpc_launch.spec.shell_text import visible
 
-    levels = []
-    for level in _levels(job, site, sets, no_job=no_job, climb=climb, measure=measure):
-        levels.append(level)
+    found = []
+    for level in levels:
+        found.append(level)
         if not as_json:
             for number, line in enumerate(level.lines):
                 head = f"{level.name:<14}{level.state:<13}" if number == 0 else " " * 27
@@ -60,8 +78,8 @@ def command(
         if level.state == "failed":
             break
     if as_json:
-        echo_json([level.as_json() for level in levels])
-    return FAILED if any(level.state == "failed" for level in levels) else 0
+        echo_json([level.as_json() for level in found])
+    return FAILED if any(level.state == "failed" for level in found) else 0
 
 
 def _levels(

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 from msgspec import to_builtins
 
-from hpc_launch.base.errors import SubmitRefused
+from hpc_launch.base.errors import SubmitRefused, UsageError
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.preflight.level import Level
 from hpc_launch.schedulers.ssh.check_hosts import host_problems
+
+
+@contextmanager
+def job_for_hosts(count: int, folder: Path) -> Iterator[Path]:
+    """A job file that only lets the hosts be checked, in the folder that their relative paths refer to.
+
+    Raises UsageError if it cannot be written.
+    """
+    job = {"name": "doctor", "nodes": count, "launcher": "none", "command": ["true"], "code": "off"}
+    try:
+        number, name = tempfile.mkstemp(prefix=".hpc-launch-doctor-", suffix=".yaml", dir=folder)
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror}", "change to another folder") from error
+    try:
+        with open(number, "w", encoding="utf-8") as file:
+            json.dump(job, file)
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def hosts_level(plan: LaunchPlan) -> Level:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from hpc_launch.schedulers.ssh.leases import HostLeases, leases_of
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.choose_hosts import known_hosts
 from hpc_launch.sites.load_profile import load_site_profile
+from hpc_launch.spec.read_hostfile import SlotHost
 
 
 class SiteHost(Struct, frozen=True):
@@ -34,8 +36,8 @@ class SiteHost(Struct, frozen=True):
         }
 
 
-def site_leases(site: str) -> list[SiteHost]:
-    """Ask all hosts of a site who uses them.
+def site_hosts(site: str) -> Sequence[SlotHost]:
+    """The hosts of a site.
 
     Raises Refused if the site is unknown or its hosts are invalid, UsageError if it has a scheduler.
     """
@@ -45,10 +47,16 @@ def site_leases(site: str) -> list[SiteHost]:
         hint = "name a site with `scheduler: ssh`" + (
             "; `squeue` shows jobs" if profile.scheduler.type == "slurm" else ""
         )
-        raise UsageError(f"site {profile.name} has no leases: its scheduler is {profile.scheduler.type}", hint)
+        raise UsageError(f"site {profile.name} has no list of hosts: its scheduler is {profile.scheduler.type}", hint)
     findings: list[Finding] = []
     hosts = known_hosts(profile, this_machine.names(os.environ), os.getcwd(), place, findings)
     if errors(findings):
         raise Refused(findings)
+    return hosts
+
+
+def site_leases(site: str) -> list[SiteHost]:
+    """Ask all hosts of a site who uses them. Raises as `site_hosts`."""
+    hosts = site_hosts(site)
     leases = leases_of([host.name for host in hosts])
     return [SiteHost(host.name, host.slots, leases[host.name]) for host in hosts]
