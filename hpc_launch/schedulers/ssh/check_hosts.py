@@ -13,7 +13,8 @@ from msgspec import Struct
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.python_command import module_command
 from hpc_launch.schedulers.ssh.leases import PROGRAM
-from hpc_launch.schedulers.ssh.ssh_command import on_host
+from hpc_launch.schedulers.ssh.ssh_command import SSH, on_host
+from hpc_launch.schedulers.ssh.ssh_faults import fault_of
 from hpc_launch.spec.shell_text import quote
 
 ON_FIRST_HOST = "hpc_launch.schedulers.ssh.on_first_host"
@@ -33,21 +34,29 @@ def host_problems(hosts: Sequence[str], run_folder: str = "") -> list[HostProble
 
     Raises SubmitRefused if the first host cannot tell.
     """
-    words = [*module_command(ON_FIRST_HOST), "check", run_folder, *hosts]
+    return _asked(hosts[0], ["check", run_folder, *hosts])
+
+
+def problems_between(hosts: Sequence[str]) -> list[HostProblem]:
+    """Which host does not reach the next one over ssh. Raises SubmitRefused if the first one cannot tell."""
+    return _asked(hosts[0], ["between", *hosts]) if len(hosts) > 1 else []
+
+
+def _asked(first: str, words: Sequence[str]) -> list[HostProblem]:
     try:
-        answer = on_host(hosts[0], [f"exec {' '.join(map(quote, words))} </dev/null"])
+        answer = on_host(first, [f"exec {' '.join(map(quote, [*module_command(ON_FIRST_HOST), *words]))} </dev/null"])
     except subprocess.TimeoutExpired:
-        raise SubmitRefused(f"{hosts[0]} did not answer in time") from None
+        raise SubmitRefused(f"{first} did not answer in time") from None
     except Unreachable as error:
-        return [HostProblem(hosts[0], str(error), error.hint)]
+        return [HostProblem(first, str(error), error.hint)]
     except OSError as error:
         raise SubmitRefused(f"cannot run ssh: {error}") from error
     if answer.code != 0:
-        raise SubmitRefused(f"{hosts[0]} cannot check the hosts: {answer.error or f'exit code {answer.code}'}")
+        raise SubmitRefused(f"{first} cannot check the hosts: {answer.error or f'exit code {answer.code}'}")
     try:
         found = [msgspec.json.decode(line, type=HostProblem) for line in answer.output.splitlines() if line.strip()]
     except msgspec.MsgspecError as error:
-        raise SubmitRefused(f"{hosts[0]} gave an unexpected answer: {error}") from error
+        raise SubmitRefused(f"{first} gave an unexpected answer: {error}") from error
     return [HostProblem(_plain(one.host), _plain(one.message), one.hint and _plain(one.hint)) for one in found]
 
 
@@ -67,6 +76,20 @@ def problem_of(host: str, run_folder: str, first: str) -> HostProblem | None:
     used = answer.output.strip().splitlines()
     hint = "exclude it (`--set exclude=[HOST]`), or wait for the other run"
     return HostProblem(host, f"{host}: {used[0]}", hint) if used else None
+
+
+def problem_between(host: str, other: str) -> HostProblem | None:
+    """Why a host does not reach another one; None if it does, or is not reached itself."""
+    words = [*SSH, "--", other, "true"]
+    try:
+        answer = on_host(host, [f"exec {' '.join(map(quote, words))} </dev/null"], timeout_s=40)
+    except (Unreachable, OSError, subprocess.TimeoutExpired):
+        return None
+    if answer.code == 0:
+        return None
+    fault = fault_of(other, answer.error.encode(), here=False)
+    message = f"{fault.code} cannot reach {other} over ssh from {host}: {answer.error or 'no answer'}"
+    return HostProblem(other, message, f"{fault.hint}, on {host}")
 
 
 def _plain(text: str) -> str:
