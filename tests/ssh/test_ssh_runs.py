@@ -65,9 +65,8 @@ def test_deepspeed_trains_over_pdsh(user: SshUser) -> None:
     user.nothing_left()
 
 
-@pytest.mark.torch
 def test_cancel_leaves_no_process(user: SshUser) -> None:
-    assert user.launch("submit", job(user, SLEEPS, "torchrun")).returncode == 0
+    assert user.launch("submit", job(user, SLEEPS, "srun")).returncode == 0
     wait_for_ranks(user, 5)
     assert user.status()["state"] in {"STARTING", "RUNNING"}
     assert user.launch("cancel", "@last").returncode == 0
@@ -96,6 +95,7 @@ def test_nothing_is_left_after_a_kill(user: SshUser, victim: str, node: str) -> 
     assert status["state"] != "COMPLETED"
 
 
+@pytest.mark.prove  # with `launcher: srun` in test_ssh_srun.py
 @pytest.mark.torch
 def test_the_exit_code_of_a_failing_rank_comes_out(user: SshUser) -> None:
     program = SLEEPS + "    if os.environ['RANK'] == '4': raise SystemExit(7)\n"
@@ -131,13 +131,12 @@ def test_a_host_that_the_first_one_cannot_reach_is_refused_by_name(user: SshUser
     user.nothing_left()
 
 
-@pytest.mark.torch
 def test_a_host_that_another_run_uses_is_refused_with_its_holder(user: SshUser) -> None:
     user.profile("hosts: {n4: 1, n3: 1}", shared=False)
-    assert user.launch("submit", job(user, SLEEPS, "torchrun", nodes=1)).returncode == 0
+    assert user.launch("submit", job(user, SLEEPS, "srun", nodes=1)).returncode == 0
     wait_for_ranks(user, 1)
     holder = user.status()["run"]
-    done = user.launch("submit", job(user, SLEEPS, "torchrun", nodes=2))
+    done = user.launch("submit", job(user, SLEEPS, "srun", nodes=2))
     assert done.returncode == 4, done.stdout + done.stderr
     assert f"n4 is in use by {user.cluster.user}: run {holder}" in done.stderr
     user.profile("hosts: {n4: 1, missing-host: 2}", shared=False)
@@ -150,12 +149,12 @@ def test_a_host_that_another_run_uses_is_refused_with_its_holder(user: SshUser) 
     assert "cannot reach missing-host" in listed[1]["fault"]
     assert re.search(r"hosts +n4: leased by this run", user.launch("status", holder).stdout)
     user.profile("hosts: {n4: 1}", shared=True)
-    assert user.launch("submit", job(user, "pass\n", "torchrun", nodes=1), "--wait").returncode == 0
+    assert user.launch("submit", job(user, "pass\n", "srun", nodes=1), "--wait").returncode == 0
     assert user.launch("cancel", holder).returncode == 0
     user.until(holder, "CANCELLED")
     user.nothing_left()
     user.profile("hosts: {n4: 1}", shared=False)
-    assert user.launch("submit", job(user, "pass\n", "torchrun", nodes=1), "--wait").returncode == 0
+    assert user.launch("submit", job(user, "pass\n", "srun", nodes=1), "--wait").returncode == 0
 
 
 def test_options_of_ssh_are_refused(user: SshUser) -> None:
