@@ -23,6 +23,8 @@ RECORDS = (
     "stuck.json successor.json verdict.json"
 ).split()
 """Files of an attempt that may change at any time, and that no host reads."""
+ELSEWHERE = "elsewhere.json"
+"""Says on the sender that the receiver has the run."""
 CHECK_KEY = "agent/check-key"
 """By which the node check on each host proves that it belongs to the job: hpc_launch_judge.py."""
 
@@ -36,7 +38,11 @@ def run_root(run: str, folder: str, whole: bool = False) -> Dict[str, Any]:
     entries = list(below(run, "hooks")) + list(below(run, "code"))
     if whole:
         names = [name for name in sorted(os.listdir(run)) if os.path.isfile(os.path.join(run, name))]
-        entries += [*below(run, "journal"), *(entry(run, name) for name in names)]
+        entries += [*below(run, "journal"), *(entry(run, name) for name in names if name != ELSEWHERE)]
+        for name in sorted(os.listdir(os.path.dirname(folder))):
+            before = os.path.join(os.path.dirname(folder), name)
+            if before != folder:  # with its records, which the next decision counts
+                entries += [entry(run, os.path.relpath(one.path, run)) for one in os.scandir(before) if is_plain(one)]
     attempt = os.path.relpath(folder, run)
     for name in [*sorted(os.listdir(folder)), CHECK_KEY]:
         path = os.path.join(attempt, name)
@@ -46,6 +52,11 @@ def run_root(run: str, folder: str, whole: bool = False) -> Dict[str, Any]:
             entries.append(entry(run, path))
     folders = [os.path.join(attempt, name) for name in ("logs", "agent/stacks")]
     return {"path": run, "others": 0o022, "folders": folders, "entries": entries}
+
+
+def is_plain(one: "os.DirEntry[str]") -> bool:
+    """Whether it is a file that others may have."""
+    return one.is_file(follow_symlinks=False) and not one.name.startswith(".") and one.name != "environment"
 
 
 def workdir_root(folder: str, exclude: Sequence[str], limit: int, run: str) -> Dict[str, Any]:

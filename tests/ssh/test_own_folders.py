@@ -156,6 +156,17 @@ def test_a_client_that_shares_no_folder_cancels(hosts: Hosts) -> None:
 
 
 @pytest.mark.prove
+def test_the_run_moves_to_another_first_host_with_its_records(hosts: Hosts) -> None:
+    hosts.on("n1", f"touch {hosts.work}/go")
+    hosts.on("n2", f"mkdir -p {hosts.work}/data && cd {hosts.work} && touch go data/words train.py")
+    assert hosts.submit("--wait", nodes=1, fails="0").returncode == 1
+    assert hosts.launch("resubmit", "@last", "--exclude", "n1", "--wait").returncode == 1
+    assert [attempt["nodes"] for attempt in hosts.status()["attempts"]] == [["n1"], ["n2"]]
+    assert hosts.on("n2", f"ls {hosts.folder}/runs/*/attempts").split() == ["001", "002"]
+    hosts.user.nothing_left()
+
+
+@pytest.mark.prove
 def test_what_a_host_writes_without_a_connection_comes_later(hosts: Hosts) -> None:
     hosts.submit()
     wait_until(lambda: "node 1 begins" in hosts.log(), explain=hosts.batch_log, timeout=40, every=0.5)

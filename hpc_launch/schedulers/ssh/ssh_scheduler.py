@@ -18,7 +18,7 @@ import msgspec
 
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.python_command import module_command
-from hpc_launch.schedulers.job_files import hosts_of
+from hpc_launch.schedulers.job_files import ELSEWHERE, hosts_of
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_jobs import LocalJob
 from hpc_launch.schedulers.local.local_scheduler import (
@@ -74,7 +74,8 @@ class SshScheduler(LocalScheduler):
         try:
             answer = on_host(hosts[0], lines)
             if answer.code == os.EX_IOERR and hand_over_run(folder, hosts[0]):
-                answer = on_host(hosts[0], lines)
+                back = quote(str(folder.parents[1] / ELSEWHERE))  # the host may have had the run before
+                answer = on_host(hosts[0], [f"rm -f {back}", *lines])
         except subprocess.TimeoutExpired:
             raise SubmitUnknown(f"{hosts[0]} did not answer in time") from None
         except NotWritten:
