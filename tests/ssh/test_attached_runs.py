@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 
@@ -36,6 +37,7 @@ def test_a_run_ends_with_the_client_that_waits_for_it(user: SshUser) -> None:
 def test_a_run_ends_with_a_client_that_falls_silent(user: SshUser) -> None:
     client = user.popen("submit", job(user), "--wait")
     wait_until(lambda: bool(user.processes("n1", "attached_run")), timeout=patience(60))
+    shutil.rmtree(user.home / "state" / "hpc-launch" / "local")  # as where the client has a home of its own
     user.cluster.freeze(client)
     user.nothing_left(patience(25))
     user.cluster.kill_tree(client)

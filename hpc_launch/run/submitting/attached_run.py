@@ -129,6 +129,8 @@ def main(arguments: list[str]) -> int:
     for _ in range(TRIES if how else 0):
         try:
             last = [Reader().read(attempt) for attempt in run.attempts()[-1:]]
+            for one in last:
+                local_jobs.adopt(one.job_id or "", one.attempt.path)  # the client may have a state folder of its own
             ended = any(one.end is not None or one.final is not None for one in last)
             cancel_run(run, scheduler_for("ssh"), undecided=ended, by=f"the {how} of the client on {client}")
         except (UserError, OSError):
