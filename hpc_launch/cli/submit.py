@@ -41,6 +41,10 @@ def command(
     from hpc_launch.drive.prepare import prepare_job
 
     prepared_job = prepare_job(job, site=site, sets=sets)
+    avoided: tuple[str, ...] = ()
+    while prepared_job.plan.hosts and (more := _unhealthy_hosts(prepared_job, avoided)):
+        avoided += more
+        prepared_job = prepare_job(job, site=site, sets=sets, avoid=avoided)
     print_site_and_warnings(prepared_job.loaded.detected, prepared_job.plan.site, prepared_job.warnings)
     if dry_run:
         return _dry_run(prepared_job, as_json)
@@ -56,13 +60,23 @@ def command(
     warn_about_node_health(prepared_job.plan)
     index = user_index(os.environ)
     warn_about_shared_checkpoints(prepared_job.plan, index)
-    prepared = first_attempt(prepared_job, sets)
+    prepared = first_attempt(prepared_job, sets, exclude=avoided)
     scheduler = scheduler_for(prepared.scheduler)
     with waiting_notice("submitting the job") as doing:
         submitted = submit_new(prepared, scheduler, index=index, wait=doing if wait else None)
     from hpc_launch.cli.after_submit import after_submission
 
     return after_submission(submitted, wait=wait, as_json=as_json)
+
+
+def _unhealthy_hosts(prepared_job: PreparedJob, avoided: tuple[str, ...]) -> tuple[str, ...]:
+    """Further hosts that node health excludes; says so."""
+    from hpc_launch.drive.attempts import unhealthy_hosts
+
+    found = unhealthy_hosts(prepared_job.plan, avoided)
+    if found:
+        click.echo(f"not using {', '.join(found)}: `hpc-launch nodes list` shows why", err=True)
+    return found
 
 
 def write_dry_run(prepared_job: PreparedJob) -> Path:

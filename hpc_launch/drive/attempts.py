@@ -12,6 +12,7 @@ import yaml
 
 from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.drive.secrets import find_secrets
+from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.recover.node_health import BadNode, excluded_nodes
 from hpc_launch.run.node_health_store import NodeHealthStore
@@ -27,12 +28,25 @@ MOST_PER_AUTHOR = 100
 """Of these, so many that one author reported: names that do not exist would displace the others."""
 
 
-def first_attempt(ready: PreparedJob, sets: Sequence[str], *, scheduler: str | None = None) -> PreparedAttempt:
+def first_attempt(
+    ready: PreparedJob, sets: Sequence[str], *, exclude: Sequence[str] = (), scheduler: str | None = None
+) -> PreparedAttempt:
     """Prepare the first attempt of a new run, for the site's scheduler or the one named.
 
     Raises Refused where a secret is missing.
     """
-    return prepare(ready, sets, exclude=(), scheduler=scheduler)
+    return prepare(ready, sets, exclude=exclude, scheduler=scheduler)
+
+
+def unhealthy_hosts(plan: LaunchPlan, avoided: Sequence[str]) -> tuple[str, ...]:
+    """Those of a plan's hosts that node health excludes, where no scheduler chooses the nodes. `avoided`: already."""
+    retry, names = plan.recovery, {host.name for host in plan.hosts}
+    if not names:
+        return ()
+    reported = [
+        one for one in _candidates(NodeHealthStore(plan.site, retry.ledger).standing(), ()) if one.node in names
+    ]
+    return excluded_nodes(reported, retry.site_hosts, retry.least_nodes, avoided)
 
 
 def prepare(

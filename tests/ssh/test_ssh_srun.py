@@ -7,6 +7,8 @@ import sys
 
 import yaml
 
+from tests.busy import patience
+from tests.cluster.faults import wait_until
 from tests.slurm.two_nodes import SLEEPS, wait_for_ranks
 from tests.ssh.ssh_user import SshUser
 
@@ -87,6 +89,9 @@ def test_a_lost_host_is_named_and_the_next_attempt_runs_without_it(user: SshUser
     assert user.launch("submit", job(user, program + SLEEPS, nodes=2, retry=again)).returncode == 0
     wait_for_ranks(user, 4)
     user.kill("n2", "sshd")
+    (folder,) = user.home.glob("runs/*/")
+    state = folder / "attempts" / "002" / "local.json"
+    wait_until(lambda: state.exists() and "COMPLETED" in state.read_text(), patience(90))  # without a client
     attempts = user.until("@last", "COMPLETED", "FAILED", "STOPPED")["attempts"]
     assert [one["nodes"] for one in attempts] == [["n1", "n2"], ["n1", "n3"]]
     assert [(one["class"], one["exit_code"]) for one in attempts] == [("node_failure", 255), ("success", 0)], attempts
