@@ -21,6 +21,7 @@ from hpc_launch.retry.drivers import Drivers, shown
 from hpc_launch.retry.next_attempt import next_attempt
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.node_health_store import NodeHealthStore
+from hpc_launch.run.records.claim import NEVER_SUBMITTED, abandon
 from hpc_launch.run.run_index import Index
 from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.run.submitting.cancel_run import cancel_run
@@ -432,6 +433,17 @@ def test_killed_before_sbatch_the_next_driver_goes_on(runs: Path, scheduler: Fak
     assert "submitted" in moves, moves
     assert len(trained(scheduler)) == 1
     assert status_of(run, scheduler).state == "STARTING"
+
+
+def test_an_attempt_that_nobody_submitted_does_not_look_like_the_end_of_the_run(
+    runs: Path, scheduler: FakeScheduler
+) -> None:
+    run = failed(runs, scheduler)
+    driver(run, scheduler, "nccl_timeout", "RETRY", **{KILL_AFTER: BEFORE_SBATCH[-1]}).communicate(timeout=180)
+    abandon(run.attempt(2), NEVER_SUBMITTED)
+    status = status_of(run, scheduler)
+    assert (status.state, status.final) == ("RETRYING", False)
+    assert "submitted" in [drive(run, scheduler, "nccl_timeout", "RETRY").kind for _ in range(2)]
 
 
 @pytest.mark.parametrize("step", AFTER_SBATCH)

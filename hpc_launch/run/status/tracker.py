@@ -163,6 +163,8 @@ class RunTracker:
         verdict = followed.files[-1].verdict if followed.files else None
         undecided = verdict is None and bool(attempts) and _needs_verdict(state, followed.views[-1])
         state, reason = with_verdict(state, reason, verdict)
+        if undecided and never_submitted(followed.files[-1].void):
+            state = "RETRYING"  # whoever looks next submits it again, or stops the run
         successor = followed.successor()
         if state == "RETRYING" and successor is not None:
             reason = f"{reason}; {successor_text(successor)}"
