@@ -2,9 +2,11 @@
 
     hpc_launch_fan_out.py [--width N] ATTEMPT_FOLDER HOST...
     hpc_launch_fan_out.py [--width N] --below ATTEMPT_FOLDER NODE HOST [NODE HOST]...
+    hpc_launch_fan_out.py ATTEMPT_FOLDER --spares HOST...
 
 Every second each connection gets a line: without it, a host ends its part of the job (hpc_launch_on_host.py). When a
-connection is lost, or on SIGTERM, the others are ended. The exit code is that of the host that failed first.
+connection is lost, or on SIGTERM, the others are ended. The exit code is that of the host that failed first. With
+--spares, the others stay: the job does without the host.
 
 Beyond WIDTH hosts it is a tree: a host starts its own node and up to WIDTH others (`--below`). It ends them when its
 own connection ends or falls silent, and reports upwards by lines: `lost NODE CODE TEXT`, and `over` as the last one.
@@ -42,8 +44,10 @@ Nodes = List[Tuple[int, str]]
 class FanOut:
     """All connections of an attempt, or of a part of it: `below` means that another host holds the first one."""
 
-    def __init__(self, folder: str, nodes: Nodes, width: int = WIDTH, below: bool = False) -> None:
-        self.folder, self.width, self.below, self.hosts = folder, width, below, dict(nodes)
+    def __init__(
+        self, folder: str, nodes: Nodes, width: int = WIDTH, below: bool = False, spares: bool = False
+    ) -> None:
+        self.folder, self.width, self.below, self.spares, self.hosts = folder, width, below, spares, dict(nodes)
         self.end_at: Optional[float] = None
         self.heard = time.monotonic()
         self.code = 0
@@ -156,6 +160,9 @@ class FanOut:
         """End the job, because a host was lost: say so where the job began, by this process or by one above."""
         if self.ending():
             return
+        if self.spares:
+            say("the job goes on without the spare %s: %s" % (self.hosts[node], text))
+            return
         self.code = code
         if self.below:
             report("lost %d %d %s" % (node, code, text))
@@ -236,8 +243,12 @@ def main(words: List[str]) -> int:
     if words[0] == "--below":
         below, words = True, words[1:]
     folder, words = words[0], words[1:]
+    spares = words[:1] == ["--spares"]
+    if spares:
+        words = words[1:]
+        width = len(words)  # none of them starts others
     nodes = [(int(node), host) for node, host in zip(words[::2], words[1::2])] if below else list(enumerate(words))
-    return FanOut(folder, nodes, width, below).run()
+    return FanOut(folder, nodes, width, below, spares).run()
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def _staging(plan: LaunchPlan) -> tuple[str, ...]:
 
 def _step(plan: LaunchPlan) -> tuple[str, ...]:
     handed = () if _checks_without_srun(plan) else ("hand_over",)
-    held = ("hold_hosts",) if plan.hosts and not plan.shared_hosts and plan.copies is None else ()
+    held = _held(plan)
     match plan.step.kind:
         case "srun":
             beats = ("heartbeat",) if plan.heartbeat else ()
@@ -119,11 +119,19 @@ def _step(plan: LaunchPlan) -> tuple[str, ...]:
             return *(("hand_back",) if _checks_without_srun(plan) else ()), *held, "step_once"
         case "ssh":
             slots = ("end_together", "each_slot") if descriptor(plan.launcher).logs_by_rank else ()
-            return *handed, "await_notes", "run_noted", *slots, "step_ssh"
+            return *handed, *held, "await_notes", "run_noted", *slots, "step_ssh"
         case "pdsh":
             return *handed, *held, "await_notes", "step_pdsh"
         case _:
             return *handed, "await_notes", "run_noted", "step_mpi"
+
+
+def _held(plan: LaunchPlan) -> tuple[str, ...]:
+    """Leases that no part of the job on the host itself keeps."""
+    if not plan.hosts or plan.shared_hosts or plan.copies is not None:
+        return ()
+    held = (*(("hold_spares",) if plan.spares else ()), *(("hold_hosts",) if plan.step.kind != "ssh" else ()))
+    return ("hold", *held) if held else ()
 
 
 def _checks_without_srun(plan: LaunchPlan) -> bool:

@@ -201,6 +201,9 @@ def _host_arrays(plan: LaunchPlan) -> Iterator[str]:
     yield _array("job_hosts", [host.name for host in plan.hosts])
     if not plan.shared_hosts:
         yield "job_lease=yes"
+    if plan.spares:
+        yield f"job_spares={plan.spares}"
+        yield _array("job_spare_hosts", [host.name for host in plan.spare_hosts])
     if plan.rendezvous == "c10d" or (plan.node_check is not None and plan.nodes > 1):
         yield _array("job_addresses", [host.address for host in plan.hosts])
     launcher = descriptor(plan.launcher)

@@ -66,6 +66,7 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
     launch_step = step(filler, size, container_plan)
     if launch_step.kind == "srun":
         check_srun(filler, launch_step.options)
+    copy_plan = copies(filler, runs_folder, workdir, continuation_plan.checkpoint)
     options = directives(filler, size, settings) if site.scheduler.type == "slurm" else ()
     plan = LaunchPlan(
         name=job.name,
@@ -73,7 +74,7 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
         scheduler=site.scheduler.type,
         nodes=job.max_nodes,
         fewest_nodes=job.min_nodes,
-        spares=spares(filler, launch_step, [one.option for one in options]),
+        spares=spares(filler, launch_step, [one.option for one in options], shared_folders=copy_plan is None),
         processes_per_node=size.processes_per_node,
         gpus_per_node=size.gpus_per_node,
         cpus_per_node=size.cpus_per_node,
@@ -119,8 +120,9 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
         fabric=overlay_fabric(site.fabric, size.node_class.fabric)[0].kind,
         strategy=without_unused_file(filler, strategy.plan, job_program, settings),
         hosts=tuple(replace(host, slots=slots) for host, slots in zip(resolved.hosts, size.slots, strict=True)),
+        spare_hosts=resolved.spare_hosts,
         shared_hosts=site.scheduler.shared,
-        copies=copies(filler, runs_folder, workdir, continuation_plan.checkpoint),
+        copies=copy_plan,
         around=site_settings(filler, size, site_values, settings, inner_steps(filler, settings)),
     )
     check_variable_names(filler, plan)

@@ -12,7 +12,7 @@ def copies(filler: ValueFiller, runs_folder: str, workdir: str, checkpoint: Chec
     """The plan for copies, or None if the hosts need none; with a warning about checkpoints that they do not share."""
     site, job = filler.resolved.site, filler.resolved.job
     shared, code = site.scheduler.shared_folders, job.code
-    if site.scheduler.type != "ssh" or shared is True or job.max_nodes == 1:
+    if site.scheduler.type != "ssh" or shared is True or job.held_nodes == 1:
         return None
     folders = [filler.absolute(folder) for folder in shared] if isinstance(shared, list) else []
     place = _place(checkpoint.folder, runs_folder) if checkpoint is not None else None

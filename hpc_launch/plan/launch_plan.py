@@ -270,7 +270,8 @@ class LaunchPlan(Struct, frozen=True):
     around: SiteSettings = SiteSettings()
     hosts: tuple[JobHost, ...] = ()
     """The hosts and their processes, without a scheduler that chooses nodes."""
-
+    spare_hosts: tuple[JobHost, ...] = ()
+    """Hosts that the job holds besides, without processes."""
     shared_hosts: bool = False
     """Whether other runs may use the same hosts at the same time."""
     copies: CopyPlan | None = None

@@ -45,10 +45,10 @@ def step(draft: PlanDraft, size: JobSize, container: ContainerPlan | None) -> St
     return StepPlan("srun", options=(*launch.srun_options, *srun_options(draft, size), *_bindings(draft, size)))
 
 
-def spares(draft: PlanDraft, launch_step: StepPlan, options: Collection[str]) -> int:
+def spares(draft: PlanDraft, launch_step: StepPlan, options: Collection[str], *, shared_folders: bool) -> int:
     """Number of spare nodes, with a finding where the job cannot use them. A local run has none."""
-    job = draft.resolved.job
-    if draft.resolved.site.scheduler.type == "local":
+    job, scheduler = draft.resolved.job, draft.resolved.site.scheduler
+    if scheduler.type == "local":
         return 0
     ends_with_node = "no-kill" not in options
     if job.elastic and ends_with_node:
@@ -56,13 +56,19 @@ def spares(draft: PlanDraft, launch_step: StepPlan, options: Collection[str]) ->
         draft.fault(FindingCode.STEP_NOT_ELASTIC, removed, ("nodes",), "set a fixed number of nodes")
     if not job.spares:
         return 0
-    message = None
-    if launch_step.kind != "srun":
+    message, hint = None, "remove `spares`"
+    if scheduler.type == "ssh":
+        hint = "remove `spares`: the next attempt takes another host of the site without them, too"
+        if scheduler.shared:
+            message = "spares are leased, but the profile lets other runs use the same hosts (`shared: true`)"
+        elif not shared_folders:
+            message = "spares need folders that all hosts share"
+    elif launch_step.kind != "srun":
         message = f"spares need nodes that srun starts, not {launch_step.kind}"
     elif ends_with_node:
         message = "spares need `--no-kill`, which the site removes"
     if message is not None:
-        draft.fault(FindingCode.SPARES_NOT_POSSIBLE, message, ("spares",), "remove `spares`")
+        draft.fault(FindingCode.SPARES_NOT_POSSIBLE, message, ("spares",), hint)
     return job.spares
 
 

@@ -40,7 +40,7 @@ def job_for_hosts(count: int, folder: Path) -> Iterator[Path]:
 
 def hosts_level(plan: LaunchPlan) -> Level:
     """Each host that cannot be reached, with the missing step. Only large jobs need ssh between the other hosts."""
-    names = [host.name for host in plan.hosts]
+    names = [host.name for host in (*plan.hosts, *plan.spare_hosts)]
     try:
         problems = host_problems(names)
         between = problems_between(names) if not problems else []

@@ -25,7 +25,10 @@ _NOTE = re.compile(r"\[hpc-launch 20\d\d-\d\d-\d\d [\d:]{8}\] (?:skipped|resumin
 
 FAN_OUT = "hpc-launch, hpc_launch_fan_out.py"
 """The source of rules for what the first host writes about the others, where ssh starts them."""
-_BY_FAN_OUT = re.compile(r"\[hpc-launch \S+ \S+\] \S{1,253}: (?:the connection|its part of the job) ended with code ")
+_BY_FAN_OUT = re.compile(
+    r"\[hpc-launch \S+ \S+\] (?:the job goes on without the spare )?\S{1,253}: "
+    r"(?:the connection|its part of the job) ended with code "
+)
 """How its lines begin. They end with words of the host, in which no other rule may see a cause."""
 
 WENT_ON = 3

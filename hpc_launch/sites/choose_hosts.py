@@ -12,6 +12,7 @@ from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.ssh_hosts import JobHost, SshHost
 from hpc_launch.spec.hostlist import expand
+from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.read_hostfile import SlotHost, filter_hosts, read_hostfile
 from hpc_launch.spec.shell_text import UnknownName, interpolate, plain
 
@@ -20,29 +21,30 @@ MAX_HOSTFILE_BYTES = 4 << 20
 
 def job_hosts(  # noqa: PLR0917 - what hosts depend on
     site: SiteProfile,
-    exclude: Sequence[str],
-    nodes: int,
+    job: JobSpec,
+    avoid: Sequence[str],
     names: Mapping[str, str],
     folder: str,
     place: Place | None,
     findings: list[Finding],
 ) -> tuple[tuple[JobHost, ...], int]:
-    """The first `nodes` hosts of the profile that are not excluded, with a finding if there are too few; and how many
-    hosts it has."""
+    """The first hosts of the profile that are not excluded, for the job and its spares, with a finding if there are too
+    few; and how many hosts it has. An attempt that avoids hosts may have fewer spares."""
     known = known_hosts(site, names, folder, place, findings)
     if errors(findings):
         return (), 0
-    excluded = _excluded([*exclude, *site.bad_nodes.nodes])
+    excluded = _excluded([*job.exclude, *avoid, *site.bad_nodes.nodes])
     free = [host for host in known if host.name not in excluded]
-    if len(free) < nodes:
+    if len(free) < (job.max_nodes if avoid else job.held_nodes):
         several = "host" if len(known) == 1 else "hosts"
-        message = f"{nodes} nodes requested, but site {site.name} has {len(known)} {several}"
+        spares = f" and {job.spares} spare" if job.spares else ""
+        message = f"{job.max_nodes} nodes{spares} requested, but site {site.name} has {len(known)} {several}"
         message += f", of which {len(known) - len(free)} are excluded" if len(free) < len(known) else ""
         hint = "request fewer nodes, or add hosts to the profile or host file"
         findings.append(Finding(FindingCode.NODES_OUT_OF_LIMITS, message, place, hint))
     listed = site.scheduler.hosts
     result = []
-    for host in free[:nodes]:
+    for host in free[: job.held_nodes]:
         details = listed.get(host.name, SshHost())
         address, interface = details.address or host.name, details.interface or ""
         result.append(JobHost(host.name, host.slots, address, interface, host.devices))

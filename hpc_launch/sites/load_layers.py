@@ -103,7 +103,7 @@ def load(
 
         key = "hosts" if profile.scheduler.hostfile is None else "hostfile"
         place = site_data.merged.origin("scheduler", key).place
-        hosts, site_hosts = job_hosts(profile, [*job.exclude, *avoid], job.max_nodes, names, folder, place, findings)
+        hosts, site_hosts = job_hosts(profile, job, avoid, names, folder, place, findings)
         if errors(findings):
             raise Refused(findings)
     image = profile.containers.images.get(job.container.image) if job.container else None
@@ -122,7 +122,8 @@ def load(
         late,
         this_machine.listed_nodes(profile.bad_nodes.file, names),
         this_machine.submitter(),
-        hosts,
+        hosts[: job.max_nodes],
+        hosts[job.max_nodes :],
         site_hosts,
         away,
     )

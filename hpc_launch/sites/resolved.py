@@ -55,6 +55,8 @@ class Resolved(Struct, frozen=True):
     submitter: Submitter = Submitter()
     hosts: tuple[JobHost, ...] = ()
     """The hosts of the job, where the site has no scheduler (`scheduler: ssh`)."""
+    spare_hosts: tuple[JobHost, ...] = ()
+    """Those that it holds besides: a following attempt may have fewer than the job requests."""
     site_hosts: int | None = None
     """The number of hosts that such a site has."""
     elsewhere: bool = False

@@ -78,8 +78,9 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     spares: Annotated[
         int,
         Meta(
-            description="Number of extra nodes that the job holds. A spare replaces a node that fails, so that the run "
-            "continues in the same job (Slurm with srun only). An elastic run may start with fewer spares.",
+            description="Number of extra nodes that the job holds. A spare replaces a node that fails: the run "
+            "continues in the same job (Slurm with srun), or in its next one (ssh). An elastic run may start with "
+            "fewer spares.",
             ge=0,
             examples=[1],
         ),

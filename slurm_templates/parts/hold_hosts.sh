@@ -1,26 +1,8 @@
 
 # --- Hold the hosts while the program uses them ---
-# A connection to each host keeps its lease. When one is lost, the program ends too.
-begin() { # NODE: in the shell that comes over ssh
-    local python
-    export HPC_LAUNCH_NODE=$1 HPC_LAUNCH_ATTEMPT_DIR=$hold_dir
-    python=$(command -v python3) || { echo "$(uname -n) has no python3" >&2; exit 127; }
-    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_on_host.py" --lease bash -c ': >"$HPC_LAUNCH_ATTEMPT_DIR/$HPC_LAUNCH_NODE.began" && exec sleep infinity'
-}
+# When a connection is lost, the program ends too.
 hold_dir=$attempt_dir/hold
-mkdir "$hold_dir" || die "cannot create $hold_dir"
-{
-    declare -p hold_dir HPC_LAUNCH_RUN_DIR HPC_LAUNCH_RUN_NAME HPC_LAUNCH_JOB_ID
-    declare -f begin
-    echo '"$@"'
-} >"$hold_dir/node.sh" || die "cannot write $hold_dir/node.sh"
-hold_hosts() {
-    local python
-    python=$(command -v python3) || die "found no python3 on $HOSTNAME"
-    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_fan_out.py" "$hold_dir" "${hosts[@]}" </dev/null
-}
-hold_hosts &
-holder=$!
+hold "$hold_dir" "${hosts[@]}"
 held() { # whether each host is held
     local note count=0
     for note in "$hold_dir"/*.began; do

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,6 +14,7 @@ from hpc_launch.base.findings import errors
 from hpc_launch.launch.render import render
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.schedulers.job_files import hosts_of, spares_of
 from hpc_launch.sites.load_layers import load
 
 SITE = {
@@ -29,14 +32,16 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HPC_LAUNCH_HOME", str(tmp_path / "runs"))
 
 
-def plan(folder: Path, scheduler: dict[str, object] | None = None, **keys: object) -> tuple[LaunchPlan | None, str]:
+def plan(
+    folder: Path, scheduler: dict[str, object] | None = None, avoid: Sequence[str] = (), **keys: object
+) -> tuple[LaunchPlan | None, str]:
     """The plan and the findings as text."""
     site = {**SITE, "scheduler": {"type": "ssh", **scheduler}} if scheduler is not None else SITE
     (folder / "lab.yaml").write_text(yaml.safe_dump(site))
     job = {"name": "j", "site": "lab", "nodes": 3, "launcher": "torchrun", "script": "train.py", "time": "1:00:00"}
     (folder / "job.yaml").write_text(yaml.safe_dump({**job, **keys}))
     try:
-        result, findings = build(load(folder / "job.yaml").resolved)
+        result, findings = build(load(folder / "job.yaml", avoid=avoid).resolved)
     except Refused as refused:
         result, findings = None, list(refused.findings)
     return result, "\n".join(map(str, errors(findings)))
@@ -69,10 +74,28 @@ def test_a_host_file_is_relative_to_the_job_and_filtered(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("avoid", "nodes", "spares"), [([], ["a"], ["b", "c"]), (["a"], ["b"], ["c"]), (["a", "b"], ["c"], [])]
+)
+def test_a_following_attempt_takes_a_spare_and_may_have_fewer(
+    tmp_path: Path, avoid: list[str], nodes: list[str], spares: list[str]
+) -> None:
+    result, message = plan(tmp_path, avoid=avoid, nodes=1, spares=2)
+    assert result is not None, message
+    assert ([host.name for host in result.hosts], [host.name for host in result.spare_hosts]) == (nodes, spares)
+    script = render(result)
+    assert (list(hosts_of(script)[0]), list(spares_of(script))) == (nodes, spares)
+    assert f"job_spares=2 job_spare_hosts=({' '.join(spares)})" in script
+
+
+@pytest.mark.parametrize(
     ("scheduler", "keys", "message"),
     [
         (None, {"nodes": 4}, "4 nodes requested, but site lab has 3 hosts"),
         (None, {"nodes": 3, "exclude": ["b"]}, "of which 1 are excluded"),
+        (None, {"spares": 1}, "3 nodes and 1 spare requested, but site lab has 3 hosts"),
+        (None, {"avoid": ["b"], "spares": 1}, "of which 1 are excluded"),
+        ({"hosts": {"a": 8, "b": 8}, "shared": True}, {"nodes": 1, "spares": 1}, "HL490 spares are leased"),
+        ({"hosts": {"a": 8, "b": 8}, "shared_folders": False}, {"nodes": 1, "spares": 1}, "HL490 spares need folders"),
         (None, {"gpus_per_node": 8}, "c has 4 slots"),
         (None, {"nodes": "2..3"}, "starts nodes with ssh, which ends all nodes"),
         ({}, {}, "names no hosts"),
@@ -83,7 +106,7 @@ def test_a_host_file_is_relative_to_the_job_and_filtered(tmp_path: Path) -> None
     ],
 )
 def test_what_cannot_run_is_refused(
-    tmp_path: Path, scheduler: dict[str, object] | None, keys: dict[str, object], message: str
+    tmp_path: Path, scheduler: dict[str, object] | None, keys: dict[str, Any], message: str
 ) -> None:
     (tmp_path / "bad").write_text("-oProxyCommand=x slots=8\n")
     result, found = plan(tmp_path, scheduler, **keys)

@@ -37,6 +37,12 @@ def test_the_host_is_named_and_may_be_replaced(line: str, cause: str, verdict: s
     assert not found.proven_nodes, "one lost connection says nothing to other runs"
 
 
+def test_a_spare_that_is_lost_is_no_cause() -> None:
+    lost = f"{STAMP}the job goes on without the spare n3: the connection ended with code 255: CUDA out of memory."
+    found = why_run("FAILED", 3, {"batch.log": f"{lost}\n", "node-0.rank-0.log": "ValueError: bad sample\n"})
+    assert (found.failure_class, found.bad_nodes) == ("user_code_error", ())
+
+
 def test_a_training_cannot_blame_a_host() -> None:
     forged = f"{STAMP}n2: the connection ended with code 255: gone\n"
     forged += f"{STAMP}n2: its part of the job ended with code 75: {USED}\n"

@@ -432,6 +432,8 @@ def test_a_node_that_fell_silent_is_the_one_to_blame(attempt: AttemptFolder, pla
     attempt.lost.write_text("n2 n9\n")
     end(attempt, 137)
     assert diagnose_attempt(attempt, BOOK).cause != "node_lost", "without spares nothing but the training wrote this"
+    put(attempt.plan, {**plan, "scheduler": "ssh"})
+    assert diagnose_attempt(attempt, BOOK).cause != "node_lost", "over ssh there is no heartbeat"
     put(attempt.plan, plan)
 
     found = diagnose_attempt(attempt, BOOK)

@@ -81,7 +81,7 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
     @property
     def chooses_nodes(self) -> bool:
         """Whether the attempts of a job may run on different nodes: with spares, or an elastic number."""
-        return self.spares > 0 or (self.recovery is not None and self.recovery.elastic)
+        return self.scheduler != "ssh" and (self.spares > 0 or (self.recovery is not None and self.recovery.elastic))
 
 
 def plan_record(

@@ -18,7 +18,7 @@ import msgspec
 
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.python_command import module_command
-from hpc_launch.schedulers.job_files import ELSEWHERE, hosts_of
+from hpc_launch.schedulers.job_files import ELSEWHERE, FIRST, hosts_of, spares_of
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_jobs import LocalJob
 from hpc_launch.schedulers.local.local_scheduler import (
@@ -64,7 +64,8 @@ class SshScheduler(LocalScheduler):
         (hosts, shared), folder = hosts_of(submission.script), submission.folder.absolute()
         if not hosts:
             raise SubmitRefused("the script names no host")
-        _check_hosts(hosts, "" if shared else str(folder.parents[1]))
+        spares = spares_of(submission.script) if folder.name == FIRST else ()  # later it goes on without one
+        _check_hosts((*hosts, *spares), "" if shared else str(folder.parents[1]))
         try:
             write_script(submission)
             entry = local_jobs.register(submission.job_name, folder, hosts)

@@ -1,0 +1,576 @@
+#!/bin/bash
+# shellcheck disable=SC2016,SC2034,SC2153,SC2329
+# ssh_spares on site hosts: 2 nodes x 8 processes, started by srun.
+# Written by hpc-launch 0.1.0: plain bash that can be started by hand (`bash FILE`). Comments name sources.
+
+# === Hosts, which are reached by ssh ===
+#HOST gpu1 slots=8
+#HOST gpu2 slots=8
+#SPARE gpu3 slots=4
+
+# === Environment ===
+job_environment() {
+    export PYTHONUNBUFFERED=1                                # a line of the log appears when it is printed
+    export PYTHONFAULTHANDLER=1                              # stacks of all threads at a fatal signal
+    export TORCH_NCCL_TRACE_BUFFER_SIZE=2000                 # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DUMP_ON_TIMEOUT=1                      # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DEBUG_INFO_TEMP_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-rank- # NCCL's last collectives, at a timeout
+    export TORCH_NCCL_DEBUG_INFO_PIPE_FILE="$HPC_LAUNCH_ATTEMPT_DIR"/agent/nccl-ask- # NCCL's last collectives, at a timeout
+    export OMP_NUM_THREADS=8                                 # cores of a node / processes on it
+}
+
+# === Rendezvous ===
+job_rendezvous() {
+    MASTER_ADDR=10.0.0.1
+    choose_port 10000 29999 # sets MASTER_PORT
+}
+
+# === What runs on each node ===
+on_nodes_first() { # once, before anything else is started there
+    fail() { printf '[hpc-launch] %s: %s\n' "$HOSTNAME" "$*" >&2; exit 1; }
+    mkdir -p -- /local/tmp || fail 'mkdir -p -- /local/tmp failed' # hosts.yaml:20
+}
+# ssh_spares.yaml:5. ssh starts each process, which takes its rank from the variables set there.
+on_each_node() {
+    export RANK=$HPC_LAUNCH_RANK LOCAL_RANK=$HPC_LAUNCH_LOCAL_RANK WORLD_SIZE=16
+    export LOCAL_WORLD_SIZE=8 GROUP_RANK=$HPC_LAUNCH_NODE NODE_RANK=$HPC_LAUNCH_NODE
+    exec bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh" \
+        python3 "$HPC_LAUNCH_CODE"/train.py
+}
+
+# === Values for the part below ===
+job_by_hand=/home/alice/runs/ssh_spares-by-hand # run folder if started by hand
+job_workdir=/home/alice/project job_code=$job_workdir
+job_nodes=2 job_programs=(python3) job_node_rank=HPC_LAUNCH_NODE
+job_watch=(--hang-after=1800 --busy-after=7200 --sample-every=30) job_phases=yes
+job_check=(--gpus=8 --gpu-vendor=nvidia --python=python3 '--script=${HPC_LAUNCH_CODE}/train.py')
+job_hosts=(gpu1 gpu2) job_lease=yes job_spares=1 job_spare_hosts=(gpu3) job_addresses=(10.0.0.1 10.0.0.2)
+job_slots=(8 8) job_first_ranks=(0 8) job_interfaces=(ens1f0 ens1f0) job_step=ssh job_processes=16
+
+# ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
+
+# --- Messages ---
+set -o pipefail
+job_umask=$(umask) # of the training; only the user may change what this script writes and then runs
+umask go-w
+now() { printf '%(%s)T' -1; }
+say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
+die() { say "$*" >&2; exit 1; }
+
+# --- The job on hosts that are reached by ssh ---
+job_id=${HPC_LAUNCH_JOB_ID:-by-hand-$$}
+hosts=("${job_hosts[@]}")
+nodes=$(IFS=, && printf '%s' "${hosts[*]}")
+place=$nodes
+restart=0
+first_step=''
+end_time=''
+call_after() { :; } # the supervisor does it
+
+# --- Folders that other users cannot replace ---
+in_place() { # FOLDER [GROUP...]: fails if a user who is in none of these groups can put another folder in its place
+    local path above place owner group mode
+    case $1 in /*) ;; *) return 1 ;; esac
+    place=$(cd -P -- "$1" && pwd -P) || return
+    for path in "$1" "$place"; do
+        while [ -n "$path" ]; do
+            above=${path%/*}
+            read -r owner mode < <(stat -L -c '%u %a' -- "${above:-/}") || return
+            if (((8#$mode & 2) != 0)); then # everybody can create files there: the sticky bit and the owners count
+                if (((8#$mode & 8#1000) == 0 || (owner != 0 && owner != UID))); then return 1; fi
+                read -r owner group < <(stat -c '%u %g' -- "$path") || return
+                if ((owner != 0 && owner != UID)) && { [ -L "$path" ] || [[ " ${*:2} " != *" $group "* ]]; }; then return 1; fi
+            fi
+            path=$above
+        done
+    done
+}
+
+# --- Attempt folder ---
+attempt_dir=${1:-}
+if [ -z "$attempt_dir" ]; then # started by hand, not by `hpc-launch submit`
+    run_dir=$job_by_hand-$job_id attempt_dir=$run_dir/attempts/001
+    [ -d "${run_dir%/*}" ] || { mkdir -p "${run_dir%/*}" && chmod go-w "${run_dir%/*}"; }
+    mkdir -m 755 "$run_dir" 2>/dev/null && setfacl -k "$run_dir" 2>/dev/null # a default ACL would replace the umask
+    # Others may guess the name. After a requeue the folder is this job's own.
+    for folder in "$run_dir" "$run_dir/attempts" "$attempt_dir"; do
+        { [ -d "$folder" ] || mkdir "$folder"; } && [ -n "$(find "$folder" -maxdepth 0 -type d -uid "$EUID" ! -perm /022)" ] ||
+            die "cannot use $folder: it cannot be created, or other users can change it"
+    done
+    in_place "$run_dir" "${GROUPS[@]}" || die "cannot use $run_dir: another user can replace it or a folder above it"
+fi
+run_dir=${attempt_dir%/attempts/*}
+
+# --- Claim ---
+# Only one job may run an attempt: the one that creates `claim`. Without this, a submission that was abandoned and
+# repeated could train twice.
+if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/null; then
+    owner=$(cat "$attempt_dir/claim" 2>/dev/null) || owner="nobody: cannot write to $attempt_dir"
+    if [ "$owner" != "$job_id" ]; then
+        say "this attempt is not for job $job_id but for: $owner. Nothing was started."
+        exit 75
+    fi
+fi
+mkdir -p "$attempt_dir"/{logs,agent/stacks} || die "cannot write to $attempt_dir"
+
+# --- Start and end records ---
+# The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
+phase='' ended_by='' exit_code='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
+record() { # FILE EXIT_CODE
+    local finished=null mask # finished: true if the training itself says that no step is left
+    mask=$(umask)
+    umask go-w
+    [ ! -e "$attempt_dir/done" ] || finished=true
+    if [ "$warned" = null ] && [ -f "$attempt_dir/stop" ]; then # created by the guard of a node, or by hand
+        warned=$(stat -c %Y "$attempt_dir/stop")
+        read -r warned_by <"$attempt_dir/stop"
+    fi
+    printf '{"job_id": "%s", "restart": %d, "first_step": %s, "exit_code": %d, "signal": "%s", "phase": "%s", "started": %d, "ended": %d, "warned": %s, "warned_by": "%s", "lost_nodes": %d, "resumed_step": %s, "saved_step": %s, "finished": %s, "nodes": "%s"}\n' \
+        "$job_id" "$restart" "${first_step:-null}" "$2" "$ended_by" "$phase" "$started" "$(now)" "$warned" "${warned_by//[!A-Z0-9]/}" "$lost_nodes" "$resumed" "$saved" "$finished" "$nodes" >"$attempt_dir/.$1.$job_id" &&
+        mv -f "$attempt_dir/.$1.$job_id" "$attempt_dir/$1"
+    umask "$mask"
+}
+at_exit() { # EXIT_CODE
+    exit_code=$1
+    case $phase-$1 in
+        check-0 | training-0 | ended-0) ;;
+        *-0) # by a file that the script sources, for example
+            say "ended with exit code 0 before the training began"
+            exit_code=1
+            set -- 1
+            ;;
+    esac
+    record end.json "$1" # at once: what follows may take a while
+    [ "$phase" = environment ] || saved_checkpoint "$1"
+    call_after "$1"
+    exit "$1"
+}
+trap 'at_exit $?' EXIT
+enter() { # PHASE: `status` shows it until the training starts
+    phase=$1
+    record start.json 0
+}
+enter environment
+
+# --- Signals ---
+step=() # the processes that this shell waits for
+on_warning() { # Slurm's warning before the time limit, or a preemption
+    warned=$(now) warned_by=USR1
+    say "warned: the end is near; asking the training to save ($HPC_LAUNCH_STOP_FILE)"
+    : >"$HPC_LAUNCH_STOP_FILE"
+}
+on_end() { # SIGNAL EXIT_CODE: time limit or cancel; little time is left, so write the record first
+    ended_by=$1
+    say "ended by SIG$1"
+    : >"$attempt_dir/ending"
+    record end.json "${exit_code:-$2}"
+    if [ "$phase" = training ]; then
+        kill -s TERM "${step[@]}" 2>/dev/null
+    elif [ -z "$exit_code" ]; then # while the script exits, another `exit` would leave out the rest
+        exit "$2"
+    fi
+}
+trap 'interrupted=1; on_warning' USR1
+trap 'interrupted=1; on_end TERM 143' TERM
+trap 'interrupted=1; on_end INT 130' INT
+trap 'interrupted=1; on_end HUP 129' HUP
+
+# --- Variables for the training ---
+export HPC_LAUNCH_RUN_DIR=$run_dir HPC_LAUNCH_RUN_NAME=${run_dir##*/} HPC_LAUNCH_ATTEMPT_DIR=$attempt_dir HPC_LAUNCH_JOB_ID=$job_id
+if [ -n "${job_code:-}" ]; then
+    HPC_LAUNCH_CODE=$run_dir/code # as it was at submission; as it is now if started by hand
+    [ -d "$HPC_LAUNCH_CODE" ] || HPC_LAUNCH_CODE=$job_code
+    export HPC_LAUNCH_CODE
+fi
+export HPC_LAUNCH_STOP_FILE=$attempt_dir/stop # appears when the training has to save and exit
+export HPC_LAUNCH_DONE_FILE=$attempt_dir/done # the training may create it when no step is left
+export HPC_LAUNCH_ATTEMPT=$((10#0${attempt_dir//*[!0-9]/}))
+export HPC_LAUNCH_END_TIME=${end_time:-${job_time_limit:+$((started + job_time_limit))}} # time limit, in seconds since 1970
+say "job $job_id on $place, attempt in $attempt_dir; the training's output is in logs/node-*.log there"
+
+# --- No checkpoints ---
+export HPC_LAUNCH_RESUME_FROM='' HPC_LAUNCH_RESUME_NAME='' HPC_LAUNCH_RESUME_STEP=''
+saved_checkpoint() { :; }
+
+# --- Set up the environment ---
+# Evaluated here and not called as a function, in which a `declare` of a sourced file would set a local variable.
+job_body=$(declare -f job_environment)
+job_body=${job_body#*\{}
+umask "$job_umask"
+eval "${job_body%\}}"
+job_umask=$(umask)
+umask go-w
+export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
+cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
+node_functions=(on_each_node) # what the script of a node consists of
+
+# --- The interpreter that each node must have ---
+# Without this check, a node that lacks the virtual environment would silently run its own python3.
+program_paths=''
+for name in "${job_programs[@]}"; do
+    name=$(type -P "$name") && printf -v program_paths '%s %q' "$program_paths" "$name"
+done
+starts=on_each_node
+declare -F on_each_node >/dev/null || starts=on_each_rank
+body=$(declare -f "$starts")
+eval "$starts() {
+    local program
+    for program in$program_paths; do
+        [ -x \"\$program\" ] && continue
+        printf '[hpc-launch] %s: %s is missing on this node\n' \"\${SLURMD_NODENAME:-\$(uname -n)}\" \"\$program\" >&2
+        exit 1
+    done
+${body#*\{}"
+
+# --- Rendezvous ---
+port_answers() { # HOST PORT: somebody listens there, or it does not answer in time
+    BASH_ENV='' timeout 5 bash -c 'exec 3<>"/dev/tcp/$1/$2"' _ "$1" "$2" 2>/dev/null
+    case $? in 0 | 124) ;; *) return 1 ;; esac
+}
+choose_port() { # FIRST LAST: sets MASTER_PORT
+    # A free port at a random place: the training runs what a server at this port sends, so no other user of the node may
+    # know the port in advance. Two jobs on a node differ.
+    local size=$(($2 - $1 + 1)) number left
+    number=$(od -An -N4 -tu4 /dev/urandom) || number=$RANDOM
+    for ((left = size < 50 ? size : 50; left > 0; left--, number++)); do
+        MASTER_PORT=$(($1 + number % size))
+        ! port_answers 127.0.0.1 "$MASTER_PORT" || continue
+        # The address is another node's where `hpc-launch run` starts the script.
+        [ "${SLURMD_NODENAME:-}" = "${hosts[0]:-}" ] || return 0
+        port_answers "$MASTER_ADDR" "$MASTER_PORT" || return 0
+    done
+    die "found no free port between $1 and $2 on $HOSTNAME"
+}
+job_rendezvous
+export MASTER_ADDR MASTER_PORT
+say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
+
+# --- Hand the environment to the nodes ---
+# In a file that nobody else can read and that is removed once all nodes have read it: pdsh passes on little of the
+# environment, on command lines; what an MPI passes on differs.
+environment=$attempt_dir/environment
+trap 'code=$?; rm -f "$environment"; at_exit "$code"' EXIT
+(
+    umask 077
+    exec >"$environment" && chmod 600 "$environment" || exit
+    printf 'cd %q || exit\n' "$PWD"
+    for name in $(compgen -e); do
+        case $name in # what each node, or what starts its processes, knows better
+            SLURM_PROCID | SLURM_LOCALID | SLURM_NODEID | SLURM_GTIDS | SLURM_TASK_PID | SLURM_STEP* | SLURMD_NODENAME) continue ;;
+            SLURM_CPU_BIND* | HOSTNAME | PWD | OLDPWD | SHLVL | _ | SSH_* | XDG_SESSION_* | XDG_RUNTIME_DIR) continue ;;
+            OMPI_COMM_* | PMI_* | PMIX_* | MV2_COMM_* | MPI_LOCAL*) continue ;;
+            CUDA_VISIBLE_DEVICES | HIP_VISIBLE_DEVICES | ROCR_VISIBLE_DEVICES | ZE_AFFINITY_MASK | GPU_DEVICE_ORDINAL)
+                [[ ",${job_gpu_variables:-}," = *",$name,"* ]] || continue ;; # unless the job sets it
+        esac
+        printf 'export %s=%q\n' "$name" "${!name}"
+    done
+) || die "cannot write $environment"
+
+# --- Node check on hosts that are reached by ssh ---
+on_hosts=()
+[ -z "${job_copies+set}" ] || copy_to_hosts
+srun() { # OPTION... bash -c COMMANDS: as srun would, on each host
+    local word log=/dev/null python body=${!#}
+    for word in "$@"; do
+        case $word in --output=*) log=${word#*=} ;; esac
+    done
+    python=$(command -v python3) || return
+    {
+        declare -p hosts environment
+        declare -p job_addresses job_check_gpus job_devices 2>/dev/null
+        declare -f begin_check
+        printf '%s\n' "${body%check_node}" 'begin_check "$1"' check_node
+    } >"$attempt_dir/check.sh"
+    if [ -n "${job_copies+set}" ]; then
+        for _ in {1..100}; do [ -f "$attempt_dir/agent/check-key" ] || sleep 0.1; done
+        copy_to_hosts
+    fi
+    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check_ssh.py" "$attempt_dir" "$log" "${hosts[@]}" </dev/null
+}
+begin_check() { # NODE: sets what srun would set
+    local at
+    umask go-w
+    # shellcheck source=/dev/null
+    . <(tail -n +2 "$environment") # without its first line, which enters a folder that the host may lack
+    export SLURM_NODEID=$1 SLURMD_NODENAME=${hosts[$1]}
+    for at in "${!job_addresses[@]}"; do job_check+=(--peer="${hosts[at]}=${job_addresses[at]}"); done
+    [ -z "${job_devices[$1]:-}" ] || export CUDA_VISIBLE_DEVICES=${job_devices[$1]}
+    [ -z "${job_check_gpus[$1]:-}" ] || job_check+=(--gpus="${job_check_gpus[$1]}")
+}
+
+# --- Node check: the training starts only on nodes that passed ---
+# Each node reports to the first one over the port of the rendezvous. Without a python3, or if the check itself fails,
+# the training starts unchecked.
+check_nodes() { # returns 76 if a node is bad
+    local checker=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check.py python judge body code name inside='' nodes=()
+    python=$(command -v python3) && [ -f "$checker" ] || { say 'node check: not possible without python3'; return 0; }
+    job_check+=(--writable="$HPC_LAUNCH_RUN_DIR" --shared="$HPC_LAUNCH_RUN_DIR")
+    check_node() { # on each node
+        local python place=() run=$HPC_LAUNCH_RUN_DIR
+        cannot() { printf '{"node":"%s","done":true,"results":[{"check":"start","ok":false,"text":"%s"}]}\n' "$SLURMD_NODENAME" "$1"; }
+        [ -r "$run/hooks/hpc_launch_check.py" ] || { cannot 'the run folder is not shared with this node' && exit 0; }
+        python=$(command -v python3) || { cannot 'no python3' && exit 0; }
+        [ "$SLURM_NODEID" -ne 0 ] || place=(--first)
+        cd "$job_workdir" 2>/dev/null || cd / # Slurm has chosen /tmp then, where anybody can put a module
+        "$python" -I "$run/hooks/hpc_launch_check.py" "$HPC_LAUNCH_ATTEMPT_DIR" "$SLURMD_NODENAME" \
+            --workdir="$job_workdir" --master="$MASTER_ADDR" --port="$MASTER_PORT" \
+            --writable="${TMPDIR:-/tmp}" "${place[@]}" "${job_check[@]}" ||
+            cannot "python3 does not work"
+        exit 0 # a failed step would count as a failure of the job
+    }
+    check_step() { # LOG BODY SRUN...: start a task on each node; a second file says that they have ended
+        local started
+        trap 'kill -s TERM "$started"' TERM
+        [ -z "${job_check_gpus:-}" ] || unset SLURM_TRES_PER_TASK SLURM_GPUS_PER_TASK # else it gets the GPUs of one task
+        "${@:3}" --job-name=hpc-launch "${on_hosts[@]}" ${job_check_gpus:+--gres=gpu:"$job_check_gpus" --gpu-bind=none} \
+            --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 --output="$attempt_dir/agent/$1" bash -c "$2" </dev/null &
+        started=$!
+        wait "$started"
+        : >"$attempt_dir/agent/$1.ended"
+    }
+    end_step() { # PROCESS: what is left of the step hangs
+        for _ in {1..100}; do
+            kill -0 "$1" 2>/dev/null || return
+            sleep 0.1
+        done
+        kill -s TERM "$1" 2>/dev/null
+    }
+    mkdir -p "$attempt_dir/agent" || return 0
+    for name in "${hosts[@]}"; do nodes+=(--node="$name"); done
+    "$python" -I "${checker%check.py}judge.py" "$attempt_dir" --job="$job_id" --port="$MASTER_PORT" "${nodes[@]}" \
+        "${job_check[@]}" </dev/null &
+    judge=$!
+    ! declare -F start_inside >/dev/null || start_inside
+    body=$(declare -p job_check job_workdir && declare -f check_node && echo check_node)
+    check_step check.log "$body" srun &
+    step=($!)
+    while :; do # a trapped signal ends `wait` early
+        interrupted=
+        wait "$judge"
+        code=$?
+        [ -n "$interrupted" ] || break
+    done
+    [ "$code" -ne 76 ] || return 76 # a node may hang: the end of the job ends what is left there
+    [ "$code" -eq 0 ] || say "node check: ended with $code, so the training starts unchecked"
+    for name in "${step[@]}" $inside; do end_step "$name"; done
+    step=()
+}
+enter check
+check_nodes || exit
+[ -z "${job_check_only:-}" ] || exit 0
+enter environment
+
+# --- Watcher: started before the launcher on each node ---
+# It notes which process died first, whether the training hangs, how far its start is and how much memory is left.
+# Without a python3 the training runs without it.
+watched() { # COMMAND...
+    local python agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py from=() input=''
+    [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once per process: the first one of the node does it
+    # Through this pipe sitecustomize.py tells the watcher of the node how far a process is.
+    [ -z "${job_phases:-}" ] || export HPC_LAUNCH_PHASE_PIPE=$HPC_LAUNCH_ATTEMPT_DIR/agent/node-${!job_node_rank}.pipe
+    if [ "${LOCAL_RANK:-0}" -eq 0 ] && [ -f "$agent" ] && python=$(command -v python3); then
+        if [ -n "${job_phases:-}" ] && mkdir -p "${HPC_LAUNCH_PHASE_PIPE%/*}" && mkfifo -m 600 "$HPC_LAUNCH_PHASE_PIPE"; then
+            # Open for both ways, so that neither the watcher nor a writer waits for the other, and nothing is lost.
+            { exec {input}<>"$HPC_LAUNCH_PHASE_PIPE"; } && from+=(--phases "$HPC_LAUNCH_PHASE_PIPE")
+        fi 2>/dev/null
+        [ -n "$input" ] || exec {input}</dev/null
+        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" <&"$input" >/dev/null 2>&1 &
+        exec {input}<&-
+    fi
+    exec "$@"
+}
+{ printf '#!/bin/bash\n'; declare -p job_node_rank job_watch job_phases 2>/dev/null; declare -f watched; printf 'watched "$@"\n'; } >"$attempt_dir/watch.sh" || die "cannot write $attempt_dir/watch.sh"
+
+# --- What each host does first ---
+node_functions+=(in_place private_folder on_nodes_first)
+
+# --- Hold hosts: a connection to each keeps its lease ---
+begin() { # NODE: in the shell that comes over ssh
+    local python
+    export HPC_LAUNCH_NODE=$1 HPC_LAUNCH_ATTEMPT_DIR=$hold_dir
+    python=$(command -v python3) || { echo "$(uname -n) has no python3" >&2; exit 127; }
+    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_on_host.py" --lease bash -c ': >"$HPC_LAUNCH_ATTEMPT_DIR/$HPC_LAUNCH_NODE.began" && exec sleep infinity'
+}
+hold() { # FOLDER HOST...: sets `holder`
+    local hold_dir=$1 python
+    mkdir "$hold_dir" || die "cannot create $hold_dir"
+    {
+        declare -p hold_dir HPC_LAUNCH_RUN_DIR HPC_LAUNCH_RUN_NAME HPC_LAUNCH_JOB_ID
+        declare -f begin
+        echo '"$@"'
+    } >"$hold_dir/node.sh" || die "cannot write $hold_dir/node.sh"
+    python=$(command -v python3) || die "found no python3 on $HOSTNAME"
+    "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_fan_out.py" "$@" </dev/null &
+    holder=$!
+}
+
+# --- Hold the spares ---
+# Nothing else is started there: the next attempt takes one in the place of a host that fails.
+say "holds ${#job_spare_hosts[@]} of $job_spares spares: ${job_spare_hosts[*]:-no other host is left}"
+if [ "${#job_spare_hosts[@]}" -gt 0 ]; then
+    hold "$attempt_dir/spares" --spares "${job_spare_hosts[@]}"
+    spare_holder=$holder
+    call_after() { kill -s TERM "$spare_holder" 2>/dev/null; } # a script that was started by hand has no supervisor
+fi
+
+# --- Wait for the nodes by their notes ---
+# Each command leaves a note when it begins and one with its exit code when it ends, as the starter's own exit code is
+# not reliable.
+ended_badly=''
+look_at_notes() { # sets `began` and, by the oldest note of a failure, `ended_badly`
+    local note code first=''
+    began=0
+    for note in "$attempt_dir"/logs/*.began; do
+        [ ! -e "$note" ] || began=$((began + 1))
+    done
+    [ -z "$ended_badly" ] || return
+    for note in "$attempt_dir"/logs/{rank,node}-*.exit; do
+        [ -f "$note" ] || continue
+        read -r code 2>/dev/null <"$note" || continue
+        case $code in '' | 0 | *[!0-9]*) continue ;; esac
+        [ -n "$first" ] && [ ! "$note" -ot "$first" ] || { first=$note && ended_badly=$code; }
+    done
+    [ -z "$first" ] || say "$(basename "$first" .exit) was the first to fail, with exit code $ended_badly"
+    [ -z "$first" ] || : >"$attempt_dir/ending"
+}
+await_notes() { # BEGINNINGS node|rank ENDS GRACE: sets `code`; after a failure the others have GRACE seconds to end
+    local ended note waited=0 bad_for=0
+    while kill -0 "$starter" 2>/dev/null; do
+        sleep 1
+        look_at_notes
+        if [ "$began" -ge "$1" ]; then
+            rm -f "$environment"
+        elif [ "$((++waited))" -eq 300 ]; then
+            ended_badly=1
+            say "after 5 minutes only $began of $1 have started"
+        fi
+        if [ -n "$ended_by" ] || { [ -n "$ended_badly" ] && [ "$((++bad_for))" -gt "$4" ]; }; then
+            stop_all
+        fi
+    done
+    wait "$starter"
+    code=$?
+    phase=ended
+    say "$job_step ended with exit code $code"
+    for _ in {1..60}; do # a file server may show other nodes' files late
+        look_at_notes
+        ended=0
+        for note in "$attempt_dir/logs/$2"-*.exit; do
+            [ ! -s "$note" ] || ended=$((ended + 1))
+        done
+        [ "$code" -eq 0 ] && [ -z "$ended_badly" ] && [ "$ended" -lt "$3" ] || break
+        sleep 1
+    done
+    if [ "$code" -eq 0 ] && [ "$ended" -lt "$3" ]; then
+        say "only $ended of $3 left an exit code"
+        code=1
+    fi
+    # With ssh's own code the connection ended first, and then what ran there.
+    [ -z "$ended_badly" ] || [ -n "$ended_by" ] || [ "$job_step $code" = "ssh 255" ] || code=$ended_badly
+    [ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
+}
+
+# --- A command that notes its beginning and its exit code ---
+run_noted() { # MARK: on_each_node, with its output in MARK.log
+    local mark=$1 child code asked=''
+    if ! (set -o noclobber; uname -n >"$mark.began") 2>/dev/null; then
+        echo "$job_step started ${mark##*/} twice, or cannot write $mark.began" >&2
+        exit 1
+    fi
+    exec >>"$mark.log" 2>&1 </dev/null
+    trap 'asked=1; kill -s TERM "$child" 2>/dev/null' TERM INT HUP
+    { umask "$job_umask"; on_each_node; } &
+    child=$!
+    while :; do # a trapped signal ends `wait` early
+        wait "$child"
+        code=$?
+        [ -n "$asked" ] || break
+        asked=''
+    done
+    printf '%d\n' "$code" >"$mark.exit"
+    exit "$code"
+}
+
+# --- Wait for processes: when one fails the others are ended too, as with srun ---
+end_together() { # NAME PAUSE: the processes of `step`, by number; sets `code`, that of the first failure
+    local number its
+    code=0
+    while [ "${#step[@]}" -gt 0 ]; do
+        sleep "$2"
+        for number in "${!step[@]}"; do
+            kill -0 "${step[number]}" 2>/dev/null && continue
+            wait "${step[number]}"
+            its=$?
+            unset "step[number]"
+            if [ "$its" -ne 0 ] && [ "$code" -eq 0 ]; then
+                code=$its
+                say "$1 $number ended with exit code $code"
+                : >"$HPC_LAUNCH_ATTEMPT_DIR/ending"
+                kill -s TERM "${step[@]}" 2>/dev/null
+            fi
+        done
+    done
+}
+
+# --- A process for each slot of a host ---
+each_slot() {
+    local node=$HPC_LAUNCH_NODE slot code step=()
+    for ((slot = 0; slot < job_slots[node]; slot++)); do
+        (
+            export HPC_LAUNCH_LOCAL_RANK=$slot HPC_LAUNCH_RANK=$((job_first_ranks[node] + slot))
+            run_noted "$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$node.rank-$HPC_LAUNCH_RANK"
+        ) &
+        step+=($!)
+    done
+    end_together slot 1
+    exit "$code"
+}
+node_functions+=(each_slot end_together say)
+
+# --- Start the nodes over ssh, and wait for their end ---
+# Each host ends its part of the job when its connection ends or falls silent (hooks/hpc_launch_on_host.py).
+begin() { # NODE: in the shell that comes over ssh
+    local python
+    umask go-w
+    # shellcheck source=/dev/null
+    . "$environment" || exit
+    export HPC_LAUNCH_NODE=$1
+    python=$(command -v python3) || { echo "$(uname -n) has no python3" >&2; exit 127; }
+    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_on_host.py" ${job_lease:+--lease} bash "$HPC_LAUNCH_ATTEMPT_DIR/node.sh" enter
+}
+enter() {
+    local node=$HPC_LAUNCH_NODE
+    [ -z "${job_devices[node]:-}" ] || export CUDA_VISIBLE_DEVICES=${job_devices[node]}
+    [ -z "${job_interfaces[node]:-}" ] || export NCCL_SOCKET_IFNAME="=${job_interfaces[node]}" GLOO_SOCKET_IFNAME=${job_interfaces[node]}
+    if declare -F on_nodes_first >/dev/null; then (umask "$job_umask" && on_nodes_first) || exit; fi
+    if declare -F each_slot >/dev/null; then each_slot; fi
+    run_noted "$HPC_LAUNCH_ATTEMPT_DIR/logs/node-$node"
+}
+{
+    declare -p environment job_umask job_step
+    # shellcheck disable=SC2154 # each is set where a host needs it
+    declare -p job_lease job_addresses job_slots job_first_ranks job_devices job_interfaces 2>/dev/null
+    declare -f "${node_functions[@]}" run_noted begin enter
+    echo '"$@"'
+} >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
+start_nodes() {
+    local python
+    python=$(command -v python3) || die "found no python3 on $HOSTNAME"
+    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_fan_out.py" "$attempt_dir" "${hosts[@]}" </dev/null
+}
+stop_all() {
+    : >"$attempt_dir/ending"
+    kill -s TERM "$starter" 2>/dev/null
+}
+[ -z "${job_copies+set}" ] || copy_to_hosts
+phase=training
+start_nodes &
+starter=$!
+step=("$starter")
+await_notes "${job_processes:-$job_nodes}" node "${job_processes:-$job_nodes}" 5
+[ -z "${job_copies+set}" ] || { fetch_the_rest; look_at_notes; }
+
+# --- Exit code ---
+rm -f "$attempt_dir"/agent/*.pipe # a copy of the run may not be able to hold a named pipe
+[ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
+exit "$code"
