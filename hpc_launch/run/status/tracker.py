@@ -21,7 +21,6 @@ from hpc_launch.run.status.run_status import FINAL_RUN_STATES, AttemptStatus, Pr
 from hpc_launch.run.status.scheduler_answers import SchedulerAnswers
 from hpc_launch.run.status.startup_reader import StartupReader
 from hpc_launch.run.submitting.reconcile import no_attempt, reconcile
-from hpc_launch.schedulers.local.local_jobs import adopt
 from hpc_launch.schedulers.scheduler import Scheduler
 
 RECONCILE_S = 10.0
@@ -121,7 +120,9 @@ class RunTracker:
     def _settle(self, followed: FollowedRun, files: AttemptFiles, doing: Callable[[str], None]) -> AttemptFiles:
         """Look up a submission without a job id from time to time, and a local job that the user's list lacks."""
         number = files.attempt.number
-        if files.job_id is not None and files.final is None:
+        if files.job_id is not None and files.final is None and files.job_id.startswith(("local-", "ssh-")):
+            from hpc_launch.schedulers.local.local_jobs import adopt
+
             adopt(files.job_id, files.attempt.path)
         if (files.job is not None and files.job_id is not None) or files.void is not None or followed.answers is None:
             return files
