@@ -17,7 +17,7 @@ import select
 import signal
 import sys
 import time
-from typing import Callable, List, Optional
+from typing import Callable, Dict, List, Optional, Set
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 
@@ -143,21 +143,36 @@ def end_all(remaining: Callable[[], List[int]], reap: Callable[[], None] = lambd
         time.sleep(0.05)
 
 
-def left_behind(folder: str, node: str) -> List[int]:
-    """Processes of this attempt's node `node` on this host, by their environment."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
-            environment = environment_of(int(name))
-            if environment.get("HPC_LAUNCH_ATTEMPT_DIR") == folder and environment.get("HPC_LAUNCH_NODE") == node:
-                found.append(int(name))
-    return found
+def left_behind(folder: str, node: str, sessions: Set[str]) -> List[int]:
+    """Processes of this attempt's node `node` on this host, by their environment. Adds their sessions to `sessions`.
+
+    A process that sets its title may write over its environment (setproctitle): then it is the node's if it is in one
+    of the sessions, which may have lost their first process, or a child of a process of the node.
+    """
+    found: Set[int] = set()
+    untitled: Dict[int, List[str]] = {}
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        environment, fields = environment_of(pid), stat_of(pid)
+        if len(fields) < 4 or pid == os.getpid():
+            continue
+        if environment.get("HPC_LAUNCH_ATTEMPT_DIR") == folder and environment.get("HPC_LAUNCH_NODE") == node:
+            found.add(pid)
+            sessions.add(fields[3])
+        elif not any(environment):
+            untitled[pid] = fields
+    while True:
+        more = [pid for pid, fields in untitled.items() if fields[3] in sessions or int(fields[1]) in found]
+        if not more:
+            return sorted(found)
+        found.update(more)
+        sessions.update(untitled.pop(pid)[3] for pid in more)
 
 
 def main(words: List[str]) -> int:
     """Run the command, or end what is left of one."""
     if words[:1] == ["--end"]:
-        end_all(lambda: left_behind(words[1], words[2]))
+        sessions: Set[str] = set()
+        end_all(lambda: left_behind(words[1], words[2], sessions))
         return 0
     lease = None
     if words[:1] == ["--lease"]:
