@@ -44,8 +44,13 @@ def facts(number: int, gpus: int = 8, **more: Any) -> HostFacts:
     return read_facts(json.dumps({**answer(number, gpus), **more}))
 
 
-def draft(hosts: dict[str, HostFacts], folders: dict[str, tuple[str, ...]], fault: str = "no answer") -> ProfileDraft:
-    return draft_hosts("lab", LISTED, hosts, {"gpu4": fault}, folders, "/home/alice", ALICE)
+def draft(
+    hosts: dict[str, HostFacts],
+    folders: dict[str, tuple[str, ...]],
+    fault: str = "no answer",
+    runs: str = "/home/alice",
+) -> ProfileDraft:
+    return draft_hosts("lab", LISTED, hosts, {"gpu4": fault}, folders, runs, ALICE)
 
 
 def profile(made: ProfileDraft, folder: Path) -> SiteProfile:
@@ -105,6 +110,16 @@ def test_the_runs_are_where_all_hosts_see_them(tmp_path: Path) -> None:
     assert site.scheduler.shared_folders == ["/data"]
     assert profile(draft(HOSTS, SHARED), tmp_path).scheduler.shared_folders is True
     assert profile(draft(HOSTS, {"/home/alice": ("gpu1",)}), tmp_path).scheduler.shared_folders is False
+
+
+def test_a_home_that_is_not_shared_is_noted_beside_runs_that_are(tmp_path: Path) -> None:
+    folders = {"/home/alice": ("gpu1", "gpu2"), "/data/alice": ("gpu1", "gpu2", "gpu3")}
+    made = draft(HOSTS, folders, runs="/data/alice")
+    site = profile(made, tmp_path)
+    assert (site.scheduler.shared_folders, "run_dir" in site.defaults) == (["/data/alice"], False)
+    assert re.search(r"shared_folders: .*# /home/alice is another folder on each host", made.text())
+    folders.pop("/home/alice")  # nothing can be written there
+    assert profile(draft(HOSTS, folders, runs="/data/alice"), tmp_path).scheduler.shared_folders is True
 
 
 def test_a_network_that_is_another_one_on_each_host_is_not_used() -> None:

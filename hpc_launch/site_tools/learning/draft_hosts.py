@@ -124,22 +124,23 @@ def _software(result: ProfileDraft, hosts: Mapping[str, HostFacts]) -> None:
 def _folders(
     result: ProfileDraft, hosts: Mapping[str, HostFacts], folders: Mapping[str, tuple[str, ...]], runs: str
 ) -> None:
-    """Which folders are shared, and where the runs are, if not all hosts share the folder `runs`."""
+    """Which folders are shared, and where the runs are, if not all hosts share the home and the folder `runs`."""
     if len(hosts) < 2:
         return
     shared = [path for path, names in folders.items() if len(names) == len(hosts)]
     result.remarks.append(f"Folders that all hosts share: {', '.join(shared) or 'none'}.")
     others = [path for path in shared if path != home(hosts) and re.fullmatch(r"[A-Za-z0-9/._-]+", path)]
-    if runs in shared:
+    own = [path for path in (runs, home(hosts)) if path not in shared and (path == runs or path in folders)]
+    if not own:
         return
-    note = f"{runs} is another folder on each host"
-    if others:
-        result.put(others, "scheduler", "shared_folders", note=note)
-        result.put(
-            f"{others[0]}/${{user}}/hpc-launch/runs", "defaults", "run_dir", note="a folder that all hosts share"
-        )
-    else:
+    note = f"{own[0]} is another folder on each host"
+    if not others:
         result.put(False, "scheduler", "shared_folders", note=f"{note}; jobs copy their run folder")
+        return
+    result.put(others, "scheduler", "shared_folders", note=note)
+    if own[0] == runs:
+        path = f"{others[0]}/${{user}}/hpc-launch/runs"
+        result.put(path, "defaults", "run_dir", note="a folder that all hosts share")
 
 
 def _unknown(result: ProfileDraft, hosts: Mapping[str, HostFacts], faults: Mapping[str, str]) -> None:
