@@ -66,16 +66,11 @@ def command(run: str | None, as_json: bool) -> None:
 
 def _leases(status: RunStatus) -> list[str]:
     """Who holds the hosts of an active run without a scheduler."""
-    from hpc_launch.run.layout import RunFolder
-    from hpc_launch.run.records.run_info import read_info
-
-    info = read_info(RunFolder(status.folder))
-    attempt = status.attempts[-1] if status.attempts else None
-    if info is None or info.scheduler != "ssh" or status.final or attempt is None or not attempt.nodes:
+    if not status.hosts:
         return []
     from hpc_launch.schedulers.ssh.leases import holders_of, leases_of
     from hpc_launch.view.host_tables import lease_lines
     from hpc_launch.view.terminal import waiting_notice
 
     with waiting_notice("querying the hosts"):
-        return lease_lines(holders_of(status.run, leases_of(attempt.nodes, LEASES_S)))
+        return lease_lines(holders_of(status.run, leases_of(status.hosts, LEASES_S)))

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.view.format_values import ago, clean, display_width, duration, number, pad
+from hpc_launch.view.format_values import ago, clean, display_width, duration, hosts, number, pad
 from hpc_launch.view.state_text import elapsed, last_attempt, reason_text, startup_text
 from hpc_launch.view.terminal import STATE_COLOURS, columns, is_terminal, wants_colour, write_lines
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-HEADERS = ("RUN", "STATE", "TIME", "STEP", "LOSS", "JOB", "SITE", "WHY")
+HEADERS = ("RUN", "STATE", "TIME", "STEP", "LOSS", "JOB", "SITE", "HOSTS", "WHY")
 
-_DROP_ORDER = ("SITE", "LOSS", "JOB", "WHY", "STEP", "TIME")
+_DROP_ORDER = ("SITE", "LOSS", "JOB", "HOSTS", "WHY", "STEP", "TIME")
 """Order in which columns are dropped on a narrow terminal; name and state always stay."""
 
-_WHY = HEADERS.index("WHY")
-_MIN_WHY = 12
-"""Minimum width of the last column."""
+_ELASTIC = (HEADERS.index("HOSTS"), HEADERS.index("WHY"))
+_LEAST = 12
+"""To what width the last columns may be cut."""
 
 _GAP = 2
 
@@ -45,8 +45,7 @@ def rows(statuses: Iterable[RunStatus], now: float | None = None) -> list[Row]:
 def fitting(table: Sequence[Row], width: int) -> list[int]:
     """The columns that fit in `width`: empty columns are dropped, then the least important ones."""
     shown = [at for at in range(len(HEADERS)) if at < 2 or any(row.texts[at] for row in table)]
-    needed = _widths(table)
-    needed[_WHY] = min(needed[_WHY], _MIN_WHY)
+    needed = _least(table)
     for name in _DROP_ORDER:
         if sum(needed[at] + _GAP for at in shown) - _GAP <= width:
             break
@@ -63,15 +62,15 @@ def plain_lines(table: Sequence[Row], shown: Sequence[int] | None = None) -> lis
 
 
 def rich_table(table: Sequence[Row], width: int) -> Table:
-    """The table for rich, in colour, with the last column truncated to the terminal."""
+    """The table for rich, in colour, with the last columns truncated to the terminal."""
     from rich.table import Table
     from rich.text import Text
 
     shown = fitting(table, width)
-    widths = _widths(table)
-    if _WHY in shown:
-        others = sum(widths[at] + _GAP for at in shown if at != _WHY)
-        widths[_WHY] = max(_MIN_WHY, min(widths[_WHY], width - others))
+    full, widths = _widths(table), _least(table)
+    for at in filter(shown.__contains__, _ELASTIC):
+        left = width - sum(widths[one] + _GAP for one in shown) + _GAP
+        widths[at] = min(full[at], widths[at] + max(left, 0))
     result = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for at in shown:
         result.add_column(Text(HEADERS[at]), no_wrap=True, overflow="ellipsis", width=widths[at])
@@ -112,6 +111,7 @@ def _texts(status: RunStatus, now: float) -> tuple[str, ...]:
         "" if progress.loss is None else number(progress.loss),
         clean(status.job_id or ""),
         clean(status.site),
+        hosts(status.hosts),
         "" if status.state == "COMPLETED" else startup_text(status, now) or reason_text(status),
     )
 
@@ -134,3 +134,7 @@ def _time(status: RunStatus, now: float) -> str:
 
 def _widths(table: Sequence[Row]) -> list[int]:
     return [max(len(header), *(display_width(row.texts[at]) for row in table), 0) for at, header in enumerate(HEADERS)]
+
+
+def _least(table: Sequence[Row]) -> list[int]:
+    return [min(width, _LEAST) if at in _ELASTIC else width for at, width in enumerate(_widths(table))]

@@ -25,10 +25,10 @@ from tests.run.samples import node_log, prepared, read_json
 class Following:
     """A run under a clock of the test's own, and what was told of it."""
 
-    def __init__(self, tmp_path: Path, *, source: str = "squeue", never: Never = never_known) -> None:
+    def __init__(self, tmp_path: Path, *, source: str = "squeue", never: Never = never_known, **changes: str) -> None:
         self.clock = Clock()
         self.scheduler = FakeScheduler(tmp_path / "scheduler", clock=self.clock, source=source)
-        self.run, self.attempt, self.job = submit_new(prepared(tmp_path / "runs"), self.scheduler)
+        self.run, self.attempt, self.job = submit_new(prepared(tmp_path / "runs", **changes), self.scheduler)
         self.tracker = RunTracker([self.run], lambda _: self.scheduler, never=never, clock=self.clock)
         self.told: list[tuple[float, RunStatus]] = []
 
@@ -72,6 +72,22 @@ def test_from_queue_to_end(following: Following) -> None:
     assert one.clock.now - begun - 95 <= 3
     assert min(gaps(one.scheduler.asked("query"))) >= 10
     assert status.progress.step == 1
+
+
+@pytest.mark.parametrize(("kind", "before", "then"), [("ssh", ("b", "a", "c"), ("n1", "n2", "c")), ("slurm", (), ())])
+def test_an_active_run_without_slurm_has_hosts(
+    tmp_path: Path, kind: str, before: tuple[str, ...], then: tuple[str, ...]
+) -> None:
+    one = Following(
+        tmp_path, scheduler=kind, script="#!/bin/bash\n#HOST b slots=2\n#HOST a slots=1\n#SPARE c slots=1\ntrue\n"
+    )
+    one.scheduler.fault = "away"
+    assert one.tracker.poll()[one.run.name].hosts == before
+    one.scheduler.fault = ""
+    one.start()
+    assert one.tracker.poll(fresh=True)[one.run.name].hosts == then
+    one.scheduler.end(one.job)
+    assert one.wait().hosts == ()
 
 
 def test_what_was_decided_at_the_end_is_in_the_last_status(following: Following) -> None:

@@ -148,6 +148,7 @@ def test_a_host_that_another_run_uses_is_refused_with_its_holder(user: SshUser) 
     assert [(one["user"], one["run"]) for one in listed[0]["holders"]] == [(user.cluster.user, holder)]
     assert "cannot reach missing-host" in listed[1]["fault"]
     assert re.search(r"hosts +n4: leased by this run", user.launch("status", holder).stdout)
+    assert re.search(rf"{holder} .* n4\b", user.launch("list").stdout)
     user.profile("hosts: {n4: 1}", shared=True)
     assert user.launch("submit", job(user, "pass\n", "srun", nodes=1), "--wait").returncode == 0
     assert user.launch("cancel", holder).returncode == 0

@@ -47,6 +47,17 @@ def test_name_and_state_stay_and_the_rest_fits(runs: list[RunStatus], width: int
     assert least + (14 if "WHY" in [run_table.HEADERS[at] for at in shown] else 0) <= width
 
 
+def test_the_hosts_of_a_run_fit_beside_the_rest(runs: list[RunStatus], monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [status(hosts=tuple(f"gpu{n}" for n in (3, 1, 2))), status(hosts=tuple("abcdefgh")), *runs]
+    lines = run_table.plain_lines(run_table.rows(runs, NOW))
+    assert "gpu[1-3]" in lines[1]
+    assert "a,b,c,d,e,f,g,h" in lines[2]
+    for width in (60, 80, 100, 200):
+        shown = show(runs, monkeypatch, COLUMNS=str(width), NO_COLOR="1").splitlines()[1:]
+        assert max(map(display_width, shown)) <= width
+        assert ("gpu[1-3]" in shown[0]) == (width >= 80)
+
+
 def test_empty_columns_are_left_out() -> None:
     (header, _) = run_table.plain_lines(run_table.rows([status(state="SUBMITTING", job_id=None, attempts=())], NOW))
     assert "WHY" not in header

@@ -6,14 +6,17 @@ import os
 import time
 from dataclasses import dataclass, field
 
+from hpc_launch.base.files import read_text
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.attempt_files import AttemptFiles, successor_of
 from hpc_launch.run.records.run_info import RunInfo
 from hpc_launch.run.records.scheduler_state import keep_final
 from hpc_launch.run.records.successor_record import keep_over
 from hpc_launch.run.status.attempt_view import AttemptView, SchedulerAnswer, SourceLags
+from hpc_launch.run.status.run_status import FINAL_RUN_STATES
 from hpc_launch.run.status.scheduler_answers import SchedulerAnswers
 from hpc_launch.run.submitting.reconcile import SubmissionOutcome
+from hpc_launch.schedulers.job_files import hosts_of, spares_of
 from hpc_launch.schedulers.scheduler import LIVE_STATES, JobRecord
 
 REMEMBERED_S = 24 * 3600.0
@@ -113,6 +116,17 @@ class FollowedRun:
         if job.ended_for_good:
             keep_over(files.attempt, record)
         return job if job.state in LIVE_STATES else None
+
+    def hosts(self, state: str, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        """The hosts and spares of the active attempt on a site without Slurm; `nodes` are those by its records."""
+        active = state not in FINAL_RUN_STATES and state != "RETRYING"
+        if not active or not self.files or self.info is None or self.info.scheduler != "ssh":
+            return ()
+        try:
+            script = read_text(self.files[-1].attempt.script, errors="replace")
+            return tuple(dict.fromkeys([*(nodes or hosts_of(script)[0]), *spares_of(script)]))
+        except (OSError, IndexError):
+            return nodes
 
     def view(self, at: int, now: float, limits: SourceLags) -> AttemptView:
         """The facts about the attempt at a position of `files`. Keeps a final state on record."""

@@ -94,6 +94,8 @@ class RunStatus:
     """The job that waits for the end of the newest one and takes over if that ends before the run does."""
     warnings: tuple[str, ...] = ()
     """What a user should know while the run is active."""
+    hosts: tuple[str, ...] = ()
+    """The hosts of the active attempt on a site without Slurm, with its spares."""
     folder_missing: bool = False
     """Whether the run folder was moved or deleted."""
 
@@ -124,6 +126,8 @@ class RunStatus:
             "rate": progress.rate,
             "eta_s": progress.eta_s,
         }
+        if self.hosts:
+            result["hosts"] = list(self.hosts)
         if self.successor is not None:
             result["successor"] = {"job_id": self.successor.job_id, "state": self.successor.state}
         if self.startup is not None:

@@ -189,6 +189,7 @@ class RunTracker:
             expected_start=_expected_start(followed.views),
             successor=successor,
             warnings=self._warnings(followed, state, attempts, now),
+            hosts=followed.hosts(state, attempts[-1].nodes if attempts else ()),
             folder_missing=followed.missing,
         )
 
