@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Sequence
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 
-from hpc_launch_copy_host import digest_of
+from hpc_launch_copy_protocol import digest_of
 from hpc_launch_private_names import is_private, is_skipped
 
 MOST_ENTRIES = 20000

@@ -9,15 +9,14 @@ Self-contained: standard library of Python 3.6 or later.
 import os
 import sys
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 
-from hpc_launch_copy_host import MARKS, MOST_FILES, OUTPUT, is_own
+from hpc_launch_copy_protocol import MARKS, MOST_FILES, MOST_MARK, is_own, make_mark, note_output
 
 MOST_BYTES = 64 << 30
 """Of a host, in an attempt."""
-MOST_MARK = 4096
 
 
 class Store:
@@ -33,7 +32,7 @@ class Store:
         """Do what a frame says. Raises ValueError for what no honest host sends, and OSError."""
         kind, path = fields.get("is"), fields.get("path")
         if kind == "mark" and path in MARKS:
-            self.mark(str(path), data)
+            make_mark(self.folder, str(path), data[:MOST_MARK])
         elif kind == "output":
             self.output(fields.get("age"))
         elif kind == "growth" and isinstance(path, str) and is_own(path, self.node):
@@ -41,23 +40,11 @@ class Store:
         else:
             raise ValueError("an unexpected frame: %.80r of %.80r" % (kind, path))
 
-    def mark(self, path: str, data: bytes) -> None:
-        """Create a file that says something to all nodes, unless it is there."""
-        try:
-            with open(os.path.join(self.folder, path), "xb") as file:
-                file.write(data[:MOST_MARK])
-        except FileExistsError:
-            pass
-
     def output(self, age: Any) -> None:
         """Note when the logs of the node grew last."""
         if not isinstance(age, (int, float)) or not 0 <= age < 1e9:
             raise ValueError("no age: %.80r" % (age,))
-        path, at = os.path.join(self.folder, OUTPUT), time.time() - age
-        before = time_of(path)
-        if before is None or at > before:
-            with open(path, "a"):
-                os.utime(path, (at, at))
+        note_output(self.folder, time.time() - age)
 
     def growth(self, path: str, at: Any, data: bytes) -> None:
         """Append to a file of the node, or begin it again."""
@@ -92,11 +79,3 @@ def make_folders(above: str, path: str) -> None:
         except FileExistsError:
             if os.path.islink(above):
                 raise
-
-
-def time_of(path: str) -> Optional[float]:
-    """When a file was changed; None if there is none."""
-    try:
-        return os.stat(path).st_mtime
-    except OSError:
-        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -10,10 +11,14 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.agent import hpc_launch_copies as copies
-from hpc_launch.agent.hpc_launch_copy_host import FIRST_HOST, Frames, Receiver, RefusedError, Sender, frame
+from hpc_launch.agent.hpc_launch_copy_connection import Copy, HostCopy
 from hpc_launch.agent.hpc_launch_copy_list import TooLargeError, run_root, workdir_root
+from hpc_launch.agent.hpc_launch_copy_protocol import FIRST_HOST, Frames, frame
+from hpc_launch.agent.hpc_launch_copy_receive import Receiver
+from hpc_launch.agent.hpc_launch_copy_send import Sender
 from hpc_launch.agent.hpc_launch_copy_store import Store
+
+RefusedError = sys.modules["hpc_launch_copy_protocol"].RefusedError  # its name in a run folder
 
 
 @pytest.fixture
@@ -206,6 +211,16 @@ sys.stdout.write("welcome\\n" + mark + "\\n" + open(sys.argv[0] + ".says").read(
 """
 
 
+@pytest.fixture
+def says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a host says, whatever it is sent."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text(LIAR)
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return tmp_path / "ssh.says"
+
+
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
@@ -216,17 +231,11 @@ sys.stdout.write("welcome\\n" + mark + "\\n" + open(sys.argv[0] + ".says").read(
         ("[" * 50_000, "recursion"),
     ],
 )
-def test_a_host_that_lies_gets_nothing(
-    attempt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, problem: str
-) -> None:
-    ssh = tmp_path / "ssh"
-    ssh.write_text(LIAR)
-    ssh.chmod(0o755)
-    (tmp_path / "ssh.says").write_bytes(frame({"is": "lacking"}, body.encode()))
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+def test_a_host_that_lies_gets_nothing(attempt: Path, says: Path, body: str, problem: str) -> None:
+    says.write_bytes(frame({"is": "lacking"}, body.encode()))
     (attempt / FIRST_HOST).touch()
-    copy = copies.Copy(str(attempt), "", [run_root(str(attempt.parents[1]), str(attempt))])
-    one = copies.Connection(copy, "host", 1, threading.Semaphore(1))
+    copy = Copy(str(attempt), "", [run_root(str(attempt.parents[1]), str(attempt))])
+    one = HostCopy(copy, "host", 1, threading.Semaphore(1))
     one.run()
     assert problem in one.problem
     assert (one.done.is_set(), one.ready.is_set()) == (True, False)

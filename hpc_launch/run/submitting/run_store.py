@@ -55,7 +55,10 @@ _JUDGE = ("judge", "listen", "reports", "compare", "compare_full", "compare_code
 NODE_CHECK = (*(HOOKS.with_name(f"hpc_launch_{name}.py") for name in (*_CHECK, *_JUDGE)), FILE_SYSTEM)
 _FAN_OUT = ("fan_out", "connection", "on_host", "lease", "check_ssh")
 FAN_OUT = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _FAN_OUT)
-_COPIES = ("copies", "copy_host", "copy_list", "copy_store", "private_names")
+_COPIES = (
+    *("copies", "copy_channel", "copy_connection", "copy_host", "copy_list", "copy_protocol", "copy_receive"),
+    *("copy_send", "copy_store", "private_names"),
+)
 COPIES = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _COPIES)
 PHASES = HOOKS.with_name("sitecustomize.py")
 
