@@ -124,7 +124,7 @@ class Channel:
 
     def last_words(self) -> str:
         """What ssh or the host complained about last, when it ends now."""
-        self.ssh.stdin.close()
+        close(self.ssh.stdin)
         try:
             self.ssh.wait(5)
         except subprocess.TimeoutExpired:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hpc_launch.agent.hpc_launch_copy_channel import Channel, LostError
 from hpc_launch.agent.hpc_launch_copy_connection import Copy, HostCopy
 from hpc_launch.agent.hpc_launch_copy_list import TooLargeError, run_root, workdir_root
 from hpc_launch.agent.hpc_launch_copy_protocol import FIRST_HOST, Frames, frame
@@ -239,3 +240,13 @@ def test_a_host_that_lies_gets_nothing(attempt: Path, says: Path, body: str, pro
     one.run()
     assert problem in one.problem
     assert (one.done.is_set(), one.ready.is_set()) == (True, False)
+
+
+def test_what_a_lost_connection_said_is_known_when_a_write_finds_it_lost(says: Path) -> None:
+    says.with_name("ssh").write_text("#!/bin/sh\necho no route >&2\nexit 255\n")
+    channel = Channel("host")
+    channel.ssh.wait()
+    with pytest.raises(LostError):
+        channel.write(b"x")
+    assert channel.last_words() == ": no route"
+    channel.close()
