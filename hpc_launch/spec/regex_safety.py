@@ -50,7 +50,8 @@ def may_backtrack_forever(pattern: str, *, longest: int = MAX_LENGTH) -> bool:
     """
     try:
         parsed = _PARSER.parse(pattern)
-        return _is_unsafe(parsed) or _most_movable(parsed, longest)[0] > MAX_MOVABLE
+        few = "{" not in pattern and sum(map(pattern.count, "*+")) <= MAX_MOVABLE  # most patterns: that is quick
+        return _is_unsafe(parsed) or (not few and _most_movable(parsed, longest)[0] > MAX_MOVABLE)
     except RecursionError:
         return True
     except (re.error, OverflowError):
