@@ -66,6 +66,7 @@ def test_a_host_speaks_only_for_those_below_it(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["node-1.exit"]
 
 
+@pytest.mark.slow
 def test_a_host_that_never_gets_to_the_job_is_named(tmp_path: Path) -> None:
     done = start(tmp_path, "-c", LATE, FAN_OUT[0].parent, tmp_path, "a", "endless")
     assert done.stderr.endswith("] endless: its part of the job ended with code 137: it did not begin within 1 s\n")

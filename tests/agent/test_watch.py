@@ -120,6 +120,7 @@ def _gone(events: list[dict[str, Any]]) -> list[tuple[int, int | None, int | Non
     return [(event["rank"], event["exit_code"], event["signal"]) for event in events if event["event"] == "gone"]
 
 
+@pytest.mark.slow
 def test_who_died_first_and_how(node: Node) -> None:
     events = node.run("kill")
     assert _gone(events) == [(1, None, 9), (0, 0, None)]

@@ -38,6 +38,7 @@ def test_script_is_the_golden_one(case: str, request: pytest.FixtureRequest) -> 
     assert script.encode() == golden.read_bytes()
 
 
+@pytest.mark.slow
 def test_every_plan_can_be_started_by_hand_or_is_refused() -> None:
     refused, scripts = set(), []
     for case in CASES:

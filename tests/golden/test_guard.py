@@ -40,6 +40,7 @@ exec bash "$HPC_LAUNCH_ATTEMPT_DIR/guard.sh" "$@"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("title", ["plain", "titled"])
 @pytest.mark.parametrize("launcher", [[], ["bash", "-c", '"$@"; exit', "launcher"]])
 def test_the_signal_reaches_the_main_process_of_a_rank_alone(tmp_path: Path, title: str, launcher: list[str]) -> None:

@@ -407,6 +407,7 @@ def stuck(run: RunFolder, scheduler: FakeScheduler) -> str:
 # --- Many drivers, killed and frozen ones ---
 
 
+@pytest.mark.slow
 def test_of_many_drivers_at_once_one_makes_the_next_attempt(runs: Path, scheduler: FakeScheduler) -> None:
     run = failed(runs, scheduler)
 

@@ -167,6 +167,7 @@ def test_a_killed_supervisor_is_noticed_and_its_job_ended(scheduler: LocalSchedu
     assert scheduler.query([job])[job].state == "NODE_FAIL"
 
 
+@pytest.mark.slow
 def test_a_process_that_wrote_over_its_environment_is_ended_too(
     scheduler: LocalScheduler, submit: Submit, tmp_path: Path
 ) -> None:
@@ -212,6 +213,7 @@ def test_a_job_of_another_host_is_reported_as_last_seen(scheduler: LocalSchedule
         scheduler.cancel(job)
 
 
+@pytest.mark.slow
 def test_a_job_in_another_pid_namespace_is_neither_lost_nor_cancelled(
     submit: Submit, scheduler: LocalScheduler
 ) -> None:
