@@ -206,9 +206,11 @@ def test_the_run_goes_without_its_logs(attempt: Path) -> None:
 
 LIAR = """\
 #!/usr/bin/env python3
-import re, sys
+import os, re, select, sys
 mark = "".join(re.findall("[0-9a-f]{16}", sys.stdin.read(1000))[:2])
-sys.stdout.write("welcome\\n" + mark + "\\n" + open(sys.argv[0] + ".says").read())
+print("welcome\\n" + mark + "\\n" + open(sys.argv[0] + ".says").read(), end="", flush=True)
+while select.select([0], [], [], 1)[0] and os.read(0, 65536):
+    pass  # what is written to it must not fail before its answer is read
 """
 
 
