@@ -19,11 +19,8 @@ from typing import Any, Dict, List, Optional
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 
-from hpc_launch_connection import Connection, shown
+from hpc_launch_connection import BEAT_S, END_S, Connection, arrived, shown
 
-BEAT_S = 1.0
-END_S = 8.5
-"""As in hpc_launch_fan_out.py."""
 CONNECT = ["-oConnectTimeout=8"]
 """Less than what the judge waits for the last hosts. ssh takes the first value of an option."""
 LONGEST = 1 << 20
@@ -70,8 +67,7 @@ class Checks:
             line += "exec %s" % " ".join(map(shlex.quote, words))
             host = Host(Connection([(node, name)], line, options=CONNECT))
             self.running.append(host)
-            for stream in filter(None, (host.connection.process.stdout, host.connection.process.stderr)):
-                self.selector.register(stream, selectors.EVENT_READ, host)
+            host.connection.register(self.selector, host)
 
     def on_signal(self, number: int, _: object) -> None:
         if self.end_at is None:
@@ -98,15 +94,9 @@ class Checks:
 
     def read(self, seconds: float) -> None:
         """Read what the hosts print: reports, and the complaints of ssh and of the shells."""
-        for key, _ in self.selector.select(seconds):
+        for key, data in arrived(self.selector, seconds):
             host = key.data
-            try:
-                data = os.read(key.fd, 1 << 16)
-            except OSError:
-                data = b""
-            if not data:
-                self.selector.unregister(key.fileobj)
-            elif key.fileobj is host.connection.process.stderr:
+            if key.fileobj is host.connection.process.stderr:
                 host.connection.messages_came(data)
             else:
                 for line in host.keep(data):

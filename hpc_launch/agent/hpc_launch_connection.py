@@ -8,25 +8,30 @@ Self-contained: standard library of Python 3.6 or later.
 
 import os
 import random
+import selectors
 import subprocess
 import time
-from typing import List, Optional, Sequence, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
-SSH = [
-    "ssh",
-    "-T",
+OPTIONS = [
     "-oBatchMode=yes",
-    "-oConnectTimeout=20",
-    "-oServerAliveInterval=2",
-    "-oServerAliveCountMax=3",
     "-oLogLevel=ERROR",
     "-oClearAllForwardings=yes",
     "-oForwardAgent=no",
     "-oForwardX11=no",
     "-oPermitLocalCommand=no",
+]
+"""For each ssh of hpc-launch."""
+SSH = [
+    *("ssh", "-T", *OPTIONS, "-oConnectTimeout=20", "-oServerAliveInterval=2", "-oServerAliveCountMax=3"),
     "-oControlPath=none",  # a shared connection ends with its last session, and is watched by the options of its first
 ]
 SSH_FAILED = 255
+"""The exit code of ssh itself (ssh(1))."""
+BEAT_S = 1.0
+"""How often each connection gets a line."""
+END_S = 8.5
+"""Seconds for the hosts to end their processes: less than the supervisor's 10 s between SIGTERM and SIGKILL."""
 KEPT_BYTES = 4096
 """Of the messages of each ssh, for a connection that fails, and of a line that a host reports."""
 LAST_BYTES = 1 << 20
@@ -64,6 +69,11 @@ class Connection:
         self.write(("printf '%%s%%s\\n' %s %s; %s\n" % (mark[:20], mark[20:], command)).encode())
         for stream in filter(None, (self.process.stdin, self.process.stdout, self.process.stderr)):
             os.set_blocking(stream.fileno(), False)
+
+    def register(self, selector: selectors.BaseSelector, data: object) -> None:
+        """Look at what the host prints."""
+        for stream in filter(None, (self.process.stdout, self.process.stderr)):
+            selector.register(stream, selectors.EVENT_READ, data)
 
     def write(self, text: bytes) -> None:
         """Send text, unless ssh has ended or takes nothing now."""
@@ -128,6 +138,18 @@ class Connection:
         """The last line that ssh or the host wrote, without control characters."""
         lines = [line for line in map(shown, self.messages.splitlines()) if line]
         return ": " + lines[-1][:300] if lines else ""
+
+
+def arrived(selector: selectors.BaseSelector, seconds: float) -> Iterator[Tuple[selectors.SelectorKey, bytes]]:
+    """What arrives in this time, by its stream; b'' at the end of one, which is not looked at any more."""
+    for key, _ in selector.select(seconds):
+        try:
+            data = os.read(key.fd, 1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            selector.unregister(key.fileobj)
+        yield key, data
 
 
 def shown(text: bytes) -> str:

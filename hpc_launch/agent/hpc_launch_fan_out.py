@@ -25,17 +25,14 @@ from typing import Dict, List, Optional, Tuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 
-from hpc_launch_connection import SSH, SSH_FAILED, Connection
+from hpc_launch_connection import BEAT_S, END_S, SSH, SSH_FAILED, Connection, arrived
 
 WIDTH = 32
 """Connections of one host."""
 START_S = 120.0
 """Seconds for a host to get from the login to the command."""
-BEAT_S = 1.0
 SILENT_S = 10.0
 """Without a line from above. The hosts below then need what is left of 15 s (hpc_launch_on_host.py)."""
-END_S = 8.5
-"""Seconds for the hosts to end their processes: less than the supervisor's 10 s between SIGTERM and SIGKILL."""
 LEFT_S = 10.0
 """Seconds to end what a host whose connection was lost may have left."""
 Nodes = List[Tuple[int, str]]
@@ -78,8 +75,7 @@ class FanOut:
         line = "[ -r %s ] || { echo %s >&2; exit 1; }; %s" % (script, missing, command)
         connection = Connection(nodes, line, here)
         self.running[connection.node] = connection
-        for stream in filter(None, (connection.process.stdout, connection.process.stderr)):
-            self.selector.register(stream, selectors.EVENT_READ, connection)
+        connection.register(self.selector, connection)
 
     def on_signal(self, number: int, _: object) -> None:
         self.code = self.code or 128 + number
@@ -128,14 +124,8 @@ class FanOut:
 
     def read(self, seconds: float) -> None:
         """Read what the hosts print, and the lines from above."""
-        for key, _ in self.selector.select(seconds):
+        for key, data in arrived(self.selector, seconds):
             connection = key.data
-            try:
-                data = os.read(key.fd, 1 << 16)
-            except OSError:
-                data = b""
-            if not data:
-                self.selector.unregister(key.fileobj)
             if connection is None:
                 self.heard = time.monotonic()
                 if not data:

@@ -17,12 +17,12 @@ import select
 import signal
 import sys
 import time
-from typing import Callable, Dict, List, Optional, Set
+from typing import Callable, List, Optional, Set
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 
 from hpc_launch_lease import Lease
-from hpc_launch_watch_processes import below, environment_of, send, stat_of
+from hpc_launch_watch_processes import belonging, below, send, stat_of
 
 SILENT_S = 10.0
 """With KILL_S less than the 15 s in which a host without a connection ends its part of the job."""
@@ -143,36 +143,12 @@ def end_all(remaining: Callable[[], List[int]], reap: Callable[[], None] = lambd
         time.sleep(0.05)
 
 
-def left_behind(folder: str, node: str, sessions: Set[str]) -> List[int]:
-    """Processes of this attempt's node `node` on this host, by their environment. Adds their sessions to `sessions`.
-
-    A process that sets its title may write over its environment (setproctitle): then it is the node's if it is in one
-    of the sessions, which may have lost their first process, or a child of a process of the node.
-    """
-    found: Set[int] = set()
-    untitled: Dict[int, List[str]] = {}
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        environment, fields = environment_of(pid), stat_of(pid)
-        if len(fields) < 4 or pid == os.getpid():
-            continue
-        if environment.get("HPC_LAUNCH_ATTEMPT_DIR") == folder and environment.get("HPC_LAUNCH_NODE") == node:
-            found.add(pid)
-            sessions.add(fields[3])
-        elif not any(environment):
-            untitled[pid] = fields
-    while True:
-        more = [pid for pid, fields in untitled.items() if fields[3] in sessions or int(fields[1]) in found]
-        if not more:
-            return sorted(found)
-        found.update(more)
-        sessions.update(untitled.pop(pid)[3] for pid in more)
-
-
 def main(words: List[str]) -> int:
     """Run the command, or end what is left of one."""
     if words[:1] == ["--end"]:
         sessions: Set[str] = set()
-        end_all(lambda: left_behind(words[1], words[2], sessions))
+        node = ["HPC_LAUNCH_ATTEMPT_DIR=%s" % words[1], "HPC_LAUNCH_NODE=%s" % words[2]]
+        end_all(lambda: belonging(node, sessions))
         return 0
     lease = None
     if words[:1] == ["--lease"]:

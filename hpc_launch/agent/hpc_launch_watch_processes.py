@@ -6,7 +6,7 @@ Self-contained: standard library of Python 3.6 or later.
 import ctypes
 import glob
 import os
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 PIDFD_OPEN = 434  # the same number on every architecture (pidfd_open(2))
 STARTERS = {
@@ -48,6 +48,43 @@ def environment_of(pid: int) -> Dict[str, str]:
     """The initial environment of a process."""
     pairs = (item.partition("=") for item in text_of("/proc/%d/environ" % pid, -1).split("\0"))
     return {name: value for name, _, value in pairs}
+
+
+def belonging(variables: Sequence[str], sessions: Set[str]) -> List[int]:
+    """The other processes that began with all of these variables, `NAME=value`, whatever their parent. Adds their
+    sessions to `sessions`.
+
+    A process that sets its title may write over its environment (setproctitle): then it belongs to them if it is in one
+    of the sessions, which may have lost their first process, or a child of one of them.
+    """
+    wanted = {os.fsencode(one) for one in variables}
+    found = set()  # type: Set[int]
+    untitled = {}  # type: Dict[int, List[str]]
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        fields = stat_of(pid)
+        if len(fields) < 4 or fields[0] in "ZX" or pid == os.getpid():
+            continue
+        environment = environ_of(pid)
+        if wanted.issubset(environment.split(b"\0")):
+            found.add(pid)
+            sessions.add(fields[3])
+        elif not environment.strip(b"\0"):
+            untitled[pid] = fields
+    while True:
+        more = [pid for pid, fields in untitled.items() if fields[3] in sessions or int(fields[1]) in found]
+        if not more:
+            return sorted(found)
+        found.update(more)
+        sessions.update(untitled.pop(pid)[3] for pid in more)
+
+
+def environ_of(pid: int) -> bytes:
+    """The initial environment of a process; empty if it is not readable."""
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def open_pidfd(pid: int) -> Optional[int]:

@@ -8,14 +8,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hpc_launch.agent.hpc_launch_connection import SSH_FAILED
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.python_command import module_command
 from hpc_launch.schedulers.ssh.ssh_command import SSH
 
 if TYPE_CHECKING:
     from hpc_launch.run.find_run import RunElsewhere
-
-NO_CONNECTION = 255
 
 
 def pass_on(found: RunElsewhere) -> int:
@@ -29,4 +28,4 @@ def run_there(host: str, arguments: Sequence[str]) -> int:
     terminal = ["-t"] if sys.stdin.isatty() and sys.stdout.isatty() else []
     ssh = [word for word in SSH if word != "-T" or not terminal]
     code = subprocess.run([*ssh, *terminal, "--", host, shlex.join(["bash", "-c", command])], check=False).returncode
-    return Unreachable.exit_code if code == NO_CONNECTION else code
+    return Unreachable.exit_code if code == SSH_FAILED else code

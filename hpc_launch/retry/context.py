@@ -94,9 +94,10 @@ def owned(run: RunFolder) -> bool:
 
 def left_alone(run: RunFolder) -> DriverOutcome:
     """The outcome for a run that has no context: with the reason if it is this user's, but others can change it."""
-    original, path = copied_from(run), changeable_by_others(run)
+    original = copied_from(run)
     if original is not None:
         return DriverOutcome("nothing", f"not continued: {copy_message(run, original)}")
+    path = changeable_by_others(run)
     try:
         ours = path is not None and run.path.stat().st_uid == os.getuid()
     except OSError:

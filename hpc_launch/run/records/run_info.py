@@ -16,7 +16,7 @@ class RunInfo(ProcessRecord, frozen=True, kw_only=True):
     name: str = ""
     site: str = ""
     scheduler: str = ""
-    """`slurm` or `local`."""
+    """`slurm`, `ssh` or `local`."""
     created: float = 0.0
     version: str = ""
     """The hpc-launch release that created the run."""

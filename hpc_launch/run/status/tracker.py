@@ -120,7 +120,8 @@ class RunTracker:
     def _settle(self, followed: FollowedRun, files: AttemptFiles, doing: Callable[[str], None]) -> AttemptFiles:
         """Look up a submission without a job id from time to time, and a local job that the user's list lacks."""
         number = files.attempt.number
-        if files.job_id is not None and files.final is None and files.job_id.startswith(("local-", "ssh-")):
+        listed = followed.info is None or followed.info.scheduler == "slurm"  # by the scheduler itself
+        if files.job_id is not None and files.final is None and not listed:
             from hpc_launch.schedulers.local.local_jobs import adopt
 
             adopt(files.job_id, files.attempt.path)

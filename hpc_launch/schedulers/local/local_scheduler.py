@@ -242,8 +242,7 @@ def _record_lost_supervisor(entry: local_jobs.LocalJob, before: LocalState) -> L
     state = read_local_state(entry.folder) or before
     if state.over:
         return state
-    remaining = processes_of_job(entry.job_id, str(entry.folder), state.shell)
-    send_signal([pid for pid in remaining if pid != os.getpid()], signal.SIGKILL)
+    send_signal(processes_of_job(entry.job_id, str(entry.folder), state.shell), signal.SIGKILL)
     reason = f"the job's supervisor (process {state.pid}) was killed or the machine rebooted"
     state = replace(state, state="NODE_FAIL", ended=time.time(), reason=reason)
     with contextlib.suppress(OSError):

@@ -81,28 +81,11 @@ def job_marker(job_id: str, folder: str) -> str:
 
 
 def processes_of_job(job_id: str, folder: str, shell: int | None = None) -> list[int]:
-    """All living processes of this user that have the marker of a job, whatever their parent.
+    """All living processes with the marker of a job, and those in the session of its batch shell that wrote over their
+    environment."""
+    from hpc_launch.agent.hpc_launch_watch_processes import belonging
 
-    A process that sets its title may write over its environment (setproctitle): then it is the job's if it is in a
-    session of the job, by default that of its batch shell, or a child of one of its processes.
-    """
-    wanted = os.fsencode(f"{JOB_MARKER}={job_marker(job_id, folder)}")
-    found: dict[int, list[str]] = {}
-    untitled: dict[int, list[str]] = {}
-    for pid in _pids():
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as stream:
-                variables = stream.read().split(b"\0")
-        except OSError:
-            continue  # gone, or another user's
-        fields = _stat(pid)
-        if fields and fields[0] not in "ZX":
-            if wanted in variables:
-                found[pid] = fields
-            elif not any(variables):
-                untitled[pid] = fields
-    sessions = {str(shell), *(fields[3] for fields in found.values())}
-    return [*found, *(pid for pid, fields in untitled.items() if fields[3] in sessions or int(fields[1]) in found)]
+    return belonging([f"{JOB_MARKER}={job_marker(job_id, folder)}"], {str(shell)})
 
 
 def send_signal(pids: Iterable[int], number: signal.Signals) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hpc_launch.base.errors import Unreachable
-from hpc_launch.schedulers.ssh.ssh_command import on_host
-from hpc_launch.spec.shell_text import quote
+from hpc_launch.schedulers.ssh.ssh_command import exec_line, on_host
 
 MAX_HOSTS_AT_ONCE = 64
 
@@ -28,7 +27,7 @@ def ask_hosts(
 ) -> Mapping[str, HostReply]:
     """The reply of each host. Each takes at most `timeout_s`; a host that does not answer is not an error."""
     source = program.read_text(encoding="utf-8")
-    line = f"exec {' '.join(map(quote, ['python3', '-I', '-c', source, *arguments]))} </dev/null"
+    line = exec_line(["python3", "-I", "-c", source, *arguments])
     with ThreadPoolExecutor(max_workers=max(1, min(len(hosts), MAX_HOSTS_AT_ONCE))) as pool:
         return dict(zip(hosts, pool.map(lambda host: _ask(host, line, timeout_s), hosts), strict=True))
 

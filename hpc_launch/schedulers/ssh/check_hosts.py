@@ -13,9 +13,8 @@ from msgspec import Struct
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.python_command import module_command
 from hpc_launch.schedulers.ssh.leases import PROGRAM
-from hpc_launch.schedulers.ssh.ssh_command import SSH, on_host
+from hpc_launch.schedulers.ssh.ssh_command import SSH, exec_line, on_host
 from hpc_launch.schedulers.ssh.ssh_faults import fault_of
-from hpc_launch.spec.shell_text import quote
 
 ON_FIRST_HOST = "hpc_launch.schedulers.ssh.on_first_host"
 _LONGEST = 500
@@ -44,7 +43,7 @@ def problems_between(hosts: Sequence[str]) -> list[HostProblem]:
 
 def _asked(first: str, words: Sequence[str]) -> list[HostProblem]:
     try:
-        answer = on_host(first, [f"exec {' '.join(map(quote, [*module_command(ON_FIRST_HOST), *words]))} </dev/null"])
+        answer = on_host(first, [exec_line([*module_command(ON_FIRST_HOST), *words])])
     except subprocess.TimeoutExpired:
         raise SubmitRefused(f"{first} did not answer in time") from None
     except Unreachable as error:
@@ -66,7 +65,7 @@ def problem_of(host: str, run_folder: str, first: str) -> HostProblem | None:
     if run_folder:  # as text: the host may not have the run folder
         words = ["python3", "-I", "-c", PROGRAM.read_text("utf-8"), os.path.basename(run_folder)]
     try:
-        answer = on_host(host, [f"exec {' '.join(map(quote, words))}"], timeout_s=40, origin=first)
+        answer = on_host(host, [exec_line(words)], timeout_s=40, origin=first)
     except Unreachable as error:
         return HostProblem(host, str(error), error.hint)
     except (OSError, subprocess.TimeoutExpired):
@@ -82,7 +81,7 @@ def problem_between(host: str, other: str) -> HostProblem | None:
     """Why a host does not reach another one; None if it does, or is not reached itself."""
     words = [*SSH, "--", other, "true"]
     try:
-        answer = on_host(host, [f"exec {' '.join(map(quote, words))} </dev/null"], timeout_s=40)
+        answer = on_host(host, [exec_line(words)], timeout_s=40)
     except (Unreachable, OSError, subprocess.TimeoutExpired):
         return None
     if answer.code == 0:

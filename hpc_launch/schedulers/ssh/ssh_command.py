@@ -12,27 +12,15 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from hpc_launch.agent.hpc_launch_connection import OPTIONS, SSH_FAILED
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.schedulers.ssh.bounded_command import BoundedCommand
 from hpc_launch.schedulers.ssh.ssh_faults import fault_of
+from hpc_launch.spec.shell_text import quote
 
-SSH = (
-    "ssh",
-    "-T",
-    "-oBatchMode=yes",
-    "-oConnectTimeout=15",
-    "-oServerAliveInterval=5",
-    "-oServerAliveCountMax=3",
-    "-oLogLevel=ERROR",
-    "-oClearAllForwardings=yes",
-    "-oForwardAgent=no",
-    "-oForwardX11=no",
-    "-oPermitLocalCommand=no",
-)
+SSH = ("ssh", "-T", *OPTIONS, "-oConnectTimeout=15", "-oServerAliveInterval=5", "-oServerAliveCountMax=3")
 TIMEOUT_S = 60.0
-_NO_CONNECTION = 255
-"""The exit code of ssh itself (ssh(1))."""
 
 
 class HostAnswer(Struct, frozen=True):
@@ -59,7 +47,7 @@ def on_host(host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S, *, or
     error = "it prints too much" if command.too_long else _last_line(command.messages)
     if command.found:
         return HostAnswer(code, command.answer.decode("utf-8", "replace"), error)
-    if code != _NO_CONNECTION and not command.too_long:
+    if code != SSH_FAILED and not command.too_long:
         said = error or _last_line(command.answer) or "its shell ended"
         hint = "let no start-up file of the shell there exit, or start a program, in a session without a terminal"
         raise Unreachable(f"{FindingCode.HOST_NOT_REACHABLE} {host} runs no command over ssh: {said}", hint)
@@ -67,6 +55,11 @@ def on_host(host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S, *, or
     said = f"{fault.reason} ({error})" if fault.reason else error or "no answer"
     way = f"cannot reach {host} over ssh{f' from {origin}' if origin else ''}"
     raise Unreachable(f"{fault.code} {way}: {said}", fault.hint)
+
+
+def exec_line(words: Sequence[str]) -> str:
+    """A line of bash that becomes a command without an input."""
+    return f"exec {' '.join(map(quote, words))} </dev/null"
 
 
 def _last_line(text: bytes) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from hpc_launch.agent.hpc_launch_connection import SSH_FAILED
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.python_command import module_command
 from hpc_launch.schedulers.job_files import ELSEWHERE, FIRST, hosts_of, spares_of
@@ -33,7 +34,7 @@ from hpc_launch.schedulers.scheduler import JobRecord, PartlyUnreachable, Submis
 from hpc_launch.schedulers.slurm.command_environment import submission_environment
 from hpc_launch.schedulers.ssh.check_hosts import ON_FIRST_HOST, host_problems
 from hpc_launch.schedulers.ssh.hand_over_run import hand_over_run, take_back_run
-from hpc_launch.schedulers.ssh.ssh_command import TIMEOUT_S, HostAnswer, on_host
+from hpc_launch.schedulers.ssh.ssh_command import TIMEOUT_S, HostAnswer, exec_line, on_host
 from hpc_launch.spec.shell_text import quote
 
 INTERVAL_S = 10.0
@@ -87,7 +88,7 @@ class SshScheduler(LocalScheduler):
             take_back_run(folder)
             hint = error.hint if isinstance(error, Unreachable) else None
             raise SubmitRefused(str(error), hint) from error
-        if answer.code == 255:
+        if answer.code == SSH_FAILED:
             raise SubmitUnknown(f"lost the connection to {hosts[0]}: {answer.error}")
         if answer.code != 0:
             local_jobs.forget(entry.job_id)
@@ -180,7 +181,7 @@ class SshScheduler(LocalScheduler):
         words = [*module_command(ON_FIRST_HOST), action, entry.job_id, str(entry.folder)]
         host = entry.hosts[0]
         try:
-            answer = on_host(host, [_exec(words)], timeout_s)
+            answer = on_host(host, [exec_line(words)], timeout_s)
         except subprocess.TimeoutExpired:
             raise Unreachable(f"{host} did not answer in time") from None
         except OSError as error:
@@ -208,7 +209,7 @@ def _state_in(answer: HostAnswer, host: str) -> LocalState | None:
 
 def _start_lines(entry: LocalJob, submission: Submission) -> list[str]:
     """Bash that starts the supervisor."""
-    return [*exports(submission.environment), _exec(supervisor_command(entry, submission))]
+    return [*exports(submission.environment), exec_line(supervisor_command(entry, submission))]
 
 
 def exports(more: Mapping[str, str] | None = None) -> list[str]:
@@ -220,7 +221,3 @@ def exports(more: Mapping[str, str] | None = None) -> list[str]:
     }
     variables |= more or {}
     return ["set +o history", *(f"export {name}={quote(value)}" for name, value in variables.items())]
-
-
-def _exec(words: list[str]) -> str:
-    return f"exec {' '.join(map(quote, words))} </dev/null"

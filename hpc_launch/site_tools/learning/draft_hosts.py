@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from hpc_launch.site_tools.learning.draft_profile import SOURCE, LearnContext, ProfileDraft
+from hpc_launch.site_tools.learning.draft_profile import SOURCE, LearnContext, ProfileDraft, put_identity
 from hpc_launch.site_tools.learning.host_differences import differences, drivers, home, models
 from hpc_launch.site_tools.learning.host_facts import HostFacts, common_network
 from hpc_launch.spec.hostlist import compress
@@ -37,16 +37,7 @@ def draft_hosts(  # noqa: PLR0917 - what a profile is made of
         "Sources: nvidia-smi or the files of AMD's driver, /proc and /sys, the interpreters themselves, and a probe",
         "file in each folder. Correct what you know better, and note it under `facts:`.",
     ]
-    for key, value in (
-        ("name", name),
-        ("title", f"{len(hosts)} hosts without a scheduler"),
-        ("status", "draft"),
-        ("source", SOURCE),
-        ("as_of", context.day),
-        ("grade", "A"),
-        ("contact", context.user),
-    ):
-        result.put(value, key)
+    put_identity(result, f"{len(hosts)} hosts without a scheduler", SOURCE, context)
     result.put("ssh", "scheduler", "type")
     _hosts(result, listed, hosts)
     _node_class(result, [host.slots for host in listed if host.name in hosts], hosts)

@@ -75,17 +75,22 @@ def draft(name: str, survey: Survey, login: LoginNode, context: LearnContext) ->
     return result
 
 
-def _identity(result: ProfileDraft, survey: Survey, context: LearnContext) -> None:
+def put_identity(result: ProfileDraft, title: str, source: str, context: LearnContext) -> None:
+    """Set what every draft begins with."""
     for key, value in (
         ("name", result.name),
-        ("title", f"The Slurm cluster {survey.name}"),
+        ("title", title),
         ("status", "draft"),
-        ("source", SOURCE),
+        ("source", source),
         ("as_of", context.day),
         ("grade", "A"),
         ("contact", context.user),
     ):
         result.put(value, key)
+
+
+def _identity(result: ProfileDraft, survey: Survey, context: LearnContext) -> None:
+    put_identity(result, f"The Slurm cluster {survey.name}", SOURCE, context)
     result.notes["status",] = "`verified` once `sites learn --smoke` has run jobs"
     domain = context.host.partition(".")[2]
     probe = {"cluster": survey.name, **({"host": f"*.{domain}"} if domain else {})}
