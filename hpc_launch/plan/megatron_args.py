@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place, errors
+from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
+from hpc_launch.layouts.parallel_rules import check
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import Entry
 from hpc_launch.plan.strategies.megatron import flags
-from hpc_launch.plan.strategies.parallel_layout import ModelShape, ParallelLayout
-from hpc_launch.plan.strategies.parallel_rules import check
 from hpc_launch.plan.strategy_files import EXPLICIT
 from hpc_launch.spec.document import KeyPath
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Literal
 
 from hpc_launch.base.findings import Place
+from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
+from hpc_launch.layouts.parallel_layout import ParallelLayout
+from hpc_launch.layouts.parallel_rules import check_connections, needs_one_connection
 from hpc_launch.plan.fill_values import CONFIG, ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import StrategyPlan, Variable
 from hpc_launch.plan.megatron_args import check_layout, megatron_flags
 from hpc_launch.plan.strategies import accelerate_env
-from hpc_launch.plan.strategies.batch import Batch, BatchPlaces, settle
 from hpc_launch.plan.strategies.fsdp_config import accelerate_data, make
-from hpc_launch.plan.strategies.parallel_layout import ParallelLayout
-from hpc_launch.plan.strategies.parallel_rules import check_connections, needs_one_connection
 from hpc_launch.plan.strategy_files import entries, origin_of, sharded, zero
 from hpc_launch.plan.strategy_result import StrategyResult, strategy_keys
 from hpc_launch.plan.strategy_rules import check_combinations

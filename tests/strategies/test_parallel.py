@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.base.findings import Place, errors
+from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
+from hpc_launch.layouts.parallel_rules import check, check_connections
 from hpc_launch.plan.strategies.megatron import block, flags
-from hpc_launch.plan.strategies.parallel_layout import ModelShape, ParallelLayout
-from hpc_launch.plan.strategies.parallel_rules import check, check_connections
 from hpc_launch.spec.merge import Layer
 from hpc_launch.spec.parallel import Parallel
 from hpc_launch.spec.reader import read

@@ -7,7 +7,7 @@ from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.plan.strategies.batch import Batch, BatchPlaces, settle
+from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
 from hpc_launch.plan.strategies.config_file import ConfigFile
 from hpc_launch.plan.strategies.deepspeed_keys import changed_defaults, key_tables
 from hpc_launch.plan.strategies.key_check import check_keys

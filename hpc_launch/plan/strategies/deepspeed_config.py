@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.plan.strategies.batch import Batch, BatchPlaces, settle
+from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
 from hpc_launch.plan.strategies.config_file import ConfigFile
 from hpc_launch.plan.strategies.deepspeed_check import check_values
 from hpc_launch.plan.strategies.deepspeed_request import DeepSpeed, Device, check_request

@@ -8,8 +8,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.plan.strategies.parallel_layout import ModelShape, ParallelLayout
-from hpc_launch.plan.strategies.parallel_rules import check, check_connections
+from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
+from hpc_launch.layouts.parallel_rules import check, check_connections
 from hpc_launch.spec.parallel import Parallel
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.plan.strategies.parallel_layout import ModelShape, ParallelLayout
+from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
 
 PlaceOf = Callable[[str], Place | None]
 """The place of a value: a field of Parallel or ModelShape, `world_size` or `gpus_per_node`."""

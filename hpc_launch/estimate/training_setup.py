@@ -1,0 +1,40 @@
+"""How a model is trained, as far as memory and time depend on it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from hpc_launch.layouts.parallel_layout import ParallelLayout
+
+Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp1", "fsdp2", "hsdp", "distributed_optimizer"]
+"""What the data-parallel replicas share: nothing, or as ZeRO, PyTorch's FSDP or Megatron do."""
+Optimizer = Literal["adam", "adam8bit", "muon", "sgd"]
+Recompute = Literal["none", "selective", "full"]
+
+
+class TrainingSetup(Struct, frozen=True, kw_only=True):
+    """A layout, and what else decides the memory of a GPU and the time of a step."""
+
+    layout: ParallelLayout
+    sequence: int
+    """Tokens per sample."""
+    sharding: Sharding = "none"
+    shard_group: int | None = None
+    """Replicas that share one copy of the states (HSDP); None for all."""
+    framework: Literal["megatron", "deepspeed", "pytorch"] = "pytorch"
+    precision: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"
+    gradient_bytes: int | None = None
+    """Bytes per stored gradient element; None for the framework's default."""
+    optimizer: Optimizer = "adam"
+    recompute: Recompute = "none"
+    flash_attention: bool = True
+    schedule: Literal["1f1b", "interleaved", "gpipe"] = "1f1b"
+    offload_optimizer: bool = False
+    offload_parameters: bool = False
+    bucket_elements: int | None = None
+    """Elements per communication bucket; None for the framework's default."""
+    compiled: bool = False
+    fused_loss: bool = False
+    """Whether the loss is computed without a copy of the logits in 32 bits."""

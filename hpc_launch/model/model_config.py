@@ -1,0 +1,71 @@
+"""The sizes of a transformer, from which its parameters, memory and computation follow."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class LatentAttention(Struct, frozen=True, kw_only=True):
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): sizes per head, except the ranks."""
+
+    query_rank: int | None
+    """Width of the compressed queries; None if they are not compressed."""
+    key_value_rank: int
+    nope_dim: int
+    """Part of each query and key without positions."""
+    rope_dim: int
+    """Part of each query and key with rotary positions. The key's is shared by all heads."""
+    value_dim: int
+
+
+class Experts(Struct, frozen=True, kw_only=True):
+    """The mixture-of-experts layers of a model."""
+
+    count: int
+    per_token: int
+    """Experts that each token is sent to."""
+    ffn: int
+    """Inner width of one expert."""
+    shared_ffn: int = 0
+    """Inner width of all shared experts together."""
+    shared_gate: bool = False
+    """Whether a gate scales the output of the shared experts (Qwen2-MoE)."""
+    dense_layers: int = 0
+    """Number of first layers that have no experts."""
+    every: int = 1
+    """Of the layers after these, each so-manieth has experts."""
+    router_bias: bool = False
+
+
+class ModelConfig(Struct, frozen=True, kw_only=True):
+    """A decoder-only transformer. Sizes are those of the whole model, before it is divided."""
+
+    name: str = ""
+    layers: int
+    hidden: int
+    ffn: int
+    """Inner width of a dense layer's MLP."""
+    vocab: int
+    heads: int
+    query_groups: int
+    """Key and value heads; equal to `heads` without grouped-query attention."""
+    head_dim: int
+    gated: bool
+    """Whether the MLP has a gate: three matrices (SwiGLU) instead of two."""
+    tied: bool
+    """Whether the output layer is the embedding."""
+    latent: LatentAttention | None = None
+    experts: Experts | None = None
+    positions: int = 0
+    """Rows of a learned position embedding; 0 for rotary positions."""
+    qkv_bias: bool = False
+    biases: bool = False
+    """Whether the attention's output and the MLP have biases."""
+    norm_bias: bool = False
+    """Whether norms have a bias (LayerNorm) or none (RMSNorm)."""
+    head_norms: bool = False
+    """Whether queries and keys of each head are normalized."""
+    next_token_layers: int = 0
+    """Further layers that predict later tokens (DeepSeek-V3's MTP). Many implementations leave them out."""
+    sequence: int | None = None
+    """The longest sequence that the model was made for, in tokens."""
