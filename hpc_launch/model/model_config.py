@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from hpc_launch.model.parameter_counts import ModelParameters
+
 
 class LatentAttention(Struct, frozen=True, kw_only=True):
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): sizes per head, except the ranks."""
@@ -33,7 +35,9 @@ class Experts(Struct, frozen=True, kw_only=True):
     dense_layers: int = 0
     """Number of first layers that have no experts."""
     every: int = 1
-    """Of the layers after these, each so-manieth has experts."""
+    """Of the layers after these, the last of each so many has experts."""
+    layers: tuple[int, ...] | None = None
+    """Indexes of the layers that have experts, where neither number describes them."""
     router_bias: bool = False
 
 
@@ -69,3 +73,14 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     """Further layers that predict later tokens (DeepSeek-V3's MTP). Many implementations leave them out."""
     sequence: int | None = None
     """The longest sequence that the model was made for, in tokens."""
+    counted: ModelParameters | None = None
+    """Parameters counted in the model itself, where its sizes do not determine them."""
+
+    def has_experts(self, index: int) -> bool:
+        """Whether the MLP of the layer with this index, from 0, is a mixture of experts."""
+        experts = self.experts
+        if experts is None:
+            return False
+        if experts.layers is not None:
+            return index in experts.layers
+        return index >= experts.dense_layers and (index - experts.dense_layers + 1) % experts.every == 0
