@@ -94,7 +94,7 @@ def _of_size(rows: list[GpuFigures], memory: int | None) -> GpuFigures | Unknown
     families = sorted({row.words[0] for row in rows})
     if len(families) > 1:
         return UnknownGpu(
-            reason="the name fits " + " and ".join(families).upper(), hint="set `gpu_type` of the node class"
+            reason="the name fits " + " and ".join(families), hint="set `gpu_type` of the node class"
         )
     fitting = [row for row in rows if memory is None or abs(row.memory / memory - 1) <= _MEMORY_TOLERANCE]
     if len(fitting) != 1:
