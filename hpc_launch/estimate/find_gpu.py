@@ -93,9 +93,7 @@ def find_gpu(
 def _of_size(rows: list[GpuFigures], memory: int | None) -> GpuFigures | UnknownGpu:
     families = sorted({row.words[0] for row in rows})
     if len(families) > 1:
-        return UnknownGpu(
-            reason="the name fits " + " and ".join(families), hint="set `gpu_type` of the node class"
-        )
+        return UnknownGpu(reason="the name fits " + " and ".join(families), hint="set `gpu_type` of the node class")
     fitting = [row for row in rows if memory is None or abs(row.memory / memory - 1) <= _MEMORY_TOLERANCE]
     if len(fitting) != 1:
         sizes = ", ".join(row.name for row in rows)
