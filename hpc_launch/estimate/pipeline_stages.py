@@ -1,0 +1,100 @@
+"""What each pipeline stage holds: its layers, its parameters, and how many micro batches it keeps at a time."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.model.model_config import ModelConfig
+from hpc_launch.model.parameters import parameters
+
+
+class Stage(Struct, frozen=True, kw_only=True):
+    """One pipeline stage, with the parameters of one of its GPUs."""
+
+    index: int
+    layers: tuple[int, ...]
+    """Indices of its transformer layers, over all virtual stages."""
+    first: bool
+    last: bool
+    matrices: int
+    """Weights of layers outside experts."""
+    experts: int
+    ends: int
+    """Embedding, output layer and norms."""
+
+    @property
+    def dense(self) -> int:
+        """Parameters that data parallelism replicates, unlike experts."""
+        return self.matrices + self.ends
+
+    @property
+    def total(self) -> int:
+        """All parameters of the GPU."""
+        return self.dense + self.experts
+
+
+def stages(model: ModelConfig, setup: TrainingSetup) -> tuple[Stage, ...]:
+    """All pipeline stages. A tied output layer is stored again if the last stage is not the first."""
+    counts, parallel = parameters(model), setup.layout.parallel
+    vocabulary = padded_vocabulary(model, setup) / model.vocab
+    found = []
+    for index, layers in enumerate(_layers(model.layers, parallel.pp, parallel.vpp or 1)):
+        first, last = index == 0, index == parallel.pp - 1
+        chosen = [counts.layers[layer] for layer in layers]
+        divided = sum(layer.attention + layer.mlp + layer.shared_experts for layer in chosen)
+        ends = counts.embedding * vocabulary if first else 0.0
+        if last:
+            ends += (counts.output or (0 if first else counts.embedding)) * vocabulary + counts.next_token
+        norms = sum(layer.norms for layer in chosen) + (counts.final_norm if last else 0)
+        found.append(
+            Stage(
+                index=index,
+                layers=layers,
+                first=first,
+                last=last,
+                matrices=divided // parallel.tp + sum(layer.latent + layer.router for layer in chosen),
+                experts=sum(layer.experts for layer in chosen) // (parallel.ep * setup.expert_tensor_parallel),
+                ends=int(ends) // parallel.tp + norms,
+            )
+        )
+    return tuple(found)
+
+
+def padded_vocabulary(model: ModelConfig, setup: TrainingSetup) -> int:
+    """Rows of the embedding. Megatron rounds up to a multiple of 128 × TP (training/arguments.py, vocab size)."""
+    unit = 128 * setup.layout.parallel.tp if setup.framework == "megatron" else 1
+    return -(-model.vocab // unit) * unit
+
+
+def layers_in_flight(stage: Stage, setup: TrainingSetup) -> float:
+    """Layers whose activations the stage keeps at its peak, as a multiple of its layers.
+
+    1F1B: a stage runs ahead by the stages behind it. Interleaved: Megatron-LM d98e8a64,
+    core/pipeline_parallel/schedules.py (num_warmup_microbatches). GPipe: all micro batches.
+    """
+    parallel, steps = setup.layout.parallel, max(setup.layout.microbatches, 1)
+    if setup.schedule == "gpipe":
+        return steps
+    behind = parallel.pp - stage.index - 1
+    if parallel.vpp is None or setup.schedule == "1f1b":
+        return min(behind + 1, steps)
+    chunks = 2 * behind + (parallel.vpp - 1) * parallel.pp + 1
+    return min(chunks, steps * parallel.vpp) / parallel.vpp
+
+
+def _layers(count: int, stages: int, virtual: int) -> list[tuple[int, ...]]:
+    """Layers of each stage: even parts, the rest in the middle, where no embedding or output layer is.
+
+    torchtitan 9dec370, parallelisms/pipelining_utils.py; Megatron requires a multiple.
+    """
+    parts = stages * virtual
+    base, rest = divmod(count, parts)
+    sizes = [base + (1 if 1 <= part <= rest else 0) for part in range(parts)]
+    starts = [sum(sizes[:part]) for part in range(parts)]
+    return [
+        tuple(
+            layer for part in range(stage, parts, stages) for layer in range(starts[part], starts[part] + sizes[part])
+        )
+        for stage in range(stages)
+    ]
