@@ -41,6 +41,8 @@ class TrainingSetup(Struct, frozen=True, kw_only=True):
     bucket_elements: int | None = None
     """Elements per communication bucket; None for the framework's default."""
     compiled: bool = False
+    expandable_segments: bool = False
+    """Whether PyTorch's allocator may grow its segments (PYTORCH_CUDA_ALLOC_CONF), so that little is left unused."""
     fused_loss: bool = False
     """Whether the loss is computed without a copy of the logits in 32 bits."""
 
