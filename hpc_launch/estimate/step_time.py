@@ -1,0 +1,270 @@
+"""The time of a training step, to rank layouts: it does not predict seconds unless a measured run calibrates it.
+
+Constants without a source of their own were fitted, and rounded, to all runs of tests/estimate/data/step_time_*.csv
+together: A100 and H100, three frameworks, 8 to 512 GPUs. Within each of those data sets the estimate has a rank
+correlation of 0.8 or more with the measured utilization.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hpc_launch.estimate.computation import BYTES, LayerWork, layer_work, model_flops
+from hpc_launch.estimate.gpu import Gpu
+from hpc_launch.estimate.links import Link
+from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.layouts.groups import GroupShape
+from hpc_launch.model.model_config import ModelConfig
+from hpc_launch.model.parameters import parameters
+
+MATRIX_EFFICIENCY = 0.82
+"""Part of the peak that large matrix multiplications reach."""
+HALF_WIDTH = 450
+"""Width of a matrix, after tensor parallelism divided it, with half of that efficiency."""
+HALF_TOKENS = 150
+"""Tokens per micro batch with half of that efficiency."""
+ATTENTION_EFFICIENCY = 0.55
+"""Part of the peak that FlashAttention 2 reaches (arXiv 2307.08691, section 4.1: 50 to 73 % on A100)."""
+ATTENTION_FLOPS = 3.5e14
+"""What FlashAttention 2 reaches at most: 35 % of an H100 (arXiv 2407.08608, section 1)."""
+CONTEXT_COST = 0.08
+"""Slow-down of the attention by each further part of the sequence: smaller blocks, and their sums."""
+PLAIN_ATTENTION = 4.0
+"""FlashAttention's speed-up over plain attention (arXiv 2307.08691, section 4.1: 3 to 10)."""
+FP8_GAIN = 1.65
+"""Speed of fp8 matrix multiplications, with their casts, relative to bf16. The peak is twice as high."""
+TRAFFIC_HIDDEN = 60
+"""Bytes per token and hidden unit that norms, residual connections and casts move in a layer's forward pass."""
+TRAFFIC_INNER = 8
+"""Bytes per token and unit of MLP and attention, for activation functions and positions."""
+COMPILED_TRAFFIC = 0.5
+"""Part of that traffic that is left after torch.compile or fused kernels."""
+MEMORY_EFFICIENCY = 0.8
+"""Part of the memory bandwidth that such kernels reach."""
+LAUNCH = 2e-4
+"""Seconds that the CPU takes to launch a layer's forward pass: 40 kernels of 5 µs."""
+DATA_OVERLAP = 0.5
+"""Part of the computation behind which gradients and gathered weights can hide."""
+DATA_COST = 0.15
+"""Part of hidden communication that is paid all the same: it takes multiprocessors and memory bandwidth."""
+STEP_OVERHEAD = 0.03
+"""Seconds of a step that no size changes: gradient norm, loss, logging."""
+OPTIMIZER_BYTES = 28
+"""Bytes that Adam reads and writes per parameter: gradient read, weight and two moments read and written in 32 bits."""
+WEIGHTS_SHARDED = frozenset({"zero3", "fsdp1", "fsdp2", "hsdp"})
+
+
+class StepTime(Struct, frozen=True, kw_only=True):
+    """Seconds of a step, by what the GPUs do. Communication is what computation does not hide."""
+
+    computation: float
+    """With recomputation."""
+    bubble: float
+    """Pipeline stages that wait for work."""
+    tensor: float
+    context: float
+    experts: float
+    pipeline: float
+    data: float
+    optimizer: float
+    flops: float
+    """Operations of the whole step over all GPUs that the training needs, without recomputation."""
+    calibrated: bool = False
+    """Whether a measured run scaled it: then the seconds are a prediction."""
+
+    @property
+    def total(self) -> float:
+        """Seconds."""
+        return (
+            self.computation
+            + self.bubble
+            + self.tensor
+            + self.context
+            + self.experts
+            + self.pipeline
+            + self.data
+            + self.optimizer
+        )
+
+    def utilization(self, gpu: Gpu, world_size: int) -> float:
+        """Model FLOPS utilization: the needed operations relative to the peak."""
+        return self.flops / (self.total * gpu.flops * world_size)
+
+
+def step_time(model: ModelConfig, setup: TrainingSetup, gpu: Gpu) -> StepTime:
+    """Estimate a step of a layout that meets the rules of `parallel_rules`."""
+    return _Step(model, setup, gpu).result()
+
+
+def calibrated(estimate: StepTime, measured: float, of: StepTime | None = None) -> StepTime:
+    """The estimate in real seconds: scaled by a run that took `measured` seconds per step.
+
+    `of` is the estimate of that run, if it had another layout. Raises ValueError unless `measured` is above 0.
+    """
+    if not measured > 0:
+        message = f"a step cannot take {measured} s"
+        raise ValueError(message)
+    ratio = measured / (of or estimate).total
+    names = ("computation", "bubble", "tensor", "context", "experts", "pipeline", "data", "optimizer")
+    return replace(estimate, calibrated=True, **{name: getattr(estimate, name) * ratio for name in names})
+
+
+class _Step:
+    def __init__(self, model: ModelConfig, setup: TrainingSetup, gpu: Gpu) -> None:
+        layout = setup.layout
+        parallel = layout.parallel
+        self.model, self.setup, self.gpu, self.parallel = model, setup, gpu, parallel
+        self.work: LayerWork = layer_work(model)
+        self.world = layout.world_size
+        self.layers = model.layers / parallel.pp
+        self.rounds = max(1, layout.microbatches)
+        self.tokens = parallel.micro_batch * setup.sequence / parallel.cp
+        self.replicas = layout.dp * parallel.cp
+        self.samples = layout.global_batch
+
+    def result(self) -> StepTime:
+        forward, attention = self.forward()
+        head = self.head()
+        recomputed = self.recomputed(forward, attention)
+        layer = 3 * forward + recomputed
+        tensor = self.tensor()
+        context = self.context(attention)
+        experts = self.experts()
+        pipeline = self.pipeline()
+        each = self.layers * layer
+        # The last stage has the output layer too: without other work to share, all wait for it.
+        busy = self.rounds * (each + head)
+        per_round = each + self.layers * (tensor + context + experts) + pipeline
+        bubble = (self.parallel.pp - 1) * per_round / (self.parallel.vpp or 1)
+        return StepTime(
+            computation=busy,
+            bubble=bubble,
+            tensor=self.rounds * self.layers * tensor,
+            context=self.rounds * self.layers * context,
+            experts=self.rounds * self.layers * experts,
+            pipeline=self.rounds * pipeline,
+            data=self.data(self.rounds * each, each),
+            optimizer=self.optimizer() + STEP_OVERHEAD,
+            flops=model_flops(self.model, self.setup.sequence) * self.setup.sequence * self.samples,
+        )
+
+    def forward(self) -> tuple[float, float]:
+        """Seconds of a layer's forward pass for a micro batch, and those of its attention alone."""
+        work, parallel, gpu = self.work, self.parallel, self.gpu
+        tp = parallel.tp
+        width = work.width / tp
+        tokens = self.tokens
+        speed = gpu.flops * MATRIX_EFFICIENCY * width / (width + HALF_WIDTH) * tokens / (tokens + HALF_TOKENS)
+        if self.setup.precision == "fp8":
+            speed *= FP8_GAIN
+        elif self.setup.precision == "fp32":
+            speed /= 2
+        matrices = work.matrices * tokens / tp / speed
+        attention_speed = min(gpu.flops * ATTENTION_EFFICIENCY, ATTENTION_FLOPS) / (
+            1 + CONTEXT_COST * (parallel.cp - 1)
+        )
+        attention = work.attention * self.setup.sequence / 2 * tokens / tp / attention_speed
+        if not self.setup.flash_attention:
+            attention *= PLAIN_ATTENTION
+        hidden = TRAFFIC_HIDDEN * self.model.hidden / (tp if parallel.sequence_parallel else 1)
+        inner = TRAFFIC_INNER * (self.model.ffn + self.model.heads * self.model.head_dim) / tp
+        traffic = tokens * (hidden + inner) / (gpu.memory_bandwidth * MEMORY_EFFICIENCY)
+        if self.setup.compiled:
+            traffic *= COMPILED_TRAFFIC
+        return max(matrices + attention + traffic, LAUNCH), attention
+
+    def head(self) -> float:
+        """Seconds of the output layer and the loss of a micro batch, forward and backward."""
+        operations = 6.0 * self.model.hidden * self.model.vocab / self.parallel.tp
+        traffic = 16.0 * self.model.vocab / self.parallel.tp
+        return self.tokens * (
+            operations / (self.gpu.flops * MATRIX_EFFICIENCY)
+            + traffic / (self.gpu.memory_bandwidth * MEMORY_EFFICIENCY)
+        )
+
+    def recomputed(self, forward: float, attention: float) -> float:
+        """Seconds of what the backward pass computes again."""
+        if self.setup.recompute == "full":
+            return forward
+        if self.setup.recompute == "selective":
+            # torchtitan's selective checkpointing recomputes every other matrix multiplication, Megatron's the
+            # attention.
+            return forward / 2 if self.setup.framework == "pytorch" else attention
+        return 0.0
+
+    def tensor(self) -> float:
+        """Two all-reduces per pass and layer, or the same volume as all-gather and reduce-scatter."""
+        parallel = self.parallel
+        if parallel.tp == 1:
+            return 0.0
+        link = Link(self.gpu, GroupShape("tp", parallel.tp, 1), self.world)
+        passes = 3 if self.setup.recompute == "full" else 2
+        return passes * 2 * link.reduce(self.tokens * self.model.hidden * BYTES)
+
+    def context(self, attention: float) -> float:
+        """Keys and values of the other parts of the sequence; their gradients travel too."""
+        parallel = self.parallel
+        if parallel.cp == 1:
+            return 0.0
+        link = Link(self.gpu, GroupShape("cp", parallel.cp, parallel.tp), self.world)
+        size = self.tokens * parallel.cp * self.work.key_value_width / parallel.tp * BYTES
+        passes = 4 if self.setup.recompute == "full" else 3
+        return max(0.0, passes * link.gather(size) - attention)
+
+    def experts(self) -> float:
+        """Tokens to their experts and back, forward and backward."""
+        parallel = self.parallel
+        if parallel.ep == 1 or not self.work.routed:
+            return 0.0
+        link = Link(self.gpu, GroupShape("ep", parallel.ep, parallel.etp or parallel.tp), self.world)
+        size = self.tokens / parallel.tp * self.work.routed * self.model.hidden * BYTES
+        passes = 3 if self.setup.recompute == "full" else 2
+        return passes * 2 * link.gather(size)
+
+    def pipeline(self) -> float:
+        """Activations to the next stage, gradients to the previous one, per micro batch."""
+        parallel = self.parallel
+        if parallel.pp == 1:
+            return 0.0
+        link = Link(self.gpu, GroupShape("pp", parallel.pp, self.world // parallel.pp), self.world)
+        split = parallel.tp if parallel.sequence_parallel else 1
+        seconds = 2 * (parallel.vpp or 1) * link.send(self.tokens * self.model.hidden * BYTES / split)
+        # Megatron overlaps these messages in the interleaved schedule only (overlap_p2p_comm).
+        return seconds * DATA_COST if parallel.vpp and parallel.overlap else seconds
+
+    def data(self, all_rounds: float, last_round: float) -> float:
+        """Gradients and gathered weights of the replicas that the computation does not hide."""
+        parallel = self.parallel
+        stored = self.layers * self.work.dense_weights + parameters(self.model).embedding / parallel.pp
+        dense = Link(self.gpu, GroupShape("dp", self.replicas, parallel.tp), self.world)
+        seconds = self.exchange(dense, stored / parallel.tp)
+        tensor = parallel.etp or parallel.tp
+        if self.work.expert_weights:
+            copies = self.world // parallel.pp // (tensor * parallel.ep)
+            link = Link(self.gpu, GroupShape("edp", copies, tensor * parallel.ep), self.world)
+            seconds += self.exchange(link, self.layers * self.work.expert_weights / (tensor * parallel.ep))
+        if self.setup.framework == "megatron" and not parallel.overlap:
+            return seconds
+        # FSDP and ZeRO-3 communicate in each round, the others once the last round has the gradients.
+        hidden = all_rounds if self.setup.sharding in WEIGHTS_SHARDED else last_round
+        return max(seconds - DATA_OVERLAP * hidden, DATA_COST * seconds)
+
+    def exchange(self, link: Link, weights: float) -> float:
+        size = weights * BYTES
+        sharding = self.setup.sharding
+        if sharding in WEIGHTS_SHARDED:
+            # With a pipeline, weights stay gathered for the whole step; otherwise each micro batch gathers them twice.
+            times = 1 if self.parallel.pp > 1 else self.rounds
+            return times * (2 * link.gather(size) + link.gather(2 * size))
+        if sharding == "none":
+            return link.reduce(2 * size)
+        return link.gather(2 * size) + link.gather(size)
+
+    def optimizer(self) -> float:
+        shared = 1 if self.setup.sharding == "none" else self.replicas
+        weights = self.layers * (
+            self.work.dense_weights / self.parallel.tp
+            + self.work.expert_weights / ((self.parallel.etp or self.parallel.tp) * self.parallel.ep)
+        )
+        return weights / shared * OPTIMIZER_BYTES / (self.gpu.memory_bandwidth * MEMORY_EFFICIENCY)

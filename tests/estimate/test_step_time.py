@@ -1,0 +1,98 @@
+"""The estimated time of a step, against published measurements."""
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from hpc_launch.estimate.step_time import calibrated, step_time
+from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.layouts.parallel_layout import ParallelLayout
+from hpc_launch.spec.parallel import Parallel
+from tests.estimate.measured_steps import TORCHTITAN, MeasuredStep, aleph_alpha, gpu, nanotron, spearman, torchtitan
+
+_LEAST_RUNS = 10
+"""A rank correlation of fewer runs says little."""
+MODEL = TORCHTITAN["70"]
+
+
+def _correlation(runs: list[MeasuredStep]) -> float:
+    """Of utilization, not of seconds: these would correlate because models and numbers of GPUs differ."""
+    estimated = [run.estimate().utilization(run.gpu, run.setup.layout.world_size) for run in runs]
+    return spearman(estimated, [run.utilization for run in runs])
+
+
+@pytest.mark.parametrize("source", [torchtitan, nanotron])
+def test_ranks_measured_layouts(source: object) -> None:
+    runs = list(torchtitan() if source is torchtitan else nanotron())
+    assert len(runs) in (21, 26)
+    assert _correlation(runs) >= 0.8
+
+
+def test_ranks_measured_layouts_of_each_model() -> None:
+    """Aleph Alpha's sweep: layouts of one model on the same GPUs. No correlation below 0.8."""
+    sheets = defaultdict(list)
+    for run in aleph_alpha():
+        sheets[run.dataset].append(run)
+    correlations = {name: _correlation(runs) for name, runs in sheets.items() if len(runs) >= _LEAST_RUNS}
+    assert len(correlations) == 9
+    assert {name: value for name, value in correlations.items() if value < 0.8} == {}
+
+
+def test_seconds_are_of_the_right_size() -> None:
+    """Without calibration, too: the median run took 0.9 to 1.5 times as long as estimated, and none half as long."""
+    for source in (torchtitan(), nanotron(), aleph_alpha()):
+        ratios = sorted(run.step_s / run.estimate().total for run in source)
+        assert 0.9 < ratios[len(ratios) // 2] < 1.5
+        assert ratios[0] > 0.5
+
+
+def _setup(parallel: Parallel, world: int = 64, **more: object) -> TrainingSetup:
+    setup = TrainingSetup(layout=ParallelLayout(parallel, world), sequence=8192, framework="megatron")
+    return replace(setup, **more)
+
+
+def test_calibration() -> None:
+    card = gpu("h100", 80 * 1024)
+    run = step_time(MODEL, _setup(Parallel(tp=8, pp=2, sequence_parallel=True, global_batch=64)), card)
+    other = step_time(MODEL, _setup(Parallel(tp=4, pp=4, sequence_parallel=True, global_batch=64)), card)
+    assert calibrated(run, 12.5).total == pytest.approx(12.5)
+    assert calibrated(other, 12.5, of=run).total == pytest.approx(12.5 * other.total / run.total)
+    assert calibrated(run, 12.5).calibrated
+    assert not run.calibrated
+    with pytest.raises(ValueError, match="a step cannot take -1 s"):
+        calibrated(run, -1)
+
+
+def test_bubble() -> None:
+    """(PP - 1) / (VPP × M) of the work of all micro batches (arXiv 2104.04473, section 2.2)."""
+    card = gpu("h100", 80 * 1024)
+    plain = step_time(MODEL, _setup(Parallel(tp=8, pp=8, global_batch=32)), card)
+    interleaved = step_time(MODEL, _setup(Parallel(tp=8, pp=8, vpp=5, overlap=True, global_batch=32)), card)
+    assert plain.bubble / (plain.computation + plain.tensor + plain.pipeline) == pytest.approx(7 / 32, rel=0.1)
+    assert interleaved.bubble == pytest.approx(plain.bubble / 5, rel=0.1)
+
+
+def test_tensor_parallelism_over_nodes_costs_more() -> None:
+    inside = step_time(MODEL, _setup(Parallel(tp=8, global_batch=64)), gpu("h100", 80 * 1024))
+    across = step_time(MODEL, _setup(Parallel(tp=16, global_batch=64)), gpu("h100", 80 * 1024))
+    assert across.tensor > 2 * inside.tensor
+
+
+@given(
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2]),
+    st.sampled_from(["none", "zero1", "zero3", "fsdp2", "distributed_optimizer"]),
+    st.sampled_from(["network_bandwidth", "node_bandwidth", "flops", "memory_bandwidth"]),
+)
+def test_faster_hardware_is_never_slower(tp: int, pp: int, cp: int, sharding: str, figure: str) -> None:
+    card = gpu("a100", 80 * 1024)
+    setup = _setup(Parallel(tp=tp, pp=pp, cp=cp, global_batch=64), sharding=sharding)
+    slow, fast = (step_time(MODEL, setup, replace(card, **{figure: getattr(card, figure) * n})) for n in (1, 2))
+    assert 0 < fast.total <= slow.total
+    assert slow.utilization(card, 64) < 1
+    recomputing = step_time(MODEL, replace(setup, recompute="full"), card)
+    assert recomputing.total > slow.total
