@@ -40,7 +40,7 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield from ("messages", f"job_{plan.scheduler}", "in_place", "attempt")
     yield from ("requeue", "continue_here") if slurm else ()
     yield "claim"
-    yield from ("spares",) if plan.chooses_nodes else ()
+    yield from ("spares", "survivor") if plan.chooses_nodes else ()
     yield from ("records", "signals", "variables", "resume" if plan.continuation.checkpoint else "fresh")
     yield from ("private_folder",) if _has_private_folders(plan) else ()
     yield "environment"

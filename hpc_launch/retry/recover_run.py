@@ -125,7 +125,7 @@ def recover(
 
 
 def _cancel(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> DriverOutcome | None:
-    """Carry out a cancellation that did not reach the scheduler. None where there is none."""
+    """Cancel a job that is to be cancelled. None where there is none."""
     status = tracker.last.get(run.name)
     if status is None or not status.cancel_due or not owned(run):
         return None
@@ -133,7 +133,7 @@ def _cancel(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> Driver
         job_ids = carry_out(run, tracker.views(run), scheduler)
     except SchedulerError as error:
         return DriverOutcome("waiting", str(error))
-    return DriverOutcome("waiting", f"cancelled job {', '.join(job_ids)}, as asked while the scheduler did not answer")
+    return DriverOutcome("waiting", f"cancelled job {', '.join(job_ids)}: {status.reason or 'as asked'}")
 
 
 def _give_up(context: RetryContext) -> DriverOutcome:

@@ -122,6 +122,23 @@ def test_a_request_that_the_scheduler_accepted_is_not_due(runs: Path, scheduler:
     assert status_of(run, scheduler, later_s=90).cancel_due is False, "the answer is of now"
 
 
+@pytest.mark.parametrize("spares", [0, 1])
+def test_a_job_that_goes_on_without_its_first_node_is_cancelled_and_failed_by_it(
+    runs: Path, scheduler: FakeScheduler, spares: int
+) -> None:
+    run, _, job = submit_new(prepared(runs, plan={"nodes": 2, "spares": spares}), scheduler)
+    scheduler.start(job)
+    scheduler.set(job, nodes="n[2-3]")
+    tracker = RunTracker([run], lambda _: scheduler, clock=scheduler.clock)
+
+    status = tracker.poll(fresh=True)[run.name]
+    due = carry_out(run, tracker.views(run), scheduler)
+
+    assert (status.state, status.cancel_due, due) == (("ENDING", True, [job]) if spares else ("STARTING", False, []))
+    scheduler.set(job, state="CANCELLED", ended=scheduler.clock())
+    assert tracker.poll(fresh=True)[run.name].attempts[0].state == ("NODE_FAIL" if spares else "CANCELLED")
+
+
 def test_a_submission_that_is_not_settled(runs: Path, scheduler: FakeScheduler) -> None:
     scheduler.fault = "deaf"
     with pytest.raises(SubmitUnknown):

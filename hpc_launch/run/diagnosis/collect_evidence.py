@@ -27,7 +27,6 @@ from hpc_launch.run.records.diagnosis_record import keep_diagnosis, kept_diagnos
 from hpc_launch.run.records.node_check_record import BAD_NODES, read_node_check
 from hpc_launch.run.records.plan_record import plan_of
 from hpc_launch.run.records.run_info import read_info
-from hpc_launch.run.records.scheduler_state import of_attempt
 from hpc_launch.run.records.verdict_record import read_verdict, stored_diagnosis
 from hpc_launch.run.records.watcher_records import watcher_events
 from hpc_launch.run.status.finished import unfinished
@@ -171,7 +170,7 @@ def _from_accounting(files: AttemptFiles) -> JobRecord | None:
 
     record = pick(files.job_id, from_sacct_by_id([files.job_id]))
     ended = record is not None and record.ended_for_good and record.ended is not None
-    return of_attempt(record, files.first_step) if record is not None and ended and not _goes_on(files) else None
+    return files.concerns(record) if record is not None and ended and not _goes_on(files) else None
 
 
 def _goes_on(files: AttemptFiles) -> bool:

@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpc_launch.base.json_records import read_record
 from hpc_launch.run.layout import AttemptFolder, is_node_log
 from hpc_launch.run.records.claim import CancelRequest, Claim, read_claim
-from hpc_launch.run.records.scheduler_state import final_of
+from hpc_launch.run.records.plan_record import plan_of
+from hpc_launch.run.records.scheduler_state import final_of, of_attempt
 from hpc_launch.run.records.script_record import ScriptRecord
 from hpc_launch.run.records.submission import Intent, SubmittedJob
 from hpc_launch.run.records.successor_record import SuccessorRecord
 from hpc_launch.run.records.verdict_record import VerdictRecord
-from hpc_launch.schedulers.scheduler import JobRecord
+from hpc_launch.schedulers.scheduler import ENDED_STATES, JobRecord
+from hpc_launch.spec.hostlist import names_or_text
 
 R = TypeVar("R", bound=Struct)
 
@@ -81,6 +84,24 @@ class AttemptFiles:
         """The nodes by number, by the script's own records."""
         records = [record.node_names for record in (self.end, self.start) if record is not None]
         return next((names for names in records if names), ())
+
+    def concerns(self, record: JobRecord) -> JobRecord:
+        """What the scheduler's record of the job says of this attempt: without the steps of earlier ones.
+
+        A job that lost its first node failed by that, however it was ended then.
+        """
+        own = of_attempt(record, self.first_step)
+        if own.state not in ENDED_STATES or own.state == "COMPLETED" or not self.lost_first(own):
+            return own
+        return replace(own, state="NODE_FAIL", reason=None)
+
+    def lost_first(self, record: JobRecord) -> bool:
+        """Whether Slurm took the node that ran the script out of the job, which goes on without it (`--no-kill`)."""
+        names = names_or_text(record.nodes)
+        if not names or not self.nodes or self.nodes[0] in names or record.restarts not in (None, self.restart):
+            return False
+        plan = plan_of(self.attempt)
+        return plan is not None and plan.chooses_nodes
 
 
 def successor_of(attempts: Sequence[AttemptFiles]) -> tuple[AttemptFiles, SuccessorRecord] | None:

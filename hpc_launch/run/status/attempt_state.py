@@ -104,6 +104,14 @@ def _completed(view: AttemptView) -> Observation | None:
     return Observation("FAILED", _source(final), final.as_of, contradiction)
 
 
+def _abandoned(view: AttemptView) -> Observation | None:
+    live = view.live
+    if live is None or not view.abandoned:
+        return None
+    first = view.files.nodes[0]
+    return Observation("COMPLETING", _source(live), live.as_of, f"{first} failed, which ran the job's script")
+
+
 def _end_record(view: AttemptView) -> Observation | None:
     if view.end is None:
         return None
@@ -169,6 +177,7 @@ RULES: tuple[Callable[[AttemptView], Observation | None], ...] = (
     _ended_from_outside,
     _failed,
     _completed,
+    _abandoned,
     _end_record,
     _just_started,
     _live,

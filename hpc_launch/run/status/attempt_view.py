@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hpc_launch.run.records.attempt_files import AttemptFiles
-from hpc_launch.run.records.scheduler_state import of_attempt
 from hpc_launch.run.records.script_record import ScriptRecord
 from hpc_launch.schedulers.scheduler import ENDED_STATES, LIVE_STATES, JobRecord
 
@@ -88,7 +87,7 @@ class AttemptView:
             return None  # a cluster that is set up again reuses job ids
         if record.restarts is not None and record.restarts < self.files.restart:
             return None
-        return of_attempt(record, self.files.first_step)
+        return self.files.concerns(record)
 
     @property
     def requeued(self) -> bool:
@@ -126,6 +125,12 @@ class AttemptView:
         return record if record is not None and record.state in LIVE_STATES and not self.continued else None
 
     @property
+    def abandoned(self) -> bool:
+        """Whether the job runs without its first node, which ran the script: it would do so until its time limit."""
+        live = self.live
+        return live is not None and live.state == "RUNNING" and self.files.lost_first(live)
+
+    @property
     def end(self) -> ScriptRecord | None:
         """The end record of this job and this restart."""
         return self.files.own_end
@@ -148,10 +153,15 @@ class AttemptView:
 
     @property
     def cancel_due(self) -> bool:
-        """Whether a user's cancellation did not reach the scheduler, which answers now and says the job is alive."""
+        """Whether the job is to be cancelled: a user's cancellation did not reach the scheduler, or it is abandoned.
+
+        The scheduler answers now and says that the job is alive.
+        """
         request, live = self.files.cancel, self.live
-        if request is None or live is None or self.superseded or self.answer.error is not None:
+        if live is None or self.superseded or self.answer.error is not None:
             return False
+        if request is None:
+            return self.abandoned
         if live.state == "COMPLETING" or live.as_of <= (request.time or 0.0):
             return False
         return request.sent is None or live.as_of - request.sent > CANCEL_S

@@ -85,7 +85,7 @@ class RunStatus:
     undecided: bool = False
     """Whether the last attempt is over and no driver has decided yet what follows."""
     cancel_due: bool = False
-    """Whether a cancellation is on record that did not reach the scheduler."""
+    """Whether a driver is to cancel a job: see `AttemptView.cancel_due`."""
     pause_until: float | None = None
     """Until when the next attempt waits because a verdict asks for a pause, in seconds since the epoch."""
     expected_start: float | None = None

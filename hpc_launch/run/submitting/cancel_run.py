@@ -62,7 +62,7 @@ def cancel_run(run: RunFolder, scheduler: Scheduler, *, undecided: bool = False,
 
 
 def carry_out(run: RunFolder, views: Iterable[AttemptView], scheduler: Scheduler) -> list[str]:
-    """Cancel the jobs whose cancellation is on record but did not reach the scheduler. Returns their ids.
+    """Cancel the jobs whose cancellation is due (`AttemptView.cancel_due`). Returns their ids.
 
     Raises Unreachable.
     """
