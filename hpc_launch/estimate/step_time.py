@@ -14,7 +14,7 @@ from hpc_launch.estimate.computation import BYTES, LayerWork, layer_work, model_
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.links import Link
 from hpc_launch.estimate.training_setup import TrainingSetup
-from hpc_launch.layouts.groups import GroupShape
+from hpc_launch.layouts.groups import GroupKind, GroupShape
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.model.parameters import parameters
 
@@ -52,6 +52,8 @@ STEP_OVERHEAD = 0.03
 """Seconds of a step that no size changes: gradient norm, loss, logging."""
 OPTIMIZER_BYTES = 28
 """Bytes that Adam reads and writes per parameter: gradient read, weight and two moments read and written in 32 bits."""
+HOST_BANDWIDTH = 2e10
+"""Bytes per second and GPU with which an offloaded optimizer works: its share of the host's memory, over PCIe."""
 WEIGHTS_SHARDED = frozenset({"zero3", "fsdp1", "fsdp2", "hsdp"})
 
 
@@ -120,7 +122,7 @@ class _Step:
         self.layers = model.layers / parallel.pp
         self.rounds = max(1, layout.microbatches)
         self.tokens = parallel.micro_batch * setup.sequence / parallel.cp
-        self.replicas = layout.dp * parallel.cp
+        self.replicas = setup.data_parallel
         self.samples = layout.global_batch
 
     def result(self) -> StepTime:
@@ -198,7 +200,7 @@ class _Step:
         parallel = self.parallel
         if parallel.tp == 1:
             return 0.0
-        link = Link(self.gpu, GroupShape("tp", parallel.tp, 1), self.world)
+        link = self.link("tp", parallel.tp, 1)
         passes = 3 if self.setup.recompute == "full" else 2
         return passes * 2 * link.reduce(self.tokens * self.model.hidden * BYTES)
 
@@ -207,7 +209,7 @@ class _Step:
         parallel = self.parallel
         if parallel.cp == 1:
             return 0.0
-        link = Link(self.gpu, GroupShape("cp", parallel.cp, parallel.tp), self.world)
+        link = self.link("cp", parallel.cp, parallel.tp)
         size = self.tokens * parallel.cp * self.work.key_value_width / parallel.tp * BYTES
         passes = 4 if self.setup.recompute == "full" else 3
         return max(0.0, passes * link.gather(size) - attention)
@@ -217,7 +219,7 @@ class _Step:
         parallel = self.parallel
         if parallel.ep == 1 or not self.work.routed:
             return 0.0
-        link = Link(self.gpu, GroupShape("ep", parallel.ep, parallel.etp or parallel.tp), self.world)
+        link = self.link("ep", parallel.ep, parallel.etp or parallel.tp)
         size = self.tokens / parallel.tp * self.work.routed * self.model.hidden * BYTES
         passes = 3 if self.setup.recompute == "full" else 2
         return passes * 2 * link.gather(size)
@@ -227,7 +229,7 @@ class _Step:
         parallel = self.parallel
         if parallel.pp == 1:
             return 0.0
-        link = Link(self.gpu, GroupShape("pp", parallel.pp, self.world // parallel.pp), self.world)
+        link = self.link("pp", parallel.pp, self.world // parallel.pp)
         split = parallel.tp if parallel.sequence_parallel else 1
         seconds = 2 * (parallel.vpp or 1) * link.send(self.tokens * self.model.hidden * BYTES / split)
         # Megatron overlaps these messages in the interleaved schedule only (overlap_p2p_comm).
@@ -237,29 +239,36 @@ class _Step:
         """Gradients and gathered weights of the replicas that the computation does not hide."""
         parallel = self.parallel
         stored = self.layers * self.work.dense_weights + parameters(self.model).embedding / parallel.pp
-        dense = Link(self.gpu, GroupShape("dp", self.replicas, parallel.tp), self.world)
-        seconds = self.exchange(dense, stored / parallel.tp)
+        seconds = self.exchange(self.replicas, parallel.tp, stored / parallel.tp)
         tensor = parallel.etp or parallel.tp
         if self.work.expert_weights:
-            copies = self.world // parallel.pp // (tensor * parallel.ep)
-            link = Link(self.gpu, GroupShape("edp", copies, tensor * parallel.ep), self.world)
-            seconds += self.exchange(link, self.layers * self.work.expert_weights / (tensor * parallel.ep))
+            apart = tensor * parallel.ep
+            weights = self.layers * self.work.expert_weights / apart
+            seconds += self.exchange(self.setup.expert_data_parallel, apart, weights)
         if self.setup.framework == "megatron" and not parallel.overlap:
             return seconds
         # FSDP and ZeRO-3 communicate in each round, the others once the last round has the gradients.
         hidden = all_rounds if self.setup.sharding in WEIGHTS_SHARDED else last_round
         return max(seconds - DATA_OVERLAP * hidden, DATA_COST * seconds)
 
-    def exchange(self, link: Link, weights: float) -> float:
+    def exchange(self, ranks: int, stride: int, weights: float) -> float:
+        """Gradients, and weights where the replicas share these, of ranks that hold the same part of the model."""
         size = weights * BYTES
         sharding = self.setup.sharding
-        if sharding in WEIGHTS_SHARDED:
-            # With a pipeline, weights stay gathered for the whole step; otherwise each micro batch gathers them twice.
-            times = 1 if self.parallel.pp > 1 else self.rounds
-            return times * (2 * link.gather(size) + link.gather(2 * size))
+        link = self.link("dp", ranks, stride)
         if sharding == "none":
             return link.reduce(2 * size)
-        return link.gather(2 * size) + link.gather(size)
+        if sharding not in WEIGHTS_SHARDED:
+            return link.gather(2 * size) + link.gather(size)
+        # With a pipeline, weights stay gathered for the whole step; otherwise each micro batch gathers them twice.
+        times = 1 if self.parallel.pp > 1 else self.rounds
+        group = min(self.setup.shard_group or ranks, ranks)
+        inner = self.link("dp", group, stride)
+        between = self.link("dp", ranks // group, stride * group).reduce(2 * size / group)
+        return times * (2 * inner.gather(size) + inner.gather(2 * size)) + between
+
+    def link(self, kind: GroupKind, size: int, stride: int) -> Link:
+        return Link(self.gpu, GroupShape(kind, size, stride), self.world)
 
     def optimizer(self) -> float:
         shared = 1 if self.setup.sharding == "none" else self.replicas
@@ -267,4 +276,5 @@ class _Step:
             self.work.dense_weights / self.parallel.tp
             + self.work.expert_weights / ((self.parallel.etp or self.parallel.tp) * self.parallel.ep)
         )
-        return weights / shared * OPTIMIZER_BYTES / (self.gpu.memory_bandwidth * MEMORY_EFFICIENCY)
+        bandwidth = HOST_BANDWIDTH if self.setup.offload_optimizer else self.gpu.memory_bandwidth * MEMORY_EFFICIENCY
+        return weights / shared * OPTIMIZER_BYTES / bandwidth

@@ -53,7 +53,8 @@ def _world(rules: _Rules, layout: ParallelLayout) -> None:
         rules.fault(
             FindingCode.PROCESSES_NOT_DIVISIBLE, message, "world_size", f"use {near} processes, or change the sizes"
         )
-    elif layout.dp == 1 and layout.parallel.distributed_optimizer:
+    elif layout.dp * layout.parallel.cp == 1 and layout.parallel.distributed_optimizer:
+        # Megatron-LM shares the states over the context-parallel ranks, too (core/parallel_state.py, dp_cp).
         message = "the distributed optimizer has no effect with a single replica"
         rules.warn(FindingCode.SINGLE_REPLICA, message, "distributed_optimizer", "remove it, or use more processes")
 

@@ -1,0 +1,157 @@
+"""List the layouts of a training that meet every rule and fit into the GPUs' memory, the fastest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hpc_launch.estimate.gpu import Gpu
+from hpc_launch.estimate.memory import memory
+from hpc_launch.estimate.memory_estimate import MemoryEstimate
+from hpc_launch.estimate.step_time import StepTime, step_time
+from hpc_launch.estimate.training_setup import Recompute, Sharding, TrainingSetup
+from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
+from hpc_launch.layouts.parallel_rules import check
+from hpc_launch.model.model_config import ModelConfig
+from hpc_launch.spec.parallel import Parallel
+
+LEAST_PART = 4096
+"""Tokens of a sequence that context parallelism leaves to a GPU at least: smaller parts cost more than they save."""
+MICRO_BATCHES = (1, 2, 4, 8)
+_RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
+
+
+class ComparedLayout(Struct, frozen=True, kw_only=True):
+    """A layout with its estimates."""
+
+    setup: TrainingSetup
+    memory: MemoryEstimate
+    step: StepTime
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """All layouts that fit, the fastest first."""
+
+    layouts: tuple[ComparedLayout, ...]
+    allowed: int
+    """Layouts that meet every rule, whether they fit or not."""
+
+
+def compare_layouts(model: ModelConfig, like: TrainingSetup, gpu: Gpu) -> Comparison:
+    """Compare the layouts of a training like this one: as many GPUs, the same batch, sequence, framework and precision.
+
+    It varies TP, PP, VPP, CP, EP, the micro batch, sharding and recomputation. Of the degrees of recomputation, only
+    the least that fits is listed: more is only slower. A layout fits if the upper end of its memory estimate does. The
+    step times rank the layouts; they are not a prediction of seconds.
+    """
+    allowed = list(allowed_setups(model, like, gpu.per_node))
+    return Comparison(layouts=rank(model, allowed, gpu), allowed=len(allowed))
+
+
+def allowed_setups(model: ModelConfig, like: TrainingSetup, per_node: int) -> Iterator[TrainingSetup]:
+    """Setups that break no rule and cause no warning, all with full recomputation, which needs the least memory."""
+    shape = model_shape(model, like.sequence)
+    world = like.layout.world_size
+    for parallel in _parallels(model, like, per_node):
+        layout = ParallelLayout(parallel, world)
+        if check(layout, shape, lambda _: None, gpus_per_node=per_node):
+            continue
+        schedule = "interleaved" if parallel.vpp else "1f1b"
+        for sharding in _shardings(like, layout, per_node):
+            group = per_node if sharding == "hsdp" else None
+            yield replace(
+                like, layout=layout, sharding=sharding, shard_group=group, recompute="full", schedule=schedule
+            )
+
+
+def rank(model: ModelConfig, setups: Iterable[TrainingSetup], gpu: Gpu) -> tuple[ComparedLayout, ...]:
+    """Those that fit, the fastest first. The order of the setups does not matter."""
+    found = []
+    smallest: dict[tuple[object, ...], bool] = {}
+    for setup in setups:
+        # The least micro batch without virtual stages needs the least memory: if it does not fit, no other does.
+        plain = replace(setup.layout.parallel, micro_batch=1, vpp=None)
+        least = replace(setup, schedule="1f1b", layout=ParallelLayout(plain, setup.layout.world_size))
+        key = (least.layout, least.sharding)
+        if key not in smallest:
+            smallest[key] = memory(model, least).high <= gpu.memory
+        if smallest[key] and (fitting := _least_recomputation(model, setup, gpu)) is not None:
+            found.append(fitting)
+    return tuple(sorted(found, key=lambda layout: (layout.step.total, _identity(layout.setup))))
+
+
+def model_shape(model: ModelConfig, sequence: int) -> ModelShape:
+    """What the rules need to know of a model."""
+    return ModelShape(
+        num_layers=model.layers,
+        hidden_size=model.hidden,
+        heads=model.heads,
+        query_groups=model.query_groups,
+        num_experts=model.experts.count if model.experts else None,
+        seq_length=sequence,
+    )
+
+
+def _least_recomputation(model: ModelConfig, setup: TrainingSetup, gpu: Gpu) -> ComparedLayout | None:
+    for recompute in _RECOMPUTE:
+        chosen = replace(setup, recompute=recompute)
+        need = memory(model, chosen)
+        if need.high <= gpu.memory:
+            return ComparedLayout(setup=chosen, memory=need, step=step_time(model, chosen, gpu))
+    return None
+
+
+def _parallels(model: ModelConfig, like: TrainingSetup, per_node: int) -> Iterator[Parallel]:
+    """Candidates that divide the GPUs, the layers and the batch; the rules decide about the rest."""
+    world, batch = like.layout.world_size, like.layout.global_batch
+    megatron, experts = like.framework == "megatron", model.experts.count if model.experts else 1
+    only_data = like.framework == "deepspeed"
+    tensor = [1] if only_data else [size for size in _divisors(model.heads) if size <= per_node]
+    stages = [1] if only_data else [size for size in _divisors(model.layers) if world % size == 0]
+    parts = [1] if only_data else [size for size in _divisors(world) if size == 1 or like.sequence >= size * LEAST_PART]
+    for tp, pp, cp in product(tensor, stages, parts):
+        if world % (tp * pp * cp):
+            continue
+        dp = world // (tp * pp * cp)
+        virtual = [None, *_divisors(model.layers // pp)[1:]] if pp > 1 and megatron else [None]
+        for ep, vpp, micro in product(_divisors(experts) if megatron else [1], virtual, MICRO_BATCHES):
+            if batch % (micro * dp) == 0 and (world // pp) % (tp * ep) == 0:
+                yield Parallel(
+                    tp=tp,
+                    pp=pp,
+                    cp=cp,
+                    ep=ep,
+                    vpp=vpp,
+                    sequence_parallel=tp > 1,
+                    distributed_optimizer=megatron and dp * cp > 1,
+                    overlap=True,
+                    micro_batch=micro,
+                    global_batch=batch,
+                )
+
+
+def _shardings(like: TrainingSetup, layout: ParallelLayout, per_node: int) -> tuple[Sharding, ...]:
+    if layout.dp * layout.parallel.cp == 1:
+        return ("none",)
+    if like.framework == "megatron":
+        return ("distributed_optimizer",)
+    if like.framework == "deepspeed":
+        return ("none", "zero1", "zero2", "zero3")
+    if layout.model_parallel > 1:
+        return ("fsdp2",)
+    nodes = layout.dp > per_node and layout.dp % per_node == 0
+    return ("none", "fsdp2", "hsdp") if nodes else ("none", "fsdp2")
+
+
+def _divisors(number: int) -> list[int]:
+    return [size for size in range(1, number + 1) if number % size == 0]
+
+
+def _identity(setup: TrainingSetup) -> tuple[int | str, ...]:
+    """Decides between layouts of equal time."""
+    parallel = setup.layout.parallel
+    sizes = (parallel.tp, parallel.pp, parallel.cp, parallel.ep, parallel.vpp or 0, parallel.micro_batch)
+    return (*sizes, setup.sharding, setup.recompute)

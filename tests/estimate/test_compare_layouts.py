@@ -1,0 +1,116 @@
+"""List layouts: each meets every rule and fits, and the order of the input does not matter."""
+
+import random
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpc_launch.estimate.compare_layouts import Comparison, allowed_setups, compare_layouts, model_shape, rank
+from hpc_launch.estimate.memory import memory
+from hpc_launch.estimate.training_setup import Framework, TrainingSetup
+from hpc_launch.layouts.parallel_layout import ParallelLayout
+from hpc_launch.layouts.parallel_rules import check
+from hpc_launch.model.model_config import Experts, ModelConfig
+from hpc_launch.spec.parallel import Parallel
+from tests.estimate.measured_steps import TORCHTITAN, gpu
+
+A100 = gpu("a100", 80 * 1024)
+H100 = gpu("h100", 80 * 1024)
+
+
+def _like(gpus: int, batch: int, framework: Framework = "megatron", sequence: int = 4096) -> TrainingSetup:
+    layout = ParallelLayout(Parallel(global_batch=batch), gpus)
+    return TrainingSetup(layout=layout, sequence=sequence, framework=framework)
+
+
+_MODELS = st.builds(
+    lambda layers, heads, groups, experts: ModelConfig(
+        layers=layers,
+        hidden=heads * 64,
+        ffn=heads * 192,
+        vocab=32000,
+        heads=heads,
+        query_groups=heads // groups if heads % groups == 0 else heads,
+        head_dim=64,
+        gated=True,
+        tied=False,
+        experts=Experts(count=experts, per_token=2, ffn=512) if experts else None,
+    ),
+    st.integers(1, 48),
+    st.sampled_from([6, 8, 24, 32]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([0, 0, 6, 8]),
+)
+_FRAMEWORKS = st.sampled_from(["megatron", "pytorch", "deepspeed"])
+
+
+@settings(max_examples=40)
+@given(_MODELS, st.integers(1, 48), st.integers(1, 4), _FRAMEWORKS, st.sampled_from([1000, 4096, 16384]), st.randoms())
+def test_listed_layouts_meet_every_rule(  # noqa: PLR0917 - what hypothesis draws
+    model: ModelConfig, gpus: int, batches: int, framework: Framework, sequence: int, order: random.Random
+) -> None:
+    like = _like(gpus, gpus * batches, framework, sequence)
+    found = compare_layouts(model, like, A100)
+    for layout in found.layouts:
+        setup = layout.setup
+        shape = model_shape(model, sequence)
+        assert check(setup.layout, shape, lambda _: None, gpus_per_node=A100.per_node) == []
+        assert (setup.layout.world_size, setup.layout.global_batch) == (gpus, gpus * batches)
+        assert layout.memory == memory(model, setup)
+        assert layout.memory.high <= A100.memory
+    times = [layout.step.total for layout in found.layouts]
+    assert times == sorted(times)
+    shuffled = list(allowed_setups(model, like, A100.per_node))
+    order.shuffle(shuffled)
+    assert rank(model, shuffled, A100) == found.layouts
+
+
+def _best(found: Comparison) -> Parallel:
+    return found.layouts[0].setup.layout.parallel
+
+
+def test_70_billion_parameters_on_512_gpus_in_two_seconds() -> None:
+    before = time.process_time()
+    found = compare_layouts(TORCHTITAN["70"], _like(512, 1024, sequence=8192), H100)
+    assert time.process_time() - before < 2
+    assert len(found.layouts) > 100
+    assert _best(found).tp in (2, 4, 8)
+    assert _best(found).pp > 1
+
+
+def test_small_model_needs_no_model_parallelism() -> None:
+    tiny = ModelConfig(
+        layers=12, hidden=768, ffn=3072, vocab=50257, heads=12, query_groups=12, head_dim=64, gated=False, tied=True
+    )
+    found = compare_layouts(tiny, _like(16, 256, "pytorch", 1024), A100)
+    assert _best(found).model_parallel == 1
+    assert found.layouts[0].setup.recompute == "none"
+
+
+def test_nothing_fits() -> None:
+    found = compare_layouts(TORCHTITAN["405"], _like(8, 64), A100)
+    assert found.layouts == ()
+    assert found.allowed > 0
+
+
+def test_long_sequences_need_context_parallelism() -> None:
+    found = compare_layouts(TORCHTITAN["8"], _like(64, 64, "pytorch", 262144), H100)
+    assert all(layout.setup.layout.parallel.cp > 1 for layout in found.layouts[:5])
+
+
+def test_experts_are_divided() -> None:
+    mixtral = ModelConfig(
+        layers=32,
+        hidden=4096,
+        ffn=14336,
+        vocab=32000,
+        heads=32,
+        query_groups=8,
+        head_dim=128,
+        gated=True,
+        tied=False,
+        experts=Experts(count=8, per_token=2, ffn=14336),
+    )
+    found = compare_layouts(mixtral, _like(64, 256), H100)
+    assert _best(found).ep > 1
