@@ -1,0 +1,197 @@
+"""Memory per GPU by category: formulas, stages, and how it follows the setup."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from hpc_launch.estimate.activations import kept
+from hpc_launch.estimate.memory import memory, memory_by_stage
+from hpc_launch.estimate.memory_reductions import reductions
+from hpc_launch.estimate.model_states import model_states
+from hpc_launch.estimate.pipeline_stages import layers_in_flight, stages
+from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.layouts.parallel_layout import ParallelLayout
+from hpc_launch.model.model_config import Experts, ModelConfig
+from hpc_launch.model.parameters import parameters
+from hpc_launch.spec.parallel import Parallel
+
+GIB = 2**30
+
+
+def gpt(hidden: int, heads: int, layers: int) -> ModelConfig:
+    """A model of Korthikanti et al. (arXiv 2205.05198, table 3)."""
+    return ModelConfig(
+        layers=layers,
+        hidden=hidden,
+        ffn=4 * hidden,
+        vocab=51200,
+        heads=heads,
+        query_groups=heads,
+        head_dim=hidden // heads,
+        gated=False,
+        tied=True,
+        positions=2048,
+        qkv_bias=True,
+        biases=True,
+        norm_bias=True,
+    )
+
+
+GPT_22B, GPT_175B = gpt(6144, 64, 48), gpt(12288, 96, 96)
+GPT_530B, GPT_1T = gpt(20480, 128, 105), gpt(25600, 160, 128)
+LLAMA_3_8B = ModelConfig(
+    layers=32, hidden=4096, ffn=14336, vocab=128256, heads=32, query_groups=8, head_dim=128, gated=True, tied=False
+)
+MIXTURE = replace(LLAMA_3_8B, experts=Experts(count=8, per_token=2, ffn=14336))
+
+
+def megatron(world: int, **sizes: int | bool) -> TrainingSetup:
+    return TrainingSetup(
+        layout=ParallelLayout(Parallel(**sizes), world),  # type: ignore[arg-type]
+        sequence=2048,
+        framework="megatron",
+        flash_attention=False,
+        dropout=True,
+    )
+
+
+@pytest.mark.parametrize("model", [GPT_22B, GPT_175B, GPT_530B, GPT_1T])
+@pytest.mark.parametrize("micro_batch", [1, 4])
+def test_activations_follow_korthikanti(model: ModelConfig, micro_batch: int) -> None:
+    """Arxiv 2205.05198, table 2, to the byte."""
+    tensor = 8
+    unit = 2048 * micro_batch * model.hidden
+    square = 5 * model.heads * 2048 / model.hidden
+    alone = megatron(1, micro_batch=micro_batch)
+    split = megatron(tensor, tp=tensor, micro_batch=micro_batch)
+    along = megatron(tensor, tp=tensor, micro_batch=micro_batch, sequence_parallel=True)
+    expected = {
+        34 + square: alone,
+        10 + 24 / tensor + square / tensor: split,
+        (34 + square) / tensor: along,
+        10 + 24 / tensor: replace(split, recompute="selective"),
+        34 / tensor: replace(along, recompute="selective"),
+        2: replace(split, recompute="full"),
+    }
+    for factor, setup in expected.items():
+        assert kept(model, setup, 0) == pytest.approx(factor * unit, rel=1e-12)
+
+
+def test_activations_of_a_layer_of_gpt_3() -> None:
+    split, along = megatron(8, tp=8), megatron(8, tp=8, sequence_parallel=True)
+    setups = [
+        megatron(1),
+        split,
+        along,
+        replace(split, recompute="selective"),
+        replace(along, recompute="selective"),
+        replace(split, recompute="full"),
+    ]
+    found = [round(kept(GPT_175B, setup, 0) / GIB, 3) for setup in setups]
+    assert found == [2.672, 0.539, 0.334, 0.305, 0.1, 0.047]
+
+
+def test_the_first_stage_keeps_all_layers_of_its_micro_batches() -> None:
+    """1F1B keeps PP micro batches of L / PP layers; m virtual stages 1 + (PP - 1) / (PP m) times as much."""
+    setup = megatron(64, tp=8, pp=8, global_batch=64)
+    first, *_, last = stages(GPT_175B, setup)
+    assert len(first.layers) * layers_in_flight(first, setup) == GPT_175B.layers
+    assert layers_in_flight(last, setup) == 1
+    interleaved = replace(megatron(64, tp=8, pp=8, vpp=3, global_batch=64), schedule="interleaved")
+    first, *_ = stages(GPT_175B, interleaved)
+    assert layers_in_flight(first, interleaved) == pytest.approx(8 * (1 + 7 / (8 * 3)))
+    assert layers_in_flight(first, replace(setup, schedule="gpipe")) == 64
+
+
+@pytest.mark.parametrize("model", [LLAMA_3_8B, MIXTURE])
+@pytest.mark.parametrize("sizes", [{}, {"pp": 4}, {"pp": 3}, {"pp": 2, "vpp": 3}])
+def test_stages_hold_every_layer_and_parameter_once(model: ModelConfig, sizes: dict[str, int]) -> None:
+    setup = replace(megatron(24, **sizes), framework="pytorch")
+    found = stages(model, setup)
+    assert sorted(layer for stage in found for layer in stage.layers) == list(range(model.layers))
+    assert sum(stage.total for stage in found) == parameters(model).total
+
+
+def states(setup: TrainingSetup, model: ModelConfig = LLAMA_3_8B) -> float:
+    """Bytes per parameter of the states on one GPU."""
+    (stage,) = stages(model, setup)
+    return sum(model_states(stage, setup)) / parameters(model).total
+
+
+@pytest.mark.parametrize(
+    ("framework", "sharding", "each"),
+    [
+        ("megatron", "none", 18),
+        ("megatron", "distributed_optimizer", 6 + 12 / 8),
+        ("deepspeed", "none", 16),
+        ("deepspeed", "zero1", 4 + 16 / 8),
+        ("deepspeed", "zero2", 2 + 18 / 8),
+        ("deepspeed", "zero3", 20 / 8),
+        ("pytorch", "none", 16),
+        ("pytorch", "zero1", 8 + 8 / 8),
+        ("pytorch", "fsdp1", 16 / 8),
+        ("pytorch", "fsdp2", 16 / 8),
+    ],
+)
+def test_bytes_per_parameter(framework: str, sharding: str, each: float) -> None:
+    setup = replace(megatron(8), framework=framework, sharding=sharding)
+    assert states(setup) == pytest.approx(each, rel=1e-3)
+
+
+def test_states_of_other_optimizers_and_groups() -> None:
+    setup = replace(megatron(32), framework="pytorch", sharding="hsdp", shard_group=8)
+    assert states(setup) == pytest.approx(16 / 8)
+    eight_bit = replace(setup, sharding="none", optimizer="adam8bit")
+    assert states(eight_bit) == pytest.approx(8 + 2 * (1 + 4 / 256))
+    assert states(replace(eight_bit, optimizer="sgd")) == pytest.approx(8 + 4)
+    assert 8 + 4 < states(replace(eight_bit, optimizer="muon")) < 8 + 8
+    assert states(replace(setup, framework="deepspeed", sharding="zero3", offload_optimizer=True)) == 2 / 8
+
+
+def test_experts_are_shared_by_fewer_replicas() -> None:
+    """With EP 8 on 8 GPUs, each expert exists once: its optimizer states are not shared."""
+    setup = replace(megatron(8, ep=8), sharding="distributed_optimizer")
+    (stage,) = stages(MIXTURE, setup)
+    assert stage.experts == parameters(MIXTURE).experts // 8
+    assert sum(model_states(stage, setup)) == pytest.approx(stage.dense * (6 + 12 / 8) + stage.experts * 18, abs=2)
+
+
+def test_the_estimate_is_of_the_stage_that_needs_the_most() -> None:
+    setup = megatron(8, pp=4, global_batch=32)
+    by_stage = memory_by_stage(LLAMA_3_8B, setup)
+    assert [estimate.stage for estimate in by_stage] == [0, 1, 2, 3]
+    assert memory(LLAMA_3_8B, setup) == max(by_stage, key=lambda estimate: estimate.total)
+    assert [estimate.logits > 0 for estimate in by_stage] == [False, False, False, True]
+    assert all(estimate.low < estimate.total < estimate.high for estimate in by_stage)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"recompute": "full"},
+        {"recompute": "selective"},
+        {"flash_attention": True},
+        {"fused_loss": True},
+        {"sharding": "distributed_optimizer"},
+        {"optimizer": "adam8bit"},
+        {"offload_optimizer": True},
+    ],
+)
+def test_each_change_lowers_memory(change: dict[str, object]) -> None:
+    setup = megatron(8, tp=2, micro_batch=2)
+    assert memory(LLAMA_3_8B, replace(setup, **change)).total < memory(LLAMA_3_8B, setup).total
+
+
+def test_reductions_are_sorted_and_correct() -> None:
+    setup = megatron(16, tp=2, micro_batch=2, global_batch=64)
+    found = reductions(LLAMA_3_8B, setup)
+    now = memory(LLAMA_3_8B, setup).total
+    assert [change.saved for change in found] == sorted((change.saved for change in found), reverse=True)
+    assert all(now - memory(LLAMA_3_8B, change.setup).total == change.saved > 0 for change in found)
+    assert all(change.setup.layout.global_batch == 64 for change in found)
+    assert {"share the states: distributed optimizer", "use FlashAttention", "double TP to 4"} <= {
+        change.change for change in found
+    }
+    assert "double EP to 2" not in {change.change for change in found}
+    assert "double EP to 2" in {change.change for change in reductions(MIXTURE, setup)}
