@@ -1,0 +1,153 @@
+"""`init`: write a job file from an existing sbatch script."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hpc_launch.cli.shared_options import json_option, site_option
+
+if TYPE_CHECKING:
+    from hpc_launch.base.findings import Finding
+    from hpc_launch.drive.prepare import PreparedJob
+    from hpc_launch.from_script.convert import Conversion
+
+
+@click.command("init")
+@click.option("--from", "script", type=click.Path(path_type=Path), metavar="SCRIPT", help="The sbatch script to read.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The job file to write. Default: the script's name with .yaml, in this folder.",
+)
+@site_option
+@click.option("--force", is_flag=True, help="Replace existing files.")
+@click.option("--lines", "by_line", is_flag=True, help="Show what became of each line of the script.")
+@click.option(
+    "--compare", "comparing", is_flag=True, help="Show both launches side by side. Writes files only with -o."
+)
+@json_option
+def command(
+    script: Path | None,
+    output: Path | None,
+    site: str | None,
+    force: bool,
+    by_line: bool,
+    comparing: bool,
+    as_json: bool,
+) -> int:
+    """Write a job file from an sbatch script, which is read and never run.
+
+    Run it in the folder in which you submit the script: relative paths start there. If the site is neither given nor
+    detected, a site profile is drafted beside the job file. Exits with 3 if the job file has errors to correct.
+
+    \b
+    hpc-launch init --from train.sbatch --compare
+    hpc-launch init --from train.sbatch -o job.yaml --site mycluster
+    """
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.from_script.convert import convert
+
+    if script is None:
+        raise UsageError("init needs a script", "name an sbatch script: hpc-launch init --from train.sbatch")
+    conversion = convert(script, output=output, site=site, environment=os.environ, folder=os.getcwd())
+    writes = output is not None or not comparing
+    if writes:
+        _write(conversion, force=force)
+    prepared, findings = _planned(conversion)
+    if as_json:
+        _print_json(conversion, prepared, findings, writes=writes)
+    else:
+        _print_text(conversion, prepared, findings, comparing=comparing, by_line=by_line)
+        if writes:
+            click.echo(conversion.output)
+    from hpc_launch.base.findings import errors
+
+    return 3 if errors(findings) else 0
+
+
+def _write(conversion: Conversion, *, force: bool) -> None:
+    """Write the files. Raises UsageError rather than replace one."""
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.base.files import create_once, write_output
+
+    files = [(conversion.output, conversion.job_file)]
+    if conversion.site_file is not None:
+        files.append((conversion.site_path, conversion.site_file))
+    if not force:
+        for path, _ in files:
+            if os.path.lexists(path):
+                raise UsageError(f"{path} exists", "name another file with -o, or replace it with --force")
+    for path, text in files:
+        try:
+            if force:
+                write_output(path, text)
+            elif not create_once(path, text):
+                raise UsageError(f"{path} exists", "name another file with -o, or replace it with --force")
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}", "name another file with -o") from error
+
+
+def _planned(conversion: Conversion) -> tuple[PreparedJob | None, list[Finding]]:
+    """The planned job with its warnings, or what has to be corrected."""
+    from hpc_launch.base.errors import Refused
+
+    try:
+        prepared = conversion.prepare()
+    except Refused as refused:
+        return None, list(refused.findings)
+    return prepared, list(prepared.warnings)
+
+
+def _print_text(
+    conversion: Conversion, prepared: PreparedJob | None, findings: list[Finding], *, comparing: bool, by_line: bool
+) -> None:
+    from hpc_launch.cli.warn import print_note, warn
+    from hpc_launch.view.script_tables import account_table, comparison_table
+
+    script = conversion.script
+    if by_line:
+        click.echo("\n".join(account_table(script)))
+    if comparing and prepared is not None:
+        from hpc_launch.from_script.compare_launch import compare
+
+        click.echo("\n".join(comparison_table(compare(script, prepared))))
+    counts = [len(script.of(outcome)) for outcome in ("taken", "unnecessary", "not_understood")]
+    print_note(f"{sum(counts)} lines: {counts[0]} taken over, {counts[1]} unnecessary here, {counts[2]} not understood")
+    for remark in script.remarks:
+        print_note(f"note: {remark}")
+    for account in [] if by_line else script.of("not_understood"):
+        print_note(f"{script.name}:{account.line}: {account.text.strip()}")
+        print_note(f"  {account.why}")
+    warn(findings)
+    if conversion.site_file is not None:
+        print_note(f"no site is known here: {conversion.site_path.name} describes what the script says of its cluster")
+
+
+def _print_json(conversion: Conversion, prepared: PreparedJob | None, findings: list[Finding], *, writes: bool) -> None:
+    import msgspec
+
+    from hpc_launch.cli.shared_options import echo_json
+    from hpc_launch.from_script.compare_launch import compare, is_same
+
+    script = conversion.script
+    rows = compare(script, prepared) if prepared is not None else None
+    echo_json(
+        {
+            "job_file": str(conversion.output) if writes else None,
+            "site_file": str(conversion.site_path) if writes and conversion.site_file is not None else None,
+            "job": conversion.job_file,
+            "site": conversion.site_file,
+            "remarks": list(script.remarks),
+            "lines": msgspec.to_builtins(script.accounts),
+            "followed": msgspec.to_builtins(dict(script.followed)),
+            "compare": None if rows is None else msgspec.to_builtins(rows),
+            "same": None if rows is None else is_same(rows),
+            "findings": [str(finding) for finding in findings],
+        }
+    )

@@ -1,0 +1,313 @@
+"""Walk through the statements of a script as bash would, without running any: what each line is for."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from hpc_launch.from_script import plain_commands, shell_lines, software_lines
+from hpc_launch.from_script.assignments import Assignments
+from hpc_launch.from_script.launch_words import Unwrapper
+from hpc_launch.from_script.line_accounts import Ledger, LineAccount
+from hpc_launch.from_script.nested_text import read_nested
+from hpc_launch.from_script.old_job import OldJob, OldLaunch
+from hpc_launch.from_script.request import Request
+from hpc_launch.from_script.scope import Scope
+from hpc_launch.from_script.shell_tests import truth
+from hpc_launch.from_script.shell_tree import Node, depth_is_bounded, lines_of, parse, text_of
+from hpc_launch.from_script.values import Value, Word
+
+_LAUNCHES = re.compile(
+    r"(srun|mpirun|mpiexec(\.hydra)?|orterun|torchrun|deepspeed|accelerate|apptainer|singularity|python[\d.]*|"
+    r"bash|sh|exec|time|nohup|env|stdbuf|numactl)\Z"
+)
+_PYTHON = re.compile(r"python[\d.]*\Z")
+DEEPEST_NESTING = 4
+
+
+class Walker:
+    """Reads statements into an OldJob, and every line's account into the ledger."""
+
+    def __init__(self, request: Request, scope: Scope, ledger: Ledger, job: OldJob, base: str) -> None:
+        self.request = request
+        self.scope = scope
+        self.ledger = ledger
+        self.job = job
+        self.base = base
+        self.assignments = Assignments(scope, job, ledger)
+        self.unwrapper = Unwrapper(request, scope.folder, self._nested)
+        self.followed: dict[str, tuple[LineAccount, ...]] = {}
+        self.fits = True
+        """Whether bash would accept the text."""
+        self._in_call: set[str] = set()
+        self._called: set[str] = set()
+
+    def script(self, root: Node) -> None:
+        """All statements of a script."""
+        for node in root.named_children:
+            if node.type == "function_definition":
+                name = node.child_by_field_name("name")
+                self.scope.functions[text_of(name)] = node
+        self.statements(root.named_children)
+        for name, node in self.scope.functions.items():
+            if name not in self._called:
+                self.ledger.unnecessary(lines_of(node), "a function that is not called")
+
+    def statements(self, nodes: Sequence[Node]) -> None:
+        """Statements in order."""
+        for node in nodes:
+            self.statement(node)
+
+    def statement(self, node: Node) -> None:
+        """One statement of any kind. A kind that is not handled is not understood."""
+        lines, kind = lines_of(node), node.type
+        if kind == "comment":
+            for line in lines:
+                if not self.ledger.known(line):
+                    self.ledger.unnecessary([line], "a comment")
+        elif kind == "function_definition":
+            if text_of(node.child_by_field_name("name")) not in self.scope.functions:
+                self.ledger.not_understood(lines, "a function inside a command")
+        elif node.has_error:
+            self.ledger.not_understood(lines, "bash would refuse this, or it is not read here")
+        elif kind in {"list", "program"}:
+            self._list(node)
+        elif kind in {"pipeline", "redirected_statement"}:
+            self._piped(node)
+        elif kind == "command":
+            self._command(node, lines)
+        elif kind == "declaration_command":
+            self.assignments.declaration(node, lines)
+        elif kind == "variable_assignment":
+            self.assignments.assign(node, lines, exported=self.scope.exports_all)
+        elif kind == "variable_assignments":
+            for child in node.named_children:
+                self.assignments.assign(child, lines, exported=self.scope.exports_all)
+        elif kind == "unset_command":
+            self.assignments.unset(node, lines)
+        elif kind in {"compound_statement", "subshell", "do_group"}:
+            self.ledger.unnecessary(lines, "groups commands")
+            self.statements(node.named_children)
+        elif kind == "if_statement":
+            self._if(node, lines)
+        elif kind in {"for_statement", "c_style_for_statement"}:
+            self._loop(node, lines)
+        elif kind in {"while_statement", "case_statement"}:
+            self.ledger.not_understood(lines, "depends on what the job finds when it runs")
+        elif kind in {"test_command", "negated_command"}:
+            self.ledger.unnecessary(lines, "tests only")
+        else:
+            self.ledger.not_understood(lines, "not read here")
+
+    def _list(self, node: Node) -> None:
+        """`A && B`, `A || B`: what follows `||` is for a failure."""
+        children = node.named_children
+        for at, child in enumerate(children):
+            between = node.text[children[at - 1].end_byte - node.start_byte : child.start_byte - node.start_byte]
+            if at and b"||" in between and children[0].type != "test_command":
+                self.ledger.unnecessary(lines_of(child), "hpc-launch reports a step that fails")
+            elif at and children[0].type == "test_command":
+                self._doubtful([child], truth(children[0], self.scope) if b"&&" in between else None)
+            else:
+                self.statement(child)
+
+    def _piped(self, node: Node) -> None:
+        """A command with its redirections and pipes."""
+        lines = lines_of(node)
+        inner = node
+        target = ""
+        stdin: Node | None = None
+        while inner.type in {"pipeline", "redirected_statement"}:
+            for child in inner.named_children[1:]:
+                if child.type == "file_redirect":
+                    target = text_of(child)
+                elif child.type in {"herestring_redirect", "heredoc_redirect"}:
+                    stdin = child
+                elif child.type == "command" and text_of(child).split()[0] != "tee":
+                    target = target or text_of(child)
+            inner = inner.named_children[0]
+        if inner.type != "command":
+            self.statement(inner)
+            self.ledger.unnecessary(lines, "redirects output")
+            return
+        name = self._name(inner)
+        if name in {"read", "mapfile", "readarray"}:
+            shell_lines.reads(self, inner, node, lines)
+        elif name in plain_commands.PRINTS and re.search(r">\s*[^&\s]", target) and "/dev/" not in target:
+            shell_lines.writes(self, node, lines)
+        elif re.match(r"\d*<(?![<&(])", target) and "/dev/null" not in target:
+            self.ledger.not_understood(lines, "reads a file as its input")
+        elif stdin is not None and _PYTHON.match(os.path.basename(name)):
+            self.ledger.not_understood(lines, "a program in the script: put it into a file")
+        else:
+            self._command(inner, lines)
+
+    def _name(self, node: Node) -> str:
+        name = node.child_by_field_name("name")
+        words = self.scope.words(name.named_children[0]) if name is not None and name.named_children else []
+        return words[0].text if words else text_of(name) if name is not None else ""
+
+    def _words(self, node: Node) -> list[Word]:
+        words: list[Word] = []
+        for child in node.named_children:
+            if child.type == "command_name":
+                words += self.scope.words(child.named_children[0] if child.named_children else child)
+            elif child.type not in {"variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect"}:
+                words += self.scope.words(child)
+        return words
+
+    def _command(self, node: Node, lines: range) -> None:
+        words = self._words(node)
+        if not words:
+            self.ledger.unnecessary(lines, "an empty command")
+            return
+        name = os.path.basename(words[0].text)
+        text = text_of(node)
+        if name in {"read", "mapfile", "readarray"}:
+            shell_lines.reads(self, node, node, lines)
+        elif name in self.scope.functions and name not in self._in_call:
+            self._call(name, words, lines)
+        elif name in {"module", "ml"}:
+            software_lines.module(self.job, words, lines, self.ledger)
+        elif name in {"source", "."}:
+            software_lines.source(self.job, words, lines, self.ledger, exports=self.scope.exports_all)
+        elif name in {"conda", "mamba", "micromamba"}:
+            software_lines.conda(self.job, words, lines, self.ledger)
+        elif name == "eval":
+            hook = re.search(r"(conda|mamba)['\"]?\s+(shell\.\w+\s+hook|shell\s+hook)", text)
+            if hook:
+                self.ledger.unnecessary(lines, "the job sets conda up itself")
+            else:
+                self.ledger.not_understood(lines, "`eval` runs text that is known only in the job")
+        elif name == "set" and any(word.text in {"-a", "+a", "allexport"} for word in words[1:]):
+            self.scope.exports_all = any(word.text == "-a" for word in words) or "-o" in text.split()
+            self.ledger.unnecessary(lines, "which variables are exported is followed here")
+        elif name in plain_commands.SHELL_STATE:
+            self.ledger.unnecessary(lines, plain_commands.SHELL_STATE[name])
+        elif name == "trap":
+            self._trap(text, lines)
+        elif name in {"cd", "pushd"}:
+            shell_lines.change_folder(self, words, lines)
+        elif name == "mkdir":
+            shell_lines.make_folder(self, words, lines)
+        elif name == "ulimit":
+            shell_lines.limit(self, words, lines)
+        elif plain_commands.LOGIN.search(text):
+            self.ledger.not_understood(lines, "a login: name the variable in `secrets:` and set it in your shell")
+        elif name in plain_commands.PRINTS:
+            self.ledger.unnecessary(lines, "prints only")
+        elif self._starts(words[0].text, name):
+            self._launch(node, words, lines)
+        else:
+            self.ledger.not_understood(lines, f"`{name}`: run it once before submitting, or in the training")
+
+    @staticmethod
+    def _starts(path: str, name: str) -> bool:
+        """Whether the command may start a training."""
+        return bool(_LAUNCHES.match(name)) or name.endswith((".sh", ".py")) or path.startswith(("./", "$"))
+
+    def _call(self, name: str, words: Sequence[Word], lines: range) -> None:
+        """The body of a function, read where it is called."""
+        self._called.add(name)
+        self._in_call.add(name)
+        body = self.scope.functions[name].child_by_field_name("body")
+        before = self.scope.parameters
+        self.scope.parameters = tuple(word.value for word in words[1:])
+        self.ledger.unnecessary(lines, f"calls `{name}`")
+        self.ledger.unnecessary(lines_of(self.scope.functions[name]), f"the function `{name}`")
+        self.statements(body.named_children)
+        self.scope.parameters = before
+        self._in_call.discard(name)
+
+    def _trap(self, text: str, lines: range) -> None:
+        for name, node in self.scope.functions.items():
+            if re.search(rf"\b{re.escape(name)}\b", text):
+                self._called.add(name)
+                self.ledger.unnecessary(lines_of(node), "hpc-launch warns the training and continues the run")
+        self.ledger.unnecessary(lines, "hpc-launch warns the training and continues the run (`checkpoint:`)")
+
+    def _launch(self, node: Node, words: Sequence[Word], lines: range) -> None:
+        launch = OldLaunch(lines)
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                name, value = self.assignments.pair(child)
+                if isinstance(value, Value):
+                    launch.env[name] = value
+                    launch.keys.append("env")
+        self.unwrapper.unwrap(launch, words)
+        helper = os.path.basename(launch.words[0].text) if launch.words else ""
+        if launch.program == "command" and helper in plain_commands.PRINTS:
+            self.ledger.unnecessary(lines, "prints only")
+        elif launch.program == "command" and helper in {"mkdir", "cp", "rsync", "tar", "rm", "sbcast", "dcgmi", "pip"}:
+            self.ledger.not_understood(lines, f"`{helper}` on each node: a step of the site profile's `prelude:`")
+        else:
+            self.job.launches.append(launch)
+
+    def child(self, text: str, scope: Scope, ledger: Ledger) -> Walker:
+        """A walker through the text of `bash -c`, or of a shell file that the script starts."""
+        result = Walker(self.request, scope, ledger, OldJob(), self.base)
+        result.followed = dict(self.followed)
+        root = parse(text)
+        result.fits = not root.has_error and depth_is_bounded(root)
+        if result.fits:
+            result.script(root)
+        return result
+
+    def _nested(self, launch: OldLaunch, kind: str, rest: Sequence[Word], word: Word, depth: int) -> bool:
+        return depth <= DEEPEST_NESTING and read_nested(self, launch, kind, rest, word)
+
+    def _if(self, node: Node, lines: range) -> None:
+        condition = node.named_children[0]
+        branches = [child for child in node.named_children if child.type in {"elif_clause", "else_clause"}]
+        body = [child for child in node.named_children[1:] if child not in branches]
+        result = truth(condition, self.scope)
+        if result is not None and not any(child.type == "elif_clause" for child in branches):
+            self.ledger.unnecessary(lines, "the condition is decided by the script itself")
+            self.statements(body if result else [child for one in branches for child in one.named_children])
+            return
+        self.ledger.unnecessary(lines, "a condition around lines that are unnecessary")
+        self._doubtful([*body, *(child for one in branches for child in one.named_children)], None)
+
+    def _doubtful(self, nodes: Sequence[Node], result: bool | None) -> None:
+        """Statements behind a condition: harmless ones are unnecessary, others need a decision."""
+        if result is True:
+            self.statements(nodes)
+            return
+        for node in nodes:
+            inside = Ledger([])
+            other = Walker(self.request, self.scope.copy(), inside, OldJob(), self.base)
+            other._in_call = {*self._in_call, *self.scope.functions}
+            other.statement(node)
+            lines = lines_of(node)
+            if result is False:
+                self.ledger.unnecessary(lines, "the condition is never true")
+            elif inside.all_unnecessary(lines) and not other.job.launches:
+                self.ledger.unnecessary(lines, "prints, tests or ends only")
+            else:
+                self.ledger.not_understood(lines, "depends on a condition that is known only in the job")
+
+    def _loop(self, node: Node, lines: range) -> None:
+        """A loop over the nodes is one launch on all of them; others are not understood."""
+        body = next(child for child in node.named_children if child.type == "do_group")
+        count = len(self.job.launches)
+        variable = node.child_by_field_name("variable")
+        text = text_of(node)[: body.start_byte - node.start_byte]
+        used = [self.scope.lookup(name) for name in re.findall(r"\$\{?#?(\w+)", text)]
+        lists = [self.scope.values.get(name) for name in re.findall(r"\$\{?[!#]?(\w+)", text)]
+        over_hosts = "scontrol show hostname" in text or any(
+            v is not None and "hosts" in v.uses for v in [*used, *lists]
+        )
+        size = rf"({self.request.nodes}|SLURM_\w*NNODES|SLURM_JOB_NUM_NODES)\b"
+        counted = re.search(rf"[<={{.\s]\s*\$?\{{?\(*\s*{size}", text) is not None
+        counted = counted or any(v is not None and v.known and v.text == str(self.request.nodes) for v in used)
+        head = re.match(r"for\s*\(\(\s*(\w+)", text)
+        name = text_of(variable) if variable is not None else head[1] if head is not None else "i"
+        self.scope.assign(name, Value(f"${name}", False, frozenset({"hosts", "rank"})))
+        self.ledger.unnecessary(lines, "a loop over the nodes: the step starts one launcher on each")
+        self.statements(body.named_children)
+        for launch in self.job.launches[count:]:
+            if over_hosts or counted or launch.one_node:
+                launch.one_node, launch.nodes, launch.tasks = True, None, None
+            else:
+                launch.doubts.append((launch.lines[0], "in a loop: a job file starts one program"))

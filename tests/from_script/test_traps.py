@@ -1,0 +1,131 @@
+"""Hostile scripts: nothing in them runs, reading them ends, and every line has its account."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpc_launch.base.errors import UsageError
+from hpc_launch.from_script.convert import convert
+from hpc_launch.from_script.read_job import OldScript, understand
+from hpc_launch.from_script.read_script import ScriptText, decode
+from tests.from_script.test_forty import SCRIPTS
+
+HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n"
+
+
+def read(text: str, folder: str = "/submitted") -> OldScript:
+    return understand(ScriptText(text), "job.sbatch", folder, {})
+
+
+def accounted(script: OldScript, text: str) -> bool:
+    return [account.line for account in script.accounts] == [
+        number for number, line in enumerate(text.split("\n"), 1) if line.strip()
+    ]
+
+
+TRAPS = {
+    "substitution": "X=$(touch TRAP)\nexport Y=$(touch TRAP)\npython train.py --x $(touch TRAP) --y $X",
+    "backticks": "X=`touch TRAP`\nexport Y=`touch TRAP`\npython train.py `touch TRAP`",
+    "eval": "eval touch TRAP\neval \"$(touch TRAP)\"\neval 'touch TRAP'",
+    "command": "touch TRAP\n: > TRAP\n/bin/sh -c 'touch TRAP'\npython -c 'open(\"TRAP\", \"w\")'",
+    "arithmetic": "a='b[$(touch TRAP)]'\necho $((a))\nN=$((a + $(touch TRAP)))\ntorchrun --nnodes=$((a)) train.py",
+    "expansion": 'echo ${X:=$(touch TRAP)}\nY=${Z:-$(touch TRAP)}\npython train.py "${Y@P}" ${!Y}',
+    "directive": "#SBATCH --job-name=$(touch TRAP)\n#SBATCH --output=`touch TRAP`\npython train.py",
+    "process": "mapfile -t A < <(touch TRAP)\npython train.py <(touch TRAP)",
+    "module": "module load $(touch TRAP)\nsource <(touch TRAP)\nsource $(touch TRAP)\ncd $(touch TRAP)",
+    "nested": 'srun bash -c "python train.py --x \\"$(touch TRAP)\\" \\`touch TRAP\\`"',
+    "yaml": "export X='!!python/object/apply:os.system [touch TRAP]'\npython train.py --x '${shell.$(touch TRAP)}'",
+    "heredoc": "cat <<EOF\n$(touch TRAP)\nEOF\npython - <<EOF\nopen('TRAP', 'w')\nEOF",
+    "function": "python() { touch TRAP; }\npython train.py",
+    "self": "f() { f; }\nf\ng() { h; }\nh() { g; }\ng",
+    "trap": "trap 'touch TRAP' EXIT DEBUG",
+    "prompt": "PS4='$(touch TRAP)'\nPROMPT_COMMAND='touch TRAP'\nset -x",
+}
+BROKEN = {
+    "heredoc": "cat <<EOF\nnever\nended",
+    "quote": "python train.py 'never ended\nnext",
+    "substitution": "python train.py $(never ended\n",
+    "group": "{ { ( ( if for",
+    "escape": "python train.py \\",
+    "deep": "(" * 5000,
+    "deep braces": "${x:-" * 3000,
+    "deep substitutions": "$(" * 2000,
+    "escapes": "\x1b[2J\x07 python train.py \u202e",
+    "long word": "python train.py " + "a" * 90_000,
+    "doubling": "A=xxxxxxxxxx\n" + "A=$A$A$A$A\n" * 60 + "python train.py $A",
+    "empty": "",
+    "only blanks": "  \n\t\n",
+}
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_a_trap_is_shown_and_never_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HPC_LAUNCH_SITE_PATH", str(tmp_path))
+    text = HEAD + TRAPS[name] + "\n"
+    (tmp_path / "job.sbatch").write_text(text)
+    (tmp_path / "train.py").write_text("")
+    found = convert(
+        tmp_path / "job.sbatch", output=tmp_path / "job.yaml", site=None, environment={}, folder=str(tmp_path)
+    )
+    assert accounted(found.script, text)
+    assert sorted(os.listdir(tmp_path)) == ["job.sbatch", "train.py"]
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_script_ends(name: str) -> None:
+    text = HEAD + BROKEN[name]
+    started = time.process_time()
+    if "deep" in name:
+        with suppress(UsageError):
+            read(text)
+    else:
+        assert accounted(read(text), text)
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"#!/bin/bash\npython \0 train.py\n", ":2: a NUL byte"),
+        ("#!/bin/bash\n".encode("utf-16"), "UTF-16"),
+        (b"# " + b"x" * (5 << 20), "4 MiB"),
+        (b"echo " + b"x" * 200_000, ":1: a line of"),
+    ],
+)
+def test_what_sbatch_refuses_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        decode(data, "job.sbatch")
+
+
+def test_marks_and_line_ends_of_other_systems_are_read() -> None:
+    script = decode(b"\xef\xbb\xbf#!/bin/bash\r\n#SBATCH -N 3\r\npython train.py\r\n\xff\n", "job.sbatch")
+    assert len(script.remarks) == 3
+    found = understand(script, "job.sbatch", "/submitted", {})
+    assert found.request.nodes == 3
+    assert [word.text for word in found.launch.words] == ["train.py"] if found.launch else False
+
+
+def test_a_script_of_many_lines_is_read_in_time() -> None:
+    text = HEAD + "export VARIABLE=value\n" * 20_000 + "python train.py\n"
+    started = time.process_time()
+    assert accounted(read(text), text)
+    assert time.process_time() - started < 10
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.data())
+def test_every_line_has_exactly_one_account(data: st.DataObject) -> None:
+    """Lines of the forty scripts, cut and shuffled."""
+    lines = [line for script in SCRIPTS for line in script.read_text().split("\n")]
+    chosen = data.draw(st.lists(st.sampled_from(lines), max_size=25))
+    noise = data.draw(st.lists(st.text("\"'`$(){}[];|&<>\\# \tabEOF\n=1", max_size=12), max_size=3))
+    text = "\n".join([*chosen, *noise])
+    assert accounted(read(text), text)
