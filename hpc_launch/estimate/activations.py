@@ -32,7 +32,8 @@ def kept(model: ModelConfig, setup: TrainingSetup, layer: int) -> float:
 def at_work(model: ModelConfig, setup: TrainingSetup, layer: int) -> float:
     """Further bytes while this layer runs backward: gradients of what it kept, and what it computes again.
 
-    Megatron and DeepSpeed reduce the gradients of gathered states in place; DTensor's operations are out of place.
+    Of hidden states of all tokens, a layer holds one and its gradient; with DTensor also the partial sums of both,
+    before it reduces them to the rank's tokens (PyTorch 2.6, distributed/tensor/parallel/style.py).
     """
     again = _all(model, setup, layer) + _scores(model, setup) - kept(model, setup, layer)
     scores = 2 * _ELEMENT * _score_count(model, setup)

@@ -32,6 +32,9 @@ def buffers(model: ModelConfig, setup: TrainingSetup, stage: Stage) -> float:
     elif setup.framework == "pytorch" and setup.data_parallel > 1:
         # DistributedDataParallel copies gradients into its buckets unless gradient_as_bucket_view is set.
         total += stage.total * parameter_bytes(setup)
+    if setup.framework == "pytorch" and setup.precision != "fp32" and not shards_parameters(setup):
+        # autocast keeps each weight's 16-bit copy for the backward pass (PyTorch 2.13, amp/autocast_mode.py).
+        total += stage.total * 2
     return total
 
 

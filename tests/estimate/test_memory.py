@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from hpc_launch.estimate.activations import kept
+from hpc_launch.estimate.buffers import buffers
 from hpc_launch.estimate.memory import memory, memory_by_stage
 from hpc_launch.estimate.memory_reductions import reductions
 from hpc_launch.estimate.model_states import model_states
@@ -147,6 +148,26 @@ def test_states_of_other_optimizers_and_groups() -> None:
     assert states(replace(eight_bit, optimizer="sgd")) == pytest.approx(8 + 4)
     assert 8 + 4 < states(replace(eight_bit, optimizer="muon")) < 8 + 8
     assert states(replace(setup, framework="deepspeed", sharding="zero3", offload_optimizer=True)) == 2 / 8
+
+
+def held(setup: TrainingSetup) -> float:
+    """Bytes of buffers, without the workspaces that every training has."""
+    (stage,) = stages(LLAMA_3_8B, setup)
+    return buffers(LLAMA_3_8B, setup, stage) - 64 * 2**20
+
+
+def test_buffers() -> None:
+    total = parameters(LLAMA_3_8B).total
+    layer = parameters(LLAMA_3_8B).layers[0].total
+    data_parallel = replace(megatron(8), framework="pytorch")
+    assert held(data_parallel) == (4 + 2) * total
+    assert held(replace(data_parallel, precision="fp32")) == 4 * total
+    assert held(replace(data_parallel, sharding="fsdp2")) == 4 * (total - 32 * layer + 32 * 8192 + layer)
+    zero = replace(data_parallel, framework="deepspeed", sharding="zero2")
+    assert held(zero) == 2 * 500_000_000
+    assert held(replace(zero, bucket_elements=200_000_000)) == 2 * 200_000_000
+    assert held(replace(zero, sharding="zero3")) == 2 * (500_000_000 + 50_000_000 + 2 * layer)
+    assert held(replace(zero, sharding="zero1")) == 0
 
 
 def test_experts_are_shared_by_fewer_replicas() -> None:
