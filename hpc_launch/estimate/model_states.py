@@ -12,13 +12,15 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from hpc_launch.estimate.pipeline_stages import Stage
-from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.estimate.training_setup import Sharding, TrainingSetup
 
 _ADAM = 8.0
 """Bytes per parameter of two moments in 32 bits."""
 _ADAM_8_BIT = 2 * (1 + 4 / 256)
 """Two moments of one byte, and a 32-bit scale for each block of 256 (bitsandbytes 0.45, optim/optimizer.py)."""
 _MOMENTUM = 4.0
+_SUB_GROUP = 10**9
+"""Elements of a rank that stage 3 updates together (DeepSpeed 0.19.8, runtime/zero/config.py, sub_group_size)."""
 
 
 class ModelStates(NamedTuple):
@@ -35,7 +37,7 @@ class _Bytes(Struct, frozen=True, kw_only=True):
     parameter: float
     gradient: float
     step: float
-    """A copy of the gradients in 32 bits, which only exists where the optimizer needs it."""
+    """Copies of a rank's gradients that only exist while the optimizer works on them."""
     master: float
 
 
@@ -48,8 +50,7 @@ def model_states(stage: Stage, setup: TrainingSetup) -> ModelStates:
     optimizer = 0.0
     for count, ranks in sizes:
         parameter += count * each.parameter / (ranks if share_parameters else 1)
-        held = each.gradient / (ranks if share_gradients else 1) + each.step / (ranks if share_optimizer else 1)
-        gradient += count * held
+        gradient += _gradients(count, each, setup.sharding, ranks if share_gradients else 1, ranks)
         optimizer += count * each.master / (ranks if share_optimizer else 1)
     optimizer += _moments(stage, setup, shared=share_optimizer)
     if setup.offload_optimizer:
@@ -83,8 +84,21 @@ def _bytes(setup: TrainingSetup) -> _Bytes:
     gradient: float = setup.gradient_bytes or (4 if setup.framework == "megatron" else stored)
     copies = 2.0 if setup.precision == "fp8" and setup.framework == "megatron" else 0.0
     # Transformer Engine keeps each weight in 8 bits as it is and transposed (2.11, pytorch/module/base.py).
-    step = 4.0 if setup.framework == "deepspeed" and stored == 2 and setup.sharding != "none" else 0.0
+    step = 6.0 if setup.framework == "deepspeed" and stored == 2 and setup.sharding != "none" else 0.0
     return _Bytes(parameter=stored + copies, gradient=gradient, step=step, master=4.0 if stored == 2 else 0.0)
+
+
+def _gradients(count: int, each: _Bytes, sharding: Sharding, gradient_ranks: int, ranks: int) -> float:
+    """Bytes of the gradients at their peak.
+
+    DeepSpeed flattens a copy of the rank's gradients and converts that to 32 bits. Stage 1 has freed those of
+    other ranks by then; stage 3 works on one sub-group at a time.
+    """
+    held = count * each.gradient
+    if sharding == "zero1":
+        return max(held, count * (each.gradient + each.step) / ranks)
+    group = min(count / ranks, _SUB_GROUP) if sharding == "zero3" else count / ranks
+    return held / gradient_ranks + group * each.step
 
 
 def _shares(setup: TrainingSetup) -> tuple[bool, bool, bool]:

@@ -46,14 +46,17 @@ def test_deepspeed_prints_these_sizes(total: float, largest: float, setup: Train
 def test_states_equal_deepspeeds(ranks: int, sharding: str, offload: dict[str, bool]) -> None:
     """To the byte; each of the three parts is rounded once.
 
-    ZeRO 3 is the exception: its estimator counts 18 bytes per parameter, its optimizer holds 20 when it steps (2 of the
-    parameters, 2 of the gradients in 16 bits and 4 of those in 32, 4 of the 32-bit parameters and 8 of the moments;
-    runtime/zero/stage3.py).
+    Without offload the estimators leave out what the step needs: a flat copy of a rank's gradients in 16 bits and, for
+    ZeRO 3, their copy in 32 bits, both of one sub-group of 10^9 elements (runtime/zero/stage3.py; measured in
+    test_measured_here).
     """
     setup = deepspeed(ranks, sharding, **offload)
     (stage,) = stages(LLAMA_2_7B, setup)
     assert stage.total == parameters(LLAMA_2_7B).total
-    more = 2 * stage.total / ranks if sharding == "zero3" and not offload else 0
+    share = stage.total / ranks
+    more = 0.0
+    if not offload:
+        more = 2 * share if sharding == "zero2" else 6 * min(share, 10**9) - 2 * share
     assert sum(model_states(stage, setup)) == pytest.approx(deepspeed_states(stage.total, 0, setup) + more, abs=1)
 
 
