@@ -18,9 +18,13 @@ from hpc_launch.layouts.parallel_rules import check
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.spec.parallel import Parallel
 
-LEAST_PART = 4096
-"""Tokens of a sequence that context parallelism leaves to a GPU at least: smaller parts cost more than they save."""
+LEAST_PART = 8192
+"""Tokens of a sequence that context parallelism leaves to a GPU at least: it is for sequences that are long."""
+SIMPLE_ENOUGH = 1.05
+"""Step time of a layout relative to the fastest, up to which the simpler of two is recommended."""
 MICRO_BATCHES = (1, 2, 4, 8)
+_SHARDINGS: tuple[Sharding, ...] = ("none", "distributed_optimizer", "zero1", "zero2", "fsdp2", "zero3", "hsdp")
+"""From simple to complex."""
 _RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 
 
@@ -49,6 +53,17 @@ def compare_layouts(model: ModelConfig, like: TrainingSetup, gpu: Gpu) -> Compar
     """
     allowed = list(allowed_setups(model, like, gpu.per_node))
     return Comparison(layouts=rank(model, allowed, gpu), allowed=len(allowed))
+
+
+def recommended(found: Comparison) -> ComparedLayout | None:
+    """The simplest layout that is about as fast as the fastest. None if none fits."""
+    if not found.layouts:
+        return None
+    most = found.layouts[0].step.total * SIMPLE_ENOUGH
+    return min(
+        (layout for layout in found.layouts if layout.step.total <= most),
+        key=lambda layout: (_complexity(layout.setup), layout.step.total),
+    )
 
 
 def allowed_setups(model: ModelConfig, like: TrainingSetup, per_node: int) -> Iterator[TrainingSetup]:
@@ -148,6 +163,13 @@ def _shardings(like: TrainingSetup, layout: ParallelLayout, per_node: int) -> tu
 
 def _divisors(number: int) -> list[int]:
     return [size for size in range(1, number + 1) if number % size == 0]
+
+
+def _complexity(setup: TrainingSetup) -> tuple[int, int]:
+    """Kinds of model parallelism, and what the replicas share."""
+    parallel = setup.layout.parallel
+    kinds = sum(size > 1 for size in (parallel.tp, parallel.pp, parallel.cp, parallel.ep, parallel.vpp or 1))
+    return kinds, _SHARDINGS.index(setup.sharding)
 
 
 def _identity(setup: TrainingSetup) -> tuple[int | str, ...]:

@@ -52,8 +52,9 @@ STEP_OVERHEAD = 0.03
 """Seconds of a step that no size changes: gradient norm, loss, logging."""
 OPTIMIZER_BYTES = 28
 """Bytes that Adam reads and writes per parameter: gradient read, weight and two moments read and written in 32 bits."""
-HOST_BANDWIDTH = 2e10
-"""Bytes per second and GPU with which an offloaded optimizer works: its share of the host's memory, over PCIe."""
+HOST_BANDWIDTH = 1e10
+"""Bytes per second and GPU that an offloaded optimizer and offloaded weights reach. DeepSpeed's CPU Adam takes
+2.6 s for 10 billion parameters on a node (arXiv 2101.06840, table 4), which its GPUs share; the rest is PCIe."""
 WEIGHTS_SHARDED = frozenset({"zero3", "fsdp1", "fsdp2", "hsdp"})
 
 
@@ -245,6 +246,9 @@ class _Step:
             apart = tensor * parallel.ep
             weights = self.layers * self.work.expert_weights / apart
             seconds += self.exchange(self.setup.expert_data_parallel, apart, weights)
+        if self.setup.offload_parameters:
+            # Each round reads this rank's share from the host, forward and backward.
+            seconds += self.rounds * 2 * stored * BYTES / parallel.tp / self.replicas / HOST_BANDWIDTH
         if self.setup.framework == "megatron" and not parallel.overlap:
             return seconds
         # FSDP and ZeRO-3 communicate in each round, the others once the last round has the gradients.
