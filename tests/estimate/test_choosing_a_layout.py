@@ -118,4 +118,4 @@ def test_table(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--update-golden"):
         PAGE.write_text(before + START + table + END + after, encoding="utf-8")
     else:
-        assert shown == table
+        assert shown == table, "the estimates changed: run with --update-golden and review the table"
