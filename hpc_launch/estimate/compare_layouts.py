@@ -12,7 +12,7 @@ from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.memory import memory
 from hpc_launch.estimate.memory_estimate import MemoryEstimate
 from hpc_launch.estimate.step_time import StepTime, step_time
-from hpc_launch.estimate.training_setup import Recompute, Sharding, TrainingSetup
+from hpc_launch.estimate.training_setup import Recompute, Schedule, Sharding, TrainingSetup
 from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
 from hpc_launch.layouts.parallel_rules import check
 from hpc_launch.model.model_config import ModelConfig
@@ -42,6 +42,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     layouts: tuple[ComparedLayout, ...]
     allowed: int
     """Layouts that meet every rule, whether they fit or not."""
+    least_memory: int | None = None
+    """Bytes that the least demanding of these needs, if none fits."""
 
 
 def compare_layouts(model: ModelConfig, like: TrainingSetup, gpu: Gpu) -> Comparison:
@@ -52,7 +54,9 @@ def compare_layouts(model: ModelConfig, like: TrainingSetup, gpu: Gpu) -> Compar
     step times rank the layouts; they are not a prediction of seconds.
     """
     allowed = list(allowed_setups(model, like, gpu.per_node))
-    return Comparison(layouts=rank(model, allowed, gpu), allowed=len(allowed))
+    layouts = rank(model, allowed, gpu)
+    needs = [] if layouts else [memory(model, setup).high for setup in allowed]
+    return Comparison(layouts=layouts, allowed=len(allowed), least_memory=min(needs, default=None))
 
 
 def recommended(found: Comparison) -> ComparedLayout | None:
@@ -74,7 +78,7 @@ def allowed_setups(model: ModelConfig, like: TrainingSetup, per_node: int) -> It
         layout = ParallelLayout(parallel, world)
         if check(layout, shape, lambda _: None, gpus_per_node=per_node):
             continue
-        schedule = "interleaved" if parallel.vpp else "1f1b"
+        schedule = "interleaved" if parallel.vpp else _plain_schedule(like)
         for sharding in _shardings(like, layout, per_node):
             group = per_node if sharding == "hsdp" else None
             yield replace(
@@ -85,15 +89,14 @@ def allowed_setups(model: ModelConfig, like: TrainingSetup, per_node: int) -> It
 def rank(model: ModelConfig, setups: Iterable[TrainingSetup], gpu: Gpu) -> tuple[ComparedLayout, ...]:
     """Those that fit, the fastest first. The order of the setups does not matter."""
     found = []
-    smallest: dict[tuple[object, ...], bool] = {}
+    smallest: dict[TrainingSetup, bool] = {}
     for setup in setups:
         # The least micro batch without virtual stages needs the least memory: if it does not fit, no other does.
         plain = replace(setup.layout.parallel, micro_batch=1, vpp=None)
-        least = replace(setup, schedule="1f1b", layout=ParallelLayout(plain, setup.layout.world_size))
-        key = (least.layout, least.sharding)
-        if key not in smallest:
-            smallest[key] = memory(model, least).high <= gpu.memory
-        if smallest[key] and (fitting := _least_recomputation(model, setup, gpu)) is not None:
+        least = replace(setup, schedule=_plain_schedule(setup), layout=ParallelLayout(plain, setup.layout.world_size))
+        if least not in smallest:
+            smallest[least] = memory(model, least).high <= gpu.memory
+        if smallest[least] and (fitting := _least_recomputation(model, setup, gpu)) is not None:
             found.append(fitting)
     return tuple(sorted(found, key=lambda layout: (layout.step.total, _identity(layout.setup))))
 
@@ -163,6 +166,11 @@ def _shardings(like: TrainingSetup, layout: ParallelLayout, per_node: int) -> tu
 
 def _divisors(number: int) -> list[int]:
     return [size for size in range(1, number + 1) if number % size == 0]
+
+
+def _plain_schedule(setup: TrainingSetup) -> Schedule:
+    """The schedule without virtual stages."""
+    return "gpipe" if setup.schedule == "gpipe" else "1f1b"
 
 
 def _complexity(setup: TrainingSetup) -> tuple[int, int]:

@@ -12,6 +12,7 @@ Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp1", "fsdp2", "hsdp", 
 """What the data-parallel replicas share: nothing, or as ZeRO, PyTorch's FSDP or Megatron do."""
 Optimizer = Literal["adam", "adam8bit", "muon", "sgd"]
 Recompute = Literal["none", "selective", "full"]
+Schedule = Literal["1f1b", "interleaved", "gpipe"]
 Framework = Literal["megatron", "deepspeed", "pytorch"]
 
 
@@ -35,7 +36,7 @@ class TrainingSetup(Struct, frozen=True, kw_only=True):
     """Whether norms are one kernel that keeps its input, and not several operations that keep their results."""
     dropout: bool = False
     """Whether attention and residual connections have dropout, whose masks are kept."""
-    schedule: Literal["1f1b", "interleaved", "gpipe"] = "1f1b"
+    schedule: Schedule = "1f1b"
     offload_optimizer: bool = False
     offload_parameters: bool = False
     bucket_elements: int | None = None

@@ -6,7 +6,14 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpc_launch.estimate.compare_layouts import Comparison, allowed_setups, compare_layouts, model_shape, rank
+from hpc_launch.estimate.compare_layouts import (
+    Comparison,
+    allowed_setups,
+    compare_layouts,
+    model_shape,
+    rank,
+    recommended,
+)
 from hpc_launch.estimate.memory import memory
 from hpc_launch.estimate.training_setup import Framework, TrainingSetup
 from hpc_launch.layouts.parallel_layout import ParallelLayout
@@ -92,6 +99,9 @@ def test_nothing_fits() -> None:
     found = compare_layouts(TORCHTITAN["405"], _like(8, 64), A100)
     assert found.layouts == ()
     assert found.allowed > 0
+    assert found.least_memory is not None
+    assert found.least_memory > A100.memory
+    assert recommended(found) is None
 
 
 def test_long_sequences_need_context_parallelism() -> None:
