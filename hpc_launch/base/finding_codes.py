@@ -230,5 +230,8 @@ class FindingCode(str, Enum):
     CONFIG_NOT_PASSED = "HL677", "Configuration not passed to the Trainer", "warning"
     PROCESS_COUNT_IGNORED = "HL678", "Number of processes ignored", "warning"
 
+    # The model
+    UNKNOWN_MODEL = "HL680", "Unknown model"
+
     # Rules of why
     INVALID_RULE = "HL690", "Invalid rule", "warning"

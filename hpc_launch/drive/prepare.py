@@ -26,6 +26,7 @@ from hpc_launch.sites.load_layers import Loaded, load
 from hpc_launch.sites.resolved import Resolved
 
 if TYPE_CHECKING:
+    from hpc_launch.model.model_config import ModelConfig
     from hpc_launch.plan.user_strategy_config import UserStrategyConfig
 
 
@@ -36,6 +37,8 @@ class PreparedJob(Struct, frozen=True):
     plan: LaunchPlan
     script: str
     warnings: tuple[Finding, ...]
+    model: ModelConfig | None = None
+    """The model, if the job says which it is."""
 
 
 def prepare_job(
@@ -62,8 +65,9 @@ def prepare_job(
         job_file, site=site, sets=sets, job_folder=job_folder, detect=detect_site, elsewhere=away, avoid=avoid
     )
     user_config, config_findings = _read_user_config(loaded.resolved)
-    plan, findings = build(loaded.resolved, user_config)
-    findings += config_findings
+    model, model_findings = _read_model(loaded.resolved)
+    plan, findings = build(loaded.resolved, user_config, model)
+    findings += config_findings + model_findings
     check_files(loaded.resolved, findings)
     if plan is None or errors(findings):
         raise Refused(findings)
@@ -72,7 +76,7 @@ def prepare_job(
     script = render(plan)
     if loaded.resolved.elsewhere:
         findings += _placeholders(script, loaded.resolved)
-    return PreparedJob(loaded, plan, script, tuple(findings))
+    return PreparedJob(loaded, plan, script, tuple(findings), model)
 
 
 def _placeholders(script: str, resolved: Resolved) -> list[Finding]:
@@ -96,6 +100,21 @@ def validate_job(job_file: Path, *, site: str | None = None, sets: Sequence[str]
         return list(prepare_job(job_file, site=site, sets=sets).warnings)
     except Refused as refused:
         return list(refused.findings)
+
+
+def _read_model(resolved: Resolved) -> tuple[ModelConfig | None, list[Finding]]:
+    """The model, with findings if `model:` is wrong. The arguments of Megatron need not give every size."""
+    if resolved.job.model is None and resolved.job.strategy.name != "megatron":
+        return None, []
+    from hpc_launch.model.read_model import model_of_job
+
+    filler = ValueFiller(resolved, [])
+    config = None if resolved.job.model is None else resolved.job.model.config
+    path = None if config is None else filler.file(config, ("model", "config"))
+    if filler.findings:
+        return None, filler.findings
+    model, findings = model_of_job(resolved, config=path)
+    return model, [] if resolved.job.model is None else findings
 
 
 def _read_user_config(resolved: Resolved) -> tuple[UserStrategyConfig | None, list[Finding]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from hpc_launch.layouts.parallel_layout import ModelShape
 from hpc_launch.model.parameter_counts import ModelParameters
 
 
@@ -75,6 +76,18 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     """The longest sequence that the model was made for, in tokens."""
     counted: ModelParameters | None = None
     """Parameters counted in the model itself, where its sizes do not determine them."""
+
+    @property
+    def shape(self) -> ModelShape:
+        """The sizes that limit parallelism. The hidden size only if the heads' width follows from it."""
+        return ModelShape(
+            num_layers=self.layers,
+            hidden_size=self.hidden if self.hidden % self.heads == 0 else None,
+            heads=self.heads,
+            query_groups=None if self.query_groups == self.heads else self.query_groups,
+            num_experts=None if self.experts is None else self.experts.count,
+            seq_length=self.sequence,
+        )
 
     def has_experts(self, index: int) -> bool:
         """Whether the MLP of the layer with this index, from 0, is a mixture of experts."""

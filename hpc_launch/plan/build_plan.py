@@ -36,10 +36,13 @@ from hpc_launch.sites.fabric import overlay_fabric
 from hpc_launch.sites.resolved import Resolved
 
 if TYPE_CHECKING:
+    from hpc_launch.model.model_config import ModelConfig
     from hpc_launch.plan.user_strategy_config import UserStrategyConfig
 
 
-def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> tuple[LaunchPlan | None, list[Finding]]:
+def build(
+    resolved: Resolved, user_config: UserStrategyConfig | None = None, model: ModelConfig | None = None
+) -> tuple[LaunchPlan | None, list[Finding]]:
     """The plan, or None if it cannot be built, and every finding. `user_config`: the file named by `strategy.file`."""
     findings = list(_undecodable_names(resolved))
     if findings:
@@ -47,7 +50,7 @@ def build(resolved: Resolved, user_config: UserStrategyConfig | None = None) -> 
     filler = ValueFiller(resolved, findings)
     job, site = resolved.job, resolved.site
     size = job_size(filler)
-    strategy = plan_strategy(filler, size, user_config)
+    strategy = plan_strategy(filler, size, user_config, model)
     filler = strategy.with_names(filler)
     job_program = program(filler, strategy.plan.flags if strategy.plan is not None else ())
     steps = (*prelude(filler), *runtime_modules(filler))

@@ -13,6 +13,7 @@ from hpc_launch.plan.strategy_result import StrategyResult, strategy_keys
 from hpc_launch.spec.shell_text import Text
 
 if TYPE_CHECKING:
+    from hpc_launch.model.model_config import ModelConfig
     from hpc_launch.plan.user_strategy_config import UserStrategyConfig
 
 
@@ -23,7 +24,9 @@ _UNKNOWN = {
 """Placeholders for a job of unknown size, so that the finding about the size is the only one."""
 
 
-def plan_strategy(filler: ValueFiller, size: JobSize | None, user_config: UserStrategyConfig | None) -> StrategyResult:
+def plan_strategy(
+    filler: ValueFiller, size: JobSize | None, user_config: UserStrategyConfig | None, model: ModelConfig | None
+) -> StrategyResult:
     """The strategy for the processes of the job, with a finding for each conflict."""
     job = filler.resolved.job
     if size is None:
@@ -32,7 +35,7 @@ def plan_strategy(filler: ValueFiller, size: JobSize | None, user_config: UserSt
         return StrategyResult()
     from hpc_launch.plan.strategy_plan import strategy_result
 
-    return strategy_result(filler, size, user_config)
+    return strategy_result(filler, size, user_config, model)
 
 
 def without_unused_file(

@@ -8,6 +8,7 @@ from hpc_launch.base.findings import Place
 from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.layouts.parallel_rules import check_connections, needs_one_connection
+from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.plan.fill_values import CONFIG, ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import StrategyPlan, Variable
@@ -26,14 +27,16 @@ _BATCH = ("global_batch", "micro_batch", "gradient_accumulation")
 _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
-def strategy_result(filler: ValueFiller, size: JobSize, user_config: UserStrategyConfig | None) -> StrategyResult:
+def strategy_result(
+    filler: ValueFiller, size: JobSize, user_config: UserStrategyConfig | None, model: ModelConfig | None
+) -> StrategyResult:
     """The strategy for this number of processes, with a finding for each conflict."""
     job = filler.resolved.job
     world_size = size.processes(job.max_nodes)
     check_combinations(filler)
     layout = ParallelLayout(job.parallel or Parallel(), world_size)
     if job.parallel is not None:
-        check_layout(filler, _sizes(filler, size), size.gpus_per_node)
+        check_layout(filler, _sizes(filler, size), size.gpus_per_node, model)
     variables = _connections(filler, size, layout)
     names = _names(filler, layout)
     if world_size % layout.model_parallel or (job.strategy.file is not None and user_config is None):

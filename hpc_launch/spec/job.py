@@ -17,6 +17,7 @@ from hpc_launch.spec.environment import Environment
 from hpc_launch.spec.field_types import NAME_PATTERN, Mebibytes, Scalar, Seconds, VariableName
 from hpc_launch.spec.hang import Hang
 from hpc_launch.spec.launcher import Launcher
+from hpc_launch.spec.model import Model
 from hpc_launch.spec.parallel import Parallel
 from hpc_launch.spec.retry import Retry
 from hpc_launch.spec.strategy import Strategy
@@ -123,6 +124,14 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = Strategy(name="none")
     parallel: Annotated[
         Parallel | None, Meta(description="Model parallelism. hpc-launch checks it and passes it to Megatron as flags.")
+    ] = None
+    model: Annotated[
+        Model | None,
+        Meta(
+            description="The model that is trained, for `plan` and the rules of `parallel`: a known name, a path, or "
+            "its sizes.",
+            examples=["llama3-8b"],
+        ),
     ] = None
     precision: Annotated[
         Literal["fp32", "tf32", "fp16", "bf16", "fp8"] | None,

@@ -1,0 +1,146 @@
+"""The model of a job: from `model:`, or from the arguments that Megatron gets."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from msgspec.structs import asdict, replace
+
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import Finding, Place
+from hpc_launch.model.count_model import count_config
+from hpc_launch.model.given_values import GivenValues
+from hpc_launch.model.known_models import known_model
+from hpc_launch.model.megatron_options import from_megatron, given_arguments, given_in_file, shape_of_arguments
+from hpc_launch.model.model_config import Experts, LatentAttention, ModelConfig
+from hpc_launch.model.parameters import parameters
+from hpc_launch.model.transformers_config import family, from_transformers, is_transformers_config
+from hpc_launch.sites.resolved import Resolved
+from hpc_launch.spec.model import Model
+from hpc_launch.spec.yaml_source import read_document
+
+MOST_PARAMETERS = 10**15
+"""Above any model: 1000 times the largest published ones."""
+
+Read = tuple[ModelConfig | None, list[Finding]]
+"""A model, or None with findings if it cannot be read. Without both: none was given."""
+
+
+def model_of_job(resolved: Resolved, *, config: str | None = None) -> Read:
+    """The model that the job trains; `sequence` is the length that it trains with, if the job gives one.
+
+    `config` is the path of `model.config`, with `${…}` filled in.
+
+    HL001 to HL013 for what its files or the job give wrongly, HL680 for a model or an architecture that is not known.
+    """
+    job = resolved.job
+    asked, place = job.model, resolved.place("model")
+    if asked is None and (job.strategy.name != "megatron" or not _has_sizes(job.args)):
+        return None, []
+    base, findings = _base(resolved, asked or Model(), config, place)
+    if findings:
+        return None, findings
+    model, findings = (base, []) if asked is None else _with_sizes(base, asked, place)
+    if model is not None and asked is not None and asked.sequence is None and job.strategy.name == "megatron":
+        model = replace(model, sequence=shape_of_arguments(job.args).seq_length or model.sequence)
+    if model is not None:
+        findings = findings + _check(model, place)
+    return (None if findings else model), findings
+
+
+def model_from_file(path: str, place: Place | None = None) -> Read:
+    """The model of a Hugging Face `config.json` (or its folder), or of a Megatron or FlagScale YAML file.
+
+    Counts the parameters of an unknown architecture with Transformers, in a process of its own, which takes seconds.
+    `place` is where the path was written.
+    """
+    file = os.path.join(path, "config.json") if os.path.isdir(path) else path
+    if not os.path.exists(file):
+        message = f"`{file}` does not exist" if file == path else f"the folder `{path}` has no config.json"
+        hint = "name a config.json, its folder or a Megatron YAML file; hpc-launch does not download models"
+        return None, [Finding(FindingCode.UNREADABLE_FILE, message, place, hint)]
+    document, findings = read_document(file)
+    if document is None or findings:
+        return None, findings
+    if is_transformers_config(document.data):
+        if family(document.data) is None:
+            return count_config(document)
+        places = {str(path[0]): place for path, place in document.places.items() if len(path) == 1}
+        model, reader = from_transformers(GivenValues(document.data, places, document.places[()]))
+    else:
+        given = given_in_file(document)
+        if "num_layers" not in given.values:
+            message = "this is neither a config.json of Transformers nor a Megatron or FlagScale configuration"
+            hint = "it needs `model_type`, or `num_layers` and the other sizes; of FlagScale name the file under train/"
+            return None, [Finding(FindingCode.MISSING_KEY, message, Place(file), hint)]
+        model, reader = from_megatron(given)
+    if not reader.findings:
+        reader.findings += _check(model, document.places[()])
+    return (None if reader.findings else model), reader.findings
+
+
+def _has_sizes(args: Any) -> bool:
+    return "num_layers" in given_arguments(args, {}).values
+
+
+def _base(resolved: Resolved, asked: Model, config: str | None, place: Place | None) -> Read:
+    """The model before the job's own sizes replace some of its sizes."""
+    if asked.name is not None and asked.config is not None:
+        hint = "remove one of the two"
+        return None, [Finding(FindingCode.INVALID_VALUE, "`model` has both `name` and `config`", place, hint)]
+    if asked.name is not None:
+        return known_model(asked.name, resolved.place("model", "name"))
+    if asked.config is not None:
+        path = config or os.path.join(resolved.job_folder, os.path.expanduser(asked.config))
+        return model_from_file(path, resolved.place("model", "config"))
+    if resolved.job.strategy.name == "megatron" and _has_sizes(resolved.job.args):
+        model, reader = from_megatron(given_arguments(resolved.job.args, resolved.merged.places))
+        return (None if reader.findings else model), reader.findings
+    return None, []
+
+
+def _with_sizes(base: ModelConfig | None, asked: Model, place: Place | None) -> Read:
+    given = {
+        name: value for name, value in asdict(asked).items() if value is not None and name not in {"name", "config"}
+    }
+    if asked.latent is not None:
+        given["latent"] = LatentAttention(**asdict(asked.latent))
+    if asked.experts is not None:
+        given["experts"] = Experts(**asdict(asked.experts))
+    if base is not None:
+        resized = given.keys() - {"sequence"}
+        return replace(base, **given, **({"counted": None} if resized else {})), []
+    gated = given.setdefault("gated", True)
+    needed = ["layers", "hidden", "heads", "vocab", *(["ffn"] if gated and asked.experts is None else [])]
+    missing = [name for name in needed if name not in given]
+    if missing:
+        message = f"`model` does not say `{'`, `'.join(missing)}`"
+        hint = "add each, or `name` for a known model, or `config` for a config.json"
+        return None, [Finding(FindingCode.MISSING_KEY, message, place, hint)]
+    given.setdefault("tied", False)
+    given.setdefault("ffn", given["experts"].ffn if asked.experts else 4 * given["hidden"])
+    given.setdefault("query_groups", given["heads"])
+    given.setdefault("head_dim", max(given["hidden"] // given["heads"], 1))
+    if given.get("biases"):
+        given["qkv_bias"] = True
+    return ModelConfig(**given), []
+
+
+def _check(model: ModelConfig, place: Place | None) -> list[Finding]:
+    """What is wrong with the sizes together."""
+    problems = []
+    if model.heads % model.query_groups:
+        problems.append(
+            (
+                f"{model.heads} heads are not divisible by {model.query_groups} query groups",
+                "use a divisor of the heads",
+            )
+        )
+    if model.experts and model.experts.per_token > model.experts.count:
+        message = f"each token is sent to {model.experts.per_token} experts, but there are {model.experts.count}"
+        problems.append((message, "correct one of the two"))
+    total = parameters(model).total
+    if total > MOST_PARAMETERS:
+        problems.append((f"the model would have {total:.0e} parameters", "correct its sizes"))
+    return [Finding(FindingCode.INVALID_VALUE, message, place, hint) for message, hint in problems]

@@ -1,0 +1,170 @@
+"""Read the sizes of a model from its Hugging Face `config.json`.
+
+The families are those of transformers 5.23.0, `models/*/configuration_*.py` and `modeling_*.py`. A key that a file
+leaves out has the default of its family there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.model.given_values import GivenValues, ValueReader
+from hpc_launch.model.model_config import Experts, LatentAttention, ModelConfig
+
+
+class _Family(Struct, frozen=True, kw_only=True):
+    """What the sizes of a family's configuration do not say."""
+
+    gated: bool = True
+    tied: bool = False
+    """Unless `tie_word_embeddings` says otherwise."""
+    qkv_bias: bool | None = None
+    """None: if `attention_bias` says so."""
+    biases: bool = False
+    norm_bias: bool = False
+    head_norms: bool = False
+    head_dim: int | None = None
+    """Unless `head_dim` says otherwise; None: hidden size / heads."""
+    latent: bool = False
+    shared_gate: bool = False
+    router_bias: bool = False
+    learned_positions: bool = False
+    experts: bool = False
+
+
+_FAMILIES = {
+    "llama": _Family(),
+    "mistral": _Family(),
+    "mixtral": _Family(experts=True),
+    "phi3": _Family(),
+    "gemma": _Family(tied=True, head_dim=256),
+    "gpt2": _Family(gated=False, tied=True, qkv_bias=True, biases=True, norm_bias=True, learned_positions=True),
+    "gpt_neox": _Family(gated=False, qkv_bias=True, biases=True, norm_bias=True),
+    "qwen2": _Family(qkv_bias=True),
+    "qwen2_moe": _Family(qkv_bias=True, shared_gate=True, experts=True),
+    "qwen3": _Family(head_norms=True, head_dim=128),
+    "qwen3_moe": _Family(head_norms=True, experts=True),
+    "deepseek_v2": _Family(latent=True, experts=True),
+    "deepseek_v3": _Family(latent=True, router_bias=True, experts=True),
+    "kimi_k2": _Family(latent=True, router_bias=True, experts=True),
+}
+
+_HIDDEN = ("hidden_size", "n_embd", "d_model")
+_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+_HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
+_FFN = ("intermediate_size", "n_inner", "ffn_dim")
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+_POSITIONS = ("max_position_embeddings", "n_positions")
+
+
+def is_transformers_config(data: Mapping[str, Any]) -> bool:
+    """Whether this is a configuration of Transformers."""
+    return "model_type" in data or "architectures" in data
+
+
+def family(data: Mapping[str, Any]) -> str | None:
+    """The family of a configuration, if its sizes alone determine its parameters."""
+    name = data.get("model_type")
+    return name if isinstance(name, str) and name in _FAMILIES else None
+
+
+def known_families() -> tuple[str, ...]:
+    """The families whose sizes determine their parameters."""
+    return tuple(_FAMILIES)
+
+
+def from_transformers(given: GivenValues) -> tuple[ModelConfig, ValueReader]:
+    """The model of a configuration, to be used only if the reader has no findings. Of an unknown family only the
+    sizes are right, not the number of parameters.
+    """
+    reader = ValueReader(given)
+    known = _FAMILIES.get(str(given.values.get("model_type")), _Family())
+    hidden, heads = reader.size(*_HIDDEN), reader.size(*_HEADS)
+    attention_bias = known.qkv_bias is None and reader.flag("attention_bias", default=False)
+    longest = reader.size(*_POSITIONS, default=0, least=0)
+    latent = _latent(reader) if known.latent else None
+    model = ModelConfig(
+        name=str(given.values.get("model_type", "")),
+        layers=reader.layers(*_LAYERS),
+        hidden=hidden,
+        ffn=reader.size(*_FFN, default=None if known.gated else 4 * hidden),
+        vocab=reader.size("vocab_size"),
+        heads=heads,
+        query_groups=heads if latent else reader.size("num_key_value_heads", default=heads),
+        head_dim=latent.nope_dim + latent.rope_dim if latent else _head_dim(reader, known, hidden, heads),
+        gated=known.gated,
+        tied=reader.flag("tie_word_embeddings", default=known.tied),
+        latent=latent,
+        positions=longest if known.learned_positions else 0,
+        qkv_bias=attention_bias if known.qkv_bias is None else known.qkv_bias,
+        biases=known.biases or (attention_bias and reader.flag("mlp_bias", default=False)),
+        norm_bias=known.norm_bias,
+        head_norms=known.head_norms,
+        next_token_layers=reader.size("num_nextn_predict_layers", default=0, least=0),
+        sequence=longest or None,
+    )
+    if not reader.findings and heads % model.query_groups:
+        message = f"{heads} heads are not divisible by `num_key_value_heads` = {model.query_groups}"
+        reader.report(FindingCode.INVALID_VALUE, message, "num_key_value_heads", "use a divisor of the heads")
+    if known.experts and reader.name_of(*_EXPERTS):
+        model = replace(model, experts=_experts(reader, known, model))
+    return model, reader
+
+
+def _head_dim(reader: ValueReader, known: _Family, hidden: int, heads: int) -> int:
+    if not reader.findings and reader.name_of("head_dim") is None and known.head_dim is None and hidden % heads:
+        message = f"`{_HIDDEN[0]}` = {hidden} is not divisible by {heads} heads"
+        reader.report(
+            FindingCode.INVALID_VALUE, message, reader.name_of(*_HEADS), "correct the numbers, or add `head_dim`"
+        )
+    return reader.size("head_dim", default=known.head_dim or max(hidden // heads, 1))
+
+
+def _latent(reader: ValueReader) -> LatentAttention:
+    return LatentAttention(
+        query_rank=reader.size("q_lora_rank", default=0, least=0) or None,
+        key_value_rank=reader.size("kv_lora_rank"),
+        nope_dim=reader.size("qk_nope_head_dim"),
+        rope_dim=reader.size("qk_rope_head_dim"),
+        value_dim=reader.size("v_head_dim"),
+    )
+
+
+def _experts(reader: ValueReader, known: _Family, model: ModelConfig) -> Experts:
+    count = reader.experts(*_EXPERTS)
+    per_token = reader.experts("num_experts_per_tok", default=2)
+    width = reader.size("moe_intermediate_size", default=model.ffn)
+    if per_token > count:
+        message = f"`num_experts_per_tok` = {per_token} exceeds the {count} experts"
+        reader.report(FindingCode.INVALID_VALUE, message, "num_experts_per_tok", "correct one of the two")
+    shared = reader.size("n_shared_experts", default=0, least=0) * width
+    every = reader.size("decoder_sparse_step", default=1)
+    excluded = _excluded(reader, model.layers)
+    return Experts(
+        count=count,
+        per_token=per_token,
+        ffn=width,
+        shared_ffn=reader.size("shared_expert_intermediate_size", default=shared, least=0),
+        shared_gate=known.shared_gate,
+        dense_layers=reader.size("first_k_dense_replace", default=0, least=0),
+        every=every,
+        layers=tuple(at for at in range(model.layers) if at not in excluded and (at + 1) % every == 0)
+        if excluded
+        else None,
+        router_bias=known.router_bias,
+    )
+
+
+def _excluded(reader: ValueReader, layers: int) -> frozenset[int]:
+    """Layers that Qwen excludes from the mixture by their number."""
+    value = reader.given.values.get("mlp_only_layers") or []
+    if isinstance(value, list) and all(isinstance(index, int) and 0 <= index < layers for index in value):
+        return frozenset(value)
+    message = f"`mlp_only_layers` must be a list of numbers between 0 and {layers - 1}"
+    reader.report(FindingCode.INVALID_VALUE, message, "mlp_only_layers", "correct the list")
+    return frozenset()
