@@ -18,8 +18,6 @@ class LayerWork(Struct, frozen=True, kw_only=True):
 
     matrices: float
     """Operations of the weight matrices that this token meets: two for each weight."""
-    expert_share: float
-    """Part of `matrices` that belongs to experts."""
     attention: float
     """Operations of the attention itself, per token of context; half of it with a causal mask."""
     width: float
@@ -52,7 +50,6 @@ def layer_work(model: ModelConfig) -> LayerWork:
     inner = mixture.ffn if mixture is not None and share > 0.5 else model.ffn
     return LayerWork(
         matrices=2 * (dense + active),
-        expert_share=active / (dense + active),
         attention=2 * attention,
         width=min(inner, model.heads * model.head_dim),
         dense_weights=dense,

@@ -21,13 +21,12 @@ NETWORK_LATENCY = 2e-5
 class Link:
     """What a group of ranks communicates over."""
 
-    __slots__ = ("bandwidth", "crosses", "latency", "size")
+    __slots__ = ("bandwidth", "latency", "size")
 
     def __init__(self, gpu: Gpu, shape: GroupShape, world_size: int) -> None:
         self.size = shape.size
         self.bandwidth = gpu.node_bandwidth * NODE_EFFICIENCY
         self.latency = NODE_LATENCY
-        self.crosses = False
         if shape.size > 1:
             found = spread(shape.size, shape.stride, world_size, gpu.per_node)
             if found.nodes > 1:
@@ -36,7 +35,6 @@ class Link:
                 network = gpu.network_bandwidth * share * found.per_node
                 self.bandwidth = min(self.bandwidth, network)
                 self.latency = NETWORK_LATENCY * found.nodes.bit_length()
-                self.crosses = True
 
     def gather(self, size: float) -> float:
         """Seconds of an all-gather, a reduce-scatter or an all-to-all of so many bytes in total per GPU."""

@@ -11,39 +11,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.estimate.computation import BYTES, LayerWork, layer_work, model_flops
+from hpc_launch.estimate.compute_time import MEMORY_EFFICIENCY, compute_time
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.links import Link
+from hpc_launch.estimate.model_states import shards_parameters
 from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.layouts.groups import GroupKind, GroupShape
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.model.parameters import parameters
 
-MATRIX_EFFICIENCY = 0.82
-"""Part of the peak that large matrix multiplications reach."""
-HALF_WIDTH = 450
-"""Width of a matrix, after tensor parallelism divided it, with half of that efficiency."""
-HALF_TOKENS = 150
-"""Tokens per micro batch with half of that efficiency."""
-ATTENTION_EFFICIENCY = 0.55
-"""Part of the peak that FlashAttention 2 reaches (arXiv 2307.08691, section 4.1: 50 to 73 % on A100)."""
-ATTENTION_FLOPS = 3.5e14
-"""What FlashAttention 2 reaches at most: 35 % of an H100 (arXiv 2407.08608, section 1)."""
-CONTEXT_COST = 0.08
-"""Slow-down of the attention by each further part of the sequence: smaller blocks, and their sums."""
-PLAIN_ATTENTION = 4.0
-"""FlashAttention's speed-up over plain attention (arXiv 2307.08691, section 4.1: 3 to 10)."""
-FP8_GAIN = 1.65
-"""Speed of fp8 matrix multiplications, with their casts, relative to bf16. The peak is twice as high."""
-TRAFFIC_HIDDEN = 60
-"""Bytes per token and hidden unit that norms, residual connections and casts move in a layer's forward pass."""
-TRAFFIC_INNER = 8
-"""Bytes per token and unit of MLP and attention, for activation functions and positions."""
-COMPILED_TRAFFIC = 0.5
-"""Part of that traffic that is left after torch.compile or fused kernels."""
-MEMORY_EFFICIENCY = 0.8
-"""Part of the memory bandwidth that such kernels reach."""
-LAUNCH = 2e-4
-"""Seconds that the CPU takes to launch a layer's forward pass: 40 kernels of 5 µs."""
 DATA_OVERLAP = 0.5
 """Part of the computation behind which gradients and gathered weights can hide."""
 DATA_COST = 0.15
@@ -55,7 +31,6 @@ OPTIMIZER_BYTES = 28
 HOST_BANDWIDTH = 1e10
 """Bytes per second and GPU that an offloaded optimizer and offloaded weights reach. DeepSpeed's CPU Adam takes
 2.6 s for 10 billion parameters on a node (arXiv 2101.06840, table 4), which its GPUs share; the rest is PCIe."""
-WEIGHTS_SHARDED = frozenset({"zero3", "fsdp1", "fsdp2", "hsdp"})
 
 
 class StepTime(Struct, frozen=True, kw_only=True):
@@ -127,10 +102,7 @@ class _Step:
         self.samples = layout.global_batch
 
     def result(self) -> StepTime:
-        forward, attention = self.forward()
-        head = self.head()
-        recomputed = self.recomputed(forward, attention)
-        layer = 3 * forward + recomputed
+        layer, attention, head = compute_time(self.model, self.setup, self.gpu)
         tensor = self.tensor()
         context = self.context(attention)
         experts = self.experts()
@@ -151,50 +123,6 @@ class _Step:
             optimizer=self.optimizer() + STEP_OVERHEAD,
             flops=model_flops(self.model, self.setup.sequence) * self.setup.sequence * self.samples,
         )
-
-    def forward(self) -> tuple[float, float]:
-        """Seconds of a layer's forward pass for a micro batch, and those of its attention alone."""
-        work, parallel, gpu = self.work, self.parallel, self.gpu
-        tp = parallel.tp
-        width = work.width / tp
-        tokens = self.tokens
-        speed = gpu.flops * MATRIX_EFFICIENCY * width / (width + HALF_WIDTH) * tokens / (tokens + HALF_TOKENS)
-        if self.setup.precision == "fp8":
-            speed *= FP8_GAIN
-        elif self.setup.precision == "fp32":
-            speed /= 2
-        matrices = work.matrices * tokens / tp / speed
-        attention_speed = min(gpu.flops * ATTENTION_EFFICIENCY, ATTENTION_FLOPS) / (
-            1 + CONTEXT_COST * (parallel.cp - 1)
-        )
-        attention = work.attention * self.setup.sequence / 2 * tokens / tp / attention_speed
-        if not self.setup.flash_attention:
-            attention *= PLAIN_ATTENTION
-        hidden = TRAFFIC_HIDDEN * self.model.hidden / (tp if parallel.sequence_parallel else 1)
-        inner = TRAFFIC_INNER * (self.model.ffn + self.model.heads * self.model.head_dim) / tp
-        traffic = tokens * (hidden + inner) / (gpu.memory_bandwidth * MEMORY_EFFICIENCY)
-        if self.setup.compiled:
-            traffic *= COMPILED_TRAFFIC
-        return max(matrices + attention + traffic, LAUNCH), attention
-
-    def head(self) -> float:
-        """Seconds of the output layer and the loss of a micro batch, forward and backward."""
-        operations = 6.0 * self.model.hidden * self.model.vocab / self.parallel.tp
-        traffic = 16.0 * self.model.vocab / self.parallel.tp
-        return self.tokens * (
-            operations / (self.gpu.flops * MATRIX_EFFICIENCY)
-            + traffic / (self.gpu.memory_bandwidth * MEMORY_EFFICIENCY)
-        )
-
-    def recomputed(self, forward: float, attention: float) -> float:
-        """Seconds of what the backward pass computes again."""
-        if self.setup.recompute == "full":
-            return forward
-        if self.setup.recompute == "selective":
-            # torchtitan's selective checkpointing recomputes every other matrix multiplication, Megatron's the
-            # attention.
-            return forward / 2 if self.setup.framework == "pytorch" else attention
-        return 0.0
 
     def tensor(self) -> float:
         """Two all-reduces per pass and layer, or the same volume as all-gather and reduce-scatter."""
@@ -252,17 +180,16 @@ class _Step:
         if self.setup.framework == "megatron" and not parallel.overlap:
             return seconds
         # FSDP and ZeRO-3 communicate in each round, the others once the last round has the gradients.
-        hidden = all_rounds if self.setup.sharding in WEIGHTS_SHARDED else last_round
+        hidden = all_rounds if shards_parameters(self.setup) else last_round
         return max(seconds - DATA_OVERLAP * hidden, DATA_COST * seconds)
 
     def exchange(self, ranks: int, stride: int, weights: float) -> float:
         """Gradients, and weights where the replicas share these, of ranks that hold the same part of the model."""
         size = weights * BYTES
-        sharding = self.setup.sharding
         link = self.link("dp", ranks, stride)
-        if sharding == "none":
+        if self.setup.sharding == "none":
             return link.reduce(2 * size)
-        if sharding not in WEIGHTS_SHARDED:
+        if not shards_parameters(self.setup):
             return link.gather(2 * size) + link.gather(size)
         # With a pipeline, weights stay gathered for the whole step; otherwise each micro batch gathers them twice.
         times = 1 if self.parallel.pp > 1 else self.rounds
