@@ -10,6 +10,7 @@ from statistics import median
 import pytest
 
 from hpc_launch.estimate.memory import memory, memory_by_stage
+from tests.estimate.measured_steps import nanotron
 from tests.estimate.published_models import Row, aleph_alpha, simumax, torchtitan
 
 GIB = 2**30
@@ -95,3 +96,14 @@ def test_runs_that_ended_out_of_memory() -> None:
     assert said["fits", "fits"] > 320
     assert said["too large", "fits"] <= 0.05 * (said["too large", "fits"] + said["too large", "oom"])
     assert said["too large", "oom"] > 450
+
+
+def test_runs_of_nanotron_that_fit() -> None:
+    """26 runs on H100 of 80 GB: none is said not to fit.
+
+    nanotron divides states and logits as Megatron does, but also keeps what it gathers for tensor parallelism.
+    It reports 1.4 times the estimate (median). It publishes no run that ended out of memory.
+    """
+    runs = list(nanotron())
+    assert len(runs) == 26
+    assert all(memory(run.model, run.setup).low <= run.gpu.memory for run in runs)
