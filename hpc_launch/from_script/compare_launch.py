@@ -135,7 +135,8 @@ def _program(script: OldScript, launch: OldLaunch, plan: LaunchPlan, old: _OldTe
     if launch.program == "script" and words:
         if plan.program.kind == "command" and ours[:1] == [("python3",)]:
             ours = ours[1:]
-        folder = os.path.join(script.folder, script.request.workdir or "", script.job.workdir or "")
+        here = _plain(old.text((script.job.workdir or "").replace("${shell.", "${env.")), plan)
+        folder = os.path.join(script.folder, script.request.workdir or "", os.path.expanduser(here))
         first = words[0]
         if len(first) == 1 and isinstance(first[0], str):
             words[0] = (os.path.normpath(os.path.join(folder, first[0])),)

@@ -116,9 +116,7 @@ class _Draft:
 
     def _here(self, path: str) -> str:
         """A relative path of the old job, from the job file's folder."""
-        if os.path.isabs(path) or path.startswith(("~", "${")):
-            return path
-        return os.path.normpath(os.path.join(self.prefix, self.script.job.workdir or "", path))
+        return self._from_start(path if _is_rooted(path) else os.path.join(self.script.job.workdir or "", path))
 
     def _folder(self) -> str | None:
         asked = self.script.job.workdir or self.script.request.workdir
@@ -127,19 +125,19 @@ class _Draft:
             asked = launch.container.workdir
         if asked is None:
             return None if self.prefix in {"", "."} else self.prefix
-        return asked if os.path.isabs(asked) or asked.startswith(("~", "${")) else os.path.join(self.prefix, asked)
+        return self._from_start(asked)
 
     def _environment(self, launch: OldLaunch | None) -> None:
         job = self.script.job
         software: dict[str, Any] = {}
         if job.sources:
-            software["source"] = [_static(self._from_start(path)) for path in job.sources]
+            software["source"] = [self._from_start(path) for path in job.sources]
         if job.modules:
             software["modules"] = job.modules
         if job.conda:
             software["conda"] = _static(job.conda)
         if job.venv:
-            software["venv"] = _static(self._from_start(job.venv))
+            software["venv"] = self._from_start(job.venv)
         if launch is not None and launch.python:
             software["python"] = _static(launch.python)
         variables: dict[str, Any] = {}
@@ -159,10 +157,9 @@ class _Draft:
         self.put("secrets", job.secrets, "set them in your shell or in secrets.env" if job.secrets else "")
 
     def _from_start(self, path: str) -> str:
-        """A relative path of a line before or after `cd`: relative to where the old job started."""
-        if os.path.isabs(path) or path.startswith(("~", "${")):
-            return path
-        return os.path.normpath(os.path.join(self.prefix, path))
+        """A path that is relative to where the old job started."""
+        path = path.removeprefix(f"{self.script.folder}/")
+        return _static(os.path.normpath(path if _is_rooted(path) else os.path.join(self.prefix, path)))
 
     def _container(self, launch: OldLaunch | None) -> None:
         if launch is None or launch.container is None:
@@ -183,6 +180,11 @@ class _Draft:
         if found.options:
             data["options"] = found.options
         self.put("container", data if len(data) > 1 else data["image"])
+
+
+def _is_rooted(path: str) -> bool:
+    """Whether a path does not depend on a working directory."""
+    return path.startswith(("/", "~", "${"))
 
 
 def _static(text: str) -> str:

@@ -11,7 +11,8 @@ from msgspec import Struct
 Outcome = Literal["taken", "unnecessary", "not_understood"]
 _RANK = {"unnecessary": 0, "taken": 1, "not_understood": 2}
 _SECRET = re.compile(
-    r"(?i)\b(\w*(?:_KEY|_TOKEN|SECRET|PASSWORD|PASSWD)|KEY|TOKEN)(\s*=\s*|\s+)(\"[^\"]*\"|'[^']*'|[^\s\"';&|]+)"
+    r"(\b(?:\w+_)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)=|(?i:--?[\w-]*(?:api[_-]?key|token|password|secret)(?:=|\s+)))"
+    r"(\"[^\"]*\"|'[^']*'|[^\s\"';&|]+)"
 )
 _LOGIN = re.compile(r"((?:wandb\s+login|huggingface-cli\s+login|hf\s+auth\s+login)\b[^;&|]*?)(\s)([A-Za-z0-9_]{16,})")
 
@@ -83,5 +84,5 @@ class Ledger:
 
 def without_secrets(text: str) -> str:
     """The text, with dots in place of values that look like a password or a key."""
-    hidden = _SECRET.sub(lambda found: f"{found[1]}{found[2]}…" if found[3][:1] != "$" else found[0], text)
+    hidden = _SECRET.sub(lambda found: found[0] if found[2].strip("\"'")[:1] == "$" else f"{found[1]}…", text)
     return _LOGIN.sub(r"\1\2…", hidden)

@@ -35,6 +35,8 @@ class OldLaunch:
     arguments: list[Word] = field(default_factory=list)
     options: list[str] = field(default_factory=list)
     """The launcher's own options that stay."""
+    workdir: str | None = None
+    """The folder in which the line stands."""
     by_srun: bool = False
     nodes: int | None = None
     tasks: int | None = None

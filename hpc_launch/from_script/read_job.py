@@ -66,6 +66,7 @@ def understand(script: ScriptText, name: str, folder: str, environment: Mapping[
     walker = Walker(request, scope, ledger, job, base)
     walker.script(root)
     launch = choose(job.launches, request, ledger)
+    job.workdir = launch.workdir if launch is not None else job.workdir
     size = launch_size(launch, request) if launch is not None else None
     remarks = list(script.remarks)
     if launch is None:

@@ -21,6 +21,7 @@ _OF_JOB = {
 }
 _ESCAPED = re.compile(r"\\(\n?)(.?)", re.DOTALL)
 _BLANKS = re.compile(r"(?:\s|\\\n)+")
+_EXPANSIONS = frozenset({"simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"})
 LONGEST_VALUE = 100_000
 """A value that doubles itself line by line stops growing here."""
 
@@ -141,11 +142,11 @@ class Scope:
     def value(self, node: Node) -> Value:
         """The value of a word's node."""
         kind, text = node.type, text_of(node)
-        blanks = _BLANKS.match(text) if kind in {"simple_expansion", "expansion"} else None
+        blanks = _BLANKS.match(text) if kind in _EXPANSIONS else None
         if blanks is not None:  # the grammar counts blanks before it in
-            inner = text[blanks.end() :]
-            found = self.variable(inner[1:]) if kind == "simple_expansion" else self._expansion(inner[2:-1])
-            return Value(" ") + found
+            return Value(" ") + self._expanded(kind, text[blanks.end() :])
+        if kind in _EXPANSIONS:
+            return self._expanded(kind, text)
         if kind == "raw_string":
             return literal(text[1:-1])
         if kind in {"word", "number", "test_operator", "regex", "extglob_pattern"} and not node.named_children:
@@ -156,20 +157,22 @@ class Scope:
             return self._pieces(node, 1, -1)
         if kind == "string_content":
             return literal(re.sub(r"\\\n|\\([$`\"\\])", lambda found: found[1] or "", text))
+        if kind == "concatenation" or (kind in {"word", "command_name"} and node.named_children):
+            return self._pieces(node, 0, None)
+        if kind == "ansi_c_string" and "\\" not in text:
+            return literal(text[2:-1])
+        return unknown(text, *self._uses(text))
+
+    def _expanded(self, kind: str, text: str) -> Value:
+        """`$NAME`, `${…}`, `$(…)`, `$((…))`."""
         if kind == "simple_expansion":
             return self.variable(text[1:])
         if kind == "expansion":
             return self._expansion(text[2:-1])
         if kind == "command_substitution":
             return meaning(text[2:-1] if text.startswith("$(") else text[1:-1], self.lookup, self.folder)
-        if kind == "arithmetic_expansion":
-            inside = text[3:-2] if text.startswith("$((") else text[2:-1]
-            return evaluate(inside, self.variable) or unknown(text, *self._uses(inside))
-        if kind == "concatenation" or (kind in {"word", "command_name"} and node.named_children):
-            return self._pieces(node, 0, None)
-        if kind == "ansi_c_string" and "\\" not in text:
-            return literal(text[2:-1])
-        return unknown(text, *self._uses(text))
+        inside = text[3:-2] if text.startswith("$((") else text[2:-1]
+        return evaluate(inside, self.variable) or unknown(text, *self._uses(inside))
 
     def _uses(self, text: str) -> set[str]:
         found = map(self.lookup, re.findall(r"[A-Za-z_]\w*", text))

@@ -228,7 +228,7 @@ class Walker:
         self.ledger.unnecessary(lines, "hpc-launch warns the training and continues the run (`checkpoint:`)")
 
     def _launch(self, node: Node, words: Sequence[Word], lines: range) -> None:
-        launch = OldLaunch(lines)
+        launch = OldLaunch(lines, workdir=self.job.workdir)
         for child in node.named_children:
             if child.type == "variable_assignment":
                 name, value = self.assignments.pair(child)

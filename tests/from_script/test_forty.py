@@ -90,3 +90,16 @@ def test_script(script: Path, tmp_path: Path) -> None:
     assert plan.master.suffix == want.get("suffix", "")
     assert "secretsecret" not in conversion.job_file
     assert "0123456789abcdef" not in conversion.job_file
+
+
+def test_the_folder_is_that_of_the_launch_line(tmp_path: Path) -> None:
+    script = tmp_path / "job.sbatch"
+    script.write_text(
+        "#!/bin/bash\ncd code\npython $DATA/prepare.py\ncd ../other\ntorchrun $DATA/train.py\ncd /elsewhere\n"
+    )
+    (tmp_path / "other").mkdir()
+    found = convert(
+        script, output=tmp_path / "job.yaml", site=None, environment={"DATA": "/data"}, folder=str(tmp_path)
+    )
+    assert "workdir: other" in found.job_file
+    assert 'script: "${env.DATA}/train.py"' in found.job_file
