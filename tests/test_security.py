@@ -755,7 +755,7 @@ def test_a_umask_of_000_opens_nothing(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         make_private(tmp_path / "a" / "b")
-        Index(tmp_path / "state" / "hpc-launch", {})._connect().close()
+        Index(tmp_path / "state" / "hpc-launch", {}).entries()
         (tmp_path / "old").mkdir()
         make_private(tmp_path / "old")
     finally:

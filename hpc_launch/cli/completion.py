@@ -14,6 +14,10 @@ VARIABLE = "_HPC_LAUNCH_COMPLETE"
 """The variable by which the shell requests completions; click derives it from the program's name."""
 
 
+MOST_NAMES = 1000
+"""How many names of runs are offered."""
+
+
 def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the name of a run, newest first. Never raises: an error would garble the command line."""
     try:
@@ -21,7 +25,7 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
         from hpc_launch.run.run_index import user_index
 
-        entries = user_index(os.environ).entries()
+        entries = user_index(os.environ).entries(prefix=incomplete, limit=MOST_NAMES)
         items = [CompletionItem(entry.run, help=entry.last_state) for entry in entries]
         items += [CompletionItem("@last", help="the newest run")] if items else []
         return [item for item in items if item.value.startswith(incomplete) and item.value.isprintable()]

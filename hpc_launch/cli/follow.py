@@ -7,47 +7,30 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import click
 
 from hpc_launch.cli.error_handler import INTERRUPTED
+from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.drivers import Drivers, Schedulers, shown
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.run_index import Index, IndexEntry, user_index
+from hpc_launch.run.status.followed_run import REMEMBERED_S
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.spec.shell_text import visible
 
-SETTLED = frozenset({"COMPLETED", "CANCELLED", "STOPPED"})
-"""States that are final; a FAILED job may still be requeued by Slurm."""
-
-SLACK_S = 60.0
-"""Tolerated clock difference between this host and the file server."""
+TOGETHER = 2000
+"""Runs whose files are in memory at a time."""
 
 
-class IndexUpdater:
-    """Writes the states of runs to the index when they change."""
-
-    def __init__(self, index: Index, entries: Iterable[IndexEntry] = ()) -> None:
-        self._index = index
-        self._last = {entry.run: entry.last_state for entry in entries}
-
-    def __call__(self, status: RunStatus) -> None:
-        if status.undecided or status.folder_missing:
-            return  # the run may continue, so its state is not settled
-        if self._last.get(status.run) != status.state:
-            self._last[status.run] = status.state
-            self._index.seen(status)
-
-
-def tracker_of(runs: Iterable[RunFolder], index: Index, entries: Iterable[IndexEntry] = ()) -> RunTracker:
+def tracker_of(runs: Iterable[RunFolder], index: Index) -> RunTracker:
     """A tracker of these runs that recognizes pending reasons that never clear."""
-    return RunTracker(runs, Schedulers().of, never=_never, seen=IndexUpdater(index, entries))
+    return RunTracker(runs, Schedulers().of, never=_never, seen=index.seen)
 
 
-def poll_runs(
-    runs: Sequence[RunFolder], index: Index, entries: Iterable[IndexEntry] = (), *, drive: bool = True
-) -> list[RunStatus]:
+def poll_runs(runs: Sequence[RunFolder], index: Index, *, drive: bool = True) -> list[RunStatus]:
     """Query these runs and return their statuses in order. Prints a notice if the scheduler is slow.
 
     With `drive`, first does what is due: the verdict on an attempt that ended, and the next attempt. A failed run whose
@@ -55,7 +38,7 @@ def poll_runs(
     """
     from hpc_launch.view.terminal import waiting_notice
 
-    tracker = tracker_of(runs, index, entries)
+    tracker = tracker_of(runs, index)
     with waiting_notice("reading the run folders") as doing:
         statuses = tracker.poll(doing=doing)
     drivers = Drivers(tracker, index)
@@ -68,22 +51,31 @@ def poll_runs(
                 click.echo(f"{visible(run.name)}: {visible(outcome.words)}", err=True)
         if any(outcome.kind != "nothing" for outcome in outcomes):
             statuses = tracker.poll()
+        left = [_left_alone(statuses[run.name], one, tracker.now) for run, one in zip(due, outcomes, strict=True)]
+        index.seen([status for status in left if status.settled])
+        statuses |= {status.run: status for status in left}
         statuses |= {run.name: shown(statuses[run.name], one) for run, one in zip(due, outcomes, strict=True)}
     return [statuses[run.name] for run in runs]
 
 
-def possibly_active(entries: Iterable[IndexEntry]) -> list[RunFolder]:
-    """The runs that may be active, newest first.
+def poll_unfinished(index: Index, newest: int | None = None) -> list[tuple[IndexEntry, RunStatus]]:
+    """Query the runs whose final status the index does not have. Returns those that still have none, newest first.
 
-    Skips runs whose last known state is final and whose `attempts` folder has not changed since.
+    `newest`: only those among so many of the newest runs.
     """
-    return [RunFolder(entry.folder) for entry in entries if not _certainly_over(entry)]
+    from hpc_launch.view.terminal import waiting_notice
+
+    with waiting_notice("reading the index of runs") as index.doing:
+        entries = index.entries(unfinished=newest is None, limit=newest)
+    entries = [entry for entry in entries if not entry.finished]
+    parts = [entries[at : at + TOGETHER] for at in range(0, len(entries), TOGETHER)]
+    polled = ((part, poll_runs([RunFolder(entry.folder) for entry in part], index)) for part in parts)
+    return [pair for part in polled for pair in zip(*part, strict=True) if not pair[1].settled]
 
 
 def active_runs(index: Index) -> list[RunStatus]:
     """Query all runs of the user and return the active ones, newest first."""
-    entries = index.entries()
-    return [status for status in poll_runs(possibly_active(entries), index, entries) if not status.final]
+    return [status for _, status in poll_unfinished(index) if not status.final]
 
 
 def follow(runs: Sequence[RunFolder]) -> int:
@@ -141,16 +133,14 @@ def _close(ended: Sequence[RunStatus]) -> None:
         write_lines(summary(status, colour=wants_colour(sys.stderr)), sys.stderr)
 
 
+def _left_alone(status: RunStatus, outcome: DriverOutcome, now: float) -> RunStatus:
+    """The status once a driver looked: a run that it left alone long after the end stays as it is."""
+    ended = status.attempts[-1].ended if status.attempts else None
+    left = outcome.kind == "nothing" and ended is not None and now - ended > REMEMBERED_S
+    return replace(status, undecided=False) if left else status
+
+
 def _never(reason: str) -> object | None:
     from hpc_launch.schedulers.slurm.pending_reasons import never
 
     return never(reason)
-
-
-def _certainly_over(entry: IndexEntry) -> bool:
-    if entry.last_state not in SETTLED or entry.last_seen is None:
-        return False
-    try:
-        return (entry.folder / "attempts").stat().st_mtime + SLACK_S < entry.last_seen
-    except OSError:
-        return False

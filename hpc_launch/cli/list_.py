@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hpc_launch.cli.shared_options import echo_json, json_option
+from hpc_launch.cli.shared_options import echo_json_list, json_option
 from hpc_launch.run.status.run_status import RUN_STATES
 
 if TYPE_CHECKING:
     from hpc_launch.performance.time_account import TimeAccount
+    from hpc_launch.run.run_index import Index, IndexEntry
     from hpc_launch.run.status.run_status import RunStatus
+
+    Listed = tuple[IndexEntry, RunStatus]
 
 DEFAULT_LIMIT = 50
 """Runs listed without -n."""
@@ -50,44 +56,65 @@ def command(states: tuple[str, ...], most: int | None, goodput: bool, as_json: b
     hpc-launch list --goodput
     hpc-launch list --json
     """
-    from hpc_launch.cli.follow import poll_runs
-    from hpc_launch.run.layout import RunFolder
     from hpc_launch.run.run_index import user_index
 
     index = user_index(os.environ)
-    entries = index.entries()
     limit = most if most is not None or as_json else DEFAULT_LIMIT
-    # Without --state, only the runs that are shown need a query.
-    queried = entries if states or limit is None else entries[:limit]
-    statuses = poll_runs([RunFolder(entry.folder) for entry in queried], index, entries)
-    matching = [status for status in statuses if not states or status.state in states]
-    chosen = matching if limit is None else matching[:limit]
-    accounts = _accounts(chosen) if goodput else []
+    polled = _poll(index, states, limit)
+    chosen = islice(merge(polled, index.finished(states, limit), key=_order, reverse=True), limit)
+    statuses = (status for _, status in chosen)
     if as_json:
-        from hpc_launch.view.time_text import time_json
-
-        times = [time_json(account) for account in accounts] or [{}] * len(chosen)
-        echo_json([{**status.as_json(attempts=False), **spent} for status, spent in zip(chosen, times, strict=True)])
+        echo_json_list(_as_json(statuses, goodput=goodput))
         return
-    if not chosen:
-        nothing = "no run is in this state" if entries else "no runs yet; start one with `hpc-launch submit JOB.yaml`"
-        click.echo(nothing, err=True)
+    shown = list(statuses)
+    if not shown:
+        nothing = "no runs yet; start one with `hpc-launch submit JOB.yaml`"
+        click.echo("no run is in this state" if index.count() else nothing, err=True)
         return
     if goodput:
         from hpc_launch.view.goodput_table import show_goodput
 
-        show_goodput(chosen, accounts)
+        show_goodput(shown, _accounts(shown))
     else:
         from hpc_launch.view.run_table import show
 
-        show(chosen)
-    omitted = (len(matching) if states else len(entries)) - len(chosen)
+        show(shown)
+    omitted = (len(polled) + index.count(states) if states else index.count()) - len(shown)
     if omitted and most is None:
-        click.echo(f"{omitted} older runs not shown; use -n {len(chosen) + omitted} to see all", err=True)
+        click.echo(f"{omitted} older runs not shown; use -n {len(shown) + omitted} to see all", err=True)
+
+
+def _poll(index: Index, states: tuple[str, ...], limit: int | None) -> list[Listed]:
+    """The runs that are listed and whose final status the index does not have, newest first."""
+    from hpc_launch.cli.follow import poll_unfinished
+
+    if limit is not None:
+        index.check(states, limit)
+    # Without --state, only the runs that are shown need a query.
+    polled = poll_unfinished(index, None if states else limit)
+    return [(entry, status) for entry, status in polled if not states or status.state in states]
+
+
+def _order(listed: Listed) -> tuple[float, str]:
+    return listed[0].created, listed[0].run
+
+
+def _as_json(statuses: Iterable[RunStatus], *, goodput: bool) -> Iterator[dict[str, Any]]:
+    for status in statuses:
+        if goodput:
+            from hpc_launch.view.time_text import time_json
+
+            yield {**status.as_json(attempts=False), **time_json(*_accounts([status]))}
+        else:
+            yield status.as_json(attempts=False)
 
 
 def _accounts(statuses: list[RunStatus]) -> list[TimeAccount]:
-    """Where the time of each run went."""
+    """Where the time of each run went, by the files of all its attempts."""
+    from hpc_launch.cli.follow import poll_runs
     from hpc_launch.performance.run_times import run_times
+    from hpc_launch.run.layout import RunFolder
+    from hpc_launch.run.run_index import user_index
 
-    return [run_times(status, time.time()).account for status in statuses]
+    polled = poll_runs([RunFolder(status.folder) for status in statuses], user_index(os.environ), drive=False)
+    return [run_times(status, time.time()).account for status in polled]

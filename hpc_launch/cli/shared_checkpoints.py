@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hpc_launch.cli.follow import poll_runs, possibly_active
+from hpc_launch.cli.follow import poll_runs
 from hpc_launch.cli.warn import print_note
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.run.checkpoint_files import rule_of
@@ -24,13 +24,14 @@ def warn_about_shared_checkpoints(
     parts = [] if rule is None else [part for part in rule.folder if isinstance(part, str)]
     if rule is None or len(parts) < len(rule.folder):
         return  # each run has its own
-    entries, folder = index.entries(), os.path.realpath("".join(parts))
+    folder = os.path.realpath("".join(parts))
     if trial is not None:
         print_note(f"warning: {trial} saves its checkpoints in {folder}, and other runs will resume from them")
         print_note("  hint: use ${run.dir} in `checkpoint.dir`, or give the trial a folder of its own with --set")
-    others = [other for other in possibly_active(entries) if run is None or other.path != run.path]
+    unfinished = [RunFolder(entry.folder) for entry in index.entries(unfinished=True)]
+    others = [other for other in unfinished if run is None or other.path != run.path]
     sharing = [other for other in others if _folder(other) == folder]
-    for status in poll_runs(sharing, index, entries, drive=False) if sharing else ():
+    for status in poll_runs(sharing, index, drive=False) if sharing else ():
         if not status.final:
             print_note(
                 f"warning: {status.run} ({status.state}) saves its checkpoints in {folder} too: "

@@ -100,7 +100,7 @@ def interval_of(status: RunStatus, times: RunTimes, index: Index) -> CheckpointI
     """The best interval of a run, by its checkpoints and the failures of the newest runs of its site. Never raises."""
     if not any(attempt.saves for attempt in times.attempts):
         return None
-    folders = [entry.folder for entry in index.entries() if entry.site == status.site][:MOST_RUNS]
+    folders = [entry.folder for entry in index.entries(site=status.site, limit=MOST_RUNS)]
     runs = {folder.name: RunFolder(folder) for folder in (status.folder, *folders)}
     nodes = max((len(attempt.nodes) for attempt in status.attempts), default=0) or 1
     return checkpoint_interval(times.attempts, nodes, exposure_of(runs.values()))

@@ -16,6 +16,10 @@ SHOWN = 5
 """How many candidates an error message names."""
 
 
+NEAR = 1000
+"""Among how many of the newest runs similar names are searched."""
+
+
 class RunElsewhere(UserError):
     """The files of a run are on its first host."""
 
@@ -39,19 +43,20 @@ def _find_run(text: str, index: Index) -> RunFolder:
     folder = _as_folder(text)
     if folder is not None:
         return folder
-    entries = index.entries()
     if text == LAST:
-        if not entries:
+        newest = index.entries(limit=1)
+        if not newest:
             raise UsageError("there is no run yet", hint="submit one with hpc-launch submit JOB.yaml")
-        return RunFolder(entries[0].folder)
+        return RunFolder(newest[0].folder)
+    entries = index.entries(prefix=text) if text else []
     exact = [entry.folder for entry in entries if entry.run == text]
-    by_prefix = [entry.folder for entry in entries if text and entry.run.startswith(text)]
+    by_prefix = [entry.folder for entry in entries]
     by_job = index.jobs(text) if not exact and (text[:1].isdecimal() or not by_prefix) else []
     candidates = exact or by_job or by_prefix
     if len(candidates) == 1:
         return RunFolder(candidates[0])
     if not candidates:
-        raise UsageError(f"no run is called {text!r}", hint=_near(text, entries))
+        raise UsageError(f"no run is called {text!r}", hint=_near(text, index.entries(limit=NEAR)))
     names = ", ".join(folder.name for folder in candidates[:SHOWN])
     more = f" and {len(candidates) - SHOWN} more" if len(candidates) > SHOWN else ""
     raise UsageError(f"{text!r} may mean {names}{more}", hint="type more of the name, or the run's folder")

@@ -261,6 +261,12 @@ class RunFolder:
             return []
         return [AttemptFolder(self.attempts_folder / name) for name in sorted(names, key=int)]
 
+    def attempts_stamp(self) -> int | None:
+        """When the folder of the attempts was last modified, in ns: a new attempt changes it."""
+        with suppress(OSError):
+            return os.stat(self.attempts_folder).st_mtime_ns
+        return None
+
     def attempts_before(self, attempt: AttemptFolder) -> Iterator[AttemptFolder]:
         """The attempts that precede one, the last first; at most MOST_BEFORE of them. Looks at the disk when asked."""
         earlier = [other for other in self.attempts() if other.number < attempt.number]

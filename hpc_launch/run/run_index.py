@@ -1,51 +1,56 @@
 """The index of this user's runs: SQLite in the state folder, one file per host, rebuilt from the run folders.
 
-Nothing depends on it. Small files next to it, which need no locks, name the folders that hold runs. If the database is
-broken, locked or read-only, the folders are read instead.
+Nothing depends on it. Small files next to it, which need no locks, name the folders that hold runs and the runs that
+were resubmitted, for all hosts. The status of a finished run is kept, and its files are not read again until it gets
+another attempt. If the database is broken, locked or read-only, the folders are read instead.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
+import math
 import os
 import sqlite3
-import stat
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from hpc_launch.base.files import create_once, read_text
 from hpc_launch.base.user_dirs import make_private, state_folder
+from hpc_launch.run.index_database import IndexDatabase
+from hpc_launch.run.index_folders import (
+    enter,
+    is_text,
+    note_resubmitted,
+    refresh,
+    reopen,
+    reopen_resubmitted,
+    still_same,
+)
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.attempt_files import Reader
-from hpc_launch.run.records.run_info import read_info
+from hpc_launch.run.status.final_status import decode_final, encode_final
 from hpc_launch.run.status.run_status import RunStatus
 
-VERSION = 1
-"""The database's user_version. A database of another version is deleted: it can be rebuilt."""
+CHECKED = 200
+"""How many of the runs to be shown, and how many others in turn, are checked for a new attempt at each look."""
 
-LOCKED_S = 0.5
-"""How long to wait for a locked database."""
+PAGE = 2000
+"""Finished runs read at a time: no lock is held while they are printed."""
 
-UNKNOWN_S = 5.0
-"""How long to look at the folders of one place that the database does not know."""
+T = TypeVar("T")
 
-SEEN_S = 60.0
-"""How often an unchanged state is written again."""
-
-_TABLES = """
-CREATE TABLE runs(folder TEXT PRIMARY KEY, run TEXT, name TEXT, site TEXT, created REAL, last_state TEXT,
-                  last_seen REAL);
-CREATE TABLE jobs(job_id TEXT, folder TEXT, PRIMARY KEY (job_id, folder));
-"""
+_Value = str | float | None
+_Conditions = dict[str, tuple[_Value, ...]]
+"""SQL conditions with the values of their placeholders."""
 
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """A run in the index. `last_state` was seen at `last_seen` (seconds since the epoch); None if never."""
+    """A run in the index. `last_state` is the last state that was seen; None if none was."""
 
     run: str
     folder: Path
@@ -53,80 +58,145 @@ class IndexEntry:
     site: str
     created: float
     last_state: str | None = None
-    last_seen: float | None = None
+    finished: bool = False
+    """Whether the index has its final status."""
 
 
 class Index:
-    """The runs that this user submitted. No method raises for an error of the database or a folder."""
+    """The runs that this user submitted. No method raises for an error of the database or a folder.
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    `doing` is called with what takes long, as text.
+    """
+
+    def __init__(
+        self, folder: Path, environment: Mapping[str, str], doing: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.folder = folder
-        self._database = folder / f"runs-{os.uname().nodename}.sqlite".replace("/", "_")
-        self._home = environment.get("HPC_LAUNCH_HOME")
-        self._usable = True
-        self._seen: dict[str, tuple[str, float]] = {}
+        self.doing = doing
+        self._host = os.uname().nodename.replace("/", "_")
+        self._database = IndexDatabase(folder / f"runs-{self._host}.sqlite")
+        default = Path(environment["HOME"], "hpc-launch", "runs") if environment.get("HOME") else None
+        self._places = {path for path in (environment.get("HPC_LAUNCH_HOME"), default) if path}
 
     def add(self, run: RunFolder, job_id: str | None = None) -> None:
         """Add a run and its newest job."""
         run = RunFolder(_real(run.path))
         self._remember(run.path.parent)
-        entry = _entry(run)
-        if entry is None:
-            return
-        with self._open() as database:
-            if database is not None:
-                _insert(database, entry)
-                if job_id is not None:
-                    database.execute("INSERT OR IGNORE INTO jobs VALUES (?, ?)", (job_id, str(run.path)))
 
-    def seen(self, status: RunStatus) -> None:
-        """Store the last seen state of a run."""
-        now = time.time()
-        state, at = self._seen.get(status.run, (None, 0.0))
-        if state == status.state and now - at < SEEN_S:
-            return
-        self._seen[status.run] = (status.state, now)
-        with self._open() as database:
-            if database is not None:
-                values = (status.state, now, str(_real(status.folder)))
-                database.execute("UPDATE runs SET last_state = ?, last_seen = ? WHERE folder = ?", values)
+        def work(database: sqlite3.Connection) -> None:
+            if enter(database, run, os.stat(run.path).st_ino) and job_id is not None:
+                _add_job(database, job_id, run)
 
-    def entries(self) -> list[IndexEntry]:
-        """All existing runs, newest first."""
-        listed: dict[str, IndexEntry] = {}
-        with self._open() as database:
-            if database is not None:
-                listed = {str(entry.folder): entry for entry in _select(database)}
-        result, new = [], []
-        for folder in self._run_folders(set(listed)):
-            entry = listed.get(str(folder))
-            if entry is None and (entry := _entry(RunFolder(folder))) is not None:
-                new.append(entry)
-            if entry is not None:
-                result.append(entry)
-        # A folder that cannot be looked at for the moment is not gone.
-        gone = {name for name in set(listed) - {str(entry.folder) for entry in result} if _is_gone(name)}
-        self._update(new, gone)
-        return sorted(result, key=lambda entry: (entry.created, entry.run), reverse=True)
+        with suppress(OSError, UnicodeError):
+            self._database.run(work)
+
+    def resubmitting(self, run: RunFolder) -> None:
+        """Read the files of a run again, on all hosts: it gets another attempt."""
+        note_resubmitted(self.folder / "resubmitted", self._host, RunFolder(_real(run.path)))
+
+    def seen(self, statuses: Sequence[RunStatus]) -> None:
+        """Store the states of runs, and the whole status of those that are finished."""
+        now, rows = time.time(), []
+        for status in statuses:
+            if status.undecided or status.folder_missing:
+                continue  # the run may continue, so its state is not settled
+            path = _real(status.folder)
+            data = None if status.final_stamp is None else encode_final(status, now)
+            rows.append((status, str(path.parent), path.name, data))
+
+        def work(database: sqlite3.Connection) -> None:
+            for status, place, run, data in rows:
+                query = "SELECT state, attempts, status IS NULL FROM runs WHERE place = ? AND run = ?"
+                stored = database.execute(query, (place, run)).fetchone()
+                if stored is None or stored == (status.state, status.final_stamp, data is None):
+                    continue
+                update = "UPDATE runs SET state = ?, attempts = ?, status = ? WHERE place = ? AND run = ?"
+                database.execute(update, (status.state, status.final_stamp, data, place, run))
+                for attempt in status.attempts if data is not None else ():
+                    if attempt.job_id is not None:
+                        _add_job(database, attempt.job_id, RunFolder(Path(place, run)))
+
+        with suppress(UnicodeError):
+            self._database.run(work)
+
+    def entries(
+        self, *, prefix: str = "", site: str | None = None, unfinished: bool = False, limit: int | None = None
+    ) -> list[IndexEntry]:
+        """The existing runs, newest first.
+
+        Args:
+            prefix: Only those whose names begin with it.
+            site: Only those on this site.
+            unfinished: Only those without a final status.
+            limit: At most so many.
+        """
+        if not is_text(prefix):
+            return []
+        conditions: _Conditions = {"status IS NULL": ()} if unfinished else {}
+        if site is not None:
+            conditions["site = ?"] = (site,)
+        if prefix:
+            conditions["run >= ? AND run < ?"] = (prefix, prefix + chr(0x10FFFF))
+        query, values = _select("place, run, name, site, created, state, status IS NOT NULL, attempts", conditions)
+        query, values = _newest(query, values, limit)
+
+        def work(database: sqlite3.Connection) -> list[Any]:
+            rows = database.execute(query, values).fetchall()
+            shown = rows[:CHECKED]
+            if still_same(database, ((row[0], row[1], row[7] if row[6] else None) for row in shown)):
+                return rows
+            return database.execute(query, values).fetchall()
+
+        return [_entry(row, finished=bool(row[6])) for row in self._current(work)]
+
+    def finished(self, states: Sequence[str] = (), limit: int | None = None) -> Iterator[tuple[IndexEntry, RunStatus]]:
+        """The finished runs in these states (default: all), newest first, by what the index has of them."""
+        now, before, left = time.time(), (math.inf, ""), limit
+        while left is None or left > 0:
+            conditions = _finished(states) | {"(created, run) < (?, ?)": before}
+            query, values = _select("place, run, name, site, created, state, status", conditions)
+            query, values = _newest(query, values, PAGE if left is None else min(left, PAGE))
+            rows = self._fetch(query, values)
+            if not rows:
+                return
+            for row in rows:
+                entry = _entry(row, finished=True)
+                yield entry, decode_final(row[6], now) or self._undecoded(entry)
+            before, left = (rows[-1][4], rows[-1][1]), None if left is None else left - len(rows)
+
+    def _undecoded(self, entry: IndexEntry) -> RunStatus:
+        """What is known of a run whose status another release wrote. Its files are read at the next look."""
+        self._database.run(lambda database: reopen(database, str(entry.folder.parent), entry.run))
+        state = entry.last_state or "UNKNOWN"
+        return RunStatus(entry.run, entry.name, entry.site, entry.folder, state, None, None, "none", None)
+
+    def check(self, states: Sequence[str] = (), limit: int = CHECKED) -> None:
+        """Check the newest finished runs in these states (default: all) for a new attempt."""
+        query, values = _newest(*_select("place, run, attempts", _finished(states)), min(limit, CHECKED))
+        self._current(lambda database: still_same(database, database.execute(query, values).fetchall()))
+
+    def count(self, states: Sequence[str] = ()) -> int:
+        """How many finished runs are in these states; without states, how many runs there are."""
+        return int(self._fetch(*_select("count(*)", _finished(states) if states else {}))[0][0])
 
     def jobs(self, job_id: str) -> list[Path]:
-        """The folders of the runs that a job belongs to: by the database, else by the records of all runs."""
-        with self._open() as database:
-            if database is not None:
-                rows = database.execute("SELECT folder FROM jobs WHERE job_id = ?", (job_id,)).fetchall()
-                known = [Path(str(row[0])) for row in rows if os.path.isdir(str(row[0]))]
-                if known:
-                    return known
+        """The folders of the runs that a job belongs to: by the database, else by the records of unfinished runs."""
+        query = "SELECT place, run FROM jobs WHERE job_id = ?"
+        with suppress(UnicodeError):
+            rows = self._current(lambda database: database.execute(query, (job_id,)).fetchall())
+            known = [Path(*row) for row in rows if os.path.isdir(os.path.join(*row))]
+            if known:
+                return known
         reader = Reader()
         return [
-            folder
-            for folder in self._run_folders()
-            if any(reader.read(attempt).job_id == job_id for attempt in RunFolder(folder).attempts())
+            entry.folder
+            for entry in self.entries(unfinished=True)
+            if any(reader.read(attempt).job_id == job_id for attempt in RunFolder(entry.folder).attempts())
         ]
 
     def folders(self) -> list[Path]:
-        """The known parents of run folders, and $HPC_LAUNCH_HOME."""
-        known = {Path(self._home)} if self._home else set()
+        """The known parents of run folders, $HPC_LAUNCH_HOME and the default."""
+        known = {Path(place) for place in self._places}
         with suppress(OSError):
             for path in (self.folder / "folders").iterdir():
                 with suppress(OSError, ValueError):
@@ -142,70 +212,19 @@ class Index:
                 make_private(path.parent)
                 create_once(path, f"{folder}\n")
 
-    def _run_folders(self, known: Collection[str] = ()) -> Iterator[Path]:
-        """The run folders of this user: in a shared folder, others may name theirs as they like, and make very many.
+    def _fetch(self, query: str, values: Sequence[_Value]) -> list[Any]:
+        return self._database.run(lambda database: database.execute(query, values).fetchall())
 
-        Those in `known` are looked at first.
-        """
-        user = os.getuid()
-        for folder in self.folders():
-            names: list[str] = []
-            with suppress(OSError, ValueError), os.scandir(folder) as entries:
-                names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-            end = time.monotonic() + UNKNOWN_S
-            for path in sorted((folder / name for name in names), key=lambda path: str(path) not in known):
-                if str(path) not in known and time.monotonic() > end:
-                    break
-                if _is_own(path, user) and RunFolder(path).exists:
-                    yield path
+    def _current(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do `work` once the database is up to date."""
 
-    def _update(self, new: list[IndexEntry], gone: set[str]) -> None:
-        if not new and not gone:
-            return
-        with self._open() as database:
-            if database is not None:
-                for entry in new:
-                    _insert(database, entry)
-                for folder in gone:
-                    database.execute("DELETE FROM runs WHERE folder = ?", (folder,))
-                    database.execute("DELETE FROM jobs WHERE folder = ?", (folder,))
+        def current(database: sqlite3.Connection) -> T:
+            refresh(database, self.folders(), self.doing)
+            reopen_resubmitted(database, self.folder / "resubmitted")
+            _check_some(database)
+            return work(database)
 
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection | None]:
-        """The database in a transaction; None where it is not usable. Errors inside are suppressed."""
-        connection: sqlite3.Connection | None = None
-        if self._usable:
-            try:
-                connection = self._connect()
-            except (sqlite3.Error, OSError):
-                self._usable = False
-        if connection is None:
-            yield None
-            return
-        with closing(connection):
-            try:
-                with connection:
-                    yield connection
-            except sqlite3.OperationalError:
-                self._usable = False
-            except UnicodeError:
-                pass  # the name is not valid text: the database cannot store it, and no run or job has it
-            except sqlite3.Error:
-                # Corrupt: the next command rebuilds it from the folders.
-                self._usable = False
-                with suppress(OSError):
-                    self._database.unlink(missing_ok=True)
-
-    def _connect(self) -> sqlite3.Connection:
-        make_private(self.folder)
-        try:
-            return _opened(self._database)
-        except sqlite3.OperationalError:
-            raise
-        except sqlite3.DatabaseError:
-            # Not a database, or of another version: everything in it can be rebuilt.
-            self._database.unlink(missing_ok=True)
-            return _opened(self._database)
+        return self._database.run(current)
 
 
 def user_index(environment: Mapping[str, str]) -> Index:
@@ -213,53 +232,44 @@ def user_index(environment: Mapping[str, str]) -> Index:
     return Index(state_folder(environment), environment)
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=LOCKED_S)
-    try:
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
-            connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
-        elif version != VERSION:
-            raise sqlite3.DatabaseError(f"version {version}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+def _check_some(database: sqlite3.Connection) -> None:
+    """Check some of the finished runs, by chance: a host with another state folder may have resubmitted them."""
+    query = (
+        "SELECT place, run, attempts FROM runs WHERE status IS NOT NULL AND "
+        "rowid >= (SELECT abs(random() % (max(rowid) + 1)) FROM runs) ORDER BY rowid LIMIT ?"
+    )
+    still_same(database, database.execute(query, (CHECKED,)).fetchall())
+
+
+def _finished(states: Sequence[str]) -> _Conditions:
+    """The condition for finished runs in these states (default: all)."""
+    among = {f"state IN ({', '.join('?' * len(states))})": tuple(states)} if states else {}
+    return {"status IS NOT NULL": (), **among}
+
+
+def _select(columns: str, conditions: _Conditions) -> tuple[str, list[_Value]]:
+    """A query of the runs that meet all conditions: SQL text with the values of its placeholders."""
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    query = f"SELECT {columns} FROM runs{where}"  # noqa: S608 - every value is a placeholder
+    return query, [value for values in conditions.values() for value in values]
+
+
+def _newest(query: str, values: list[_Value], limit: int | None) -> tuple[str, list[_Value]]:
+    return f"{query} ORDER BY created DESC, run DESC LIMIT ?", [*values, -1 if limit is None else limit]
+
+
+def _entry(row: Sequence[Any], *, finished: bool) -> IndexEntry:
+    """An entry of the columns place, run, name, site, created and state."""
+    place, run, name, site, created, state = row[:6]
+    return IndexEntry(run, Path(place, run), name, site, created, state, finished)
+
+
+def _add_job(database: sqlite3.Connection, job_id: str, run: RunFolder) -> None:
+    values = (job_id, str(run.path.parent), run.name)
+    database.execute("INSERT OR IGNORE INTO jobs VALUES (?, ?, ?)", values)
 
 
 def _real(path: Path) -> Path:
     with suppress(ValueError):  # a NUL in it
         return Path(os.path.realpath(path))
     return path
-
-
-def _insert(database: sqlite3.Connection, entry: IndexEntry) -> None:
-    values = (str(entry.folder), entry.run, entry.name, entry.site, entry.created)
-    database.execute("INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, ?, NULL, NULL)", values)
-
-
-def _select(database: sqlite3.Connection) -> list[IndexEntry]:
-    rows = database.execute("SELECT run, folder, name, site, created, last_state, last_seen FROM runs")
-    return [IndexEntry(str(row[0]), Path(str(row[1])), *row[2:]) for row in rows.fetchall()]
-
-
-def _is_own(path: Path, user: int) -> bool:
-    """Whether a folder belongs to the user. A link does not, whatever it points to: another user may have made it."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == user
-
-
-def _is_gone(folder: str) -> bool:
-    """Whether it is certain that there is no run of this user any more."""
-    try:
-        return os.lstat(folder).st_uid != os.getuid()
-    except OSError as error:
-        return error.errno in (errno.ENOENT, errno.ENOTDIR)
-
-
-def _entry(run: RunFolder) -> IndexEntry | None:
-    info = read_info(run)
-    return IndexEntry(run.name, run.path, info.name, info.site, info.created) if info else None

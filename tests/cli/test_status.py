@@ -2,12 +2,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from hpc_launch.cli.follow import possibly_active
-from hpc_launch.run.run_index import IndexEntry
 from hpc_launch.run.status.run_status import RUN_STATES, STATE_SOURCES
 from tests.view.home import LONG, Home
 
@@ -79,19 +76,6 @@ def test_a_run_that_was_taken_up_again_counts_as_live(home: Home) -> None:
     assert found["attempts"][0]["state"] == "COMPLETED"
     assert found["state"] in RUN_STATES
     assert found["job_id"] == home.job_id(run, 2) != home.job_id(run)
-
-
-@pytest.mark.parametrize(
-    ("state", "after_s", "looked_at"),
-    [("COMPLETED", 3600, False), ("COMPLETED", -1, True), ("FAILED", 3600, True), ("RUNNING", 3600, True)],
-)
-def test_what_is_over_for_good_is_not_looked_at_again(
-    tmp_path: Path, state: str, after_s: float, looked_at: bool
-) -> None:
-    (tmp_path / "attempts").mkdir()
-    made = (tmp_path / "attempts").stat().st_mtime
-    entry = IndexEntry("tiny", tmp_path, "tiny", "local", made, state, made + after_s)
-    assert bool(possibly_active([entry])) is looked_at
 
 
 def test_an_unknown_name_is_a_usage_error(home: Home) -> None:

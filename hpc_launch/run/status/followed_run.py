@@ -40,6 +40,8 @@ class FollowedRun:
     """Whether it was moved or deleted."""
     files: list[AttemptFiles] = field(default_factory=list)
     views: list[AttemptView] = field(default_factory=list)
+    stamp: int | None = None
+    """When the folder of the attempts was last modified (ns), before it was read."""
     outcomes: dict[int, tuple[float, SubmissionOutcome]] = field(default_factory=dict)
     """When the submission of an attempt without a job id was last looked up, and the result; 0: no attempt yet."""
 
@@ -93,6 +95,15 @@ class FollowedRun:
             if job_id is not None and files.final is None and (files.void is None or _cancel_not_sent(files, now))
         ]
         return open_jobs if successor is None else [*open_jobs, successor]
+
+    def is_over(self, ended: float | None, now: float) -> bool:
+        """Whether nothing more is to be learned about a run whose state is final and whose last attempt ended then.
+
+        No job is left to ask about, or the scheduler forgot it long ago.
+        """
+        if self.unreadable is not None or any(_cancel_not_sent(files, now) for files in self.files):
+            return False
+        return not self.open_jobs(now) or (ended is not None and now - ended > REMEMBERED_S)
 
     def _successor_id(self, now: float) -> str | None:
         found = successor_of(self.files)

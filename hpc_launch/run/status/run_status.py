@@ -98,11 +98,19 @@ class RunStatus:
     """The hosts of the active attempt on a site without Slurm, with its spares."""
     folder_missing: bool = False
     """Whether the run folder was moved or deleted."""
+    final_stamp: int | None = None
+    """When the folder of the attempts was last modified (ns), where only a new attempt or a driver's decision can
+    change this status."""
 
     @property
     def final(self) -> bool:
         """Whether only a user can change this state."""
         return self.state in FINAL_RUN_STATES
+
+    @property
+    def settled(self) -> bool:
+        """Whether only a new attempt can change this status."""
+        return self.final_stamp is not None and not self.undecided
 
     def as_json(self, *, attempts: bool = True) -> dict[str, Any]:
         """The object of `status --json` (docs/json.md); `list --json` leaves the attempts out."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.run.checkpoint_files import near_miss
@@ -45,7 +45,7 @@ class RunTracker:
         *,
         never: Never = never_known,
         limits: SourceLags | None = None,
-        seen: Callable[[RunStatus], None] | None = None,
+        seen: Callable[[Sequence[RunStatus]], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._followed = {run.name: FollowedRun(run) for run in runs}
@@ -87,8 +87,7 @@ class RunTracker:
         self._ask(fresh, background)
         self.last = {name: self._status(followed) for name, followed in self._followed.items()}
         if self._seen is not None:
-            for status in self.last.values():
-                self._seen(status)
+            self._seen(list(self.last.values()))
         return self.last
 
     def views(self, run: RunFolder) -> list[AttemptView]:
@@ -103,6 +102,7 @@ class RunTracker:
         followed.info = followed.info or read_info(run)
         if followed.answers is None:
             self._connect(followed)
+        followed.stamp = run.attempts_stamp()
         if not run.attempts():
             creator = followed.info.process if followed.info else None
             followed.outcomes[0] = (0.0, no_attempt(run, creator, followed.since, self._clock()))
@@ -171,6 +171,7 @@ class RunTracker:
         if state == "RETRYING" and successor is not None:
             reason = f"{reason}; {successor_text(successor)}"
         info = followed.info
+        over = state in FINAL_RUN_STATES and followed.is_over(attempts[-1].ended, now)
         return RunStatus(
             run=followed.run.name,
             name=info.name if info else followed.run.name,
@@ -192,6 +193,7 @@ class RunTracker:
             warnings=self._warnings(followed, state, attempts, now),
             hosts=followed.hosts(state, attempts[-1].nodes if attempts else ()),
             folder_missing=followed.missing,
+            final_stamp=followed.stamp if over else None,
         )
 
     def _warnings(

@@ -110,6 +110,8 @@ def submit_next(
             raise UsageError(f"{run.name} is not over: {alive}", hint=f"hpc-launch {verb} {run.name} {what}")
     # The number after the one that was examined: this fails where another process has claimed it since.
     last = number if number is not None else attempts[-1].number if attempts else 0
+    if index is not None:
+        index.resubmitting(run)  # before there is an attempt: a driver that is killed then must not hide it
     attempt = claim_number(run, last + 1)
     return run, attempt, _submit(AttemptTask(run, attempt, prepared, scheduler, Journal(run), lookup_s, wait), index)
 
