@@ -428,6 +428,7 @@ BAD = {
     "HL677": Bad(TINY + "strategy: {name: zero2, for: trainer}\n"),
     "HL678": Bad(TINY + "strategy: {name: fsdp, for: accelerate, file: own.json}\n", own=FOR_ACCELERATE),
     "HL680": Bad(TINY + "model: llama3-9b\n"),
+    "HL681": Bad(TINY + "model: llama3-8b\nstrategy: megatron\nparallel: {tp: 2}\nargs: {num-layers: 30}\n"),
     "HL531": Bad(TINY + "retry: {on: {cuda_oon: STOP}}\n"),
     "HL532": Bad(TINY + "retry: {on: {cuda_oom: [half_batch]}}\n"),
     "HL533": Bad(TINY + "retry: {batch: {micro: args.batch}}\n"),

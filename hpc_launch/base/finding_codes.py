@@ -232,6 +232,7 @@ class FindingCode(str, Enum):
 
     # The model
     UNKNOWN_MODEL = "HL680", "Unknown model"
+    MODEL_CONTRADICTS_ARGUMENTS = "HL681", "The model contradicts the arguments"
 
     # Rules of why
     INVALID_RULE = "HL690", "Invalid rule", "warning"

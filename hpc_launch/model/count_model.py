@@ -111,7 +111,7 @@ def _count(
         answer = msgspec.json.decode(done.stdout.splitlines()[-1], type=_Answer)
     except (ValueError, IndexError):
         lines = [line for line in done.stderr.splitlines() if line.strip()]
-        last = visible(lines[-1].strip()[:300]) if lines else f"exit code {done.returncode}, without a message"
+        last = visible(lines[-1].strip()[:200]) if lines else f"exit code {done.returncode}, without a message"
         hint = "correct the error, or give the sizes under `model:`"
         return None, [Finding(FindingCode.UNKNOWN_MODEL, f"{failed}: {last}", place, hint)]
     return CountedModel(answer.counts, _config(answer)), []

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -27,14 +25,9 @@ def known_names() -> tuple[str, ...]:
     return tuple(_table().data)
 
 
-def known_sizes(name: str) -> Mapping[str, Any] | None:
-    """The sizes of a model, as in its Hugging Face configuration."""
-    return _table().data.get(name.lower())
-
-
 def known_model(name: str, place: Place | None) -> tuple[ModelConfig | None, list[Finding]]:
     """The model of this name. HL680 if there is none; `place` is where the name was written."""
-    sizes = known_sizes(name)
+    sizes = _table().data.get(name.lower())
     if sizes is None:
         closest = nearest(name, list(known_names()))
         hint = f"did you mean `{closest}`?" if closest else f"known are {', '.join(known_names())}."

@@ -109,8 +109,10 @@ def _with_sizes(base: ModelConfig | None, asked: Model, place: Place | None) -> 
     if asked.experts is not None:
         given["experts"] = Experts(**asdict(asked.experts))
     if base is not None:
-        resized = given.keys() - {"sequence"}
-        return replace(base, **given, **({"counted": None} if resized else {})), []
+        if base.counted is not None and given.keys() - {"sequence"}:
+            message = "sizes cannot replace those of an architecture that hpc-launch does not know"
+            return None, [Finding(FindingCode.UNKNOWN_MODEL, message, place, "change them in its config.json")]
+        return replace(base, **given), []
     gated = given.setdefault("gated", True)
     needed = ["layers", "hidden", "heads", "vocab", *(["ffn"] if gated and asked.experts is None else [])]
     missing = [name for name in needed if name not in given]

@@ -62,8 +62,10 @@ def check_layout(
     if megatron:
         given = _arguments(filler)
         sizes = asdict(shape_of_arguments(filler.resolved.job.args))
+        argument_paths = {field: given[name] for name, field in _OPTIONS.items() if name in given}
+        _check_agreement(filler, shape, sizes, argument_paths)
         shape |= {field: size for field, size in sizes.items() if size is not None}
-        paths |= {field: given[name] for name, field in _OPTIONS.items() if name in given}
+        paths |= argument_paths
 
     def place(field: str) -> Place | None:
         return filler.resolved.place(*paths.get(field, ("parallel", field)))
@@ -74,6 +76,20 @@ def check_layout(
         filler.findings.extend(finding for finding in found if megatron or finding.code != FindingCode.IDLE_STAGES)
         if errors(found):
             return
+
+
+def _check_agreement(
+    filler: ValueFiller, model: dict[str, int | None], sizes: dict[str, int | None], paths: dict[str, KeyPath]
+) -> None:
+    """Report the arguments that differ from `model:`: the training uses the arguments, and the estimates the model."""
+    asked = filler.resolved.job.model
+    if asked is None:
+        return
+    for field, size in sizes.items():
+        expected = model[field] if field != "seq_length" else asked.sequence
+        if size is not None and expected is not None and size != expected:
+            message = f"Megatron's argument is {size}, but `model` has {expected} for `{_MODEL_KEYS[field]}`"
+            filler.fault(FindingCode.MODEL_CONTRADICTS_ARGUMENTS, message, paths[field], "make the two agree")
 
 
 def megatron_flags(filler: ValueFiller, layout: ParallelLayout) -> tuple[Entry, ...]:

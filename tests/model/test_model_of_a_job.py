@@ -73,6 +73,7 @@ def test_without_its_sizes_a_model_is_unknown(folder: Path, more: str) -> None:
         ("model: {layers: -1}", "5:17: HL013 `model.layers` must be at least 1"),
         ("model: {layers: 1e30}", "5:17: HL011 "),
         ("model: {name: gpt2, config: x.json}", "5:8: HL013 `model` has both"),
+        ("model: llama3-8b\nstrategy: megatron\nparallel: {tp: 2}\nargs: [--num-layers, 30]", "8:8: HL681 Megatron's"),
         ("model: {size: 7}", "5:9: HL010 unknown key `size` in `model`"),
         (
             "model: {name: llama3-8b, layers: 30}\nparallel: {pp: 8}",
