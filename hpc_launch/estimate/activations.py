@@ -171,8 +171,8 @@ def _every_second_matrix(model: ModelConfig, setup: TrainingSetup, layer: int) -
     """
     tp, element = setup.layout.parallel.tp, _element(setup)
     heads = model.head_dim * (2 * model.heads + model.query_groups) / tp
-    inner, output = model.ffn / tp, 0 if setup.compiled else model.hidden
+    inner, output = setup.tokens * model.ffn / tp, 0 if setup.compiled else model.hidden
     if model.experts is not None and model.has_experts(layer):
-        experts = model.experts
-        inner = _sent(setup, experts) / setup.tokens * experts.ffn / setup.expert_tensor_parallel
-    return _residual(model, setup) + setup.tokens * (element * (heads + inner + output) + 4 * model.heads / tp)
+        inner = _sent(setup, model.experts) * model.experts.ffn / setup.expert_tensor_parallel
+    sums = setup.tokens * 4 * model.heads / tp
+    return _residual(model, setup) + element * (setup.tokens * (heads + output) + inner) + sums

@@ -8,7 +8,8 @@ from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.model.model_config import ModelConfig
 
 _MEGATRON_FUSED = 2
-"""Bytes per logit. TransformerEngine 2.11, pytorch/triton/cross_entropy.py: the gradients replace the logits."""
+"""Bytes per logit. TransformerEngine 2.11, pytorch/triton/cross_entropy.py: the gradients replace the logits. 2.18
+keeps them apart, in 32 bits, until it converts them."""
 _MEGATRON = 6
 """Softmax in 32 bits, and logits or gradients in 16 (Megatron-LM, core/tensor_parallel/cross_entropy.py)."""
 _TORCH_FUSED = 4

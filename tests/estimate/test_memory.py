@@ -187,6 +187,20 @@ def test_the_estimate_is_of_the_stage_that_needs_the_most() -> None:
     assert all(estimate.low < estimate.total < estimate.high for estimate in by_stage)
 
 
+def test_selective_recomputation_of_torchtitan_keeps_every_second_matrix() -> None:
+    """Input, queries, values, attention's output and sums, the gate, and without the compiler the MLP's output."""
+    setup = replace(megatron(8), framework="pytorch", recompute="selective", flash_attention=True)
+    width = 4096 + 4096 + 1024 + 4096 + 14336
+    assert kept(LLAMA_3_8B, setup, 0) == 2048 * (2 * (width + 4096) + 4 * 32)
+    assert kept(LLAMA_3_8B, replace(setup, compiled=True), 0) == 2048 * (2 * width + 4 * 32)
+    assert kept(MIXTURE, replace(setup, compiled=True), 0) == 2048 * (2 * (width + 14336) + 4 * 32)
+
+
+def test_fewer_tokens_than_ranks() -> None:
+    setup = replace(megatron(8, cp=8), framework="pytorch", recompute="selective", sequence=4)
+    assert memory(MIXTURE, setup).activations == 0
+
+
 @pytest.mark.parametrize(
     "change",
     [
