@@ -24,7 +24,7 @@ from hpc_launch.run.submitting.fault_points import STOP_AFTER
 from hpc_launch.run.submitting.reconcile import GIVE_UP_S
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
-from tests.prove.matrix import State
+from tests.prove.matrix import State, keep_remains
 from tests.prove.scene import OVER
 from tests.slurm.user import User
 
@@ -65,13 +65,13 @@ def play(user: User, number: int) -> tuple[list[str], str, bool]:
     watch = user.popen("watch", run["run"]) if random.Random(number).random() < 0.5 else None
     try:
         user.cluster.run(["touch", str(go)], check=True)
-        reached, after = _reached(run, marker, point), Path(run["folder"], "attempts", "002", "end.json")
-        wait_until(lambda: reached() or after.exists(), 120, lambda: f"never {point}: {user.status(run['run'])}", 0.02)
-        killed = not after.exists()  # on a busy machine the run may have continued in a new job
+        reached = _reached(run, marker, point)
+        wait_until(lambda: reached() or _past(run), 120, lambda: f"never {point}: {user.status(run['run'])}", 0.02)
+        killed = not _past(run)
         if killed:
             _kill(user, run, victim)
         _thaw(run)
-        wait_until(lambda: user.status(run["run"])["state"] in OVER, GIVE_UP_S + 300, every=2)
+        status = _end_of(user, run)
         name = json.loads(Path(run["folder"], "attempts", "001", "intent.json").read_text())["job_name"]
         ours = name.rpartition(".")[0]
         wait_until(lambda: not _left(user, ours), explain=lambda: f"left: {user.cluster.jobs()}")
@@ -79,8 +79,19 @@ def play(user: User, number: int) -> tuple[list[str], str, bool]:
         if watch is not None:
             user.cluster.kill_tree(watch)
             watch.communicate()
-    status = user.status(run["run"])
     return _wrong(status, marker), status["state"], killed
+
+
+def _end_of(user: User, run: dict[str, Any]) -> dict[str, Any]:
+    """The first status that shows the run as over."""
+    found: list[dict[str, Any]] = []
+
+    def over() -> bool:
+        found[:] = [user.status(run["run"])]
+        return found[0]["state"] in OVER
+
+    wait_until(over, GIVE_UP_S + 300, lambda: f"not over: {found[0]}", every=2)
+    return found[0]
 
 
 def _left(user: User, name: str) -> bool:
@@ -97,6 +108,11 @@ def _reached(run: dict[str, Any], marker: Path, point: str) -> Callable[[], bool
         "exec": second.exists,
         "training": lambda: any(line.startswith("2 0 ") for line in marker.read_text().splitlines()),
     }.get(point, lambda: bool(_processes(run, lambda told: "hpc_launch.hook" in told, "T")))
+
+
+def _past(run: dict[str, Any]) -> bool:
+    """Whether another attempt has ended: on a busy machine the run may have continued in a new job."""
+    return any(Path(run["folder"], "attempts", number, "end.json").exists() for number in ("002", "003"))
 
 
 def _kill(user: User, run: dict[str, Any], victim: str) -> None:
@@ -158,7 +174,13 @@ def prove(state: State, numbers: list[str], rounds: int, workers: int, *, again:
         kind = " at ".join(KINDS[number % len(KINDS)])
         try:
             with Cluster.start(nodes=4, gpus_per_node=0, accounting=number % 2 == 0) as cluster:
-                wrong, ended, killed = play(User(cluster, cluster.user_folder(f"killed{number}-")), number)
+                user = User(cluster, cluster.user_folder(f"killed{number}-"))
+                wrong = ["it broke"]
+                try:
+                    wrong, ended, killed = play(user, number)
+                finally:
+                    if wrong:
+                        keep_remains(user, f"killed-{number}")
         except Exception as error:  # a round that breaks is one that failed
             wrong, ended, killed = [f"{type(error).__name__}: {error}"], "", False
         facts = {"ok": not wrong, "wrong": wrong, "kind": kind, "ended": ended, "killed": killed}

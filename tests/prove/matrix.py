@@ -125,7 +125,7 @@ class Matrix:
         outcome.took_s = round(took, 1)
         with suppress(Exception):
             if scene is not None and not outcome.ok:
-                self._keep_remains(scene)
+                keep_remains(scene.user, scene.row.key)
             if cluster is not None and cluster not in self._kept.values():
                 cluster.stop()
         self.state.keep("rows", row.key, asdict(outcome))
@@ -176,12 +176,13 @@ class Matrix:
                 self.state.keep("references", shape, float(last[-1].words[1]))
             return float(self.state.data["references"][shape])
 
-    def _keep_remains(self, scene: Scene) -> None:
-        """What a failed row left behind, for whoever looks into it."""
-        place = PLACE / scene.row.key
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(scene.user.home, place, symlinks=True, ignore_dangling_symlinks=True, ignore=_large)
-        (place / "cluster.log").write_text(scene.cluster.logs(80))
+
+def keep_remains(user: User, name: str) -> None:
+    """What a failed row or round left behind, for whoever looks into it."""
+    place = PLACE / name
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(user.home, place, symlinks=True, ignore_dangling_symlinks=True, ignore=_large)
+    (place / "cluster.log").write_text(user.cluster.logs(80))
 
 
 def _large(folder: str, names: list[str]) -> set[str]:

@@ -168,6 +168,28 @@ print("step 2/2", flush=True)
 
 @pytest.mark.cluster
 @pytest.mark.prove
+@pytest.mark.parametrize("system", [None, "trixie", "sid"])
+def test_a_node_that_is_lost_while_the_others_end_well_is_no_success(system: str | None) -> None:
+    program = (
+        "import os, time\ntime.sleep(600 if os.environ['RANK'] + os.environ['HPC_LAUNCH_ATTEMPT'] == '11' else 4)\n"
+    )
+    with Cluster.start(nodes=4, system=system) as cluster:
+        user = User(cluster, cluster.user_folder("well-"))
+        run = user.submit(job(user, program, nodes=2, spares=1, processes_per_node=1, launcher="srun"))
+        wait_until(lambda: all(Path(run["folder"], f"attempts/001/agent/beat-{node}").exists() for node in (0, 1)))
+        cluster.kill_node("n2")
+
+        wait_until(lambda: ended(run, 2), explain=lambda: batch_logs(run))
+
+        status = user.until(run["run"], "COMPLETED", "FAILED")
+        assert [(one["nodes"], one["class"], one["verdict"]) for one in status["attempts"]] == [
+            (["n1", "n2"], "node_failure", "RETRY_ELSEWHERE"),
+            (["n1", "n3"], "success", "NONE"),
+        ]
+
+
+@pytest.mark.cluster
+@pytest.mark.prove
 def test_a_spare_replaces_a_node_that_loses_power() -> None:
     with Cluster.start(nodes=4, slurm_conf=["SlurmdTimeout=300"]) as cluster:
         user = User(cluster, cluster.user_folder("power-"))

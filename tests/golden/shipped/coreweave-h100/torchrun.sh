@@ -504,6 +504,8 @@ if [ "$code" -ne 0 ] && [ -f "$messages" ]; then
         *': Aborted'*) code=134 ;;
         *': Segmentation fault'*) code=139 ;;
     esac
+elif [ -f "$messages" ] && tail -c "+$((skip + 1))" "$messages" | grep -q '^srun: error: Node failure on '; then
+    code=1 # with --no-kill, srun of 22.05 ends with that of the other nodes
 fi
 say "the step ended with exit code $code"
 
