@@ -39,6 +39,7 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     slurm = plan.scheduler == "slurm"
     yield from ("messages", f"job_{plan.scheduler}", "in_place", "attempt")
     yield from ("requeue", "continue_here") if slurm else ()
+    yield from ("expedite",) if plan.expedited else ()
     yield "claim"
     yield from ("spares", "survivor") if plan.chooses_nodes else ()
     yield from ("records", "signals", "variables", "resume" if plan.continuation.checkpoint else "fresh")

@@ -98,7 +98,7 @@ def build(
         runs_folder=runs_folder,
         master=master(filler),
         ports=site.network.ports,
-        requeue=(size.queue.requeue or site.scheduler.requeue) == "scheduler",
+        requeue=(size.queue.requeue or site.scheduler.requeue) != "never",
         progress={key: value for key in ("step", "loss") if (value := getattr(job.progress, key))},
         secrets=tuple(job.secrets),
         container=container_plan,

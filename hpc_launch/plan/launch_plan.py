@@ -255,6 +255,7 @@ class LaunchPlan(Struct, frozen=True):
     master: MasterAddress
     ports: tuple[int, int]
     requeue: bool
+    """Whether Slurm itself may requeue the job."""
     progress: dict[str, str] = {}
     secrets: tuple[str, ...] = ()
     container: ContainerPlan | None = None
@@ -286,6 +287,11 @@ class LaunchPlan(Struct, frozen=True):
     def elastic(self) -> bool:
         """Whether the run can continue with fewer nodes."""
         return self.fewest_nodes < self.nodes
+
+    @property
+    def expedited(self) -> bool:
+        """Whether Slurm requeues the job ahead of all others (`--requeue=expedite`)."""
+        return any(one.option == "requeue" and one.value for one in self.directives)
 
     @property
     def chooses_nodes(self) -> bool:

@@ -87,12 +87,12 @@ def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = 
     bad = [name for name in site.bad_nodes.nodes if name not in job.exclude]
     exclude_origin = resolved.origin("exclude") if job.exclude else resolved.site_origin("bad_nodes")
     add("exclude", ",".join([*job.exclude, *bad]) or None, exclude_origin)
-    requeue = (size.queue.requeue or site.scheduler.requeue) == "scheduler"
+    requeue = size.queue.requeue or site.scheduler.requeue
     requeue_path = (*queue_path, "requeue") if size.queue.requeue else ("scheduler", "requeue")
-    requeue_origin = (
-        resolved.site_origin(*requeue_path) if requeue else rule("hpc-launch resubmits; Slurm must not requeue")
-    )
-    add("requeue" if requeue else "no-requeue", True, requeue_origin)
+    if requeue == "never":
+        add("no-requeue", True, rule("hpc-launch resubmits; Slurm must not requeue"))
+    else:
+        add("requeue", requeue == "scheduler" or requeue, resolved.site_origin(*requeue_path))
     add("open-mode", "append", rule("keep the log across requeues"))
     add("output", f"{job.name}-%j.out", rule("for manual starts; `submit` logs to the run folder"))
     advice = site.launchers.get(job.launcher.name)

@@ -108,7 +108,9 @@ def left_alone(run: RunFolder) -> DriverOutcome:
 def _may_come_back(view: AttemptView, requeue: bool) -> bool:
     """Whether Slurm may still requeue the job: nothing new is submitted until then."""
     record = view.final_record
-    return requeue and view.files.final is None and record is not None and record.state in MAY_COME_BACK
+    if not requeue or view.files.final is not None or record is None or record.state not in MAY_COME_BACK:
+        return False
+    return not view.files.lost_first(record)  # such a job was cancelled
 
 
 def is_over(context: RetryContext, *, inside: bool) -> bool:

@@ -90,10 +90,11 @@ class SchedulerProperties(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ),
     ] = True
     requeue: Annotated[
-        Literal["never", "scheduler"],
+        Literal["never", "scheduler", "expedite"],
         Meta(
             description="Who restarts a job after a node failure or preemption: with `never`, the script sets "
-            "`--no-requeue`; with `scheduler`, Slurm requeues it."
+            "`--no-requeue`; with `scheduler`, Slurm requeues it; with `expedite`, Slurm 25.11 or later requeues it "
+            "before all other jobs, and keeps its nodes (`SlurmctldParameters=enable_expedited_requeue`)."
         ),
     ] = "never"
     sentinel: Annotated[

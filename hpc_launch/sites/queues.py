@@ -81,7 +81,8 @@ class Queue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = "share"
     requeue: Annotated[
-        Literal["never", "scheduler"] | None, Meta(description="Overrides `scheduler.requeue` for this queue.")
+        Literal["never", "scheduler", "expedite"] | None,
+        Meta(description="Overrides `scheduler.requeue` for this queue."),
     ] = None
     preemption: Annotated[Preemption | None, Meta(description="How jobs are preempted. Omit it if they are not.")] = (
         None

@@ -14,7 +14,7 @@ from tests.busy import patience
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.slurm.test_restart import FAILS_ONCE, LOSES_POWER, ended, job, record, trained
-from tests.slurm.user import User
+from tests.slurm.user import PROFILES, User
 
 ON = {"successor": "on", "in_allocation": "off"}
 """The test cluster's jobs are too short for `auto`."""
@@ -109,6 +109,38 @@ def test_the_first_node_loses_power_and_no_client_is_there(held: dict[str, Any],
         began = min(float(row[3]) for row in trained(run) if row[0] == "2")
         assert began - status["attempts"][0]["ended"] <= patience(90)
         wait_until(lambda: cluster.jobs() == [], explain=lambda: f"{cluster.jobs()}")
+
+
+@pytest.mark.prove
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_an_expedited_requeue_comes_before_all_others_and_leaves_failures_to_the_verdict() -> None:
+    conf = ["SlurmctldParameters=enable_expedited_requeue"]
+    with Cluster.start(nodes=4, system="sid", slurm_conf=conf) as cluster:
+        lost, fails, late = (User(cluster, cluster.user_folder(f"{name}-")) for name in ("lost", "fails", "late"))
+        text = (PROFILES / "testcluster.yaml").read_text()
+        for user in (lost, fails, late):
+            expedited = text.replace("scheduler: slurm", "scheduler: {type: slurm, requeue: expedite}")
+            user.job(expedited, "sites/testcluster.yaml")
+        limited = late.submit(job(late, LOSES_POWER, launcher="srun", time="00:01:00", retry=ON))
+        crash = fails.submit(job(fails, FAILS_ONCE, launcher="srun", retry=ON))
+        wait_until(lambda: ended(crash, 2), explain=lambda: f"{cluster.jobs()} {log(crash, 1)}")
+        first, second = fails.until(crash["run"], "COMPLETED", "FAILED")["attempts"]
+        assert (first["verdict"], second["job_id"]) == ("RETRY", successor(crash, 1)["job_id"])
+
+        run = lost.submit(job(lost, LOSES_POWER, nodes=2, launcher="srun", retry={"successor": "on"}))
+        wait_until(lambda: len(trained(run)) == 4)
+        waits = ["sbatch", "--nodes=4", "--exclusive", "--time=30", "--output=/dev/null", "--wrap=true"]
+        cluster.run(waits, user="bob", check=True)
+        cluster.kill_node(lost.nodes()[0])
+
+        wait_until(lambda: ended(run, 2), explain=lambda: f"{cluster.jobs()} {log(run, 1)}")
+        status = lost.until(run["run"], "COMPLETED", "FAILED")
+        assert [one["job_id"] for one in status["attempts"]] == [run["job_id"]] * 2
+        assert sorted(row[:2] for row in trained(run)) == [[attempt, rank] for attempt in "12" for rank in "0123"]
+        wait_until(lambda: state(lost, successor(run, 1)["job_id"]) in ("CANCELLED", "COMPLETED", ""))
+        wait_until(lambda: ended(limited, 2), explain=lambda: f"{cluster.jobs()} {log(limited, 1)}")
+        assert [one["verdict"] for one in late.status(limited["run"])["attempts"]][:1] == ["CONTINUE"]
 
 
 BREAKS_A_GPU = """\

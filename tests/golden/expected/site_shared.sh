@@ -11,7 +11,7 @@
 #SBATCH --gpus=h100-80:2                                     # site_shared.yaml:6
 #SBATCH --mem=60G                                            # 1 GPUs with 60G each
 #SBATCH --time=01:00:00                                      # whole.yaml:13
-#SBATCH --requeue                                            # whole.yaml:13
+#SBATCH --requeue=expedite                                   # whole.yaml:13
 #SBATCH --open-mode=append                                   # keep the log across requeues
 #SBATCH --output=site-shared-%j.out                          # for manual starts; `submit` logs to the run folder
 #SBATCH --comment="of the site"                              # whole.yaml:4
@@ -211,6 +211,19 @@ clean_nodes() { # end what is left of this attempt on each node; sets first_step
         { say "not all nodes are free of attempt ${attempt_dir##*/}: ${answers:-no answer}"; return 1; }
     read -r first_step _ < <(grep ' none$' <<<"$answers")
     first_step=$((10#0${first_step//[!0-9]/} + 1))
+}
+
+# --- Expedited requeue: for lost nodes only ---
+# Slurm would hold a job whose script ends badly on healthy nodes, or that reaches its time limit, until a person releases
+# it (seen with 26.05). Here a verdict decides what follows.
+no_requeue() { timeout 10 scontrol update JobId="$job_id" Requeue=0 </dev/null || :; }
+if [ -n "$end_time" ]; then # after the limit it is too late
+    { sleep "$((end_time > $(now) + 60 ? end_time - $(now) - 60 : 0))" && no_requeue; } </dev/null &
+fi
+eval "next_$(declare -f call_after)"
+call_after() { # EXIT_CODE
+    next_call_after "$1"
+    [ "$1" -eq 0 ] || [ -n "$ended_by" ] || no_requeue
 }
 
 # --- Claim ---
@@ -491,6 +504,8 @@ if [ "$code" -ne 0 ] && [ -f "$messages" ]; then
         *': Aborted'*) code=134 ;;
         *': Segmentation fault'*) code=139 ;;
     esac
+elif [ -f "$messages" ] && tail -c "+$((skip + 1))" "$messages" | grep -q '^srun: error: Node failure on '; then
+    code=1 # with --no-kill, srun of 22.05 ends with that of the other nodes
 fi
 say "the step ended with exit code $code"
 
