@@ -17,9 +17,10 @@ from hpc_launch.run.status.run_status import RUN_STATES
 if TYPE_CHECKING:
     from hpc_launch.performance.time_account import TimeAccount
     from hpc_launch.run.run_index import Index, IndexEntry
+    from hpc_launch.run.status.final_status import FinalStatus
     from hpc_launch.run.status.run_status import RunStatus
 
-    Listed = tuple[IndexEntry, RunStatus]
+    Listed = tuple[IndexEntry, RunStatus | FinalStatus]
 
 DEFAULT_LIMIT = 50
 """Runs listed without -n."""
@@ -57,16 +58,17 @@ def command(states: tuple[str, ...], most: int | None, goodput: bool, as_json: b
     hpc-launch list --json
     """
     from hpc_launch.run.run_index import user_index
+    from hpc_launch.run.status.final_status import FinalStatus
 
     index = user_index(os.environ)
     limit = most if most is not None or as_json else DEFAULT_LIMIT
     polled = _poll(index, states, limit)
     chosen = islice(merge(polled, index.finished(states, limit), key=_order, reverse=True), limit)
-    statuses = (status for _, status in chosen)
     if as_json:
-        echo_json_list(_as_json(statuses, goodput=goodput))
+        echo_json_list(_as_json((status for _, status in chosen), goodput=goodput))
         return
-    shown = list(statuses)
+    now = time.time()
+    shown = [status.status(now) if isinstance(status, FinalStatus) else status for _, status in chosen]
     if not shown:
         nothing = "no runs yet; start one with `hpc-launch submit JOB.yaml`"
         click.echo("no run is in this state" if index.count() else nothing, err=True)
@@ -99,14 +101,18 @@ def _order(listed: Listed) -> tuple[float, str]:
     return listed[0].created, listed[0].run
 
 
-def _as_json(statuses: Iterable[RunStatus], *, goodput: bool) -> Iterator[dict[str, Any]]:
+def _as_json(statuses: Iterable[RunStatus | FinalStatus], *, goodput: bool) -> Iterator[dict[str, Any]]:
+    from hpc_launch.run.status.final_status import FinalStatus
+
+    now = time.time()
     for status in statuses:
+        shown = status.as_json(now) if isinstance(status, FinalStatus) else status.as_json(attempts=False)
         if goodput:
             from hpc_launch.view.time_text import time_json
 
-            yield {**status.as_json(attempts=False), **time_json(*_accounts([status]))}
-        else:
-            yield status.as_json(attempts=False)
+            whole = status.status(now) if isinstance(status, FinalStatus) else status
+            shown |= time_json(*_accounts([whole]))
+        yield shown
 
 
 def _accounts(statuses: list[RunStatus]) -> list[TimeAccount]:

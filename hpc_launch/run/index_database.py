@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from hpc_launch.base.user_dirs import make_private
+from hpc_launch.run.status.final_status import LAYOUT
 
-VERSION = 2
+VERSION = (LAYOUT + 3) & 0x7FFFFFFF
 """The database's user_version. A database of another version is deleted: it can be rebuilt. To be increased when the
-tables change, or when the same files give another final state."""
+tables or the fields of RunStatus change, or when the same files give another final state."""
 
 LOCKED_S = 0.5
 """How long to wait for a locked database at first."""

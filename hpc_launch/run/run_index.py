@@ -26,13 +26,12 @@ from hpc_launch.run.index_folders import (
     is_text,
     note_resubmitted,
     refresh,
-    reopen,
     reopen_resubmitted,
     still_same,
 )
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.attempt_files import Reader
-from hpc_launch.run.status.final_status import decode_final, encode_final
+from hpc_launch.run.status.final_status import FinalStatus, decode_final, encode_final
 from hpc_launch.run.status.run_status import RunStatus
 
 CHECKED = 200
@@ -149,9 +148,11 @@ class Index:
 
         return [_entry(row, finished=bool(row[6])) for row in self._current(work)]
 
-    def finished(self, states: Sequence[str] = (), limit: int | None = None) -> Iterator[tuple[IndexEntry, RunStatus]]:
+    def finished(
+        self, states: Sequence[str] = (), limit: int | None = None
+    ) -> Iterator[tuple[IndexEntry, FinalStatus]]:
         """The finished runs in these states (default: all), newest first, by what the index has of them."""
-        now, before, left = time.time(), (math.inf, ""), limit
+        before, left = (math.inf, ""), limit
         while left is None or left > 0:
             conditions = _finished(states) | {"(created, run) < (?, ?)": before}
             query, values = _select("place, run, name, site, created, state, status", conditions)
@@ -160,15 +161,8 @@ class Index:
             if not rows:
                 return
             for row in rows:
-                entry = _entry(row, finished=True)
-                yield entry, decode_final(row[6], now) or self._undecoded(entry)
+                yield _entry(row, finished=True), decode_final(row[6])
             before, left = (rows[-1][4], rows[-1][1]), None if left is None else left - len(rows)
-
-    def _undecoded(self, entry: IndexEntry) -> RunStatus:
-        """What is known of a run whose status another release wrote. Its files are read at the next look."""
-        self._database.run(lambda database: reopen(database, str(entry.folder.parent), entry.run))
-        state = entry.last_state or "UNKNOWN"
-        return RunStatus(entry.run, entry.name, entry.site, entry.folder, state, None, None, "none", None)
 
     def check(self, states: Sequence[str] = (), limit: int = CHECKED) -> None:
         """Check the newest finished runs in these states (default: all) for a new attempt."""
