@@ -1,4 +1,4 @@
-"""`init`: write a job file from an existing sbatch script."""
+"""`init`: write a job file from an existing sbatch script, or from answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.cli.shared_options import json_option, site_option
+from hpc_launch.cli.shared_options import json_option, set_option, site_option
 
 if TYPE_CHECKING:
     from hpc_launch.base.findings import Finding
@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 
 
 @click.command("init")
+@click.argument("training", required=False, type=click.Path(path_type=Path, readable=False))
 @click.option("--from", "script", type=click.Path(path_type=Path), metavar="SCRIPT", help="The sbatch script to read.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The job file to write. Default: the script's name with .yaml, in this folder.",
+    help="The job file to write. Default: job.yaml, with --from the script's name with .yaml, in this folder.",
 )
 @site_option
+@set_option
+@click.option("--yes", "defaults", is_flag=True, help="Take the default of every question that has one.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
 @click.option("--lines", "by_line", is_flag=True, help="Show what became of each line of the script.")
 @click.option(
@@ -33,20 +36,29 @@ if TYPE_CHECKING:
 )
 @json_option
 def command(
+    training: Path | None,
     script: Path | None,
     output: Path | None,
     site: str | None,
+    sets: tuple[str, ...],
+    defaults: bool,
     force: bool,
     by_line: bool,
     comparing: bool,
     as_json: bool,
 ) -> int:
-    """Write a job file from an sbatch script, which is read and never run.
+    """Write a job file: for the Python file TRAINING, or from an sbatch script, which is read and never run.
 
-    Run it in the folder in which you submit the script: relative paths start there. If the site is neither given nor
-    detected, a site profile is drafted beside the job file. Exits with 3 if the job file has errors to correct.
+    Without --from, it finds out the site, the launcher and the options of the training, whose source is never
+    imported, and asks for the rest; --set KEY=VALUE answers a question.
+
+    With --from, run it in the folder in which you submit the script: relative paths start there. If the site is neither
+    given nor detected, a site profile is drafted beside the job file. Exits with 3 if the job file has errors to
+    correct.
 
     \b
+    hpc-launch init
+    hpc-launch init train.py --set nodes=2 --set time=02:00:00 --yes
     hpc-launch init --from train.sbatch --compare
     hpc-launch init --from train.sbatch -o job.yaml --site mycluster
     """
@@ -54,7 +66,11 @@ def command(
     from hpc_launch.from_script.convert import convert
 
     if script is None:
-        raise UsageError("init needs a script", "name an sbatch script: hpc-launch init --from train.sbatch")
+        if comparing or by_line:
+            raise UsageError("--compare and --lines need a script", "name it with --from")
+        return _ask(training, output or Path("job.yaml"), site, sets, force=force, defaults=defaults, as_json=as_json)
+    if training is not None or sets or defaults:
+        raise UsageError("TRAINING, --set and --yes do not go with --from", "the script says what to start")
     conversion = convert(script, output=output, site=site, environment=os.environ, folder=os.getcwd())
     writes = output is not None or not comparing
     if writes:
@@ -71,18 +87,59 @@ def command(
     return 3 if errors(findings) else 0
 
 
-def _write(conversion: Conversion, *, force: bool) -> None:
-    """Write the files. Raises UsageError rather than replace one."""
-    from hpc_launch.base.errors import UsageError
-    from hpc_launch.base.files import create_once, write_output
+def _ask(
+    training: Path | None,
+    output: Path,
+    site: str | None,
+    sets: tuple[str, ...],
+    *,
+    force: bool,
+    defaults: bool,
+    as_json: bool,
+) -> int:
+    """Ask, check and write."""
+    from hpc_launch.cli.init_questions import new_job
+    from hpc_launch.cli.shared_options import echo_json
+    from hpc_launch.cli.warn import print_note, warn
+    from hpc_launch.from_script.new_job import checked
 
+    if not force:
+        _refuse_existing([output])
+    text, name = new_job(training, site, sets, defaults=defaults)
+    prepared = checked(text, output, name)
+    _write_files([(output, text)], force=force)
+    if as_json:
+        echo_json({"job_file": str(output), "job": text, "findings": [str(one) for one in prepared.warnings]})
+        return 0
+    warn(prepared.warnings)
+    print_note(f"next: hpc-launch submit {output}")
+    click.echo(output)
+    return 0
+
+
+def _refuse_existing(paths: list[Path]) -> None:
+    from hpc_launch.base.errors import UsageError
+
+    for path in paths:
+        if os.path.lexists(path):
+            raise UsageError(f"{path} exists", "name another file with -o, or replace it with --force")
+
+
+def _write(conversion: Conversion, *, force: bool) -> None:
+    """Write the job file, and the site profile if there is one."""
     files = [(conversion.output, conversion.job_file)]
     if conversion.site_file is not None:
         files.append((conversion.site_path, conversion.site_file))
+    _write_files(files, force=force)
+
+
+def _write_files(files: list[tuple[Path, str]], *, force: bool) -> None:
+    """Write files. Raises UsageError rather than replace one."""
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.base.files import create_once, write_output
+
     if not force:
-        for path, _ in files:
-            if os.path.lexists(path):
-                raise UsageError(f"{path} exists", "name another file with -o, or replace it with --force")
+        _refuse_existing([path for path, _ in files])
     for path, text in files:
         try:
             if force:

@@ -13,7 +13,7 @@ from hpc_launch import __version__
 from hpc_launch.cli.lazy_group import LazyGroup
 
 VERBS = {
-    "init": "write a job file from an sbatch script",
+    "init": "write a job file for a training, or from an sbatch script",
     "submit": "submit a job; --wait follows it to its end",
     "run": "run a job inside an existing allocation",
     "resubmit": "start the next attempt of a run",

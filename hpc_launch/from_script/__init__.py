@@ -1,1 +1,1 @@
-"""From an existing sbatch script to a job file. The script is read as text; nothing in it is ever run."""
+"""From what a user has, an sbatch script or a training's source, to a job file. Neither is ever run."""

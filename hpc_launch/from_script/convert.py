@@ -74,7 +74,7 @@ def convert(
     stem = job_name(path.stem)
     output = output if output is not None else Path(f"{stem}.yaml")
     site_path = output.with_name(f"{output.stem}.site.yaml")
-    part = _known(script, site, output)
+    part = _known(script, site, environment.get("HPC_LAUNCH_SITE"), output)
     if part is None:
         part = own_profile(script, job_name(output.stem).lower(), site_path.name)
     prefix = os.path.relpath(folder, output.parent.resolve())
@@ -83,8 +83,8 @@ def convert(
     return Conversion(script, part, output, job_text(script, draft, part), site_path, own)
 
 
-def _known(script: OldScript, site: str | None, output: Path) -> SitePart | None:
-    """The part for a named or detected Slurm site; None if there is none."""
+def _known(script: OldScript, site: str | None, usual: str | None, output: Path) -> SitePart | None:
+    """The part for a named, usual or detected Slurm site; None if there is none."""
     if site is not None:
         profile = load_site_profile(site, Place("--site"), output.parent)
         reference = site
@@ -92,6 +92,8 @@ def _known(script: OldScript, site: str | None, output: Path) -> SitePart | None
             reference = os.path.relpath(Path(site).resolve(), output.parent.resolve())
             reference = reference if reference.startswith("..") else f"./{reference}"
         return known_site(script, profile, reference)
+    if usual:
+        return known_site(script, load_site_profile(usual, Place("$HPC_LAUNCH_SITE"), output.parent), None)
     found = detect_site(output.parent).chosen
     if found is None or found.name == "local":
         return None

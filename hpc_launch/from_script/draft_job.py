@@ -85,7 +85,7 @@ class _Draft:
         return JobDraft(self.data, self.notes)
 
     def _gpus(self, gpus: int) -> None:
-        if gpus != self.site.gpus or (self.site.profile is not None and gpus):
+        if gpus != self.site.gpus or self.site.profile is not None:
             self.data["gpus_per_node"] = gpus
 
     def _launcher(self, launch: OldLaunch) -> None:
