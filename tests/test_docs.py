@@ -26,6 +26,7 @@ from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.base.files import write_json
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
+from hpc_launch.cli.confirm_cost import confirm_cost
 from hpc_launch.cli.main import VERBS, group
 from hpc_launch.drive.prepare import prepare_job, validate_job
 from hpc_launch.drive.secrets import find_secrets
@@ -301,6 +302,7 @@ node_classes:
 queues:
   gpu: {node_class: gpu, partition: gpu, limits: [{nodes: 1-8, time: 24:00:00}]}
 """.lstrip()
+H100 = MINI.replace("gpus: 4", "gpus: 4, gpu_type: h100, gpu_memory: 80G")
 TINY = "name: tiny\nscript: train.py\n"
 APART = MINI.replace("slurm", "{type: ssh, shared_folders: false, hosts: {n1: 4, n2: 4}}")
 LINKED = """
@@ -429,6 +431,8 @@ BAD = {
     "HL678": Bad(TINY + "strategy: {name: fsdp, for: accelerate, file: own.json}\n", own=FOR_ACCELERATE),
     "HL680": Bad(TINY + "model: llama3-9b\n"),
     "HL681": Bad(TINY + "model: llama3-8b\nstrategy: megatron\nparallel: {tp: 2}\nargs: {num-layers: 30}\n"),
+    "HL685": Bad(TINY + "model: llama3-70b\ngpus_per_node: 4\nstrategy: {name: zero3, micro_batch: 1}\n", site=H100),
+    "HL686": Bad(TINY + "model: llama3-8b\ngpus_per_node: 4\nstrategy: {name: fsdp, micro_batch: 4}\n", site=H100),
     "HL531": Bad(TINY + "retry: {on: {cuda_oon: STOP}}\n"),
     "HL532": Bad(TINY + "retry: {on: {cuda_oom: [half_batch]}}\n"),
     "HL533": Bad(TINY + "retry: {batch: {micro: args.batch}}\n"),
@@ -556,6 +560,14 @@ def _no_apptainer(home: Path) -> Sequence[Finding]:
     return refused.value.findings
 
 
+def _over_budget(_: Path) -> Sequence[Finding]:
+    Path("mini.yaml").write_text(MINI)
+    Path("job.yaml").write_text(TINY + "confirm_gpu_hours: 100\nnodes: 8\ntime: 12h\n")
+    with pytest.raises(Refused) as refused:
+        confirm_cost(prepare_job(Path("job.yaml"), site="mini.yaml"))
+    return refused.value.findings
+
+
 def _cannot_write(home: Path) -> Sequence[Finding]:
     folder = Path("/proc/runs")
     with pytest.raises(Refused) as refused, refusing(folder):
@@ -614,6 +626,7 @@ OTHERS: dict[str, Callable[[Path], Sequence[Finding]]] = {
     "HL513": _blind_drill,
     "HL663": lambda _: _over_ssh("ssh: connect to host gpu2 port 22: Connection refused"),
     "HL664": lambda _: _over_ssh("Bad owner or permissions on /home/alice/.ssh/config"),
+    "HL687": _over_budget,
     "HL665": lambda _: _over_ssh("Host key verification failed."),
 }
 

@@ -234,5 +234,9 @@ class FindingCode(str, Enum):
     UNKNOWN_MODEL = "HL680", "Unknown model"
     MODEL_CONTRADICTS_ARGUMENTS = "HL681", "The model contradicts the arguments"
 
+    STATES_TOO_LARGE = "HL685", "Parameters, gradients and optimizer states exceed the GPU"
+    MEMORY_MAY_NOT_FIT = "HL686", "The training may not fit on the GPU", "warning"
+    OVER_BUDGET = "HL687", "The job may cost more than your limit"
+
     # Rules of why
     INVALID_RULE = "HL690", "Invalid rule", "warning"

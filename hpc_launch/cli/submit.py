@@ -27,9 +27,17 @@ if TYPE_CHECKING:
 )
 @click.option("--dry-run", is_flag=True, help="Write and print the script without submitting it.")
 @click.option("--test-only", is_flag=True, help="Ask the scheduler when the job would start, without submitting it.")
+@click.option("--yes", is_flag=True, help="Submit without asking, whatever it costs (`confirm_gpu_hours`).")
 @json_option
 def command(
-    job: Path, site: str | None, sets: tuple[str, ...], wait: bool, dry_run: bool, test_only: bool, as_json: bool
+    job: Path,
+    site: str | None,
+    sets: tuple[str, ...],
+    wait: bool,
+    dry_run: bool,
+    test_only: bool,
+    yes: bool,
+    as_json: bool,
 ) -> int:
     """Submit a training job: check it, write its script, pass it to the scheduler and print the run's name.
 
@@ -50,6 +58,10 @@ def command(
         return _dry_run(prepared_job, as_json)
     if test_only:
         return _test_only(prepared_job)
+    if not yes:
+        from hpc_launch.cli.confirm_cost import confirm_cost
+
+        confirm_cost(prepared_job)
     from hpc_launch.cli.shared_checkpoints import warn_about_shared_checkpoints
     from hpc_launch.drive.attempts import first_attempt
     from hpc_launch.run.run_index import user_index

@@ -20,6 +20,7 @@ from hpc_launch.drive.detect_site import detect_site, is_elsewhere
 from hpc_launch.drive.file_checks import check_files
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.fill_values import ValueFiller
+from hpc_launch.plan.job_size import JobSize, job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.sites.interpolation_names import NOT_SET_HERE
 from hpc_launch.sites.load_layers import Loaded, load
@@ -27,7 +28,12 @@ from hpc_launch.sites.resolved import Resolved
 
 if TYPE_CHECKING:
     from hpc_launch.model.model_config import ModelConfig
+    from hpc_launch.plan.job_estimate import JobEstimate
     from hpc_launch.plan.user_strategy_config import UserStrategyConfig
+
+_FIRST, _LAST = FindingCode.PROCESSES_NOT_DIVISIBLE.value, FindingCode.HIDDEN_SIZE_NOT_DIVISIBLE.value
+LAYOUT_CODES = frozenset(code for code in FindingCode if _FIRST <= code.value <= _LAST)
+"""With an error of these, the processes cannot be divided as the job says, so that nothing can be estimated."""
 
 
 class PreparedJob(Struct, frozen=True):
@@ -39,6 +45,47 @@ class PreparedJob(Struct, frozen=True):
     warnings: tuple[Finding, ...]
     model: ModelConfig | None = None
     """The model, if the job says which it is."""
+
+
+class CheckedJob(Struct, frozen=True):
+    """A job with all findings, errors too. `plan` is None if they leave none, `size` if its queue is unknown."""
+
+    loaded: Loaded
+    plan: LaunchPlan | None
+    findings: list[Finding]
+    size: JobSize | None
+    model: ModelConfig | None
+    estimate: JobEstimate | None
+    """The memory of its model, if the model is known and the layout is valid."""
+
+
+def check_job(
+    job_file: Path,
+    *,
+    site: str | None = None,
+    sets: Sequence[str] = (),
+    job_folder: str | None = None,
+    anywhere: bool = False,
+    avoid: Sequence[str] = (),
+) -> CheckedJob:
+    """Check a job file; the arguments are those of `prepare_job`. Raises Refused if it cannot be read at all."""
+    away = is_elsewhere if anywhere else None
+    loaded = load(
+        job_file, site=site, sets=sets, job_folder=job_folder, detect=detect_site, elsewhere=away, avoid=avoid
+    )
+    resolved = loaded.resolved
+    user_config, config_findings = _read_user_config(resolved)
+    model, model_findings = _read_model(resolved)
+    plan, findings = build(resolved, user_config, model)
+    findings += config_findings + model_findings
+    check_files(resolved, findings)
+    estimate = None
+    if model is not None and not any(found.code in LAYOUT_CODES for found in errors(findings)):
+        from hpc_launch.plan.job_estimate import job_estimate, memory_findings
+
+        estimate = job_estimate(resolved, model, user_config)
+        findings += memory_findings(resolved, estimate) if estimate is not None else []
+    return CheckedJob(loaded, plan, findings, job_size(ValueFiller(resolved, [])), model, estimate)
 
 
 def prepare_job(
@@ -60,15 +107,8 @@ def prepare_job(
         anywhere: Accept a site that this machine does not belong to: warn of what only the site itself knows.
         avoid: Hosts that the run excludes, where no scheduler chooses them.
     """
-    away = is_elsewhere if anywhere else None
-    loaded = load(
-        job_file, site=site, sets=sets, job_folder=job_folder, detect=detect_site, elsewhere=away, avoid=avoid
-    )
-    user_config, config_findings = _read_user_config(loaded.resolved)
-    model, model_findings = _read_model(loaded.resolved)
-    plan, findings = build(loaded.resolved, user_config, model)
-    findings += config_findings + model_findings
-    check_files(loaded.resolved, findings)
+    checked = check_job(job_file, site=site, sets=sets, job_folder=job_folder, anywhere=anywhere, avoid=avoid)
+    loaded, plan, findings = checked.loaded, checked.plan, checked.findings
     if plan is None or errors(findings):
         raise Refused(findings)
     from hpc_launch.launch.render import render
@@ -76,7 +116,7 @@ def prepare_job(
     script = render(plan)
     if loaded.resolved.elsewhere:
         findings += _placeholders(script, loaded.resolved)
-    return PreparedJob(loaded, plan, script, tuple(findings), model)
+    return PreparedJob(loaded, plan, script, tuple(findings), checked.model)
 
 
 def _placeholders(script: str, resolved: Resolved) -> list[Finding]:

@@ -11,6 +11,7 @@ from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.sbatch_options import charged_account
 from hpc_launch.plan.site_rules import check_site
 from hpc_launch.sites.conditions import count_holds
+from hpc_launch.sites.queues import LimitRow
 from hpc_launch.spec.regex_safety import (
     BACKTRACKING_MESSAGE,
     MAX_LENGTH,
@@ -32,6 +33,13 @@ def check(draft: PlanDraft, size: JobSize) -> None:
     _check_site(draft, size)
     check_site(draft, size)
     _check_patterns(draft)
+
+
+def limit_row(size: JobSize, nodes: int) -> LimitRow | None:
+    """The row of the queue's limits for a job with so many nodes."""
+    gpus = size.gpus_per_node * nodes
+    rows = size.queue.limits
+    return next((row for row in rows if count_holds(row.nodes, nodes) and count_holds(row.gpus, gpus)), None)
 
 
 def _check_hardware(draft: PlanDraft, size: JobSize) -> None:
@@ -70,8 +78,7 @@ def _check_time(draft: PlanDraft, size: JobSize) -> None:
     rows, queue = size.queue.limits, f"queue `{size.queue_name}`"
     if not rows:
         return
-    gpus = size.gpus_per_node * job.held_nodes
-    row = next((row for row in rows if count_holds(row.nodes, job.held_nodes) and count_holds(row.gpus, gpus)), None)
+    row = limit_row(size, job.held_nodes)
     if row is None:
         ranges = ", ".join(f"{row.nodes} ({row.gpus} GPUs)" if row.gpus else row.nodes for row in rows)
         hint = f"it accepts {ranges} nodes"
@@ -91,8 +98,8 @@ def _check_limits_known(draft: PlanDraft, size: JobSize) -> None:
     resolved, queue = draft.resolved, size.queue
     if resolved.site.status != "documented" or resolved.site.recorded or resolved.site.scheduler.type != "slurm":
         return
-    nodes, gpus = resolved.job.held_nodes, size.gpus_per_node * resolved.job.held_nodes
-    row = next((row for row in queue.limits if count_holds(row.nodes, nodes) and count_holds(row.gpus, gpus)), None)
+    nodes = resolved.job.held_nodes
+    row = limit_row(size, nodes)
     if queue.limits and row is None:
         return  # reported as HL407
     ranges = (row.nodes if row else None, row.gpus if row else None, queue.gpus)

@@ -37,6 +37,16 @@ class QueueLimits(Struct, frozen=True):
     """What could not be asked, with the reason."""
 
 
+class Balance(Struct, frozen=True):
+    """The budget of an account, in hours of one unit of the resource."""
+
+    account: str
+    resource: str
+    """Slurm's name, such as `gres/gpu`."""
+    limit_h: float
+    used_h: float
+
+
 class Reservation(Struct, frozen=True):
     """A reservation of nodes. Times are seconds since the epoch."""
 

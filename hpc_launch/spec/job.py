@@ -117,6 +117,15 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             examples=["02:00:00"],
         ),
     ] = None
+    confirm_gpu_hours: Annotated[
+        float | None,
+        Meta(
+            description="Ask before submitting a job that may use more GPU-hours than this: GPUs times `time`. Usually "
+            "set in the user's overlay or in the site's `defaults:`. Default: never.",
+            ge=0,
+            examples=[500],
+        ),
+    ] = None
     launcher: Annotated[Launcher, Meta(description="Launcher that starts the processes.")] = Launcher(name="torchrun")
     strategy: Annotated[
         Strategy,

@@ -1,0 +1,93 @@
+"""`plan`: show layout, batch, memory, walltime and cost of a job before it is submitted."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hpc_launch.cli.completion import complete_run
+from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, set_option, site_option
+
+if TYPE_CHECKING:
+    from hpc_launch.drive.prepare import CheckedJob
+    from hpc_launch.performance.measured_pace import MeasuredPace
+    from hpc_launch.schedulers.queue_limits import Balance
+
+
+@click.command("plan")
+@job_argument
+@site_option
+@set_option
+@click.option(
+    "--from",
+    "run",
+    metavar="RUN",
+    shell_complete=complete_run,
+    help="Take seconds per step, checkpoint cost and failures from an earlier run.",
+)
+@json_option
+def command(job: Path, site: str | None, sets: tuple[str, ...], run: str | None, as_json: bool) -> int:
+    """Show layout, batch, memory per GPU, walltime and cost of a job. Nothing is submitted.
+
+    Exits with 3 if the job has errors.
+
+    \b
+    hpc-launch plan job.yaml --site mycluster
+    hpc-launch plan job.yaml --set nodes=4 --from @last
+    """
+    from hpc_launch.base.errors import Refused
+    from hpc_launch.base.findings import errors
+    from hpc_launch.cli.warn import print_site_and_warnings
+    from hpc_launch.drive.job_plan import job_plan
+    from hpc_launch.drive.prepare import check_job
+    from hpc_launch.view.plan_text import plan_json, plan_lines
+
+    checked = check_job(job, site=site, sets=sets, anywhere=True)
+    pace = _pace(run) if run is not None else None
+    plan = job_plan(checked, pace=pace, balance=_balance(checked))
+    if plan is None:
+        raise Refused(checked.findings)
+    if as_json:
+        echo_json(plan_json(plan))
+    else:
+        from hpc_launch.view.terminal import write_lines
+
+        write_lines(list(plan_lines(plan)))
+        print_site_and_warnings(checked.loaded.detected, plan.site, checked.findings)
+    return Refused.exit_code if errors(checked.findings) else 0
+
+
+def _pace(run: str) -> MeasuredPace:
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.cli.follow import poll_runs
+    from hpc_launch.performance.measured_pace import measured_pace
+    from hpc_launch.performance.run_times import run_times
+    from hpc_launch.run.find_run import find_run
+    from hpc_launch.run.run_index import user_index
+
+    index = user_index(os.environ)
+    (status,) = poll_runs([find_run(run, index)], index)
+    pace = measured_pace(status, run_times(status, time.time()), index)
+    if pace is None:
+        hint = "set `progress: {step: …}` in its job file; a run needs two steps at different times"
+        raise UsageError(f"the pace of {status.run} is not known", hint)
+    return pace
+
+
+def _balance(checked: CheckedJob) -> Balance | None:
+    """The account's budget, if this machine is the site."""
+    resolved = checked.loaded.resolved
+    if resolved.site.scheduler.type != "slurm" or resolved.elsewhere:
+        return None
+    from hpc_launch.plan.plan_draft import PlanDraft
+    from hpc_launch.plan.sbatch_options import charged_account
+    from hpc_launch.schedulers.slurm.account_balance import balance
+    from hpc_launch.view.terminal import waiting_notice
+
+    account = charged_account(PlanDraft(resolved, []), checked.size)[0] if checked.size is not None else None
+    with waiting_notice("querying the account"):
+        return balance(account)

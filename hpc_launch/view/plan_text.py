@@ -1,0 +1,236 @@
+"""The plan of a job as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hpc_launch.drive.job_plan import JobPlan
+from hpc_launch.estimate.find_gpu import KnownGpu
+from hpc_launch.estimate.memory_estimate import MemoryEstimate
+from hpc_launch.estimate.memory_reductions import reductions
+from hpc_launch.estimate.walltime import Walltime
+from hpc_launch.model.parameters import active_parameters, parameters
+from hpc_launch.plan.job_estimate import GIB, JobEstimate, gib
+from hpc_launch.plan.job_training import JobTraining, UnknownTraining
+from hpc_launch.spec.units import format_time
+from hpc_launch.view.format_values import clean, duration, number, share
+from hpc_launch.view.group_picture import link_lines, node_lines
+from hpc_launch.view.time_text import interval_json, interval_text
+
+_INDENT = 12
+_BAR = 30
+_CATEGORIES = (
+    "parameters", "gradients", "optimizer", "activations", "logits", "buffers", "context", "fragmentation",
+)  # fmt: skip
+
+
+def plan_lines(plan: JobPlan) -> Iterator[str]:
+    """The plan as a page of text. Findings are not part of it."""
+    sections = (
+        ("job", _job(plan)),
+        ("layout", _layout(plan)),
+        ("batch", _batch(plan)),
+        ("model", _model(plan)),
+        ("memory", _memory(plan)),
+        ("time", _time(plan)),
+        ("cost", _cost(plan)),
+    )
+    for title, lines in sections:
+        for at, line in enumerate(lines):
+            yield f"{title if at == 0 else '':<{_INDENT}}{clean(line)}"
+
+
+def _job(plan: JobPlan) -> Iterator[str]:
+    size = plan.size
+    gpus = f" × {size.gpus_per_node} GPUs" if size.gpus_per_node else ""
+    gpu = plan.estimate.gpu if plan.estimate is not None else None
+    kind = f" ({gpu.gpu.name})" if isinstance(gpu, KnownGpu) and size.gpus_per_node else ""
+    time = f", {format_time(size.time_s)}" if size.time_s is not None else ""
+    nodes = f"{plan.nodes} node{'s' if plan.nodes > 1 else ''}"
+    yield f"{plan.name} on {plan.site}, queue {size.queue_name}: {nodes}{gpus}{kind}{time}"
+
+
+def _layout(plan: JobPlan) -> Iterator[str]:
+    layout, parallel = plan.layout, plan.layout.parallel
+    if layout.world_size % layout.model_parallel:
+        yield f"{layout.world_size} processes are not divisible by TP × PP × CP = {layout.model_parallel}"
+        return
+    product = f"DP {layout.dp} × TP {parallel.tp} × PP {parallel.pp} × CP {parallel.cp}"
+    yield f"{layout.world_size} processes = {product}; EP {parallel.ep}"
+    yield from node_lines(layout, plan.node_sizes)
+    gpu = plan.estimate.gpu if plan.estimate is not None else None
+    yield from link_lines(plan.groups, gpu.gpu if isinstance(gpu, KnownGpu) and plan.size.gpus_per_node else None)
+
+
+def _batch(plan: JobPlan) -> Iterator[str]:
+    if not plan.batch_known:
+        yield "not given: set `micro_batch` and `global_batch` in `strategy:`"
+        return
+    layout = plan.layout
+    micro, steps, dp = layout.parallel.micro_batch, layout.microbatches, layout.dp
+    text = f"{layout.global_batch} = micro batch {micro} × accumulation {steps} × {dp} replica{'s' if dp > 1 else ''}"
+    training = plan.estimate.training if plan.estimate is not None else None
+    if isinstance(training, JobTraining):
+        text += f"; {layout.global_batch * training.setup.sequence:,} tokens per step"
+    yield text
+
+
+def _model(plan: JobPlan) -> Iterator[str]:
+    if plan.estimate is None:
+        yield "unknown: set `model:` for memory and time"
+        return
+    model = plan.estimate.model
+    total, active = parameters(model).total, active_parameters(model)
+    per_token = f", of which each token uses {_count(active)}" if active != total else ""
+    yield f"{model.name + ': ' if model.name else ''}{_count(total)} parameters{per_token}"
+
+
+def _memory(plan: JobPlan) -> Iterator[str]:
+    estimate = plan.estimate
+    if estimate is None:
+        return
+    if isinstance(estimate.training, UnknownTraining):
+        yield f"unknown: {estimate.training.reason}; {estimate.training.hint}"
+        return
+    needs, available = estimate.memory, estimate.available
+    if needs is None:
+        return
+    stage = f", pipeline stage {needs.stage + 1}" if plan.layout.parallel.pp > 1 else ""
+    has = f" of {gib(available)} GiB" if available is not None else ""
+    yield f"{gib(needs.total)} GiB ({gib(needs.low)} to {gib(needs.high)}){has} per GPU{stage}"
+    scale = max(needs.total, available or 0)
+    for name in _CATEGORIES:
+        size = getattr(needs, name)
+        yield f"  {name:<14}{gib(size):>7}  {'█' * round(_BAR * size / scale)}".rstrip()
+    if available is not None:
+        over = needs.total - available
+        yield f"  {'free':<14}{gib(-over):>7}" if over <= 0 else f"  {'too much':<14}{gib(over):>7}"
+    yield from (f"assumed: {text}" for text in estimate.training.assumed)
+    for one in reductions(estimate.model, estimate.training.setup)[:3]:
+        yield f"would save {gib(one.saved)} GiB: {one.change}"
+
+
+def _time(plan: JobPlan) -> Iterator[str]:
+    pace, step = plan.pace, plan.step
+    if pace is not None:
+        yield f"{number(pace.step_s)} s per step, measured by {pace.steps} steps of {pace.run} (attempt {pace.attempt})"
+        if pace.processes not in (None, plan.layout.world_size):
+            yield f"measured with {pace.processes} processes; this job has {plan.layout.world_size}"
+    elif step is not None:
+        yield f"{number(step.total)} s per step: a rough estimate; measure it with a short run and `--from RUN`"
+    if plan.walltime is not None:
+        yield from _walltime(plan, plan.walltime)
+    elif pace is not None or step is not None:
+        yield "the last step is unknown: the arguments name none"
+    else:
+        yield "unknown: measure it with a short run and `--from RUN`"
+    if pace is None:
+        return
+    if pace.interval is not None:
+        yield f"checkpoints: {interval_text(pace.interval)}"
+    elif pace.longest_save_s is not None:
+        yield f"checkpoints: the longest took {duration(pace.longest_save_s)}; no failure of this site is known"
+    if pace.lead_s is not None:
+        yield f"warning: at least {duration(pace.lead_s)} before the time limit (`checkpoint: {{signal_before: …}}`)"
+
+
+def _walltime(plan: JobPlan, need: Walltime) -> Iterator[str]:
+    limit = f" of {format_time(plan.size.time_s)}" if plan.size.time_s is not None else ""
+    if need.jobs is None or need.wall_s is None:
+        yield f"{need.steps} steps: a job{limit} has no time for a single step"
+        return
+    yield f"{need.steps} steps: {duration(need.wall_s)}, {need.jobs} job{'s' if need.jobs > 1 else ''}{limit}"
+    if plan.limit_s is not None and plan.size.time_s is not None and plan.limit_s > plan.size.time_s and need.jobs > 1:
+        yield f"the queue allows {format_time(plan.limit_s)} per job"
+
+
+def _cost(plan: JobPlan) -> Iterator[str]:
+    if not plan.gpus:
+        return
+    hours = plan.job_gpu_hours
+    if hours is not None:
+        yield f"at most {_hours(hours)} GPU-hours per job"
+    if plan.walltime is not None and plan.walltime.gpu_hours is not None:
+        yield f"about {_hours(plan.walltime.gpu_hours)} GPU-hours for the whole training"
+    if plan.balance is not None:
+        held = plan.balance
+        left = held.limit_h - held.used_h
+        unit = "GPU-hours" if held.resource == "gres/gpu" else f"hours of {held.resource}"
+        used = share(held.used_h / held.limit_h) if held.limit_h else "100 %"
+        yield f"account {held.account}: {_hours(left)} of {_hours(held.limit_h)} {unit} left ({used} used)"
+    else:
+        yield "balance of the account: not reported by Slurm"
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}"
+
+
+def _count(value: int) -> str:
+    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
+        if value >= size:
+            return f"{value / size:.2f} {unit}"
+    return f"{value:,}"
+
+
+def plan_json(plan: JobPlan) -> dict[str, Any]:
+    """The object of `plan --json` (docs/json.md)."""
+    layout, parallel, estimate = plan.layout, plan.layout.parallel, plan.estimate
+    known = plan.batch_known
+    return {
+        "world_size": layout.world_size,
+        **{key: getattr(parallel, key) for key in ("tp", "pp", "cp", "ep")},
+        "dp": layout.dp,
+        "micro_batch_size": parallel.micro_batch if known else None,
+        "global_batch_size": layout.global_batch if known else None,
+        "gradient_accumulation_steps": layout.microbatches if known else None,
+        "parameters": parameters(estimate.model).total if estimate is not None else None,
+        "active_parameters": active_parameters(estimate.model) if estimate is not None else None,
+        "memory_gib": _memory_json(estimate),
+        "groups": [
+            {"kind": one.kind, "size": one.size, "count": len(one.groups), "nodes": one.spread.nodes}
+            for one in plan.groups
+        ],
+        "gpus": plan.gpus,
+        "time": _time_json(plan),
+        "gpu_hours": plan.walltime.gpu_hours if plan.walltime is not None else None,
+        "job_gpu_hours": plan.job_gpu_hours,
+        "balance": None
+        if plan.balance is None
+        else {
+            "account": plan.balance.account,
+            "resource": plan.balance.resource,
+            "limit_h": plan.balance.limit_h,
+            "used_h": plan.balance.used_h,
+        },
+        "findings": [finding.as_json() for finding in plan.findings],
+    }
+
+
+def _memory_json(estimate: JobEstimate | None) -> dict[str, Any] | None:
+    if estimate is None or estimate.memory is None:
+        return None
+    needs: MemoryEstimate = estimate.memory
+    names = (*_CATEGORIES, "total", "low", "high")
+    values = {name: getattr(needs, name) / GIB for name in names}
+    return values | {"available": None if estimate.available is None else estimate.available / GIB}
+
+
+def _time_json(plan: JobPlan) -> dict[str, Any] | None:
+    pace, step, need = plan.pace, plan.step, plan.walltime
+    if pace is None and step is None:
+        return None
+    step_s = pace.step_s if pace is not None else step.total if step is not None else None
+    return {
+        "step_s": step_s,
+        "source": "measured" if pace is not None else "estimated",
+        "run": pace.run if pace is not None else None,
+        "steps": need.steps if need is not None else None,
+        "wall_s": need.wall_s if need is not None else None,
+        "jobs": need.jobs if need is not None else None,
+        "job_limit_s": plan.size.time_s,
+        "queue_limit_s": plan.limit_s,
+        "checkpoint_interval": interval_json(pace.interval) if pace is not None else None,
+        "warning_lead_s": pace.lead_s if pace is not None else None,
+    }

@@ -1,0 +1,179 @@
+"""What `plan` shows of a job: layout, batch, memory and cost; and what is refused because of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpc_launch.drive.job_plan import JobPlan, job_plan
+from hpc_launch.drive.prepare import check_job, validate_job
+from hpc_launch.view.plan_text import plan_json, plan_lines
+from tests.forked import hpc_launch_text
+
+SITE = """\
+name: here
+scheduler: slurm
+node_classes:
+  gpu: {cpus: 64, memory: 1T, gpus: 8, gpu_type: h100, gpu_memory: 80G}
+  cpu: {cpus: 64, memory: 256G}
+queues:
+  gpu: {partition: gpu, node_class: gpu, limits: [{nodes: 1-, time: 24:00:00}]}
+  cpu: {partition: cpu, node_class: cpu}
+"""
+GOOD = "name: x\nscript: train.py\nqueue: gpu\ntime: 12:00:00\n"
+"""What a test adds begins in line 5."""
+
+OPENSEEK = """\
+# After OpenSeek-Small-v1-Baseline (FlagAI-Open/OpenSeek 3518fad5, configs/.../train_deepseek_v3_1_4b.yaml).
+system: {sequence_parallel: true, use_distributed_optimizer: true}
+model:
+  {num_layers: 6, hidden_size: 1280, num_attention_heads: 10, group_query_attention: false, num_query_groups: 10,
+   seq_length: 4096, max_position_embeddings: 4096, use_rotary_position_embeddings: true, swiglu: true,
+   normalization: RMSNorm, position_embedding_type: rope, untie_embeddings_and_output_weights: false,
+   no_position_embedding: true, multi_latent_attention: true, kv_lora_rank: 512, qk_head_dim: 128,
+   qk_pos_emb_head_dim: 64, v_head_dim: 128, ffn_hidden_size: 7168, moe_ffn_hidden_size: 896,
+   moe_shared_expert_intermediate_size: 1792, num_experts: 64, moe_layer_freq: "[0]+[1]*5", moe_router_topk: 6,
+   disable_bias_linear: true, qk_layernorm: true}
+data: {tokenizer: {vocab_size: 151851}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here.yaml").write_text(SITE)
+    (tmp_path / "train.py").touch()
+    return tmp_path
+
+
+def planned(more: str) -> JobPlan:
+    Path("job.yaml").write_text(GOOD + more)
+    plan = job_plan(check_job(Path("job.yaml"), site="here.yaml"))
+    assert plan is not None
+    return plan
+
+
+def findings(more: str) -> list[str]:
+    Path("job.yaml").write_text(GOOD + more)
+    return [str(found) for found in validate_job(Path("job.yaml"), site="here.yaml")]
+
+
+def guide(tp: int, model: str) -> dict[str, Any]:
+    sizes = f"{{pp: 2, tp: {tp}, micro_batch: 1, global_batch: 1024}}"
+    return plan_json(planned(f"nodes: 2\nstrategy: megatron\nprecision: bf16\nparallel: {sizes}\nmodel: {model}\n"))
+
+
+@pytest.mark.parametrize(("tp", "dp"), [(8, 1), (4, 2)])
+def test_the_example_of_openseeks_guide(tp: int, dp: int) -> None:
+    """Its page "Distributed Training": two nodes of eight GPUs, one pipeline stage per node."""
+    found = guide(tp, "llama3-8b")
+    assert (found["world_size"], found["pp"], found["tp"], found["dp"]) == (16, 2, tp, dp)
+    assert found["gradient_accumulation_steps"] == 1024 // dp
+    assert (found["micro_batch_size"], found["global_batch_size"]) == (1, 1024)
+    assert found["findings"] == []
+    nodes = {one["kind"]: one["nodes"] for one in found["groups"]}
+    assert nodes["tp"] == 1
+    assert nodes["pp"] == 2
+
+
+def test_openseeks_own_configuration() -> None:
+    Path("openseek.yaml").write_text(OPENSEEK)
+    found = guide(2, "./openseek.yaml")
+    assert found["parameters"] == pytest.approx(1.4e9, rel=0.05), "OpenSeek-Small-v1 is a model of 1.4 B parameters"
+    assert found["active_parameters"] == pytest.approx(0.4e9, rel=0.2)
+    assert found["memory_gib"]["total"] < found["memory_gib"]["available"]
+
+
+def test_the_picture_of_groups_and_links() -> None:
+    text = "\n".join(plan_lines(planned("nodes: 2\nstrategy: megatron\nparallel: {pp: 2, tp: 4, global_batch: 8}\n")))
+    assert "node 1  [0–3] [4–7]  stage 1, replicas 1–2" in text
+    assert "node 2  [8–11] [12–15]  stage 2, replicas 1–2" in text
+    assert "16 processes = DP 2 × TP 4 × PP 2 × CP 1" in text
+    assert "tensor parallel: 4 groups of 4, within a node" in text
+    assert "model       unknown: set `model:`" in text
+
+
+def test_states_larger_than_the_gpu_are_an_error() -> None:
+    (found,) = findings("model: llama3-70b\nstrategy: {name: zero3, micro_batch: 1}\nprecision: bf16\n")
+    assert found.startswith("job.yaml:6:11: HL685 parameters (16.4 GiB), gradients")
+    assert "more than the 79.6 GiB of H100 SXM 80 GB" in found
+
+
+def test_activations_beyond_the_gpu_are_a_warning_with_a_hint() -> None:
+    Path("job.yaml").write_text(GOOD + "model: llama3-8b\nstrategy: {name: fsdp, micro_batch: 16}\nprecision: bf16\n")
+    (found,) = validate_job(Path("job.yaml"), site="here.yaml")
+    assert str(found).startswith("job.yaml:6:11: HL686 warning: the training needs about ")
+    assert "recompute all activations" in (found.hint or "")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "strategy: {name: zero3, micro_batch: 1}\n",
+        "model: llama3-70b\n",
+        "model: llama3-70b\nstrategy: ddp\nargs: {use_lora: true}\n",
+        "model: llama3-70b\nstrategy: ddp\ngpus_per_node: 0\n",
+    ],
+    ids=["no model", "no strategy", "adapters", "no GPUs"],
+)
+def test_nothing_is_said_of_what_is_not_known(more: str) -> None:
+    assert findings(more) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "place", "words"),
+    [
+        ("model: llama3-9b\nstrategy: ddp\n", "job.yaml:5:8: HL680", "did you mean"),
+        ("model: {layers: 2, hidden: 64, ffn: 128, heads: 4}\nstrategy: ddp\n", "job.yaml:5:8:", "vocab"),
+        ("model: {name: llama3-8b, layers: -2}\nstrategy: ddp\n", "job.yaml:5:34: HL013", "1"),
+        ("model: {name: llama3-8b, layers: 20000}\nstrategy: ddp\n", "job.yaml:5:34: HL013", "10000"),
+        ("model: ./nowhere.json\nstrategy: ddp\n", "job.yaml:5:8: HL001", "does not exist"),
+    ],
+)
+def test_bad_models_are_refused_at_their_place(more: str, place: str, words: str) -> None:
+    Path("job.yaml").write_text(GOOD + more)
+    (found,) = validate_job(Path("job.yaml"), site="here.yaml")
+    assert str(found).startswith(place)
+    assert words in f"{found.message} {found.hint}"
+
+
+def test_batch_sizes_among_the_arguments_count_too() -> None:
+    more = "strategy: {name: fsdp}\nargs: {per_device_train_batch_size: 2, gradient_accumulation_steps: 4}\n"
+    found = plan_json(planned(f"{more}model: llama3-8b\n"))
+    assert (found["micro_batch_size"], found["gradient_accumulation_steps"], found["global_batch_size"]) == (2, 4, 64)
+
+
+def test_the_plan_on_the_command_line(folder: Path) -> None:
+    Path("job.yaml").write_text(GOOD + "model: llama3-70b\nstrategy: {name: zero3, micro_batch: 1}\n")
+    done = hpc_launch_text(["plan", "job.yaml", "--site", "here.yaml"], env=os.environ)
+    assert done.returncode == 3, done.stderr
+    assert "memory      " in done.stdout
+    assert "HL685" in done.stderr
+    done = hpc_launch_text(["plan", "job.yaml", "--site", "here.yaml", "--set", "nodes=8", "--json"], env=os.environ)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["dp"] == 64
+
+
+def test_a_job_without_a_model_imports_no_estimate(folder: Path) -> None:
+    Path("job.yaml").write_text(GOOD)
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom hpc_launch.drive.prepare import validate_job\n"
+        "validate_job(Path('job.yaml'), site='here.yaml')\n"
+        "print([name for name in sys.modules if name.startswith(('hpc_launch.estimate', 'hpc_launch.model'))])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_pipe_does_not_submit_an_expensive_job(folder: Path) -> None:
+    Path("job.yaml").write_text("name: x\nscript: train.py\nconfirm_gpu_hours: 0.01\ntime: 5\n")
+    done = hpc_launch_text(["submit", "job.yaml", "--site", "here.yaml"], env=os.environ)
+    assert done.returncode == 3
+    assert "job.yaml:3:20: HL687" in done.stderr
+    assert "add `--yes`" in done.stderr
