@@ -82,11 +82,11 @@ def test_files_are_written_once(folder: Path) -> None:
 
 def test_comparing_writes_nothing(folder: Path) -> None:
     (folder / "train.sbatch").write_text(SCRIPT.replace("\n#", "\n#SBATCH --account=p1\n#", 1))
-    files = sorted(os.listdir(folder))
+    files = sorted(folder.glob("[!.]*"))
     done = init(folder, "--from", "train.sbatch", "--site", "big", "--compare", "--lines")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^processes per node +4 +4 +same$", done.stdout, re.MULTILINE)
-    assert sorted(os.listdir(folder)) == files
+    assert sorted(folder.glob("[!.]*")) == files
 
 
 def test_in_a_pipe_the_missing_answers_are_named(folder: Path) -> None:
