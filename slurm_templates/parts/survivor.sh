@@ -4,7 +4,8 @@
 # 22.05, 24.11 and 26.05), and the run's next job waits for its end. A small step on another node ends it.
 end_without() { # FIRST_NODE ATTEMPT_FOLDER NEXT_ATTEMPT: on that node, until the next attempt has a step of its own
     local beat='' before='' quiet=0 left names
-    until grep -qs "\"job_id\": \"$SLURM_JOB_ID\"" "$3/job.json"; do
+    echo "looks whether $1 is lost"
+    until [ -s "$3/agent/survivor.log" ]; do
         sleep 15
         before=$beat
         read -r beat 2>/dev/null <"$2/agent/beat-0"

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hpc_launch.base.files import read_text
 from hpc_launch.base.json_records import read_record
 from hpc_launch.run.layout import AttemptFolder, is_node_log
 from hpc_launch.run.records.claim import CancelRequest, Claim, read_claim
@@ -85,6 +86,16 @@ class AttemptFiles:
         records = [record.node_names for record in (self.end, self.start) if record is not None]
         return next((names for names in records if names), ())
 
+    @property
+    def _first(self) -> str:
+        """The node that runs the script, or is to run it in a job that goes on; '' where not known."""
+        if self.nodes:
+            return self.nodes[0]
+        try:
+            return read_text(self.attempt.hosts, errors="replace").partition("\n")[0]
+        except OSError:
+            return ""
+
     def concerns(self, record: JobRecord) -> JobRecord:
         """What the scheduler's record of the job says of this attempt: without the steps of earlier ones.
 
@@ -98,7 +109,7 @@ class AttemptFiles:
     def lost_first(self, record: JobRecord) -> bool:
         """Whether Slurm took the node that ran the script out of the job, which goes on without it (`--no-kill`)."""
         names = names_or_text(record.nodes)
-        if not names or not self.nodes or self.nodes[0] in names or record.restarts not in (None, self.restart):
+        if not names or record.restarts not in (None, self.restart) or not self._first or self._first in names:
             return False
         plan = plan_of(self.attempt)
         return plan is not None and plan.chooses_nodes

@@ -108,8 +108,7 @@ def _abandoned(view: AttemptView) -> Observation | None:
     live = view.live
     if live is None or not view.abandoned:
         return None
-    first = view.files.nodes[0]
-    return Observation("COMPLETING", _source(live), live.as_of, f"{first} failed, which ran the job's script")
+    return Observation("COMPLETING", _source(live), live.as_of, "the node that ran the job's script failed")
 
 
 def _end_record(view: AttemptView) -> Observation | None:
