@@ -29,8 +29,31 @@ if TYPE_CHECKING:
     shell_complete=complete_run,
     help="Take seconds per step, checkpoint cost and failures from an earlier run.",
 )
+@click.option(
+    "--module",
+    metavar="PACKAGE:FUNCTION",
+    help="Count the parameters of the model that this function returns, found from the job's folder. Runs its code.",
+)
+@click.option("--compare", is_flag=True, help="List the layouts that fit, the fastest first, by a rough estimate.")
+@click.option(
+    "--write",
+    type=click.IntRange(min=0),
+    is_flag=False,
+    flag_value=0,
+    metavar="[ROW]",
+    help="Write a layout of --compare into the job file: the recommended one, or a row of the list.",
+)
 @json_option
-def command(job: Path, site: str | None, sets: tuple[str, ...], run: str | None, as_json: bool) -> int:
+def command(
+    job: Path,
+    site: str | None,
+    sets: tuple[str, ...],
+    run: str | None,
+    module: str | None,
+    compare: bool,
+    write: int | None,
+    as_json: bool,
+) -> int:
     """Show layout, batch, memory per GPU, walltime and cost of a job. Nothing is submitted.
 
     Exits with 3 if the job has errors.
@@ -38,6 +61,7 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], run: str | None,
     \b
     hpc-launch plan job.yaml --site mycluster
     hpc-launch plan job.yaml --set nodes=4 --from @last
+    hpc-launch plan job.yaml --compare --write
     """
     from hpc_launch.base.errors import Refused
     from hpc_launch.base.findings import errors
@@ -46,8 +70,12 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], run: str | None,
     from hpc_launch.drive.prepare import check_job
     from hpc_launch.view.plan_text import plan_json, plan_lines
 
-    checked = check_job(job, site=site, sets=sets, anywhere=True)
+    checked = check_job(job, site=site, sets=sets, anywhere=True, module=module)
     pace = _pace(run) if run is not None else None
+    if compare or write is not None:
+        from hpc_launch.cli.plan_compare import show_comparison
+
+        return show_comparison(checked, job, pace, write=write, as_json=as_json)
     plan = job_plan(checked, pace=pace, balance=_balance(checked))
     if plan is None:
         raise Refused(checked.findings)

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding, errors
+from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.drive.detect_site import detect_site, is_elsewhere
 from hpc_launch.drive.file_checks import check_files
 from hpc_launch.plan.build_plan import build
@@ -67,8 +68,12 @@ def check_job(
     job_folder: str | None = None,
     anywhere: bool = False,
     avoid: Sequence[str] = (),
+    module: str | None = None,
 ) -> CheckedJob:
-    """Check a job file; the arguments are those of `prepare_job`. Raises Refused if it cannot be read at all."""
+    """Check a job file; the other arguments are those of `prepare_job`. Raises Refused if it cannot be read at all.
+
+    `module` names a function that returns the model: its code is run.
+    """
     away = is_elsewhere if anywhere else None
     loaded = load(
         job_file, site=site, sets=sets, job_folder=job_folder, detect=detect_site, elsewhere=away, avoid=avoid
@@ -76,6 +81,9 @@ def check_job(
     resolved = loaded.resolved
     user_config, config_findings = _read_user_config(resolved)
     model, model_findings = _read_model(resolved)
+    if module is not None:
+        model, more = _built_model(module, model, resolved)
+        model_findings += more
     plan, findings = build(resolved, user_config, model)
     findings += config_findings + model_findings
     check_files(resolved, findings)
@@ -155,6 +163,24 @@ def _read_model(resolved: Resolved) -> tuple[ModelConfig | None, list[Finding]]:
         return None, filler.findings
     model, findings = model_of_job(resolved, config=path)
     return model, [] if resolved.job.model is None else findings
+
+
+def _built_model(
+    module: str, model: ModelConfig | None, resolved: Resolved
+) -> tuple[ModelConfig | None, list[Finding]]:
+    """The model with the parameters that the user's code builds, and the sizes of its configuration or of `model:`."""
+    from hpc_launch.model.count_model import count_module
+
+    option = Place("--module")
+    counted, findings = count_module(module, folder=resolved.job_folder, place=option)
+    if counted is None:
+        return None, findings
+    sizes = counted.config or model
+    if sizes is None:
+        message = f"the model of `{module}` has no configuration that names its sizes"
+        hint = "give its sizes under `model:`: its parameters are counted"
+        return None, [Finding(FindingCode.UNKNOWN_MODEL, message, option, hint)]
+    return replace(sizes, counted=counted.parameters), []
 
 
 def _read_user_config(resolved: Resolved) -> tuple[UserStrategyConfig | None, list[Finding]]:

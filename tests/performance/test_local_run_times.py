@@ -47,3 +47,11 @@ def test_checkpoints_and_the_phases_of_the_start_count(tmp_path: Path) -> None:
     assert sum(found["starting_phases"].values()) == pytest.approx(found["time"]["starting"], abs=0.1)
     why = json.loads(launch(tmp_path, "why", "@last", "--json").stdout)
     assert why["checkpoint_interval"] is None, "no failure was seen"
+    done = launch(tmp_path, "plan", "job.yaml", "--from", "@last", "--set", "args.steps=2400", "--json")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)["time"]
+    assert plan["source"] == "measured"
+    trained = found["time"]["training"] + found["time"]["checkpointing"]
+    assert plan["step_s"] == pytest.approx(trained / 24, rel=0.5), "with the checkpoints between the steps"
+    assert plan["wall_s"] >= 2400 * plan["step_s"]
+    assert plan["warning_lead_s"] == 60, "the least"

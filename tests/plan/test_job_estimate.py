@@ -177,3 +177,47 @@ def test_a_pipe_does_not_submit_an_expensive_job(folder: Path) -> None:
     assert done.returncode == 3
     assert "job.yaml:3:20: HL687" in done.stderr
     assert "add `--yes`" in done.stderr
+
+
+def test_the_layouts_that_fit_and_the_recommended_one_in_the_job_file() -> None:
+    job = "# guessed\nnodes: 4\nmodel: llama3-70b\nstrategy: megatron\nprecision: bf16\n"
+    Path("job.yaml").write_text(f"{GOOD}{job}parallel: {{tp: 8, pp: 8, global_batch: 256}}   # mine\n")
+    done = hpc_launch_text(["plan", "job.yaml", "--site", "here.yaml", "--compare", "--json"], env=os.environ)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    times = [one["relative_time"] for one in found["layouts"]]
+    assert times == sorted(times)
+    assert times[0] == 1
+    assert all(one["tp"] * one["pp"] * one["cp"] * one["dp"] == 32 for one in found["layouts"])
+    assert {one["step_s"] for one in found["layouts"]} == {None}
+    done = hpc_launch_text(["plan", "job.yaml", "--site", "here.yaml", "--compare", "--write"], env=os.environ)
+    assert "does not predict seconds" in done.stdout
+    best = found["layouts"][found["recommended"] - 1]
+    text = Path("job.yaml").read_text()
+    assert text.startswith(GOOD + "# guessed\n")
+    assert text.endswith("# mine\n")
+    again = plan_json(planned(text.removeprefix(GOOD) + f"args: {{recompute-granularity: {best['recompute']}}}\n"))
+    assert {key: again[key] for key in ("tp", "pp", "cp", "ep", "dp")} == {
+        key: best[key] for key in ("tp", "pp", "cp", "ep", "dp")
+    }
+    assert again["findings"] == []
+
+
+@pytest.mark.parametrize(
+    ("more", "options", "words"),
+    [
+        ("", ["--compare"], "the model of the job is unknown"),
+        ("model: llama3-8b\n", ["--compare"], "the job does not name its strategy"),
+        ("model: llama3-8b\nstrategy: ddp\ngpus_per_node: 0\n", ["--compare"], "GPU"),
+        ("model: llama3-8b\nstrategy: fsdp\n", ["--compare", "--write", "99999"], "there is no row 99999"),
+        ("model: llama3-8b\nstrategy: {name: fsdp, global_batch: 8}\n", ["--compare", "--write"], "strategy: megatron"),
+        ("", ["--module", "os.system"], "does not name a function"),
+        ("", ["--from", "nothing"], "no run is called"),
+    ],
+)
+def test_what_cannot_be_planned_is_said(more: str, options: list[str], words: str) -> None:
+    Path("job.yaml").write_text(GOOD + more)
+    done = hpc_launch_text(["plan", "job.yaml", "--site", "here.yaml", *options], env=os.environ)
+    assert done.returncode in {2, 3}
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr

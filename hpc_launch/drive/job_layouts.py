@@ -1,0 +1,53 @@
+"""The layouts that a job could have on the same GPUs, compared."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hpc_launch.base.errors import Refused, UsageError
+from hpc_launch.drive.prepare import CheckedJob
+from hpc_launch.estimate.compare_layouts import ComparedLayout, Comparison, compare_layouts, recommended
+from hpc_launch.estimate.find_gpu import UnknownGpu, gpu_of_node_class
+from hpc_launch.estimate.step_time import calibrated, step_time
+from hpc_launch.performance.measured_pace import MeasuredPace
+from hpc_launch.plan.job_training import UnknownTraining, job_training
+
+
+class JobLayouts(Struct, frozen=True):
+    """Layouts, the fastest first, and the recommended one. Times are seconds only if `pace` is known."""
+
+    found: Comparison
+    recommended: ComparedLayout | None
+    framework: str
+    pace: MeasuredPace | None
+
+
+def job_layouts(checked: CheckedJob, pace: MeasuredPace | None) -> JobLayouts:
+    """Compare the layouts. Raises Refused for a job that names no valid model, UsageError if its GPU is unknown.
+
+    A pace of another number of processes does not calibrate the times.
+    """
+    size, model = checked.size, checked.model
+    if size is None or (model is None and checked.findings):
+        raise Refused(checked.findings)
+    if model is None:
+        raise UsageError("the model of the job is unknown", "set `model:` in the job file")
+    job, site = checked.loaded.resolved.job, checked.loaded.resolved.site
+    training = job_training(job, size, model, None)
+    if isinstance(training, UnknownTraining):
+        raise UsageError(f"the layouts cannot be compared: {training.reason}", training.hint)
+    known = gpu_of_node_class(size.queue.node_class, size.node_class, site.fabric)
+    if isinstance(known, UnknownGpu):
+        raise UsageError(f"the layouts cannot be compared: {known.reason}", known.hint)
+    if not size.gpus_per_node:
+        raise UsageError("the layouts cannot be compared: the job requests no GPUs", "set `gpus_per_node`")
+    gpu = replace(known.gpu, per_node=size.gpus_per_node)
+    found = compare_layouts(model, training.setup, gpu)
+    world = training.setup.layout.world_size
+    if pace is None or pace.processes not in (None, world) or world % training.setup.layout.model_parallel:
+        return JobLayouts(found, recommended(found), training.setup.framework, None)
+    now = step_time(model, training.setup, gpu)
+    layouts = tuple(replace(one, step=calibrated(one.step, pace.step_s, of=now)) for one in found.layouts)
+    found = replace(found, layouts=layouts)
+    return JobLayouts(found, recommended(found), training.setup.framework, pace)
