@@ -61,7 +61,7 @@ def understand(script: ScriptText, name: str, folder: str, environment: Mapping[
     if not depth_is_bounded(root):
         raise UsageError(f"{name} nests commands deeper than can be read", "name an sbatch script")
     job = OldJob()
-    scope = Scope(request.constants(), environment, folder)
+    scope = Scope({"SLURM_JOB_NAME": name, **request.constants()}, environment, folder)  # sbatch(1), --job-name
     base = os.path.join(folder, request.workdir or "")
     walker = Walker(request, scope, ledger, job, base)
     walker.script(root)

@@ -41,6 +41,8 @@ class Scope:
         self.exported: set[str] = set()
         self.parameters: tuple[Value, ...] | None = None
         self.functions: dict[str, Node] = {}
+        self.left_open: list[int] = []
+        """Lines with arguments of the script, which only its caller knows."""
         self.exports_all = False
         self.nested = False
         """Whether this is the text of `bash -c`: bash reads the words of a value again there."""
@@ -133,7 +135,9 @@ class Scope:
         if match is None:
             return None
         if match[1] is None:
-            return self.parameters if self.parameters is not None else (unknown(text, "parameter"),)
+            if self.parameters is None:
+                self.left_open.append(node.start_point[0] + 1)
+            return self.parameters or ()
         own = self.values.get(match[1])
         if isinstance(own, ListValue):
             return own.items or (unknown(text, *own.uses),)

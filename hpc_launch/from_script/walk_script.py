@@ -235,6 +235,9 @@ class Walker:
                 if isinstance(value, Value):
                     launch.env[name] = value
                     launch.keys.append("env")
+        launch.doubts += [
+            (line, "arguments of the script: add them to `args:`") for line in self.scope.left_open if line in lines
+        ]
         self.unwrapper.unwrap(launch, words)
         helper = os.path.basename(launch.words[0].text) if launch.words else ""
         if launch.program == "command" and helper in plain_commands.PRINTS:
