@@ -58,6 +58,11 @@ class Unwrapper:
             self.unwrap(launch, rest, depth + 1)
         elif name == "stdbuf":
             self.unwrap(launch, [word for at, word in enumerate(rest) if at or word.text[:2] != "-o"], depth + 1)
+        elif name == "timeout":
+            while rest and (rest[0].text.startswith("-") or re.match(r"[\d.]+[smhd]?\Z", rest[0].text)):
+                rest = rest[1:]
+            launch.doubts.append((words[0].line, "`timeout`: set `time:`"))
+            self.unwrap(launch, rest, depth + 1)
         elif name == "srun":
             self._srun(launch, rest, depth)
         elif name in {"mpirun", "mpiexec", "mpiexec.hydra", "orterun"}:

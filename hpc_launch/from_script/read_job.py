@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hpc_launch.base.errors import UsageError
+from hpc_launch.from_script import plain_commands
 from hpc_launch.from_script.choose_launch import LaunchSize, choose, launch_size
 from hpc_launch.from_script.directives import read_directives
 from hpc_launch.from_script.line_accounts import Ledger, LineAccount
@@ -66,6 +67,8 @@ def understand(script: ScriptText, name: str, folder: str, environment: Mapping[
     walker = Walker(request, scope, ledger, job, base)
     walker.script(root)
     launch = choose(job.launches, request, ledger)
+    if launch is not None:
+        _keep_secrets(job, launch, ledger)
     job.workdir = launch.workdir if launch is not None else job.workdir
     size = launch_size(launch, request) if launch is not None else None
     remarks = list(script.remarks)
@@ -78,3 +81,12 @@ def understand(script: ScriptText, name: str, folder: str, environment: Mapping[
     elif launch.launcher in {"torchrun", "deepspeed"} and not launch.by_srun and request.nodes > 1 and not launch.pdsh:
         remarks.append(f"the old script starts {launch.launcher} on the first of {request.nodes} nodes only")
     return OldScript(name, folder, request, job, launch, size, ledger.accounts(), walker.followed, tuple(remarks))
+
+
+def _keep_secrets(job: OldJob, launch: OldLaunch, ledger: Ledger) -> None:
+    """Values of secrets in the launch line are not copied either."""
+    for name in [name for name in launch.env if plain_commands.SECRET.search(name)]:
+        del launch.env[name]
+        if name not in job.secrets:
+            job.secrets.append(name)
+        ledger.taken(launch.lines, "secrets", why=f"the value of {name} is not copied: set it in your shell")

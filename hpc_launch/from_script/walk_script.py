@@ -20,7 +20,7 @@ from hpc_launch.from_script.values import Value, Word
 
 _LAUNCHES = re.compile(
     r"(srun|mpirun|mpiexec(\.hydra)?|orterun|torchrun|deepspeed|accelerate|apptainer|singularity|python[\d.]*|"
-    r"bash|sh|exec|time|nohup|env|stdbuf|numactl)\Z"
+    r"bash|sh|exec|time|nohup|env|stdbuf|numactl|timeout)\Z"
 )
 _PYTHON = re.compile(r"python[\d.]*\Z")
 DEEPEST_NESTING = 4
@@ -235,6 +235,9 @@ class Walker:
                 if isinstance(value, Value):
                     launch.env[name] = value
                     launch.keys.append("env")
+        for child in node.named_children:
+            if child.type in {"herestring_redirect", "heredoc_redirect"} or text_of(child).startswith("<"):
+                launch.doubts.append((child.start_point[0] + 1, "reads input: a job file gives a program none"))
         launch.doubts += [
             (line, "arguments of the script: add them to `args:`") for line in self.scope.left_open if line in lines
         ]
