@@ -197,10 +197,11 @@ def prove(state: State, numbers: list[str], rounds: int, workers: int, *, again:
 def section(rounds: dict[str, Any]) -> str:
     """The part of docs/fault-matrix.md."""
     good, killed = (sum(one[name] for one in rounds.values()) for name in ("ok", "killed"))
+    missed = "" if killed == len(rounds) else f" {len(rounds) - killed} runs had ended before."
     return f"""
 ## Jobs and nodes that are killed during a restart
 
-In each round, a run on two nodes fails once. At one step of the restart inside its job ({", ".join(POINTS)}), its batch
-shell, its first node or its second node is killed; this happened in {killed} of {len(rounds)} rounds, and the others
-ended before. In {good} of {len(rounds)} rounds, no attempt trained twice, no process of an attempt lived on when the
-next one had begun, and the run COMPLETED."""
+In each round, a run on two nodes, with or without a spare, fails once. At one step of the restart inside its job
+({", ".join(POINTS)}),
+its batch shell, its first node or its second node is killed.{missed} In {good} of {len(rounds)} rounds, no attempt
+trained twice, no process of an attempt lived on when the next one had begun, and the run COMPLETED."""
