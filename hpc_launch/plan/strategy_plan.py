@@ -9,6 +9,7 @@ from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.layouts.parallel_rules import check_connections, needs_one_connection
 from hpc_launch.model.model_config import ModelConfig
+from hpc_launch.plan.batch_arguments import check_batch_arguments
 from hpc_launch.plan.fill_values import CONFIG, ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import StrategyPlan, Variable
@@ -38,7 +39,11 @@ def strategy_result(
     if job.parallel is not None:
         check_layout(filler, _sizes(filler, size), size.gpus_per_node, model)
     variables = _connections(filler, size, layout)
-    names = _names(filler, layout)
+    batch = _batch(filler, layout)
+    if batch is not None:
+        check_batch_arguments(filler, batch)
+        variables += _accumulation(filler, batch)
+    names = _names(filler, layout, batch)
     if world_size % layout.model_parallel or (job.strategy.file is not None and user_config is None):
         return StrategyResult(None, (), names)  # reported by a finding; nothing more can be derived
     if user_config is not None:
@@ -144,7 +149,7 @@ def _connections(filler: ValueFiller, size: JobSize, layout: ParallelLayout) -> 
     return ()
 
 
-def _names(filler: ValueFiller, layout: ParallelLayout) -> dict[str, str]:
+def _names(filler: ValueFiller, layout: ParallelLayout, batch: Batch | None) -> dict[str, str]:
     job, parallel = filler.resolved.job, layout.parallel
     names = {}
     if job.parallel is not None:
@@ -152,19 +157,37 @@ def _names(filler: ValueFiller, layout: ParallelLayout) -> dict[str, str]:
         names = {f"parallel.{key}": str(size) for key, size in sizes.items()}
     if job.strategy.name == "megatron":
         numbers = (layout.global_batch, parallel.micro_batch, layout.microbatches)
-    elif strategy_keys(filler) & {*_BATCH}:
-        uneven = layout.world_size % layout.model_parallel
-        batch = _settled(filler, None if job.elastic or uneven else layout.dp)
+    elif batch is not None:
         numbers = (batch.train or 1, batch.micro or 1, batch.accumulation or 1)
     else:
         return names
     return names | {f"strategy.{key}": str(number) for key, number in zip(_BATCH, numbers, strict=True)}
 
 
-def _settled(filler: ValueFiller, replicas: int | None) -> Batch:
-    asked = filler.resolved.job.strategy
+def _batch(filler: ValueFiller, layout: ParallelLayout) -> Batch | None:
+    """The batch of `strategy:`, as far as it is known here; None if the job sets none, or sets it for Megatron."""
+    job = filler.resolved.job
+    asked = job.strategy
+    if asked.name == "megatron" or not strategy_keys(filler) & {*_BATCH}:
+        return None
+    uneven = layout.world_size % layout.model_parallel
+    replicas = None if job.elastic or uneven else layout.dp
     places = BatchPlaces(*(filler.resolved.place("strategy", key) or Place("strategy") for key in _BATCH))
     batch, found = settle(Batch(asked.global_batch, asked.micro_batch, asked.gradient_accumulation), replicas, places)
     if asked.zero_stage is None:  # otherwise reported when the file is generated
         filler.findings.extend(found)
     return batch or Batch(None, None, None)
+
+
+def _accumulation(filler: ValueFiller, batch: Batch) -> tuple[Variable, ...]:
+    """The accumulation of an `Accelerator()` without DeepSpeed's file, if the job determines it.
+
+    It overrides what the training passes to `Accelerator()` (accelerate 1.15, accelerator.py).
+    """
+    asked = filler.resolved.job.strategy
+    determined = asked.gradient_accumulation or (asked.micro_batch and asked.global_batch)
+    if asked.reader != "accelerate" or asked.zero_stage is not None or not determined or batch.accumulation is None:
+        return ()
+    key = "gradient_accumulation" if asked.gradient_accumulation else "global_batch"
+    origin = filler.resolved.origin("strategy", key)
+    return (Variable("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", (str(batch.accumulation),), origin),)

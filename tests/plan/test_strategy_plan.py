@@ -292,6 +292,27 @@ def test_accelerate_is_told_by_its_environment(folder: Path) -> None:
     assert variables(made)["ACCELERATE_MIXED_PRECISION"] == "bf16"
 
 
+@pytest.mark.parametrize("name", ["ddp", "fsdp"])
+def test_accelerate_is_told_the_accumulation_that_the_job_determines(folder: Path, name: str) -> None:
+    told = variables(ready(folder, f"strategy: {{name: {name}, for: accelerate, micro_batch: 2, global_batch: 64}}\n"))
+    assert told["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] == "4"
+    told = variables(ready(folder, f"strategy: {{name: {name}, for: accelerate, micro_batch: 2}}\n"))
+    assert "ACCELERATE_GRADIENT_ACCUMULATION_STEPS" not in told, "the training decides"
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp", "zero1", "zero3"])
+def test_arguments_cannot_contradict_the_batch(folder: Path, name: str) -> None:
+    strategy = f"strategy: {{name: {name}, micro_batch: 2, global_batch: 64}}\n"
+    (folder / "job.yaml").write_text(f"{GOOD}{strategy}args: {{per-device-train-batch-size: 4}}\n")
+    (found,) = validate_job(Path("job.yaml"))
+    assert str(found).startswith(
+        "job.yaml:6:37: HL610 `--per-device-train-batch-size` is 4, but `strategy:` makes it 2"
+    )
+    assert "${strategy.micro_batch}" in (found.hint or "")
+    (folder / "job.yaml").write_text(f"{GOOD}{strategy}args: [--gradient_accumulation_steps, 4]\n")
+    assert not [found for found in validate_job(Path("job.yaml")) if found.severity == "error"]
+
+
 def test_what_an_own_accelerate_file_says_of_the_launch_does_not_count(folder: Path) -> None:
     (folder / "own.yaml").write_text(OWN_FSDP.replace("num_processes: 8", "num_processes: 4"))
     made = ready(folder, "strategy: {name: fsdp, for: accelerate, file: own.yaml}\n")
