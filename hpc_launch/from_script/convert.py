@@ -15,7 +15,7 @@ from hpc_launch.base.findings import Finding, Place
 from hpc_launch.drive.detect_site import detect_site
 from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.from_script.draft_job import draft_job, job_name
-from hpc_launch.from_script.draft_site import SitePart, known_site, own_profile
+from hpc_launch.from_script.draft_site import SitePart, accounts_for, known_site, own_profile
 from hpc_launch.from_script.read_job import OldScript, read_old_script
 from hpc_launch.from_script.write_files import job_text, site_text
 from hpc_launch.sites.load_profile import load_site_profile
@@ -77,6 +77,8 @@ def convert(
     part = _known(script, site, environment.get("HPC_LAUNCH_SITE"), output)
     if part is None:
         part = own_profile(script, job_name(output.stem).lower(), site_path.name)
+    if part.profile is not None:
+        script = replace(script, accounts=accounts_for(script, part.profile))
     prefix = os.path.relpath(folder, output.parent.resolve())
     draft = draft_job(script, part, "" if prefix == "." else prefix)
     own = site_text(script, part) if part.profile is None else None

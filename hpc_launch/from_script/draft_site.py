@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpc_launch.from_script import plain_commands
+from hpc_launch.from_script.line_accounts import LineAccount
 from hpc_launch.from_script.read_job import OldScript
 from hpc_launch.sites.profile import SiteProfile
 
@@ -108,6 +111,26 @@ def known_site(script: OldScript, profile: SiteProfile, reference: str | None) -
         runtime=profile.containers.runtime,
         sbatch=extra,
     )
+
+
+def accounts_for(script: OldScript, profile: SiteProfile) -> tuple[LineAccount, ...]:
+    """The accounts where the site is known: its profile is not changed, so lines for it are left to a person."""
+    result = []
+    for account in script.accounts:
+        steps = {key for key in account.keys if key in {"site: prelude", "site: login_shell"}}
+        if any(re.search(rf"\b{re.escape(name)}=", account.text) for name in script.job.prepend):
+            steps.add("site: env")
+        if profile.login_shell:
+            steps.discard("site: login_shell")
+        keys = tuple("env" if key == "site: env" else key for key in account.keys if key not in steps)
+        changed = replace(account, keys=keys)
+        if steps:
+            why = f"for the profile of {profile.name}, if it lacks this: see the end of the job file"
+            changed = replace(
+                changed, outcome="not_understood", why="; ".join(part for part in (account.why, why) if part)
+            )
+        result.append(changed)
+    return tuple(result)
 
 
 def _extras(script: OldScript, known: set[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from hpc_launch.from_script import plain_commands, shell_lines, software_lines
+from hpc_launch.from_script import plain_commands, shell_blocks, shell_lines, software_lines
 from hpc_launch.from_script.assignments import Assignments
 from hpc_launch.from_script.launch_words import Unwrapper
 from hpc_launch.from_script.line_accounts import Ledger, LineAccount
@@ -40,8 +40,8 @@ class Walker:
         self.followed: dict[str, tuple[LineAccount, ...]] = {}
         self.fits = True
         """Whether bash would accept the text."""
-        self._in_call: set[str] = set()
-        self._called: set[str] = set()
+        self.in_call: set[str] = set()
+        self.called: set[str] = set()
 
     def script(self, root: Node) -> None:
         """All statements of a script."""
@@ -51,7 +51,7 @@ class Walker:
                 self.scope.functions[text_of(name)] = node
         self.statements(root.named_children)
         for name, node in self.scope.functions.items():
-            if name not in self._called:
+            if name not in self.called:
                 self.ledger.unnecessary(lines_of(node), "a function that is not called")
 
     def statements(self, nodes: Sequence[Node]) -> None:
@@ -90,9 +90,9 @@ class Walker:
             self.ledger.unnecessary(lines, "groups commands")
             self.statements(node.named_children)
         elif kind == "if_statement":
-            self._if(node, lines)
+            shell_blocks.condition(self, node, lines)
         elif kind in {"for_statement", "c_style_for_statement"}:
-            self._loop(node, lines)
+            shell_blocks.loop(self, node, lines)
         elif kind in {"while_statement", "case_statement"}:
             self.ledger.not_understood(lines, "depends on what the job finds when it runs")
         elif kind in {"test_command", "negated_command"}:
@@ -108,7 +108,7 @@ class Walker:
             if at and b"||" in between and children[0].type != "test_command":
                 self.ledger.unnecessary(lines_of(child), "hpc-launch reports a step that fails")
             elif at and children[0].type == "test_command":
-                self._doubtful([child], truth(children[0], self.scope) if b"&&" in between else None)
+                shell_blocks.doubtful(self, [child], truth(children[0], self.scope) if b"&&" in between else None)
             else:
                 self.statement(child)
 
@@ -166,7 +166,7 @@ class Walker:
         text = text_of(node)
         if name in {"read", "mapfile", "readarray"}:
             shell_lines.reads(self, node, node, lines)
-        elif name in self.scope.functions and name not in self._in_call:
+        elif name in self.scope.functions and name not in self.in_call:
             self._call(name, words, lines)
         elif name in {"module", "ml"}:
             software_lines.module(self.job, words, lines, self.ledger)
@@ -186,7 +186,7 @@ class Walker:
         elif name in plain_commands.SHELL_STATE:
             self.ledger.unnecessary(lines, plain_commands.SHELL_STATE[name])
         elif name == "trap":
-            self._trap(text, lines)
+            shell_blocks.trap(self, text, lines)
         elif name in {"cd", "pushd"}:
             shell_lines.change_folder(self, words, lines)
         elif name == "mkdir":
@@ -209,8 +209,8 @@ class Walker:
 
     def _call(self, name: str, words: Sequence[Word], lines: range) -> None:
         """The body of a function, read where it is called."""
-        self._called.add(name)
-        self._in_call.add(name)
+        self.called.add(name)
+        self.in_call.add(name)
         body = self.scope.functions[name].child_by_field_name("body")
         before = self.scope.parameters
         self.scope.parameters = tuple(word.value for word in words[1:])
@@ -218,14 +218,7 @@ class Walker:
         self.ledger.unnecessary(lines_of(self.scope.functions[name]), f"the function `{name}`")
         self.statements(body.named_children)
         self.scope.parameters = before
-        self._in_call.discard(name)
-
-    def _trap(self, text: str, lines: range) -> None:
-        for name, node in self.scope.functions.items():
-            if re.search(rf"\b{re.escape(name)}\b", text):
-                self._called.add(name)
-                self.ledger.unnecessary(lines_of(node), "hpc-launch warns the training and continues the run")
-        self.ledger.unnecessary(lines, "hpc-launch warns the training and continues the run (`checkpoint:`)")
+        self.in_call.discard(name)
 
     def _launch(self, node: Node, words: Sequence[Word], lines: range) -> None:
         launch = OldLaunch(lines, workdir=self.job.workdir)
@@ -260,60 +253,11 @@ class Walker:
             result.script(root)
         return result
 
+    def aside(self, ledger: Ledger) -> Walker:
+        """A walker that tries statements out: nothing that it finds is kept."""
+        result = Walker(self.request, self.scope.copy(), ledger, OldJob(), self.base)
+        result.in_call = {*self.in_call, *self.scope.functions}
+        return result
+
     def _nested(self, launch: OldLaunch, kind: str, rest: Sequence[Word], word: Word, depth: int) -> bool:
         return depth <= DEEPEST_NESTING and read_nested(self, launch, kind, rest, word)
-
-    def _if(self, node: Node, lines: range) -> None:
-        condition = node.named_children[0]
-        branches = [child for child in node.named_children if child.type in {"elif_clause", "else_clause"}]
-        body = [child for child in node.named_children[1:] if child not in branches]
-        result = truth(condition, self.scope)
-        if result is not None and not any(child.type == "elif_clause" for child in branches):
-            self.ledger.unnecessary(lines, "the condition is decided by the script itself")
-            self.statements(body if result else [child for one in branches for child in one.named_children])
-            return
-        self.ledger.unnecessary(lines, "a condition around lines that are unnecessary")
-        self._doubtful([*body, *(child for one in branches for child in one.named_children)], None)
-
-    def _doubtful(self, nodes: Sequence[Node], result: bool | None) -> None:
-        """Statements behind a condition: harmless ones are unnecessary, others need a decision."""
-        if result is True:
-            self.statements(nodes)
-            return
-        for node in nodes:
-            inside = Ledger([])
-            other = Walker(self.request, self.scope.copy(), inside, OldJob(), self.base)
-            other._in_call = {*self._in_call, *self.scope.functions}
-            other.statement(node)
-            lines = lines_of(node)
-            if result is False:
-                self.ledger.unnecessary(lines, "the condition is never true")
-            elif inside.all_unnecessary(lines) and not other.job.launches:
-                self.ledger.unnecessary(lines, "prints, tests or ends only")
-            else:
-                self.ledger.not_understood(lines, "depends on a condition that is known only in the job")
-
-    def _loop(self, node: Node, lines: range) -> None:
-        """A loop over the nodes is one launch on all of them; others are not understood."""
-        body = next(child for child in node.named_children if child.type == "do_group")
-        count = len(self.job.launches)
-        variable = node.child_by_field_name("variable")
-        text = text_of(node)[: body.start_byte - node.start_byte]
-        used = [self.scope.lookup(name) for name in re.findall(r"\$\{?#?(\w+)", text)]
-        lists = [self.scope.values.get(name) for name in re.findall(r"\$\{?[!#]?(\w+)", text)]
-        over_hosts = "scontrol show hostname" in text or any(
-            v is not None and "hosts" in v.uses for v in [*used, *lists]
-        )
-        size = rf"({self.request.nodes}|SLURM_\w*NNODES|SLURM_JOB_NUM_NODES)\b"
-        counted = re.search(rf"[<={{.\s]\s*\$?\{{?\(*\s*{size}", text) is not None
-        counted = counted or any(v is not None and v.known and v.text == str(self.request.nodes) for v in used)
-        head = re.match(r"for\s*\(\(\s*(\w+)", text)
-        name = text_of(variable) if variable is not None else head[1] if head is not None else "i"
-        self.scope.assign(name, Value(f"${name}", False, frozenset({"hosts", "rank"})))
-        self.ledger.unnecessary(lines, "a loop over the nodes: the step starts one launcher on each")
-        self.statements(body.named_children)
-        for launch in self.job.launches[count:]:
-            if over_hosts or counted or launch.one_node:
-                launch.one_node, launch.nodes, launch.tasks = True, None, None
-            else:
-                launch.doubts.append((launch.lines[0], "in a loop: a job file starts one program"))

@@ -152,3 +152,23 @@ def test_a_source_that_is_not_python_is_refused(folder: Path, text: str) -> None
     (folder / "bad.py").write_text(text)
     with pytest.raises(UsageError):
         read_training(folder / "bad.py")
+
+
+def test_the_queue_and_the_variables_of_a_known_site(folder: Path) -> None:
+    (folder / "big.yaml").write_text(SITE + "env: [{set: {NCCL_IB_HCA: mlx5_0}}]\n")
+    script = SCRIPT.replace("#SBATCH", "#SBATCH -A p1 -p devel", 1)
+    script = script.replace(
+        "srun", "export NCCL_IB_HCA=mlx5_0 NCCL_DEBUG=INFO\nmodule purge\nexport NCCL_IB_TC=106\nsrun"
+    )
+    (folder / "train.sbatch").write_text(script)
+    done = init(folder, "--from", "train.sbatch", "--site", "big", "--json")
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["same"]) == (0, True)
+    assert "queue: short  # partition devel" in answer["job"]
+    assert '  NCCL_IB_TC: "106"  # for the site profile, if all its jobs need it' in answer["job"]
+    assert "#   prelude: [{modules: purge}]" in answer["job"]
+    assert [line["text"] for line in answer["lines"] if line["outcome"] == "not_understood"] == ["module purge"]
+
+    (folder / "train.sbatch").write_text(script.replace("devel", "other"))
+    done = init(folder, "--from", "train.sbatch", "--site", "big", "--json", "--force")
+    assert "sbatch:\n  partition: other" in json.loads(done.stdout)["job"]
