@@ -40,6 +40,8 @@ class JobPlan(Struct, frozen=True, kw_only=True):
     """The queue's time limit for a job of this size."""
     pace: MeasuredPace | None
     balance: Balance | None
+    slurm: bool
+    """Whether Slurm may report a balance."""
     findings: tuple[Finding, ...]
 
     @property
@@ -85,6 +87,7 @@ def job_plan(
         limit_s=row.time if row is not None else None,
         pace=pace,
         balance=balance,
+        slurm=checked.loaded.resolved.site.scheduler.type == "slurm",
         findings=tuple(checked.findings),
     )
 

@@ -81,6 +81,7 @@ def memory_findings(resolved: Resolved, estimate: JobEstimate) -> list[Finding]:
             f"GiB{name}"
         )
         return [Finding(FindingCode.STATES_TOO_LARGE, message, resolved.place(key), hint)]
+    hint += "".join(f"; assumed: {text}" for text in estimate.training.assumed)
     message = (
         f"the training needs about {gib(needs.total)} GiB per GPU ({gib(needs.low)} to {gib(needs.high)}), more than "
         f"the {gib(available)} GiB{name}"

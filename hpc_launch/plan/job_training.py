@@ -79,10 +79,11 @@ def job_training(
         return UnknownTraining("adapters (LoRA) train only a part of the model", "test the memory with a short run")
     layout, assumed = job_layout(job, size), []
     sequence = job.model.sequence if job.model is not None else None
-    sequence = sequence or _number(given, _SEQUENCE) or model.sequence
+    sequence = sequence or _number(given, _SEQUENCE)
     if sequence is None:
-        sequence = DEFAULT_SEQUENCE
-        assumed.append(f"sequences of {sequence} tokens: set `sequence` in `model:`")
+        sequence = model.sequence or DEFAULT_SEQUENCE
+        longest = ", the model's longest" if model.sequence else ""
+        assumed.append(f"sequences of {sequence} tokens{longest}: set `sequence` in `model:`")
     if not batch_known(job):
         assumed.append("a micro batch of 1: set `micro_batch` in `strategy:`")
     sharding, shard_group = _sharding(job, size)

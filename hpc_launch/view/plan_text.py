@@ -106,6 +106,8 @@ def _memory(plan: JobPlan) -> Iterator[str]:
     if available is not None:
         over = needs.total - available
         yield f"  {'free':<14}{gib(-over):>7}" if over <= 0 else f"  {'too much':<14}{gib(over):>7}"
+    if plan.pace is not None and plan.pace.peak_mib is not None:
+        yield f"measured: {gib(plan.pace.peak_mib * 2**20)} GiB in use on the fullest GPU of {plan.pace.run}"
     yield from (f"assumed: {text}" for text in estimate.training.assumed)
     for one in reductions(estimate.model, estimate.training.setup)[:3]:
         yield f"would save {gib(one.saved)} GiB: {one.change}"
@@ -159,7 +161,7 @@ def _cost(plan: JobPlan) -> Iterator[str]:
         unit = "GPU-hours" if held.resource == "gres/gpu" else f"hours of {held.resource}"
         used = share(held.used_h / held.limit_h) if held.limit_h else "100 %"
         yield f"account {held.account}: {_hours(left)} of {_hours(held.limit_h)} {unit} left ({used} used)"
-    else:
+    elif plan.slurm:
         yield "balance of the account: not reported by Slurm"
 
 
