@@ -11,6 +11,7 @@ from hpc_launch.estimate.step_time import StepTime, calibrated, step_time
 from hpc_launch.estimate.walltime import Walltime
 from hpc_launch.layouts.groups import RankGroups, rank_groups
 from hpc_launch.layouts.parallel_layout import ParallelLayout
+from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.performance.measured_pace import MeasuredPace
 from hpc_launch.plan.job_estimate import JobEstimate
 from hpc_launch.plan.job_size import JobSize
@@ -30,9 +31,12 @@ class JobPlan(Struct, frozen=True, kw_only=True):
     batch_known: bool
     """Whether the job gives its batch; otherwise the program chooses it."""
     node_sizes: tuple[int, ...]
+    divides: bool
+    """Whether the layout is valid; otherwise nothing is estimated."""
     groups: tuple[RankGroups, ...]
+    model: ModelConfig | None
     estimate: JobEstimate | None
-    """None if the model is unknown."""
+    """None if the model is unknown or the layout is not valid."""
     step: StepTime | None
     walltime: Walltime | None
     """Of the whole training; None if its pace or its last step is unknown."""
@@ -67,7 +71,8 @@ def job_plan(
     divides = not any(found.code in LAYOUT_CODES for found in errors(checked.findings))
     step = None
     if estimate is not None and isinstance(estimate.training, JobTraining) and isinstance(estimate.gpu, KnownGpu):
-        step = step_time(estimate.model, estimate.training.setup, estimate.gpu.gpu) if divides else None
+        shared = layout.world_size != size.gpus_per_node * job.max_nodes  # a GPU runs several processes, or none
+        step = None if shared else step_time(estimate.model, estimate.training.setup, estimate.gpu.gpu)
         # The pace of another number of GPUs says nothing of the constant factor between estimate and reality.
         if step is not None and pace is not None and pace.processes in (None, layout.world_size):
             step = calibrated(step, pace.step_s)
@@ -80,7 +85,9 @@ def job_plan(
         layout=layout,
         batch_known=batch_known(job),
         node_sizes=tuple(node_sizes),
+        divides=divides,
         groups=rank_groups(layout, node_sizes) if divides else (),
+        model=checked.model,
         estimate=estimate,
         step=step,
         walltime=_walltime(checked, size, layout, step, pace),

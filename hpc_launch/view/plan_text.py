@@ -68,6 +68,9 @@ def _batch(plan: JobPlan) -> Iterator[str]:
         yield "not given: set `micro_batch` and `global_batch` in `strategy:`"
         return
     layout = plan.layout
+    if not plan.divides:
+        yield "unknown: the layout is not valid"
+        return
     micro, steps, dp = layout.parallel.micro_batch, layout.microbatches, layout.dp
     text = f"{layout.global_batch} = micro batch {micro} × accumulation {steps} × {dp} replica{'s' if dp > 1 else ''}"
     training = plan.estimate.training if plan.estimate is not None else None
@@ -77,10 +80,10 @@ def _batch(plan: JobPlan) -> Iterator[str]:
 
 
 def _model(plan: JobPlan) -> Iterator[str]:
-    if plan.estimate is None:
+    model = plan.model
+    if model is None:
         yield "unknown: set `model:` for memory and time"
         return
-    model = plan.estimate.model
     total, active = parameters(model).total, active_parameters(model)
     per_token = f", of which each token uses {_count(active)}" if active != total else ""
     yield f"{model.name + ': ' if model.name else ''}{_count(total)} parameters{per_token}"
@@ -89,6 +92,8 @@ def _model(plan: JobPlan) -> Iterator[str]:
 def _memory(plan: JobPlan) -> Iterator[str]:
     estimate = plan.estimate
     if estimate is None:
+        if plan.model is not None:
+            yield "unknown: the layout is not valid"
         return
     if isinstance(estimate.training, UnknownTraining):
         yield f"unknown: {estimate.training.reason}; {estimate.training.hint}"
@@ -178,8 +183,8 @@ def _count(value: int) -> str:
 
 def plan_json(plan: JobPlan) -> dict[str, Any]:
     """The object of `plan --json` (docs/json.md)."""
-    layout, parallel, estimate = plan.layout, plan.layout.parallel, plan.estimate
-    known = plan.batch_known
+    layout, parallel, model = plan.layout, plan.layout.parallel, plan.model
+    known = plan.batch_known and plan.divides
     return {
         "world_size": layout.world_size,
         **{key: getattr(parallel, key) for key in ("tp", "pp", "cp", "ep")},
@@ -187,9 +192,9 @@ def plan_json(plan: JobPlan) -> dict[str, Any]:
         "micro_batch_size": parallel.micro_batch if known else None,
         "global_batch_size": layout.global_batch if known else None,
         "gradient_accumulation_steps": layout.microbatches if known else None,
-        "parameters": parameters(estimate.model).total if estimate is not None else None,
-        "active_parameters": active_parameters(estimate.model) if estimate is not None else None,
-        "memory_gib": _memory_json(estimate),
+        "parameters": parameters(model).total if model is not None else None,
+        "active_parameters": active_parameters(model) if model is not None else None,
+        "memory_gib": _memory_json(plan.estimate),
         "groups": [
             {"kind": one.kind, "size": one.size, "count": len(one.groups), "nodes": one.spread.nodes}
             for one in plan.groups

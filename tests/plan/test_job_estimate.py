@@ -143,6 +143,22 @@ def test_bad_models_are_refused_at_their_place(more: str, place: str, words: str
     assert words in f"{found.message} {found.hint}"
 
 
+def test_a_layout_that_is_not_valid_leaves_the_rest_unknown() -> None:
+    plan = planned("model: llama3-8b\nstrategy: megatron\nparallel: {tp: 3, global_batch: 8}\n")
+    text = "\n".join(plan_lines(plan))
+    assert "8 processes are not divisible by TP × PP × CP = 3" in text
+    assert "model       llama3-8b: 8.03 B parameters" in text
+    assert "memory      unknown: the layout is not valid" in text
+    assert plan_json(plan)["memory_gib"] is None
+    assert plan_json(plan)["gradient_accumulation_steps"] is None
+
+
+def test_no_time_is_estimated_for_processes_that_share_a_gpu() -> None:
+    job = "model: llama3-8b\nstrategy: {name: zero3, micro_batch: 1}\nargs: {steps: 10}\n"
+    assert plan_json(planned(job))["time"]["source"] == "estimated"
+    assert plan_json(planned(job + "processes_per_node: 16\n"))["time"] is None
+
+
 def test_batch_sizes_among_the_arguments_count_too() -> None:
     more = "strategy: {name: fsdp}\nargs: {per_device_train_batch_size: 2, gradient_accumulation_steps: 4}\n"
     found = plan_json(planned(f"{more}model: llama3-8b\n"))
