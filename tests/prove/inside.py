@@ -7,6 +7,7 @@ or none, one node or two. The times are those that the training wrote itself.
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from collections import Counter
@@ -231,7 +232,8 @@ def _round(state: State, cluster: Cluster | str | None, which: tuple[str, int, K
                 outcome = play(own, event, kind)
     except Exception as error:  # a round that breaks is one that failed
         outcome = {"ok": False, "wrong": [f"{type(error).__name__}: {error}"]}
-    state.keep("inside", f"{name}-{number}", {**outcome, "kind": str(kind)})
+    load = round(os.getloadavg()[1] / (os.cpu_count() or 1), 1)
+    state.keep("inside", f"{name}-{number}", {**outcome, "kind": str(kind), "load": load})
     told = outcome["wrong"] or f"{outcome['took_s']} s"
     print(f"{name} {number} ({kind}; {time.monotonic() - began:.0f} s): {told}", flush=True)
     return bool(outcome["ok"])
@@ -253,4 +255,8 @@ def section(rounds: dict[str, Any]) -> str:
             text.append(f"| {event.name} | {event.goal_s:g} s | {len(found)} | {good} | {figures} |")
     kinds = Counter(word for one in rounds.values() for word in one["kind"].split(", "))
     told = ", ".join(f"{count} {word}" for word, count in sorted(kinds.items(), key=lambda one: (-one[1], one[0])))
-    return "\n".join([*text, f"\nOf these {len(rounds)} rounds: {told}."])
+    text.append(f"\nOf these {len(rounds)} rounds: {told}.")
+    loads = sorted(one["load"] for one in rounds.values() if "load" in one)
+    if loads:
+        text[-1] += f" Processes that ran or waited for each CPU of the machine: {loads[0]:g} to {loads[-1]:g}."
+    return "\n".join(text)
