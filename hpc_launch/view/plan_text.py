@@ -164,7 +164,7 @@ def _cost(plan: JobPlan) -> Iterator[str]:
         held = plan.balance
         left = held.limit_h - held.used_h
         unit = "GPU-hours" if held.resource == "gres/gpu" else f"hours of {held.resource}"
-        used = share(held.used_h / held.limit_h) if held.limit_h else "100 %"
+        used = share(held.used_h / held.limit_h) if held.limit_h else "100%"
         yield f"account {held.account}: {_hours(left)} of {_hours(held.limit_h)} {unit} left ({used} used)"
     elif plan.slurm:
         yield "balance of the account: not reported by Slurm"

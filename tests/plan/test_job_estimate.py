@@ -11,8 +11,13 @@ from typing import Any
 
 import pytest
 
+from hpc_launch.drive.job_layouts import job_layouts
 from hpc_launch.drive.job_plan import JobPlan, job_plan
 from hpc_launch.drive.prepare import check_job, validate_job
+from hpc_launch.performance.checkpoint_interval import CheckpointInterval, Exposure
+from hpc_launch.performance.measured_pace import MeasuredPace
+from hpc_launch.schedulers.queue_limits import Balance
+from hpc_launch.view.layout_table import layout_lines
 from hpc_launch.view.plan_text import plan_json, plan_lines
 from tests.forked import hpc_launch_text
 
@@ -141,6 +146,62 @@ def test_bad_models_are_refused_at_their_place(more: str, place: str, words: str
     (found,) = validate_job(Path("job.yaml"), site="here.yaml")
     assert str(found).startswith(place)
     assert words in f"{found.message} {found.hint}"
+
+
+def pace(processes: int) -> MeasuredPace:
+    seen = CheckpointInterval(60, 9, 600, Exposure(100 * 3600, 5), 2)
+    return MeasuredPace(
+        run="earlier-1",
+        step_s=30,
+        attempt=2,
+        steps=500,
+        furthest=500,
+        total=10_000,
+        processes=processes,
+        start_s=240,
+        interval=seen,
+        longest_save_s=90,
+        peak_mib=40_960,
+    )
+
+
+MEGATRON = (
+    "nodes: 2\nmodel: llama3-8b\nstrategy: megatron\nprecision: bf16\nparallel: {tp: 4, pp: 2, global_batch: 512}\n"
+)
+
+
+def test_walltime_cost_and_checkpoints_of_a_measured_run() -> None:
+    Path("job.yaml").write_text(GOOD + MEGATRON)
+    balance = Balance("proj", "gres/gpu", 6000, 1500)
+    plan = job_plan(check_job(Path("job.yaml"), site="here.yaml"), pace=pace(16), balance=balance)
+    assert plan is not None
+    text = "\n".join(plan_lines(plan))
+    assert "30 s per step, measured by 500 steps of earlier-1 (attempt 2)" in text
+    # 43200 s - 240 s of start hold 1432 steps: 10,000 take 7 jobs.
+    assert "10000 steps: 3 d 11 h, 7 jobs of 12:00:00" in text
+    assert "the queue allows 1-00:00:00 per job" in text
+    assert "would lose the least" in text
+    assert "warning: at least 3 m 00 s before the time limit" in text
+    assert "measured: 40.0 GiB in use on the fullest GPU of earlier-1" in text
+    assert "at most 192 GPU-hours per job" in text
+    assert "account proj: 4,500 of 6,000 GPU-hours left (25% used)" in text
+    found = plan_json(plan)
+    assert (found["time"]["jobs"], found["time"]["wall_s"]) == (7, 300_000 + 7 * 240)
+    assert found["gpu_hours"] == pytest.approx(301_680 * 16 / 3600)
+
+
+def test_a_run_calibrates_the_layouts_only_with_as_many_processes() -> None:
+    Path("job.yaml").write_text(GOOD + MEGATRON)
+    checked = check_job(Path("job.yaml"), site="here.yaml")
+    plain, seconds = job_layouts(checked, pace(8)), job_layouts(checked, pace(16))
+    assert plain.pace is None
+    assert "does not predict seconds" in "\n".join(layout_lines(plain))
+    assert "SECONDS of a step, calibrated by earlier-1" in "\n".join(layout_lines(seconds))
+    now = job_plan(checked)
+    assert now is not None
+    assert now.step is not None
+    first = seconds.found.layouts[0].step.total
+    assert first == pytest.approx(30 * plain.found.layouts[0].step.total / now.step.total)
 
 
 def test_a_layout_that_is_not_valid_leaves_the_rest_unknown() -> None:
