@@ -63,6 +63,7 @@ class FindingCode(str, Enum):
     INVALID_RUN_DIR = "HL213", "Invalid run folder"
     INSECURE_SECRETS_FILE = "HL214", "Insecure or unreadable secrets file"
     INVALID_PROGRESS_PATTERN = "HL215", "Invalid progress pattern"
+    INVALID_SWEEP = "HL217", "Invalid sweep"
     NOT_CHECKED_HERE = "HL216", "Not checked here", "warning"
 
     # The site and its profile

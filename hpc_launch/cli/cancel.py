@@ -29,7 +29,7 @@ def command(runs: tuple[str, ...]) -> int:
 
     index = user_index(os.environ)
     # Resolve all names first: a misspelt one must not leave the work half done.
-    folders = {folder.path: folder for folder in (find_run(run, index) for run in runs)}
+    folders = {folder.path: folder for folder in (find_run(run, index, sweeps=True) for run in runs)}
     code = 0
     for folder in folders.values():
         try:
@@ -50,6 +50,12 @@ def _cancel(run: RunFolder, index: Index) -> str:
     from hpc_launch.view.format_values import clean
 
     name = clean(run.name)
+    if os.path.exists(run.sweep_info):
+        from hpc_launch.run.sweeps.cancel_sweep import cancel_sweep
+        from hpc_launch.run.sweeps.sweep_folder import SweepFolder
+
+        ended = cancel_sweep(SweepFolder(run), Schedulers().of(run))
+        return f"{name}: cancelled job {', '.join(map(clean, ended))}" if ended else f"{name}: no job to cancel"
     (before,) = poll_runs([run], index, drive=False)
     # Another attempt may follow a failure that has no verdict yet, and a requeue may follow a lost node.
     open_end = before.state == "FAILED" and before.undecided

@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from hpc_launch.drive.prepare import PreparedJob
 
 
-def confirm_cost(prepared_job: PreparedJob) -> None:
-    """Ask if the job may use more GPU-hours than `confirm_gpu_hours`. Raises Refused for no, or without a terminal."""
+def confirm_cost(prepared_job: PreparedJob, jobs: int = 1) -> None:
+    """Ask if so many such jobs may use more GPU-hours than `confirm_gpu_hours`.
+
+    Raises Refused for no, or without a terminal.
+    """
     plan, resolved = prepared_job.plan, prepared_job.loaded.resolved
     most, time_s = resolved.job.confirm_gpu_hours, plan.time_limit_s
     gpus = (plan.nodes + plan.spares) * plan.gpus_per_node
-    if most is None or time_s is None or gpus * time_s <= most * 3600:
+    if most is None or time_s is None or jobs * gpus * time_s <= most * 3600:
         return
     from hpc_launch.base.errors import Refused
     from hpc_launch.base.finding_codes import FindingCode
@@ -24,9 +27,9 @@ def confirm_cost(prepared_job: PreparedJob) -> None:
     from hpc_launch.cli.warn import print_note
     from hpc_launch.spec.units import format_time
 
-    message = (
-        f"{gpus} GPUs for {format_time(time_s)} may use {gpus * time_s / 3600:,.0f} GPU-hours, more than {most:,g}"
-    )
+    hours = jobs * gpus * time_s / 3600
+    what = f"{jobs} points with {gpus} GPUs" if jobs > 1 else f"{gpus} GPUs"
+    message = f"{what} for {format_time(time_s)} may use {hours:,.0f} GPU-hours, more than {most:,g}"
     if sys.stdin.isatty() and sys.stderr.isatty():
         print_note(message)
         if click.confirm("submit it?", err=True):

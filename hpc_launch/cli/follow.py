@@ -34,8 +34,17 @@ def poll_runs(runs: Sequence[RunFolder], index: Index, *, drive: bool = True) ->
     """Query these runs and return their statuses in order. Prints a notice if the scheduler is slow.
 
     With `drive`, first does what is due: the verdict on an attempt that ended, and the next attempt. A failed run whose
-    verdict has to wait is ENDING: another attempt may follow.
+    verdict has to wait is ENDING: another attempt may follow. The status of a sweep is that of its points.
     """
+    if any(os.path.exists(run.sweep_info) or run.sweep is not None for run in runs):
+        from hpc_launch.cli.poll_sweeps import poll_with_sweeps
+
+        return poll_with_sweeps(runs, index, drive=drive)
+    return poll_plain_runs(runs, index, drive=drive)
+
+
+def poll_plain_runs(runs: Sequence[RunFolder], index: Index, *, drive: bool = True) -> list[RunStatus]:
+    """`poll_runs` for runs of which none is a sweep."""
     from hpc_launch.view.terminal import waiting_notice
 
     tracker = tracker_of(runs, index)
@@ -83,6 +92,10 @@ def follow(runs: Sequence[RunFolder]) -> int:
 
     Returns the exit code: 0 if all completed, 1 if one did not complete or is stuck, 130 after Ctrl-C.
     """
+    if any(os.path.exists(run.sweep_info) for run in runs):
+        from hpc_launch.cli.follow_sweeps import follow_sweeps
+
+        return follow_sweeps(runs)
     from hpc_launch.run.status.wait_for_end import wait
     from hpc_launch.view.live_view import follower
     from hpc_launch.view.state_text import detach_message

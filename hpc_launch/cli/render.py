@@ -25,8 +25,19 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], output: Path | N
     """
     from hpc_launch.cli.warn import print_site_and_warnings
     from hpc_launch.drive.prepare import prepare_job
+    from hpc_launch.spec.shell_text import visible
+    from hpc_launch.spec.sweep_file import has_sweep
 
-    prepared_job = prepare_job(job, site=site, sets=sets, anywhere=True)
+    if has_sweep(job, sets):
+        from hpc_launch.drive.prepare_sweep import prepare_sweep
+        from hpc_launch.spec.sweep_points import label
+
+        sweep = prepare_sweep(job, site=site, sets=sets, anywhere=True)
+        prepared_job = sweep.first
+        one = f"the script of point {sweep.points[0].number} of {len(sweep.points)}: {label(sweep.points[0].values)}"
+        click.echo(visible(one), err=True)
+    else:
+        prepared_job = prepare_job(job, site=site, sets=sets, anywhere=True)
     print_site_and_warnings(prepared_job.loaded.detected, prepared_job.plan.site, prepared_job.warnings)
     if output is None:
         click.echo(prepared_job.script, nl=False)

@@ -26,7 +26,8 @@ from hpc_launch.view.terminal import is_terminal
 def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bool, yes: bool, as_json: bool) -> int:
     """Submit the next attempt of a run, from the job file and site profile stored in its folder.
 
-    Asks before repeating a run that COMPLETED; without a terminal that requires --yes.
+    Asks before repeating a run that COMPLETED; without a terminal that requires --yes. Of a sweep, the points that
+    failed are submitted again.
 
     \b
     hpc-launch resubmit @last --exclude n3
@@ -50,7 +51,11 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
         except ValueError as error:
             raise UsageError(f"--exclude {nodes}: {error}", "write nodes as n3 or n[3-5]") from error
     index = user_index(os.environ)
-    folder = find_run(run, index)
+    folder = find_run(run, index, sweeps=True)
+    if os.path.exists(folder.sweep_info):
+        from hpc_launch.cli.submit_sweep import resubmit_sweep
+
+        return resubmit_sweep(folder, index, sets=sets, exclude=excluded, wait=wait, as_json=as_json)
     if not yes:
         _confirm_completed(folder, index)
     prepared_job, prepared = next_attempt(folder, sets=sets, exclude=excluded)

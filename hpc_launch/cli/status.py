@@ -25,7 +25,8 @@ LEASES_S = 10.0
 def command(run: str | None, as_json: bool) -> None:
     """Show the state of a run, with its source and age. Without RUN, show all active runs.
 
-    RUN is a run's name or a prefix of it, a job id, a run folder, or @last.
+    RUN is a run's name or a prefix of it, a job id, a run folder, or @last. SWEEP shows all points, SWEEP/7 or
+    SWEEP/lr=3e-4 one of them.
 
     \b
     hpc-launch status
@@ -48,7 +49,13 @@ def command(run: str | None, as_json: bool) -> None:
         else:
             click.echo("no active runs; run `hpc-launch list` to see all runs", err=True)
         return
-    (status,) = poll_runs([find_run(run, index)], index)
+    folder = find_run(run, index, sweeps=True)
+    if os.path.exists(folder.sweep_info):
+        from hpc_launch.cli.poll_sweeps import show_sweep
+
+        show_sweep(folder, index, as_json=as_json)
+        return
+    (status,) = poll_runs([folder], index)
     from hpc_launch.performance.run_times import run_times
 
     account = run_times(status, time.time()).account

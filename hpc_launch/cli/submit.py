@@ -41,13 +41,21 @@ def command(
 ) -> int:
     """Submit a training job: check it, write its script, pass it to the scheduler and print the run's name.
 
+    A job file with `sweep:` becomes a run for each point, submitted as job arrays.
+
     \b
     hpc-launch submit job.yaml --site mycluster
     hpc-launch submit job.yaml --set nodes=4 --set args.lr=0.001 --wait
     """
     from hpc_launch.cli.warn import print_site_and_warnings, warn_about_node_health
     from hpc_launch.drive.prepare import prepare_job
+    from hpc_launch.spec.sweep_file import has_sweep
 
+    if has_sweep(job, sets):
+        from hpc_launch.cli.submit_sweep import submit_sweep
+
+        show = {"dry_run": dry_run, "test_only": test_only}
+        return submit_sweep(job, site=site, sets=sets, wait=wait, show=show, yes=yes, as_json=as_json)
     prepared_job = prepare_job(job, site=site, sets=sets)
     avoided: tuple[str, ...] = ()
     while prepared_job.plan.hosts and (more := _unhealthy_hosts(prepared_job, avoided)):
@@ -57,7 +65,7 @@ def command(
     if dry_run:
         return _dry_run(prepared_job, as_json)
     if test_only:
-        return _test_only(prepared_job)
+        return test_start(prepared_job)
     if not yes:
         from hpc_launch.cli.confirm_cost import confirm_cost
 
@@ -124,7 +132,8 @@ def _dry_run(prepared_job: PreparedJob, as_json: bool) -> int:
     return 0
 
 
-def _test_only(prepared_job: PreparedJob) -> int:
+def test_start(prepared_job: PreparedJob) -> int:
+    """Print when the scheduler would start the job."""
     from hpc_launch.drive.start_estimate import start_estimate
     from hpc_launch.schedulers.registry import scheduler_for
     from hpc_launch.view.terminal import waiting_notice

@@ -27,7 +27,7 @@ def command(runs: tuple[str, ...]) -> int:
 
     index = user_index(os.environ)
     if runs:
-        folders = {folder.path: folder for folder in (find_run(run, index) for run in runs)}
+        folders = {folder.path: folder for folder in (find_run(run, index, sweeps=True) for run in runs)}
         return follow(list(folders.values()))
     active = [RunFolder(status.folder) for status in active_runs(index)]
     if not active:

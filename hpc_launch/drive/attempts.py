@@ -70,7 +70,7 @@ def prepare(
         scheduler=kind,
         runs_folder=Path(plan.runs_folder),
         job_yaml=loaded.job_text,
-        resolved_yaml=_resolved_yaml(loaded.resolved),
+        resolved_yaml=resolved_yaml(loaded.resolved),
         site_yaml=loaded.site_text,
         script=ready.script,
         plan=plan_record(
@@ -131,7 +131,7 @@ def _candidates(nodes: Iterable[BadNode], listed: Sequence[str]) -> list[BadNode
     return list(result.values())[:MAX_CANDIDATES]
 
 
-def _resolved_yaml(resolved: Resolved) -> str:
+def resolved_yaml(resolved: Resolved) -> str:
     """resolved.yaml: `job` (the merged values) and `origins` (the layer and place of each)."""
     origins = {".".join(map(str, path)): str(origin) for path, origin in resolved.merged.origins.items()}
     data = {"site": resolved.site.name, "job": resolved.merged.data, "origins": origins}

@@ -24,8 +24,9 @@ from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize, job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.sites.interpolation_names import NOT_SET_HERE
-from hpc_launch.sites.load_layers import Loaded, load
+from hpc_launch.sites.load_layers import JobSources, Loaded, read_sources, resolve
 from hpc_launch.sites.resolved import Resolved
+from hpc_launch.spec.sweep_file import has_sweep
 
 if TYPE_CHECKING:
     from hpc_launch.model.model_config import ModelConfig
@@ -69,15 +70,15 @@ def check_job(
     anywhere: bool = False,
     avoid: Sequence[str] = (),
     module: str | None = None,
+    sources: JobSources | None = None,
 ) -> CheckedJob:
     """Check a job file; the other arguments are those of `prepare_job`. Raises Refused if it cannot be read at all.
 
     `module` names a function that returns the model: its code is run.
     """
     away = is_elsewhere if anywhere else None
-    loaded = load(
-        job_file, site=site, sets=sets, job_folder=job_folder, detect=detect_site, elsewhere=away, avoid=avoid
-    )
+    sources = sources or read_sources(job_file, site=site, sets=sets, detect=detect_site)
+    loaded = resolve(sources, sets=sets, job_folder=job_folder, elsewhere=away, avoid=avoid)
     resolved = loaded.resolved
     user_config, config_findings = _read_user_config(resolved)
     model, model_findings = _read_model(resolved)
@@ -104,6 +105,7 @@ def prepare_job(
     job_folder: str | None = None,
     anywhere: bool = False,
     avoid: Sequence[str] = (),
+    sources: JobSources | None = None,
 ) -> PreparedJob:
     """Prepare a job file for submission. Raises Refused with all errors at once.
 
@@ -114,8 +116,11 @@ def prepare_job(
         job_folder: Base of relative paths; by default the folder of the job file.
         anywhere: Accept a site that this machine does not belong to: warn of what only the site itself knows.
         avoid: Hosts that the run excludes, where no scheduler chooses them.
+        sources: The files of the job, where they were read already.
     """
-    checked = check_job(job_file, site=site, sets=sets, job_folder=job_folder, anywhere=anywhere, avoid=avoid)
+    checked = check_job(
+        job_file, site=site, sets=sets, job_folder=job_folder, anywhere=anywhere, avoid=avoid, sources=sources
+    )
     loaded, plan, findings = checked.loaded, checked.plan, checked.findings
     if plan is None or errors(findings):
         raise Refused(findings)
@@ -143,8 +148,12 @@ def _placeholders(script: str, resolved: Resolved) -> list[Finding]:
 
 
 def validate_job(job_file: Path, *, site: str | None = None, sets: Sequence[str] = ()) -> list[Finding]:
-    """Return every error and warning of a job file."""
+    """Return every error and warning of a job file, and of each point of its sweep."""
     try:
+        if has_sweep(job_file, sets):
+            from hpc_launch.drive.prepare_sweep import prepare_sweep
+
+            return list(prepare_sweep(job_file, site=site, sets=sets).warnings)
         return list(prepare_job(job_file, site=site, sets=sets).warnings)
     except Refused as refused:
         return list(refused.findings)

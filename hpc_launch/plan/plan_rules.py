@@ -155,15 +155,17 @@ def _check_site(draft: PlanDraft, size: JobSize) -> None:
 
 
 def _check_patterns(draft: PlanDraft) -> None:
-    for key in ("step", "loss"):
-        pattern = getattr(draft.resolved.job.progress, key)
+    job = draft.resolved.job
+    named = [("progress", key, getattr(job.progress, key)) for key in ("step", "loss")]
+    named += [("sweep", "metric", job.sweep.metric)] if job.sweep is not None else []
+    for parent, key, pattern in named:
         fault = _fault_of(pattern) if pattern is not None else None
         if fault is None and pattern is not None and re.compile(pattern).groups == 0:
             fault = "it has no group"
         if fault is not None:
             message = f"`{pattern}` cannot extract the {key} from a line: {fault}"
             hint = r"write a pattern such as 'step (\d+)/(\d+)' or 'loss ([\d.]+)'"
-            draft.fault(FindingCode.INVALID_PROGRESS_PATTERN, message, ("progress", key), hint)
+            draft.fault(FindingCode.INVALID_PROGRESS_PATTERN, message, (parent, key), hint)
 
 
 def _fault_of(pattern: str, *, longest: int = MAX_LENGTH) -> str | None:

@@ -96,6 +96,8 @@ def _successor(draft: PlanDraft, size: JobSize) -> bool:
         message = "no successor job: `max_attempts: 1` allows no other attempt"
     elif not site.scheduler.successor:
         message = f"site {site.name} allows no successor jobs"
+    if draft.resolved.job.sweep is not None:
+        message = "the points of a sweep have no successor jobs"
     if retry.successor == "auto":
         return message is None and size.time_s is not None and size.time_s >= SUCCESSOR_S
     if message is not None:

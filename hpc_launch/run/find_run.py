@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from hpc_launch.base.errors import UsageError, UserError
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.run_index import Index, IndexEntry
+from hpc_launch.run.sweeps.sweep_folder import find_point, sweep_of, tasks_of
 from hpc_launch.schedulers.ssh.hand_over_run import host_with
 
 LAST = "@last"
@@ -28,12 +30,15 @@ class RunElsewhere(UserError):
         self.text, self.folder, self.host = text, folder, host
 
 
-def find_run(text: str, index: Index) -> RunFolder:
-    """The run that `text` names.
+def find_run(text: str, index: Index, *, sweeps: bool = False) -> RunFolder:
+    """The run that `text` names; with `sweeps` it may be a sweep.
 
     Raises UsageError with similar names, or with all runs it may mean; RunElsewhere if another host has its files.
     """
-    run = _find_run(text, index)
+    run = _find_point(text, index) or _find_run(text, index)
+    if not sweeps and (sweep := sweep_of(run)) is not None:
+        hint = f"name a point, such as {sweep.name}/0; hpc-launch status {sweep.name} lists them"
+        raise UsageError(f"{sweep.name} is a sweep of {len(sweep.record.points)} points", hint)
     if (host := host_with(run.path)) is not None:
         raise RunElsewhere(text, run.path, host)
     return run
@@ -60,6 +65,32 @@ def _find_run(text: str, index: Index) -> RunFolder:
     names = ", ".join(folder.name for folder in candidates[:SHOWN])
     more = f" and {len(candidates) - SHOWN} more" if len(candidates) > SHOWN else ""
     raise UsageError(f"{text!r} may mean {names}{more}", hint="type more of the name, or the run's folder")
+
+
+def _find_point(text: str, index: Index) -> RunFolder | None:
+    """The point that `SWEEP/7`, `SWEEP/lr=3e-4` or the job `123_7` names; None for anything else."""
+    from hpc_launch.run.sweeps.submit_array import array_jobs
+
+    if match := re.fullmatch(r"(\d{1,18})_(\d{1,18})", text, re.ASCII):
+        sweeps = [sweep for folder in index.jobs(match[1]) if (sweep := sweep_of(RunFolder(folder))) is not None]
+        for sweep in sweeps:
+            for task, attempt in tasks_of(array_jobs(sweep)[match[1]]) if match[1] in array_jobs(sweep) else ():
+                if task == int(match[2]):
+                    return attempt.run
+        return None
+    name, slash, point = text.rpartition("/")
+    if not slash or not name or not point or _as_folder(text) is not None:
+        return None
+    try:
+        sweep_found = sweep_of(_find_run(name, index))
+    except UsageError:
+        return None
+    if sweep_found is None:
+        return None
+    run = find_point(sweep_found, point)
+    if not run.exists:
+        raise UsageError(f"{run.name} was not submitted yet", f"hpc-launch status {sweep_found.name} shows why")
+    return run
 
 
 def _as_folder(text: str) -> RunFolder | None:

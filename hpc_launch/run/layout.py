@@ -52,6 +52,15 @@
         ├── successor/              its script and its log
         └── hook.log                output of the driver that the job ran at its end
 
+    SWEEP/                          a sweep has the files of a run but no attempts, and
+    ├── sweep.json                  its points (sweeps/sweep_folder.py)
+    ├── SWEEP.N/                    point N: a run, which shares hooks/ and code/ with the sweep
+    ├── arrays/NNN/                 a job array: script.sh, intent.json, job.json, claim and, for each of its tasks,
+    │                               a link to the attempt that it runs
+    ├── submitted                   exists once each point has a job
+    ├── refused                     why the scheduler refused the last array
+    └── cancel.json                 a user asked for the end of the sweep
+
 `claim` is the only lock: a job trains only if it created the file, and a driver that abandons an attempt creates it
 first. A driver that was frozen before sbatch and resumes later submits a job that exits at once.
 """
@@ -214,9 +223,18 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        return self.path.name
+        """The run's name; `SWEEP/7` for a point of a sweep, whose folder is SWEEP/SWEEP.7."""
+        sweep = self.sweep
+        return self.path.name if sweep is None else f"{sweep.name}/{self.path.name.rpartition('.')[2]}"
+
+    @property
+    def sweep(self) -> RunFolder | None:
+        """The sweep that this run is a point of, by its name."""
+        head, _, number = self.path.name.rpartition(".")
+        return RunFolder(self.path.parent) if head == self.path.parent.name and number.isdecimal() else None
 
     info = _Entry("run.json")
+    sweep_info = _Entry("sweep.json")
     job_yaml = _Entry("job.yaml")
     resolved_yaml = _Entry("resolved.yaml")
     site_yaml = _Entry("site.yaml")

@@ -68,7 +68,8 @@ def changeable_message(path: Path) -> str:
 
 def _paths(run: RunFolder) -> Iterator[tuple[Path, bool]]:
     """Each path, and whether only the user may be able to change it."""
-    yield from ((path, True) for path in (run.path, run.hooks, run.attempts_folder, run.after))
+    home = run.sweep or run  # the points of a sweep share its hooks
+    yield from ((path, True) for path in (home.path, run.path, home.hooks, run.attempts_folder, run.after))
     yield from ((path, True) for path in (run.info, run.job_yaml, run.resolved_yaml, run.site_yaml))
     for attempt in run.attempts():
         yield from ((path, True) for path in (attempt.path, attempt.script, attempt.plan, attempt.verdict))

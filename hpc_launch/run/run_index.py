@@ -80,6 +80,11 @@ class Index:
     def add(self, run: RunFolder, job_id: str | None = None) -> None:
         """Add a run and its newest job."""
         run = RunFolder(_real(run.path))
+        if run.sweep is not None:
+            # The index lists the sweep, not its points.
+            if job_id is not None:
+                self._database.run(lambda database: _add_job(database, job_id, run))
+            return
         self._remember(run.path.parent)
 
         def work(database: sqlite3.Connection) -> None:
@@ -259,7 +264,7 @@ def _entry(row: Sequence[Any], *, finished: bool) -> IndexEntry:
 
 
 def _add_job(database: sqlite3.Connection, job_id: str, run: RunFolder) -> None:
-    values = (job_id, str(run.path.parent), run.name)
+    values = (job_id, str(run.path.parent), run.path.name)
     database.execute("INSERT OR IGNORE INTO jobs VALUES (?, ?, ?)", values)
 
 

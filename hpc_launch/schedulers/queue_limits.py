@@ -47,6 +47,17 @@ class Balance(Struct, frozen=True):
     used_h: float
 
 
+class ArrayRoom(Struct, frozen=True):
+    """What bounds the job arrays of a user."""
+
+    max_array_size: int
+    """Task numbers end below it (MaxArraySize)."""
+    queued: int
+    """The user's jobs and tasks that wait or run in the partition."""
+    more: int | None = None
+    """How many more jobs and tasks the limits of Slurm accept now; None for no known limit."""
+
+
 class Reservation(Struct, frozen=True):
     """A reservation of nodes. Times are seconds since the epoch."""
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.schedulers.job_files import BATCH_LOG
-from hpc_launch.schedulers.queue_limits import QueueLimits, Reservations
+from hpc_launch.schedulers.queue_limits import ArrayRoom, QueueLimits, Reservations
 
 LIVE_STATES = frozenset(
     "PENDING RUNNING SUSPENDED COMPLETING CONFIGURING RESIZING SIGNALING STAGE_OUT STOPPED REQUEUED REQUEUE_FED "
@@ -39,12 +39,14 @@ class Submission:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Secrets: environment variables of the job that must not be written to any file."""
     time_limit_s: float | None = None
+    array: str = ""
+    """The tasks of a job array, as for `sbatch --array`. FOLDER/TASK is then the attempt folder of each task."""
     signal_before_s: float | None = None
     """Both are also in the script's directives, which the local scheduler does not read."""
 
     @property
     def batch_log(self) -> Path:
-        """The log of the batch script."""
+        """The log of the batch script. Those of the tasks of an array are FOLDER/TASK/batch.log."""
         return self.folder / BATCH_LOG
 
 
@@ -87,6 +89,14 @@ class PartlyUnreachable(Unreachable):
     def __init__(self, records: Mapping[str, JobRecord], errors: Mapping[str, str]) -> None:
         super().__init__("; ".join(dict.fromkeys(errors.values())))
         self.records, self.errors = records, errors
+
+
+class Cancelling(Protocol):
+    """What cancelling a run needs of a scheduler; see `Scheduler`."""
+
+    def find(self, job_name: str) -> list[JobRecord]: ...
+    def query(self, job_ids: Iterable[str], *, fresh: bool = False) -> dict[str, JobRecord]: ...
+    def cancel(self, job_id: str) -> None: ...
 
 
 class Scheduler(Protocol):
@@ -142,6 +152,9 @@ class Scheduler(Protocol):
 
     def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
         """The limits of a job of this user with these options. Raises Unreachable."""
+
+    def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:
+        """What bounds job arrays with these options now; None without job arrays. Raises Unreachable."""
 
     def reservations(self, partition: str | None) -> Reservations:
         """Reservations of nodes, and the nodes of a partition. Raises Unreachable."""

@@ -42,6 +42,21 @@ class Loaded(Struct, frozen=True):
     """How the site was detected, unless it was specified."""
 
 
+class JobSources(Struct, frozen=True):
+    """The files of a job as read, and the site. Several jobs that differ in `--set` options can share them."""
+
+    job_file: Path
+    document: Document
+    layers: tuple[Layer, ...]
+    """Those of the user's overlay and of the job file, which `findings` covers."""
+    expanded: tuple[Layer, ...]
+    """The same in their long form."""
+    site_name: tuple[str, Place | None] | None
+    detected: Detection | None
+    site: Site | None
+    findings: tuple[Finding, ...]
+
+
 Detect = Callable[[Path], Detection]
 """Detects the site of this machine. The argument is the project's folder."""
 Elsewhere = Callable[[SiteProfile], bool]
@@ -64,25 +79,51 @@ def load(
     knows get a placeholder. `avoid`: hosts that the run excludes, where no scheduler chooses them. Raises Refused with
     all errors in all files, and Unreachable if the site cannot be detected because the controller does not answer.
     """
+    sources = read_sources(job_file, site=site, sets=sets, detect=detect)
+    return resolve(sources, sets=sets, job_folder=job_folder, elsewhere=elsewhere, avoid=avoid)
+
+
+def read_sources(
+    job_file: Path, *, site: str | None = None, sets: Sequence[str] = (), detect: Detect | None = None
+) -> JobSources:
+    """Read the job file, the user's overlay and the profile of the site. Raises as `load`."""
     findings: list[Finding] = []
     document = _read_document(job_file, findings)
-    override = override_layer(sets, findings)
     if document is None:
+        override_layer(sets, findings)
         raise Refused(findings)
     overlay = read_user_overlay(findings)
-    site_name = _named_site(site, override, document, _project_folder(job_file))
+    site_name = _named_site(site, override_layer(sets, []), document, _project_folder(job_file))
     detected = detect(_project_folder(job_file)) if site_name is None and detect is not None else None
     site_data = _site(site_name, detected, document, overlay, findings, _project_folder(job_file))
-    profile = site_data.profile if site_data else None
-    job_layer = as_layer("job", document, findings)
-    layers = [*user_layers(overlay, profile.name if profile else "", findings), job_layer, override]
-    if site_data is not None:
-        layers = [*site_layers(site_data, layers), *layers]
+    of_user = user_layers(overlay, site_data.profile.name if site_data else "", findings)
+    layers = (*of_user, as_layer("job", document, findings))
     for layer in layers:  # report errors where they occur, even if a later layer overrides the value
+        findings += check(layer, JobSpec)
+    expanded = () if errors(findings) else tuple(map(_expand, layers))
+    return JobSources(job_file, document, layers, expanded, site_name, detected, site_data, tuple(findings))
+
+
+def resolve(
+    sources: JobSources,
+    *,
+    sets: Sequence[str] = (),
+    job_folder: str | None = None,
+    elsewhere: Elsewhere | None = None,
+    avoid: Sequence[str] = (),
+) -> Loaded:
+    """Merge the layers of a job. The `--set` options name the site that was read. Arguments and errors as `load`."""
+    findings = list(sources.findings)
+    override = override_layer(sets, findings)
+    job_file, document = sources.job_file, sources.document
+    site_name, detected, site_data = sources.site_name, sources.detected, sources.site
+    profile = site_data.profile if site_data else None
+    of_site = site_layers(site_data, [*sources.layers, override]) if site_data is not None else []
+    for layer in (*of_site, override):
         findings += check(layer, JobSpec)
     if errors(findings) or profile is None or site_data is None:
         raise Refused(findings)
-    merged = merge([_expand(layer) for layer in layers])
+    merged = merge([*map(_expand, of_site), *sources.expanded, _expand(override)])
     job, faults = read(merged, JobSpec)
     findings += [fault for fault in faults if fault not in findings]
     if job is None:

@@ -21,6 +21,7 @@ from hpc_launch.spec.model import Model
 from hpc_launch.spec.parallel import Parallel
 from hpc_launch.spec.retry import Retry
 from hpc_launch.spec.strategy import Strategy
+from hpc_launch.spec.sweep import Sweep
 from hpc_launch.spec.trackers import Tracker
 
 
@@ -225,6 +226,9 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     progress: Annotated[ProgressPatterns, Meta(description="How to read the progress from the log.")] = (
         ProgressPatterns()
     )
+    sweep: Annotated[
+        Sweep | None, Meta(description="Runs that differ in some values: they become job arrays, a run for each point.")
+    ] = None
     exclude: Annotated[list[str], Meta(description="Nodes to exclude, as Slurm host lists.")] = []
     sbatch: Annotated[
         dict[str, Scalar],

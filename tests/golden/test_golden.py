@@ -9,12 +9,13 @@ import pytest
 from hpc_launch.base.findings import errors
 from hpc_launch.base.resources import shipped
 from hpc_launch.launch.render import render
+from hpc_launch.launch.render_array import render_array
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.load_layers import load
 from hpc_launch.sites.resolved import Logins
-from tests.shellcheck import shellcheck_own_parts
+from tests.shellcheck import shellcheck, shellcheck_own_parts
 
 HERE = Path(__file__).parent
 CASES = sorted(path.stem for path in (HERE / "cases").glob("*.yaml"))
@@ -54,6 +55,16 @@ def test_the_same_plan_gives_the_same_bytes(case: str) -> None:
     assert render(plan_of(case)) == render(plan_of(case))
 
 
+def test_the_script_of_a_job_array(request: pytest.FixtureRequest) -> None:
+    case = next(case for case in CASES if plan_of(case).directives)
+    script, golden = render_array(plan_of(case)), HERE / "arrays" / "array.sh"
+    if request.config.getoption("--update-golden"):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(script)
+    assert script == golden.read_text()
+    assert shellcheck([golden]) == ""
+
+
 @pytest.mark.slow
 def test_shellcheck_finds_nothing_in_any_golden_script() -> None:
     scripts = sorted((HERE / "expected").glob("*.sh"))
@@ -63,7 +74,7 @@ def test_shellcheck_finds_nothing_in_any_golden_script() -> None:
 
 def test_golden_scripts_cover_every_branch_of_the_templates() -> None:
     """Each line of each template that reaches a script as it stands is in one of the golden scripts."""
-    golden = [*(HERE / "expected").glob("*.sh"), *(HERE / "by_hand").glob("*.sh")]
+    golden = [path for name in ("expected", "by_hand", "arrays") for path in (HERE / name).glob("*.sh")]
     everything = "\n".join(path.read_text() for path in sorted(golden))
     missing = []
     for template in sorted(shipped("slurm_templates").rglob("*.j2")):

@@ -12,7 +12,7 @@ from typing import Any
 from hpc_launch.base.errors import NoContact, SubmitRefused, Unreachable
 from hpc_launch.base.files import create_once, write_json
 from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.schedulers.queue_limits import QueueLimits, Reservations
+from hpc_launch.schedulers.queue_limits import ArrayRoom, QueueLimits, Reservations
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
 
 
@@ -95,6 +95,10 @@ class FakeScheduler:
     def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
         del account, partition, qos  # there are none
         return QueueLimits()
+
+    def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:
+        del account, partition, qos
+        return ArrayRoom(1001, 0)
 
     def reservations(self, partition: str | None) -> Reservations:
         del partition

@@ -36,6 +36,17 @@ class Intent(ProcessRecord, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
     """sbatch options of this attempt only."""
     overrides: Overrides = Overrides()
+    task: int | None = None
+    """The task of a job array that is to run the attempt; None for a job of its own."""
+
+    def job_of(self, found: str) -> str:
+        """The job of this attempt, where a job `found` has the intent's name."""
+        return found if self.task is None else f"{array_of(found)}_{self.task}"
+
+
+def array_of(job_id: str) -> str:
+    """The id of the job array that a task such as `12_7` or `12_[8-9]` belongs to."""
+    return job_id.partition("_")[0]
 
 
 class SubmittedJob(Struct, frozen=True, kw_only=True):

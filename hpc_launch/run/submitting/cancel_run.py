@@ -21,10 +21,10 @@ from hpc_launch.run.records.verdict_record import read_verdict
 from hpc_launch.run.status.attempt_view import AttemptView
 from hpc_launch.run.submitting.reconcile import real_jobs, still_has_id
 from hpc_launch.run.submitting.successor_job import cancel_successor
-from hpc_launch.schedulers.scheduler import Scheduler
+from hpc_launch.schedulers.scheduler import Cancelling
 
 
-def cancel_run(run: RunFolder, scheduler: Scheduler, *, undecided: bool = False, by: str = "") -> list[str]:
+def cancel_run(run: RunFolder, scheduler: Cancelling, *, undecided: bool = False, by: str = "") -> list[str]:
     """Cancel all jobs of a run that may be alive, and return their ids. `by` is who asks; default: this user.
 
     An attempt that no job has claimed yet is abandoned first, so that it never trains, even if the scheduler does not
@@ -61,7 +61,7 @@ def cancel_run(run: RunFolder, scheduler: Scheduler, *, undecided: bool = False,
     return sorted(set(cancelled))
 
 
-def carry_out(run: RunFolder, views: Iterable[AttemptView], scheduler: Scheduler) -> list[str]:
+def carry_out(run: RunFolder, views: Iterable[AttemptView], scheduler: Cancelling) -> list[str]:
     """Cancel the jobs whose cancellation is due (`AttemptView.cancel_due`). Returns their ids.
 
     Raises Unreachable.
@@ -86,7 +86,7 @@ def _block_next_attempt(run: RunFolder, by: str, *, undecided: bool) -> None:
         abandon(following, f"{CANCELLED} by {by}")
 
 
-def _cancel(files: AttemptFiles, scheduler: Scheduler) -> list[str]:
+def _cancel(files: AttemptFiles, scheduler: Cancelling) -> list[str]:
     """Cancel the attempt's job, or all jobs of its name where no id is known."""
     try:
         jobs = _by_id(files.job_id, files, scheduler) if files.job_id else _by_name(files, scheduler)
@@ -108,11 +108,12 @@ def _cancel(files: AttemptFiles, scheduler: Scheduler) -> list[str]:
     return jobs
 
 
-def _by_id(job_id: str, files: AttemptFiles, scheduler: Scheduler) -> list[str]:
+def _by_id(job_id: str, files: AttemptFiles, scheduler: Cancelling) -> list[str]:
     name = files.intent.job_name if files.intent else None
     return [job_id] if name is None or still_has_id(job_id, name, scheduler) else []
 
 
-def _by_name(files: AttemptFiles, scheduler: Scheduler) -> list[str]:
+def _by_name(files: AttemptFiles, scheduler: Cancelling) -> list[str]:
     name = files.intent.job_name if files.intent else None
-    return [job.job_id for job in real_jobs(scheduler.find(name)) if not job.ended_for_good] if name else []
+    jobs = [job.job_id for job in real_jobs(scheduler.find(name)) if not job.ended_for_good] if name else []
+    return list(dict.fromkeys(files.intent.job_of(job_id) for job_id in jobs)) if files.intent else []

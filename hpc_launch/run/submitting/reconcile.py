@@ -6,6 +6,7 @@ and a job trains only if it created it.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -21,10 +22,13 @@ from hpc_launch.run.records.claim import NEVER_SUBMITTED, Claim, abandon
 from hpc_launch.run.records.journal import Journal, JournalEvent, read_journals
 from hpc_launch.run.records.process_identity import Process, certainly_gone
 from hpc_launch.run.records.submission import write_job
-from hpc_launch.schedulers.scheduler import JobRecord, Scheduler
+from hpc_launch.schedulers.scheduler import Cancelling, JobRecord, Scheduler
 
 GRACE_S = 20.0
 """How long after the intent an sbatch may still be running although its driver is gone."""
+
+NOT_YET = "the sweep has not submitted it yet"
+"""Why a point has no attempt."""
 
 GIVE_UP_S = 600.0
 """Age at which an unfinished submission is abandoned, wherever its driver may be."""
@@ -62,7 +66,7 @@ def reconcile(
         except SchedulerError as error:
             return SubmissionOutcome("waiting", reason=f"{_who(owner, age)}; the scheduler does not answer: {error}")
         if jobs:
-            return SubmissionOutcome("job", adopt(attempt, pick(jobs).job_id, since, journal))
+            return SubmissionOutcome("job", adopt(attempt, files.intent.job_of(pick(jobs).job_id), since, journal))
     late = age >= GRACE_S
     over = owner is not None and (
         (certainly_gone(owner) and (late or files.intent is None)) or (late and _job_over(owner, scheduler))
@@ -77,7 +81,7 @@ def real_jobs(records: Iterable[JobRecord]) -> list[JobRecord]:
     return [record for record in records if not _refused(record)]
 
 
-def still_has_id(job_id: str, job_name: str | None, scheduler: Scheduler) -> bool:
+def still_has_id(job_id: str, job_name: str | None, scheduler: Cancelling) -> bool:
     """Whether no other job has the id, on a cluster set up again or one with the same storage. Raises Unreachable."""
     record = scheduler.query([job_id], fresh=True).get(job_id)
     return record is None or record.name in (None, job_name)
@@ -128,6 +132,8 @@ def no_attempt(run: RunFolder, creator: Process | None, since: float, now: float
 
     Its first attempt is created and abandoned here, so that a driver that was only frozen finds it taken.
     """
+    if run.sweep is not None or os.path.exists(run.sweep_info):
+        return SubmissionOutcome("waiting", reason=NOT_YET)
     if not (creator is not None and certainly_gone(creator)) and now - since < GIVE_UP_S:
         return SubmissionOutcome("waiting", reason=_who(creator, now - since))
     attempt = run.attempt(1)

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct
+
 from hpc_launch import __version__
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import write_atomic
@@ -88,8 +90,11 @@ class PreparedAttempt:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def create_run(prepared: PreparedAttempt) -> RunFolder:
-    """Create the run folder, without any attempts. Raises Refused and leaves nothing on disk."""
+def create_run(prepared: PreparedAttempt, sweep: Struct | None = None) -> RunFolder:
+    """Create the run folder, without any attempts, or the folder of a sweep with this record.
+
+    Raises Refused and leaves nothing on disk.
+    """
     created = time.time()
     with refusing(prepared.runs_folder):
         make_folder(prepared.runs_folder)
@@ -116,7 +121,10 @@ def create_run(prepared: PreparedAttempt) -> RunFolder:
                 write_atomic(run.hooks / source.name, source.read_text(encoding="utf-8"))
             # A file, so that the thousands of processes of a job write no bytecode there, with whatever umask.
             write_atomic(run.hooks / "__pycache__", "")
-            run.attempts_folder.mkdir(mode=FOLDER_MODE)
+            if sweep is None:
+                run.attempts_folder.mkdir(mode=FOLDER_MODE)
+            else:
+                write_record(run.sweep_info, sweep)
             take_snapshot(run, prepared.plan.code)
             # Last: a folder with a run.json is a complete run.
             info = RunInfo(

@@ -28,7 +28,7 @@ from hpc_launch.run.submitting.fault_points import checkpoint
 from hpc_launch.run.submitting.reconcile import still_has_id
 from hpc_launch.run.submitting.run_store import PreparedAttempt
 from hpc_launch.schedulers.job_files import directives
-from hpc_launch.schedulers.scheduler import Scheduler, Submission
+from hpc_launch.schedulers.scheduler import Cancelling, Scheduler, Submission
 from hpc_launch.spec.shell_text import quote
 
 STEPS = ("successor recorded", "successor submitted", "successor known")
@@ -79,7 +79,7 @@ def send_successor(
             index.add(run, successor)
 
 
-def cancel_successor(run: RunFolder, scheduler: Scheduler, *, before: AttemptFolder | None = None) -> list[str]:
+def cancel_successor(run: RunFolder, scheduler: Cancelling, *, before: AttemptFolder | None = None) -> list[str]:
     """Cancel the newest successor, of an attempt before this one, unless it is over. Returns the ids of its jobs.
 
     A scheduler that does not answer is not an error: the job ends by itself when it starts.
@@ -102,7 +102,7 @@ def cancel_successor(run: RunFolder, scheduler: Scheduler, *, before: AttemptFol
     return []
 
 
-def _jobs(record: SuccessorRecord, scheduler: Scheduler) -> list[str]:
+def _jobs(record: SuccessorRecord, scheduler: Cancelling) -> list[str]:
     """The successor's job, by its name where the id is not known. Raises Unreachable."""
     if record.job_id is None:
         return [job.job_id for job in scheduler.find(record.job_name or "")]

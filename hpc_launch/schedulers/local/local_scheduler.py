@@ -28,7 +28,7 @@ from hpc_launch.schedulers.local.processes import (
     processes_of_job,
     send_signal,
 )
-from hpc_launch.schedulers.queue_limits import QueueLimits, Reservations
+from hpc_launch.schedulers.queue_limits import ArrayRoom, QueueLimits, Reservations
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
 from hpc_launch.schedulers.slurm.command_environment import submission_environment
 from hpc_launch.spec.hostlist import compress
@@ -152,6 +152,10 @@ class LocalScheduler:
     def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
         del account, partition, qos  # there are none
         return QueueLimits()
+
+    def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:
+        del account, partition, qos
+        return None
 
     def reservations(self, partition: str | None) -> Reservations:
         del partition

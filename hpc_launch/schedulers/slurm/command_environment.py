@@ -52,7 +52,8 @@ def query_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     SLURM_TIME_FORMAT is a strftime format; `%s` works in squeue, sacct and scontrol (22.05).
     """
     kept = {key: value for key, value in submission_environment(None, base).items() if not QUERY_DEFAULTS.match(key)}
-    return kept | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+    # Of a job array, squeue and sacct print 64 characters of the waiting tasks, unless told otherwise.
+    return kept | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 
 
 _process_wide = threading.Lock()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.user_dirs import user
-from hpc_launch.schedulers.queue_limits import Limit, QueueLimits, Reservations
+from hpc_launch.schedulers.queue_limits import ArrayRoom, Limit, QueueLimits, Reservations
 from hpc_launch.schedulers.slurm import parse_cluster, parse_limits, run_command
 from hpc_launch.schedulers.slurm.parse_cluster import Partition
 
@@ -34,6 +35,25 @@ def limits(account: str | None, partition: str | None, qos: str | None) -> Queue
             skipped.append(f"account and QOS: {error}")
     of_partition = parse_limits.partition_limits(mine, flags) if mine is not None else ()
     return QueueLimits((*of_partition, *found.limits), found.problems, found.notes, (*skipped, *found.not_checked))
+
+
+DEFAULT_ARRAY_SIZE = 1001
+"""MaxArraySize where the controller does not say (slurm.conf(5))."""
+
+
+def array_room(account: str | None, partition: str | None, qos: str | None) -> ArrayRoom:
+    """What bounds job arrays with these sbatch options. Raises Unreachable if the controller does not answer."""
+    config = parse_cluster.settings(run_command.ask(["scontrol", "show", "config"]))
+    size = config.get("MaxArraySize", "")
+    command = ["squeue", "--me", "--all", "--array", "--noheader", "--states=PENDING,RUNNING", "--format=%P"]
+    queued = run_command.ask(command).split()
+    mine = sum(one == partition for one in queued) if partition is not None else len(queued)
+    more: int | None = None
+    with suppress(Unreachable):
+        found = limits(account, partition, qos).limits
+        left = [one.amount - one.used for one in found if one.resource == "submitted" and one.used is not None]
+        more = max(0, min(left)) if left else None
+    return ArrayRoom(int(size) if size.isdecimal() else DEFAULT_ARRAY_SIZE, mine, more)
 
 
 def reservations(partition: str | None) -> Reservations:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hpc_launch.base.errors import Unreachable
-from hpc_launch.schedulers.queue_limits import QueueLimits, Reservations
+from hpc_launch.schedulers.queue_limits import ArrayRoom, QueueLimits, Reservations
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
 from hpc_launch.schedulers.slurm import parse_cluster, query_jobs, query_limits, run_command
 from hpc_launch.schedulers.slurm.shared_query import shared_answer
@@ -29,6 +29,8 @@ class SlurmScheduler:
         from hpc_launch.schedulers.slurm import submitit_executor
 
         job = submitit_executor.submit(submission)
+        if submission.array:
+            return job.job_id  # its tasks have no ids yet
         now = time.time()
         # Seed the shared answer, so that the next query does not have to run for this job alone.
         shared_answer().note(
@@ -132,6 +134,9 @@ class SlurmScheduler:
 
     def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
         return query_limits.limits(account, partition, qos)
+
+    def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:
+        return query_limits.array_room(account, partition, qos)
 
     def reservations(self, partition: str | None) -> Reservations:
         return query_limits.reservations(partition)

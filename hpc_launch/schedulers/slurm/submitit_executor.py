@@ -146,12 +146,14 @@ class ScriptExecutor(submitit.SlurmExecutor):
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         # Submitit writes in the locale's encoding; the script is always UTF-8.
         submission_file_path.write_bytes(self._submission.script.encode("utf-8", "surrogateescape"))
-        log = str(self._submission.batch_log).replace("%", "%%")  # sbatch expands %j etc.
+        array, folder = self._submission.array, str(self._submission.folder).replace("%", "%%")
+        log = f"{folder}/{'%a/' if array else ''}{self._submission.batch_log.name}"  # sbatch expands %j etc.
         self.asked = True
         return [
             *("timeout", f"--kill-after={KILL_AFTER_S}", str(SUBMIT_TIMEOUT_S)),
             *("sbatch", "--parsable", f"--job-name={self._submission.job_name}"),
-            *(f"--output={log}", "--open-mode=append", *self._submission.options, *self._extra),
+            *(f"--output={log}", "--open-mode=append", *([f"--array={array}"] if array else [])),
+            *(*self._submission.options, *self._extra),
             *(str(submission_file_path), str(self._submission.folder)),
         ]
 
@@ -195,7 +197,8 @@ def submit(submission: Submission) -> ScriptJob:
     executor = _executor(ScriptExecutor, submission, submission.folder / "submitit")
     try:
         # slurmd would create it by the umask, and a line of a teammate could pass for one of Slurm's.
-        os.close(os.open(submission.batch_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644))
+        if not submission.array:
+            os.close(os.open(submission.batch_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644))
         with submission_context(submission.environment):
             return executor.submit_script()
     except FailedJobError as error:

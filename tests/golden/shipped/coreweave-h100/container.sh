@@ -107,7 +107,8 @@ say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
 die() { say "$*" >&2; exit 1; }
 
 # --- The job, by Slurm's variables ---
-job_id=$SLURM_JOB_ID
+job_id=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
+job_id=${job_id:-$SLURM_JOB_ID}
 [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || job_id=$HPC_LAUNCH_JOB_ID # `hpc-launch run`: one of several in this allocation
 nodes=$SLURM_JOB_NODELIST
 place=$nodes

@@ -1,0 +1,150 @@
+"""`submit` and `resubmit` of sweeps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hpc_launch.base.errors import UsageError, UserError
+from hpc_launch.cli.shared_options import echo_json
+from hpc_launch.drive.prepare_sweep import prepare_sweep
+from hpc_launch.drive.submit_sweep import SweepProgress, create_sweep, submit_points
+from hpc_launch.retry.drivers import Schedulers
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.run_index import Index, user_index
+from hpc_launch.run.sweeps.sweep_folder import SweepFolder
+from hpc_launch.spec.shell_text import visible
+
+if TYPE_CHECKING:
+    from hpc_launch.drive.prepare_sweep import PreparedSweep
+
+MOST_SHOWN = 50
+"""Points that `submit --dry-run` lists."""
+
+
+def submit_sweep(
+    job: Path,
+    *,
+    site: str | None,
+    sets: tuple[str, ...],
+    wait: bool,
+    show: Mapping[str, bool],
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Submit the points of a job file as job arrays, or what `--dry-run` and `--test-only` show of them."""
+    from hpc_launch.cli.confirm_cost import confirm_cost
+    from hpc_launch.cli.shared_checkpoints import warn_about_shared_checkpoints
+    from hpc_launch.cli.submit import test_start, write_dry_run
+    from hpc_launch.cli.warn import print_site_and_warnings, warn_about_node_health
+    from hpc_launch.schedulers.registry import scheduler_for
+    from hpc_launch.view.terminal import waiting_notice
+
+    prepared = prepare_sweep(job, site=site, sets=sets)
+    first = prepared.first
+    print_site_and_warnings(first.loaded.detected, first.plan.site, prepared.warnings)
+    if show["dry_run"]:
+        path = write_dry_run(first)
+        _show_dry_run(prepared, path, as_json=as_json)
+        return 0
+    if show["test_only"]:
+        return test_start(first)
+    if not yes:
+        confirm_cost(first, len(prepared.points))
+    warn_about_node_health(first.plan)
+    index = user_index(os.environ)
+    warn_about_shared_checkpoints(first.plan, index)
+    scheduler = scheduler_for(first.plan.scheduler)
+    with waiting_notice(f"submitting {len(prepared.points)} points") as doing:
+        sweep = create_sweep(prepared, sets, index=index)
+        progress = submit_points(sweep, scheduler, prepared=prepared, index=index, wait=doing if wait else None)
+    return _after(sweep, progress, first.plan.scheduler, wait=wait, as_json=as_json)
+
+
+def resubmit_sweep(
+    folder: RunFolder, index: Index, *, sets: Sequence[str], exclude: Sequence[str], wait: bool, as_json: bool
+) -> int:
+    """Submit the points of a sweep that failed, each as the next attempt of its run, and those without a job."""
+    from hpc_launch.cli.poll_sweeps import poll_sweep
+    from hpc_launch.retry.next_attempt import next_attempt
+    from hpc_launch.run.submitting.submit_attempt import submit_next
+
+    sweep, schedulers = SweepFolder(folder), Schedulers()
+    scheduler = schedulers.of(folder)
+    status = poll_sweep(folder, index, drive=False)
+    with suppress(FileNotFoundError):
+        sweep.refused.unlink()
+    progress = SweepProgress(())
+    if not os.path.exists(sweep.submitted):
+        progress = submit_points(sweep, scheduler, index=index)
+    job_ids, faults = list(progress.job_ids), list[str]()
+    for one in status.points:
+        if one.status.state not in ("FAILED", "STOPPED") or not one.status.attempts:
+            continue
+        run = sweep.point(one.point.number)
+        if one.status.attempts[-1].state == "VOID" and one.status.attempts[-1].job_id is None:
+            continue  # it was never submitted, and is in an array by now
+        try:
+            _, prepared = next_attempt(run, sets=sets, exclude=exclude)
+            job_ids.append(submit_next(run, prepared, scheduler, index=index)[2])
+        except UserError as error:
+            faults.append(f"{run.name}: {error}")
+    for fault in faults:
+        click.echo(visible(fault), err=True)
+    if not job_ids and not progress.left:
+        raise UsageError(f"{sweep.name} has no failed points", f"hpc-launch status {sweep.name} lists its points")
+    progress = SweepProgress(tuple(job_ids), progress.left, progress.why)
+    code = _after(sweep, progress, "", wait=wait, as_json=as_json)
+    return code or (4 if faults else 0)
+
+
+def _after(sweep: SweepFolder, progress: SweepProgress, scheduler: str, *, wait: bool, as_json: bool) -> int:
+    """Print what was submitted; with `wait`, follow the sweep to its end. Returns the exit code."""
+    if progress.left and scheduler == "local" and not wait:
+        from hpc_launch.retry.sweep_queue import start_queue
+
+        start_queue(sweep)
+    if as_json:
+        arrays = sweep.arrays()
+        first = next(iter(progress.job_ids), None)
+        script = str(arrays[0].script) if arrays else None
+        answer = {"run": sweep.name, "job_id": first, "script": script, "folder": str(sweep.run.path)}
+        points = len(sweep.record.points)
+        echo_json({**answer, "jobs": list(progress.job_ids), "points": points, "left": progress.left})
+    else:
+        submitted = len(sweep.record.points) - progress.left
+        jobs = ", ".join(progress.job_ids[:5]) + (", …" if len(progress.job_ids) > 5 else "")
+        click.echo(f"{sweep.name}  {submitted} of {len(sweep.record.points)} points  job {jobs or '-'}")
+        if progress.left:
+            hint = f"status, watch or resubmit {sweep.name} submits them later"
+            click.echo(visible(f"{progress.left} points are left: {progress.why}; {hint}"), err=True)
+        if not wait:
+            click.echo(f"follow it with: hpc-launch status {sweep.name}", err=True)
+    if wait:
+        from hpc_launch.cli.follow_sweeps import follow_sweeps
+
+        return follow_sweeps([sweep.run])
+    return 0
+
+
+def _show_dry_run(prepared: PreparedSweep, path: Path, *, as_json: bool) -> None:
+    from hpc_launch.view.sweep_table import aligned, point_rows
+
+    if as_json:
+        points = [{"point": point.number, "values": dict(point.values)} for point in prepared.points]
+        echo_json({"run": None, "job_id": None, "script": str(path), "folder": None, "points": points})
+        return
+    click.echo(prepared.first.script, nl=False)
+    for line in aligned(point_rows(prepared.points[:MOST_SHOWN])):
+        click.echo(line, err=True)
+    more = len(prepared.points) - MOST_SHOWN
+    omitted = f" ({more} more than shown)" if more > 0 else ""
+    click.echo(
+        f"dry run: {len(prepared.points)} points{omitted}, not submitted; the script of point 0 is above and in {path}",
+        err=True,
+    )

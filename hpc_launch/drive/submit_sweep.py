@@ -1,0 +1,228 @@
+"""Create a sweep, and submit those of its points that have no job yet."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from msgspec import Struct, structs
+
+from hpc_launch.base.errors import SubmitRefused, UsageError, UserError
+from hpc_launch.base.files import read_text, write_atomic
+from hpc_launch.drive.attempts import prepare, resolved_yaml
+from hpc_launch.drive.prepare import PreparedJob
+from hpc_launch.drive.prepare_sweep import PreparedSweep, recorded_points
+from hpc_launch.launch.render_array import render_array
+from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.run.records.attempt_files import Reader
+from hpc_launch.run.records.plan_record import plan_record
+from hpc_launch.run.records.submission import array_of
+from hpc_launch.run.run_index import Index
+from hpc_launch.run.submitting.run_store import PreparedAttempt, create_run, refusing, write_after
+from hpc_launch.run.submitting.send_job import Wait
+from hpc_launch.run.submitting.submit_attempt import LOOKUP_S, submit_next
+from hpc_launch.run.sweeps.array_chunks import chunks
+from hpc_launch.run.sweeps.point_folder import create_point, is_settled, unsubmitted
+from hpc_launch.run.sweeps.submit_array import refuse_cancelled, settle_arrays, submit_array
+from hpc_launch.run.sweeps.sweep_folder import SweepFolder, SweepRecord
+from hpc_launch.schedulers.scheduler import ENDED_STATES, Scheduler
+from hpc_launch.sites.queues import Queue
+
+RETRY_S = 300.0
+"""How long drivers wait after a refusal because of a limit."""
+
+_LIMIT = re.compile(r"limit|policy", re.IGNORECASE)
+
+
+class SweepProgress(Struct, frozen=True):
+    """The outcome of a submission: the arrays or jobs of this call, and how many points are left."""
+
+    job_ids: tuple[str, ...]
+    left: int = 0
+    why: str | None = None
+    """Why points are left."""
+
+
+def create_sweep(prepared: PreparedSweep, sets: Sequence[str], *, index: Index | None = None) -> SweepFolder:
+    """Write the sweep's folder with the record of its points. Raises Refused; nothing is left on disk then."""
+    first = prepare(prepared.first, sets, exclude=())
+    first = replace(first, resolved_yaml=resolved_yaml(prepared.resolved))
+    sweep = prepared.sweep
+    record = SweepRecord(
+        points=prepared.points,
+        sets=tuple(sets),
+        limit=sweep.limit,
+        metric=sweep.metric,
+        goal=sweep.goal,
+        job_folder=first.plan.job_folder,
+        job_file=first.plan.job_file,
+    )
+    run = create_run(first, sweep=record)
+    with refusing(run.path):
+        write_after(run)
+    if index is not None:
+        index.add(run)
+    return SweepFolder(run)
+
+
+def advance(sweep: SweepFolder, scheduler: Scheduler, index: Index | None = None) -> SweepProgress | None:
+    """Submit what is left of a sweep, as drivers do; None where nothing was submitted. Never raises a UserError."""
+    if os.path.exists(sweep.submitted) or os.path.exists(sweep.cancel) or sweep.run.foreign_owner is not None:
+        return None
+    with suppress(OSError):
+        reason = read_text(sweep.refused, errors="replace")
+        if not _LIMIT.search(reason) or time.time() - sweep.refused.stat().st_mtime < RETRY_S:
+            return None
+    try:
+        progress = submit_points(sweep, scheduler, index=index)
+    except UserError:
+        return None
+    return progress if progress.job_ids else None
+
+
+def submit_points(
+    sweep: SweepFolder,
+    scheduler: Scheduler,
+    *,
+    prepared: PreparedSweep | None = None,
+    index: Index | None = None,
+    lookup_s: float = LOOKUP_S,
+    wait: Wait | None = None,
+    clock: Callable[[], float] = time.time,
+) -> SweepProgress:
+    """Submit the points that have no job yet, as far as the limits allow. Any number of processes may call this.
+
+    Raises what `submit_array` raises where nothing could be submitted.
+    """
+    waiting = settle_arrays(sweep, scheduler, clock)
+    left = unsubmitted(sweep) if prepared is None else [point.number for point in prepared.points]
+    if waiting is not None or not left:
+        return SweepProgress((), _note_if_complete(sweep, len(left)), waiting)
+    refuse_cancelled(sweep)
+    if prepared is None:
+        prepared = recorded_points(sweep, left)
+    plan = prepared.first.plan
+    common = prepare(prepared.first, sweep.record.sets, exclude=(), job_file=sweep.record.job_file)
+    room = scheduler.array_room(*(_option(plan, name) for name in ("account", "partition", "qos")))
+    if room is None:
+        return _submit_singly(sweep, scheduler, prepared, common, left, index)
+    queue = _queue(prepared.first)
+    free = [len(left)] + ([room.more] if room.more is not None else [])
+    free += [max(0, queue.max_submitted - room.queued)] if queue is not None and queue.max_submitted is not None else []
+    now = left[: min(free)]
+    if not now:
+        return SweepProgress((), len(left), "the limit of submitted jobs is reached")
+    limits = [one for one in (sweep.record.limit, queue.max_jobs if queue is not None else None) if one is not None]
+    scripts = _array_scripts({number: prepared.jobs[number].plan for number in now})
+    at_once = min(limits, default=None)
+    job_ids: list[str] = []
+    why = f"the limits accept {len(now)} jobs at present" if len(now) < len(left) else None
+    try:
+        for chunk in chunks(scripts, room.max_array_size):
+            attempts = {number: _attempt(common, sweep, prepared, number) for number in chunk.tasks.values()}
+            options = (*common.options, *_after_others(sweep))
+            job_id = submit_array(
+                sweep, chunk, attempts, scheduler, options, at_once, index=index, lookup_s=lookup_s, wait=wait
+            )
+            job_ids += [job_id] if job_id is not None else []
+    except SubmitRefused as error:
+        with suppress(OSError):
+            write_atomic(sweep.refused, f"{error}\n")
+        if not job_ids and len(left) == len(sweep.record.points):
+            raise
+        why = str(error)
+    still = _note_if_complete(sweep, len(unsubmitted(sweep)) if why is not None else 0)
+    return SweepProgress(tuple(job_ids), still, why if still else None)
+
+
+def _note_if_complete(sweep: SweepFolder, left: int) -> int:
+    """Record that each point has a job, so that nobody looks again. Returns how many have none."""
+    if not left:
+        left = sum(not is_settled(sweep, point.number) for point in sweep.record.points)
+    if not left:
+        with suppress(OSError):
+            write_atomic(sweep.submitted, "")
+    return left
+
+
+def _submit_singly(  # noqa: PLR0917 - the stages before
+    sweep: SweepFolder,
+    scheduler: Scheduler,
+    prepared: PreparedSweep,
+    common: PreparedAttempt,
+    left: Sequence[int],
+    index: Index | None,
+) -> SweepProgress:
+    """Without a queue: start as many points as may run at the same time."""
+    job_ids: list[str] = []
+    room = (sweep.record.limit or 1) - _active(sweep, scheduler)
+    for number in left[: max(0, room)]:
+        attempt = _attempt(common, sweep, prepared, number)
+        with refusing(sweep.run.path):
+            run = create_point(sweep, number, attempt)
+        try:
+            job_ids.append(submit_next(run, attempt, scheduler, index=index)[2])
+        except UsageError:
+            break  # another process was first
+    still = len(left) - len(job_ids)
+    return SweepProgress(tuple(job_ids), still, "they wait for the points before them" if still else None)
+
+
+def _active(sweep: SweepFolder, scheduler: Scheduler) -> int:
+    """The number of points whose last attempt has not ended."""
+    ids = set()
+    for run in sweep.runs():
+        for attempt in run.attempts()[-1:]:
+            files = Reader().read(attempt)
+            if files.job_id is not None and files.final is None and files.void is None:
+                ids.add(files.job_id)
+    records = scheduler.query(ids) if ids else {}
+    return sum(one not in records or records[one].state not in ENDED_STATES for one in ids)
+
+
+def _attempt(common: PreparedAttempt, sweep: SweepFolder, prepared: PreparedSweep, number: int) -> PreparedAttempt:
+    """The attempt of a point: what it does not share with the others."""
+    sets = (*sweep.record.sets, *sweep.record.points[number].sets)
+    job = prepared.jobs[number]
+    recorded = {"job_folder": common.plan.job_folder, "job_file": common.plan.job_file}
+    return replace(
+        common,
+        script=job.script,
+        plan=plan_record(job.plan, sets=sets, excluded=(), readmitted=(), **recorded),
+        overrides=structs.replace(common.overrides, set=sets),
+    )
+
+
+def _after_others(sweep: SweepFolder) -> tuple[str, ...]:
+    """With a limit, an array waits for those before it: Slurm's `%` counts each array by itself."""
+    if sweep.record.limit is None:
+        return ()
+    files = [Reader().read(array) for array in sweep.arrays()]
+    before = [array_of(one.job_id) for one in files if one.job_id is not None]
+    return (f"--dependency=afterany:{':'.join(before)}",) if before else ()
+
+
+def _queue(job: PreparedJob) -> Queue | None:
+    site = job.loaded.resolved.site
+    name = job.loaded.resolved.job.queue or site.default_queue or next(iter(site.queues), "")
+    return site.queues.get(name)
+
+
+def _array_scripts(plans: Mapping[int, LaunchPlan]) -> dict[int, str]:
+    """The array script of each point. Most have the same."""
+    known: dict[tuple[object, ...], str] = {}
+    scripts = {}
+    for number, plan in plans.items():
+        key = (plan.around.login_shell, *((str(one), str(one.origin)) for one in plan.directives))
+        if key not in known:
+            known[key] = render_array(plan)
+        scripts[number] = known[key]
+    return scripts
+
+
+def _option(plan: LaunchPlan, name: str) -> str | None:
+    return next((one.value for one in plan.directives if one.option == name), None)

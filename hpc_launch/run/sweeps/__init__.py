@@ -1,0 +1,1 @@
+"""Sweeps: runs that differ in some values, submitted together as job arrays."""

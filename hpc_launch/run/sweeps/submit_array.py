@@ -1,0 +1,195 @@
+"""Submit a job array of a sweep exactly once, with the protocol of an attempt (submitting/submit_attempt.py).
+
+The order: array claimed → intent of the array → attempts of its points, each with the array's token and its task →
+sbatch → job.json of the array → job.json of each attempt. After a crash at any point, `settle_arrays` finds the array
+by its token or abandons it. Each task trains only if it creates the claim of its attempt, as any job does.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import string
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+
+from hpc_launch.base.errors import SubmitRefused, UsageError
+from hpc_launch.base.files import synced_together, write_atomic
+from hpc_launch.base.json_records import read_record, write_record
+from hpc_launch.run.layout import FOLDER_MODE, AttemptFolder
+from hpc_launch.run.records.attempt_files import Reader
+from hpc_launch.run.records.claim import abandon
+from hpc_launch.run.records.journal import Journal
+from hpc_launch.run.records.process_identity import process_fields, this_process
+from hpc_launch.run.records.submission import Intent, array_of, write_job
+from hpc_launch.run.run_index import Index
+from hpc_launch.run.submitting.fault_points import checkpoint
+from hpc_launch.run.submitting.reconcile import reconcile
+from hpc_launch.run.submitting.run_store import PreparedAttempt, refusing
+from hpc_launch.run.submitting.send_job import AttemptTask, Wait, check_ours, check_wanted, send_job
+from hpc_launch.run.sweeps.array_chunks import ArrayChunk
+from hpc_launch.run.sweeps.point_folder import begin_attempt, create_point, refused_text
+from hpc_launch.run.sweeps.sweep_folder import SweepFolder, tasks_of
+from hpc_launch.schedulers.scheduler import Scheduler, Submission
+
+STEPS = ("array claimed", "points", "array ready", "array submitted", "array job", "array jobs")
+"""The names of the steps, in order (fault_points.py)."""
+
+_SETTLED = "settled"
+"""The file of an array of which nothing is left to do."""
+
+
+def submit_array(  # noqa: PLR0917 - the stages before
+    sweep: SweepFolder,
+    chunk: ArrayChunk,
+    points: Mapping[int, PreparedAttempt],
+    scheduler: Scheduler,
+    options: tuple[str, ...],
+    at_once: int | None,
+    *,
+    index: Index | None = None,
+    lookup_s: float,
+    wait: Wait | None = None,
+) -> str | None:
+    """Submit one array; None where another process has taken its points.
+
+    Raises:
+        Refused: Its files cannot be written; nothing was submitted.
+        SubmitRefused: Slurm refused it; its points wait for the next array.
+        SubmitUnknown: No answer within `lookup_s` seconds.
+        UsageError: Another process is submitting the sweep, or it was cancelled.
+    """
+    journal = Journal(sweep.run)
+    first = next(iter(points.values()))
+    with refusing(sweep.run.path):
+        array = _claim(sweep)
+        checkpoint("array claimed")
+        token = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(8))
+        name = f"{first.name}.{token}.{array.number}"
+        # First of all, so that whoever finds the array or an attempt of it knows its owner and its token.
+        intent = Intent(token=token, job_name=name, time=time.time(), options=options, **process_fields(this_process()))
+        write_record(array.intent, intent)
+        with synced_together():
+            tasks = _write_points(sweep, chunk, points, array, intent)
+        checkpoint("points")
+        if not tasks:
+            abandon(array, "its points are in another array")
+            return None
+        write_atomic(array.script, chunk.script, mode=0o755)
+        journal.write("intent", attempt=array.number, job_name=name)
+    checkpoint("array ready")
+    task = AttemptTask(sweep.run, array, first, scheduler, journal, lookup_s, wait)
+    check_ours(task)
+    refuse_cancelled(sweep)
+    submission = Submission(
+        script=chunk.script,
+        folder=array.path,
+        job_name=name,
+        options=options,
+        environment=first.secrets,
+        array=ArrayChunk(chunk.script, tasks).spec(at_once),
+    )
+    submitted = time.time()
+    try:
+        job_id = array_of(send_job(task, submission))
+    except SubmitRefused as error:
+        _release(array, f"refused: {error}")
+        raise
+    checkpoint("array submitted")
+    with suppress(OSError):
+        write_job(array, job_id, submitted)
+    journal.note("submitted", attempt=array.number, job_id=job_id)
+    checkpoint("array job")
+    check_wanted(task, job_id)
+    if os.path.exists(sweep.cancel):
+        scheduler.cancel(job_id)
+        refuse_cancelled(sweep)
+    _record_jobs(array, job_id, submitted)
+    checkpoint("array jobs")
+    if index is not None:
+        index.add(sweep.run, job_id)
+    return job_id
+
+
+def settle_arrays(sweep: SweepFolder, scheduler: Scheduler, clock: Callable[[], float] = time.time) -> str | None:
+    """Settle what other processes left of the sweep's arrays. The reason where one is still being submitted."""
+    waiting = None
+    for array in sweep.arrays():
+        if os.path.exists(array.path / _SETTLED):
+            continue
+        outcome = reconcile(sweep.run, array, scheduler, clock)
+        if outcome.kind == "job" and outcome.job_id is not None:
+            _record_jobs(array, array_of(outcome.job_id), clock())
+        elif outcome.kind == "void":
+            _release(array, outcome.reason or "abandoned")
+        else:
+            waiting = outcome.reason
+    return waiting
+
+
+def refuse_cancelled(sweep: SweepFolder) -> None:
+    """Raise UsageError for a sweep that a user has cancelled."""
+    if os.path.exists(sweep.cancel):
+        raise UsageError(f"{sweep.name} was cancelled", "submit the job file again")
+
+
+def array_jobs(sweep: SweepFolder) -> dict[str, AttemptFolder]:
+    """The arrays of a sweep by their job ids."""
+    files = [Reader().read(array) for array in sweep.arrays()]
+    return {array_of(one.job_id): one.attempt for one in files if one.job_id is not None}
+
+
+def _claim(sweep: SweepFolder) -> AttemptFolder:
+    """Create the folder of the next array. Raises UsageError where another process has created it, and OSError."""
+    sweep.arrays_folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    arrays = sweep.arrays()
+    array = sweep.array(arrays[-1].number + 1 if arrays else 1)
+    try:
+        array.path.mkdir(mode=FOLDER_MODE)
+    except FileExistsError:
+        raise UsageError(f"another process is submitting {sweep.name}", f"hpc-launch status {sweep.name}") from None
+    return array
+
+
+def _write_points(
+    sweep: SweepFolder,
+    chunk: ArrayChunk,
+    points: Mapping[int, PreparedAttempt],
+    array: AttemptFolder,
+    intent: Intent,
+) -> dict[int, int]:
+    """Write the attempts of an array; returns its tasks. Raises OSError."""
+    tasks = {}
+    for task, number in chunk.tasks.items():
+        run = create_point(sweep, number, points[number])
+        if begin_attempt(run, points[number], array, intent, task):
+            tasks[task] = number
+    return tasks
+
+
+def _record_jobs(array: AttemptFolder, job_id: str, submitted: float) -> None:
+    """Record the job of each attempt of an array. What cannot be written now is written by the next driver."""
+    with suppress(OSError), synced_together():
+        for task, attempt in _own_tasks(array):
+            if not os.path.exists(attempt.job):
+                write_job(attempt, f"{job_id}_{task}", submitted)
+        write_atomic(array.path / _SETTLED, "")
+
+
+def _own_tasks(array: AttemptFolder) -> Iterator[tuple[int, AttemptFolder]]:
+    """The attempts that the array's driver claimed for it, which may have ended between the link and the attempt."""
+    own = read_record(array.intent, Intent)
+    for task, attempt in tasks_of(array):
+        intent = read_record(attempt.intent, Intent)
+        mine = intent is None or (own is not None and intent.job_name == own.job_name)
+        if mine and os.path.isdir(attempt.path):
+            yield task, attempt
+
+
+def _release(array: AttemptFolder, reason: str) -> None:
+    """Abandon the attempts of an array that no job belongs to, so that another array can take their points."""
+    with suppress(OSError), synced_together():
+        for _, attempt in _own_tasks(array):
+            abandon(attempt, refused_text(reason))
+        write_atomic(array.path / _SETTLED, "")

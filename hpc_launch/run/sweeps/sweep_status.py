@@ -1,0 +1,146 @@
+"""The state of a sweep: those of its points, and the best of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from hpc_launch.base.files import read_text
+from hpc_launch.base.time_limit import TooSlowError, time_limit
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.records.run_info import read_info
+from hpc_launch.run.status.progress_reader import SEARCH_S, number, tail_lines
+from hpc_launch.run.status.run_status import Progress, RunStatus
+from hpc_launch.run.submitting.reconcile import NOT_YET
+from hpc_launch.run.sweeps.sweep_folder import SweepFolder
+from hpc_launch.spec.sweep_points import SweepPoint, label
+
+_ORDER = (
+    "RUNNING", "STARTING", "ENDING", "RETRYING", "SUBMITTING", "PENDING", "STUCK", "UNKNOWN",
+    "FAILED", "STOPPED", "CANCELLED", "COMPLETED",
+)  # fmt: skip
+"""A sweep has the first of these states that one of its points has."""
+
+
+@dataclass(frozen=True)
+class PointStatus:
+    """A point now. `metric` is the value by which points are compared; None while there is none."""
+
+    point: SweepPoint
+    status: RunStatus
+    metric: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Its part of `status SWEEP --json`."""
+        values = {"point": self.point.number, "values": dict(self.point.values), "metric": self.metric}
+        return {**values, **self.status.as_json(attempts=False), "attempts": len(self.status.attempts)}
+
+
+@dataclass(frozen=True)
+class SweepStatus:
+    """A sweep now."""
+
+    sweep: SweepFolder
+    points: tuple[PointStatus, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of points in each state."""
+        found = Counter(one.status.state for one in self.points)
+        return {state: found[state] for state in _ORDER if found[state]}
+
+    @property
+    def best(self) -> PointStatus | None:
+        """The point with the best metric."""
+        sign = -1.0 if self.sweep.record.goal == "max" else 1.0
+        known = [(sign * one.metric, one.point.number, one) for one in self.points if one.metric is not None]
+        return min(known, key=lambda entry: entry[:2])[2] if known else None
+
+    def as_run(self) -> RunStatus:
+        """The sweep as one line of a list: its progress is the number of points that completed."""
+        run, info, counts = self.sweep.run, read_info(self.sweep.run), self.counts
+        state = next(iter(counts), "UNKNOWN")
+        text = ", ".join(f"{count} {name}" for name, count in counts.items())
+        best = self.best
+        if best is not None:
+            text += f"; best {label(best.point.values)}: {best.metric:g}"
+        ages = [one.status.age_s for one in self.points if one.status.age_s is not None]
+        active = [one for one in self.points if one.status.state == state]
+        return RunStatus(
+            run=run.name,
+            name=info.name if info else run.name,
+            site=info.site if info else "",
+            folder=run.path,
+            state=state,
+            reason=text if self.points else "sweep.json cannot be read",
+            job_id=None,
+            source=active[0].status.source if active else "none",
+            age_s=max(ages, default=None),
+            progress=Progress(step=counts.get("COMPLETED", 0), total=len(self.points)),
+            undecided=any(one.status.undecided for one in self.points),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of `status SWEEP --json`."""
+        best, record = self.best, self.sweep.record
+        return {
+            **self.as_run().as_json(attempts=False),
+            "counts": self.counts,
+            "goal": record.goal,
+            "best": best.as_json() if best is not None else None,
+            "points": [one.as_json() for one in self.points],
+        }
+
+
+def sweep_status(sweep: SweepFolder, statuses: Mapping[str, RunStatus]) -> SweepStatus:
+    """The sweep's state by those of its points, by the names of their runs."""
+    cancelled = os.path.exists(sweep.cancel)
+    points = []
+    for point in sweep.record.points:
+        run = sweep.point(point.number)
+        status = statuses.get(run.name) or waiting_point(sweep, run, cancelled=cancelled)
+        if cancelled and status.state == "SUBMITTING" and not status.attempts:
+            status = waiting_point(sweep, run, cancelled=True)
+        points.append(PointStatus(point, status, _metric(sweep, run, status)))
+    return SweepStatus(sweep, tuple(points))
+
+
+def waiting_point(sweep: SweepFolder, run: RunFolder, *, cancelled: bool) -> RunStatus:
+    """The state of a point that was not submitted yet."""
+    info = read_info(sweep.run)
+    reason: str | None = NOT_YET
+    with suppress(OSError):
+        reason = f"{NOT_YET}: {read_text(sweep.refused, errors='replace').strip()}"
+    return RunStatus(
+        run=run.name,
+        name=info.name if info else run.name,
+        site=info.site if info else "",
+        folder=run.path,
+        state="CANCELLED" if cancelled else "SUBMITTING",
+        reason="the sweep was cancelled" if cancelled else reason,
+        job_id=None,
+        source="none",
+        age_s=None,
+    )
+
+
+def _metric(sweep: SweepFolder, run: RunFolder, status: RunStatus) -> float | None:
+    """The last value in the log of the last attempt, by the sweep's own pattern or the job's loss."""
+    pattern = sweep.record.metric
+    if pattern is None:
+        return status.progress.loss
+    if not status.attempts:
+        return None
+    with suppress(OSError, re.error, RecursionError, OverflowError, TooSlowError, IndexError):
+        attempt = run.attempt(status.attempts[-1].number)
+        lines = tail_lines(attempt.first_log, over=status.final, belongs_to=run.foreign_owner)
+        search = re.compile(pattern).search
+        with time_limit(SEARCH_S):
+            found = next((match for line in lines if (match := search(line))), None)
+        return number(found) if found else None
+    return None

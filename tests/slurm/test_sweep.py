@@ -1,0 +1,109 @@
+"""Sweeps on a cluster: arrays, points that fail on their own, limits, cancellation."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.slurm.user import PROFILES, User
+
+pytestmark = pytest.mark.cluster
+
+SITE = "sites/testcluster.yaml"
+
+TRAIN = """
+name: rates
+launcher: none
+command: [sh, -c, 'echo "step 1/1 loss $1"; echo x >>"$HPC_LAUNCH_RUN_DIR/trained"; sleep $3; exit $2', x]
+time: 5
+cpus_per_node: 1
+hang: false
+retry: {max_attempts: 1}
+progress: {step: 'step (\\d+)/(\\d+)', loss: 'loss (\\S+)'}
+"""
+
+
+def train(loss: float, code: int = 0, sleep: float = 0) -> str:
+    words = ["sh", "-c", 'echo "step 1/1 loss $0"; echo x >>"$HPC_LAUNCH_RUN_DIR/trained"; sleep $2; exit $1']
+    return json.dumps([*words, str(loss), str(code), str(sleep)])
+
+
+def job(points: list[str], more: str = "") -> str:
+    return f"""
+name: rates
+launcher: none
+time: 5
+cpus_per_node: 1
+hang: false
+retry: {{max_attempts: 1}}
+progress: {{step: 'step (\\d+)/(\\d+)', loss: 'loss (\\S+)'}}
+sweep:
+  grid: {{command: [{", ".join(points)}]}}
+{more}"""
+
+
+def status(user: User, name: str = "@last") -> dict[str, Any]:
+    done = user.launch("status", name, "--json")
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def arrays(user: User, sweep: str) -> list[str]:
+    done = user.cluster.run(["squeue", "--array", "--states=all", "--noheader", "--format=%F %K %j"], check=True)
+    return [line for line in done.stdout.splitlines() if " rates." in line]
+
+
+def test_points_run_as_one_array_and_fail_on_their_own(user: User) -> None:
+    done = user.launch("submit", user.job(job([train(3), train(1), train(2, code=4)])), "--wait", "--json")
+    assert done.returncode == 1, done.stdout + done.stderr
+    submitted = json.loads(done.stdout)
+    assert (submitted["points"], submitted["left"], len(submitted["jobs"])) == (3, 0, 1)
+    name, array = submitted["run"], submitted["job_id"]
+    sweep = status(user, name)
+    assert sweep["counts"] == {"FAILED": 1, "COMPLETED": 2}
+    assert sweep["best"]["point"] == 1
+    assert [one["job_id"] for one in sweep["points"]] == [f"{array}_{task}" for task in range(3)]
+    assert len(arrays(user, name)) == 3
+
+    # A point is a run with its own log, diagnosis and next attempt.
+    assert "loss 2" in user.launch("logs", f"{name}/2").stdout
+    assert user.launch("why", f"{name}/2").returncode == 1
+    assert status(user, f"{array}_1")["run"] == f"{name}/1"
+    listed = user.launch("list", "--json")
+    assert [(one["run"], one["state"]) for one in json.loads(listed.stdout)] == [(name, "FAILED")]
+    trained = user.cluster.run(["sh", "-c", f"cat {user.home}/runs/{name}/*/trained | wc -l"], check=True)
+    assert trained.stdout.split() == ["3"]
+
+
+@pytest.mark.prove
+def test_limits_split_the_points_and_a_cancelled_sweep_ends(user: User) -> None:
+    user.job((PROFILES / "testcluster.yaml").read_text().replace("  gpu:\n", "  gpu:\n    max_submitted: 3\n", 1), SITE)
+    points = [train(number, sleep=30) for number in range(5)]
+    done = user.launch("submit", user.job(job(points, "  limit: 2\n")), "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    name, array = answer["run"], answer["job_id"]
+    assert (answer["points"], answer["left"]) == (5, 2)
+    shown = user.cluster.run(["scontrol", "show", "job", array], check=True).stdout
+    assert re.search(r"ArrayTaskThrottle=2\b", shown)
+    cancelled = user.launch("cancel", name)
+    assert cancelled.stdout.count("job") == 1
+    assert array in cancelled.stdout
+    assert user.launch("watch", name).returncode == 1
+    assert set(status(user, name)["counts"]) == {"CANCELLED"}
+
+
+@pytest.mark.prove
+def test_resubmit_makes_the_next_attempt_of_the_failed_points(user: User) -> None:
+    submitted = user.launch("submit", user.job(job([train(1), train(2, code=4)])), "--json")
+    name = json.loads(submitted.stdout)["run"]
+    assert user.launch("watch", name).returncode == 1
+    again = user.launch("resubmit", name, "--json")
+    assert again.returncode == 0, again.stderr
+    assert "_" not in json.loads(again.stdout)["job_id"]
+    user.launch("watch", name)
+    assert [one["attempts"] for one in status(user, name)["points"]] == [1, 2]
