@@ -189,6 +189,11 @@ def _built_model(
         message = f"the model of `{module}` has no configuration that names its sizes"
         hint = "give its sizes under `model:`: its parameters are counted"
         return None, [Finding(FindingCode.UNKNOWN_MODEL, message, option, hint)]
+    built = len(counted.parameters.layers)
+    if built != sizes.layers:
+        message = f"the model of `{module}` has {built} layers in a list, but its sizes say {sizes.layers}"
+        hint = "keep the layers in one `torch.nn.ModuleList`, or correct `layers` in `model:`"
+        return None, [Finding(FindingCode.UNKNOWN_MODEL, message, option, hint)]
     return replace(sizes, counted=counted.parameters), []
 
 

@@ -298,3 +298,29 @@ def test_what_cannot_be_planned_is_said(more: str, options: list[str], words: st
     assert done.returncode in {2, 3}
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.prove  # tests.model.test_count_model builds models, too
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_module_of_the_users_own_is_counted_or_refused(folder: Path) -> None:
+    layer = "torch.nn.Linear(1000, 1000, bias=False)"
+    (folder / "mine.py").write_text(
+        f"import torch\ndef one(): return {layer}\n"
+        f"class build(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        f"        self.layers = torch.nn.ModuleList([{layer}, {layer}])\n"
+    )
+    (folder / "broken.py").write_text("import no_such_library\n")
+    sizes = "{layers: 2, hidden: 1000, ffn: 1000, heads: 1, vocab: 10, sequence: 8}"
+    Path("job.yaml").write_text(f"{GOOD}model: {sizes}\nstrategy: {{name: ddp, micro_batch: 1}}\n")
+    words = ["plan", "job.yaml", "--site", "here.yaml", "--json", "--module"]
+    done = hpc_launch_text([*words, "mine:build"], env=os.environ)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["parameters"] == 2_000_000
+    done = hpc_launch_text([*words, "mine:one"], env=os.environ)
+    (found,) = json.loads(done.stdout)["findings"]
+    assert "has 0 layers in a list" in found["message"]
+    done = hpc_launch_text([*words, "broken:build"], env=os.environ)
+    (found,) = json.loads(done.stdout)["findings"]
+    assert (done.returncode, found["code"], found["file"]) == (3, "HL680", "--module")
+    assert "no_such_library" in found["message"]
