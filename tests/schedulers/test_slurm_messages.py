@@ -137,5 +137,6 @@ def test_what_leaks_is_left_out() -> None:
         *("PATH", "SLURM_CONF", "SLURM_CLUSTERS", "SQUEUE_PARTITION", "SACCT_FORMAT", "SLURMISH", "LC_ALL", "TOKEN")
     }
     query = query_environment(base)
-    assert set(query) == {"PATH", "SLURM_CONF", "SLURM_CLUSTERS", "SLURMISH", "LC_ALL", "SLURM_TIME_FORMAT"}
+    own = {"LC_ALL", "SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN"}
+    assert set(query) == {"PATH", "SLURM_CONF", "SLURM_CLUSTERS", "SLURMISH", *own}
     assert (query["LC_ALL"], query["SLURM_TIME_FORMAT"]) == ("C", "%s")

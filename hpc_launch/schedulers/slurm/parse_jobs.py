@@ -264,5 +264,27 @@ def pick(job_id: str, records: Iterable[JobRecord]) -> JobRecord | None:
     return min(candidates, key=_rank, default=None)
 
 
+class RecordTable:
+    """Records by job, to pick those of many jobs."""
+
+    def __init__(self, records: Iterable[JobRecord]) -> None:
+        self._exact: dict[str, JobRecord] = {}
+        self._of_job: dict[str, list[JobRecord]] = {}
+        self._ranges: dict[str, list[JobRecord]] = {}
+        for record in records:
+            self._exact.setdefault(record.job_id, record)
+            job = re.split(r"[_+]", record.job_id, maxsplit=1)[0]
+            self._of_job.setdefault(job, []).append(record)
+            if "[" in record.job_id:
+                self._ranges.setdefault(job, []).append(record)
+
+    def pick(self, job_id: str) -> JobRecord | None:
+        """As the function `pick`."""
+        if job_id in self._exact:
+            return self._exact[job_id]
+        job, task, _ = job_id.partition("_")
+        return pick(job_id, (self._ranges if task else self._of_job).get(job, ()))
+
+
 def _rank(record: JobRecord) -> tuple[bool, bool, bool]:
     return record.ended_for_good, record.state == "COMPLETED", not record.job_id.endswith("+0")

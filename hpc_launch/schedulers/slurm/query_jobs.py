@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
@@ -42,7 +43,10 @@ def from_sacct(*options: str) -> list[JobRecord]:
 
 def from_sacct_by_id(job_ids: Iterable[str]) -> list[JobRecord]:
     """Accounting records by job id; empty if there is no accounting, which is common."""
-    ids = sorted({job_id.split("+")[0] for job_id in job_ids})
+    # A whole array, where several of its tasks are wanted: sacct takes longer for a list of tasks.
+    names = [job_id.split("+")[0] for job_id in job_ids]
+    arrays = Counter(name.partition("_")[0] for name in names)
+    ids = sorted({job if arrays[job := name.partition("_")[0]] > 1 else name for name in names})
     records: list[JobRecord] = []
     with contextlib.suppress(Unreachable):
         for start in range(0, len(ids), _SACCT_IDS):
@@ -72,11 +76,16 @@ def ask(job_ids: Iterable[str], known: Mapping[str, JobRecord]) -> list[JobRecor
     """
     records = from_squeue()
     wanted = list(job_ids)
-    rest = [job_id for job_id in wanted if _incomplete(parse_jobs.pick(job_id, records), known.get(job_id))]
+    table = parse_jobs.RecordTable(records)
+    rest = [job_id for job_id in wanted if _incomplete(table.pick(job_id), known.get(job_id))]
     accounted = from_sacct_by_id(rest) if rest else []
-    merged = [_with_details(record, accounted, known) for record in records]
-    merged += [record for record in accounted if parse_jobs.pick(record.job_id, records) is None]
-    unknown = [job_id for job_id in wanted if parse_jobs.pick(job_id, merged) is None]
+    by_id: dict[str, list[JobRecord]] = {}
+    for record in accounted:
+        by_id.setdefault(record.job_id, []).append(record)
+    merged = [_with_details(record, by_id.get(record.job_id, []), known) for record in records]
+    merged += [record for record in accounted if table.pick(record.job_id) is None]
+    table = parse_jobs.RecordTable(merged)
+    unknown = [job_id for job_id in wanted if table.pick(job_id) is None]
     for job_id in unknown[:_BY_ID]:
         with contextlib.suppress(Unreachable):
             merged += from_scontrol(job_id)

@@ -67,26 +67,26 @@ class CachedAnswer(Struct):
 
     def missing(self, job_ids: Iterable[str]) -> list[str]:
         """The jobs that this answer neither contains nor lists as absent."""
-        records = self.records.values()
-        return [one for one in job_ids if one not in self.absent and parse_jobs.pick(one, records) is None]
+        table, absent = parse_jobs.RecordTable(self.records.values()), set(self.absent)
+        return [one for one in job_ids if one not in absent and table.pick(one) is None]
 
     def select(self, job_ids: Iterable[str]) -> dict[str, JobRecord]:
         """The records of these jobs; unknown jobs are omitted."""
-        picked = {job_id: parse_jobs.pick(job_id, self.records.values()) for job_id in job_ids}
+        table = parse_jobs.RecordTable(self.records.values())
+        picked = {job_id: table.pick(job_id) for job_id in job_ids}
         return {job_id: record for job_id, record in picked.items() if record is not None}
 
     def learn(self, records: Iterable[JobRecord], asked: float, about: Iterable[str]) -> None:
         """Update from the answer to a query made at time `asked` about these jobs."""
         new = {record.job_id: record for record in records}
-        for job_id, record in self.records.items():
-            if (
-                parse_jobs.pick(job_id, new.values()) is None
-                and asked - record.as_of < KEPT_S
-                and record.ended_for_good
-            ):
-                new[job_id] = record
-        self.records = new
-        self.absent = [one for one in about if parse_jobs.pick(one, new.values()) is None]
+        table = parse_jobs.RecordTable(new.values())
+        self.records = new | {
+            job_id: record
+            for job_id, record in self.records.items()
+            if table.pick(job_id) is None and asked - record.as_of < KEPT_S and record.ended_for_good
+        }
+        table = parse_jobs.RecordTable(self.records.values())
+        self.absent = [one for one in about if table.pick(one) is None]
         self.answered, self.failures, self.error, self.hint = asked, 0, None, None
 
 
