@@ -22,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.json_output import check_output
+
 REPOSITORY = Path(__file__).parents[1]
 _READ_AT_START = ("LANG", "LC_", "PYTHON")
 _servers: dict[tuple[tuple[str, str], ...], tuple[socket.socket, subprocess.Popen[bytes]]] = {}
@@ -70,6 +72,7 @@ def hpc_launch(
         finally:
             for thread in threads:
                 thread.join(timeout)
+    check_output(words, read[out])
     return subprocess.CompletedProcess(["hpc-launch", *words], os.waitstatus_to_exitcode(status), read[out], read[err])
 
 

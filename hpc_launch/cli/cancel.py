@@ -7,13 +7,15 @@ import os
 import click
 
 from hpc_launch.cli.completion import complete_run
+from hpc_launch.cli.shared_options import echo_json, json_option
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.run_index import Index
 
 
 @click.command("cancel")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_run)
-def command(runs: tuple[str, ...]) -> int:
+@json_option
+def command(runs: tuple[str, ...], as_json: bool) -> int:
     """Cancel runs. Pending and running jobs are cancelled; a job that is still being submitted exits without training.
 
     Cancelling a finished run is not an error.
@@ -31,12 +33,19 @@ def command(runs: tuple[str, ...]) -> int:
     # Resolve all names first: a misspelt one must not leave the work half done.
     folders = {folder.path: folder for folder in (find_run(run, index, sweeps=True) for run in runs)}
     code = 0
+    cancelled: list[dict[str, str]] = []
     for folder in folders.values():
         try:
-            click.echo(_cancel(folder, index))
+            message = _cancel(folder, index)
         except UserError as error:
             print_error(error)
             code = error.exit_code
+            continue
+        cancelled.append({"run": folder.name, "message": message})
+        if not as_json:
+            click.echo(message)
+    if as_json:
+        echo_json(cancelled)
     return code
 
 
