@@ -15,14 +15,14 @@
 #SBATCH --output=bound-node-%j.out                           # for manual starts; `submit` logs to the run folder
 
 # === The point of this task ===
-array=$1 # the folder with a link for each task to the attempt that it runs
+# $1 is the folder with a link for each task to the attempt that it runs.
 say() { printf '[hpc-launch] %s\n' "$*"; }
-if [ -e "$array/claim" ]; then
-    say "this array was abandoned: $(<"$array/claim"). Nothing was started."
+if [ -e "$1/claim" ]; then
+    say "this array was abandoned: $(<"$1/claim"). Nothing was started."
     exit 75
 fi
-if ! attempt=$(cd -P -- "$array/$SLURM_ARRAY_TASK_ID" && pwd); then
-    say "cannot find the point of task $SLURM_ARRAY_TASK_ID in $array. Nothing was started."
+if ! attempt=$(cd -P -- "$1/$SLURM_ARRAY_TASK_ID" && pwd); then
+    say "cannot find the point of task $SLURM_ARRAY_TASK_ID in $1. Nothing was started."
     exit 75
 fi
 exec bash "$attempt/script.sh" "$attempt"
