@@ -51,7 +51,8 @@ def from_sacct_by_id(job_ids: Iterable[str]) -> list[JobRecord]:
     with contextlib.suppress(Unreachable):
         for start in range(0, len(ids), _SACCT_IDS):
             records += from_sacct(f"--jobs={','.join(ids[start : start + _SACCT_IDS])}")
-    return records
+    # The queue lists the tasks that wait. The row of an array in the accounting keeps tasks that were cancelled.
+    return [record for record in records if record.ended_for_good or "[" not in record.job_id]
 
 
 def from_scontrol(job_id: str) -> list[JobRecord]:
