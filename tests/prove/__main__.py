@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument(
         "--rounds",
         type=int,
-        help="rounds of `drivers` (200), `killed` (72), `ssh-kills` (100), events of `inside` (20), healthy nodes (50)",
+        help="rounds of `drivers` and `killed` (200), `ssh-kills` (100), events of `inside` (20), healthy nodes (50)",
     )
     parser.add_argument("--again", action="store_true", help="forget what is known of this part")
     parser.add_argument("--system", choices=sorted(SYSTEMS), help="run the matrix on the Slurm of this Debian")

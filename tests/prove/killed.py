@@ -2,7 +2,7 @@
 
 A round is one run whose first attempt fails. At one step of what follows, its batch shell, its first node or its second
 node is killed. Each rank notes when it starts, and that it lives, five times a second: so what really ran is counted,
-and no attempt may live on when the next one has begun.
+and no attempt may live on when the next one has begun. The number of a round decides on its setting.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpc_launch.retry import recover_run
 from hpc_launch.run.submitting import continue_job
@@ -34,7 +34,7 @@ POINTS = (*HOOK, "cleaning", "exec", "training")
 """And when the shell cleans the nodes, becomes the next attempt's script, and when that attempt trains."""
 VICTIMS = ("shell", "first", "second")
 KINDS = [(victim, point) for point in POINTS for victim in VICTIMS]
-ROUNDS = 3 * len(KINDS)
+ROUNDS = 200
 TRAINS = """\
 note() {{ echo "$HPC_LAUNCH_ATTEMPT $RANK $1 $(date +%s.%N) $SLURM_JOB_ID $(uname -n)" >>{marker}; }}
 note start
@@ -48,15 +48,38 @@ done
 """
 
 
+class Setting(NamedTuple):
+    """Where a round runs."""
+
+    slurm: str | None
+    """The system whose Slurm it is, bookworm by default."""
+    launcher: str
+    spares: int
+    accounting: bool
+
+    def __str__(self) -> str:
+        words = [f"Slurm of {self.slurm or 'bookworm'}", self.launcher, "a spare" if self.spares else "no spare"]
+        return ", ".join([*words, "accounting" if self.accounting else "no accounting"])
+
+
+def setting_of(number: int) -> Setting:
+    """The first rounds are on bookworm with srun, the others on trixie and sid, a third of them with torchrun."""
+    cycle, accounting = number // len(KINDS), number % 2 == 0
+    if cycle < 3:
+        return Setting(None, "srun", cycle % 2, accounting)
+    launcher = "torchrun" if number // len(VICTIMS) % 3 == 0 else "srun"
+    return Setting(("trixie", "sid")[cycle % 2], launcher, cycle // 2 % 2, accounting)
+
+
 def play(user: User, number: int) -> tuple[list[str], str, bool]:
     """One round: what is wrong, the state in which the run ended, and whether it came to the step."""
-    victim, point = KINDS[number % len(KINDS)]
+    (victim, point), setting = KINDS[number % len(KINDS)], setting_of(number)
     marker, go = user.home / "trained", user.home / "go"
     frozen = point if point in HOOK else ""
     hook = user.job(f"export {STOP_AFTER}={frozen}\n" if frozen else "", "hook.sh")
     job: dict[str, Any] = {
-        "name": f"killed{number}", "launcher": "srun", "nodes": 2, "cpus_per_node": 1, "hang": {"after": "5m"},
-        "spares": number // len(KINDS) % 2, "retry": {"backoff": "1s", "no_progress": 4},
+        "name": f"killed{number}", "launcher": setting.launcher, "nodes": 2, "cpus_per_node": 1,
+        "spares": setting.spares, "hang": {"after": "5m"}, "retry": {"backoff": "1s", "no_progress": 4},
         "environment": {"source": [str(hook)]}, "time": "00:20:00",
         "command": ["bash", "-c", TRAINS.format(marker=marker, go=go)],
     }  # fmt: skip
@@ -171,9 +194,11 @@ def prove(state: State, numbers: list[str], rounds: int, workers: int, *, again:
     left = [int(number) for number in numbers or range(rounds) if numbers or not done.get(str(number), {}).get("ok")]
 
     def one(number: int) -> bool:
-        kind = " at ".join(KINDS[number % len(KINDS)])
+        kind, setting = " at ".join(KINDS[number % len(KINDS)]), setting_of(number)
         try:
-            with Cluster.start(nodes=4, gpus_per_node=0, accounting=number % 2 == 0) as cluster:
+            with Cluster.start(
+                nodes=4, gpus_per_node=0, accounting=setting.accounting, system=setting.slurm
+            ) as cluster:
                 user = User(cluster, cluster.user_folder(f"killed{number}-"))
                 wrong = ["it broke"]
                 try:
@@ -185,7 +210,9 @@ def prove(state: State, numbers: list[str], rounds: int, workers: int, *, again:
             wrong, ended, killed = [f"{type(error).__name__}: {error}"], "", False
         facts = {"ok": not wrong, "wrong": wrong, "kind": kind, "ended": ended, "killed": killed}
         state.keep("killed", str(number), facts)
-        print(f"round {number}, {kind}: {wrong or 'ok'}, {ended}{'' if killed else ', not killed'}", flush=True)
+        print(
+            f"round {number}, {kind}, {setting}: {wrong or 'ok'}, {ended}{'' if killed else ', not killed'}", flush=True
+        )
         return not wrong
 
     with ThreadPoolExecutor(workers) as pool:
@@ -197,11 +224,14 @@ def prove(state: State, numbers: list[str], rounds: int, workers: int, *, again:
 def section(rounds: dict[str, Any]) -> str:
     """The part of docs/fault-matrix.md."""
     good, killed = (sum(one[name] for one in rounds.values()) for name in ("ok", "killed"))
+    settings = Counter(word for number in rounds for word in str(setting_of(int(number))).split(", "))
+    told = ", ".join(f"{count} {word}" for word, count in sorted(settings.items(), key=lambda one: (-one[1], one[0])))
     missed = "" if killed == len(rounds) else f" {len(rounds) - killed} runs had ended before."
     return f"""
 ## Jobs and nodes that are killed during a restart
 
-In each round, a run on two nodes, with or without a spare, fails once. At one step of the restart inside its job
+In each round, a run on two nodes fails once. At one step of the restart inside its job
 ({", ".join(POINTS)}),
 its batch shell, its first node or its second node is killed.{missed} In {good} of {len(rounds)} rounds, no attempt
-trained twice, no process of an attempt lived on when the next one had begun, and the run COMPLETED."""
+trained twice, no process of an attempt lived on when the next one had begun, and the run COMPLETED.
+The rounds: {told}."""
