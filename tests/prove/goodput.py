@@ -165,6 +165,8 @@ def play(lane: Lane, method: str, count: int) -> dict[str, Any]:
     for kind, after_s in faults(lane.number)[:count]:
         began = _trains(lane, planted[-1][1] if planted else 0.0)
         time.sleep(max(0.0, began + after_s - time.time()))
+        # Slurm may just be moving the job: it ends the jobs of a node that comes back.
+        wait_until(lambda: _busy(lane, 2), 1500, lambda: f"no steps: {lane.user.cluster.jobs()}", every=0.5)
         planted.append((kind, time.time()))
         _plant(lane, kind)
     _trains(lane, planted[-1][1])
@@ -176,8 +178,8 @@ def play(lane: Lane, method: str, count: int) -> dict[str, Any]:
     return {**told, "account": round(account(), 4)} if account is not None else told
 
 
-def _busy(lane: Lane) -> bool:
-    return lane.record[-1].time > time.time() - 20 * PAUSE_S
+def _busy(lane: Lane, within_s: float = 20 * PAUSE_S) -> bool:
+    return lane.record[-1].time > time.time() - within_s
 
 
 def _trains(lane: Lane, after: float) -> float:
