@@ -37,6 +37,7 @@ KINDS = {"crash": 324, "hang": 49, "node": 46}
 """GPUs, their memory and software end a process; the network and NCCL's watchdog are hangs; the rest, such as the
 maintenance of hosts, takes a node away."""
 HANG_S = 30
+NCCL_S = 600
 REPAIR_S = 120
 PAUSE_S = 0.5
 TRAINING = REPOSITORY / "tests" / "prove" / "training" / "steps.py"
@@ -45,7 +46,7 @@ SITE = ("AuthInfo=cred_expire=120", "SlurmdTimeout=300")
 
 SBATCH = """\
 #!/bin/bash
-#SBATCH --nodes=3 --ntasks-per-node=1 --cpus-per-task=2 --time=12:00:00 --requeue --open-mode=append
+#SBATCH --nodes=3 --ntasks-per-node=1 --cpus-per-task=2 --exclusive --time=12:00:00 --requeue --open-mode=append
 #SBATCH --output={home}/batch.log {option}
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000)) WORLD_SIZE=2
@@ -89,16 +90,22 @@ class Lane:
         home = self.user.home
         return [str(TRAINING), "--folder", str(home / "saved"), "--record", str(home / "record"), f"--pause={PAUSE_S}"]
 
+    @property
+    def patient(self) -> list[str]:
+        """The command with NCCL's default timeout, under a launcher that notices hangs itself."""
+        return [*self.command, f"--patience={NCCL_S}"]
+
 
 def ours(lane: Lane) -> Callable[[], float]:
     """Submit with hpc-launch; nothing runs beside it. Gives what its own account says in the end."""
     user = lane.user
     text = (PROFILES / "testcluster.yaml").read_text().replace("nodes: 1-4, time: 1:00:00", "nodes: 1-64, time: 1-0")
     user.job(text, "sites/testcluster.yaml")
-    program, *words = lane.command
+    program, *words = lane.patient
     run = user.submit(json.dumps({
         "name": f"lane{lane.number}", "launcher": "srun", "nodes": 2, "processes_per_node": 1, "spares": 1,
         "cpus_per_node": 2, "time": "12:00:00", "script": program, "args": words, "code": "off",
+        "sbatch": {"exclusive": True},
         "hang": f"{HANG_S}s", "retry": {"max_attempts": 1000, "backoff": "1s", "on": {"segfault_or_abort": "RETRY"}},
         "progress": {"step": r"step (\d+)"},
         "checkpoint": {"dir": str(user.home / "saved"), "pattern": r"step-(\d+)"},
@@ -118,7 +125,7 @@ def requeue(lane: Lane) -> None:
 
 def ft_launcher(lane: Lane) -> None:
     """Submit a script that starts ft_launcher on three nodes for a training on two, and requeues the job."""
-    _sbatch(lane, "--no-kill", FT.format(python=ft_python(), command=shlex.join(lane.command), hang=HANG_S))
+    _sbatch(lane, "--no-kill", FT.format(python=ft_python(), command=shlex.join(lane.patient), hang=HANG_S))
 
 
 def _sbatch(lane: Lane, option: str, body: str) -> None:
