@@ -1,7 +1,8 @@
 """The driver that a job runs at its end, and that a sentinel job runs: `python -m hpc_launch.hook ATTEMPT_FOLDER`.
 
 With `--here` the job's script can start the next attempt itself; `--outside` is for a sentinel job, `--successor=JOB`
-for the run's successor, which waited for that job and can start the next attempt, too.
+for the run's successor, which waited for that job and can start the next attempt, too. `--well` is for a point of a
+sweep that ended well: nothing is due for the point itself.
 
 It uses the records in the run folder and detects nothing again. Its output goes to hook.log in the attempt's folder.
 It always exits with 0: an error here must not change the outcome of the job.
@@ -46,15 +47,24 @@ def main(arguments: list[str]) -> int:
     try:
         info = read_info(run)
         scheduler = scheduler_for(info.scheduler if info else "")
-        if waited is not None:
-            move = _drive_as_successor(run, scheduler, waited)
-        else:
-            move = _drive(run, scheduler, int(folder.name), inside=inside, here=here)
+        if "--well" not in arguments:
+            if waited is not None:
+                move = _drive_as_successor(run, scheduler, waited)
+            else:
+                move = _drive(run, scheduler, int(folder.name), inside=inside, here=here)
+            _report(move)
+            inside = inside and move.kind != "submitted"
+        if inside and run.sweep is not None:
+            from hpc_launch.retry.next_points import submit_next_points
+
+            _report(submit_next_points(run, scheduler))
     except (UserError, OSError, ValueError) as error:
         print(f"[hpc-launch] left to the next driver: {error}", flush=True)
-    else:
-        print(f"[hpc-launch] {move.kind}{f': {move.words}' if move.words else ''}", flush=True)
     return 0
+
+
+def _report(move: DriverOutcome) -> None:
+    print(f"[hpc-launch] {move.kind}{f': {move.words}' if move.words else ''}", flush=True)
 
 
 def _drive(run: RunFolder, scheduler: Scheduler, number: int, *, inside: bool, here: bool) -> DriverOutcome:

@@ -70,6 +70,6 @@ def _advance(sweep: SweepFolder, index: Index) -> None:
 
     with suppress(UserError):
         progress = advance(sweep, Schedulers().of(sweep.run), index)
-        if progress is not None:
+        if progress is not None and progress.job_ids:
             left = f"; {progress.left} points are left" if progress.left else ""
             click.echo(visible(f"{sweep.name}: submitted job {', '.join(progress.job_ids)}{left}"), err=True)

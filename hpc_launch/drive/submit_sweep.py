@@ -26,6 +26,8 @@ from hpc_launch.run.submitting.run_store import PreparedAttempt, create_run, ref
 from hpc_launch.run.submitting.send_job import Wait
 from hpc_launch.run.submitting.submit_attempt import LOOKUP_S, submit_next
 from hpc_launch.run.sweeps.array_chunks import chunks
+from hpc_launch.run.sweeps.ended_points import plan_next_look, points_ended
+from hpc_launch.run.sweeps.one_submitter import one_submitter
 from hpc_launch.run.sweeps.point_folder import create_point, is_settled, unsubmitted
 from hpc_launch.run.sweeps.submit_array import refuse_cancelled, settle_arrays, submit_array
 from hpc_launch.run.sweeps.sweep_folder import SweepFolder, SweepRecord
@@ -45,6 +47,8 @@ class SweepProgress(Struct, frozen=True):
     left: int = 0
     why: str | None = None
     """Why points are left."""
+    busy: bool = False
+    """Whether another process is submitting the sweep."""
 
 
 def create_sweep(prepared: PreparedSweep, sets: Sequence[str], *, index: Index | None = None) -> SweepFolder:
@@ -69,19 +73,23 @@ def create_sweep(prepared: PreparedSweep, sets: Sequence[str], *, index: Index |
     return SweepFolder(run)
 
 
-def advance(sweep: SweepFolder, scheduler: Scheduler, index: Index | None = None) -> SweepProgress | None:
-    """Submit what is left of a sweep, as drivers do; None where nothing was submitted. Never raises a UserError."""
+def advance(
+    sweep: SweepFolder, scheduler: Scheduler, index: Index | None = None, *, pause_s: float = RETRY_S
+) -> SweepProgress | None:
+    """Submit what is left of a sweep, as drivers do; None where that is not possible. Never raises a UserError.
+
+    `pause_s`: how long to leave it alone after a refusal because of a limit.
+    """
     if os.path.exists(sweep.submitted) or os.path.exists(sweep.cancel) or sweep.run.foreign_owner is not None:
         return None
     with suppress(OSError):
         reason = read_text(sweep.refused, errors="replace")
-        if not _LIMIT.search(reason) or time.time() - sweep.refused.stat().st_mtime < RETRY_S:
+        if not _LIMIT.search(reason) or time.time() - sweep.refused.stat().st_mtime < pause_s:
             return None
     try:
-        progress = submit_points(sweep, scheduler, index=index)
+        return submit_points(sweep, scheduler, index=index)
     except UserError:
         return None
-    return progress if progress.job_ids else None
 
 
 def submit_points(
@@ -98,37 +106,61 @@ def submit_points(
 
     Raises what `submit_array` raises where nothing could be submitted.
     """
-    waiting = settle_arrays(sweep, scheduler, clock)
-    left = unsubmitted(sweep) if prepared is None else [point.number for point in prepared.points]
-    if waiting is not None or not left:
-        return SweepProgress((), _note_if_complete(sweep, len(left)), waiting)
-    refuse_cancelled(sweep)
-    if prepared is None:
-        prepared = recorded_points(sweep, left)
-    plan = prepared.first.plan
-    common = prepare(prepared.first, sweep.record.sets, exclude=(), job_file=sweep.record.job_file)
+    with one_submitter(sweep) as alone:
+        if not alone:
+            return SweepProgress((), len(unsubmitted(sweep)), "another process is submitting them", busy=True)
+        ended = points_ended(sweep)
+        waiting = settle_arrays(sweep, scheduler, clock)
+        left = unsubmitted(sweep) if prepared is None else [point.number for point in prepared.points]
+        if waiting is not None or not left:
+            return SweepProgress((), _note_if_complete(sweep, len(left)), waiting)
+        refuse_cancelled(sweep)
+        progress = _submit(sweep, scheduler, left, prepared, index, lookup_s, wait)
+        if progress.job_ids and progress.left:
+            plan_next_look(sweep, ended, len(sweep.record.points) - progress.left)
+        return progress
+
+
+def _submit(  # noqa: PLR0917 - what submit_points was given
+    sweep: SweepFolder,
+    scheduler: Scheduler,
+    left: Sequence[int],
+    prepared: PreparedSweep | None,
+    index: Index | None,
+    lookup_s: float,
+    wait: Wait | None,
+) -> SweepProgress:
+    """Submit as many of these points as the limits allow. Raises as `submit_points`."""
+    ready = recorded_points(sweep, left[:1]) if prepared is None else prepared
+    plan = ready.first.plan
+    common = prepare(ready.first, sweep.record.sets, exclude=(), job_file=sweep.record.job_file)
     room = scheduler.array_room(*(_option(plan, name) for name in ("account", "partition", "qos")))
     if room is None:
-        return _submit_singly(sweep, scheduler, prepared, common, left, index)
-    queue = _queue(prepared.first)
+        ready = recorded_points(sweep, left) if prepared is None else prepared
+        return _submit_singly(sweep, scheduler, ready, common, left, index)
+    queue = _queue(ready.first)
     free = [len(left)] + ([room.more] if room.more is not None else [])
     free += [max(0, queue.max_submitted - room.queued)] if queue is not None and queue.max_submitted is not None else []
     now = left[: min(free)]
     if not now:
         return SweepProgress((), len(left), "the limit of submitted jobs is reached")
+    if prepared is None:
+        ready = recorded_points(sweep, now)
     limits = [one for one in (sweep.record.limit, queue.max_jobs if queue is not None else None) if one is not None]
-    scripts = _array_scripts({number: prepared.jobs[number].plan for number in now})
+    scripts = _array_scripts({number: ready.jobs[number].plan for number in now})
     at_once = min(limits, default=None)
     job_ids: list[str] = []
     why = f"the limits accept {len(now)} jobs at present" if len(now) < len(left) else None
     try:
         for chunk in chunks(scripts, room.max_array_size):
-            attempts = {number: _attempt(common, sweep, prepared, number) for number in chunk.tasks.values()}
+            attempts = {number: _attempt(common, sweep, ready, number) for number in chunk.tasks.values()}
             options = (*common.options, *_after_others(sweep))
             job_id = submit_array(
                 sweep, chunk, attempts, scheduler, options, at_once, index=index, lookup_s=lookup_s, wait=wait
             )
             job_ids += [job_id] if job_id is not None else []
+            with suppress(OSError):
+                os.unlink(sweep.refused)
     except SubmitRefused as error:
         with suppress(OSError):
             write_atomic(sweep.refused, f"{error}\n")

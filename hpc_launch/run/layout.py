@@ -59,6 +59,7 @@
     │                               a link to the attempt that it runs
     ├── submitted                   exists once each point has a job
     ├── refused                     why the scheduler refused the last array
+    ├── ended/  next-look  lock     which points have ended, when to submit further ones, and who does it
     └── cancel.json                 a user asked for the end of the sweep
 
 `claim` is the only lock: a job trains only if it created the file, and a driver that abandons an attempt creates it

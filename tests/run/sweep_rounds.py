@@ -8,12 +8,14 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec import structs
 
 from hpc_launch.base.errors import UserError
+from hpc_launch.drive import submit_sweep
 from hpc_launch.drive.prepare_sweep import PreparedSweep, prepare_sweep
 from hpc_launch.drive.submit_sweep import create_sweep, submit_points
 from hpc_launch.run.layout import AttemptFolder
@@ -26,13 +28,12 @@ from tests.run.fake import FakeScheduler
 POINTS = 7
 ARRAY = 3
 FAULTS = ("", "refuse", "lost", "deaf", "down")
-JOB = f"""
+JOB = """
 name: rates
 site: testcluster
 launcher: none
 command: [sleep, "1"]
 time: 5
-sweep: {{grid: {{args.lr: {list(range(POINTS))}}}}}
 """
 
 
@@ -72,7 +73,7 @@ class ArrayScheduler(FakeScheduler):
         for job_id in self.jobs():
             job = self.job(job_id)
             folder, done = Path(job["folder"]), set(job.get("done", []))
-            for task in sorted(_tasks(job["array"]) - done):
+            for task in sorted(tasks_in(job["array"]) - done):
                 if not chosen():
                     continue
                 done.add(task)
@@ -89,23 +90,29 @@ class ArrayScheduler(FakeScheduler):
         return trained
 
 
+def begin_sweep(folder: Path, points: int) -> SweepFolder:
+    """Write a sweep with so many points."""
+    os.environ["HPC_LAUNCH_SITE_PATH"] = str(Path(__file__).parents[1] / "sites" / "profiles")
+    os.environ["HPC_LAUNCH_HOME"] = str(folder / "runs")
+    (folder / "job.yaml").write_text(f"{JOB}sweep: {{grid: {{args.lr: {list(range(points))}}}}}\n")
+    return create_sweep(prepare_sweep(folder / "job.yaml"), ())
+
+
 def play(seed: int, folder: Path) -> tuple[dict[str, int], int, list[str]]:
     """One round; how often each point trained, how many arrays there are, and what happened."""
     chance = random.Random(seed)
-    os.environ["HPC_LAUNCH_SITE_PATH"] = str(Path(__file__).parents[1] / "sites" / "profiles")
-    os.environ["HPC_LAUNCH_HOME"] = str(folder / "runs")
-    (folder / "job.yaml").write_text(JOB)
-    scheduler, prepared = ArrayScheduler(folder / "scheduler"), prepare_sweep(folder / "job.yaml")
-    sweep, trained, story = create_sweep(prepared, ()), Counter[str](), list[str]()
+    scheduler = ArrayScheduler(folder / "scheduler")
+    sweep, trained, story = begin_sweep(folder, POINTS), Counter[str](), list[str]()
     later = 0.0
-    first: PreparedSweep | None = prepared
+    first: PreparedSweep | None = prepare_sweep(folder / "job.yaml")
     for _ in range(30):
         drivers = []
         for _ in range(chance.choice((1, 1, 2))):
             kill, faults = chance.choice((0, 0, 1, 2, 4, 7, 11, 15)), [chance.choice(FAULTS) for _ in range(2)]
             faults = faults if chance.random() < 0.5 else []
-            story.append(json.dumps([kill, faults, later]))
-            drivers.append(_driver(sweep, scheduler, first, kill, faults, later))
+            locks = seed % 2 == 0
+            story.append(json.dumps([kill, faults, later, locks]))
+            drivers.append(_driver(sweep, scheduler, first, kill, faults, later, locks=locks))
         first = None
         trained.update(scheduler.run_tasks(lambda: chance.random() < 0.3))
         for child in drivers:
@@ -127,6 +134,8 @@ def _driver(  # noqa: PLR0917 - what goes wrong
     kill: int,
     faults: list[str],
     later: float,
+    *,
+    locks: bool,
 ) -> int:
     """A process that submits what is left, and is killed at the `kill`-th step of the protocol."""
     child = os.fork()
@@ -143,6 +152,8 @@ def _driver(  # noqa: PLR0917 - what goes wrong
 
     try:
         vars(submit_array)["checkpoint"] = checkpoint  # in this process only
+        if not locks:
+            vars(submit_sweep)["one_submitter"] = lambda _: nullcontext(True)
         scheduler.plan = faults
         fresh = SweepFolder(sweep.run)
         submit_points(fresh, scheduler, prepared=prepared, lookup_s=0.0, clock=lambda: time.time() + later)
@@ -152,6 +163,7 @@ def _driver(  # noqa: PLR0917 - what goes wrong
         os._exit(0)
 
 
-def _tasks(spec: str) -> set[int]:
+def tasks_in(spec: str) -> set[int]:
+    """The tasks of `sbatch --array`."""
     ranges = (part.partition("-") for part in spec.partition("%")[0].split(","))
     return {number for first, _, last in ranges for number in range(int(first), int(last or first) + 1)}

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from hpc_launch.drive.submit_sweep import submit_points
+from hpc_launch.retry.next_points import submit_next_points
 from hpc_launch.run.sweeps.array_chunks import chunks
-from tests.run.sweep_rounds import POINTS, play
+from hpc_launch.schedulers.queue_limits import ArrayRoom
+from tests.run.sweep_rounds import POINTS, ArrayScheduler, begin_sweep, play, tasks_in
+
+ROOM = 20
 
 
 def test_arrays_are_as_few_as_the_limit_allows() -> None:
@@ -45,3 +51,50 @@ def test_each_point_trains_once_whatever_happens_to_its_submission(seed: int, tm
 def test_each_point_trains_once_in_fifty_rounds(seed: int, tmp_path: Path) -> None:
     trained, _, story = play(seed, tmp_path)
     assert trained == {str(point): 1 for point in range(POINTS)}, story
+
+
+@dataclass
+class FullQueue(ArrayScheduler):
+    """A queue with room for ROOM tasks."""
+
+    looks: int = 0
+    ended: int = 0
+
+    def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:
+        self.looks += 1
+        submitted = sum(len(tasks_in(self.job(job_id)["array"])) for job_id in self.jobs())
+        return ArrayRoom(1001, submitted - self.ended, ROOM - submitted + self.ended)
+
+
+@pytest.mark.usefixtures("_environment")
+def test_the_end_of_some_points_submits_further_ones_in_one_array(tmp_path: Path) -> None:
+    scheduler = FullQueue(tmp_path / "scheduler")
+    sweep = begin_sweep(tmp_path, 2 * ROOM)
+    assert submit_points(sweep, scheduler).left == ROOM
+    for number in range(ROOM):
+        submit_next_points(sweep.point(number), scheduler)  # from within its job
+        scheduler.ended += 1
+    assert scheduler.looks <= ROOM / 2 + 1
+    assert len(scheduler.jobs()) <= ROOM / 2 + 1
+    left = submit_points(sweep, scheduler).left  # by whoever looks next: the last jobs had no later end
+    assert left == 0
+    assert sorted(scheduler.run_tasks(lambda: True)) == sorted(str(one) for one in range(2 * ROOM))
+
+
+@pytest.mark.usefixtures("_environment")
+def test_of_points_that_end_together_one_submits(tmp_path: Path) -> None:
+    scheduler = FullQueue(tmp_path / "scheduler")
+    sweep = begin_sweep(tmp_path, 2 * ROOM)
+    submit_points(sweep, scheduler)
+    children = []
+    scheduler.ended = ROOM
+    for number in range(ROOM):
+        child = os.fork()
+        if not child:
+            submit_next_points(sweep.point(number), scheduler)
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+    assert len(scheduler.jobs()) == 2
+    assert sorted(scheduler.run_tasks(lambda: True)) == sorted(str(one) for one in range(2 * ROOM))

@@ -143,3 +143,13 @@ def test_each_point_trains_once_while_slurm_and_the_clients_fail(user_in_trouble
         time.sleep(2)
     trained = user.cluster.run(["sh", "-c", f"wc -l {user.home}/runs/rates-*/*/trained"], check=True)
     assert [line.split()[0] for line in trained.stdout.splitlines()] == [*["1"] * 9, "9"]
+
+
+def test_ending_points_submit_the_rest_unattended(user: User) -> None:
+    user.job((PROFILES / "testcluster.yaml").read_text().replace("  gpu:\n", "  gpu:\n    max_submitted: 3\n", 1), SITE)
+    submitted = user.submit(job([train(number, code=number == 1) for number in range(5)]))
+    assert (submitted["points"], submitted["left"]) == (5, 2)
+    folder = user.home / "runs" / submitted["run"]
+    wait_until(lambda: len(list(folder.glob("*/attempts/001/end.json"))) == 5)
+    assert (folder / "submitted").exists()
+    assert [path.read_text() for path in sorted(folder.glob("*/trained"))] == ["x\n"] * 5

@@ -14,7 +14,7 @@ from hpc_launch import __version__
 from hpc_launch.base.json_records import write_record
 from hpc_launch.run.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.run.records.attempt_files import Reader
-from hpc_launch.run.records.claim import NEVER_SUBMITTED, never_submitted
+from hpc_launch.run.records.claim import NEVER_SUBMITTED, never_submitted, read_claim
 from hpc_launch.run.records.process_identity import process_fields, this_process
 from hpc_launch.run.records.run_info import RunInfo
 from hpc_launch.run.records.submission import Intent
@@ -80,7 +80,8 @@ def begin_attempt(run: RunFolder, prepared: PreparedAttempt, array: AttemptFolde
 
 def was_never_submitted(attempt: AttemptFolder) -> bool:
     """Whether no job was or will be submitted for an attempt."""
-    return never_submitted(Reader().read(attempt).void)
+    claim = read_claim(attempt)
+    return claim is not None and never_submitted(claim.void)
 
 
 def unsubmitted(sweep: SweepFolder) -> list[int]:

@@ -72,6 +72,21 @@ class SweepFolder:
         return self.run.path / "refused"
 
     @property
+    def lock(self) -> Path:
+        """Locked by the process that submits points (one_submitter.py)."""
+        return self.run.path / "lock"
+
+    @property
+    def ended(self) -> Path:
+        """Holds a file for each point whose job has ended while other points had no job yet."""
+        return self.run.path / "ended"
+
+    @property
+    def next_look(self) -> Path:
+        """How many points must have ended before the next one to end submits further points."""
+        return self.run.path / "next-look"
+
+    @property
     def arrays_folder(self) -> Path:
         """Where the arrays are."""
         return self.run.path / "arrays"

@@ -112,7 +112,11 @@ end_time=${SLURM_JOB_END_TIME:-${3:-}}
 on_hosts=() # with spares: options of srun
 call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: every later hpc-launch command does the same
     local here=(--here)
-    if [ ! -f "$run_dir/after.sh" ] || [ ! -O "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi
+    [ -f "$run_dir/after.sh" ] && [ -O "$run_dir/after.sh" ] || return 0
+    if [ "$1" -eq 0 ] && [ "$warned" = null ]; then
+        [ -f "$run_dir/../sweep.json" ] && [ ! -e "$run_dir/../submitted" ] || return 0
+        here=(--well) # a point of a sweep: there may be room for further points now
+    fi
     trap '' USR1 TERM INT HUP # the end record is written
     [ -z "$ended_by" ] && [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || here=()
     run_hook "$attempt_dir" "${here[@]}"
