@@ -151,7 +151,7 @@ def still_same(database: sqlite3.Connection, rows: Iterable[tuple[str, str, int 
         path = RunFolder(Path(place) / run)
         try:
             own = os.lstat(path.path).st_uid == user
-            if own and (modified is None or os.stat(path.attempts_folder).st_mtime_ns == modified):
+            if own and (modified is None or path.attempts_stamp() == modified):
                 continue
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):

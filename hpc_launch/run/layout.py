@@ -245,6 +245,8 @@ class RunFolder:
     after = _Entry("after.sh")
     """The command that the job runs at its end."""
     hooks = _Entry("hooks")
+    arrays = _Entry("arrays")
+    """The job arrays of a sweep."""
     attempts_folder = _Entry("attempts")
 
     @property
@@ -280,11 +282,18 @@ class RunFolder:
             return []
         return [AttemptFolder(self.attempts_folder / name) for name in sorted(names, key=int)]
 
-    def attempts_stamp(self) -> int | None:
-        """When the folder of the attempts was last modified, in ns: a new attempt changes it."""
-        with suppress(OSError):
+    def attempts_stamp(self) -> int:
+        """When the run, or a point of the sweep, last got an attempt, in ns. Raises OSError."""
+        try:
             return os.stat(self.attempts_folder).st_mtime_ns
-        return None
+        except FileNotFoundError:
+            return os.stat(self.arrays).st_mtime_ns
+
+    def note_attempt(self) -> None:
+        """Change the stamp of the sweep that this run is a point of, once there is a new attempt."""
+        if self.sweep is not None:
+            with suppress(OSError):
+                os.utime(self.sweep.arrays)
 
     def attempts_before(self, attempt: AttemptFolder) -> Iterator[AttemptFolder]:
         """The attempts that precede one, the last first; at most MOST_BEFORE of them. Looks at the disk when asked."""

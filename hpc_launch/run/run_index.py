@@ -95,7 +95,8 @@ class Index:
             self._database.run(work)
 
     def resubmitting(self, run: RunFolder) -> None:
-        """Read the files of a run again, on all hosts: it gets another attempt."""
+        """Read the files of a run again, or those of its sweep, on all hosts: it gets another attempt."""
+        run = run.sweep or run
         note_resubmitted(self.folder / "resubmitted", self._host, RunFolder(_real(run.path)))
 
     def seen(self, statuses: Sequence[RunStatus]) -> None:

@@ -81,6 +81,13 @@ def test_points_run_as_one_array_and_fail_on_their_own(user: User) -> None:
     trained = user.cluster.run(["sh", "-c", f"cat {user.home}/runs/{name}/*/trained | wc -l"], check=True)
     assert trained.stdout.split() == ["3"]
 
+    # What is over is not read again, until a point gets another attempt.
+    user.cluster.run(["sh", "-c", f"mv {user.home}/runs/{name}/{name}.0 {user.home}"], check=True)
+    assert json.loads(user.launch("list", "--json").stdout)[0]["reason"] == json.loads(listed.stdout)[0]["reason"]
+    user.cluster.run(["sh", "-c", f"mv {user.home}/{name}.0 {user.home}/runs/{name}"], check=True)
+    assert user.launch("resubmit", f"{name}/2", "--json").returncode == 0
+    assert json.loads(user.launch("list", "--json").stdout)[0]["state"] != "FAILED"
+
 
 @pytest.mark.prove
 def test_limits_split_the_points_and_a_cancelled_sweep_ends(user: User) -> None:

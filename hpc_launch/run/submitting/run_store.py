@@ -124,6 +124,7 @@ def create_run(prepared: PreparedAttempt, sweep: Struct | None = None) -> RunFol
             if sweep is None:
                 run.attempts_folder.mkdir(mode=FOLDER_MODE)
             else:
+                run.arrays.mkdir(mode=FOLDER_MODE)
                 write_record(run.sweep_info, sweep)
             take_snapshot(run, prepared.plan.code)
             # Last: a folder with a run.json is a complete run.
@@ -154,6 +155,7 @@ def claim_number(run: RunFolder, number: int) -> AttemptFolder:
                 f"attempt {number} of {run.name} has just been claimed by another process; nothing was submitted",
                 hint=f"hpc-launch status {run.name} shows its state",
             ) from None
+        run.note_attempt()
     return attempt
 
 

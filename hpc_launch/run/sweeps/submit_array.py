@@ -142,7 +142,6 @@ def array_jobs(sweep: SweepFolder) -> dict[str, AttemptFolder]:
 
 def _claim(sweep: SweepFolder) -> AttemptFolder:
     """Create the folder of the next array. Raises UsageError where another process has created it, and OSError."""
-    sweep.arrays_folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
     arrays = sweep.arrays()
     array = sweep.array(arrays[-1].number + 1 if arrays else 1)
     try:
@@ -165,6 +164,7 @@ def _write_points(
         run = create_point(sweep, number, points[number])
         if begin_attempt(run, points[number], array, intent, task):
             tasks[task] = number
+            run.note_attempt()
     return tasks
 
 

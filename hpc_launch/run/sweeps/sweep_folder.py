@@ -86,11 +86,6 @@ class SweepFolder:
         """How many points must have ended before the next one to end submits further points."""
         return self.run.path / "next-look"
 
-    @property
-    def arrays_folder(self) -> Path:
-        """Where the arrays are."""
-        return self.run.path / "arrays"
-
     def point(self, number: int) -> RunFolder:
         """The run of a point, whether it exists or not."""
         return RunFolder(self.run.path / f"{self.run.path.name}.{number}")
@@ -101,15 +96,15 @@ class SweepFolder:
 
     def array(self, number: int) -> AttemptFolder:
         """The folder of a job array: it is submitted as an attempt is."""
-        return AttemptFolder(self.arrays_folder / f"{number:03d}")
+        return AttemptFolder(self.run.arrays / f"{number:03d}")
 
     def arrays(self) -> list[AttemptFolder]:
         """All arrays by number."""
         try:
-            names = [name for name in os.listdir(self.arrays_folder) if _ARRAY.match(name)]
+            names = [name for name in os.listdir(self.run.arrays) if _ARRAY.match(name)]
         except OSError:
             return []
-        return [AttemptFolder(self.arrays_folder / name) for name in sorted(names, key=int)]
+        return [AttemptFolder(self.run.arrays / name) for name in sorted(names, key=int)]
 
     def label(self, run: RunFolder) -> str:
         """The values of a point, such as `lr=3e-4,seed=1`."""

@@ -47,6 +47,9 @@ class SweepStatus:
 
     sweep: SweepFolder
     points: tuple[PointStatus, ...]
+    cancelled: bool = False
+    stamp: int | None = None
+    """When a point last got an attempt (ns), before the points were read."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -83,7 +86,14 @@ class SweepStatus:
             age_s=max(ages, default=None),
             progress=Progress(step=counts.get("COMPLETED", 0), total=len(self.points)),
             undecided=any(one.status.undecided for one in self.points),
+            final_stamp=self.stamp if self._is_over else None,
         )
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether only a new attempt of a point can change this status."""
+        over = (one.status.settled or (self.cancelled and not one.status.attempts) for one in self.points)
+        return bool(self.points) and all(over)
 
     def as_json(self) -> dict[str, Any]:
         """The object of `status SWEEP --json`."""
@@ -97,8 +107,15 @@ class SweepStatus:
         }
 
 
-def sweep_status(sweep: SweepFolder, statuses: Mapping[str, RunStatus]) -> SweepStatus:
-    """The sweep's state by those of its points, by the names of their runs."""
+def sweep_stamp(sweep: SweepFolder) -> int | None:
+    """When a point last got an attempt (ns); None if unknown."""
+    with suppress(OSError):
+        return sweep.run.attempts_stamp()
+    return None
+
+
+def sweep_status(sweep: SweepFolder, statuses: Mapping[str, RunStatus], stamp: int | None = None) -> SweepStatus:
+    """The sweep's state by those of its points, by the names of their runs; they were read after `stamp`."""
     cancelled = os.path.exists(sweep.cancel)
     points = []
     for point in sweep.record.points:
@@ -107,7 +124,7 @@ def sweep_status(sweep: SweepFolder, statuses: Mapping[str, RunStatus]) -> Sweep
         if cancelled and status.state == "SUBMITTING" and not status.attempts:
             status = waiting_point(sweep, run, cancelled=True)
         points.append(PointStatus(point, status, _metric(sweep, run, status)))
-    return SweepStatus(sweep, tuple(points))
+    return SweepStatus(sweep, tuple(points), cancelled, stamp)
 
 
 def waiting_point(sweep: SweepFolder, run: RunFolder, *, cancelled: bool) -> RunStatus:
