@@ -694,6 +694,7 @@ CONFIG = {
     "HL655": Config("megatron --world-size 64 --tp 8"),
     "HL656": Config("megatron --world-size 8 --tp 8 --distributed-optimizer"),
     "HL657": Config("megatron --world-size 8 --hidden-size 4090 --heads 32"),
+    "HL658": Config("megatron --world-size 64 --pp 4 --num-layers 32 --first-stage-layers 3 --global-batch 64"),
     "HL660": Config("hostfile --hosts n1,n1"),
     "HL661": Config("launcher --script train.py --num-nodes 4 --master-addr n1 --node-rank 4"),
     "HL662": Config("launcher --script train.py --num-nodes 2"),

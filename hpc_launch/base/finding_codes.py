@@ -211,6 +211,7 @@ class FindingCode(str, Enum):
     WRONG_MAX_CONNECTIONS = "HL655", "Wrong CUDA_DEVICE_MAX_CONNECTIONS", "either"
     SINGLE_REPLICA = "HL656", "Distributed optimizer with a single replica", "warning"
     HIDDEN_SIZE_NOT_DIVISIBLE = "HL657", "Hidden size not divisible by heads or TP"
+    UNEVEN_STAGES = "HL658", "Pipeline stages cannot have these layers"
     INVALID_HOSTFILE = "HL660", "Invalid host list or suffix"
     INVALID_NODE_RANK = "HL661", "Invalid node rank"
     INVALID_RENDEZVOUS = "HL662", "Invalid rendezvous address or port", "either"

@@ -11,10 +11,12 @@ from msgspec.structs import replace
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.memory import memory
 from hpc_launch.estimate.memory_estimate import MemoryEstimate
+from hpc_launch.estimate.pipeline_stages import stage_layers
 from hpc_launch.estimate.step_time import StepTime, step_time
 from hpc_launch.estimate.training_setup import Recompute, Schedule, Sharding, TrainingSetup
 from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
 from hpc_launch.layouts.parallel_rules import check
+from hpc_launch.layouts.pipeline_split import split_for, virtual_sizes
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.spec.parallel import Parallel
 
@@ -34,6 +36,8 @@ class ComparedLayout(Struct, frozen=True, kw_only=True):
     setup: TrainingSetup
     memory: MemoryEstimate
     step: StepTime
+    stage_layers: tuple[int, ...]
+    """Layers of each pipeline stage."""
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -76,7 +80,7 @@ def allowed_setups(model: ModelConfig, like: TrainingSetup, per_node: int) -> It
     world = like.layout.world_size
     for parallel in _parallels(model, like, per_node):
         layout = ParallelLayout(parallel, world)
-        if check(layout, shape, lambda _: None, gpus_per_node=per_node):
+        if check(layout, shape, lambda _: None, gpus_per_node=per_node, even=like.framework == "megatron"):
             continue
         schedule = "interleaved" if parallel.vpp else _plain_schedule(like)
         for sharding in _shardings(like, layout, per_node):
@@ -118,7 +122,8 @@ def _least_recomputation(model: ModelConfig, setup: TrainingSetup, gpu: Gpu) -> 
         chosen = replace(setup, recompute=recompute)
         need = memory(model, chosen)
         if need.high <= gpu.memory:
-            return ComparedLayout(setup=chosen, memory=need, step=step_time(model, chosen, gpu))
+            layers = stage_layers(model.layers, chosen)
+            return ComparedLayout(setup=chosen, memory=need, step=step_time(model, chosen, gpu), stage_layers=layers)
     return None
 
 
@@ -128,18 +133,21 @@ def _parallels(model: ModelConfig, like: TrainingSetup, per_node: int) -> Iterat
     megatron, experts = like.framework == "megatron", model.experts.count if model.experts else 1
     only_data = like.framework == "deepspeed"
     tensor = [1] if only_data else [size for size in _divisors(model.heads) if size <= per_node]
-    stages = [1] if only_data else [size for size in _divisors(model.layers) if world % size == 0]
+    stages = [1] if only_data else [size for size in range(1, model.layers + 1) if world % size == 0]
     parts = [1] if only_data else [size for size in _divisors(world) if size == 1 or like.sequence >= size * LEAST_PART]
     for tp, pp, cp in product(tensor, stages, parts):
         if world % (tp * pp * cp):
             continue
         dp = world // (tp * pp * cp)
-        virtual = [None, *_divisors(model.layers // pp)[1:]] if pp > 1 and megatron else [None]
+        split = split_for(model.layers, pp) if megatron else Parallel(pp=pp)
+        if split is None:
+            continue
+        virtual = [None, *virtual_sizes(model.layers, split)] if pp > 1 and megatron else [None]
         for ep, vpp, micro in product(_divisors(experts) if megatron else [1], virtual, MICRO_BATCHES):
             if batch % (micro * dp) == 0 and (world // pp) % (tp * ep) == 0:
-                yield Parallel(
+                yield replace(
+                    split,
                     tp=tp,
-                    pp=pp,
                     cp=cp,
                     ep=ep,
                     vpp=vpp,
@@ -157,7 +165,9 @@ def _shardings(like: TrainingSetup, layout: ParallelLayout, per_node: int) -> tu
     if like.framework == "megatron":
         return ("distributed_optimizer",)
     if like.framework == "deepspeed":
-        return ("none", "zero1", "zero2", "zero3")
+        # Each stage can offload what it shards.
+        stages: tuple[Sharding, ...] = ("none", "zero1", "zero2", "zero3")
+        return stages[3:] if like.offload_parameters else stages[1:] if like.offload_optimizer else stages
     if layout.model_parallel > 1:
         return ("fsdp2",)
     nodes = layout.dp > per_node and layout.dp % per_node == 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.estimate.memory import memory
 from hpc_launch.estimate.training_setup import Sharding, TrainingSetup
+from hpc_launch.layouts.pipeline_split import UNEVEN_FIELDS, split_for, virtual_sizes
 from hpc_launch.model.model_config import ModelConfig
 
 _NODE = 8
@@ -68,7 +70,7 @@ def _layouts(model: ModelConfig, setup: TrainingSetup) -> Iterator[tuple[str, Tr
     parallel, dp = setup.layout.parallel, setup.layout.dp
     batch = setup.layout.global_batch
 
-    def changed(**sizes: int | bool) -> TrainingSetup:
+    def changed(**sizes: Any) -> TrainingSetup:
         return replace(setup, layout=replace(setup.layout, parallel=replace(parallel, global_batch=batch, **sizes)))
 
     if parallel.tp > 1 and not parallel.sequence_parallel:
@@ -78,11 +80,23 @@ def _layouts(model: ModelConfig, setup: TrainingSetup) -> Iterator[tuple[str, Tr
     if dp > 1 and dp % 2 == 0:
         if 2 * parallel.tp <= _NODE and model.query_groups % (2 * parallel.tp) == 0:
             yield f"double TP to {2 * parallel.tp}", changed(tp=2 * parallel.tp, sequence_parallel=True)
-        if model.layers % (2 * parallel.pp * (parallel.vpp or 1)) == 0:
-            yield f"double PP to {2 * parallel.pp}", changed(pp=2 * parallel.pp)
+        stages = _stages(model, setup, 2 * parallel.pp)
+        if stages is not None:
+            yield f"double PP to {2 * parallel.pp}", changed(**stages)
         if setup.sequence % (4 * parallel.cp) == 0:
             yield f"double CP to {2 * parallel.cp}", changed(cp=2 * parallel.cp)
     if model.experts is not None and model.experts.count % (2 * parallel.ep) == 0:
         more = 2 * parallel.ep * setup.expert_tensor_parallel * parallel.pp
         if setup.layout.world_size % more == 0:
             yield f"double EP to {2 * parallel.ep}", changed(ep=2 * parallel.ep)
+
+
+def _stages(model: ModelConfig, setup: TrainingSetup, pp: int) -> dict[str, Any] | None:
+    """The fields of `parallel:` for so many pipeline stages; None if the layers do not suffice or cannot be divided."""
+    virtual = setup.layout.parallel.vpp or 1
+    if setup.framework != "megatron":
+        return {"pp": pp} if model.layers >= pp * virtual else None
+    split = split_for(model.layers, pp)
+    if split is None or (virtual > 1 and virtual not in virtual_sizes(model.layers, split)):
+        return None
+    return {"pp": pp} | {name: getattr(split, name) for name in UNEVEN_FIELDS}

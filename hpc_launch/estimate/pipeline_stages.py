@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from msgspec import Struct
 
 from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.layouts.pipeline_split import even_parts, megatron_parts
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.model.parameters import parameters
 
@@ -21,7 +24,7 @@ class Stage(Struct, frozen=True, kw_only=True):
     """Weights of layers outside experts."""
     experts: int
     ends: int
-    """Embedding, output layer and norms."""
+    """Embedding, output layer and norms; of layers that predict later tokens, what is outside their experts."""
 
     @property
     def dense(self) -> int:
@@ -39,13 +42,16 @@ def stages(model: ModelConfig, setup: TrainingSetup) -> tuple[Stage, ...]:
     counts, parallel = parameters(model), setup.layout.parallel
     vocabulary = padded_vocabulary(model, setup) / model.vocab
     found = []
-    for index, layers in enumerate(_layers(model.layers, parallel.pp, parallel.vpp or 1)):
+    for index, layers in enumerate(_layers(model.layers, setup)):
         first, last = index == 0, index == parallel.pp - 1
         chosen = [counts.layers[layer] for layer in layers]
         divided = sum(layer.attention + layer.mlp + layer.shared_experts for layer in chosen)
+        experts = sum(layer.experts for layer in chosen)
         ends = counts.embedding * vocabulary if first else 0.0
         if last:
-            ends += (counts.output or (0 if first else counts.embedding)) * vocabulary + counts.next_token
+            predicting = model.next_token_layers * counts.layers[-1].experts if counts.next_token else 0
+            experts += predicting
+            ends += (counts.output or (0 if first else counts.embedding)) * vocabulary + counts.next_token - predicting
         norms = sum(layer.norms for layer in chosen) + (counts.final_norm if last else 0)
         found.append(
             Stage(
@@ -54,7 +60,7 @@ def stages(model: ModelConfig, setup: TrainingSetup) -> tuple[Stage, ...]:
                 first=first,
                 last=last,
                 matrices=divided // parallel.tp + sum(layer.latent + layer.router for layer in chosen),
-                experts=sum(layer.experts for layer in chosen) // (parallel.ep * setup.expert_tensor_parallel),
+                experts=experts // (parallel.ep * setup.expert_tensor_parallel),
                 ends=int(ends) // parallel.tp + norms,
             )
         )
@@ -83,18 +89,28 @@ def layers_in_flight(stage: Stage, setup: TrainingSetup) -> float:
     return min(chunks, steps * parallel.vpp) / parallel.vpp
 
 
-def _layers(count: int, stages: int, virtual: int) -> list[tuple[int, ...]]:
-    """Layers of each stage: even parts, the rest in the middle, where no embedding or output layer is.
+def _parts(layers: int, setup: TrainingSetup) -> tuple[int, ...]:
+    """Layers of each virtual stage, in the order of the layers. A Megatron layout that breaks the rules is even."""
+    parallel = setup.layout.parallel
+    parts = megatron_parts(layers, parallel) if setup.framework == "megatron" else None
+    return parts or even_parts(layers, parallel.pp * (parallel.vpp or 1))
 
-    torchtitan 9dec370, parallelisms/pipelining_utils.py; Megatron requires a multiple.
-    """
-    parts = stages * virtual
-    base, rest = divmod(count, parts)
-    sizes = [base + (1 if 1 <= part <= rest else 0) for part in range(parts)]
-    starts = [sum(sizes[:part]) for part in range(parts)]
+
+def stage_layers(layers: int, setup: TrainingSetup) -> tuple[int, ...]:
+    """Layers of each pipeline stage, over all its virtual stages."""
+    parts, pp = _parts(layers, setup), setup.layout.parallel.pp
+    return tuple(sum(parts[stage::pp]) for stage in range(pp))
+
+
+def _layers(count: int, setup: TrainingSetup) -> list[tuple[int, ...]]:
+    """Indices of the layers of each stage."""
+    sizes, stages = _parts(count, setup), setup.layout.parallel.pp
+    starts = [0, *accumulate(sizes)]
     return [
         tuple(
-            layer for part in range(stage, parts, stages) for layer in range(starts[part], starts[part] + sizes[part])
+            layer
+            for part in range(stage, len(sizes), stages)
+            for layer in range(starts[part], starts[part] + sizes[part])
         )
         for stage in range(stages)
     ]

@@ -15,6 +15,7 @@ from hpc_launch.estimate.compute_time import MEMORY_EFFICIENCY, compute_time
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.links import Link
 from hpc_launch.estimate.model_states import shards_parameters
+from hpc_launch.estimate.pipeline_stages import stage_layers
 from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.layouts.groups import GroupKind, GroupShape
 from hpc_launch.model.model_config import ModelConfig
@@ -95,23 +96,23 @@ class _Step:
         self.model, self.setup, self.gpu, self.parallel = model, setup, gpu, parallel
         self.work: LayerWork = layer_work(model)
         self.world = layout.world_size
-        self.layers = model.layers / parallel.pp
+        self.compute = compute_time(model, setup, gpu)
+        self.layers, self.waits = self._slowest_stage()
         self.rounds = max(1, layout.microbatches)
         self.tokens = parallel.micro_batch * setup.sequence / parallel.cp
         self.replicas = setup.data_parallel
         self.samples = layout.global_batch
 
     def result(self) -> StepTime:
-        layer, attention, head = compute_time(self.model, self.setup, self.gpu)
+        layer, attention, head = self.compute
         tensor = self.tensor()
         context = self.context(attention)
         experts = self.experts()
         pipeline = self.pipeline()
         each = self.layers * layer
-        # The last stage has the output layer too: without other work to share, all wait for it.
-        busy = self.rounds * (each + head)
-        per_round = each + self.layers * (tensor + context + experts) + pipeline
-        bubble = (self.parallel.pp - 1) * per_round / (self.parallel.vpp or 1)
+        busy = self.rounds * (each + (head if self.waits else 0.0))
+        others = (self.model.layers - self.layers) * (layer + tensor + context + experts)
+        bubble = (others + (self.parallel.pp - 1) * pipeline) / (self.parallel.vpp or 1)
         return StepTime(
             computation=busy,
             bubble=bubble,
@@ -123,6 +124,12 @@ class _Step:
             optimizer=self.optimizer() + STEP_OVERHEAD,
             flops=model_flops(self.model, self.setup.sequence) * self.setup.sequence * self.samples,
         )
+
+    def _slowest_stage(self) -> tuple[int, bool]:
+        """Layers of the stage that all others wait for, and whether it is the last one with the output layer."""
+        sizes = stage_layers(self.model.layers, self.setup)
+        last = sizes[-1] * self.compute.layer + self.compute.head >= max(sizes) * self.compute.layer
+        return (sizes[-1], True) if last else (max(sizes), False)
 
     def tensor(self) -> float:
         """Two all-reduces per pass and layer, or the same volume as all-gather and reduce-scatter."""

@@ -11,6 +11,8 @@ from typing import Literal
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
+from hpc_launch.layouts.pipeline_split import UNEVEN_FIELDS, split_for, stage_units
+from hpc_launch.spec.parallel import Parallel
 
 PlaceOf = Callable[[str], Place | None]
 """The place of a value: a field of Parallel or ModelShape, `world_size` or `gpus_per_node`."""
@@ -31,14 +33,17 @@ class _Rules:
 
 
 def check(
-    layout: ParallelLayout, model: ModelShape, place: PlaceOf, *, gpus_per_node: int | None = None
+    layout: ParallelLayout, model: ModelShape, place: PlaceOf, *, gpus_per_node: int | None = None, even: bool = True
 ) -> list[Finding]:
-    """Every rule that the layout breaks. Sizes that the model leaves out are not checked."""
+    """Every rule that the layout breaks. Sizes that the model leaves out are not checked.
+
+    `even`: the program's pipeline stages have as many layers each unless `parallel:` says otherwise, like Megatron's.
+    """
     rules = _Rules(place)
     _world(rules, layout)
     _experts(rules, layout, model)
     _tensor(rules, layout, model, gpus_per_node)
-    _pipeline(rules, layout, model)
+    _pipeline(rules, layout, model, even=even)
     _context(rules, layout, model)
     _batch(rules, layout)
     return rules.findings
@@ -115,15 +120,47 @@ def _tensor(rules: _Rules, layout: ParallelLayout, model: ModelShape, gpus_per_n
         )
 
 
-def _pipeline(rules: _Rules, layout: ParallelLayout, model: ModelShape) -> None:
-    parallel, layers = layout.parallel, model.num_layers
-    if layers is not None and layers % parallel.pp:
-        message = f"{layers} layers are not divisible by PP = {parallel.pp}"
-        hint = "use a divisor, or set the layers of the first and last stage in the training's arguments"
-        rules.fault(FindingCode.LAYERS_NOT_DIVISIBLE, message, "pp", hint)
-    elif layers is not None and parallel.vpp and (layers // parallel.pp) % parallel.vpp:
-        message = f"{layers // parallel.pp} layers per stage are not divisible by VPP = {parallel.vpp}"
+def _division(rules: _Rules, parallel: Parallel, layers: int) -> None:
+    """Megatron's stages have as many layers each, or say otherwise (core/transformer/transformer_config.py)."""
+    units = stage_units(layers, parallel)
+    counted = [
+        name for name, on in (("the embedding", parallel.count_embedding), ("the loss", parallel.count_loss)) if on
+    ]
+    ends = [size for size in (parallel.first_stage_layers, parallel.last_stage_layers) if size is not None]
+    field = "first_stage_layers" if parallel.first_stage_layers is not None else "last_stage_layers"
+    if ends and counted:
+        message = "stages cannot have layers of their own number while embedding or loss count as one"
+        rules.fault(FindingCode.UNEVEN_STAGES, message, field, "keep either, and remove the other")
+    elif units is None and ends:
+        middle, rest = max(parallel.pp - len(ends), 0), max(layers - sum(ends), 0)
+        message = f"{rest} of {layers} layers remain for {middle} other stages, which must share them evenly"
+        rules.fault(FindingCode.UNEVEN_STAGES, message, field, _split_hint(layers, parallel))
+    elif units is None:
+        what = f"{layers} layers" + "".join(f" and {name}" for name in counted)
+        message = f"{what} are not divisible by PP = {parallel.pp}"
+        rules.fault(FindingCode.LAYERS_NOT_DIVISIBLE, message, "pp", _split_hint(layers, parallel))
+    elif parallel.vpp and (uneven := next((size for size in units if size % parallel.vpp), None)) is not None:
+        message = f"{uneven} layers per stage are not divisible by VPP = {parallel.vpp}"
         rules.fault(FindingCode.STAGE_LAYERS_NOT_DIVISIBLE, message, "vpp", "use a divisor of the layers per stage")
+
+
+def _split_hint(layers: int, parallel: Parallel) -> str:
+    split = split_for(layers, parallel.pp)
+    if split is None:
+        return "use a PP that divides the layers"
+    keys = {name: getattr(split, name) for name in UNEVEN_FIELDS if getattr(split, name)}
+    if not keys:
+        return "remove " + " and ".join(f"`{name}`" for name in UNEVEN_FIELDS if getattr(parallel, name))
+    return "use a divisor, or set " + ", ".join(f"`{name}: {str(value).lower()}`" for name, value in keys.items())
+
+
+def _pipeline(rules: _Rules, layout: ParallelLayout, model: ModelShape, *, even: bool) -> None:
+    parallel, layers = layout.parallel, model.num_layers
+    if layers is not None and even:
+        _division(rules, parallel, layers)
+    elif layers is not None and layers < parallel.pp:
+        message = f"{layers} layers cannot fill {parallel.pp} pipeline stages"
+        rules.fault(FindingCode.LAYERS_NOT_DIVISIBLE, message, "pp", f"use PP of at most {layers}")
     if parallel.vpp is None:
         return
     if parallel.pp == 1 or (parallel.pp == 2 and not parallel.overlap):

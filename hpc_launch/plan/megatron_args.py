@@ -11,6 +11,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place, errors
 from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
 from hpc_launch.layouts.parallel_rules import check
+from hpc_launch.layouts.pipeline_split import UNEVEN_FIELDS
 from hpc_launch.model.megatron_options import SHAPE_OPTIONS, arguments, shape_of_arguments
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.plan.fill_values import ValueFiller
@@ -36,6 +37,10 @@ _KEYS = {
     "--expert-model-parallel-size": "ep",
     "--expert-tensor-parallel-size": "etp",
     "--num-virtual-stages-per-pipeline-rank": "vpp",
+    "--decoder-first-pipeline-num-layers": "first_stage_layers",
+    "--decoder-last-pipeline-num-layers": "last_stage_layers",
+    "--account-for-embedding-in-pipeline-split": "count_embedding",
+    "--account-for-loss-in-pipeline-split": "count_loss",
     "--micro-batch-size": "micro_batch",
     "--global-batch-size": "global_batch",
     "--sequence-parallel": "sequence_parallel",
@@ -45,6 +50,10 @@ _KEYS = {
     "--no-overlap-p2p-communication": "vpp",
 }
 """The key of `parallel:` behind each flag."""
+
+_STAGE_FLAGS = tuple(flag for flag, key in _KEYS.items() if key in UNEVEN_FIELDS)
+_OWN_STAGES = ("--pipeline-model-parallel-layout", "--hybrid-layer-pattern")
+"""Arguments that name the layers of each stage, which Megatron checks itself."""
 
 _OPTIONS = {f"--{name.replace('_', '-')}": field for name, field in SHAPE_OPTIONS.items()}
 
@@ -70,8 +79,9 @@ def check_layout(
     def place(field: str) -> Place | None:
         return filler.resolved.place(*paths.get(field, ("parallel", field)))
 
+    even = megatron and not any(name in _arguments(filler) for name in _OWN_STAGES)
     for layout in layouts:
-        found = check(layout, ModelShape(**shape), place, gpus_per_node=gpus_per_node or None)
+        found = check(layout, ModelShape(**shape), place, gpus_per_node=gpus_per_node or None, even=even)
         # Elsewhere the batch is the strategy's, and whether it fills the stages cannot be known.
         filler.findings.extend(finding for finding in found if megatron or finding.code != FindingCode.IDLE_STAGES)
         if errors(found):
@@ -112,6 +122,9 @@ def megatron_flags(filler: ValueFiller, layout: ParallelLayout) -> tuple[Entry, 
             )
         origin = filler.resolved.origin(*path) if path in filler.resolved.merged.origins else EXPLICIT
         result.append(Entry(name, value[0] if value else None, origin))
+    for name in (flag for flag in _STAGE_FLAGS if flag in given and flag not in {entry.key for entry in result}):
+        message, hint = f"`{name}` is not known to the checks and estimates", f"set `parallel.{_KEYS[name]}` instead"
+        filler.fault(FindingCode.DUPLICATE_MEGATRON_FLAG, message, given[name], hint)
     return tuple(result)
 
 

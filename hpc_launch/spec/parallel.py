@@ -29,6 +29,25 @@ class Parallel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int | None,
         Meta(description="Virtual stages per pipeline rank: interleaved schedule, for smaller pipeline bubbles.", ge=2),
     ] = None
+    first_stage_layers: Annotated[
+        int | None,
+        Meta(
+            description="Layers of the first pipeline stage, where PP does not divide the layers. The other stages "
+            "share the rest evenly.",
+            ge=1,
+        ),
+    ] = None
+    last_stage_layers: Annotated[int | None, Meta(description="Layers of the last pipeline stage.", ge=1)] = None
+    count_embedding: Annotated[
+        bool,
+        Meta(
+            description="Count the embedding as a layer when layers are divided into stages: the first stage has one "
+            "less. Unlike `first_stage_layers`, it suits virtual stages."
+        ),
+    ] = False
+    count_loss: Annotated[
+        bool, Meta(description="Count the output layer and the loss as a layer: the last stage has one less.")
+    ] = False
     sequence_parallel: Annotated[
         bool, Meta(description="Also split norms and dropouts along the sequence. Requires `tp` above 1.")
     ] = False

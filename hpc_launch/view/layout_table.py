@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 from hpc_launch.drive.job_layouts import JobLayouts
@@ -23,18 +24,22 @@ def layout_lines(layouts: JobLayouts) -> Iterator[str]:
         yield f"none of {found.allowed} layouts fits{least}"
         return
     time = "SECONDS" if layouts.pace is not None else "TIME"
-    rows: list[tuple[str, ...]] = [
-        ("", "ROW", "TP", "PP", "VPP", "CP", "EP", "DP", "MICRO", "STEPS", "SHARDING", "RECOMPUTE", "GIB", time)
-    ]
-    for at, one in enumerate(found.layouts[:MOST_ROWS], 1):
-        sizes = one.setup.layout.parallel
+    shown = found.layouts[:MOST_ROWS]
+    uneven = any(len(set(one.stage_layers)) > 1 for one in shown)
+    sizes = ("TP", "PP", *(("LAYERS",) if uneven else ()), "VPP", "CP", "EP", "DP", "MICRO", "STEPS")
+    rows: list[tuple[str, ...]] = [("", "ROW", *sizes, "SHARDING", "RECOMPUTE", "GIB", time)]
+    for at, one in enumerate(shown, 1):
+        parallel = one.setup.layout.parallel
         rows.append(
             (
                 "*" if one == layouts.recommended else "",
                 str(at),
-                *(str(getattr(sizes, name) or "-") for name in _SIZES),
+                str(parallel.tp),
+                str(parallel.pp),
+                *((_layers(one.stage_layers),) if uneven else ()),
+                *(str(getattr(parallel, name) or "-") for name in ("vpp", "cp", "ep")),
                 str(one.setup.layout.dp),
-                str(sizes.micro_batch),
+                str(parallel.micro_batch),
                 str(one.setup.layout.microbatches),
                 one.setup.sharding.replace("_", " "),
                 one.setup.recompute,
@@ -50,6 +55,12 @@ def layout_lines(layouts: JobLayouts) -> Iterator[str]:
         yield f"SECONDS of a step, calibrated by {layouts.pace.run}"
     else:
         yield "TIME of a step relative to the fastest: it ranks layouts and does not predict seconds; see --from RUN"
+
+
+def _layers(sizes: tuple[int, ...]) -> str:
+    """Layers of the pipeline stages: `3+14×4+2`."""
+    runs = [(size, len(list(same))) for size, same in groupby(sizes)]
+    return "+".join(f"{count}×{size}" if count > 1 else str(size) for size, count in runs)
 
 
 def _time(one: ComparedLayout, layouts: JobLayouts) -> str:
@@ -73,6 +84,7 @@ def _layout_json(one: ComparedLayout, layouts: JobLayouts) -> dict[str, Any]:
     layout = one.setup.layout
     return {
         **{name: getattr(layout.parallel, name) for name in _SIZES},
+        "stage_layers": list(one.stage_layers),
         "dp": layout.dp,
         "micro_batch_size": layout.parallel.micro_batch,
         "global_batch_size": layout.global_batch,

@@ -12,6 +12,7 @@ from hpc_launch.estimate.compare_layouts import ComparedLayout, compare_layouts,
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.training_setup import Framework, TrainingSetup
 from hpc_launch.layouts.parallel_layout import ParallelLayout
+from hpc_launch.model.known_models import known_model
 from hpc_launch.model.model_config import Experts, ModelConfig
 from hpc_launch.spec.parallel import Parallel
 from tests.estimate.measured_steps import TORCHTITAN, gpu
@@ -35,6 +36,7 @@ GPT2 = ModelConfig(
 LLAMA_1B = replace(TORCHTITAN["8"], layers=16, hidden=2048, ffn=8192, head_dim=64, tied=True)
 LLAMA_8B, LLAMA_70B = TORCHTITAN["8"], TORCHTITAN["70"]
 MIXTRAL = replace(LLAMA_8B, vocab=32000, experts=Experts(count=8, per_token=2, ffn=14336))
+DEEPSEEK_V3 = known_model("deepseek-v3", None)[0] or MIXTRAL
 
 A100_40 = replace(gpu("a100", 40 * 1024), per_node=4)
 A100, H100 = gpu("a100", 80 * 1024), gpu("h100", 80 * 1024)
@@ -65,7 +67,9 @@ CASES = [
     Case("Llama 3, 70 billion", LLAMA_70B, 8192, 128, "A100 80 GB", A100, 32),
     Case("Llama 3, 70 billion", LLAMA_70B, 8192, 1024, "H100 80 GB", H100, 512),
     Case("Llama 3, 70 billion", LLAMA_70B, 131072, 64, "H100 80 GB", H100, 256),
+    Case("Llama 3.1, 405 billion", TORCHTITAN["405"], 8192, 2048, "H100 80 GB", H100, 4096),
     Case("Mixtral 8x7B", MIXTRAL, 4096, 1024, "A100 80 GB", A100, 64),
+    Case("DeepSeek-V3, 671 billion", DEEPSEEK_V3, 4096, 4096, "H100 80 GB", H100, 1024),
 ]
 
 

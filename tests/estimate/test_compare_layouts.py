@@ -18,6 +18,7 @@ from hpc_launch.estimate.memory import memory
 from hpc_launch.estimate.training_setup import Framework, TrainingSetup
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.layouts.parallel_rules import check
+from hpc_launch.model.known_models import known_model
 from hpc_launch.model.model_config import Experts, ModelConfig
 from hpc_launch.spec.parallel import Parallel
 from tests.estimate.measured_steps import TORCHTITAN, gpu
@@ -62,7 +63,10 @@ def test_listed_layouts_meet_every_rule(  # noqa: PLR0917 - what hypothesis draw
     for layout in found.layouts:
         setup = layout.setup
         shape = model_shape(model, sequence)
-        assert check(setup.layout, shape, lambda _: None, gpus_per_node=A100.per_node) == []
+        even = framework == "megatron"
+        assert check(setup.layout, shape, lambda _: None, gpus_per_node=A100.per_node, even=even) == []
+        assert sum(layout.stage_layers) == model.layers
+        assert len(layout.stage_layers) == setup.layout.parallel.pp
         assert (setup.layout.world_size, setup.layout.global_batch) == (gpus, gpus * batches)
         assert layout.memory == memory(model, setup)
         assert layout.memory.high <= A100.memory
@@ -124,3 +128,28 @@ def test_experts_are_divided() -> None:
     )
     found = compare_layouts(mixtral, _like(64, 256), H100)
     assert _best(found).ep > 1
+
+
+def test_llama_3_405b_on_its_published_layout() -> None:
+    """arXiv 2407.21783, table 4: 126 layers on TP 8 × PP 16 × DP 128, first and last stage one layer less."""
+    found = compare_layouts(TORCHTITAN["405"], _like(16384, 2048, sequence=8192), H100)
+    chosen = [one for one in found.layouts if (one.setup.layout.parallel.tp, one.setup.layout.parallel.pp) == (8, 16)]
+    assert {one.stage_layers for one in chosen} == {(7, *(8,) * 14, 7)}
+    assert {one.setup.layout.parallel.vpp for one in chosen} == {None, 2, 4, 8}
+    assert found.layouts.index(chosen[0]) < 3
+
+
+def test_deepseek_v3_on_its_published_layout() -> None:
+    """PP 16, EP 64 (arXiv 2412.19437, section 3.2); 3 and 2 layers (NVIDIA/NeMo 00f65ddf, recipes/deepseek_v3.py)."""
+    model, _ = known_model("deepseek-v3", None)
+    assert model is not None
+    found = compare_layouts(model, _like(1024, 4096), H100)
+    chosen = [one for one in found.layouts if one.setup.layout.parallel.pp == 16 and one.setup.layout.parallel.ep == 64]
+    assert {one.stage_layers for one in chosen} == {(3, *(4,) * 14, 2)}
+    assert {one.setup.layout.parallel.vpp for one in chosen} == {None}
+
+
+def test_no_stage_is_uneven_where_an_even_division_exists() -> None:
+    for framework in ("megatron", "pytorch"):
+        found = compare_layouts(TORCHTITAN["70"], _like(512, 1024, framework, sequence=8192), H100)
+        assert all(len(set(one.stage_layers)) == 1 for one in found.layouts if 80 % one.setup.layout.parallel.pp == 0)

@@ -114,6 +114,26 @@ def test_stages_hold_every_layer_and_parameter_once(model: ModelConfig, sizes: d
     assert sum(stage.total for stage in found) == parameters(model).total
 
 
+def test_uneven_stages_hold_the_layers_that_megatron_gives_them() -> None:
+    """The last stage holds fewer layers, but the output layer; the first keeps the most micro batches."""
+    sizes = {"pp": 4, "first_stage_layers": 7, "last_stage_layers": 5, "global_batch": 24}
+    found = stages(LLAMA_3_8B, megatron(24, **sizes))
+    assert [stage.layers for stage in found] == [
+        tuple(range(7)), tuple(range(7, 17)), tuple(range(17, 27)), tuple(range(27, 32)),
+    ]  # fmt: skip
+    even, uneven = (memory_by_stage(LLAMA_3_8B, megatron(24, **one)) for one in ({"pp": 4, "global_batch": 24}, sizes))
+    assert uneven[0].activations < even[0].activations
+    assert uneven[1].parameters > even[1].parameters
+    assert uneven[3].parameters < even[3].parameters
+
+
+def test_experts_of_layers_that_predict_later_tokens_are_divided_like_all_experts() -> None:
+    predicting = replace(MIXTURE, next_token_layers=1)
+    one, two = (stages(predicting, megatron(24, ep=ep))[0].total for ep in (1, 2))
+    without_one, without_two = (stages(MIXTURE, megatron(24, ep=ep))[0].total for ep in (1, 2))
+    assert (one - without_one) - (two - without_two) == parameters(MIXTURE).layers[0].experts // 2
+
+
 def states(setup: TrainingSetup, model: ModelConfig = LLAMA_3_8B) -> float:
     """Bytes per parameter of the states on one GPU."""
     (stage,) = stages(model, setup)

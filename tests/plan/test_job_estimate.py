@@ -204,6 +204,30 @@ def test_a_run_calibrates_the_layouts_only_with_as_many_processes() -> None:
     assert first == pytest.approx(30 * plain.found.layouts[0].step.total / now.step.total)
 
 
+def test_uneven_stages_from_the_list_to_megatrons_flags() -> None:
+    sizes = "{layers: 61, hidden: 512, ffn: 2048, heads: 8, vocab: 32000, sequence: 1024}"
+    job = f"nodes: 2\nmodel: {sizes}\nstrategy: megatron\nprecision: bf16\n"
+    (found,) = findings(f"{job}parallel: {{tp: 1, pp: 16, global_batch: 64}}\n")
+    assert "HL645 61 layers are not divisible by PP = 16" in found
+    done = hpc_launch_text(["plan", "job.yaml", "--site", "here.yaml", "--compare", "--json"], env=os.environ)
+    listed = json.loads(done.stdout)["layouts"]
+    row = next(at for at, one in enumerate(listed, 1) if one["pp"] == 16)
+    assert listed[row - 1]["stage_layers"] == [3, *[4] * 14, 2]
+    words = ["plan", "job.yaml", "--site", "here.yaml", "--write", str(row)]
+    assert hpc_launch_text(words, env=os.environ).returncode == 0
+    assert "first_stage_layers: 3, last_stage_layers: 2" in Path("job.yaml").read_text()
+    assert validate_job(Path("job.yaml"), site="here.yaml") == []
+    done = hpc_launch_text(["render", "job.yaml", "--site", "here.yaml"], env=os.environ)
+    assert "--decoder-first-pipeline-num-layers" in done.stdout
+
+
+def test_flags_that_the_checks_would_not_see_are_refused() -> None:
+    job = "nodes: 2\nstrategy: megatron\nparallel: {pp: 2, global_batch: 16}\nargs: {num-layers: 31, %s}\n"
+    refused = findings(job % "account-for-loss-in-pipeline-split: true")
+    assert any("HL674 `--account-for-loss-in-pipeline-split` is not known" in one for one in refused)
+    assert findings(job % "pipeline-model-parallel-layout: 'Et*15|t*16L'") == []
+
+
 def test_a_layout_that_is_not_valid_leaves_the_rest_unknown() -> None:
     plan = planned("model: llama3-8b\nstrategy: megatron\nparallel: {tp: 3, global_batch: 8}\n")
     text = "\n".join(plan_lines(plan))

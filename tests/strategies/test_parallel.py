@@ -42,6 +42,25 @@ def broken(parallel: Parallel, world: int = 64, model: ModelShape = MODEL, **mor
         ({"tp": 16}, 64, {}, {"HL644": "tp"}),
         ({"pp": 5, "global_batch": 5}, 5, {}, {"HL645": "pp"}),
         ({"pp": 4, "vpp": 3, "overlap": True, "global_batch": 64}, 64, {}, {"HL646": "vpp"}),
+        ({"pp": 4, "first_stage_layers": 7, "last_stage_layers": 5, "global_batch": 64}, 64, {}, {}),
+        ({"pp": 4, "first_stage_layers": 7, "global_batch": 64}, 64, {}, {"HL658": "first_stage_layers"}),
+        ({"pp": 2, "last_stage_layers": 32, "global_batch": 64}, 64, {}, {"HL658": "last_stage_layers"}),
+        ({"first_stage_layers": 16}, 64, {}, {"HL658": "first_stage_layers"}),
+        ({"first_stage_layers": 16, "last_stage_layers": 16}, 64, {}, {"HL658": "first_stage_layers"}),
+        ({"pp": 4, "count_loss": True, "global_batch": 64}, 64, {}, {"HL645": "pp"}),
+        ({"pp": 4, "count_loss": True, "global_batch": 64}, 64, {"num_layers": 31}, {}),
+        (
+            {"pp": 2, "first_stage_layers": 15, "count_loss": True, "global_batch": 64},
+            64,
+            {},
+            {"HL658": "first_stage_layers"},
+        ),
+        (
+            {"pp": 4, "vpp": 3, "count_loss": True, "overlap": True, "global_batch": 64},
+            64,
+            {"num_layers": 31},
+            {"HL646": "vpp"},
+        ),
         ({"vpp": 2}, 64, {}, {"HL647": "vpp"}),
         ({"pp": 2, "vpp": 2, "global_batch": 64}, 64, {}, {"HL647": "vpp"}),
         ({"pp": 4, "vpp": 2, "global_batch": 96}, 64, {}, {"HL648": "vpp"}),
@@ -58,6 +77,19 @@ def broken(parallel: Parallel, world: int = 64, model: ModelShape = MODEL, **mor
 def test_each_rule(parallel: dict[str, Any], world: int, more: dict[str, Any], expected: dict[str, str]) -> None:
     model = msgspec.structs.replace(MODEL, **more)
     assert broken(Parallel(**parallel), world, model) == expected
+
+
+def test_other_programs_divide_layers_as_they_like() -> None:
+    assert broken(Parallel(pp=5, global_batch=5), 5, even=False) == {}
+    few = msgspec.structs.replace(MODEL, num_layers=4)
+    assert broken(Parallel(pp=8, global_batch=8), 8, few, even=False) == {"HL645": "pp"}
+
+
+def test_the_hint_names_a_division_that_works() -> None:
+    (found,) = check(
+        ParallelLayout(Parallel(pp=16, global_batch=64), 64), ModelShape(num_layers=61), Place, gpus_per_node=8
+    )
+    assert found.hint == "use a divisor, or set `first_stage_layers: 3`, `last_stage_layers: 2`"
 
 
 def test_tensor_parallelism_over_several_nodes_is_warned_of() -> None:

@@ -80,6 +80,8 @@ def flags(
         }
     values |= {
         "--num-virtual-stages-per-pipeline-rank": parallel.vpp,
+        "--decoder-first-pipeline-num-layers": parallel.first_stage_layers,
+        "--decoder-last-pipeline-num-layers": parallel.last_stage_layers,
         "--num-layers": model.num_layers,
         "--hidden-size": model.hidden_size,
         "--num-attention-heads": model.heads,
@@ -101,6 +103,10 @@ def flags(
 def _switches(layout: ParallelLayout) -> list[str]:
     parallel = layout.parallel
     result = []
+    if parallel.count_embedding:
+        result.append("--account-for-embedding-in-pipeline-split")
+    if parallel.count_loss:
+        result.append("--account-for-loss-in-pipeline-split")
     if parallel.sequence_parallel:
         result.append("--sequence-parallel")
     if parallel.distributed_optimizer:
