@@ -13,6 +13,7 @@ import click
 from msgspec import NODEFAULT, Meta, Struct
 from msgspec.structs import fields
 
+from docs.output_tables import with_tables
 from docs.output_types import OUTPUTS, output_file, output_schema
 from hpc_launch.base import errors
 from hpc_launch.cli import error_handler
@@ -449,6 +450,7 @@ def pages() -> dict[Path, str]:
         HERE / "site-profile.md": reference("The site profile", SITE_INTRO, SiteProfile, "hpc_launch/sites/profile.py"),
         HERE / "verbs.md": verbs(),
         HERE / "failures.md": failures(),
+        HERE / "json.md": with_tables((HERE / "json.md").read_text("utf-8")),
         HERE / "schema" / "job.schema.json": json.dumps(json_schema(JobSpec), indent=2) + "\n",
         HERE / "schema" / "site.schema.json": json.dumps(json_schema(SiteProfile), indent=2) + "\n",
         **{output_file(verb): json.dumps(output_schema(verb), indent=2) + "\n" for verb in OUTPUTS},

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from docs.output_types import OUTPUTS, checked
 
 
-def check_output(words: Sequence[str], stdout: bytes) -> None:
+def verb_of(words: Sequence[str]) -> str | None:
+    """The verb that the words after `hpc-launch` begin with; None for one without `--json`."""
+    return next((verb for verb in (" ".join(words[:2]), words[0] if words else "") if verb in OUTPUTS), None)
+
+
+def check_output(words: Sequence[str], stdout: bytes | str) -> None:
     """Raise ValidationError if the output has fields that are not documented, or lacks some."""
-    verb = next((verb for verb in (" ".join(words[:2]), words[0] if words else "") if verb in OUTPUTS), None)
-    if verb is None or "--json" not in words or not stdout.strip():
-        return
-    found = json.loads(stdout)
-    if "points" not in found:  # a sweep's answer has fields of its own
-        checked(verb, found)
+    verb = verb_of(words)
+    if verb is not None and "--json" in words and stdout.strip():
+        checked(verb, json.loads(stdout))

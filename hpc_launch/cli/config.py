@@ -107,6 +107,7 @@ def _check_options(library: str) -> list[click.Parameter]:
         click.Option(
             ["--python"], metavar="PYTHON", help=f"Python interpreter with {name} installed, to validate with."
         ),
+        click.Option(["as_json", "--json"], is_flag=True, help="Print JSON, with --check."),
         click.Option(["--library/--no-library"], default=True, help=f"Validate with {name} itself if it is installed."),
     ]
 
@@ -123,7 +124,9 @@ def _with_library(name: str, module: Any, build: Callable[..., Any], given: dict
     """Write or check a DeepSpeed or FSDP file; validate it with the library if it is installed."""
     from hpc_launch.base.findings import errors
 
-    output, checked = given.pop("output", None), given.pop("check", None)
+    output, checked, as_json = given.pop("output", None), given.pop("check", None), given.pop("as_json", False)
+    if as_json and checked is None:
+        raise click.UsageError("--json requires --check.")
     ask, python = given.pop("library"), given.pop("python", None)
     reader = given.get("reader")
     request = build(**given)
@@ -138,7 +141,7 @@ def _with_library(name: str, module: Any, build: Callable[..., Any], given: dict
         return _finish((text, findings), output)
     from hpc_launch.cli.findings_report import report
 
-    return report(findings, "text", f"{checked}: no errors")
+    return report(findings, "json" if as_json else "text", f"{checked}: no errors")
 
 
 def _check_file(name: str, path: Path, request: Any, reader: Any, *, ask: bool, python: str | None) -> _Result:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from hpc_launch.cli.shared_options import job_argument, json_option, set_option, site_option
+from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, set_option, site_option
 
 
 @click.command("drill")
@@ -51,9 +51,7 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], preempt: bool, a
         say=print_note,
     )
     if as_json:
-        import json
-
-        click.echo(json.dumps(outcome.as_json()))
+        echo_json(outcome.as_json())
     elif outcome.good:
         click.echo(
             f"ready: warned at step {outcome.warned_at_step}, saved after {outcome.saved_after_s} s, "

@@ -109,7 +109,7 @@ def _ask(
     prepared = checked(text, output, name)
     _write_files([(output, text)], force=force)
     if as_json:
-        echo_json({"job_file": str(output), "job": text, "findings": [str(one) for one in prepared.warnings]})
+        echo_json({"job_file": str(output), "job": text, "findings": [one.as_json() for one in prepared.warnings]})
         return 0
     warn(prepared.warnings)
     print_note(f"next: hpc-launch submit {output}")
@@ -205,6 +205,6 @@ def _print_json(conversion: Conversion, prepared: PreparedJob | None, findings: 
             "followed": msgspec.to_builtins(dict(script.followed)),
             "compare": None if rows is None else msgspec.to_builtins(rows),
             "same": None if rows is None else is_same(rows),
-            "findings": [str(finding) for finding in findings],
+            "findings": [finding.as_json() for finding in findings],
         }
     )

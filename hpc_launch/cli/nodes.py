@@ -80,7 +80,8 @@ def report_command(site: str | None, nodes: tuple[str, ...]) -> int:
 @click.command("clear")
 @site_option
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
-def clear_command(site: str | None, nodes: tuple[str, ...]) -> int:
+@json_option
+def clear_command(site: str | None, nodes: tuple[str, ...], as_json: bool) -> int:
     """Mark nodes as healthy again. Host lists such as n[3-5] are accepted.
 
     \b
@@ -106,7 +107,10 @@ def clear_command(site: str | None, nodes: tuple[str, ...]) -> int:
         store.clear(names)
     except OSError as error:
         raise UsageError(cannot_write(store.folder, error)) from error
-    click.echo(f"cleared: {', '.join(names)}")
+    if as_json:
+        echo_json(names)
+    else:
+        click.echo(f"cleared: {', '.join(names)}")
     return 0
 
 

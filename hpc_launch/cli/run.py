@@ -7,14 +7,15 @@ from pathlib import Path
 
 import click
 
-from hpc_launch.cli.shared_options import job_argument, set_option, site_option
+from hpc_launch.cli.shared_options import job_argument, json_option, set_option, site_option
 
 
 @click.command("run")
 @job_argument
 @site_option
 @set_option
-def command(job: Path, site: str | None, sets: tuple[str, ...]) -> int:
+@json_option
+def command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bool) -> int:
     """Run a job inside the current Slurm allocation (salloc) and follow it to its end.
 
     Script, run folder and logs are the same as with `submit`, but nothing is queued. The allocation must have the
@@ -48,4 +49,4 @@ def command(job: Path, site: str | None, sets: tuple[str, ...]) -> int:
     warn_about_shared_checkpoints(prepared_job.plan, index)
     prepared = first_attempt(prepared_job, sets, scheduler=kind)
     submitted = submit_new(prepared, scheduler_for(kind), index=index)
-    return after_submission(submitted, wait=True, as_json=False)
+    return after_submission(submitted, wait=True, as_json=as_json)

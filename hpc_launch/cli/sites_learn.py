@@ -67,6 +67,8 @@ def command(
     from hpc_launch.spec.units import parse_duration
     from hpc_launch.view.terminal import waiting_notice
 
+    if as_json and str(output) == "-":
+        raise UsageError("-o - and --json exclude each other", "name a file with -o FILE")
     if hostfile is not None:
         if smoke or partitions:
             raise UsageError("--smoke and --partition are for Slurm", "omit them with --hosts")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
-from hpc_launch.cli.shared_options import complete_team
+from hpc_launch.cli.shared_options import complete_team, echo_json, json_option
 
 
 @click.command("remove")
 @click.argument("name", shell_complete=complete_team)
-def command(name: str) -> None:
+@json_option
+def command(name: str, as_json: bool) -> None:
     """Remove a team's profiles from the search path. Existing runs keep their own copy of their profile.
 
     \b
@@ -19,4 +20,7 @@ def command(name: str) -> None:
     from hpc_launch.site_tools.team_sources import remove
 
     team = remove(name)
-    print_note(f"removed {team.name} ({team.url})")
+    if as_json:
+        echo_json({"name": team.name, "url": team.url})
+    else:
+        print_note(f"removed {team.name} ({team.url})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hpc_launch.cli.shared_options import complete_team
+from hpc_launch.cli.shared_options import complete_team, json_option
 
 
 @click.command("update")
@@ -13,7 +13,8 @@ from hpc_launch.cli.shared_options import complete_team
 @click.option(
     "--trust", "trusted", metavar="COMMIT", help="Full commit that may choose what jobs run; review it first."
 )
-def command(name: str, revision: str | None, trusted: str | None) -> None:
+@json_option
+def command(name: str, revision: str | None, trusted: str | None, as_json: bool) -> None:
     """Update a team's profiles to another revision, on top of the bases shipped with this version of hpc-launch.
     Preview the changes with `sites diff`.
 
@@ -24,4 +25,4 @@ def command(name: str, revision: str | None, trusted: str | None) -> None:
     from hpc_launch.cli.sites_add import print_team
     from hpc_launch.site_tools.team_sources import update
 
-    print_team(update(name, revision, trusted))
+    print_team(update(name, revision, trusted), as_json=as_json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.cli.shared_options import job_argument, json_option, set_option, site_option
+from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, set_option, site_option
 
 if TYPE_CHECKING:
     from hpc_launch.drive.prepare import PreparedJob
@@ -65,7 +65,7 @@ def command(
     if dry_run:
         return _dry_run(prepared_job, as_json)
     if test_only:
-        return test_start(prepared_job)
+        return test_start(prepared_job, as_json=as_json)
     if not yes:
         from hpc_launch.cli.confirm_cost import confirm_cost
 
@@ -123,16 +123,14 @@ def write_dry_run(prepared_job: PreparedJob) -> Path:
 def _dry_run(prepared_job: PreparedJob, as_json: bool) -> int:
     path = write_dry_run(prepared_job)
     if as_json:
-        import json
-
-        click.echo(json.dumps({"run": None, "job_id": None, "script": str(path), "folder": None}))
+        echo_json({"run": None, "job_id": None, "script": str(path), "folder": None})
     else:
         click.echo(prepared_job.script, nl=False)
         click.echo(f"dry run: not submitted; script written to {path}", err=True)
     return 0
 
 
-def test_start(prepared_job: PreparedJob) -> int:
+def test_start(prepared_job: PreparedJob, *, as_json: bool) -> int:
     """Print when the scheduler would start the job."""
     from hpc_launch.drive.start_estimate import start_estimate
     from hpc_launch.schedulers.registry import scheduler_for
@@ -140,5 +138,8 @@ def test_start(prepared_job: PreparedJob) -> int:
 
     with waiting_notice("waiting for the scheduler's estimate"):
         answer = start_estimate(prepared_job, scheduler_for(prepared_job.plan.scheduler))
-    click.echo(answer)
+    if as_json:
+        echo_json({"estimate": answer})
+    else:
+        click.echo(answer)
     return 0

@@ -53,7 +53,7 @@ def submit_sweep(
         _show_dry_run(prepared, path, as_json=as_json)
         return 0
     if show["test_only"]:
-        return test_start(first)
+        return test_start(first, as_json=as_json)
     if not yes:
         confirm_cost(first, len(prepared.points))
     warn_about_node_health(first.plan)
@@ -136,8 +136,9 @@ def _show_dry_run(prepared: PreparedSweep, path: Path, *, as_json: bool) -> None
     from hpc_launch.view.sweep_table import aligned, point_rows
 
     if as_json:
-        points = [{"point": point.number, "values": dict(point.values)} for point in prepared.points]
-        echo_json({"run": None, "job_id": None, "script": str(path), "folder": None, "points": points})
+        answer = {"run": None, "job_id": None, "script": str(path), "folder": None}
+        values = [dict(point.values) for point in prepared.points]
+        echo_json({**answer, "points": len(values), "values": values})
         return
     click.echo(prepared.first.script, nl=False)
     for line in aligned(point_rows(prepared.points[:MOST_SHOWN])):

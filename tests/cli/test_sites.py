@@ -313,7 +313,7 @@ def test_an_upgrade_changes_nothing_before_it_is_taken(desk: Desk) -> None:
     assert "fabric.hca" in shown
     assert '- ["mlx5_0"]' in shown
     assert desk.call("render", "job.yaml").stdout == older
-    desk.sites("update", "sites")
+    desk.sites("update", "sites", "--json")
     assert desk.call("render", "job.yaml").stdout == before
     assert desk.sites("list").stderr == ""
     record = desk.teams / "sites" / "team.json"

@@ -14,6 +14,7 @@ import pytest
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.training_source import likely_trainings, read_training
+from tests.forked import hpc_launch_text
 
 TRAINING = """\
 import argparse
@@ -53,16 +54,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def init(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hpc_launch.cli.main", "init", *words]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=environment(folder),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return hpc_launch_text(["init", *words], cwd=folder, env=environment(folder))
 
 
 def test_files_are_written_once(folder: Path) -> None:
@@ -70,8 +62,8 @@ def test_files_are_written_once(folder: Path) -> None:
     answer = json.loads(done.stdout)
     # The site requires an account, which the script does not have.
     assert done.returncode == 3
-    assert "requires an account" in answer["findings"][0]
-    assert answer["findings"][0].startswith("train.yaml:")
+    assert "requires an account" in answer["findings"][0]["message"]
+    assert answer["findings"][0]["file"] == "train.yaml"
     assert answer["site_file"] is None
     assert "site: big" in (folder / "train.yaml").read_text()
     before = (folder / "train.yaml").read_text()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.output_types import checked
 from hpc_launch.images import build_image, pull_image
 from hpc_launch.images.apptainer_tool import Tool
 from hpc_launch.images.draft_folder import draft_folder
@@ -165,7 +166,7 @@ def test_of_several_at_once_one_downloads_and_the_others_wait(tmp_path: Path) ->
         ends = [process.communicate(timeout=180) for process in processes]
     assert [process.returncode for process in processes] == [0] * 5, ends
     assert server.asked == [None]
-    assert sorted(json.loads(out)["new"] for out, _ in ends) == [False] * 4 + [True]
+    assert sorted(checked("containers pull", json.loads(out))["new"] for out, _ in ends) == [False] * 4 + [True]
     assert sum("waiting: process" in errors for _, errors in ends) == 4
     assert left(tmp_path) == ["small.sif", "small.sif.json"]
 

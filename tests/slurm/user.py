@@ -13,6 +13,7 @@ from typing import Any
 from tests.cluster import Cluster
 from tests.cluster.faults import PATIENCE_S
 from tests.cluster.requirements import REPOSITORY
+from tests.json_output import check_output
 
 PROFILES = REPOSITORY / "tests" / "sites" / "profiles"
 SMALL = ("--set=args.width=32", "--set=args.layers=1", "--set=args.context=32")
@@ -53,7 +54,10 @@ class User:
         self, *args: str, timeout: float = PATIENCE_S, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run hpc-launch to its end, whatever its exit code."""
-        return self.cluster.run(["hpc-launch", *args], cwd=self.home, env={**self.env, **(env or {})}, timeout=timeout)
+        command = ["hpc-launch", *args]
+        done = self.cluster.run(command, cwd=self.home, env={**self.env, **(env or {})}, timeout=timeout)
+        check_output(args, done.stdout)
+        return done
 
     def popen(self, *args: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
         """Start hpc-launch and leave it running."""

@@ -13,6 +13,7 @@ import pytest
 
 from hpc_launch.cli.config import command
 from hpc_launch.cli.error_handler import run_guarded
+from tests.json_output import check_output
 
 
 class Done(NamedTuple):
@@ -45,8 +46,9 @@ def config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Captu
             words.insert(1, "--no-library")
         monkeypatch.setattr(sys, "argv", ["hpc-launch", *words])
         capsys.readouterr()
-        code = run_guarded(command)
-        return Done(code, *capsys.readouterr())
+        done = Done(run_guarded(command), *capsys.readouterr())
+        check_output(["config", *words], done.out)
+        return done
 
     return run
 

@@ -1,0 +1,309 @@
+"""What `submit`, `cancel`, `status`, `list`, `why`, `doctor` and `drill` print with `--json`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, UnsetType, field
+
+from docs.output_types.base import CheckpointInterval, Evidence, Output, Verdict, doc
+
+State = Literal[
+    "SUBMITTING", "PENDING", "STUCK", "STARTING", "RUNNING", "ENDING", "RETRYING",
+    "COMPLETED", "FAILED", "STOPPED", "CANCELLED", "UNKNOWN",
+]  # fmt: skip
+Source = Literal["end_record", "squeue", "sacct", "scontrol", "local", "ssh", "none"]
+
+
+class Submitted(Output):
+    """A submission. With `--dry-run`, only `script` is not null, and of a sweep also `points` and `values`."""
+
+    run: Annotated[str | None, doc("the run's full name, for the other verbs")]
+    job_id: Annotated[str | None, doc("the scheduler's job id; of a sweep, that of the first job array")]
+    script: Annotated[str | None, doc("path of the script that was submitted, or written by `--dry-run`")]
+    folder: Annotated[str | None, doc("the run folder")]
+    jobs: Annotated[
+        list[str] | UnsetType, doc("only of a [sweep](sweeps.md): the ids of all arrays and jobs that were submitted")
+    ] = UNSET
+    points: Annotated[int | UnsetType, doc("only of a sweep: its number of points")] = UNSET
+    left: Annotated[int | UnsetType, doc("only of a sweep: number of points that wait for room in the queue")] = UNSET
+    values: Annotated[
+        list[dict[str, str]] | UnsetType,
+        doc("only of a sweep with `--dry-run`: for each point, from number 0, its values as texts by key"),
+    ] = UNSET
+
+
+class StartEstimate(Output):
+    """The answer of `submit --test-only`."""
+
+    estimate: Annotated[str, doc("when and where the job would start, in the words of the scheduler")]
+
+
+class Cancelled(Output):
+    """A run that was to be cancelled."""
+
+    run: Annotated[str, doc("the run's full name")]
+    message: Annotated[str, doc("the outcome, as text for people")]
+
+
+class Attempt(Output):
+    """An attempt of a run."""
+
+    number: Annotated[int, doc("counted from 1")]
+    job_id: Annotated[str | None, doc("the same for several attempts if Slurm requeued the job")]
+    state: Annotated[
+        str,
+        doc("Slurm's job state; `SUBMITTING` before there is a job id, `VOID` if no job was ever submitted"),
+    ]
+    exit_code: Annotated[int | None, doc("exit code of the script")]
+    nodes: Annotated[list[str], doc("host names")]
+    submitted: Annotated[float | None, doc("when it was submitted")]
+    started: Annotated[float | None, doc("when it started")]
+    ended: Annotated[float | None, doc("when it ended")]
+    failure_class: Annotated[
+        str | None, doc("[failure class](failures.md); null until a driver has decided, and without a failure")
+    ] = field(name="class")
+    verdict: Annotated[
+        Verdict | None,
+        doc(
+            "[what follows](recovery.md#the-verdict); null until a driver has decided. Your own run is ENDING until "
+            "then; another user's run may be FAILED and continue while the `verdict` of its last attempt is null"
+        ),
+    ]
+    evidence: Annotated[list[Evidence], doc("lines that support the diagnosis")]
+    overrides: Annotated[
+        dict[str, list[str]],
+        doc(
+            "differences from the job file: `set` and `exclude`, given by a person or decided by a driver; `ledger`: "
+            "nodes excluded because other runs reported them"
+        ),
+    ]
+
+
+class Progress(Output):
+    """Values that the regular expressions in `progress:` of the job file matched in the log."""
+
+    step: Annotated[int | None, doc("the newest step; of a sweep, the number of points that completed")]
+    total: Annotated[int | None, doc("the last step of the training; of a sweep, its number of points")]
+    loss: Annotated[float | None, doc("the newest loss")]
+    rate: Annotated[float | None, doc("steps per second, since the first step")]
+    eta_s: Annotated[float | None, doc("remaining time at this rate")]
+
+
+class Successor(Output):
+    """The run's next job."""
+
+    job_id: Annotated[str, doc("its job id")]
+    state: Annotated[str, doc("Slurm's job state")]
+
+
+class Time(Output):
+    """Seconds by [category](goodput.md). They add up to the wall time."""
+
+    queued: Annotated[float, doc("waiting in the queue")]
+    starting: Annotated[float, doc("from the start of a job to the first step")]
+    training: Annotated[float, doc("productive training")]
+    repeated: Annotated[float, doc("steps that an earlier attempt had made")]
+    checkpointing: Annotated[float, doc("while the training waited for a checkpoint")]
+    stalled: Annotated[float, doc("without progress")]
+    detecting: Annotated[float, doc("from a failure to the end of the attempt")]
+    restarting: Annotated[float, doc("from the end of an attempt to the next one")]
+    ending: Annotated[float, doc("from the last step to the end of the job")]
+
+
+_StartingPhases = Annotated[
+    dict[str, float] | UnsetType, doc("only of one run: the seconds of `starting` by phase, as far as known")
+]
+
+
+class ListedRun(Output):
+    """A run as `list` shows it."""
+
+    run: Annotated[str, doc("the run's full name")]
+    name: Annotated[str, doc("the job's name")]
+    site: Annotated[str, doc("the site")]
+    state: Annotated[State, doc("[what they mean](how-a-run-works.md#states)")]
+    reason: Annotated[str | None, doc("the reason, as text for people; its wording may change")]
+    job_id: Annotated[str | None, doc("job id of the newest attempt")]
+    state_source: Annotated[
+        Source,
+        doc(
+            "where the state comes from; `local` is the scheduler of `--site local`, `ssh` the first host of a site "
+            "without Slurm"
+        ),
+    ]
+    state_age_s: Annotated[float | None, doc("age of the source's information")]
+    progress: Annotated[Progress, doc("the training's progress")]
+    hosts: Annotated[
+        list[str] | UnsetType,
+        doc("only while a run on a site without Slurm is active: the hosts of its newest attempt, with its spares"),
+    ] = UNSET
+    successor: Annotated[
+        Successor | UnsetType,
+        doc(
+            "only while the run's next job waits for the end of the newest one ([recovery](recovery.md#the-successor))"
+        ),
+    ] = UNSET
+    phase: Annotated[
+        str | UnsetType | None,
+        doc(
+            "only while the run starts: `node_check`, `staging`, `start`, `container_start`, `imports`, `rendezvous`, "
+            "`first_collective` or `first_step` ([what they mean](how-a-run-works.md#the-phases-of-a-start))"
+        ),
+    ] = UNSET
+    waiting_for: Annotated[
+        list[str] | UnsetType, doc("only while the run starts: the nodes that the others wait for")
+    ] = UNSET
+    time: Annotated[Time | UnsetType, doc("only of one run, and with `list --goodput`: where its time went")] = UNSET
+    starting_phases: _StartingPhases = UNSET
+
+
+class RunWithAttempts(ListedRun, kw_only=True):
+    """A run as `status` shows it."""
+
+    attempts: Annotated[list[Attempt], doc("all attempts, by number")]
+
+
+class Point(ListedRun, kw_only=True):
+    """A point of a sweep: the fields of a run, and these."""
+
+    point: Annotated[int, doc("number of the point, from 0")]
+    values: Annotated[dict[str, str], doc("its values as texts by key")]
+    metric: Annotated[float | None, doc("the value of the sweep's metric")]
+    attempts: Annotated[int, doc("number of its attempts")]
+
+
+class SweepStatus(ListedRun, kw_only=True):
+    """A sweep: the fields of a run, and these."""
+
+    counts: Annotated[dict[State, int], doc("number of points by state")]
+    goal: Annotated[Literal["min", "max"], doc("which metric is the best")]
+    best: Annotated[Point | None, doc("the point with the best metric; null while none has one")]
+    points: Annotated[list[Point], doc("all points")]
+
+
+class FirstFailure(Output):
+    """Who failed first."""
+
+    node: Annotated[str | None, doc("the node, if the evidence names it")]
+    rank: Annotated[int | None, doc("the rank, if the evidence names it")]
+    time: Annotated[float | None, doc("when")]
+
+
+class Remark(Output):
+    """Something that may make a run slow."""
+
+    kind: Annotated[str, doc("one of the [kinds](watching.md#when-a-training-is-slow)")]
+    node: Annotated[str | None, doc("the node on which it was seen")]
+    rank: Annotated[int | None, doc("the rank at which it was seen")]
+    text: Annotated[str, doc("what was seen, as text for people")]
+    advice: Annotated[str, doc("what to do, as text for people")]
+    evidence: Annotated[list[Evidence], doc("lines that support it")]
+
+
+class Why(Output):
+    """What ended a run, or the job that wrote the logs."""
+
+    level: Annotated[
+        Literal["scheduler", "infrastructure", "workload", "unknown"], doc("who can do something about it")
+    ]
+    failure_class: Annotated[str, doc("[class](failures.md) of the root cause; `unknown` for an unfinished run")] = (
+        field(name="class")
+    )
+    cause: Annotated[str | None, doc("the specific [cause](failures.md); null for a success")]
+    verdict: Annotated[
+        Verdict,
+        doc(
+            "the default for the class, `NONE` for a success. What a run does also depends on its history and its "
+            "`retry:` settings"
+        ),
+    ]
+    confidence: Annotated[Literal["high", "medium", "low"], doc("how sure the class is")]
+    first_failure: Annotated[FirstFailure, doc("the first node and rank to fail")]
+    evidence: Annotated[list[Evidence], doc("log lines and other sources")]
+    also: Annotated[list[str], doc("other observations, and the `remarks`, as text for people")]
+    advice: Annotated[str | None, doc("the next step, as text for people")]
+    time: Annotated[Time | UnsetType, doc("only of a run: where its time went")] = UNSET
+    starting_phases: _StartingPhases = UNSET
+    checkpoint_interval: Annotated[
+        CheckpointInterval | UnsetType | None,
+        doc("only of a run; null where no checkpoint was measured or no failure was seen"),
+    ] = UNSET
+    start: Annotated[
+        str | UnsetType | None,
+        doc(
+            "only of a run that ended before its first step: the [phase of its start]"
+            "(how-a-run-works.md#the-phases-of-a-start) and the nodes that were missing, as text for people"
+        ),
+    ] = UNSET
+    state: Annotated[
+        State | UnsetType | None,
+        doc("only of a run that is unfinished or succeeded: its state; null once it has finished"),
+    ] = UNSET
+    remarks: Annotated[
+        list[Remark] | UnsetType, doc("only of a run that is unfinished or succeeded: what may make it slow")
+    ] = UNSET
+
+
+class Measurement(Output):
+    """A measurement of `doctor --bench`. Bandwidths are bus bandwidths in GB/s (10⁹ bytes)."""
+
+    nodes: Annotated[list[str], doc("names of the nodes")]
+    per_node: Annotated[int, doc("processes on each node")]
+    backend: Annotated[str, doc("`nccl` or `gloo`")]
+    tool: Annotated[str, doc("`nccl-tests` or the version of PyTorch")]
+    curves: Annotated[
+        dict[str, list[tuple[int, float, float]]],
+        doc(
+            "by collective (`all-reduce`, `all-gather`, `reduce-scatter`): a list of bytes, seconds and bandwidth for "
+            "each size"
+        ),
+    ]
+    pair_bytes: Annotated[int, doc("message size of `pairs`")]
+    pairs: Annotated[
+        list[tuple[int, int, float]],
+        doc("two nodes, by their place in `nodes` from 0, and the bandwidth of all-reduce between them"),
+    ]
+    not_measured: Annotated[dict[str, str], doc("what could not be measured, with the reason")]
+    site: Annotated[str | None, doc("of `before`: the site")]
+    run: Annotated[str | None, doc("of `before`: the run that measured")]
+    time: Annotated[float | None, doc("of `before`: when it was measured")]
+
+
+class Bench(Output):
+    """What `doctor --bench` measured."""
+
+    measured: Annotated[Measurement, doc("this measurement")]
+    before: Annotated[Measurement | None, doc("the last measurement of the same shape")]
+
+
+class Level(Output):
+    """A level of `doctor`."""
+
+    name: Annotated[
+        str,
+        doc(
+            "the [level](doctor.md): `job`, `modules`, `imports`, `image`, `limits`, `reservations`, `queue`, `nodes`, "
+            "`bench`, or a size of the ladder (`one GPU`, `one process`, `one node`, `two nodes`, `whole job`)"
+        ),
+    ]
+    state: Annotated[Literal["ok", "failed", "not checked"], doc("the result")]
+    lines: Annotated[list[str], doc("what was found, as sentences")]
+    run: Annotated[str | None, doc("the run that the level started; null if it started none")]
+    values: Annotated[Bench | None, doc("of `bench`: what it measured")]
+
+
+class Drill(Output):
+    """The result of a drill. Fields of stages that were not reached are null. Times are seconds after the warning."""
+
+    good: Annotated[bool, doc("whether all checks passed, as in the exit code")]
+    run: Annotated[str, doc("the drill's run")]
+    warned_at_step: Annotated[int | None, doc("the last step in the log when the warning was sent")]
+    saved: Annotated[bool | None, doc("whether a complete checkpoint appeared")]
+    checkpoint: Annotated[str | None, doc("its name")]
+    checkpoint_step: Annotated[int | None, doc("its step")]
+    saved_after_s: Annotated[float | None, doc("when it appeared")]
+    ended_after_s: Annotated[float | None, doc("when the training exited by itself")]
+    resumed: Annotated[bool | None, doc("whether the next attempt resumed from that checkpoint")]
+    resumed_at_step: Annotated[int | None, doc("its first step")]
+    fault: Annotated[str | None, doc("the problem, as a sentence")]
