@@ -112,7 +112,7 @@ def _step(plan: LaunchPlan) -> tuple[str, ...]:
     held = _held(plan)
     match plan.step.kind:
         case "srun":
-            beats = ("heartbeat",) if plan.heartbeat else ()
+            beats = ("heartbeat", "release_next") if plan.heartbeat else ()
             return *beats, "node", "step_srun", "end_elastic" if plan.elastic else "end_srun"
         case "local":
             return "node", "end_together", "step_local"

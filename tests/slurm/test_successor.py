@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hpc_launch.run.submitting.fault_points import KILL_AFTER
 from tests.busy import patience
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
-from tests.slurm.test_restart import FAILS_ONCE, LOSES_POWER, ended, job, record, trained
+from tests.slurm.test_restart import FAILS_ONCE, LOSES_POWER, batch_logs, ended, job, record, trained
 from tests.slurm.user import PROFILES, User
 
 ON = {"successor": "on", "in_allocation": "off"}
@@ -150,6 +151,32 @@ if attempt == 1 and rank == "1":
     print("RuntimeError: CUDA error: uncorrectable ECC error encountered", flush=True)
     sys.exit(1)
 """
+
+
+@pytest.mark.cluster
+@pytest.mark.prove
+@pytest.mark.parametrize(("queued", "system"), [("on", None), ("off", None), ("on", "trixie"), ("on", "sid")])
+def test_the_next_job_does_not_wait_for_a_lost_node(queued: str, system: str | None) -> None:
+    with Cluster.start(nodes=7, accounting=False, system=system, slurm_conf=["SlurmdTimeout=300"]) as cluster:
+        user = User(cluster, cluster.user_folder("lost-"))
+        program = LOSES_POWER.replace('attempt == "1"', 'attempt in "12"')
+        run = user.submit(job(user, program, nodes=2, spares=1, launcher="srun", retry={"successor": queued}))
+        lost = 0.0
+        for attempt, node in (("1", "n2"), ("2", "n3")):
+            wait_until(lambda: sum(row[0] == attempt for row in trained(run)) == 4)  # noqa: B023
+            time.sleep(6)
+            cluster.kill_node(node)
+            lost = time.time()
+        wait_until(lambda: ended(run, 3), 200, lambda: f"{batch_logs(run)} {log(run, 1)} {cluster.jobs()}")
+
+        status = user.until(run["run"], "COMPLETED", "FAILED")
+        assert [(one["nodes"], one["verdict"], one["job_id"] == run["job_id"]) for one in status["attempts"]] == [
+            (["n1", "n2"], "RETRY_ELSEWHERE", True),
+            (["n1", "n3"], "RETRY_ELSEWHERE", True),
+            (["n4", "n5"], "NONE", False),
+        ]
+        began = min(float(row[3]) for row in trained(run) if row[0] == "3")
+        assert began - lost <= patience(60), "SlurmdTimeout is 300 s"
 
 
 def test_the_successor_gets_no_node_that_failed(user: User) -> None:
