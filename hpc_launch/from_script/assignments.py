@@ -10,6 +10,7 @@ from hpc_launch.from_script.old_job import OldJob
 from hpc_launch.from_script.scope import Scope
 from hpc_launch.from_script.shell_tree import Node, find_all, text_of
 from hpc_launch.from_script.values import ListValue, Value
+from hpc_launch.spec.secret_names import SECRET_NAME
 
 
 class Assignments:
@@ -135,7 +136,7 @@ class Assignments:
             self.job.left_out[name] = why
             self.job.env.pop(name, None)
             self.ledger.unnecessary(lines, why)
-        elif plain_commands.SECRET.search(name):
+        elif SECRET_NAME.search(name):
             if name not in self.job.secrets:
                 self.job.secrets.append(name)
             self.ledger.taken(lines, "secrets", why="its value is not copied: set it in your shell or in secrets.env")

@@ -10,7 +10,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.from_script import plain_commands
 from hpc_launch.from_script.choose_launch import LaunchSize, choose, launch_size
 from hpc_launch.from_script.directives import read_directives
 from hpc_launch.from_script.line_accounts import Ledger, LineAccount
@@ -20,6 +19,7 @@ from hpc_launch.from_script.request import Request, read_request
 from hpc_launch.from_script.scope import Scope
 from hpc_launch.from_script.shell_tree import depth_is_bounded, parse
 from hpc_launch.from_script.walk_script import Walker
+from hpc_launch.spec.secret_names import SECRET_NAME
 
 _PLACEHOLDER = re.compile(r"<([A-Z][A-Z0-9]*(?:[_-][A-Z0-9]+)+)>")
 """`<YOUR_ACCOUNT>` of an example, which bash would take for redirections."""
@@ -85,7 +85,7 @@ def understand(script: ScriptText, name: str, folder: str, environment: Mapping[
 
 def _keep_secrets(job: OldJob, launch: OldLaunch, ledger: Ledger) -> None:
     """Values of secrets in the launch line are not copied either."""
-    for name in [name for name in launch.env if plain_commands.SECRET.search(name)]:
+    for name in [name for name in launch.env if SECRET_NAME.search(name)]:
         del launch.env[name]
         if name not in job.secrets:
             job.secrets.append(name)

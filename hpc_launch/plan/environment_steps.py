@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from hpc_launch.base.finding_codes import FindingCode
@@ -16,12 +15,12 @@ from hpc_launch.plan.variable_names import NAME
 from hpc_launch.plan.watcher_plan import debug_variables
 from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.origin import rule
+from hpc_launch.spec.secret_names import SECRET_NAME
 
 _SET_BY_LAUNCHERS = frozenset(
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK MASTER_ADDR MASTER_PORT "
     "TORCHELASTIC_ERROR_FILE TORCHELASTIC_RUN_ID BASH_ENV ENV".split()
 )
-_SECRET = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD)$")
 
 
 def prelude(filler: ValueFiller) -> tuple[Prelude, ...]:
@@ -79,7 +78,7 @@ def variables(
         path: KeyPath = ("env", name)
         if not check_variable_name(filler, name, path):
             continue
-        if _SECRET.search(name) and isinstance(value, str) and value:
+        if SECRET_NAME.search(name) and isinstance(value, str) and value:
             message = f"`{name}` looks like a secret and would stand in the script"
             filler.fault(
                 FindingCode.SECRET_IN_ENV, message, path, f"list it: `secrets: [{name}]`, and set it in your shell"

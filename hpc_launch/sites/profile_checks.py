@@ -13,10 +13,9 @@ from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.queues import LimitRow
 from hpc_launch.spec.document import Document, KeyPath
 from hpc_launch.spec.merge import Merged
+from hpc_launch.spec.secret_names import SECRET_NAME
 
 T = TypeVar("T")
-
-_SECRET = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD)$")
 
 
 _TOKEN = re.compile(
@@ -115,7 +114,7 @@ def _check_step(step: PreludeStep, path: KeyPath, merged: Merged) -> Iterator[Fi
 
 def _check_secrets(values: Mapping[str, object], path: KeyPath, merged: Merged) -> Iterator[Finding]:
     for name, value in values.items():
-        if _SECRET.search(name) and isinstance(value, str) and value and not value.startswith("${"):
+        if SECRET_NAME.search(name) and isinstance(value, str) and value and not value.startswith("${"):
             message = f"`{name}` looks like a secret, and others can read this file"
             hint = f"remove it, and list it in the job file: `secrets: [{name}]`"
             yield Finding(FindingCode.SECRET_IN_PROFILE, message, merged.origin(*path, name).place, hint)

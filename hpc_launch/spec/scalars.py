@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+from typing import Any
 
 NULL = frozenset(("", "~", "null", "Null", "NULL"))
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -25,3 +27,11 @@ def scalar(text: str) -> str | int | float | bool | None:
         # An abbreviated commit hash such as 12e4567 looks like a huge number; keep it as text.
         return number if math.isfinite(number) else text
     return text
+
+
+def flow_yaml(value: Any) -> str:
+    """A value as YAML on one line, in printable characters: JSON, with the escapes of YAML."""
+    return "".join(
+        character if character.isprintable() else f"\\U{ord(character):08x}"
+        for character in json.dumps(value, ensure_ascii=False)
+    )

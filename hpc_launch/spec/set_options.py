@@ -9,6 +9,8 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.merge import Layer
+from hpc_launch.spec.scalars import flow_yaml
+from hpc_launch.spec.secret_names import SECRET_NAME
 from hpc_launch.spec.yaml_source import parse_document
 
 _OPEN_MAPPINGS = frozenset({"args", "env", "sbatch"})
@@ -22,7 +24,7 @@ def override_layer(sets: Sequence[str], findings: list[Finding]) -> Layer:
     written: dict[KeyPath, str] = {}
     for text in sets:
         key, equals, value = text.partition("=")
-        place = Place(f"--set {text}")
+        place = Place(f"--set {key}=…" if SECRET_NAME.search(key) else f"--set {text}")
         if not equals or not key.strip("."):
             message, hint = f"`--set {text}` is not of the form KEY=VALUE", "for example `--set args.lr=0.001`"
             findings.append(Finding(FindingCode.INVALID_SET_OPTION, message, place, hint))
@@ -31,7 +33,7 @@ def override_layer(sets: Sequence[str], findings: list[Finding]) -> Layer:
         document, faults = parse_document(f"value: {value}", str(place))
         if document is None:
             # Treat invalid YAML, such as a bare `:` or `{`, as text.
-            document, faults = parse_document(f"value: {_quoted(value)}", str(place))
+            document, faults = parse_document(f"value: {flow_yaml(value)}", str(place))
         if document is None:
             findings += faults
             continue
@@ -50,10 +52,6 @@ def _split(key: str) -> tuple[str, ...]:
     if dot and first in _OPEN_MAPPINGS:
         return (first, rest)
     return tuple(key.split("."))
-
-
-def _quoted(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _put(data: dict[str, Any], path: Sequence[str], value: Any) -> None:

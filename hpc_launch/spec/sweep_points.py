@@ -14,6 +14,8 @@ from typing import Any
 from msgspec import Struct
 
 from hpc_launch.spec.document import KeyPath
+from hpc_launch.spec.scalars import flow_yaml
+from hpc_launch.spec.secret_names import SECRET_NAME
 from hpc_launch.spec.sweep import RandomRange, RandomValues, Sweep
 
 MAX_POINTS = 10_000
@@ -86,8 +88,9 @@ def points_of(sweep: Sweep, written: Written) -> tuple[SweepPoint, ...]:
 
 
 def label(values: Values) -> str:
-    """`lr=3e-4,seed=1`: the last part of each key, or all of it where two keys end alike."""
-    return ",".join(f"{name}={text}" for name, (_, text) in zip(short_names(values), values, strict=True))
+    """`lr=3e-4,seed=1`: the last part of each key, or all of it where two keys end alike; secrets are not shown."""
+    shown = ("…" if SECRET_NAME.search(key) else text for key, text in values)
+    return ",".join(f"{name}={text}" for name, text in zip(short_names(values), shown, strict=True))
 
 
 def short_names(values: Values) -> tuple[str, ...]:
@@ -214,9 +217,11 @@ def _in_range(values: RandomRange, share: float) -> str:
 
 def _text(value: Any, written: str | None) -> str:
     """A value as `--set` takes it: as written where that means the same, else as JSON, which is YAML."""
-    if written is not None and _parsed(written) == value and type(_parsed(written)) is type(value):
-        return written
-    return json.dumps(value, ensure_ascii=False)
+    if written is not None and written.isprintable():
+        parsed = _parsed(written)
+        if parsed == value and type(parsed) is type(value):
+            return written
+    return flow_yaml(value)
 
 
 @lru_cache(maxsize=4096)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from hpc_launch.spec.scalars import flow_yaml
 
 NotePath = tuple[str, ...]
 Notes = Mapping[NotePath, str]
@@ -49,10 +50,8 @@ def _flow(value: Any) -> str:
 
 
 def _scalar(value: Any) -> str:
-    if isinstance(value, str):
-        plain = _PLAIN.fullmatch(value) and not _AMBIGUOUS.fullmatch(value)
-        return value if plain else json.dumps(value, ensure_ascii=True)
-    return json.dumps(value)
+    plain = isinstance(value, str) and _PLAIN.fullmatch(value) and not _AMBIGUOUS.fullmatch(value)
+    return value if plain else flow_yaml(value)
 
 
 def _line(text: str) -> str:
