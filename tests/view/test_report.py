@@ -30,7 +30,7 @@ ELEMENTS = VOID | set(
 )
 ATTRIBUTES = set(
     "lang charset http-equiv content name class viewbox role aria-label x y x1 x2 y1 y2 cx cy r width height points "
-    "text-anchor".split()
+    "text-anchor preserveaspectratio".split()
 )
 
 

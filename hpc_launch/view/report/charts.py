@@ -61,7 +61,10 @@ def shares(account: TimeAccount) -> str:
             title = f"{category}: {duration(seconds)}, {share(seconds / wall)}"
             parts.append(_rectangle(left, 0, (width, 26), category, title))
             left += width
-    return _svg(26, "".join(parts), "The share of each category") if parts else ""
+    if not parts:
+        return ""
+    words = {"class_": "bar", "preserveAspectRatio": "none", "role": "img", "aria_label": "The share of each category"}
+    return element("svg", "".join(parts), viewBox=f"0 0 {WIDTH:.0f} 26", **words)
 
 
 FURTHEST = 1e300
@@ -105,7 +108,9 @@ def _scale(low: float, high: float, first: float, last: float) -> Callable[[floa
 
 
 def _svg(height: float, content: str, describe: str) -> str:
-    return element("svg", content, viewBox=f"0 0 {WIDTH:.0f} {height:.0f}", role="img", aria_label=describe)
+    """A chart; it scrolls in a narrow window, so that its text stays readable."""
+    chart = element("svg", content, viewBox=f"0 0 {WIDTH:.0f} {height:.0f}", role="img", aria_label=describe)
+    return element("div", chart, class_="wide")
 
 
 def _rectangle(x: float, y: float, size: tuple[float, float], kind: str, title: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from hpc_launch.view.format_values import clean, log_lines
 
@@ -33,11 +33,11 @@ def element(name: str, content: str, **attributes: object) -> str:
     return f"<{name}{words}>{content}</{name}>"
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: frozenset[int] = frozenset()) -> str:
-    """A table. Headers are text, cells HTML; columns in `numbers` are aligned to the right."""
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], classes: Mapping[int, str]) -> str:
+    """A table. Headers are text, cells HTML. `classes` of columns: `n` aligns to the right, `long` may wrap."""
 
     def row(kind: str, cells: Sequence[str]) -> str:
-        shown = (element(kind, cell, class_="n" if at in numbers else None) for at, cell in enumerate(cells))
+        shown = (element(kind, cell, class_=classes.get(at)) for at, cell in enumerate(cells))
         return element("tr", "".join(shown))
 
     head, body = row("th", list(map(escaped, headers))), "".join(row("td", cells) for cells in rows)

@@ -34,15 +34,16 @@ h3{font-size:1rem;margin:1.4rem 0 .3rem}p{margin:.3rem 0}
 .dim{color:var(--dim)}.state{font-weight:600}.bad{color:var(--stalled)}.good{color:var(--training)}
 .facts{display:flex;flex-wrap:wrap;gap:.4rem 2.2rem;margin:.8rem 0}
 .facts div{max-width:100%}.facts b{display:block;font-size:1.25rem;font-weight:600}
-.wide{overflow-x:auto}
-table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.25rem .8rem .25rem 0;
-border-bottom:1px solid var(--line)}th{font-weight:600;color:var(--dim)}
+.wide{overflow-x:auto}.wide svg{min-width:52rem}
+table{border-collapse:collapse;min-width:min(100%,36rem)}th,td{text-align:left;vertical-align:top;white-space:nowrap;
+padding:.25rem 1.2rem .25rem 0;border-bottom:1px solid var(--line)}th{font-weight:600;color:var(--dim)}
 .n{text-align:right;font-variant-numeric:tabular-nums}
-td{overflow-wrap:break-word}
+.long{white-space:normal;min-width:14rem;overflow-wrap:anywhere}
 pre{background:var(--soft);border:1px solid var(--line);padding:.6rem .8rem;overflow-x:auto;margin:.4rem 0;
 font:12.5px/1.45 ui-monospace,monospace}.origin{color:var(--dim)}
 summary{cursor:pointer;font-weight:600;margin:.8rem 0 .3rem}
-svg{display:block;width:100%;height:auto;margin:.5rem 0}svg text{fill:var(--dim);font:12px system-ui,sans-serif}
+svg{display:block;width:100%;height:auto;margin:.5rem 0}.bar{height:1.7rem}
+svg text{fill:var(--dim);font:13px system-ui,sans-serif}
 .axis{stroke:var(--line);stroke-width:1}.curve{fill:none;stroke:var(--checkpointing);stroke-width:1.8}
 .dot{fill:var(--checkpointing)}.begin{stroke:var(--restarting);stroke-dasharray:3 3}
 .key{display:inline-block;width:.8em;height:.8em;margin-right:.5em;border-radius:2px}

@@ -87,7 +87,7 @@ def _time(report: RunReport) -> str:
             element("p", escaped(begin), class_="dim"),
             timeline(account, labels) if len(labels) <= MOST_ATTEMPTS else "",
             shares(account),
-            table(("category", "time", "share of the wall time"), rows, numbers=frozenset({1, 2})),
+            table(("category", "time", "share"), rows, {1: "n", 2: "n"}),
             *(element("p", escaped(note)) for note in (*notes, *report.notes)),
         ]
     )
@@ -148,7 +148,7 @@ def _attempts(report: RunReport) -> str:
     details = [_evidence(attempt, read_verdict(run.attempt(attempt.number))) for attempt in status.attempts]
     omitted = len(status.attempts) - len(rows)
     note = element("p", escaped(f"{omitted} older attempts are not shown."), class_="dim") if omitted else ""
-    return element("h2", "Attempts") + table(headers, rows) + note + "".join(details[-MOST_ATTEMPTS:])
+    return element("h2", "Attempts") + table(headers, rows, {3: "long"}) + note + "".join(details[-MOST_ATTEMPTS:])
 
 
 def _evidence(attempt: AttemptStatus, verdict: VerdictRecord | None) -> str:
