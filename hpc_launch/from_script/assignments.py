@@ -8,6 +8,7 @@ from hpc_launch.from_script import plain_commands
 from hpc_launch.from_script.line_accounts import Ledger
 from hpc_launch.from_script.old_job import OldJob
 from hpc_launch.from_script.scope import Scope
+from hpc_launch.from_script.secret_values import secret_variable
 from hpc_launch.from_script.shell_tree import Node, find_all, text_of
 from hpc_launch.from_script.values import ListValue, Value
 from hpc_launch.spec.secret_names import SECRET_NAME
@@ -39,6 +40,16 @@ class Assignments:
                     self.export(name, value, lines)
                 else:
                     self.ledger.unnecessary(lines, "exports what the environment has")
+            elif child.type not in {"word", "variable_name", "comment"} and exported:
+                for word in self.scope.words(child):
+                    name, equals, text = word.text.partition("=")
+                    if not word.value.known or not equals:
+                        self.ledger.not_understood(lines, "exports what is known only in the job")
+                    else:
+                        value = Value(text, True, word.value.uses)
+                        self.scope.assign(name, value)
+                        self.export(name, value, lines)
+                found = True
         if not found:
             self.ledger.unnecessary(lines, "declares only")
         for line in lines:
@@ -84,7 +95,7 @@ class Assignments:
             before = self.scope.values.get(name)
             value = ListValue((*before.items, *value.items)) if isinstance(before, ListValue) else value
         if isinstance(value, Value):
-            value = self._rendezvous(name, value)
+            value = secret_variable(name) if SECRET_NAME.search(name) else self._rendezvous(name, value)
         self.scope.assign(name, value)
         if name in {"IFS", "PS4", "OLDPWD"}:
             self.ledger.unnecessary(lines, "a setting of the old shell")
@@ -117,6 +128,8 @@ class Assignments:
             self.ledger.unnecessary(lines, why)
         elif value.uses & {"master", "port", "hosts"}:
             self.ledger.unnecessary(lines, "the rendezvous: hpc-launch chooses the address and a free port")
+        elif value.uses & {"secret"}:
+            self.ledger.unnecessary(lines, "its value is not copied: the job reads it from `secrets:`")
         elif value.text in {"$!", "$?", "$$"}:
             self.ledger.unnecessary(lines, "a setting of the old shell")
         elif value.uses & {"array"}:

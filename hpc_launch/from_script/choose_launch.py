@@ -42,6 +42,10 @@ def choose(launches: Sequence[OldLaunch], request: Request, ledger: Ledger) -> O
             for line, why in launch.doubts:
                 ledger.not_understood([line], why)
             _values(launch, ledger)
+            size = launch_size(launch, request)
+            if launch.by_srun and not launch.one_node and launch.tasks not in {None, size.nodes * size.starts_per_node}:
+                why = f"{launch.tasks} tasks on {size.nodes} nodes: a job file starts as many on each"
+                ledger.not_understood(launch.lines[:1], why)
         elif _same(launch, chosen):
             ledger.unnecessary(launch.lines, "the same program on another node: the step starts it on all of them")
         else:

@@ -35,6 +35,8 @@ def apptainer(
     split = _TABLE.split(before.rest[1:])
     if not split.rest:
         return None
+    if before.rest[0].text == "run" and (len(split.rest) == 1 or split.rest[1].text.startswith("-")):
+        launch.doubts.append((before.rest[0].line, f"`{runtime} run` starts the image's own program: name it"))
     image = split.rest[0].text
     found = OldContainer(runtime, image)
     for option in split.options:

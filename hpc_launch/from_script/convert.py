@@ -10,12 +10,12 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.base.errors import Refused
-from hpc_launch.base.findings import Finding, Place
+from hpc_launch.base.findings import Place
 from hpc_launch.drive.detect_site import detect_site
-from hpc_launch.drive.prepare import PreparedJob, prepare_job
+from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.from_script.draft_job import draft_job, job_name
 from hpc_launch.from_script.draft_site import SitePart, accounts_for, known_site, own_profile
+from hpc_launch.from_script.prepare_elsewhere import prepare_elsewhere
 from hpc_launch.from_script.read_job import OldScript, read_old_script
 from hpc_launch.from_script.write_files import job_text, site_text
 from hpc_launch.sites.load_profile import load_site_profile
@@ -47,18 +47,7 @@ class Conversion(Struct, frozen=True):
                 if is_file_name(named):
                     named = str((self.output.parent / named).resolve())
             base = str(self.output.parent.resolve())
-            try:
-                return prepare_job(job, site=named, job_folder=base, anywhere=True)
-            except Refused as refused:
-                raise Refused([_moved(finding, folder, self.output.parent) for finding in refused.findings]) from None
-
-
-def _moved(finding: Finding, folder: str, to: Path) -> Finding:
-    """The finding with the name that its file will have."""
-    place = finding.place
-    if place is None or not place.file.startswith(f"{folder}/"):
-        return finding
-    return replace(finding, place=replace(place, file=str(to / place.file.removeprefix(f"{folder}/"))))
+            return prepare_elsewhere(job, self.output.parent, site=named, job_folder=base, anywhere=True)
 
 
 def convert(

@@ -51,8 +51,7 @@ def read_directives(lines: Sequence[str], ledger: Ledger) -> Directives:
                 ledger.unnecessary([number], "an indented directive, which sbatch does not read")
         elif not _DIRECTIVE.match(line):
             if not commands:
-                other = re.match(r"#(PBS|BSUB|\$|PJM|COBALT|OAR)\s+-", line)
-                ledger.unnecessary([number], "a directive of another scheduler" if other else "a comment")
+                _comment(line, number, ledger, alone=not any(map(_DIRECTIVE.match, lines)))
         elif commands:
             ledger.unnecessary([number], "a directive after the first command, which sbatch does not read")
         elif component:
@@ -63,6 +62,16 @@ def read_directives(lines: Sequence[str], ledger: Ledger) -> Directives:
         else:
             options += _options(line[len("#SBATCH") :], number, ledger)
     return Directives(tuple(options))
+
+
+def _comment(line: str, number: int, ledger: Ledger, *, alone: bool) -> None:
+    """A comment. sbatch reads `#PBS` and `#BSUB` too; where no `#SBATCH` says more, they are the request."""
+    if not re.match(r"#(PBS|BSUB|\$|PJM|COBALT|OAR)\s+-", line):
+        ledger.unnecessary([number], "a comment")
+    elif alone:
+        ledger.not_understood([number], "a directive of another scheduler")
+    else:
+        ledger.unnecessary([number], "a directive of another scheduler")
 
 
 def _shebang(text: str, ledger: Ledger) -> None:

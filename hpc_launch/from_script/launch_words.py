@@ -63,7 +63,7 @@ class Unwrapper:
                 rest = rest[1:]
             launch.doubts.append((words[0].line, "`timeout`: set `time:`"))
             self.unwrap(launch, rest, depth + 1)
-        elif name == "srun":
+        elif name in {"srun", "ibrun"}:
             self._srun(launch, rest, depth)
         elif name in {"mpirun", "mpiexec", "mpiexec.hydra", "orterun"}:
             self.unwrap(launch, mpirun(launch, rest), depth + 1)
@@ -102,6 +102,10 @@ class Unwrapper:
         launch.tasks_per_node = _number(split.last("ntasks-per-node", "tasks-per-node"))
         launch.cpus_per_task = _number(split.last("cpus-per-task"))
         where = split.last("nodelist")
+        folder = split.last("chdir")
+        if folder is not None and folder.value.known:
+            launch.workdir = os.path.normpath(os.path.join(launch.workdir or self.folder, folder.text))
+            launch.keys += ["workdir"]
         launch.one_node = launch.nodes == 1 and (where is not None or split.has("relative"))
         if split.has("het-group"):
             launch.doubts += [(option.line, "`--het-group`") for option in split.options if option.name == "het-group"]

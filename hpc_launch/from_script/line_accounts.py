@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
 
+from hpc_launch.from_script.secret_values import without_secrets
+
 Outcome = Literal["taken", "unnecessary", "not_understood"]
 _RANK = {"unnecessary": 0, "taken": 1, "not_understood": 2}
-_SECRET = re.compile(
-    r"(\b(?:\w+_)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)=|(?i:--?[\w-]*(?:api[_-]?key|token|password|secret)(?:=|\s+)))"
-    r"(\"[^\"]*\"|'[^']*'|[^\s\"';&|]+)"
-)
-_LOGIN = re.compile(r"((?:wandb\s+login|huggingface-cli\s+login|hf\s+auth\s+login)\b[^;&|]*?)(\s)([A-Za-z0-9_]{16,})")
 
 
 class LineAccount(Struct, frozen=True):
@@ -57,6 +53,14 @@ class Ledger:
             chosen: Outcome = outcome if stronger else before
             self._outcomes[line] = (chosen, [*old_keys, *(key for key in keys if key not in old_keys)], kept)
 
+    def adopt(self, other: Ledger, why: str) -> None:
+        """The accounts of statements that have no effect on what follows, for this reason."""
+        for line, (outcome, _, reasons) in other._outcomes.items():
+            if outcome == "not_understood":
+                self._note([line], outcome, (), "; ".join(reasons))
+            else:
+                self.unnecessary([line], why)
+
     def known(self, line: int) -> bool:
         """Whether a line has an account."""
         return line in self._outcomes
@@ -80,9 +84,3 @@ class Ledger:
                 text = without_secrets(line)
                 result.append(LineAccount(number, text, outcome, tuple(keys), "; ".join(reasons)))
         return tuple(result)
-
-
-def without_secrets(text: str) -> str:
-    """The text, with dots in place of values that look like a password or a key."""
-    hidden = _SECRET.sub(lambda found: found[0] if found[2].strip("\"'")[:1] == "$" else f"{found[1]}…", text)
-    return _LOGIN.sub(r"\1\2…", hidden)

@@ -10,8 +10,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.drive.prepare import PreparedJob, prepare_job
+from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.from_script.draft_job import job_name
+from hpc_launch.from_script.prepare_elsewhere import prepare_elsewhere
 from hpc_launch.from_script.training_source import TrainingSource
 from hpc_launch.site_tools.learning.profile_yaml import yaml_text
 from hpc_launch.sites.profile import SiteProfile
@@ -141,4 +142,4 @@ def checked(text: str, output: Path, site: str | None) -> PreparedJob:
     with tempfile.TemporaryDirectory(prefix="hpc-launch-init-") as folder:
         job = Path(folder, output.name)
         job.write_text(text, encoding="utf-8")
-        return prepare_job(job, site=site, job_folder=str(output.parent.resolve()))
+        return prepare_elsewhere(job, output.parent, site=site, job_folder=str(output.parent.resolve()))

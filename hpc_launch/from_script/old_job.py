@@ -82,6 +82,10 @@ class OldJob:
     mkdir: list[str] = field(default_factory=list)
     ulimit: dict[str, str] = field(default_factory=dict)
     workdir: str | None = None
+    last_folder: str | None = None
+    """The folder before the last `cd`."""
+    folders: list[str] = field(default_factory=list)
+    """The stack of `pushd`."""
     suffix: str | None = None
     """Appended to the first host's name for the fast network."""
     launches: list[OldLaunch] = field(default_factory=list)

@@ -16,7 +16,6 @@ SHELL_STATE = {
     "shopt": "a setting of the old shell",
     "set": "a setting of the old shell",
     "return": "a setting of the old shell",
-    "popd": "every step names its folder",
     "hash": "a setting of the old shell",
 }
 LOGIN = re.compile(r"(wandb\s+login|huggingface-cli\s+login|hf\s+auth\s+login)\b")

@@ -17,7 +17,9 @@ from hpc_launch.from_script.old_job import OldJob, OldLaunch
 from hpc_launch.from_script.read_script import ScriptText, read_script
 from hpc_launch.from_script.request import Request, read_request
 from hpc_launch.from_script.scope import Scope
+from hpc_launch.from_script.secret_values import take_out
 from hpc_launch.from_script.shell_tree import depth_is_bounded, parse
+from hpc_launch.from_script.values import Word
 from hpc_launch.from_script.walk_script import Walker
 from hpc_launch.spec.secret_names import SECRET_NAME
 
@@ -71,6 +73,10 @@ def understand(script: ScriptText, name: str, folder: str, environment: Mapping[
         _keep_secrets(job, launch, ledger)
     job.workdir = launch.workdir if launch is not None else job.workdir
     size = launch_size(launch, request) if launch is not None else None
+    taken = {account.line for account in ledger.accounts() if account.outcome == "taken" or account.keys}
+    for number, line in enumerate(lines, 1):
+        if "\ufffd" in line and (number in taken or not line.lstrip().startswith("#")):
+            ledger.not_understood([number], "bytes that are not UTF-8: write the value")
     remarks = list(script.remarks)
     if launch is None:
         remarks.append("no line that starts a training was found")
@@ -84,9 +90,31 @@ def understand(script: ScriptText, name: str, folder: str, environment: Mapping[
 
 
 def _keep_secrets(job: OldJob, launch: OldLaunch, ledger: Ledger) -> None:
-    """Values of secrets in the launch line are not copied either."""
+    """Values of secrets are copied from nowhere: not from the launch line, nor from other variables."""
     for name in [name for name in launch.env if SECRET_NAME.search(name)]:
         del launch.env[name]
-        if name not in job.secrets:
-            job.secrets.append(name)
+        _secret(job, name)
         ledger.taken(launch.lines, "secrets", why=f"the value of {name} is not copied: set it in your shell")
+    launch.words = [_kept(word, job, ledger) for word in launch.words]
+    launch.arguments = [_kept(word, job, ledger) for word in launch.arguments]
+    for name, value in launch.env.items():
+        launch.env[name] = _kept(Word(value, launch.lines[0]), job, ledger).value
+    for name, (value, line) in job.env.items():
+        job.env[name] = (_kept(Word(value, line), job, ledger).value, line)
+
+
+def _kept(word: Word, job: OldJob, ledger: Ledger) -> Word:
+    """The word without secrets."""
+    text, names, lost = take_out(word.text)
+    for name in names:
+        _secret(job, name)
+    if lost:
+        ledger.not_understood([word.line], "a secret, which is not copied: `secrets:` and `${shell.NAME}`")
+    elif names:
+        ledger.taken([word.line], "secrets", why="values of secrets are not copied: set them in your shell")
+    return word.with_text(text)
+
+
+def _secret(job: OldJob, name: str) -> None:
+    if name not in job.secrets:
+        job.secrets.append(name)

@@ -152,7 +152,9 @@ class _Reader:
             elif name == "export":
                 self._export(lines, option.value.text if option.value else "")
             elif name == "array":
-                self.ledger.not_understood(lines, "a job array: a job file is one run; submit it once for each index")
+                self.ledger.not_understood(
+                    lines, "a job array: a job file is one run; describe its points with `sweep:`"
+                )
             else:
                 self.ledger.not_understood(lines, f"`--{name}` has no key in a job file")
 

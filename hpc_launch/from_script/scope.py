@@ -140,6 +140,8 @@ class Scope:
             return self.parameters or ()
         own = self.values.get(match[1])
         if isinstance(own, ListValue):
+            if text_of(node).startswith('"') and "*" in text and own.items:
+                return (sum((Value(" ") + item for item in own.items[1:]), own.items[0]),)
             return own.items or (unknown(text, *own.uses),)
         return (own,) if own is not None else (unknown(text),)
 
@@ -154,6 +156,8 @@ class Scope:
         if kind == "raw_string":
             return literal(text[1:-1])
         if kind in {"word", "number", "test_operator", "regex", "extglob_pattern"} and not node.named_children:
+            if re.search(r"(?<!\\)[*?]", text):
+                return unknown(text)
             plain = literal(_ESCAPED.sub(lambda found: "" if found[1] else found[2], text))
             at_home = plain.text == "~" or plain.text.startswith("~/")
             return Value("${home}" + plain.text[1:]) if at_home else plain
@@ -161,6 +165,8 @@ class Scope:
             return self._pieces(node, 1, -1)
         if kind == "string_content":
             return literal(re.sub(r"\\\n|\\([$`\"\\])", lambda found: found[1] or "", text))
+        if kind == "concatenation" and re.search(r"(?<![\\$])\{[^{}\s'\"]*,[^{}\s'\"]*\}", text):
+            return unknown(text)
         if kind == "concatenation" or (kind in {"word", "command_name"} and node.named_children):
             return self._pieces(node, 0, None)
         if kind == "ansi_c_string" and "\\" not in text:

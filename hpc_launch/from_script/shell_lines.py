@@ -42,18 +42,28 @@ def reads(walker: Walker, node: Node, whole: Node, lines: range) -> None:
 
 
 def change_folder(walker: Walker, words: Sequence[Word], lines: range) -> None:
-    """`cd FOLDER`."""
-    if len(words) < 2 or not words[1].value.known:
+    """`cd FOLDER`, `cd -`, `pushd FOLDER`, `popd`."""
+    job, text = walker.job, words[1].text if len(words) == 2 else ""
+    before = job.workdir or walker.scope.folder
+    if words[0].text == "popd" and job.folders:
+        folder = job.folders.pop()
+    elif text == "-" and job.last_folder is not None:
+        folder = job.last_folder
+    elif text in {"", "-"} or not words[1].value.known:
         walker.ledger.not_understood(lines, "a folder that is known only in the job")
         return
-    folder = os.path.normpath(os.path.join(walker.job.workdir or walker.scope.folder, words[1].text))
-    if words[1].text.startswith(("${", "~")):
-        folder = words[1].text
+    elif text.startswith(("${", "~")):
+        folder = text
+    else:
+        folder = os.path.normpath(os.path.join(before, text))
+    job.last_folder = before
+    if words[0].text == "pushd":
+        job.folders.append(before)
     if folder == walker.scope.folder:
         walker.ledger.unnecessary(lines, "the training starts in the job file's folder")
     else:
         walker.ledger.taken(lines, "workdir")
-    walker.job.workdir = None if folder == walker.scope.folder else folder
+    job.workdir = None if folder == walker.scope.folder else folder
 
 
 def make_folder(walker: Walker, words: Sequence[Word], lines: range) -> None:

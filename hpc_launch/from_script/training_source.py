@@ -56,6 +56,8 @@ class TrainingSource(Struct, frozen=True):
 def read_training(path: Path) -> TrainingSource:
     """Read a Python file. Raises UsageError if it cannot be parsed."""
     try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise UsageError(f"{path} is not a file", "name the training's Python file")
         if os.path.getsize(path) > MAX_BYTES:
             raise UsageError(f"{path} is larger than {MAX_BYTES >> 20} MiB", "name the training's Python file")
         tree = ast.parse(path.read_bytes(), filename=str(path))
@@ -124,7 +126,7 @@ def likely_trainings(folder: Path) -> list[str]:
     found = []
     for path in sorted(folder.glob("*.py"))[:200]:
         try:
-            if path.stat().st_size <= MAX_BYTES and b"__main__" in path.read_bytes():
+            if path.is_file() and path.stat().st_size <= MAX_BYTES and b"__main__" in path.read_bytes():
                 found.append(path.name)
         except OSError:
             continue

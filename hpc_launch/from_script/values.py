@@ -7,9 +7,9 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-Use = Literal["master", "port", "rank", "hosts", "array", "parameter"]
+Use = Literal["master", "port", "rank", "hosts", "array", "parameter", "secret"]
 """What a value stands for besides its text: the first host, a port, a process's own rank, the node list, the index in
-a job array, an argument of the script."""
+a job array, an argument of the script, a secret that the job reads from its environment."""
 
 
 class Value(Struct, frozen=True):
@@ -49,7 +49,11 @@ class Word(Struct, frozen=True):
 
     def after(self, start: int) -> Word:
         """The rest of the word, from a position on."""
-        return replace(self, value=replace(self.value, text=self.value.text[start:]))
+        return self.with_text(self.text[start:])
+
+    def with_text(self, text: str) -> Word:
+        """The word with another text."""
+        return replace(self, value=replace(self.value, text=text))
 
     def number(self) -> int | None:
         """The word as a number, if it is one."""

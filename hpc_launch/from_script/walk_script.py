@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from hpc_launch.from_script import plain_commands, shell_blocks, shell_lines, software_lines
+from hpc_launch.from_script import plain_commands, shell_blocks, shell_groups, shell_lines, software_lines
 from hpc_launch.from_script.assignments import Assignments
 from hpc_launch.from_script.launch_words import Unwrapper
 from hpc_launch.from_script.line_accounts import Ledger, LineAccount
@@ -14,15 +14,13 @@ from hpc_launch.from_script.nested_text import read_nested
 from hpc_launch.from_script.old_job import OldJob, OldLaunch
 from hpc_launch.from_script.request import Request
 from hpc_launch.from_script.scope import Scope
-from hpc_launch.from_script.shell_tests import truth
 from hpc_launch.from_script.shell_tree import Node, depth_is_bounded, lines_of, parse, text_of
 from hpc_launch.from_script.values import Value, Word
 
 _LAUNCHES = re.compile(
-    r"(srun|mpirun|mpiexec(\.hydra)?|orterun|torchrun|deepspeed|accelerate|apptainer|singularity|python[\d.]*|"
+    r"(srun|ibrun|mpirun|mpiexec(\.hydra)?|orterun|torchrun|deepspeed|accelerate|apptainer|singularity|python[\d.]*|"
     r"bash|sh|exec|time|nohup|env|stdbuf|numactl|timeout)\Z"
 )
-_PYTHON = re.compile(r"python[\d.]*\Z")
 DEEPEST_NESTING = 4
 
 
@@ -72,11 +70,11 @@ class Walker:
         elif node.has_error:
             self.ledger.not_understood(lines, "bash would refuse this, or it is not read here")
         elif kind in {"list", "program"}:
-            self._list(node)
+            shell_groups.listed(self, node)
         elif kind in {"pipeline", "redirected_statement"}:
-            self._piped(node)
+            shell_groups.piped(self, node)
         elif kind == "command":
-            self._command(node, lines)
+            self.command(node, lines)
         elif kind == "declaration_command":
             self.assignments.declaration(node, lines)
         elif kind == "variable_assignment":
@@ -86,7 +84,9 @@ class Walker:
                 self.assignments.assign(child, lines, exported=self.scope.exports_all)
         elif kind == "unset_command":
             self.assignments.unset(node, lines)
-        elif kind in {"compound_statement", "subshell", "do_group"}:
+        elif kind == "subshell":
+            shell_groups.subshell(self, node, lines)
+        elif kind in {"compound_statement", "do_group"}:
             self.ledger.unnecessary(lines, "groups commands")
             self.statements(node.named_children)
         elif kind == "if_statement":
@@ -94,56 +94,15 @@ class Walker:
         elif kind in {"for_statement", "c_style_for_statement"}:
             shell_blocks.loop(self, node, lines)
         elif kind in {"while_statement", "case_statement"}:
+            shell_blocks.forget(self, node)
             self.ledger.not_understood(lines, "depends on what the job finds when it runs")
         elif kind in {"test_command", "negated_command"}:
             self.ledger.unnecessary(lines, "tests only")
         else:
             self.ledger.not_understood(lines, "not read here")
 
-    def _list(self, node: Node) -> None:
-        """`A && B`, `A || B`: what follows `||` is for a failure."""
-        children = node.named_children
-        for at, child in enumerate(children):
-            between = node.text[children[at - 1].end_byte - node.start_byte : child.start_byte - node.start_byte]
-            if at and b"||" in between and children[0].type != "test_command":
-                self.ledger.unnecessary(lines_of(child), "hpc-launch reports a step that fails")
-            elif at and children[0].type == "test_command":
-                shell_blocks.doubtful(self, [child], truth(children[0], self.scope) if b"&&" in between else None)
-            else:
-                self.statement(child)
-
-    def _piped(self, node: Node) -> None:
-        """A command with its redirections and pipes."""
-        lines = lines_of(node)
-        inner = node
-        target = ""
-        stdin: Node | None = None
-        while inner.type in {"pipeline", "redirected_statement"}:
-            for child in inner.named_children[1:]:
-                if child.type == "file_redirect":
-                    target = text_of(child)
-                elif child.type in {"herestring_redirect", "heredoc_redirect"}:
-                    stdin = child
-                elif child.type == "command" and text_of(child).split()[0] != "tee":
-                    target = target or text_of(child)
-            inner = inner.named_children[0]
-        if inner.type != "command":
-            self.statement(inner)
-            self.ledger.unnecessary(lines, "redirects output")
-            return
-        name = self._name(inner)
-        if name in {"read", "mapfile", "readarray"}:
-            shell_lines.reads(self, inner, node, lines)
-        elif name in plain_commands.PRINTS and re.search(r">\s*[^&\s]", target) and "/dev/" not in target:
-            shell_lines.writes(self, node, lines)
-        elif re.match(r"\d*<(?![<&(])", target) and "/dev/null" not in target:
-            self.ledger.not_understood(lines, "reads a file as its input")
-        elif stdin is not None and _PYTHON.match(os.path.basename(name)):
-            self.ledger.not_understood(lines, "a program in the script: put it into a file")
-        else:
-            self._command(inner, lines)
-
-    def _name(self, node: Node) -> str:
+    def name(self, node: Node) -> str:
+        """The first word of a command."""
         name = node.child_by_field_name("name")
         words = self.scope.words(name.named_children[0]) if name is not None and name.named_children else []
         return words[0].text if words else text_of(name) if name is not None else ""
@@ -157,7 +116,8 @@ class Walker:
                 words += self.scope.words(child)
         return words
 
-    def _command(self, node: Node, lines: range) -> None:
+    def command(self, node: Node, lines: range) -> None:
+        """A command without redirections."""
         words = self._words(node)
         if not words:
             self.ledger.unnecessary(lines, "an empty command")
@@ -187,7 +147,7 @@ class Walker:
             self.ledger.unnecessary(lines, plain_commands.SHELL_STATE[name])
         elif name == "trap":
             shell_blocks.trap(self, text, lines)
-        elif name in {"cd", "pushd"}:
+        elif name in {"cd", "pushd", "popd"}:
             shell_lines.change_folder(self, words, lines)
         elif name == "mkdir":
             shell_lines.make_folder(self, words, lines)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hpc_launch.from_script.draft_job import JobDraft
 from hpc_launch.from_script.draft_site import SitePart
-from hpc_launch.from_script.line_accounts import without_secrets
 from hpc_launch.from_script.read_job import OldScript
+from hpc_launch.from_script.secret_values import without_secrets
 from hpc_launch.site_tools.learning.profile_yaml import yaml_text
 from hpc_launch.spec.shell_text import visible
 

@@ -1,0 +1,180 @@
+"""What a line means for the job, or that it is named: nothing is dropped or changed silently."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hpc_launch.base.errors import UsageError
+from hpc_launch.from_script.convert import Conversion, convert
+from hpc_launch.from_script.read_job import OldScript, understand
+from hpc_launch.from_script.read_script import ScriptText, decode
+from hpc_launch.from_script.training_source import likely_trainings, read_training
+
+HEAD = "#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=4 --gpus-per-node=4\n"
+RUN = "srun python train.py"
+
+
+def read(body: str) -> OldScript:
+    return understand(ScriptText(HEAD + body), "job.sbatch", "/submitted", {})
+
+
+def converted(body: str, folder: Path, head: str = HEAD) -> Conversion:
+    (folder / "job.sbatch").write_text(head + body)
+    (folder / "train.py").write_text("")
+    return convert(folder / "job.sbatch", output=folder / "job.yaml", site=None, environment={}, folder=str(folder))
+
+
+def doubts(script: OldScript) -> list[int]:
+    return [account.line - HEAD.count("\n") for account in script.of("not_understood")]
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ("cat <<EOF > conf.json\n{}\nEOF\nsrun python train.py", [1, 2, 3]),
+        ("cat <<EOF | tee conf.json\n{}\nEOF\nsrun python train.py", [1, 2, 3]),
+        ("echo a | tee conf\necho b | tee out.log\nsrun python train.py", [1]),
+        ("export $(cat .env | xargs)\nsrun python train.py", [1]),
+        ("srun python train.py --data *.bin", [1]),
+        ("srun python train.py --data 'a*.bin' --list [1,2]", []),
+        ("srun python train.py --data part-{a,b}", [1]),
+        ("srun -n 3 python train.py", [1]),
+        ("srun -n 12 --ntasks-per-node=8 python train.py", [1]),
+        ("mpirun -np 3 python train.py", [1]),
+        ("srun -n 8 python train.py", []),
+        ("srun singularity run a.sif --epochs 3", [1]),
+        ("srun singularity run a.sif python train.py", []),
+        ("if [ -d ckpt ]; then MORE=--resume; else MORE=; fi\nsrun python train.py $MORE", [2]),
+        ("for rate in 0.1 0.2; do\n  srun python train.py --lr $rate\ndone", [2]),
+        ("for try in 1 2 3; do\n  srun python train.py\ndone", [2]),
+        ("for i in $(seq 1 10); do\n  srun python train.py --seed $i\ndone", [2]),
+        ("cd -\nsrun python train.py", [1]),
+        ("(cd src; make)\nsrun python train.py", [1]),
+        ("ibrun python train.py", []),
+    ],
+)
+def test_what_would_change_the_job_is_named(body: str, lines: list[int]) -> None:
+    assert doubts(read(body)) == lines
+
+
+@pytest.mark.parametrize(
+    "head", ["for ((i = 0; i < 2; i++))", "for i in {0..1}", "for i in $(seq 0 $((SLURM_NNODES - 1)))"]
+)
+def test_a_loop_over_the_nodes_is_one_launch(head: str) -> None:
+    found = read(f"{head}; do\n  srun -N1 -n1 torchrun --nproc_per_node=4 --node_rank=$i train.py &\ndone\nwait")
+    assert found.size is not None
+    assert (doubts(found), found.size.nodes, found.size.processes_per_node) == ([], 2, 4)
+
+
+@pytest.mark.parametrize("body", ["for t in 1 2; do srun python train.py; done", "srun ibrun python train.py"])
+def test_another_loop_leaves_the_number_of_processes(body: str) -> None:
+    size = read(body).size
+    assert size is not None
+    assert (size.nodes, size.processes_per_node) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("body", "folder"),
+    [
+        ("(cd src; make)", None),
+        ("pushd src; make; popd", None),
+        ("cd src; make; cd -", None),
+        ("cd src", "src"),
+        ("pushd a; pushd b; popd", "a"),
+        ("srun --chdir=src true", None),
+    ],
+)
+def test_the_folder_of_the_launch_line_is_followed(body: str, folder: str | None) -> None:
+    found = read(f"{body}\n{RUN}").job.workdir
+    assert found == (None if folder is None else f"/submitted/{folder}")
+
+
+def test_the_folder_of_a_step_is_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    job = yaml.safe_load(converted("srun --chdir=src python ../train.py", tmp_path).job_file)
+    assert (job["workdir"], job["script"]) == ("src", "train.py")
+
+
+def test_variables_of_a_subshell_end_with_it() -> None:
+    found = read("X=1\n(X=2; export Y=3)\nsrun python train.py --x $X")
+    assert found.launch is not None
+    assert [word.text for word in found.launch.arguments] == ["--x", "1"]
+    assert "Y" not in found.job.env
+
+
+def test_a_quoted_export_counts() -> None:
+    assert read(f'export "A=x y"\n{RUN}').job.env["A"][0].text == "x y"
+
+
+def test_a_quoted_array_is_one_word() -> None:
+    found = read('A=(x "y z")\nsrun python train.py "${A[*]}" "${A[@]}"')
+    assert found.launch is not None
+    assert [word.text for word in found.launch.arguments] == ["x y z", "x", "y z"]
+
+
+@pytest.mark.parametrize(
+    ("body", "secrets", "expected"),
+    [
+        ("export HF_TOKEN=SEKRET\nsrun python train.py --hf $HF_TOKEN", ["HF_TOKEN"], "hf: ${shell.HF_TOKEN}"),
+        ("TOKEN=SEKRET\nsrun python train.py --x=$TOKEN", ["TOKEN"], "--x=${shell.TOKEN}"),
+        ("TOKEN=SEKRET\nexport HF_TOKEN=$TOKEN\nsrun python train.py", ["HF_TOKEN"], ""),
+        (
+            "export A_KEY=SEKRET\nexport URL=http://x/$A_KEY\nsrun python train.py",
+            ["A_KEY"],
+            "URL: http://x/${shell.A_KEY}",
+        ),
+        (
+            'srun bash -c "export HF_TOKEN=SEKRET; python train.py --rank \\$SLURM_PROCID"',
+            ["HF_TOKEN"],
+            "export HF_TOKEN=$HF_TOKEN; python train.py",
+        ),
+        ("srun python train.py --key hf_SEKRETabcdefghijk123", None, "key: …"),
+        ("export ADDRESS=https://me:SEKRET@host/x\nsrun python train.py", None, "ADDRESS: https://…@host/x"),
+    ],
+)
+def test_values_of_secrets_are_copied_from_nowhere(
+    body: str, secrets: list[str] | None, expected: str, tmp_path: Path
+) -> None:
+    found = converted(body, tmp_path)
+    job = yaml.safe_load(found.job_file)
+    assert job.get("secrets") == secrets
+    assert (secrets is None) == bool(found.script.of("not_understood"))
+    assert expected in yaml.safe_dump(job, width=1000, allow_unicode=True).replace("'", "")
+    shown = found.job_file + "".join(account.text + account.why for account in found.script.accounts)
+    assert "SEKRET" not in shown
+
+
+def test_the_request_of_another_scheduler_is_named(tmp_path: Path) -> None:
+    alone = converted("#PBS -l select=2:ngpus=4\npython train.py", tmp_path, "#!/bin/bash\n")
+    assert [account.line for account in alone.script.of("not_understood")] == [2]
+    assert doubts(read("python train.py")) == []
+
+
+def test_bytes_that_are_not_text_are_named() -> None:
+    data = HEAD.encode() + b"# caf\xe9\nexport A=caf\xe9\nsrun python train.py --name caf\xe9"
+    found = understand(decode(data, "job.sbatch"), "job.sbatch", "/submitted", {})
+    assert doubts(found) == [2, 3]
+
+
+def test_unusual_characters_are_valid_yaml(tmp_path: Path) -> None:
+    found = converted("srun python train.py --name 'a\U0001f600é\u202e'", tmp_path)
+    assert found.prepare().plan.program is not None
+    assert yaml.safe_load(found.job_file)["args"]["name"] == "a\U0001f600é\u202e"
+
+
+def test_a_finding_names_the_file_that_is_written(tmp_path: Path) -> None:
+    found = converted("source /opt/venv/bin/activate\nsrun python train.py", tmp_path)
+    places = [str(finding.place) for finding in found.prepare().warnings]
+    assert places
+    assert all(place.startswith(f"{tmp_path}/job.yaml") for place in places)
+
+
+def test_a_pipe_is_no_training(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train.py")
+    assert likely_trainings(tmp_path) == []
+    with pytest.raises(UsageError, match="not a file"):
+        read_training(tmp_path / "train.py")
