@@ -25,6 +25,7 @@ def main() -> int:
             "nodes",
             "ssh-kills",
             "ssh-faults",
+            "sweep",
             "pages",
         ),
     )
@@ -32,7 +33,7 @@ def main() -> int:
         "rows",
         nargs="*",
         metavar="ROW",
-        help="rows of the matrix or `ssh-faults`, jobs of `nodes`, events of `inside`, rounds of `killed`, `ssh-kills`",
+        help="rows of the matrix or `ssh-faults`, jobs of `nodes`, events of `inside`, or rounds of the other parts",
     )
     parser.add_argument("--workers", type=int, default=3, help="rows or rounds side by side (default 3)")
     parser.add_argument(
@@ -81,6 +82,11 @@ def main() -> int:
 
         rounds = args.rounds if args.rounds is not None else ssh_kills.ROUNDS
         return ssh_kills.prove(State(), args.rows, rounds, args.workers, again=args.again)
+    if args.part == "sweep":
+        from tests.prove import sweep
+
+        rounds = args.rounds if args.rounds is not None else sweep.ROUNDS
+        return sweep.prove(State(), args.rows, rounds, args.workers, again=args.again)
     if args.part == "pages":
         from tests.prove import pages
 

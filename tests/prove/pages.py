@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.cluster.requirements import REPOSITORY
 from tests.cluster.roots import SYSTEMS
-from tests.prove import goodput, inside, killed, node_check, ssh_faults, ssh_kills
+from tests.prove import goodput, inside, killed, node_check, ssh_faults, ssh_kills, sweep
 from tests.prove.matrix import PLACE, State
 from tests.prove.row import Row
 from tests.prove.rows import GROUPS, ROWS
@@ -19,6 +19,7 @@ SECTIONS: dict[str, tuple[Path, Callable[[dict[str, Any]], str]]] = {
     "goodput": (REPOSITORY / "docs" / "goodput.md", goodput.section),
     "ssh-kills": (REPOSITORY / "docs" / "ssh.md", ssh_kills.section),
     "ssh-faults": (REPOSITORY / "docs" / "ssh.md", ssh_faults.section),
+    "sweep": (REPOSITORY / "docs" / "sweeps.md", sweep.section),
 }
 """Parts of pages that are otherwise written by hand: between two comments that name the part."""
 

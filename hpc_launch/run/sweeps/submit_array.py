@@ -1,14 +1,16 @@
 """Submit a job array of a sweep exactly once, with the protocol of an attempt (submitting/submit_attempt.py).
 
-The order: array claimed → intent of the array → attempts of its points, each with the array's token and its task →
+The order: array claimed, with its intent → attempts of its points, each with the array's token and its task →
 sbatch → job.json of the array → job.json of each attempt. After a crash at any point, `settle_arrays` finds the array
 by its token or abandons it. Each task trains only if it creates the claim of its attempt, as any job does.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import shutil
 import string
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -63,13 +65,9 @@ def submit_array(  # noqa: PLR0917 - the stages before
     journal = Journal(sweep.run)
     first = next(iter(points.values()))
     with refusing(sweep.run.path):
-        array = _claim(sweep)
+        array, intent = _claim(sweep, first.name, options)
+        name = intent.job_name or ""
         checkpoint("array claimed")
-        token = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(8))
-        name = f"{first.name}.{token}.{array.number}"
-        # First of all, so that whoever finds the array or an attempt of it knows its owner and its token.
-        intent = Intent(token=token, job_name=name, time=time.time(), options=options, **process_fields(this_process()))
-        write_record(array.intent, intent)
         with synced_together():
             tasks = _write_points(sweep, chunk, points, array, intent)
         checkpoint("points")
@@ -140,15 +138,32 @@ def array_jobs(sweep: SweepFolder) -> dict[str, AttemptFolder]:
     return {array_of(one.job_id): one.attempt for one in files if one.job_id is not None}
 
 
-def _claim(sweep: SweepFolder) -> AttemptFolder:
-    """Create the folder of the next array. Raises UsageError where another process has created it, and OSError."""
+def _claim(sweep: SweepFolder, name: str, options: tuple[str, ...]) -> tuple[AttemptFolder, Intent]:
+    """Create the folder of the next array with its intent in it: whoever finds it knows its owner and its token.
+
+    Raises UsageError where another process has created it, and OSError.
+    """
     arrays = sweep.arrays()
     array = sweep.array(arrays[-1].number + 1 if arrays else 1)
+    token = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(8))
+    intent = Intent(
+        token=token,
+        job_name=f"{name}.{token}.{array.number}",
+        time=time.time(),
+        options=options,
+        **process_fields(this_process()),
+    )
+    draft = AttemptFolder(sweep.run.arrays / f".{token}")
+    draft.path.mkdir(mode=FOLDER_MODE)
+    write_record(draft.intent, intent)
     try:
-        array.path.mkdir(mode=FOLDER_MODE)
-    except FileExistsError:
+        os.rename(draft.path, array.path)  # fails where there is a folder that is not empty (rename(2))
+    except OSError as error:
+        shutil.rmtree(draft.path, ignore_errors=True)
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
         raise UsageError(f"another process is submitting {sweep.name}", f"hpc-launch status {sweep.name}") from None
-    return array
+    return array, intent
 
 
 def _write_points(
