@@ -23,6 +23,7 @@ from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.spec.field_types import Scalar
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.json_schema import json_schema
+from hpc_launch.spec.pipeline import Stages
 from hpc_launch.spec.units import DURATION_FORMS, MEMORY_FORMS, TIME_FORMS
 
 HERE = Path(__file__).parent
@@ -31,16 +32,29 @@ WIDTH = 88
 """Terminal width, in columns, for the help of the verbs."""
 
 
+PIPELINE_INTRO = """
+## Pipelines
+
+A job file with `jobs` describes several jobs, its *stages* ([pipelines](pipelines.md)). A stage has the keys of a job
+and its own:
+"""
+
+
 def reference(title: str, intro: str, root: type[Struct], source: str) -> str:
     """Return a reference page, with a section for each mapping of a file and a row for each key."""
     lines = [f"# {title}", "", MADE.format(source=source), "", intro.strip(), "", *_table("", root)]
     for path, kind in _below("", root):
-        lines += [f"### `{path}`", "", _one_line(kind.__doc__), ""]
-        form = getattr(kind, "__short_forms__", None)
-        if form is not None:
-            lines += [f"Short form: {_one_line(form.__doc__)}", ""]
-        lines += _table(path, kind)
+        lines += _section(path, kind)
     return "\n".join(lines)
+
+
+def _section(path: str, kind: type[Struct]) -> list[str]:
+    """The section of a mapping."""
+    lines = [f"### `{path}`", "", _one_line(kind.__doc__), ""]
+    form = getattr(kind, "__short_forms__", None)
+    if form is not None:
+        lines += [f"Short form: {_one_line(form.__doc__)}", ""]
+    return [*lines, *_table(path, kind)]
 
 
 def _table(path: str, kind: type[Struct]) -> list[str]:
@@ -443,15 +457,34 @@ def failures() -> str:
     return "\n".join(lines) + "\n"
 
 
+def job_schema() -> dict[str, Any]:
+    """The schema of a job file. A stage of a pipeline has the keys of a job and its own."""
+    job, own = json_schema(JobSpec), json_schema(Stages)
+    keys = own["$defs"].pop("StageKeys")
+    shared = {key: {"$ref": f"#/properties/{key}"} for key in job["properties"]}
+    stage = {**keys, "properties": {**keys["properties"], **shared}}
+    stage["patternProperties"] = {**job["patternProperties"]}
+    jobs = {**own["properties"]["jobs"], "additionalProperties": {"$ref": "#/$defs/StageKeys"}}
+    definitions = {**job["$defs"], **own["$defs"], "StageKeys": stage}
+    return {**job, "properties": {**job["properties"], "jobs": jobs}, "$defs": dict(sorted(definitions.items()))}
+
+
 def pages() -> dict[Path, str]:
     """Return every generated file with its content."""
     return {
-        HERE / "job-file.md": reference("The job file", JOB_INTRO, JobSpec, "hpc_launch/spec/job.py"),
+        HERE / "job-file.md": "\n".join(
+            [
+                reference("The job file", JOB_INTRO, JobSpec, "hpc_launch/spec/job.py"),
+                PIPELINE_INTRO,
+                *_table("", Stages),
+                *(line for path, kind in _below("", Stages) for line in _section(path, kind)),
+            ]
+        ),
         HERE / "site-profile.md": reference("The site profile", SITE_INTRO, SiteProfile, "hpc_launch/sites/profile.py"),
         HERE / "verbs.md": verbs(),
         HERE / "failures.md": failures(),
         HERE / "json.md": with_tables((HERE / "json.md").read_text("utf-8")),
-        HERE / "schema" / "job.schema.json": json.dumps(json_schema(JobSpec), indent=2) + "\n",
+        HERE / "schema" / "job.schema.json": json.dumps(job_schema(), indent=2) + "\n",
         HERE / "schema" / "site.schema.json": json.dumps(json_schema(SiteProfile), indent=2) + "\n",
         **{output_file(verb): json.dumps(output_schema(verb), indent=2) + "\n" for verb in OUTPUTS},
     }

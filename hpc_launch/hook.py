@@ -2,7 +2,7 @@
 
 With `--here` the job's script can start the next attempt itself; `--outside` is for a sentinel job, `--successor=JOB`
 for the run's successor, which waited for that job and can start the next attempt, too. `--well` is for a point of a
-sweep that ended well: nothing is due for the point itself.
+sweep, or a stage of a pipeline, that ended well: nothing is due for the run itself.
 
 It uses the records in the run folder and detects nothing again. Its output goes to hook.log in the attempt's folder.
 It always exits with 0: an error here must not change the outcome of the job.
@@ -10,6 +10,7 @@ It always exits with 0: an error here must not change the outcome of the job.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -19,6 +20,7 @@ from hpc_launch.base.errors import UserError
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.recover_run import recover
 from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.pipelines.pipeline_folder import pipeline_of
 from hpc_launch.run.records.run_info import read_info
 from hpc_launch.run.status.attempt_view import AttemptView
 from hpc_launch.run.status.tracker import RunTracker
@@ -58,9 +60,22 @@ def main(arguments: list[str]) -> int:
             from hpc_launch.retry.next_points import submit_next_points
 
             _report(submit_next_points(run, scheduler))
+        _drive_pipeline(run, scheduler, inside=waited is None and "--outside" not in arguments)
     except (UserError, OSError, ValueError) as error:
         print(f"[hpc-launch] left to the next driver: {error}", flush=True)
     return 0
+
+
+def _drive_pipeline(run: RunFolder, scheduler: Scheduler, *, inside: bool) -> None:
+    """Submit what is due of the run's pipeline. Raises as the run's driver does."""
+    pipeline = pipeline_of(run)
+    if pipeline is None:
+        return
+    from hpc_launch.retry.advance_pipeline import drive_pipeline
+    from hpc_launch.run.run_index import user_index
+
+    for move in drive_pipeline(pipeline, run, scheduler, user_index(os.environ), inside=inside):
+        _report(move)
 
 
 def _report(move: DriverOutcome) -> None:

@@ -64,6 +64,7 @@ class FindingCode(str, Enum):
     INSECURE_SECRETS_FILE = "HL214", "Insecure or unreadable secrets file"
     INVALID_PROGRESS_PATTERN = "HL215", "Invalid progress pattern"
     INVALID_SWEEP = "HL217", "Invalid sweep"
+    INVALID_PIPELINE = "HL218", "Invalid pipeline"
     NOT_CHECKED_HERE = "HL216", "Not checked here", "warning"
 
     # The site and its profile

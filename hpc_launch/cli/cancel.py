@@ -31,7 +31,7 @@ def command(runs: tuple[str, ...], as_json: bool) -> int:
 
     index = user_index(os.environ)
     # Resolve all names first: a misspelt one must not leave the work half done.
-    folders = {folder.path: folder for folder in (find_run(run, index, sweeps=True) for run in runs)}
+    folders = {folder.path: folder for folder in (find_run(run, index, stages=True) for run in runs)}
     code = 0
     cancelled: list[dict[str, str]] = []
     for folder in folders.values():
@@ -52,13 +52,20 @@ def command(runs: tuple[str, ...], as_json: bool) -> int:
 def _cancel(run: RunFolder, index: Index) -> str:
     """Cancel one run and describe the outcome. Raises Unreachable; UsageError if the folder is not a run's."""
     from hpc_launch.cli.follow import poll_runs
+    from hpc_launch.cli.submit_pipeline import cancel_pipeline, cancel_stage
     from hpc_launch.retry.drivers import Schedulers
+    from hpc_launch.run.pipelines.pipeline_folder import as_pipeline
     from hpc_launch.run.records.attempt_files import Reader
     from hpc_launch.run.records.scheduler_state import MAY_COME_BACK
     from hpc_launch.run.submitting.cancel_run import cancel_run
     from hpc_launch.view.format_values import clean
 
     name = clean(run.name)
+    pipeline = as_pipeline(run)
+    if pipeline is not None:
+        return cancel_pipeline(pipeline, index, _cancel)
+    if not run.exists and run.pipeline is not None:
+        return cancel_stage(run, index, _cancel)
     if os.path.exists(run.sweep_info):
         from hpc_launch.run.sweeps.cancel_sweep import cancel_sweep
         from hpc_launch.run.sweeps.sweep_folder import SweepFolder

@@ -25,6 +25,11 @@ TOGETHER = 2000
 """Runs whose files are in memory at a time."""
 
 
+def is_group(run: RunFolder) -> bool:
+    """Whether a run is a sweep, a pipeline or a part of one."""
+    return run.sweep is not None or any(map(os.path.exists, (run.sweep_info, run.pipeline_info, run.stage_info)))
+
+
 def tracker_of(runs: Iterable[RunFolder], index: Index) -> RunTracker:
     """A tracker of these runs that recognizes pending reasons that never clear."""
     return RunTracker(runs, Schedulers().of, never=_never, seen=index.seen)
@@ -34,12 +39,12 @@ def poll_runs(runs: Sequence[RunFolder], index: Index, *, drive: bool = True) ->
     """Query these runs and return their statuses in order. Prints a notice if the scheduler is slow.
 
     With `drive`, first does what is due: the verdict on an attempt that ended, and the next attempt. A failed run whose
-    verdict has to wait is ENDING: another attempt may follow. The status of a sweep is that of its points.
+    verdict has to wait is ENDING: another attempt may follow. The status of a sweep or a pipeline is that of its runs.
     """
-    if any(os.path.exists(run.sweep_info) or run.sweep is not None for run in runs):
-        from hpc_launch.cli.poll_sweeps import poll_with_sweeps
+    if any(map(is_group, runs)):
+        from hpc_launch.cli.poll_pipelines import poll_with_groups
 
-        return poll_with_sweeps(runs, index, drive=drive)
+        return poll_with_groups(runs, index, drive=drive)
     return poll_plain_runs(runs, index, drive=drive)
 
 
@@ -92,7 +97,7 @@ def follow(runs: Sequence[RunFolder]) -> int:
 
     Returns the exit code: 0 if all completed, 1 if one did not complete or is stuck, 130 after Ctrl-C.
     """
-    if any(os.path.exists(run.sweep_info) for run in runs):
+    if any(map(is_group, runs)):
         from hpc_launch.cli.follow_sweeps import follow_sweeps
 
         return follow_sweeps(runs)

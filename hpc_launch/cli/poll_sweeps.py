@@ -19,17 +19,9 @@ from hpc_launch.run.sweeps.sweep_status import SweepStatus, sweep_stamp, sweep_s
 from hpc_launch.spec.shell_text import visible
 
 
-def poll_with_sweeps(runs: Sequence[RunFolder], index: Index, *, drive: bool) -> list[RunStatus]:
-    """The statuses of runs of which some are sweeps or points of them."""
-    found = _poll(runs, index, drive=drive)
-    folded = {name: one.as_run() for name, one in found.items() if isinstance(one, SweepStatus)}
-    index.seen(list(folded.values()))
-    return [folded[run.name] if isinstance(one := found[run.name], SweepStatus) else one for run in runs]
-
-
 def poll_sweep(run: RunFolder, index: Index, *, drive: bool = True) -> SweepStatus:
     """The state of one sweep."""
-    found = _poll([run], index, drive=drive)[run.name]
+    found = poll_groups([run], index, drive=drive)[run.name]
     return found if isinstance(found, SweepStatus) else sweep_status(SweepFolder(run), {})
 
 
@@ -45,7 +37,8 @@ def show_sweep(run: RunFolder, index: Index, *, as_json: bool) -> None:
     write_lines(sweep_lines(status), sys.stdout)
 
 
-def _poll(runs: Sequence[RunFolder], index: Index, *, drive: bool) -> dict[str, RunStatus | SweepStatus]:
+def poll_groups(runs: Sequence[RunFolder], index: Index, *, drive: bool) -> dict[str, RunStatus | SweepStatus]:
+    """The states of runs of which some are sweeps or points of them, by name."""
     from hpc_launch.cli.follow import poll_plain_runs
 
     sweeps = {run.name: SweepFolder(run) for run in runs if os.path.exists(run.sweep_info)}

@@ -25,8 +25,8 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], output: Path | N
     """
     from hpc_launch.cli.warn import print_site_and_warnings
     from hpc_launch.drive.prepare import prepare_job
+    from hpc_launch.spec.job_file import has_sweep
     from hpc_launch.spec.shell_text import visible
-    from hpc_launch.spec.sweep_file import has_sweep
 
     if has_sweep(job, sets):
         from hpc_launch.drive.prepare_sweep import prepare_sweep

@@ -27,7 +27,7 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
     """Submit the next attempt of a run, from the job file and site profile stored in its folder.
 
     Asks before repeating a run that COMPLETED; without a terminal that requires --yes. Of a sweep, the points that
-    failed are submitted again.
+    failed are submitted again; of a pipeline, the stages that failed or were cancelled, and what comes after them.
 
     \b
     hpc-launch resubmit @last --exclude n3
@@ -39,6 +39,7 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
     from hpc_launch.cli.warn import warn, warn_about_node_health
     from hpc_launch.retry.next_attempt import edited_since, next_attempt
     from hpc_launch.run.find_run import find_run
+    from hpc_launch.run.pipelines.pipeline_folder import pipeline_of, reopen, stage_of
     from hpc_launch.run.run_index import user_index
     from hpc_launch.run.submitting.submit_attempt import submit_next
     from hpc_launch.schedulers.registry import scheduler_for
@@ -51,7 +52,13 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
         except ValueError as error:
             raise UsageError(f"--exclude {nodes}: {error}", "write nodes as n3 or n[3-5]") from error
     index = user_index(os.environ)
-    folder = find_run(run, index, sweeps=True)
+    folder = find_run(run, index, stages=True)
+    if os.path.exists(folder.pipeline_info) or (folder.pipeline is not None and not folder.exists):
+        from hpc_launch.cli.submit_pipeline import resubmit_stages
+
+        return resubmit_stages(folder, index, sets=sets, exclude=excluded, wait=wait, as_json=as_json)
+    if (part_of := pipeline_of(folder)) is not None:
+        reopen(part_of, [stage_of(folder)])
     if os.path.exists(folder.sweep_info):
         from hpc_launch.cli.submit_sweep import resubmit_sweep
 

@@ -34,7 +34,7 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bool) -
     from hpc_launch.run.run_index import user_index
     from hpc_launch.run.submitting.submit_attempt import submit_new
     from hpc_launch.schedulers.registry import scheduler_for
-    from hpc_launch.spec.sweep_file import refuse_sweep
+    from hpc_launch.spec.job_file import refuse_sweep
 
     refuse_sweep(job, sets, "run")
     prepared_job = prepare_job(job, site=site, sets=sets)

@@ -26,7 +26,7 @@ def command(run: str | None, as_json: bool) -> None:
     """Show the state of a run, with its source and age. Without RUN, show all active runs.
 
     RUN is a run's name or a prefix of it, a job id, a run folder, or @last. SWEEP shows all points, SWEEP/7 or
-    SWEEP/lr=3e-4 one of them.
+    SWEEP/lr=3e-4 one of them; PIPELINE shows all stages, PIPELINE/train one of them.
 
     \b
     hpc-launch status
@@ -35,6 +35,7 @@ def command(run: str | None, as_json: bool) -> None:
     """
     from hpc_launch.cli.follow import active_runs, poll_runs
     from hpc_launch.run.find_run import find_run
+    from hpc_launch.run.pipelines.pipeline_folder import as_pipeline
     from hpc_launch.run.run_index import user_index
 
     index = user_index(os.environ)
@@ -50,6 +51,12 @@ def command(run: str | None, as_json: bool) -> None:
             click.echo("no active runs; run `hpc-launch list` to see all runs", err=True)
         return
     folder = find_run(run, index, sweeps=True)
+    pipeline = as_pipeline(folder)
+    if pipeline is not None:
+        from hpc_launch.cli.poll_pipelines import show_pipeline
+
+        show_pipeline(pipeline, index, as_json=as_json)
+        return
     if os.path.exists(folder.sweep_info):
         from hpc_launch.cli.poll_sweeps import show_sweep
 

@@ -41,7 +41,8 @@ def command(
 ) -> int:
     """Submit a training job: check it, write its script, pass it to the scheduler and print the run's name.
 
-    A job file with `sweep:` becomes a run for each point, submitted as job arrays.
+    A job file with `sweep:` becomes a run for each point, submitted as job arrays. One with `jobs:` is a pipeline: each
+    stage is submitted when those that it waits for are over.
 
     \b
     hpc-launch submit job.yaml --site mycluster
@@ -49,8 +50,14 @@ def command(
     """
     from hpc_launch.cli.warn import print_site_and_warnings, warn_about_node_health
     from hpc_launch.drive.prepare import prepare_job
-    from hpc_launch.spec.sweep_file import has_sweep
+    from hpc_launch.spec.job_file import has_jobs, has_sweep
 
+    if has_jobs(job):
+        from hpc_launch.cli.submit_pipeline import submit_pipeline
+
+        if test_only:
+            raise click.UsageError(f"--test-only needs one job: {job}/STAGE")
+        return submit_pipeline(job, site=site, sets=sets, wait=wait, dry_run=dry_run, yes=yes, as_json=as_json)
     if has_sweep(job, sets):
         from hpc_launch.cli.submit_sweep import submit_sweep
 

@@ -26,7 +26,7 @@ from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.sites.interpolation_names import NOT_SET_HERE
 from hpc_launch.sites.load_layers import JobSources, Loaded, read_sources, resolve
 from hpc_launch.sites.resolved import Resolved
-from hpc_launch.spec.sweep_file import has_sweep
+from hpc_launch.spec.job_file import has_jobs, has_sweep
 
 if TYPE_CHECKING:
     from hpc_launch.model.model_config import ModelConfig
@@ -148,8 +148,12 @@ def _placeholders(script: str, resolved: Resolved) -> list[Finding]:
 
 
 def validate_job(job_file: Path, *, site: str | None = None, sets: Sequence[str] = ()) -> list[Finding]:
-    """Return every error and warning of a job file, and of each point of its sweep."""
+    """Return every error and warning of a job file, of each point of its sweep, and of each stage of its pipeline."""
     try:
+        if has_jobs(job_file):
+            from hpc_launch.drive.prepare_pipeline import prepare_pipeline
+
+            return list(prepare_pipeline(job_file, site=site, sets=sets).warnings)
         if has_sweep(job_file, sets):
             from hpc_launch.drive.prepare_sweep import prepare_sweep
 

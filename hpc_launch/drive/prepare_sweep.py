@@ -46,9 +46,13 @@ def prepare_sweep(
     sets: Sequence[str] = (),
     job_folder: str | None = None,
     anywhere: bool = False,
+    sources: JobSources | None = None,
 ) -> PreparedSweep:
-    """Prepare all points of a job file. Raises Refused with the errors of the first few points that have any."""
-    sources = read_sources(job_file, site=site, sets=sets, detect=detect_site)
+    """Prepare all points of a job file. Raises Refused with the errors of the first few points that have any.
+
+    `sources`: the files of the job, where they were read already.
+    """
+    sources = sources or read_sources(job_file, site=site, sets=sets, detect=detect_site)
     away = is_elsewhere if anywhere else None
     resolved = resolve(sources, sets=sets, job_folder=job_folder, elsewhere=away).resolved
     sweep = resolved.job.sweep or Sweep()

@@ -18,6 +18,7 @@ from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.drive.prepare_sweep import PreparedSweep, recorded_points
 from hpc_launch.launch.render_array import render_array
 from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.run.records.plan_record import plan_record
 from hpc_launch.run.records.submission import array_of
@@ -51,8 +52,18 @@ class SweepProgress(Struct, frozen=True):
     """Whether another process is submitting the sweep."""
 
 
-def create_sweep(prepared: PreparedSweep, sets: Sequence[str], *, index: Index | None = None) -> SweepFolder:
-    """Write the sweep's folder with the record of its points. Raises Refused; nothing is left on disk then."""
+def create_sweep(
+    prepared: PreparedSweep,
+    sets: Sequence[str],
+    *,
+    index: Index | None = None,
+    at: RunFolder | None = None,
+    stage: Struct | None = None,
+) -> SweepFolder:
+    """Write the sweep's folder with the record of its points. Raises Refused; nothing is left on disk then.
+
+    `at` and `stage`: as for `create_run`.
+    """
     first = prepare(prepared.first, sets, exclude=())
     first = replace(first, resolved_yaml=resolved_yaml(prepared.resolved))
     sweep = prepared.sweep
@@ -65,7 +76,7 @@ def create_sweep(prepared: PreparedSweep, sets: Sequence[str], *, index: Index |
         job_folder=first.plan.job_folder,
         job_file=first.plan.job_file,
     )
-    run = create_run(first, sweep=record)
+    run = create_run(first, sweep=record, at=at, stage=stage)
     with refusing(run.path):
         write_after(run)
     if index is not None:

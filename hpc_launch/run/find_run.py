@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hpc_launch.base.errors import UsageError, UserError
 from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder, as_pipeline, find_stage, stage_of
 from hpc_launch.run.run_index import Index, IndexEntry
 from hpc_launch.run.sweeps.sweep_folder import find_point, sweep_of, tasks_of
 from hpc_launch.schedulers.ssh.hand_over_run import host_with
@@ -30,12 +31,23 @@ class RunElsewhere(UserError):
         self.text, self.folder, self.host = text, folder, host
 
 
-def find_run(text: str, index: Index, *, sweeps: bool = False) -> RunFolder:
-    """The run that `text` names; with `sweeps` it may be a sweep.
+def find_run(text: str, index: Index, *, sweeps: bool = False, stages: bool = False) -> RunFolder:
+    """The run that `text` names; with `sweeps` it may be a sweep or a pipeline.
+
+    With `stages`, also a stage of a pipeline that has no run, or several: its folder does not exist.
 
     Raises UsageError with similar names, or with all runs it may mean; RunElsewhere if another host has its files.
     """
     run = _find_point(text, index) or _find_run(text, index)
+    sweeps = sweeps or stages
+    if not stages and not run.exists and run.pipeline is not None:
+        several = len(PipelineFolder(run.pipeline).runs(stage_of(run)))
+        why = f"has {several} runs" if several else "has not begun"
+        raise UsageError(f"{run.name} {why}", f"hpc-launch status {run.pipeline.name} shows its stages")
+    if not sweeps and (pipeline := as_pipeline(run)) is not None:
+        first = next((stage.name for stage in pipeline.record.stages), "STAGE")
+        hint = f"name a stage, such as {pipeline.name}/{first}; hpc-launch status {pipeline.name} lists them"
+        raise UsageError(f"{pipeline.name} is a pipeline of {len(pipeline.record.stages)} stages", hint)
     if not sweeps and (sweep := sweep_of(run)) is not None:
         hint = f"name a point, such as {sweep.name}/0; hpc-launch status {sweep.name} lists them"
         raise UsageError(f"{sweep.name} is a sweep of {len(sweep.record.points)} points", hint)
@@ -68,7 +80,7 @@ def _find_run(text: str, index: Index) -> RunFolder:
 
 
 def _find_point(text: str, index: Index) -> RunFolder | None:
-    """The point that `SWEEP/7`, `SWEEP/lr=3e-4` or the job `123_7` names; None for anything else."""
+    """The point that `SWEEP/7`, `SWEEP/lr=3e-4` or the job `123_7` names, or the stage `PIPELINE/train`; else None."""
     from hpc_launch.run.sweeps.submit_array import array_jobs
 
     if match := re.fullmatch(r"(\d{1,18})_(\d{1,18})", text, re.ASCII):
@@ -82,9 +94,12 @@ def _find_point(text: str, index: Index) -> RunFolder | None:
     if not slash or not name or not point or _as_folder(text) is not None:
         return None
     try:
-        sweep_found = sweep_of(_find_run(name, index))
+        home = _find_point(name, index) or _find_run(name, index)
     except UsageError:
         return None
+    if (pipeline := as_pipeline(home)) is not None:
+        return find_stage(pipeline, point)
+    sweep_found = sweep_of(home)
     if sweep_found is None:
         return None
     run = find_point(sweep_found, point)

@@ -82,6 +82,8 @@ FOLDER_MODE = 0o755
 """Of folders in a run folder. Nobody else may change what the job and its drivers execute."""
 MOST_BEFORE = 50
 """How far to look back for what an attempt does not record itself."""
+_STAGE = re.compile(r"[A-Za-z]\w*(-[A-Za-z]\w*)*(-[0-9]+){0,2}\Z", re.ASCII)
+"""A stage, and the checkpoint or point that a run of it is for."""
 _ATTEMPT = re.compile(r"[0-9]{3,5}\Z")
 _NODE_LOG = re.compile(r"node-(\d{1,9})(?:\.rank-(\d{1,9}))?\.log\Z")
 _EXIT = re.compile(r"node-(\d{1,9})(?:\.rank-(\d{1,9}))?\.exit\Z")
@@ -224,9 +226,9 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """The run's name; `SWEEP/7` for a point of a sweep, whose folder is SWEEP/SWEEP.7."""
-        sweep = self.sweep
-        return self.path.name if sweep is None else f"{sweep.name}/{self.path.name.rpartition('.')[2]}"
+        """The run's name; `SWEEP/7` for a point of a sweep, whose folder is SWEEP/SWEEP.7, and so for a stage."""
+        home = self.sweep or self.pipeline
+        return self.path.name if home is None else f"{home.name}/{self.path.name.rpartition('.')[2]}"
 
     @property
     def sweep(self) -> RunFolder | None:
@@ -234,8 +236,16 @@ class RunFolder:
         head, _, number = self.path.name.rpartition(".")
         return RunFolder(self.path.parent) if head == self.path.parent.name and number.isdecimal() else None
 
+    @property
+    def pipeline(self) -> RunFolder | None:
+        """The pipeline that this run or sweep is a stage of, by its name."""
+        head, _, stage = self.path.name.rpartition(".")
+        return RunFolder(self.path.parent) if head == self.path.parent.name and _STAGE.match(stage) else None
+
     info = _Entry("run.json")
     sweep_info = _Entry("sweep.json")
+    pipeline_info = _Entry("pipeline.json")
+    stage_info = _Entry("stage.json")
     job_yaml = _Entry("job.yaml")
     resolved_yaml = _Entry("resolved.yaml")
     site_yaml = _Entry("site.yaml")

@@ -69,8 +69,10 @@ def changeable_message(path: Path) -> str:
 def _paths(run: RunFolder) -> Iterator[tuple[Path, bool]]:
     """Each path, and whether only the user may be able to change it."""
     home = run.sweep or run  # the points of a sweep share its hooks
-    yield from ((path, True) for path in (home.path, run.path, home.hooks, run.attempts_folder, run.after))
-    yield from ((path, True) for path in (run.info, run.job_yaml, run.resolved_yaml, run.site_yaml))
+    whole = home.pipeline or home
+    yield from ((path, True) for path in (whole.path, whole.pipeline_info, home.path, home.sweep_info))
+    yield from ((path, True) for path in (run.path, home.hooks, run.attempts_folder, run.after))
+    yield from ((path, True) for path in (run.info, run.job_yaml, run.resolved_yaml, run.site_yaml, run.stage_info))
     for attempt in run.attempts():
         yield from ((path, True) for path in (attempt.path, attempt.script, attempt.plan, attempt.verdict))
         yield from ((path, True) for path in (attempt.logs, attempt.agent, attempt.agent / "stacks"))

@@ -80,8 +80,8 @@ class Index:
     def add(self, run: RunFolder, job_id: str | None = None) -> None:
         """Add a run and its newest job."""
         run = RunFolder(_real(run.path))
-        if run.sweep is not None:
-            # The index lists the sweep, not its points.
+        if run.sweep is not None or run.pipeline is not None:
+            # The index lists the sweep or the pipeline, not its points or stages.
             if job_id is not None:
                 self._database.run(lambda database: _add_job(database, job_id, run))
             return

@@ -24,12 +24,12 @@ from hpc_launch.sites.search_path import find_profile, is_file_name, search_path
 from hpc_launch.sites.ssh_hosts import JobHost
 from hpc_launch.spec.document import Document
 from hpc_launch.spec.job import JobSpec
+from hpc_launch.spec.job_file import read_job, split_stage
 from hpc_launch.spec.merge import Layer, merge
 from hpc_launch.spec.reader import check, read
 from hpc_launch.spec.set_options import override_layer
 from hpc_launch.spec.shell_text import Text
 from hpc_launch.spec.short_forms import long_form
-from hpc_launch.spec.yaml_source import read_document
 
 
 class Loaded(Struct, frozen=True):
@@ -84,11 +84,19 @@ def load(
 
 
 def read_sources(
-    job_file: Path, *, site: str | None = None, sets: Sequence[str] = (), detect: Detect | None = None
+    job_file: Path,
+    *,
+    site: str | None = None,
+    sets: Sequence[str] = (),
+    detect: Detect | None = None,
+    document: Document | None = None,
 ) -> JobSources:
-    """Read the job file, the user's overlay and the profile of the site. Raises as `load`."""
+    """Read the job file, the user's overlay and the profile of the site. Raises as `load`.
+
+    `document`: the job file, where it was read already.
+    """
     findings: list[Finding] = []
-    document = _read_document(job_file, findings)
+    document = document or _read_document(job_file, findings)
     if document is None:
         override_layer(sets, findings)
         raise Refused(findings)
@@ -136,7 +144,7 @@ def resolve(
     names = interpolation_names(site_data, job, late, findings, away=away)
     if errors(findings):
         raise Refused(findings)
-    folder = job_folder or os.path.dirname(os.path.abspath(job_file))
+    folder = job_folder or str(_project_folder(job_file))
     hosts: tuple[JobHost, ...] = ()
     site_hosts = None
     if profile.scheduler.type == "ssh":
@@ -173,7 +181,7 @@ def resolve(
 
 
 def _read_document(path: Path, findings: list[Finding]) -> Document | None:
-    document, faults = read_document(path)
+    document, faults = read_job(path)
     findings += faults
     return document
 
@@ -186,7 +194,7 @@ def _expand(layer: Layer) -> Layer:
 
 def _project_folder(job_file: Path) -> Path:
     """Folder in which the project's own profiles are looked up."""
-    return Path(os.path.dirname(os.path.abspath(job_file)))
+    return Path(os.path.dirname(os.path.abspath(split_stage(job_file)[0])))
 
 
 def _named_site(

@@ -134,6 +134,8 @@ def no_attempt(run: RunFolder, creator: Process | None, since: float, now: float
     """
     if run.sweep is not None or os.path.exists(run.sweep_info):
         return SubmissionOutcome("waiting", reason=NOT_YET)
+    if os.path.exists(run.stage_info):
+        return SubmissionOutcome("waiting", reason="the pipeline has not submitted it yet")
     if not (creator is not None and certainly_gone(creator)) and now - since < GIVE_UP_S:
         return SubmissionOutcome("waiting", reason=_who(creator, now - since))
     attempt = run.attempt(1)

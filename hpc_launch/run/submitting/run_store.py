@@ -90,16 +90,19 @@ class PreparedAttempt:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def create_run(prepared: PreparedAttempt, sweep: Struct | None = None) -> RunFolder:
+def create_run(
+    prepared: PreparedAttempt, sweep: Struct | None = None, *, at: RunFolder | None = None, stage: Struct | None = None
+) -> RunFolder:
     """Create the run folder, without any attempts, or the folder of a sweep with this record.
 
+    `at`: where the run of a stage of a pipeline is; `stage` is its record. Only one process creates it, all at once.
     Raises Refused and leaves nothing on disk.
     """
     created = time.time()
     with refusing(prepared.runs_folder):
         make_folder(prepared.runs_folder)
         refuse_replaceable(prepared.runs_folder)
-        run = _new_folder(prepared, created)
+        run = new_folder(prepared, created) if at is None else _draft_of(at)
         try:
             write_atomic(run.job_yaml, prepared.job_yaml)
             write_atomic(run.resolved_yaml, prepared.resolved_yaml)
@@ -126,10 +129,16 @@ def create_run(prepared: PreparedAttempt, sweep: Struct | None = None) -> RunFol
             else:
                 run.arrays.mkdir(mode=FOLDER_MODE)
                 write_record(run.sweep_info, sweep)
-            take_snapshot(run, prepared.plan.code)
+            if stage is not None:
+                write_record(run.stage_info, stage)
+                write_after(run)
+            if at is None:
+                take_snapshot(run, prepared.plan.code)
+            elif at.pipeline is not None:
+                _share_code(at.pipeline, run)
             # Last: a folder with a run.json is a complete run.
             info = RunInfo(
-                run=run.name,
+                run=(at or run).name,
                 name=prepared.name,
                 site=prepared.site,
                 scheduler=prepared.scheduler,
@@ -138,10 +147,10 @@ def create_run(prepared: PreparedAttempt, sweep: Struct | None = None) -> RunFol
                 **process_fields(this_process()),
             )
             write_record(run.info, info)
+            return run if at is None else _moved(run, at)
         except BaseException:
             shutil.rmtree(run.path, ignore_errors=True)
             raise
-    return run
 
 
 def claim_number(run: RunFolder, number: int) -> AttemptFolder:
@@ -216,7 +225,34 @@ def cannot_write(folder: Path, why: str, where: str | None = None) -> Refused:
     return Refused([Finding(FindingCode.CANNOT_WRITE, f"cannot write the run folder {folder}: {why}", hint=hint)])
 
 
-def _new_folder(prepared: PreparedAttempt, created: float) -> RunFolder:
+def _draft_of(at: RunFolder) -> RunFolder:
+    """A folder beside the one of a stage's run, in which that run is written."""
+    run = RunFolder(at.path.with_name(f".{at.path.name}.{secrets.token_hex(4)}"))
+    run.path.mkdir(mode=FOLDER_MODE)
+    return run
+
+
+def _moved(draft: RunFolder, at: RunFolder) -> RunFolder:
+    """The run at its place. Another process may have put its own there: rename(2) replaces no folder that has files."""
+    try:
+        os.rename(draft.path, at.path)
+    except OSError:
+        if not at.exists:
+            raise
+        shutil.rmtree(draft.path, ignore_errors=True)
+    return at
+
+
+def _share_code(pipeline: RunFolder, run: RunFolder) -> None:
+    """Use the snapshot of the code that the pipeline took when it was submitted. Raises OSError."""
+    if os.path.isfile(pipeline.code_info):
+        shutil.copy2(pipeline.code_info, run.code_info)
+    if os.path.isdir(pipeline.code):
+        os.symlink(f"../{pipeline.code.name}", run.code)
+
+
+def new_folder(prepared: PreparedAttempt, created: float) -> RunFolder:
+    """A new folder in the folder of runs. Raises OSError."""
     stamp = time.strftime("%y%m%d-%H%M%S", time.localtime(created))
     while True:
         run = RunFolder(prepared.runs_folder.absolute() / f"{prepared.name}-{stamp}-{secrets.token_hex(2)}")

@@ -35,6 +35,7 @@ def create_point(sweep: SweepFolder, number: int, prepared: PreparedAttempt) -> 
         (run.site_yaml, home.site_yaml),
         (run.after, home.after),
         (run.code_info, home.code_info),
+        (run.stage_info, home.stage_info),
     ):
         _same_file(common, own)
     for name in (home.hooks.name, home.code.name):

@@ -20,7 +20,7 @@ from hpc_launch.run.submitting.reconcile import NOT_YET
 from hpc_launch.run.sweeps.sweep_folder import SweepFolder
 from hpc_launch.spec.sweep_points import SweepPoint, label
 
-_ORDER = (
+STATE_ORDER = (
     "RUNNING", "STARTING", "ENDING", "RETRYING", "SUBMITTING", "PENDING", "STUCK", "UNKNOWN",
     "FAILED", "STOPPED", "CANCELLED", "COMPLETED",
 )  # fmt: skip
@@ -55,7 +55,7 @@ class SweepStatus:
     def counts(self) -> dict[str, int]:
         """The number of points in each state."""
         found = Counter(one.status.state for one in self.points)
-        return {state: found[state] for state in _ORDER if found[state]}
+        return {state: found[state] for state in STATE_ORDER if found[state]}
 
     @property
     def best(self) -> PointStatus | None:

@@ -98,8 +98,9 @@ call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: ever
     local here=(--here)
     [ -f "$run_dir/after.sh" ] && [ -O "$run_dir/after.sh" ] || return 0
     if [ "$1" -eq 0 ] && [ "$warned" = null ]; then
-        [ -f "$run_dir/../sweep.json" ] && [ ! -e "$run_dir/../submitted" ] || return 0
-        here=(--well) # a point of a sweep: there may be room for further points now
+        # A stage of a pipeline: others may follow. A point of a sweep: there may be room for further points now.
+        [ -e "$run_dir/stage.json" ] || { [ -f "$run_dir/../sweep.json" ] && [ ! -e "$run_dir/../submitted" ]; } || return 0
+        here=(--well)
     fi
     trap '' USR1 TERM INT HUP # the end record is written
     [ -z "$ended_by" ] && [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || here=()

@@ -1,0 +1,1 @@
+"""Pipelines: stages that are runs or sweeps, each submitted once those that it waits for are over."""

@@ -1,0 +1,277 @@
+"""The state of a pipeline: those of its stages, and what is due. It is not on record, but follows from the runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from hpc_launch.base.json_records import read_record
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.pipelines.checkpoint_runs import CheckpointRun, Training, checkpoint_runs
+from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder, StageRecord
+from hpc_launch.run.records.attempt_files import Reader
+from hpc_launch.run.records.claim import never_submitted
+from hpc_launch.run.records.run_info import read_info
+from hpc_launch.run.status.run_status import Progress, RunStatus
+from hpc_launch.run.sweeps.sweep_status import STATE_ORDER, SweepStatus
+
+RETRY_S = 300.0
+"""How long drivers wait after the scheduler refused a stage because of a limit."""
+
+LIMIT = re.compile(r"limit|policy", re.IGNORECASE)
+
+Found = Mapping[str, RunStatus | SweepStatus]
+"""The states of runs and sweeps by name."""
+
+
+class StageRefusal(Struct, frozen=True, kw_only=True):
+    """refused-STAGE: why the job of a stage could not be prepared."""
+
+    reason: str = ""
+    final: bool = False
+    """Whether no driver tries again, until a user resubmits the stage."""
+
+
+@dataclass(frozen=True)
+class DueRun:
+    """A run that is to be submitted now."""
+
+    stage: StageRecord
+    attempt: int
+    """The number of its last attempt, which came to nothing; 0 for none. A later one is another driver's."""
+    key: str | None = None
+    checkpoint: CheckpointRun | None = None
+    point: RunFolder | None = None
+
+
+@dataclass(frozen=True)
+class StageStatus:
+    """A stage now. `state` is that of its runs; PENDING while it waits for others."""
+
+    stage: StageRecord
+    state: str
+    reason: str | None = None
+    runs: tuple[RunStatus, ...] = ()
+    sweep: SweepStatus | None = None
+    over: bool = False
+    """Whether only a user can change it."""
+    needed: bool = True
+    """False for a stage that is for another outcome of those before it."""
+    due: tuple[DueRun, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Its part of `status PIPELINE --json`."""
+        stage = self.stage
+        return {
+            "stage": stage.name,
+            "after": dict(stage.after),
+            "on": stage.on,
+            "each": stage.each,
+            "state": self.state,
+            "reason": self.reason,
+            "needed": self.needed,
+            "runs": [one.as_json(attempts=False) | {"attempts": len(one.attempts)} for one in self.runs],
+        }
+
+
+@dataclass(frozen=True)
+class PipelineStatus:
+    """A pipeline now."""
+
+    pipeline: PipelineFolder
+    stages: tuple[StageStatus, ...]
+
+    @property
+    def due(self) -> tuple[DueRun, ...]:
+        """The runs that are to be submitted now."""
+        return tuple(run for stage in self.stages for run in stage.due)
+
+    @property
+    def may_be_due(self) -> bool:
+        """Whether something is to be submitted, or a checkpoint may be new."""
+        return bool(self.due) or any(one.stage.on is not None and not one.over for one in self.stages)
+
+    def as_run(self) -> RunStatus:
+        """The pipeline as one line of a list: its progress is the number of stages that completed."""
+        run, info = self.pipeline.run, read_info(self.pipeline.run)
+        needed = [one for one in self.stages if one.needed]
+        counts = Counter(one.state for one in needed)
+        state = next((name for name in STATE_ORDER if counts[name]), "UNKNOWN")
+        runs = [status for one in self.stages for status in one.runs]
+        ages = [status.age_s for status in runs if status.age_s is not None]
+        active = [status for status in runs if status.state == state]
+        words = ", ".join(f"{one.stage.name} {one.state}" for one in needed if one.state != "COMPLETED")
+        return RunStatus(
+            run=run.name,
+            name=info.name if info else run.name,
+            site=info.site if info else "",
+            folder=run.path,
+            state=state,
+            reason=(words or None) if self.stages else "pipeline.json cannot be read",
+            job_id=None,
+            source=active[0].source if active else "none",
+            age_s=max(ages, default=None),
+            progress=Progress(step=counts["COMPLETED"], total=len(needed)),
+            undecided=any(not one.over for one in needed) and state in ("COMPLETED", "FAILED", "STOPPED", "CANCELLED"),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of `status PIPELINE --json`."""
+        return {**self.as_run().as_json(attempts=False), "stages": [one.as_json() for one in self.stages]}
+
+
+def pipeline_status(pipeline: PipelineFolder, found: Found, *, decide: bool = False) -> PipelineStatus:
+    """The state of a pipeline by those of its runs. `decide`: as for `checkpoint_runs`."""
+    view = _View(pipeline, found, decide=decide)
+    return PipelineStatus(pipeline, tuple(view.status(stage.name) for stage in pipeline.record.stages))
+
+
+class _View:
+    def __init__(self, pipeline: PipelineFolder, found: Found, *, decide: bool) -> None:
+        self.pipeline, self.found, self.decide = pipeline, found, decide
+        self.ended = os.path.exists(pipeline.cancel)
+        self.known: dict[str, StageStatus] = {}
+
+    def status(self, name: str) -> StageStatus:
+        """The state of a stage, after those that it waits for."""
+        if name not in self.known:
+            stage = self.pipeline.stage(name) or StageRecord(name=name)
+            self.known[name] = StageStatus(stage, "UNKNOWN", "it waits for itself", over=True)  # in a file by hand
+            self.known[name] = self._of(stage) if stage.target is None else self._of_several(stage)
+        return self.known[name]
+
+    def _of(self, stage: StageRecord) -> StageStatus:
+        run = self.pipeline.stage_run(stage.name)
+        found = self.found.get(run.name)
+        if isinstance(found, SweepStatus):
+            one = found.as_run()
+            return StageStatus(stage, one.state, one.reason, (one,), found, over=one.final and not one.undecided)
+        again = found is not None and may_submit_again(run)
+        if found is not None and found.attempts and not again:
+            over = found.final and not found.undecided
+            return StageStatus(stage, found.state, found.reason, (found,), over=over)
+        return self._closed(stage) or StageStatus(
+            stage, "SUBMITTING", _why_due(self.pipeline.refused(stage.name)), due=(DueRun(stage, _last(found)),)
+        )
+
+    def _of_several(self, stage: StageRecord) -> StageStatus:
+        folders = self.pipeline.runs(stage.name)
+        statuses = {key: one for key, run in folders.items() if isinstance(one := self.found.get(run.name), RunStatus)}
+        begun = {key: one for key, one in statuses.items() if one.attempts and not may_submit_again(folders[key])}
+        target = self.status(stage.target or "")
+        closed = self._closed(stage)
+        if closed is not None and not begun:
+            return closed
+        due: list[DueRun] = []
+        refusals: list[str] = []
+        for run in self._wanted(stage, target, statuses) if closed is None else ():
+            if run.key not in begun:
+                refusal = read_record(self.pipeline.refused(stage.name, run.key), StageRefusal)
+                if refusal is not None and refusal.final:
+                    refusals.append(refusal.reason)
+                else:
+                    due.append(run)
+        counts = Counter(one.state for one in begun.values()) + Counter({"STOPPED": len(refusals)})
+        states = [name for name in STATE_ORDER if counts[name]]
+        words = [", ".join(f"{counts[name]} {name}" for name in states)] if states else []
+        ended = all(one.final and not one.undecided for one in begun.values())
+        over = ended and not due and (target.over or closed is not None)
+        if over and not states:
+            what = "left no complete checkpoint" if stage.on else "has no point for it"
+            return StageStatus(stage, "CANCELLED", f"{stage.target} {what}", over=True)
+        state = states[0] if states else ""
+        if not over and ended:
+            state = "SUBMITTING" if due else "PENDING"
+            part = "checkpoint" if stage.on else "point"
+            words.append("due now" if due else f"waits for {'the next' if begun else 'a'} {part} of {stage.target}")
+        reason = "; ".join([*words, *refusals[:1]])
+        return StageStatus(stage, state, reason, tuple(begun.values()), over=over, due=tuple(due))
+
+    def _wanted(self, stage: StageRecord, target: StageStatus, statuses: Mapping[str, RunStatus]) -> Iterable[DueRun]:
+        """The runs that a stage is to have by now."""
+        points = target.sweep.points if target.sweep is not None else ()
+        if stage.each is not None:
+            wanted = stage.after.get(stage.each, "ok")
+            for point in points:
+                status = point.status
+                if status.final and not status.undecided and _met(wanted, status.state):
+                    run = target.sweep.sweep.point(point.point.number) if target.sweep is not None else None
+                    key = str(point.point.number)
+                    yield DueRun(stage, _last(statuses.get(key)), key, point=run)
+            return
+        if target.sweep is not None:
+            sweep = target.sweep.sweep
+            trainings = [
+                Training(sweep.point(one.point.number), one.status.final and not one.status.undecided, one.point.number)
+                for one in points
+                if one.status.attempts
+            ]
+        else:
+            trainings = [Training(self.pipeline.stage_run(stage.on or ""), target.over)] if target.runs else []
+        for one in checkpoint_runs(self.pipeline, stage, trainings, decide=self.decide):
+            yield DueRun(stage, _last(statuses.get(one.key)), one.key, checkpoint=one)
+
+    def _closed(self, stage: StageRecord) -> StageStatus | None:
+        """Why nothing of a stage may be submitted now; None where it may."""
+        if self.ended or os.path.exists(self.pipeline.cancelled(stage.name)):
+            reason = "the pipeline was cancelled" if self.ended else "it was cancelled"
+            return StageStatus(stage, "CANCELLED", reason, over=True)
+        refusal = read_record(self.pipeline.refused(stage.name), StageRefusal)
+        if refusal is not None and refusal.final:
+            return StageStatus(stage, "STOPPED", refusal.reason, over=True)
+        waits = []
+        for name, wanted in stage.after.items():
+            before = self.status(name)
+            if name == stage.target:
+                continue
+            if not before.over:
+                waits.append(name if wanted == "ok" else f"{name} ({wanted})")
+            elif not _met(wanted, before.state):
+                needed = wanted != "not-ok"
+                return StageStatus(stage, "CANCELLED", f"{name} is {before.state}", over=True, needed=needed)
+        if waits:
+            return StageStatus(stage, "PENDING", f"waits for {', '.join(waits)}")
+        if stage.target is not None:
+            before = self.status(stage.target)
+            if before.over and not before.runs:
+                return StageStatus(stage, "CANCELLED", f"{stage.target} is {before.state}", over=True)
+            if not before.runs:
+                return StageStatus(stage, "PENDING", f"waits for {stage.target}")
+        return None
+
+
+def _last(status: RunStatus | None) -> int:
+    return status.attempts[-1].number if status is not None and status.attempts else 0
+
+
+def may_submit_again(run: RunFolder) -> bool:
+    """Whether the first submission of a stage's run came to nothing, so that a driver is to repeat it."""
+    attempts = run.attempts()
+    if not attempts:
+        return True
+    files = [Reader().read(attempt) for attempt in attempts]
+    if any(not never_submitted(one.void) for one in files[:-1]):
+        return False
+    void = files[-1].void
+    if void is not None and void.startswith("refused") and LIMIT.search(void):
+        with suppress(OSError):
+            return time.time() - attempts[-1].claim.stat().st_mtime > RETRY_S
+    return never_submitted(void)
+
+
+def _met(wanted: str, state: str) -> bool:
+    return wanted == "any" or (state == "COMPLETED") == (wanted == "ok")
+
+
+def _why_due(refused: Path) -> str:
+    refusal = read_record(refused, StageRefusal)
+    return refusal.reason if refusal is not None and refusal.reason else "due now"
