@@ -105,7 +105,7 @@ def _ask(
 
     if not force:
         _refuse_existing([output])
-    text, name = new_job(training, site, sets, defaults=defaults)
+    text, name = new_job(training, site, sets, output.parent, defaults=defaults)
     prepared = checked(text, output, name)
     _write_files([(output, text)], force=force)
     if as_json:

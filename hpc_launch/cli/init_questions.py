@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from hpc_launch.from_script.new_job import Question
 
 
-def new_job(training: Path | None, site: str | None, sets: Sequence[str], *, defaults: bool) -> tuple[str, str | None]:
-    """The text of the job file, and the site to check it with; None if the file names it or it is detected.
+def new_job(
+    training: Path | None, site: str | None, sets: Sequence[str], folder: Path, *, defaults: bool
+) -> tuple[str, str | None]:
+    """The text of a job file in `folder`, and the site to check it with; None if the file names it or it is detected.
 
     Raises UsageError if answers are missing and nobody can be asked.
     """
@@ -50,6 +52,8 @@ def new_job(training: Path | None, site: str | None, sets: Sequence[str], *, def
         raise asker.refusal()
     if not os.path.isfile(script):
         raise UsageError(f"{script} does not exist", "name the training's Python file")
+    if not os.path.isabs(script):
+        script = os.path.relpath(script, folder)
     return new_job_text(source, script, name if written else None, answers, os.environ), name
 
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.training_source import likely_trainings, read_training
@@ -28,6 +29,7 @@ parser.add_argument("-q", "--quiet", action="store_true")
 if __name__ == "__main__":
     dist.init_process_group()
 """
+ANSWERS = ("--set", "account=p1", "--set", "args.data=/corpus")
 SCRIPT = "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=4\nsrun torchrun --nproc_per_node=4 train.py\n"
 SITE = """\
 name: big
@@ -90,7 +92,7 @@ def test_in_a_pipe_the_missing_answers_are_named(folder: Path) -> None:
 
 
 def test_every_question_has_an_option(folder: Path) -> None:
-    done = init(folder, "train.py", "--site", "big", "--yes", "--set", "account=p1", "--set", "args.data=/corpus")
+    done = init(folder, "train.py", "--site", "big", "--yes", *ANSWERS)
     assert done.returncode == 0, done.stderr
     text = (folder / "job.yaml").read_text()
     for line in ("site: big", "queue: batch", "account: p1", "nodes: 1", "script: train.py", "  data: /corpus"):
@@ -100,9 +102,17 @@ def test_every_question_has_an_option(folder: Path) -> None:
 
 
 def test_an_invalid_answer_writes_no_file(folder: Path) -> None:
-    done = init(folder, "train.py", "--site", "big", "--yes", "--set", "account=p1", "--set", "nodes=0")
-    assert done.returncode in {2, 3}
+    done = init(folder, "train.py", "--site", "big", "--yes", *ANSWERS, "--set", "nodes=0")
+    assert done.returncode == 3
+    assert done.stderr.startswith("job.yaml:"), "the file that was asked for, though it was not written"
     assert not (folder / "job.yaml").exists()
+
+
+def test_the_script_is_found_from_the_folder_of_the_job_file(folder: Path) -> None:
+    (folder / "jobs").mkdir()
+    done = init(folder, "train.py", "--site", "big", "--yes", *ANSWERS, "-o", "jobs/job.yaml")
+    assert done.returncode == 0, done.stderr
+    assert yaml.safe_load((folder / "jobs" / "job.yaml").read_text())["script"] == "../train.py"
 
 
 def test_a_person_is_asked(folder: Path) -> None:
