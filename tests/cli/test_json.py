@@ -72,22 +72,22 @@ ELSEWHERE = {
 """Tests of verbs that take long or need a cluster."""
 
 
-def _leaves(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
+def leaves(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
     if isinstance(command, click.Group):
         context = click.Context(command)
         for part in command.list_commands(context):
             inner = command.get_command(context, part)
             assert inner is not None
-            yield from _leaves(inner, f"{name} {part}".strip())
+            yield from leaves(inner, f"{name} {part}".strip())
     else:
         yield name, command
 
 
 def test_every_verb_has_a_type_or_prints_no_json() -> None:
-    assert {name.split()[0] for name, _ in _leaves(group)} == set(VERBS)
-    with_json = {name for name, verb in _leaves(group) if any("--json" in param.opts for param in verb.params)}
+    assert {name.split()[0] for name, _ in leaves(group)} == set(VERBS)
+    with_json = {name for name, verb in leaves(group) if any("--json" in param.opts for param in verb.params)}
     assert with_json == set(OUTPUTS)
-    assert {name for name, _ in _leaves(group)} - with_json == WITHOUT
+    assert {name for name, _ in leaves(group)} - with_json == WITHOUT
 
 
 def test_every_verb_prints_what_its_type_says(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
