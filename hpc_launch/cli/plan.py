@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from hpc_launch.performance.measured_pace import MeasuredPace
     from hpc_launch.schedulers.queue_limits import Balance
 
+MOST_PROCESSES = 1_000_000
+"""Each is placed in its groups, which takes seconds for more."""
+
 
 @click.command("plan")
 @job_argument
@@ -63,7 +66,7 @@ def command(
     hpc-launch plan job.yaml --set nodes=4 --from @last
     hpc-launch plan job.yaml --compare --write
     """
-    from hpc_launch.base.errors import Refused
+    from hpc_launch.base.errors import Refused, UsageError
     from hpc_launch.base.findings import errors
     from hpc_launch.cli.warn import print_site_and_warnings
     from hpc_launch.drive.job_plan import job_plan
@@ -71,6 +74,9 @@ def command(
     from hpc_launch.view.plan_text import plan_json, plan_lines
 
     checked = check_job(job, site=site, sets=sets, anywhere=True, module=module)
+    processes = checked.size.processes_per_node * checked.loaded.resolved.job.max_nodes if checked.size else 0
+    if processes > MOST_PROCESSES:
+        raise UsageError(f"{processes:,} processes are too many to plan", f"plan at most {MOST_PROCESSES:,}")
     pace = _pace(run) if run is not None else None
     if compare or write is not None:
         from hpc_launch.cli.plan_compare import show_comparison

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +37,7 @@ def show_comparison(
 
 def _write(layouts: JobLayouts, job: Path, row: int) -> None:
     """Raises UsageError if there is no such row, or if the layout does not go into `parallel:`."""
-    from hpc_launch.base.files import write_atomic
+    from hpc_launch.base.files import write_output
     from hpc_launch.layouts.write_layout import with_layout
 
     chosen = _chosen(layouts, row)
@@ -43,7 +46,11 @@ def _write(layouts: JobLayouts, job: Path, row: int) -> None:
         hint = f"set `strategy: {{name: {name}, micro_batch: {chosen.setup.layout.parallel.micro_batch}}}`"
         raise UsageError("only a layout for `strategy: megatron` can be written", hint)
     try:
-        write_atomic(job, with_layout(job.read_text(encoding="utf-8"), chosen.setup.layout.parallel, str(job)))
+        with job.open(encoding="utf-8", newline="") as stream:
+            text = with_layout(stream.read(), chosen.setup.layout.parallel, str(job))
+        if not os.access(job, os.W_OK) or not job.stat().st_mode & stat.S_IWUSR:
+            raise PermissionError(errno.EACCES, "it is read-only")
+        write_output(job, text, mode=stat.S_IMODE(job.stat().st_mode))
     except OSError as error:
         raise UsageError(f"cannot write {job}: {error.strerror}") from error
     print_note(f"wrote the layout into `parallel:` of {job}")

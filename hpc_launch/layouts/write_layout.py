@@ -23,6 +23,8 @@ def with_layout(text: str, parallel: Parallel, name: str = "job.yaml") -> str:
     The result is read again: everything but `parallel:` must mean what it did. Raises UserError if it does not, as with
     anchors inside `parallel:` that other keys refer to, or if the text is not a job file.
     """
+    if text.count("\r\n") == text.count("\n") > 0:
+        return with_layout(text.replace("\r\n", "\n"), parallel, name).replace("\n", "\r\n")
     before, findings = parse_document(text, name)
     if before is None or findings:
         raise UserError(f"cannot edit {name}: {findings[0]}", "correct the file first")

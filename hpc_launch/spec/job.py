@@ -69,7 +69,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str | None, Meta(description="Node features to require, in addition to the site's own constraint.")
     ] = None
     nodes: Annotated[
-        Annotated[int, Meta(ge=1)]
+        Annotated[int, Meta(ge=1, le=100_000)]
         | Annotated[str, Meta(title="a range such as 2..4", pattern=r"^[1-9]\d{0,5}\.\.[1-9]\d{0,5}$")],
         Meta(
             description="Number of nodes. `2..4` makes the run elastic: it starts on up to four nodes and "
@@ -87,7 +87,9 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             examples=[1],
         ),
     ] = 0
-    gpus_per_node: Annotated[int | None, Meta(description="GPUs per node. Default: all of a node's GPUs.", ge=0)] = None
+    gpus_per_node: Annotated[
+        int | None, Meta(description="GPUs per node. Default: all of a node's GPUs.", ge=0, le=1000)
+    ] = None
     gpus: Annotated[
         int | None,
         Meta(
@@ -96,7 +98,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = None
     processes_per_node: Annotated[
-        int | None, Meta(description="Processes per node. Default: one per GPU, or one on a CPU node.", ge=1)
+        int | None, Meta(description="Processes per node. Default: one per GPU, or one on a CPU node.", ge=1, le=10_000)
     ] = None
     cpus_per_node: Annotated[
         int | None,

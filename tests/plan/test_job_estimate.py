@@ -304,6 +304,24 @@ def test_the_layouts_that_fit_and_the_recommended_one_in_the_job_file() -> None:
     assert again["findings"] == []
 
 
+def test_a_layout_is_written_through_a_link_and_keeps_line_ends_and_mode() -> None:
+    job = "model: llama3-8b\nstrategy: megatron\nprecision: bf16\nparallel: {tp: 8, global_batch: 256}   # mine\n"
+    target = Path("shared.yaml")
+    target.write_bytes((GOOD + "nodes: 4\n" + job).replace("\n", "\r\n").encode())
+    target.chmod(0o600)
+    Path("job.yaml").symlink_to(target)
+    write = ["plan", "job.yaml", "--site", "here.yaml", "--compare", "--write"]
+    assert hpc_launch_text(write, env=os.environ).returncode == 0
+    text = target.read_bytes()
+    assert Path("job.yaml").is_symlink()
+    assert (text.count(b"\r\n"), target.stat().st_mode & 0o777) == (text.count(b"\n"), 0o600)
+    assert b"tp: 8," not in text
+    target.chmod(0o400)
+    done = hpc_launch_text([*write, "20"], env=os.environ)
+    assert "cannot write job.yaml: it is read-only" in done.stderr
+    assert target.read_bytes() == text
+
+
 @pytest.mark.parametrize(
     ("more", "options", "words"),
     [
@@ -313,6 +331,8 @@ def test_the_layouts_that_fit_and_the_recommended_one_in_the_job_file() -> None:
         ("model: llama3-8b\nstrategy: fsdp\n", ["--compare", "--write", "99999"], "there is no row 99999"),
         ("model: llama3-8b\nstrategy: {name: fsdp, global_batch: 8}\n", ["--compare", "--write"], "strategy: megatron"),
         ("", ["--module", "os.system"], "does not name a function"),
+        ("", ["--set", "nodes=99999999999"], "at most 100000"),
+        ("nodes: 2000\nprocesses_per_node: 1000\n", [], "2,000,000 processes are too many to plan"),
         ("", ["--from", "nothing"], "no run is called"),
     ],
 )
