@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hpc_launch.base.errors import UsageError, UserError
+from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import echo_json
 from hpc_launch.drive.prepare_sweep import prepare_sweep
 from hpc_launch.drive.submit_sweep import SweepProgress, create_sweep, submit_points
@@ -71,8 +71,7 @@ def resubmit_sweep(
 ) -> int:
     """Submit the points of a sweep that failed, each as the next attempt of its run, and those without a job."""
     from hpc_launch.cli.poll_sweeps import poll_sweep
-    from hpc_launch.retry.next_attempt import next_attempt
-    from hpc_launch.run.submitting.submit_attempt import submit_next
+    from hpc_launch.retry.resubmit_points import has_failed, resubmit_points
 
     sweep, schedulers = SweepFolder(folder), Schedulers()
     scheduler = schedulers.of(folder)
@@ -82,23 +81,15 @@ def resubmit_sweep(
     progress = SweepProgress(())
     if not os.path.exists(sweep.submitted):
         progress = submit_points(sweep, scheduler, index=index)
-    job_ids, faults = list(progress.job_ids), list[str]()
-    for one in status.points:
-        if one.status.state not in ("FAILED", "STOPPED") or not one.status.attempts:
-            continue
-        run = sweep.point(one.point.number)
-        if one.status.attempts[-1].state == "VOID" and one.status.attempts[-1].job_id is None:
-            continue  # it was never submitted, and is in an array by now
-        try:
-            _, prepared = next_attempt(run, sets=sets, exclude=exclude)
-            job_ids.append(submit_next(run, prepared, scheduler, index=index)[2])
-        except UserError as error:
-            faults.append(f"{run.name}: {error}")
+    failed = [run for one in status.points if has_failed(one.status, run := sweep.point(one.point.number))]
+    again, faults = resubmit_points(sweep, failed, scheduler, sets=sets, exclude=exclude, index=index)
+    job_ids = [*progress.job_ids, *again.job_ids]
     for fault in faults:
         click.echo(visible(fault), err=True)
-    if not job_ids and not progress.left:
-        raise UsageError(f"{sweep.name} has no failed points", f"hpc-launch status {sweep.name} lists its points")
-    progress = SweepProgress(tuple(job_ids), progress.left, progress.why)
+    if not job_ids and not progress.left and not again.left:
+        what = "nothing was submitted" if faults else f"{sweep.name} has no failed points"
+        raise UsageError(what, f"hpc-launch status {sweep.name} lists its points")
+    progress = SweepProgress(tuple(job_ids), progress.left + again.left, again.why or progress.why)
     code = _after(sweep, progress, "", wait=wait, as_json=as_json)
     return code or (4 if faults else 0)
 
@@ -121,7 +112,10 @@ def _after(sweep: SweepFolder, progress: SweepProgress, scheduler: str, *, wait:
         jobs = ", ".join(progress.job_ids[:5]) + (", …" if len(progress.job_ids) > 5 else "")
         click.echo(f"{sweep.name}  {submitted} of {len(sweep.record.points)} points  job {jobs or '-'}")
         if progress.left:
-            hint = f"status, watch or resubmit {sweep.name} submits them later"
+            hint = f"status, watch or resubmit {sweep.name} submits them later, or a point that ends"
+            hint = (
+                hint if not os.path.exists(sweep.submitted) else f"hpc-launch resubmit {sweep.name} submits them later"
+            )
             click.echo(visible(f"{progress.left} points are left: {progress.why}; {hint}"), err=True)
         if not wait:
             click.echo(f"follow it with: hpc-launch status {sweep.name}", err=True)

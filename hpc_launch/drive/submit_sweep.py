@@ -52,6 +52,19 @@ class SweepProgress(Struct, frozen=True):
     """Whether another process is submitting the sweep."""
 
 
+class SweepRoom(Struct, frozen=True):
+    """What bounds a submission of points."""
+
+    points: int
+    """How many may be submitted now."""
+    array_size: int
+    at_once: int | None
+    """How many may run at the same time."""
+
+
+LIMIT_REACHED = "the limit of submitted jobs is reached"
+
+
 def create_sweep(
     prepared: PreparedSweep,
     sets: Sequence[str],
@@ -143,43 +156,88 @@ def _submit(  # noqa: PLR0917 - what submit_points was given
 ) -> SweepProgress:
     """Submit as many of these points as the limits allow. Raises as `submit_points`."""
     ready = recorded_points(sweep, left[:1]) if prepared is None else prepared
-    plan = ready.first.plan
     common = prepare(ready.first, sweep.record.sets, exclude=(), job_file=sweep.record.job_file)
-    room = scheduler.array_room(*(_option(plan, name) for name in ("account", "partition", "qos")))
+    room = room_for(sweep, scheduler, ready.first)
     if room is None:
         ready = recorded_points(sweep, left) if prepared is None else prepared
         return _submit_singly(sweep, scheduler, ready, common, left, index)
-    queue = _queue(ready.first)
-    free = [len(left)] + ([room.more] if room.more is not None else [])
-    free += [max(0, queue.max_submitted - room.queued)] if queue is not None and queue.max_submitted is not None else []
-    now = left[: min(free)]
+    now = left[: room.points]
     if not now:
-        return SweepProgress((), len(left), "the limit of submitted jobs is reached")
+        return SweepProgress((), len(left), LIMIT_REACHED)
     if prepared is None:
         ready = recorded_points(sweep, now)
-    limits = [one for one in (sweep.record.limit, queue.max_jobs if queue is not None else None) if one is not None]
-    scripts = _array_scripts({number: ready.jobs[number].plan for number in now})
-    at_once = min(limits, default=None)
+    attempts = {number: _attempt(common, sweep, ready, number) for number in now}
+    job_ids, why = send_arrays(
+        sweep, scheduler, room, ready.jobs, attempts, index=index, lookup_s=lookup_s, wait=wait,
+        must=len(left) == len(sweep.record.points),
+    )  # fmt: skip
+    why = why or (limit_text(len(now)) if len(now) < len(left) else None)
+    still = _note_if_complete(sweep, len(unsubmitted(sweep)) if why is not None else 0)
+    return SweepProgress(tuple(job_ids), still, why if still else None)
+
+
+def room_for(sweep: SweepFolder, scheduler: Scheduler, first: PreparedJob) -> SweepRoom | None:
+    """What may be submitted now of a sweep with jobs like this one; None without job arrays. Raises Unreachable."""
+    room = scheduler.array_room(*(_option(first.plan, name) for name in ("account", "partition", "qos")))
+    if room is None:
+        return None
+    queue, free, at_once = _queue(first), [len(sweep.record.points)], [sweep.record.limit]
+    if room.more is not None:
+        free.append(room.more)
+    if queue is not None:
+        at_once.append(queue.max_jobs)
+        if queue.max_submitted is not None:
+            free.append(max(0, queue.max_submitted - room.queued))
+    return SweepRoom(min(free), room.max_array_size, min((one for one in at_once if one is not None), default=None))
+
+
+def limit_text(points: int) -> str:
+    """Why the others are left."""
+    return f"the limits accept {points} jobs at present"
+
+
+def send_arrays(  # noqa: PLR0917 - the stages before
+    sweep: SweepFolder,
+    scheduler: Scheduler,
+    room: SweepRoom,
+    jobs: Mapping[int, PreparedJob],
+    attempts: Mapping[int, PreparedAttempt],
+    follows: Mapping[int, int] | None = None,
+    *,
+    index: Index | None = None,
+    lookup_s: float = LOOKUP_S,
+    wait: Wait | None = None,
+    must: bool = False,
+) -> tuple[list[str], str | None]:
+    """Submit attempts of points as few arrays: the ids of their jobs, and why some are left.
+
+    `follows`: the attempts that these follow. Raises what `submit_array` raises; SubmitRefused only with `must`, where
+    nothing was submitted.
+    """
+    scripts = _array_scripts({number: jobs[number].plan for number in attempts})
+    by_options: dict[tuple[str, ...], dict[int, str]] = {}
+    for number, attempt in attempts.items():
+        by_options.setdefault(attempt.options, {})[number] = scripts[number]
     job_ids: list[str] = []
-    why = f"the limits accept {len(now)} jobs at present" if len(now) < len(left) else None
     try:
-        for chunk in chunks(scripts, room.max_array_size):
-            attempts = {number: _attempt(common, sweep, ready, number) for number in chunk.tasks.values()}
-            options = (*common.options, *_after_others(sweep))
-            job_id = submit_array(
-                sweep, chunk, attempts, scheduler, options, at_once, index=index, lookup_s=lookup_s, wait=wait
-            )
-            job_ids += [job_id] if job_id is not None else []
-            with suppress(OSError):
-                os.unlink(sweep.refused)
+        for own, some in by_options.items():
+            for chunk in chunks(some, room.array_size):
+                of_chunk = {number: attempts[number] for number in chunk.tasks.values()}
+                options = (*own, *_after_others(sweep))
+                job_id = submit_array(
+                    sweep, chunk, of_chunk, scheduler, options, room.at_once, follows,
+                    index=index, lookup_s=lookup_s, wait=wait,
+                )  # fmt: skip
+                job_ids += [job_id] if job_id is not None else []
+                with suppress(OSError):
+                    os.unlink(sweep.refused)
     except SubmitRefused as error:
         with suppress(OSError):
             write_atomic(sweep.refused, f"{error}\n")
-        if not job_ids and len(left) == len(sweep.record.points):
+        if must and not job_ids:
             raise
-        why = str(error)
-    still = _note_if_complete(sweep, len(unsubmitted(sweep)) if why is not None else 0)
-    return SweepProgress(tuple(job_ids), still, why if still else None)
+        return job_ids, str(error)
+    return job_ids, None
 
 
 def _note_if_complete(sweep: SweepFolder, left: int) -> int:

@@ -108,15 +108,16 @@ def test_limits_split_the_points_and_a_cancelled_sweep_ends(user: User) -> None:
 
 
 @pytest.mark.prove
-def test_resubmit_makes_the_next_attempt_of_the_failed_points(user: User) -> None:
-    submitted = user.launch("submit", user.job(job([train(1), train(2, code=4)])), "--json")
+def test_resubmit_makes_one_array_of_the_next_attempts_of_the_failed_points(user: User) -> None:
+    submitted = user.launch("submit", user.job(job([train(1), train(2, code=4), train(3, code=5)])), "--json")
     name = json.loads(submitted.stdout)["run"]
     assert user.launch("watch", name).returncode == 1
     again = user.launch("resubmit", name, "--json")
     assert again.returncode == 0, again.stderr
-    assert "_" not in json.loads(again.stdout)["job_id"]
+    (array,) = json.loads(again.stdout)["jobs"]
     user.launch("watch", name)
-    assert [one["attempts"] for one in status(user, name)["points"]] == [1, 2]
+    assert [one["attempts"] for one in status(user, name)["points"]] == [1, 2, 2]
+    assert [one["job_id"] for one in status(user, name)["points"]][1:] == [f"{array}_1", f"{array}_2"]
 
 
 @pytest.mark.prove

@@ -26,10 +26,15 @@ def still_alive(run: RunFolder, scheduler: Scheduler, *, ending: bool = False) -
     Raises Unreachable where that cannot be determined.
     """
     tracker = RunTracker([run], lambda _: scheduler)
-    status = tracker.poll(fresh=True)[run.name]
+    tracker.poll(fresh=True)
+    return alive_by(tracker, run, ending=ending)
+
+
+def alive_by(tracker: RunTracker, run: RunFolder, *, ending: bool = False) -> str | None:
+    """The same by the last poll of a tracker."""
     views = tracker.views(run)
     if not views:
-        return status.reason or "it is being submitted"
+        return tracker.last[run.name].reason or "it is being submitted"
     for view in views:
         if ending and view is views[-1] and script_ended(view):
             continue

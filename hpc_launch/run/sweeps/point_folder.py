@@ -55,14 +55,23 @@ def create_point(sweep: SweepFolder, number: int, prepared: PreparedAttempt) -> 
     return run
 
 
-def begin_attempt(run: RunFolder, prepared: PreparedAttempt, array: AttemptFolder, intent: Intent, task: int) -> bool:
+def begin_attempt(
+    run: RunFolder,
+    prepared: PreparedAttempt,
+    array: AttemptFolder,
+    intent: Intent,
+    task: int,
+    *,
+    follows: int | None = None,
+) -> bool:
     """Claim the next attempt of a point for a task of a job array, and write it. Raises OSError.
 
-    False where another process has claimed it, or where the point has an attempt that was or may be submitted. The
-    array's link comes first, so that whoever abandons the array finds the attempt.
+    False where another process has claimed it, or where the point has an attempt that was or may be submitted, other
+    than the one that this attempt `follows`. The array's link comes first, so that whoever abandons the array finds the
+    attempt.
     """
     attempts = run.attempts()
-    if attempts and not was_never_submitted(attempts[-1]):
+    if attempts and attempts[-1].number != follows and (follows is not None or not was_never_submitted(attempts[-1])):
         return False
     attempt = run.attempt(attempts[-1].number + 1 if attempts else 1)
     link = array.path / str(task)

@@ -49,12 +49,15 @@ def submit_array(  # noqa: PLR0917 - the stages before
     scheduler: Scheduler,
     options: tuple[str, ...],
     at_once: int | None,
+    follows: Mapping[int, int] | None = None,
     *,
     index: Index | None = None,
     lookup_s: float,
     wait: Wait | None = None,
 ) -> str | None:
     """Submit one array; None where another process has taken its points.
+
+    `follows`: the last attempts of its points, which are over; without it, the points have no job yet.
 
     Raises:
         Refused: Its files cannot be written; nothing was submitted.
@@ -69,7 +72,7 @@ def submit_array(  # noqa: PLR0917 - the stages before
         name = intent.job_name or ""
         checkpoint("array claimed")
         with synced_together():
-            tasks = _write_points(sweep, chunk, points, array, intent)
+            tasks = _write_points(sweep, chunk, points, array, intent, follows)
         checkpoint("points")
         if not tasks:
             abandon(array, "its points are in another array")
@@ -166,18 +169,20 @@ def _claim(sweep: SweepFolder, name: str, options: tuple[str, ...]) -> tuple[Att
     return array, intent
 
 
-def _write_points(
+def _write_points(  # noqa: PLR0917 - the stages before
     sweep: SweepFolder,
     chunk: ArrayChunk,
     points: Mapping[int, PreparedAttempt],
     array: AttemptFolder,
     intent: Intent,
+    follows: Mapping[int, int] | None,
 ) -> dict[int, int]:
     """Write the attempts of an array; returns its tasks. Raises OSError."""
     tasks = {}
     for task, number in chunk.tasks.items():
         run = create_point(sweep, number, points[number])
-        if begin_attempt(run, points[number], array, intent, task):
+        last = None if follows is None else follows[number]
+        if begin_attempt(run, points[number], array, intent, task, follows=last):
             tasks[task] = number
             run.note_attempt()
     return tasks

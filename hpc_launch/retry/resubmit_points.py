@@ -1,0 +1,83 @@
+"""Submit the next attempts of points that failed: as few job arrays as for the first ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hpc_launch.base.errors import UsageError, UserError
+from hpc_launch.drive.prepare import PreparedJob
+from hpc_launch.drive.submit_sweep import SweepProgress, limit_text, room_for, send_arrays
+from hpc_launch.retry.next_attempt import next_attempt
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.run_index import Index
+from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.run.status.still_alive import alive_by
+from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.run.submitting.run_store import PreparedAttempt
+from hpc_launch.run.submitting.submit_attempt import submit_next
+from hpc_launch.run.sweeps.one_submitter import one_submitter
+from hpc_launch.run.sweeps.point_folder import was_never_submitted
+from hpc_launch.run.sweeps.submit_array import refuse_cancelled, settle_arrays
+from hpc_launch.run.sweeps.sweep_folder import SweepFolder
+from hpc_launch.schedulers.scheduler import Scheduler
+
+
+def has_failed(status: RunStatus, run: RunFolder) -> bool:
+    """Whether `resubmit SWEEP` repeats a point: it failed, or an earlier `resubmit` of it came to nothing."""
+    attempts = run.attempts()
+    if not attempts:
+        return False
+    if was_never_submitted(attempts[-1]):
+        return len(attempts) > 1  # the first attempt is left to `submit_points`
+    return status.state in ("FAILED", "STOPPED")
+
+
+def resubmit_points(
+    sweep: SweepFolder,
+    runs: Sequence[RunFolder],
+    scheduler: Scheduler,
+    *,
+    sets: Sequence[str],
+    exclude: Sequence[str],
+    index: Index,
+) -> tuple[SweepProgress, list[str]]:
+    """Submit the next attempt of each of these points; also what is wrong with some of them, as text.
+
+    Raises:
+        UsageError: Another process submits points of the sweep, or it was cancelled.
+        Unreachable: The scheduler does not answer.
+    """
+    if not runs:
+        return SweepProgress(()), []
+    refuse_cancelled(sweep)
+    with one_submitter(sweep) as alone:
+        if not alone:
+            raise UsageError(f"another process is submitting {sweep.name}", f"hpc-launch status {sweep.name}")
+        settle_arrays(sweep, scheduler)
+        tracker = RunTracker(runs, lambda _: scheduler)
+        tracker.poll(fresh=True)
+        jobs: dict[int, PreparedJob] = {}
+        attempts: dict[int, PreparedAttempt] = {}
+        follows: dict[int, int] = {}
+        faults: list[str] = []
+        for run in runs:
+            number = int(run.path.name.rpartition(".")[2])
+            try:
+                alive = alive_by(tracker, run)
+                if alive is not None:
+                    raise UsageError(f"not over: {alive}")
+                jobs[number], attempts[number] = next_attempt(run, sets=sets, exclude=exclude)
+                follows[number] = tracker.views(run)[-1].files.attempt.number
+            except UserError as error:
+                faults.append(f"{run.name}: {error}")
+        if not attempts:
+            return SweepProgress(()), faults
+        index.resubmitting(sweep.run)
+        room = room_for(sweep, scheduler, next(iter(jobs.values())))
+        if room is None:
+            ids = [submit_next(sweep.point(one), attempts[one], scheduler, index=index)[2] for one in attempts]
+            return SweepProgress(tuple(ids)), faults
+        now = dict(list(attempts.items())[: room.points])
+        job_ids, why = send_arrays(sweep, scheduler, room, jobs, now, follows, index=index, must=True)
+        left = len(attempts) - len(now)
+        return SweepProgress(tuple(job_ids), left, why or (limit_text(len(now)) if left else None)), faults
