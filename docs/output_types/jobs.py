@@ -174,6 +174,8 @@ class Layout(_Batch):
     vpp: Annotated[int | None, doc("pipeline stages of each process; null without interleaving")]
     stage_layers: Annotated[list[int], doc("layers of each pipeline stage")]
     sharding: Annotated[str, doc("what is sharded: a strategy's name, or `none`")]
+    offload_optimizer: Annotated[bool, doc("whether the optimizer is in host memory")]
+    offload_parameters: Annotated[bool, doc("whether the parameters are in host memory too")]
     recompute: Annotated[str, doc("which activations are recomputed, or `none`")]
     memory_gib: Annotated[LayoutMemory, doc("memory on the GPU that needs the most")]
     relative_time: Annotated[float, doc("time of a step, relative to the fastest layout")]

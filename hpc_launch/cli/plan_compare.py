@@ -31,31 +31,34 @@ def show_comparison(
     else:
         write_lines(list(layout_lines(layouts)))
     if write is not None:
-        _write(layouts, job, write)
+        _write(checked, layouts, job, write)
     return 0 if layouts.found.layouts else Refused.exit_code
 
 
-def _write(layouts: JobLayouts, job: Path, row: int) -> None:
-    """Raises UsageError if there is no such row, or if the layout does not go into `parallel:`."""
+def _write(checked: CheckedJob, layouts: JobLayouts, job: Path, row: int) -> None:
+    """Raises UsageError if there is no such row, or if the job file cannot say it."""
     from hpc_launch.base.files import write_output
-    from hpc_launch.layouts.write_layout import with_layout
+    from hpc_launch.layouts.write_layout import with_edits
+    from hpc_launch.plan.layout_edits import layout_edits
+    from hpc_launch.spec.yaml_source import parse_document
 
     chosen = _chosen(layouts, row)
-    if layouts.framework != "megatron":
-        name = {"none": "ddp", "fsdp2": "fsdp", "hsdp": "fsdp"}.get(chosen.setup.sharding, chosen.setup.sharding)
-        hint = f"set `strategy: {{name: {name}, micro_batch: {chosen.setup.layout.parallel.micro_batch}}}`"
-        raise UsageError("only a layout for `strategy: megatron` can be written", hint)
     try:
         with job.open(encoding="utf-8", newline="") as stream:
-            text = with_layout(stream.read(), chosen.setup.layout.parallel, str(job))
+            text = stream.read()
+        document, _ = parse_document(text, str(job))
+        data = document.data if document is not None else {}
+        edits, notes = layout_edits(checked.loaded.resolved.job, data, layouts.now, chosen.setup)
+        text = with_edits(text, edits, str(job))
         if not os.access(job, os.W_OK) or not job.stat().st_mode & stat.S_IWUSR:
             raise PermissionError(errno.EACCES, "it is read-only")
         write_output(job, text, mode=stat.S_IMODE(job.stat().st_mode))
     except OSError as error:
         raise UsageError(f"cannot write {job}: {error.strerror}") from error
-    print_note(f"wrote the layout into `parallel:` of {job}")
-    if chosen.setup.recompute != "none":
-        print_note(f"it needs recomputation: set `recompute-granularity: {chosen.setup.recompute}` in `args:`")
+    blocks = " and ".join(dict.fromkeys(f"`{edit.path[0]}:`" for edit in edits))
+    print_note(f"wrote the layout into {blocks} of {job}" if edits else f"{job} has this layout already")
+    for note in notes:
+        print_note(note)
 
 
 def _chosen(layouts: JobLayouts, row: int) -> ComparedLayout:

@@ -10,8 +10,10 @@ from hpc_launch.drive.prepare import CheckedJob
 from hpc_launch.estimate.compare_layouts import ComparedLayout, Comparison, compare_layouts, recommended
 from hpc_launch.estimate.find_gpu import UnknownGpu, gpu_of_node_class
 from hpc_launch.estimate.step_time import calibrated, step_time
+from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.performance.measured_pace import MeasuredPace
 from hpc_launch.plan.job_training import UnknownTraining, job_training
+from hpc_launch.plan.layout_choices import layout_choices
 
 
 class JobLayouts(Struct, frozen=True):
@@ -19,7 +21,7 @@ class JobLayouts(Struct, frozen=True):
 
     found: Comparison
     recommended: ComparedLayout | None
-    framework: str
+    now: TrainingSetup
     pace: MeasuredPace | None
 
 
@@ -43,11 +45,11 @@ def job_layouts(checked: CheckedJob, pace: MeasuredPace | None) -> JobLayouts:
     if not size.gpus_per_node:
         raise UsageError("the layouts cannot be compared: the job requests no GPUs", "set `gpus_per_node`")
     gpu = replace(known.gpu, per_node=size.gpus_per_node)
-    found = compare_layouts(model, training.setup, gpu)
+    found = compare_layouts(model, training.setup, gpu, layout_choices(job, size, model, training.setup))
     world = training.setup.layout.world_size
     if pace is None or pace.processes not in (None, world) or world % training.setup.layout.model_parallel:
-        return JobLayouts(found, recommended(found), training.setup.framework, None)
+        return JobLayouts(found, recommended(found), training.setup, None)
     now = step_time(model, training.setup, gpu)
     layouts = tuple(replace(one, step=calibrated(one.step, pace.step_s, of=now)) for one in found.layouts)
     found = replace(found, layouts=layouts)
-    return JobLayouts(found, recommended(found), training.setup.framework, pace)
+    return JobLayouts(found, recommended(found), training.setup, pace)

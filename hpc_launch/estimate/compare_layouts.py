@@ -25,9 +25,26 @@ LEAST_PART = 8192
 SIMPLE_ENOUGH = 1.05
 """Step time of a layout relative to the fastest, up to which the simpler of two is recommended."""
 MICRO_BATCHES = (1, 2, 4, 8)
-_SHARDINGS: tuple[Sharding, ...] = ("none", "distributed_optimizer", "zero1", "zero2", "fsdp2", "zero3", "hsdp")
+_SHARDINGS: tuple[Sharding, ...] = (
+    "none", "distributed_optimizer", "zero1", "zero2", "fsdp1", "fsdp2", "zero3", "hsdp",
+)  # fmt: skip
 """From simple to complex."""
-_RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
+
+
+class Choices(Struct, frozen=True, kw_only=True):
+    """What a comparison may change. By default whatever the framework can do, but for offloading, which stays."""
+
+    model_parallel: bool = True
+    """Whether TP, PP, VPP, CP and EP may change."""
+    shardings: tuple[Sharding, ...] | None = None
+    """None: all that the framework has."""
+    offload: tuple[tuple[bool, bool], ...] | None = None
+    """Whether optimizer states and parameters are in host memory; None: as now."""
+    recompute: tuple[Recompute, ...] = ("none", "selective", "full")
+    """From the least to the most."""
+
+
+EVERYTHING = Choices()
 
 
 class ComparedLayout(Struct, frozen=True, kw_only=True):
@@ -50,15 +67,15 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """Bytes that the least demanding of these needs, if none fits."""
 
 
-def compare_layouts(model: ModelConfig, like: TrainingSetup, gpu: Gpu) -> Comparison:
+def compare_layouts(model: ModelConfig, like: TrainingSetup, gpu: Gpu, choices: Choices = EVERYTHING) -> Comparison:
     """Compare the layouts of a training like this one: as many GPUs, the same batch, sequence, framework and precision.
 
-    It varies TP, PP, VPP, CP, EP, the micro batch, sharding and recomputation. Of the degrees of recomputation, only
-    the least that fits is listed: more is only slower. A layout fits if the upper end of its memory estimate does. The
-    step times rank the layouts; they are not a prediction of seconds.
+    It varies the micro batch, and what `choices` allows of TP, PP, VPP, CP, EP, sharding, offloading and recomputation.
+    Of the degrees of recomputation, only the least that fits is listed: more is only slower. A layout fits if the upper
+    end of its memory estimate does. The step times rank the layouts; they are not a prediction of seconds.
     """
-    allowed = list(allowed_setups(model, like, gpu.per_node))
-    layouts = rank(model, allowed, gpu)
+    allowed = list(allowed_setups(model, like, gpu.per_node, choices))
+    layouts = rank(model, allowed, gpu, choices.recompute)
     needs = [] if layouts else [memory(model, setup).high for setup in allowed]
     return Comparison(layouts=layouts, allowed=len(allowed), least_memory=min(needs, default=None))
 
@@ -74,23 +91,44 @@ def recommended(found: Comparison) -> ComparedLayout | None:
     )
 
 
-def allowed_setups(model: ModelConfig, like: TrainingSetup, per_node: int) -> Iterator[TrainingSetup]:
+def allowed_setups(
+    model: ModelConfig, like: TrainingSetup, per_node: int, choices: Choices = EVERYTHING
+) -> Iterator[TrainingSetup]:
     """Setups that break no rule and cause no warning, all with full recomputation, which needs the least memory."""
     shape = model_shape(model, like.sequence)
     world = like.layout.world_size
-    for parallel in _parallels(model, like, per_node):
+    offloads = choices.offload or ((like.offload_optimizer, like.offload_parameters),)
+    for parallel in _parallels(model, like, per_node, choices):
         layout = ParallelLayout(parallel, world)
         if check(layout, shape, lambda _: None, gpus_per_node=per_node, even=like.framework == "megatron"):
             continue
         schedule = "interleaved" if parallel.vpp else _plain_schedule(like)
-        for sharding in _shardings(like, layout, per_node):
-            group = per_node if sharding == "hsdp" else None
+        shardings = _shardings(like, layout, per_node)
+        for sharding, (optimizer, weights) in product(shardings, offloads):
+            if choices.shardings is not None and sharding not in choices.shardings:
+                continue
+            if optimizer and not _can_offload(sharding, weights=weights):
+                continue
+            if not optimizer and sharding != "none" and layout.dp * parallel.cp == 1:
+                continue  # nobody to share with
             yield replace(
-                like, layout=layout, sharding=sharding, shard_group=group, recompute="full", schedule=schedule
+                like,
+                layout=layout,
+                sharding=sharding,
+                shard_group=per_node if sharding == "hsdp" else None,
+                recompute=choices.recompute[-1],
+                schedule=schedule,
+                offload_optimizer=optimizer,
+                offload_parameters=weights,
             )
 
 
-def rank(model: ModelConfig, setups: Iterable[TrainingSetup], gpu: Gpu) -> tuple[ComparedLayout, ...]:
+def rank(
+    model: ModelConfig,
+    setups: Iterable[TrainingSetup],
+    gpu: Gpu,
+    recompute: tuple[Recompute, ...] = EVERYTHING.recompute,
+) -> tuple[ComparedLayout, ...]:
     """Those that fit, the fastest first. The order of the setups does not matter."""
     found = []
     smallest: dict[TrainingSetup, bool] = {}
@@ -100,7 +138,7 @@ def rank(model: ModelConfig, setups: Iterable[TrainingSetup], gpu: Gpu) -> tuple
         least = replace(setup, schedule=_plain_schedule(setup), layout=ParallelLayout(plain, setup.layout.world_size))
         if least not in smallest:
             smallest[least] = memory(model, least).high <= gpu.memory
-        if smallest[least] and (fitting := _least_recomputation(model, setup, gpu)) is not None:
+        if smallest[least] and (fitting := _least_recomputation(model, setup, gpu, recompute)) is not None:
             found.append(fitting)
     return tuple(sorted(found, key=lambda layout: (layout.step.total, _identity(layout.setup))))
 
@@ -117,8 +155,10 @@ def model_shape(model: ModelConfig, sequence: int) -> ModelShape:
     )
 
 
-def _least_recomputation(model: ModelConfig, setup: TrainingSetup, gpu: Gpu) -> ComparedLayout | None:
-    for recompute in _RECOMPUTE:
+def _least_recomputation(
+    model: ModelConfig, setup: TrainingSetup, gpu: Gpu, degrees: tuple[Recompute, ...]
+) -> ComparedLayout | None:
+    for recompute in degrees:
         chosen = replace(setup, recompute=recompute)
         need = memory(model, chosen)
         if need.high <= gpu.memory:
@@ -127,9 +167,14 @@ def _least_recomputation(model: ModelConfig, setup: TrainingSetup, gpu: Gpu) -> 
     return None
 
 
-def _parallels(model: ModelConfig, like: TrainingSetup, per_node: int) -> Iterator[Parallel]:
+def _parallels(model: ModelConfig, like: TrainingSetup, per_node: int, choices: Choices) -> Iterator[Parallel]:
     """Candidates that divide the GPUs, the layers and the batch; the rules decide about the rest."""
     world, batch = like.layout.world_size, like.layout.global_batch
+    if not choices.model_parallel:
+        for micro in MICRO_BATCHES:
+            if batch % (micro * max(like.layout.dp, 1)) == 0:
+                yield replace(like.layout.parallel, micro_batch=micro, global_batch=batch)
+        return
     megatron, experts = like.framework == "megatron", model.experts.count if model.experts else 1
     only_data = like.framework == "deepspeed"
     tensor = [1] if only_data else [size for size in _divisors(model.heads) if size <= per_node]
@@ -160,18 +205,22 @@ def _parallels(model: ModelConfig, like: TrainingSetup, per_node: int) -> Iterat
 
 
 def _shardings(like: TrainingSetup, layout: ParallelLayout, per_node: int) -> tuple[Sharding, ...]:
+    if like.framework == "deepspeed":
+        return ("none", "zero1", "zero2", "zero3")
     if layout.dp * layout.parallel.cp == 1:
         return ("none",)
     if like.framework == "megatron":
         return ("distributed_optimizer",)
-    if like.framework == "deepspeed":
-        # Each stage can offload what it shards.
-        stages: tuple[Sharding, ...] = ("none", "zero1", "zero2", "zero3")
-        return stages[3:] if like.offload_parameters else stages[1:] if like.offload_optimizer else stages
+    full: Sharding = "fsdp1" if like.sharding == "fsdp1" else "fsdp2"
     if layout.model_parallel > 1:
-        return ("fsdp2",)
+        return (full,)
     nodes = layout.dp > per_node and layout.dp % per_node == 0
-    return ("none", "fsdp2", "hsdp") if nodes else ("none", "fsdp2")
+    return ("none", full, "hsdp") if nodes else ("none", full)
+
+
+def _can_offload(sharding: Sharding, *, weights: bool) -> bool:
+    """ZeRO offloads what it shards; FSDP everything together."""
+    return sharding == "zero3" or sharding.startswith(("fsdp", "hsdp")) or (sharding.startswith("zero") and not weights)
 
 
 def _divisors(number: int) -> list[int]:
@@ -194,4 +243,4 @@ def _identity(setup: TrainingSetup) -> tuple[int | str, ...]:
     """Decides between layouts of equal time."""
     parallel = setup.layout.parallel
     sizes = (parallel.tp, parallel.pp, parallel.cp, parallel.ep, parallel.vpp or 0, parallel.micro_batch)
-    return (*sizes, setup.sharding, setup.recompute)
+    return (*sizes, setup.sharding, setup.offload_optimizer, setup.offload_parameters, setup.recompute)

@@ -23,9 +23,9 @@ from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.parallel import Parallel
 from hpc_launch.spec.strategy import Strategy
 
-_MICRO_BATCH = ("micro_batch_size", "per_device_train_batch_size", "train_micro_batch_size_per_gpu")
-_GLOBAL_BATCH = ("global_batch_size",)
-_ACCUMULATION = ("gradient_accumulation_steps",)
+MICRO_BATCH = ("micro_batch_size", "per_device_train_batch_size", "train_micro_batch_size_per_gpu")
+GLOBAL_BATCH = ("global_batch_size",)
+ACCUMULATION = ("gradient_accumulation_steps",)
 _SEQUENCE = ("seq_length", "max_seq_length", "seq_len", "block_size", "max_length")
 _STEPS = ("train_iters", "max_steps", "train_steps", "steps", "max_iters", "num_steps")
 _SAMPLES = ("train_samples",)
@@ -56,9 +56,9 @@ def job_layout(job: JobSpec, size: JobSize) -> ParallelLayout:
     given = given_values(job)
     asked = job.strategy
     wanted = Batch(
-        asked.global_batch or _number(given, _GLOBAL_BATCH),
-        asked.micro_batch or _number(given, _MICRO_BATCH),
-        asked.gradient_accumulation or _number(given, _ACCUMULATION),
+        asked.global_batch or _number(given, GLOBAL_BATCH),
+        asked.micro_batch or _number(given, MICRO_BATCH),
+        asked.gradient_accumulation or _number(given, ACCUMULATION),
     )
     nowhere = Place("")
     batch, _ = settle(wanted, layout.dp, BatchPlaces(nowhere, nowhere, nowhere))
@@ -110,7 +110,7 @@ def job_training(
 def batch_known(job: JobSpec) -> bool:
     """Whether the job gives its batch; otherwise the program chooses it."""
     asked = job.strategy
-    in_arguments = _number(given_values(job), (*_MICRO_BATCH, *_GLOBAL_BATCH)) is not None
+    in_arguments = _number(given_values(job), (*MICRO_BATCH, *GLOBAL_BATCH)) is not None
     return job.strategy.name == "megatron" or bool(asked.micro_batch or asked.global_batch) or in_arguments
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpc_launch.drive.job_layouts import JobLayouts
 from hpc_launch.estimate.compare_layouts import ComparedLayout
@@ -16,6 +16,48 @@ MOST_ROWS = 20
 _SIZES = ("tp", "pp", "vpp", "cp", "ep")
 
 
+class _Column(NamedTuple):
+    """A column of the table, if it tells something of any row."""
+
+    title: str
+    text: Callable[[ComparedLayout], str]
+    tells: Callable[[ComparedLayout], bool] = lambda _: True
+
+
+def _size(name: str) -> _Column:
+    def value(one: ComparedLayout) -> int | None:
+        return getattr(one.setup.layout.parallel, name)  # type: ignore[no-any-return]
+
+    return _Column(name.upper(), lambda one: str(value(one) or "-"), lambda one: value(one) not in {None, 1})
+
+
+def _layers(one: ComparedLayout) -> str:
+    """Layers of the pipeline stages: `3+14×4+2`."""
+    runs = [(size, len(list(same))) for size, same in groupby(one.stage_layers)]
+    return "+".join(f"{count}×{size}" if count > 1 else str(size) for size, count in runs)
+
+
+def _offload(one: ComparedLayout) -> str:
+    return "all" if one.setup.offload_parameters else "optimizer" if one.setup.offload_optimizer else "-"
+
+
+_COLUMNS = (
+    _size("tp"),
+    _size("pp"),
+    _Column("LAYERS", _layers, lambda one: len(set(one.stage_layers)) > 1),
+    _size("vpp"),
+    _size("cp"),
+    _size("ep"),
+    _Column("DP", lambda one: str(one.setup.layout.dp)),
+    _Column("MICRO", lambda one: str(one.setup.layout.parallel.micro_batch)),
+    _Column("STEPS", lambda one: str(one.setup.layout.microbatches)),
+    _Column("SHARDING", lambda one: one.setup.sharding.replace("_", " ")),
+    _Column("OFFLOAD", _offload, lambda one: one.setup.offload_optimizer),
+    _Column("RECOMPUTE", lambda one: one.setup.recompute),
+    _Column("GIB", lambda one: gib(one.memory.total)),
+)
+
+
 def layout_lines(layouts: JobLayouts) -> Iterator[str]:
     """A row for each layout, the fastest first; `*` is the recommended one. Says what the times mean."""
     found = layouts.found
@@ -25,28 +67,11 @@ def layout_lines(layouts: JobLayouts) -> Iterator[str]:
         return
     time = "SECONDS" if layouts.pace is not None else "TIME"
     shown = found.layouts[:MOST_ROWS]
-    uneven = any(len(set(one.stage_layers)) > 1 for one in shown)
-    sizes = ("TP", "PP", *(("LAYERS",) if uneven else ()), "VPP", "CP", "EP", "DP", "MICRO", "STEPS")
-    rows: list[tuple[str, ...]] = [("", "ROW", *sizes, "SHARDING", "RECOMPUTE", "GIB", time)]
+    columns = [column for column in _COLUMNS if any(map(column.tells, shown))]
+    rows: list[tuple[str, ...]] = [("", "ROW", *(column.title for column in columns), time)]
     for at, one in enumerate(shown, 1):
-        parallel = one.setup.layout.parallel
-        rows.append(
-            (
-                "*" if one == layouts.recommended else "",
-                str(at),
-                str(parallel.tp),
-                str(parallel.pp),
-                *((_layers(one.stage_layers),) if uneven else ()),
-                *(str(getattr(parallel, name) or "-") for name in ("vpp", "cp", "ep")),
-                str(one.setup.layout.dp),
-                str(parallel.micro_batch),
-                str(one.setup.layout.microbatches),
-                one.setup.sharding.replace("_", " "),
-                one.setup.recompute,
-                gib(one.memory.total),
-                _time(one, layouts),
-            )
-        )
+        mark = "*" if one == layouts.recommended else ""
+        rows.append((mark, str(at), *(column.text(one) for column in columns), _time(one, layouts)))
     yield from aligned(rows)
     if len(found.layouts) > MOST_ROWS:
         yield f"and {len(found.layouts) - MOST_ROWS} more; --json lists all"
@@ -55,12 +80,6 @@ def layout_lines(layouts: JobLayouts) -> Iterator[str]:
         yield f"SECONDS of a step, calibrated by {layouts.pace.run}"
     else:
         yield "TIME of a step relative to the fastest: it ranks layouts and does not predict seconds; see --from RUN"
-
-
-def _layers(sizes: tuple[int, ...]) -> str:
-    """Layers of the pipeline stages: `3+14×4+2`."""
-    runs = [(size, len(list(same))) for size, same in groupby(sizes)]
-    return "+".join(f"{count}×{size}" if count > 1 else str(size) for size, count in runs)
 
 
 def _time(one: ComparedLayout, layouts: JobLayouts) -> str:
@@ -90,6 +109,8 @@ def _layout_json(one: ComparedLayout, layouts: JobLayouts) -> dict[str, Any]:
         "global_batch_size": layout.global_batch,
         "gradient_accumulation_steps": layout.microbatches,
         "sharding": one.setup.sharding,
+        "offload_optimizer": one.setup.offload_optimizer,
+        "offload_parameters": one.setup.offload_parameters,
         "recompute": one.setup.recompute,
         "memory_gib": {"total": one.memory.total / GIB, "low": one.memory.low / GIB, "high": one.memory.high / GIB},
         "relative_time": one.step.total / layouts.found.layouts[0].step.total,

@@ -5,9 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.layouts.write_layout import with_layout
+from hpc_launch.layouts.write_layout import Edit, layout_edit, with_edits
 from hpc_launch.spec.parallel import Parallel
 from hpc_launch.spec.yaml_source import parse_document
+
+
+def with_layout(text: str, parallel: Parallel) -> str:
+    return with_edits(text, [layout_edit(parallel)])
+
 
 LAYOUT = Parallel(tp=8, pp=4, sequence_parallel=True, micro_batch=2, global_batch=512)
 
@@ -108,3 +113,41 @@ def test_any_layout(keys: dict[str, int], flow: bool, wanted: Parallel) -> None:
         line for line in result.splitlines() if line.lstrip().startswith("#")
     ]
     assert with_layout(result, wanted) == result
+
+
+STRATEGY = Edit(("strategy",), {"name": "zero3", "micro_batch": 2}, {"offload_param": "none"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("strategy: zero1  # guessed\n", "strategy: {name: zero3, micro_batch: 2}  # guessed\n"),
+        (
+            "strategy:\n  name: zero1   # guessed\n  fsdp:\n    version: 1\nname: a\n",
+            "strategy:\n  name: zero3   # guessed\n  micro_batch: 2\n  fsdp:\n    version: 1\nname: a\n",
+        ),
+        (
+            "strategy: {fsdp: {version: 1}, offload_param: cpu, overlap: true}\n",
+            "strategy: {fsdp: {version: 1}, offload_param: none, overlap: true, name: zero3, micro_batch: 2}\n",
+        ),
+        (
+            "strategy:\n  # nested\n  fsdp:\n    version: 1\n",
+            "strategy:\n  # nested\n  name: zero3\n  micro_batch: 2\n  fsdp:\n    version: 1\n",
+        ),
+        ("strategy: {fsdp: {version: 1}}\n", "strategy: {name: zero3, micro_batch: 2, fsdp: {version: 1}}\n"),
+    ],
+)
+def test_other_blocks(text: str, expected: str) -> None:
+    assert with_edits(text, [STRATEGY]) == expected
+
+
+def test_a_block_inside_another() -> None:
+    inside = Edit(("strategy", "fsdp"), {"version": 1, "activation_checkpointing": True})
+    text = "strategy:\n  name: fsdp\n  fsdp: {version: 2}  # new\n"
+    expected = "strategy:\n  name: fsdp\n  fsdp: {version: 1, activation_checkpointing: true}  # new\n"
+    assert with_edits(text, [inside]) == expected
+    with pytest.raises(UserError, match=r"has no `strategy\.fsdp:`"):
+        with_edits("strategy:\n  name: fsdp\n", [inside])
+    assert with_edits("strategy: {name: fsdp}\n", [Edit(("strategy",), {"fsdp": inside.values})]) == (
+        "strategy: {name: fsdp, fsdp: {version: 1, activation_checkpointing: true}}\n"
+    )
