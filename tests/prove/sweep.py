@@ -44,6 +44,7 @@ command: [sh, -c, 'echo "$HPC_LAUNCH_ATTEMPT $SLURM_JOB_ID" >>"$HPC_LAUNCH_RUN_D
 time: 5
 cpus_per_node: 1
 hang: false
+retry: {{lost_after: 1m}}
 sweep: {{grid: {{args.point: {list(range(POINTS))}}}}}
 """
 

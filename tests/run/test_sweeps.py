@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from hpc_launch.base.json_records import read_record
 from hpc_launch.drive.submit_sweep import submit_points
 from hpc_launch.retry.next_points import submit_next_points
+from hpc_launch.run.records.submission import SubmittedJob
 from hpc_launch.run.sweeps.array_chunks import chunks
 from hpc_launch.schedulers.queue_limits import ArrayRoom
 from tests.run.sweep_rounds import POINTS, ArrayScheduler, begin_sweep, play, tasks_in
@@ -98,3 +100,13 @@ def test_of_points_that_end_together_one_submits(tmp_path: Path) -> None:
         os.waitpid(child, 0)
     assert len(scheduler.jobs()) == 2
     assert sorted(scheduler.run_tasks(lambda: True)) == sorted(str(one) for one in range(2 * ROOM))
+
+
+@pytest.mark.usefixtures("_environment")
+def test_the_jobs_of_points_name_their_cluster(tmp_path: Path) -> None:
+    """Without it, a job that the controller forgot could not be told from one of another cluster."""
+    scheduler = FullQueue(tmp_path / "scheduler")
+    sweep = begin_sweep(tmp_path, 3)
+    submit_points(sweep, scheduler)
+    jobs = [read_record(attempt.job, SubmittedJob) for run in sweep.runs() for attempt in run.attempts()]
+    assert [job.cluster for job in jobs if job is not None] == ["here"] * 3

@@ -98,15 +98,16 @@ def submit_array(  # noqa: PLR0917 - the stages before
         _release(array, f"refused: {error}")
         raise
     checkpoint("array submitted")
+    cluster = scheduler.cluster()
     with suppress(OSError):
-        write_job(array, job_id, submitted)
+        write_job(array, job_id, submitted, cluster)
     journal.note("submitted", attempt=array.number, job_id=job_id)
     checkpoint("array job")
     check_wanted(task, job_id)
     if os.path.exists(sweep.cancel):
         scheduler.cancel(job_id)
         refuse_cancelled(sweep)
-    _record_jobs(array, job_id, submitted)
+    _record_jobs(array, job_id, submitted, cluster)
     checkpoint("array jobs")
     if index is not None:
         index.add(sweep.run, job_id)
@@ -121,7 +122,7 @@ def settle_arrays(sweep: SweepFolder, scheduler: Scheduler, clock: Callable[[], 
             continue
         outcome = reconcile(sweep.run, array, scheduler, clock)
         if outcome.kind == "job" and outcome.job_id is not None:
-            _record_jobs(array, array_of(outcome.job_id), clock())
+            _record_jobs(array, array_of(outcome.job_id), clock(), scheduler.cluster())
         elif outcome.kind == "void":
             _release(array, outcome.reason or "abandoned")
         else:
@@ -188,12 +189,12 @@ def _write_points(  # noqa: PLR0917 - the stages before
     return tasks
 
 
-def _record_jobs(array: AttemptFolder, job_id: str, submitted: float) -> None:
+def _record_jobs(array: AttemptFolder, job_id: str, submitted: float, cluster: str | None) -> None:
     """Record the job of each attempt of an array. What cannot be written now is written by the next driver."""
     with suppress(OSError), synced_together():
         for task, attempt in _own_tasks(array):
             if not os.path.exists(attempt.job):
-                write_job(attempt, f"{job_id}_{task}", submitted)
+                write_job(attempt, f"{job_id}_{task}", submitted, cluster)
         write_atomic(array.path / _SETTLED, "")
 
 
