@@ -5,6 +5,7 @@ Arguments count by the names that Megatron and the Transformers Trainer give the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -29,6 +30,8 @@ ACCUMULATION = ("gradient_accumulation_steps",)
 _SEQUENCE = ("seq_length", "max_seq_length", "seq_len", "block_size", "max_length")
 _STEPS = ("train_iters", "max_steps", "train_steps", "steps", "max_iters", "num_steps")
 _SAMPLES = ("train_samples",)
+_ADAPTERS = re.compile(r"(?<![a-z])(?<!q_)(?<!kv_)q?lora")
+"""Not `q_lora_rank` and `kv_lora_rank` of latent attention."""
 _OPTIMIZERS: tuple[tuple[str, Optimizer], ...] = (("8bit", "adam8bit"), ("muon", "muon"), ("sgd", "sgd"))
 DEFAULT_SEQUENCE = 2048
 """Tokens per sample where the job names none."""
@@ -75,7 +78,7 @@ def job_training(
     strategy, given = job.strategy, given_values(job)
     if strategy.name == "none":
         return UnknownTraining("the job does not name its strategy", "set `strategy:`, such as ddp, fsdp or zero3")
-    if any("lora" in name for name in given):
+    if any(_ADAPTERS.search(name) for name in given):
         return UnknownTraining("adapters (LoRA) train only a part of the model", "test the memory with a short run")
     layout, assumed = job_layout(job, size), []
     sequence = job.model.sequence if job.model is not None else None
@@ -86,6 +89,8 @@ def job_training(
         assumed.append(f"sequences of {sequence} tokens{longest}: set `sequence` in `model:`")
     if not batch_known(job):
         assumed.append("a micro batch of 1: set `micro_batch` in `strategy:`")
+    if model.counted is not None:
+        assumed.append("activations of a transformer's layers: test another architecture with a short run")
     sharding, shard_group = _sharding(job, size)
     offload = _offload(strategy, user_config)
     setup = TrainingSetup(

@@ -82,7 +82,7 @@ def _batch(plan: JobPlan) -> Iterator[str]:
 def _model(plan: JobPlan) -> Iterator[str]:
     model = plan.model
     if model is None:
-        yield "unknown: set `model:` for memory and time"
+        yield "unknown: set or correct `model:` for memory and time"
         return
     total, active = parameters(model).total, active_parameters(model)
     per_token = f", of which each token uses {_count(active)}" if active != total else ""

@@ -16,6 +16,7 @@ from hpc_launch.drive.job_plan import JobPlan, job_plan
 from hpc_launch.drive.prepare import check_job, validate_job
 from hpc_launch.performance.checkpoint_interval import CheckpointInterval, Exposure
 from hpc_launch.performance.measured_pace import MeasuredPace
+from hpc_launch.plan.job_training import JobTraining
 from hpc_launch.schedulers.queue_limits import Balance
 from hpc_launch.view.layout_table import layout_lines
 from hpc_launch.view.plan_text import plan_json, plan_lines
@@ -62,6 +63,16 @@ def planned(more: str) -> JobPlan:
     plan = job_plan(check_job(Path("job.yaml"), site="here.yaml"))
     assert plan is not None
     return plan
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("use_lora", False), ("lora-rank", False), ("qlora", False), ("exploration", True), ("q-lora-rank", True)],
+)
+def test_adapters_are_known_by_an_argument(name: str, known: bool) -> None:
+    plan = planned(f"model: llama3-8b\nstrategy: ddp\nargs: {{{name}: 8}}\n")
+    assert plan.estimate is not None
+    assert isinstance(plan.estimate.training, JobTraining) is known
 
 
 def findings(more: str) -> list[str]:
