@@ -18,6 +18,7 @@ from pathlib import Path
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.retry.driver_outcome import DriverOutcome
+from hpc_launch.retry.notifications import deliver, tell_end
 from hpc_launch.retry.recover_run import recover
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.pipelines.pipeline_folder import pipeline_of
@@ -49,18 +50,23 @@ def main(arguments: list[str]) -> int:
     try:
         info = read_info(run)
         scheduler = scheduler_for(info.scheduler if info else "")
+        tracker = RunTracker([run], lambda _: scheduler)
         if "--well" not in arguments:
             if waited is not None:
-                move = _drive_as_successor(run, scheduler, waited)
+                move = _drive_as_successor(run, tracker, scheduler, waited)
             else:
-                move = _drive(run, scheduler, int(folder.name), inside=inside, here=here)
+                move = _drive(run, tracker, scheduler, int(folder.name), inside=inside, here=here)
             _report(move)
             inside = inside and move.kind != "submitted"
         if inside and run.sweep is not None:
             from hpc_launch.retry.next_points import submit_next_points
 
             _report(submit_next_points(run, scheduler))
-        _drive_pipeline(run, scheduler, inside=waited is None and "--outside" not in arguments)
+        of_job = waited is None and "--outside" not in arguments
+        _drive_pipeline(run, scheduler, inside=of_job)
+        told = tell_end(run, tracker.poll()[run.name]) if not of_job else None
+        if told is not None:
+            deliver(told, wait=True)
     except (UserError, OSError, ValueError) as error:
         print(f"[hpc-launch] left to the next driver: {error}", flush=True)
     return 0
@@ -82,9 +88,10 @@ def _report(move: DriverOutcome) -> None:
     print(f"[hpc-launch] {move.kind}{f': {move.words}' if move.words else ''}", flush=True)
 
 
-def _drive(run: RunFolder, scheduler: Scheduler, number: int, *, inside: bool, here: bool) -> DriverOutcome:
+def _drive(
+    run: RunFolder, tracker: RunTracker, scheduler: Scheduler, number: int, *, inside: bool, here: bool
+) -> DriverOutcome:
     """Drive the run once from inside the job; from outside, until there is nothing left to wait for."""
-    tracker = RunTracker([run], lambda _: scheduler)
     end = time.monotonic() + LONGEST_S
     while True:
         tracker.poll(fresh=inside)
@@ -96,9 +103,8 @@ def _drive(run: RunFolder, scheduler: Scheduler, number: int, *, inside: bool, h
         time.sleep(POLL_S)
 
 
-def _drive_as_successor(run: RunFolder, scheduler: Scheduler, waited: str) -> DriverOutcome:
+def _drive_as_successor(run: RunFolder, tracker: RunTracker, scheduler: Scheduler, waited: str) -> DriverOutcome:
     """Drive the run until an attempt is there for this job or another one, or nothing is left to wait for."""
-    tracker = RunTracker([run], lambda _: scheduler)
     began = time.monotonic()
     while True:
         tracker.poll(fresh=True)

@@ -439,6 +439,8 @@ BAD = {
     "HL532": Bad(TINY + "retry: {on: {cuda_oom: [half_batch]}}\n"),
     "HL533": Bad(TINY + "retry: {batch: {micro: args.batch}}\n"),
     "HL536": Bad(TINY + "retry: {max_attempts: 1, successor: on}\n"),
+    "HL551": Bad(TINY + "notify: {webhook: {secret: 'https://hooks.example.org/T0/B0', format: slack}}\n"),
+    "HL552": Bad(TINY + "notify: {mail: me@example.org, events: [first_step, end]}\n"),
     "HL534": Bad(TINY, site=MINI.replace("scheduler: slurm", "scheduler: {type: slurm, sentinel: service}")),
     "HL540": Bad(TINY + "sbatch: {gres: 'gpu:4'}\n", site=MINI + "sbatch: {forbid: {gres: nodes are whole}}\n"),
     "HL541": Bad(TINY, site=MINI + "sbatch: {require: {time: without it a job gets ten minutes}}\n"),

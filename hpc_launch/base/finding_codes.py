@@ -170,6 +170,10 @@ class FindingCode(str, Enum):
     EXCLUSIVE_NOT_ACCEPTED = "HL548", "Whole nodes not available"
     LAUNCHER_DISCOURAGED = "HL549", "Launcher discouraged or refused", "either"
 
+    # Notifications
+    INVALID_WEBHOOK = "HL551", "Webhook address in a file"
+    NOTHING_TO_SEND = "HL552", "Notification that is not sent", "warning"
+
     # The files and flags of config
     UNREADABLE_CONFIG = "HL600", "Cannot read the configuration"
     UNKNOWN_CONFIG_KEY = "HL601", "Unknown configuration key"

@@ -69,6 +69,7 @@ def poll_plain_runs(runs: Sequence[RunFolder], index: Index, *, drive: bool = Tr
         index.seen([status for status in left if status.settled])
         statuses |= {status.run: status for status in left}
         statuses |= {run.name: shown(statuses[run.name], one) for run, one in zip(due, outcomes, strict=True)}
+    drivers.tell(runs if drive else ())
     return [statuses[run.name] for run in runs]
 
 
@@ -134,6 +135,7 @@ def follow(runs: Sequence[RunFolder]) -> int:
         click.echo(detach_message([run.name for run in runs]), err=True)
         return INTERRUPTED
     last = [tracker.last[run.name] for run in runs]
+    drivers.tell(runs)
     _close(last)
     return 0 if all(status.state == "COMPLETED" for status in last) else 1
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import yaml
 
 from hpc_launch.drive.prepare import PreparedJob
-from hpc_launch.drive.secrets import find_secrets
+from hpc_launch.drive.secrets import find_secrets, known_secrets
 from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.plan.recorded_parts import RetryPlan
+from hpc_launch.plan.recorded_parts import NotifyPlan, RetryPlan
 from hpc_launch.recover.node_health import BadNode, excluded_nodes
 from hpc_launch.run.node_health_store import NodeHealthStore
 from hpc_launch.run.records.plan_record import plan_record
@@ -33,9 +33,15 @@ def first_attempt(
 ) -> PreparedAttempt:
     """Prepare the first attempt of a new run, for the site's scheduler or the one named.
 
-    Raises Refused where a secret is missing.
+    Raises Refused where a secret is missing, also that of a webhook.
     """
+    find_secrets(notify_secrets(ready.plan.notify), os.environ)
     return prepare(ready, sets, exclude=exclude, scheduler=scheduler)
+
+
+def notify_secrets(notify: NotifyPlan | None) -> tuple[str, ...]:
+    """The variable with the address of a run's webhook. A later attempt goes on without."""
+    return (notify.secret,) if notify is not None and notify.secret is not None else ()
 
 
 def unhealthy_hosts(plan: LaunchPlan, avoided: Sequence[str]) -> tuple[str, ...]:
@@ -83,7 +89,10 @@ def prepare(
         ),
         options=options,
         overrides=overrides,
-        secrets=find_secrets(plan.secrets, os.environ),
+        secrets={
+            **known_secrets(notify_secrets(plan.notify), os.environ),
+            **find_secrets(plan.secrets, os.environ),
+        },
     )
 
 

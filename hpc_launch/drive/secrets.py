@@ -35,6 +35,12 @@ def find_secrets(names: Sequence[str], environment: Mapping[str, str]) -> dict[s
     return values
 
 
+def known_secrets(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Those of the names whose value is known here. For messages, whose failure must stop nothing."""
+    stored = _read(config_folder() / "secrets.env", []) if any(not environment.get(name) for name in names) else {}
+    return {name: value for name in names if (value := environment.get(name) or stored.get(name))}
+
+
 def _read(path: Path, findings: list[Finding]) -> dict[str, str]:
     """Parse NAME=VALUE lines; blank lines and `#` comments are ignored."""
     try:

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from hpc_launch.base.errors import SubmitRefused, UsageError, UserError
 from hpc_launch.base.files import read_text, write_atomic
-from hpc_launch.drive.attempts import prepare, resolved_yaml
+from hpc_launch.drive.attempts import first_attempt, prepare, resolved_yaml
 from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.drive.prepare_sweep import PreparedSweep, recorded_points
 from hpc_launch.launch.render_array import render_array
@@ -77,7 +77,7 @@ def create_sweep(
 
     `at` and `stage`: as for `create_run`.
     """
-    first = prepare(prepared.first, sets, exclude=())
+    first = (first_attempt if at is None else prepare)(prepared.first, sets, exclude=())
     first = replace(first, resolved_yaml=resolved_yaml(prepared.resolved))
     sweep = prepared.sweep
     record = SweepRecord(

@@ -43,10 +43,12 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
     yield "claim"
     yield from ("spares", "survivor") if plan.chooses_nodes else ()
     yield from ("records", "signals", "variables", "resume" if plan.continuation.checkpoint else "fresh")
+    yield from ("notify",) if plan.notify is not None else ()
     yield from ("private_folder",) if _has_private_folders(plan) else ()
     yield "environment"
     yield from ("programs",) if checks_programs(plan) else ()
     yield from ("secrets",) if plan.secrets else ()
+    yield from ("notify_start",) if plan.notify is not None else ()
     yield from ("image_variables",) if plan.container is not None and wrap_command(plan.container).exports else ()
     yield from ("strategy",) if plan.strategy is not None and plan.strategy.file else ()
     yield from _rendezvous(plan)

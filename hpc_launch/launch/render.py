@@ -171,6 +171,8 @@ def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
         )
         yield f"job_watch=({times}{' --heartbeat' if plan.heartbeat else ''})"
         yield f"job_phases={'yes' if watch.phases else ''}"
+    if plan.notify is not None:
+        yield f"job_notify={quote(plan.notify.secret or '')}"
     if plan.node_check is not None:
         yield f"job_check=({' '.join(map(quote, plan.node_check.expects))})"
         if plan.node_check.only:

@@ -22,6 +22,7 @@ from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launch_step import master, spares, step
 from hpc_launch.plan.launchers.descriptor import launcher
 from hpc_launch.plan.node_check_plan import checks_nodes, node_check
+from hpc_launch.plan.notify_plan import notify_plan
 from hpc_launch.plan.plan_rules import check
 from hpc_launch.plan.program import program
 from hpc_launch.plan.retry_plan import retry_plan
@@ -101,6 +102,7 @@ def build(
         requeue=(size.queue.requeue or site.scheduler.requeue) != "never",
         progress={key: value for key in ("step", "loss") if (value := getattr(job.progress, key))},
         secrets=tuple(job.secrets),
+        notify=notify_plan(filler),
         container=container_plan,
         continuation=continuation_plan,
         recovery=retry_plan(filler, size),

@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.plan.recorded_parts import CodePlan, RetryPlan
+from hpc_launch.plan.recorded_parts import CodePlan, NotifyPlan, RetryPlan
 from hpc_launch.sites.network import MasterAddress
 from hpc_launch.sites.ssh_hosts import JobHost
 from hpc_launch.spec.launcher import LauncherName
@@ -258,6 +258,7 @@ class LaunchPlan(Struct, frozen=True):
     """Whether Slurm itself may requeue the job."""
     progress: dict[str, str] = {}
     secrets: tuple[str, ...] = ()
+    notify: NotifyPlan | None = None
     container: ContainerPlan | None = None
     continuation: Continuation = Continuation()
     recovery: RetryPlan = RetryPlan()

@@ -58,3 +58,31 @@ class RetryPlan(Struct, frozen=True):
     def elastic(self) -> bool:
         """Whether the run can continue with fewer nodes."""
         return self.nodes is None
+
+
+class WebhookPlan(Struct, frozen=True):
+    """The variable with the address of a webhook, and what the other side expects."""
+
+    secret: str
+    format: str
+
+
+class NotifyChannels(Struct, frozen=True):
+    """Who gets messages, besides Slurm's mails."""
+
+    webhook: WebhookPlan | None = None
+    command: tuple[str, ...] = ()
+
+
+class NotifyPlan(Struct, frozen=True):
+    """What is sent, as `agent/hpc_launch_notify.py` reads it."""
+
+    events: tuple[str, ...] = ()
+    no_progress_s: int = 0
+    each_point: bool = False
+    channels: NotifyChannels = NotifyChannels()
+
+    @property
+    def secret(self) -> str | None:
+        """The variable with the address of the webhook."""
+        return self.channels.webhook.secret if self.channels.webhook is not None else None

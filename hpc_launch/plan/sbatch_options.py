@@ -9,6 +9,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launch_plan import Directive, Variable
 from hpc_launch.plan.launchers.descriptor import descriptor
+from hpc_launch.plan.notify_plan import mail_options
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.site_context import selected_options
 from hpc_launch.plan.site_sbatch_options import apply_site_rules
@@ -93,6 +94,7 @@ def directives(draft: PlanDraft, size: JobSize, variables: Sequence[Variable] = 
         add("no-requeue", True, rule("hpc-launch resubmits; Slurm must not requeue"))
     else:
         add("requeue", requeue == "scheduler" or requeue, resolved.site_origin(*requeue_path))
+    lines += mail_options(draft)
     add("open-mode", "append", rule("keep the log across requeues"))
     add("output", f"{job.name}-%j.out", rule("for manual starts; `submit` logs to the run folder"))
     advice = site.launchers.get(job.launcher.name)

@@ -19,15 +19,15 @@ SCRIPT_VARIABLES = frozenset(
     "hostfile hosts how input inside interfaces interrupted is_host its job_addresses job_body job_by_hand job_check "
     "job_checkpoint_latest job_checkpoint_names job_checkpoint_steps job_code job_copies job_cpus_per_task "
     "job_devices job_each_process job_environ job_fewest_nodes job_first_ranks job_gpu_variables job_hosts job_id "
-    "job_image_prefix job_image_variables job_interfaces job_lease job_node_rank job_nodes job_own_checkpoints "
-    "job_phases job_processes job_processes_per_node job_secrets job_slots job_spare_hosts job_spares job_stage "
-    "job_step job_tasks_per_node job_time_limit job_umask job_variable job_warn job_watch job_workdir judge known "
-    "left line lock logs lost lost_nodes mark mask messages more name names needed newest next node node_code "
-    "node_functions nodes note notes number of on_hosts only others own owner parent path phase pid pids place probes "
-    "processes program program_paths python rank reached reasons restart resumed reused root run_dir saved size skip "
-    "spare_holder stage_agent stage_count stage_from stage_key stage_log stage_python stage_store stage_which staged "
-    "started started_logs starter starts stat step step_inside steps successor told tries value waited warned "
-    "warned_by where word words".split()
+    "job_image_prefix job_image_variables job_interfaces job_lease job_node_rank job_nodes job_notify "
+    "job_own_checkpoints job_phases job_processes job_processes_per_node job_secrets job_slots job_spare_hosts "
+    "job_spares job_stage job_step job_tasks_per_node job_time_limit job_umask job_variable job_warn job_watch "
+    "job_workdir judge known left line lock logs lost lost_nodes mark mask messages more name names needed newest "
+    "next node node_code node_functions nodes note notes notifier notify_address number of on_hosts only others own "
+    "owner parent path phase pid pids place probes processes program program_paths python rank reached reasons "
+    "restart resumed reused root run_dir saved size skip spare_holder stage_agent stage_count stage_from stage_key "
+    "stage_log stage_python stage_store stage_which staged started started_logs starter starts stat step step_inside "
+    "steps successor told tries value waited warned warned_by where word words".split()
 )
 """Variables of slurm_templates/. Bash evaluates some of them as arithmetic expressions, in which `a[$(command)]` runs
 the command; all others would be overwritten."""

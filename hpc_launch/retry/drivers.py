@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
@@ -16,6 +17,8 @@ from hpc_launch.schedulers.scheduler import Scheduler
 
 DRIVE_S = 3.0
 """The interval between two looks at a run that waits for something."""
+TELL_S = 60.0
+"""The interval between two looks whether a message about a run that is over has arrived."""
 
 
 def shown(status: RunStatus, outcome: DriverOutcome) -> RunStatus:
@@ -52,6 +55,7 @@ class Drivers:
         self._index = index
         self._schedulers = Schedulers()
         self._last: dict[str, tuple[float, DriverOutcome]] = {}
+        self._told: dict[str, float] = {}
 
     def due(self, status: RunStatus) -> bool:
         """Whether there may be something to do for a run."""
@@ -76,9 +80,30 @@ class Drivers:
         self._last[run.name] = (time.monotonic(), move)
         return move
 
-    def drive_all(self, runs: Iterable[RunFolder]) -> None:
+    def tell(self, runs: Iterable[RunFolder]) -> None:
+        """Send what is due for runs that are over (`notify:`), for each at most once in TELL_S."""
+        now = time.monotonic()
+        due: dict[Path, RunFolder] = {}
+        for run in runs:
+            status = self._tracker.last.get(run.name)
+            over = status is not None and status.final and not status.undecided
+            if status is None or not over or now - self._told.get(run.name, now - TELL_S) < TELL_S:
+                continue
+            from hpc_launch.retry.notifications import tell_end
+
+            self._told[run.name] = now
+            found = tell_end(run, status)
+            if found is not None:
+                due[found.path] = found
+        for run in due.values():
+            from hpc_launch.retry.notifications import deliver
+
+            deliver(run)
+
+    def drive_all(self, runs: Sequence[RunFolder]) -> None:
         """Do what is due for all of them."""
         for run in runs:
             status = self._tracker.last.get(run.name)
             if status is not None and self.due(status):
                 self.drive(run)
+        self.tell(runs)

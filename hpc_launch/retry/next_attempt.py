@@ -12,9 +12,9 @@ from msgspec import structs
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import read_text
-from hpc_launch.drive.attempts import attempt_options, prepare
+from hpc_launch.drive.attempts import attempt_options, notify_secrets, prepare
 from hpc_launch.drive.prepare import PreparedJob, prepare_job
-from hpc_launch.drive.secrets import find_secrets
+from hpc_launch.drive.secrets import find_secrets, known_secrets
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.ownership import refuse_foreign
 from hpc_launch.run.records.plan_record import PlanRecord, newest_plan
@@ -114,7 +114,10 @@ def _repeated(run: RunFolder, exclude: Sequence[str], readmit: Sequence[str]) ->
         plan=structs.replace(recorded, excluded=excluded, readmitted=readmitted),
         options=options,
         overrides=overrides,
-        secrets=find_secrets(recorded.secrets, os.environ),
+        secrets={
+            **known_secrets(notify_secrets(recorded.notify), os.environ),
+            **find_secrets(recorded.secrets, os.environ),
+        },
     )
 
 

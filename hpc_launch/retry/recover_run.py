@@ -36,6 +36,7 @@ from hpc_launch.retry.decision import (
 )
 from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
 from hpc_launch.retry.next_attempt import following_attempt
+from hpc_launch.retry.notifications import note_stop
 from hpc_launch.retry.same_job import continue_here, may_decide
 from hpc_launch.retry.take_over import leave_to_successor, take_over, withdraw_successor
 from hpc_launch.run.layout import RunFolder
@@ -168,6 +169,8 @@ def _decide(context: RetryContext, gather: Gather | None, rules: Rulebook | None
     checkpoint("diagnosed")
     decision = make_decision(context, diagnosis)
     if not decision.verdict.again and not _may_stop(context, diagnosis, inside=inside):
+        if inside:
+            note_stop(context, decision.verdict)
         return None
     try:
         stored, ours = keep_verdict(context.attempt, decision.verdict)

@@ -73,6 +73,7 @@ def _paths(run: RunFolder) -> Iterator[tuple[Path, bool]]:
     yield from ((path, True) for path in (whole.path, whole.pipeline_info, home.path, home.sweep_info))
     yield from ((path, True) for path in (run.path, home.hooks, run.attempts_folder, run.after))
     yield from ((path, True) for path in (run.info, run.job_yaml, run.resolved_yaml, run.site_yaml, run.stage_info))
+    yield from ((one.path / "notify", True) for one in (home, run))
     for attempt in run.attempts():
         yield from ((path, True) for path in (attempt.path, attempt.script, attempt.plan, attempt.verdict))
         yield from ((path, True) for path in (attempt.logs, attempt.agent, attempt.agent / "stacks"))

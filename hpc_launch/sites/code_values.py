@@ -48,12 +48,14 @@ JOB_KEYS = {
     "script": "program", "module": "program", "command": "program", "args": "arguments of the program",
     "secrets": "names of secrets", "container": "image", "workdir": "working folder", "run_dir": "run folder",
     "code": "code folder", "strategy": "configuration of the training",
+    "notify": "receiver of messages",
 }  # fmt: skip
 """Keys of a job file that require trust in `defaults:`: what they are. Loading a checkpoint may run code."""
 HARMLESS_KEYS = frozenset(
     "name queue account options constraint nodes spares gpus_per_node gpus processes_per_node cpus_per_node memory "
     "time parallel precision environment env trackers exclude sbatch "
-    "checkpoint.signal_before checkpoint.warn retry.stuck_after retry.in_allocation".split()
+    "checkpoint.signal_before checkpoint.warn retry.stuck_after retry.in_allocation notify.events "
+    "notify.no_progress".split()
 )
 """Keys that need no trust in `defaults:`, except for single values below them. The rest, such as which checkpoint
 counts as complete, what is retried and what is a hang, can end a training or let it begin again."""

@@ -25,7 +25,8 @@ def interpolation_names(
     `away`: this machine is not the site, so that a missing variable gets a placeholder.
     """
     names = this_machine.names(os.environ)
-    for secret in job.secrets:
+    webhook = job.notify.webhook if job.notify is not None else None
+    for secret in (*job.secrets, *([webhook.secret] if webhook is not None else [])):
         names.pop(f"env.{secret}", None)  # the script and its folder's names are no place for it
     names["job.name"] = job.name
     if job.account is not None:

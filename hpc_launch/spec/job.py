@@ -18,6 +18,7 @@ from hpc_launch.spec.field_types import NAME_PATTERN, Mebibytes, Scalar, Seconds
 from hpc_launch.spec.hang import Hang
 from hpc_launch.spec.launcher import Launcher
 from hpc_launch.spec.model import Model
+from hpc_launch.spec.notify import Notify
 from hpc_launch.spec.parallel import Parallel
 from hpc_launch.spec.retry import Retry
 from hpc_launch.spec.strategy import Strategy
@@ -228,6 +229,10 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     progress: Annotated[ProgressPatterns, Meta(description="How to read the progress from the log.")] = (
         ProgressPatterns()
     )
+    notify: Annotated[
+        Notify | None,
+        Meta(description="Messages about the run: when, and to whom ([details](notifications.md)). Default: none."),
+    ] = None
     sweep: Annotated[
         Sweep | None, Meta(description="Runs that differ in some values: they become job arrays, a run for each point.")
     ] = None

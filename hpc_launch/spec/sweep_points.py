@@ -21,7 +21,7 @@ from hpc_launch.spec.sweep import RandomRange, RandomValues, Sweep
 MAX_POINTS = 10_000
 """Points of one sweep."""
 
-FIXED_KEYS = frozenset({"name", "site", "queue", "account", "run_dir", "code", "secrets", "sweep"})
+FIXED_KEYS = frozenset({"name", "site", "queue", "account", "run_dir", "code", "secrets", "sweep", "notify"})
 """Keys that all points share: they say where the sweep runs and where its files are."""
 
 _DRAWS = 100

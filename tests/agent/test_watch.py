@@ -20,7 +20,17 @@ import pytest
 import hpc_launch.agent.hpc_launch_watch  # noqa: F401 - makes the names below importable, as in a run folder
 from hpc_launch.preflight.bench import PROGRAMS as BENCH
 from hpc_launch.recover.hang_stacks import not_arrived, stacks_in_log
-from hpc_launch.run.submitting.run_store import COPIES, FAN_OUT, HEARTBEAT, HOOKS, NODE_CHECK, PHASES, STAGE, WATCHER
+from hpc_launch.run.submitting.run_store import (
+    COPIES,
+    FAN_OUT,
+    HEARTBEAT,
+    HOOKS,
+    NODE_CHECK,
+    NOTIFY,
+    PHASES,
+    STAGE,
+    WATCHER,
+)
 from hpc_launch.site_tools.learn_hosts import PROGRAM as DESCRIBE
 from hpc_launch.site_tools.learning.probe_jobs import PROGRAM as SMOKE
 from tests.busy import patience
@@ -375,6 +385,7 @@ PROGRAMS = [
     (*WATCHER, HEARTBEAT[0]),
     HEARTBEAT[1:],
     STAGE,
+    NOTIFY,
     NODE_CHECK,
     (*FAN_OUT, WATCHER[1]),
     (*COPIES, *FAN_OUT[:2]),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hpc_launch.base.json_records import read_record
-from hpc_launch.plan.recorded_parts import CodePlan, RetryPlan
+from hpc_launch.plan.recorded_parts import CodePlan, NotifyPlan, RetryPlan
 from hpc_launch.run.layout import AttemptFolder, RunFolder
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class PlanRecord(Struct, frozen=True, kw_only=True):
     code: CodePlan | None = None
     secrets: tuple[str, ...] = ()
     """Names of the environment variables that an attempt takes from its submitter."""
+    notify: NotifyPlan | None = None
     sets: tuple[str, ...] = ()
     """The `--set` options of this and all earlier attempts."""
     excluded: tuple[str, ...] = ()
@@ -120,6 +121,7 @@ def plan_record(
         recovery=plan.recovery,
         code=plan.code,
         secrets=plan.secrets,
+        notify=plan.notify,
         sets=sets,
         excluded=excluded,
         readmitted=readmitted,

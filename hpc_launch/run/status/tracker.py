@@ -9,6 +9,7 @@ from contextlib import suppress
 from hpc_launch.base.errors import UserError
 from hpc_launch.run.checkpoint_files import near_miss
 from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.notification_state import notify_problems
 from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.claim import never_submitted
 from hpc_launch.run.records.run_info import read_info
@@ -204,6 +205,7 @@ class RunTracker:
     ) -> tuple[str, ...]:
         unsent = [view for view in followed.views if _is_cancel_unsent(view)]
         warnings = [f"{cancel_text(view)}, but the scheduler was not reached: a driver ends the job" for view in unsent]
+        warnings += notify_problems(followed.run)
         if state not in ("RUNNING", "ENDING") or attempts[-1].started is None:
             return tuple(warnings)
         if now - followed.missed[0] >= CHECKPOINTS_S:

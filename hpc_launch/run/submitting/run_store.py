@@ -62,6 +62,7 @@ _COPIES = (
     *("copy_send", "copy_store", "private_names"),
 )
 COPIES = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _COPIES)
+NOTIFY = tuple(HOOKS.with_name(f"hpc_launch_notify{part}.py") for part in ("", "_event", "_job", "_send", "_text"))
 PHASES = HOOKS.with_name("sitecustomize.py")
 
 
@@ -119,6 +120,7 @@ def create_run(
                 *FAN_OUT,
                 *COPIES,
                 *phases,
+                *(NOTIFY if prepared.plan.notify is not None else ()),
                 *prepared.programs,
             ):
                 write_atomic(run.hooks / source.name, source.read_text(encoding="utf-8"))

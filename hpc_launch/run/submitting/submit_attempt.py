@@ -153,7 +153,7 @@ def _prepare(task: AttemptTask) -> Submission:
     checkpoint("claimed")
     write_attempt(attempt, prepared)
     recovery = prepared.plan.recovery
-    if recovery is None or recovery.retry.max_attempts != 1:
+    if recovery is None or recovery.retry.max_attempts != 1 or prepared.plan.notify is not None:
         write_after(task.run)
     checkpoint("script")
     token = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(8))

@@ -1,0 +1,140 @@
+"""Messages that drivers send about a run (`notify:`): how it ended, and what the job could not send itself.
+
+`agent/hpc_launch_notify.py` sends them, also from inside the job, so that each is sent once. Nobody waits for a
+receiver, except a process that has nothing else to do.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+from msgspec import to_builtins
+
+from hpc_launch.agent.hpc_launch_notify_event import KEPT_S, due, events, point_over, record_event
+from hpc_launch.base.errors import UserError
+from hpc_launch.drive.secrets import known_secrets
+from hpc_launch.plan.recorded_parts import NotifyPlan
+from hpc_launch.retry.context import RetryContext, owned
+from hpc_launch.run.layout import RunFolder
+from hpc_launch.run.ownership import changeable_by_others
+from hpc_launch.run.records.plan_record import newest_plan
+from hpc_launch.run.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
+from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.run.submitting.run_store import NOTIFY
+
+WAIT_S = 15.0
+"""How long a process that ends anyway waits for the messages. Each has 10 s."""
+
+
+def tell_end(run: RunFolder, status: RunStatus) -> RunFolder | None:
+    """Record that a run is over. Never raises.
+
+    Returns the run or sweep whose messages may have to be sent (`deliver`); None where there are none.
+    """
+    if not status.final or status.undecided or not status.attempts:
+        return None
+    with suppress(OSError, UserError):
+        sweep = run.sweep
+        if sweep is not None and os.path.exists(sweep.path / "notify" / "points" / _number(run)):
+            return sweep
+        plan = newest_plan(run)
+        if plan is None or plan.notify is None or not owned(run):
+            return None
+        if _is_news(status):
+            _record(run, plan.notify, _kind(status), _facts(status, read_verdict(run.attempts()[-1])))
+        return run if sweep is None or plan.notify.each_point else sweep
+    return None
+
+
+def deliver(run: RunFolder, *, wait: bool = False) -> None:
+    """Start the process that sends what is due for a run or a sweep. It outlives this one. Never raises."""
+    with suppress(OSError):
+        folder = str(run.path)
+        waiting = [(name, event, channel) for name, event in events(folder) for channel in event["channels"]]
+        left = [event["channels"] for name, event, channel in waiting if due(folder, name, event, channel)]
+        if not left or changeable_by_others(run) is not None:
+            return
+        webhooks = [found for one in left if isinstance(found := one.get("webhook"), dict)]
+        names = [str(one.get("secret")) for one in webhooks]
+        process = subprocess.Popen(
+            [sys.executable, "-I", str(NOTIFY[0]), "deliver", folder],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={**os.environ, **known_secrets(names, os.environ)},
+            start_new_session=True,
+        )
+        if wait:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(WAIT_S)
+
+
+def note_stop(context: RetryContext, verdict: VerdictRecord) -> None:
+    """Record, for the job to send, what its end hook found where no other driver follows soon.
+
+    Slurm's records may show another cause later. Without this, nobody would hear of the end until the next command.
+    """
+    with suppress(OSError):
+        plan = newest_plan(context.run)
+        waits = context.status.successor is not None or context.plan.sentinel is not None
+        if plan is None or plan.notify is None or waits:
+            return
+        done = verdict.action == "NONE"
+        facts = _facts(context.status, verdict) | {"state": "COMPLETED" if done else "FAILED"}
+        _record(context.run, plan.notify, "end" if done else "stop", facts)
+
+
+def _is_news(status: RunStatus) -> bool:
+    """Whether the end of a run is recent: nobody wants to hear today that one ended last month."""
+    last = status.attempts[-1]
+    at = last.ended or last.submitted
+    return at is None or time.time() - at < KEPT_S[True]
+
+
+def _kind(status: RunStatus) -> str:
+    return "stop" if status.state in ("STOPPED", "FAILED") else "end"
+
+
+def _facts(status: RunStatus, verdict: VerdictRecord | None) -> dict[str, Any]:
+    """What is known of a run and of the verdict on its last attempt."""
+    last, progress = status.attempts[-1], status.progress
+    diagnosis = stored_diagnosis(verdict) if verdict is not None else None
+    facts: dict[str, Any] = {
+        "run": status.run,
+        "state": status.state,
+        "reason": verdict.reason if verdict is not None else status.reason,
+        "attempt": last.number,
+        "site": status.site,
+        "job_id": last.job_id,
+        "nodes": ",".join(last.nodes),
+        "step": progress.step,
+        "total": progress.total,
+        "loss": progress.loss,
+    }
+    if verdict is not None and verdict.action != "NONE":
+        facts |= {"failure_class": verdict.failure_class, "cause": verdict.cause}
+        facts["advice"] = diagnosis.advice if diagnosis is not None else None
+    return facts
+
+
+def _record(run: RunFolder, notify: NotifyPlan, kind: str, facts: dict[str, Any]) -> None:
+    """Record the end of a run once; of a point of a sweep, as part of the sweep. Raises OSError."""
+    settings = to_builtins(notify)
+    if run.sweep is not None and not notify.each_point:
+        point_over(str(run.sweep.path), _number(run), facts["state"], settings, facts["site"])
+        return
+    if kind not in notify.events and not (kind == "stop" and "end" in notify.events):
+        return
+    look = f"hpc-launch {'why' if kind == 'stop' else 'status'} {run.name}"
+    more = {"event": kind, "time": time.time(), "channels": settings["channels"], "look": look}
+    record_event(str(run.path), f"end-{facts['attempt']}", facts | more)
+
+
+def _number(point: RunFolder) -> str:
+    return point.path.name.rpartition(".")[2]

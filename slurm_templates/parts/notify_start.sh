@@ -1,0 +1,4 @@
+
+# --- Notifications: start, first step, no progress ---
+notify 0 job "$$" &
+notifier=$!
