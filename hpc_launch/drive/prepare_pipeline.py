@@ -19,7 +19,7 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.base.folders_above import refuse_replaceable
 from hpc_launch.base.json_records import write_record
 from hpc_launch.base.user_dirs import make_folder
-from hpc_launch.drive.attempts import prepare
+from hpc_launch.drive.attempts import first_attempt, notify_secrets
 from hpc_launch.drive.detect_site import detect_site
 from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.drive.prepare_sweep import prepare_sweep
@@ -98,10 +98,11 @@ def prepare_pipeline(job_file: Path, *, site: str | None = None, sets: Sequence[
 
 def create_pipeline(prepared: PreparedPipeline, sets: Sequence[str], *, index: Index | None = None) -> PipelineFolder:
     """Write the pipeline's folder with the record of its stages. Raises Refused; nothing is submitted yet."""
-    attempts = {name: prepare(job, sets_of(sets, name), exclude=()) for name, job in prepared.jobs.items()}
+    attempts = {name: first_attempt(job, sets_of(sets, name)) for name, job in prepared.jobs.items()}
     first = replace(next(iter(attempts.values())), name=prepared.file.name)
     texts = (prepared.file.document.text, first.site_yaml)
     secret = {name for job in prepared.jobs.values() for name in job.loaded.resolved.job.secrets}
+    secret |= {name for job in prepared.jobs.values() for name in notify_secrets(job.plan.notify)}
     profile = prepared.first.loaded.resolved.site
     used = {*_VARIABLE.findall("\n".join(texts)), *profile.account.variables} - secret
     record = PipelineRecord(

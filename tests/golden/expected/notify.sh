@@ -96,7 +96,12 @@ end_time=${SLURM_JOB_END_TIME:-${3:-}}
 on_hosts=() # with spares: options of srun
 call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: every later hpc-launch command does the same
     local here=(--here)
-    if [ ! -f "$run_dir/after.sh" ] || [ ! -O "$run_dir/after.sh" ] || { [ "$1" -eq 0 ] && [ "$warned" = null ]; }; then return; fi
+    [ -f "$run_dir/after.sh" ] && [ -O "$run_dir/after.sh" ] || return 0
+    if [ "$1" -eq 0 ] && [ "$warned" = null ]; then
+        # A stage of a pipeline: others may follow. A point of a sweep: there may be room for further points now.
+        [ -e "$run_dir/stage.json" ] || { [ -f "$run_dir/../sweep.json" ] && [ ! -e "$run_dir/../submitted" ]; } || return 0
+        here=(--well)
+    fi
     trap '' USR1 TERM INT HUP # the end record is written
     [ -z "$ended_by" ] && [ -z "${HPC_LAUNCH_IN_ALLOCATION:-}" ] || here=()
     run_hook "$attempt_dir" "${here[@]}"
@@ -331,6 +336,8 @@ notify() ( # TASK ARGUMENT; in the background or under timeout: nothing waits fo
 )
 eval "first_$(declare -f call_after)"
 call_after() { # EXIT_CODE
+    { set +x; } 2>/dev/null
+    [ -z "$notify_address" ] || export "$job_notify=$notify_address" # for the end hook and the job that it submits
     first_call_after "$1"
     notify 20 end "$1"
     [ -z "${notifier:-}" ] || kill "$notifier" 2>/dev/null
