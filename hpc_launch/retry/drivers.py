@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,10 +100,11 @@ class Drivers:
 
             deliver(run)
 
-    def drive_all(self, runs: Sequence[RunFolder]) -> None:
+    def drive_all(self, runs: Iterable[RunFolder]) -> None:
         """Do what is due for all of them."""
-        for run in runs:
+        looked = list(runs)
+        for run in looked:
             status = self._tracker.last.get(run.name)
             if status is not None and self.due(status):
                 self.drive(run)
-        self.tell(runs)
+        self.tell(looked)
