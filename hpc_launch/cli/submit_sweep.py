@@ -112,11 +112,9 @@ def _after(sweep: SweepFolder, progress: SweepProgress, scheduler: str, *, wait:
         jobs = ", ".join(progress.job_ids[:5]) + (", …" if len(progress.job_ids) > 5 else "")
         click.echo(f"{sweep.name}  {submitted} of {len(sweep.record.points)} points  job {jobs or '-'}")
         if progress.left:
-            hint = f"status, watch or resubmit {sweep.name} submits them later, or a point that ends"
-            hint = (
-                hint if not os.path.exists(sweep.submitted) else f"hpc-launch resubmit {sweep.name} submits them later"
-            )
-            click.echo(visible(f"{progress.left} points are left: {progress.why}; {hint}"), err=True)
+            again = os.path.exists(sweep.submitted)
+            who = f"`resubmit {sweep.name}`" if again else "a point that ends, or `status` or `watch` of the sweep,"
+            click.echo(visible(f"{progress.left} points are left: {progress.why}; {who} submits them later"), err=True)
         if not wait:
             click.echo(f"follow it with: hpc-launch status {sweep.name}", err=True)
     if wait:

@@ -91,6 +91,7 @@ def submit_array(  # noqa: PLR0917 - the stages before
         environment=first.secrets,
         array=ArrayChunk(chunk.script, tasks).spec(at_once),
     )
+    cluster = scheduler.cluster()  # the controller may not answer after sbatch, and a job that it forgot needs the name
     submitted = time.time()
     try:
         job_id = array_of(send_job(task, submission))
@@ -98,7 +99,7 @@ def submit_array(  # noqa: PLR0917 - the stages before
         _release(array, f"refused: {error}")
         raise
     checkpoint("array submitted")
-    cluster = scheduler.cluster()
+    cluster = cluster or scheduler.cluster()
     with suppress(OSError):
         write_job(array, job_id, submitted, cluster)
     journal.note("submitted", attempt=array.number, job_id=job_id)
