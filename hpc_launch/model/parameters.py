@@ -23,13 +23,6 @@ def parameters(model: ModelConfig) -> ModelParameters:
     )
 
 
-def layer_parameters(model: ModelConfig, index: int) -> LayerParameters:
-    """Parameters of the layer with this index, from 0. Raises IndexError if the model does not have so many."""
-    if not 0 <= index < model.layers:
-        raise IndexError(f"layer {index} of {model.layers}")
-    return parameters(model).layers[index]
-
-
 def active_parameters(model: ModelConfig) -> int:
     """Parameters that take part in the computation of one token: of the experts, those that it is sent to.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpc_launch.model.model_config import Experts, ModelConfig
-from hpc_launch.model.parameters import active_parameters, layer_parameters, parameters
+from hpc_launch.model.parameters import active_parameters, parameters
 
 _TINY = ModelConfig(
     layers=4,
@@ -38,21 +38,21 @@ def _mixture(experts: Experts) -> ModelConfig:
 
 
 def test_a_layer_has_each_part_that_parallelism_divides() -> None:
-    layer = layer_parameters(_mixture(_EXPERTS), 1)
+    layer = parameters(_mixture(_EXPERTS)).layers[1]
     assert layer.attention == 8 * 8 + 2 * 8 * 4 + 8 * 8
     assert layer.experts == 4 * 3 * 8 * 2
     assert layer.shared_experts == 3 * 8 * 3
     assert layer.router == 8 * 4 + 4 + 8
     assert layer.norms == 2 * 8
     assert layer.total == layer.experts + layer.outside_experts
-    assert layer_parameters(_mixture(_EXPERTS), 0).mlp == 3 * 8 * 16
+    assert parameters(_mixture(_EXPERTS)).layers[0].mlp == 3 * 8 * 16
 
 
 def test_the_whole_is_the_sum_of_its_parts() -> None:
     counts = parameters(_TINY)
     assert counts.embedding == counts.output == 800
-    assert counts.total == 1600 + 8 + 4 * layer_parameters(_TINY, 0).total
-    assert counts.next_token == layer_parameters(_TINY, 3).total + 2 * 64 + 3 * 8
+    assert counts.total == 1600 + 8 + 4 * parameters(_TINY).layers[0].total
+    assert counts.next_token == parameters(_TINY).layers[3].total + 2 * 64 + 3 * 8
 
 
 def test_a_token_uses_its_own_experts() -> None:
@@ -71,10 +71,4 @@ def test_a_token_uses_its_own_experts() -> None:
     ],
 )
 def test_which_layers_have_experts(experts: Experts, layers: list[int]) -> None:
-    assert [index for index in range(4) if layer_parameters(_mixture(experts), index).experts] == layers
-
-
-@pytest.mark.parametrize("index", [-1, 4])
-def test_a_layer_that_the_model_lacks_is_refused(index: int) -> None:
-    with pytest.raises(IndexError, match=f"layer {index} of 4"):
-        layer_parameters(_TINY, index)
+    assert [index for index in range(4) if parameters(_mixture(experts)).layers[index].experts] == layers
