@@ -93,16 +93,15 @@ def _void_time(files: AttemptFiles, default: float | None) -> float | None:
 
 def _trained(files: AttemptFiles, curve: StepCurve, times: AttemptTimes) -> float | None:
     """When the first step began. Without steps, when the start was over as far as its phases show."""
+    only = len(curve.growth) == 1  # no watcher recorded how the log grew, or all of it at once
     if curve.has_steps:
         first = curve.first()
-        if first is None:
-            return None
-        only = len(curve.growth) == 1  # no watcher recorded how it grew
-        return _launched(files) or times.began if only else first
+        if first is None or not only:
+            return first
     last = times.phases[-1] if times.phases else None
     if last is not None and last[1] == "first_step":
         return last[0]
-    if len(curve.growth) == 1:
+    if only:
         return _launched(files) or times.began
     output = next((time for time in times.growth if last is None or time >= last[0]), None)
     return output if files.output else None

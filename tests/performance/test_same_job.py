@@ -62,3 +62,18 @@ def test_a_hang_lasts_since_the_last_line_of_the_log_if_the_watcher_saw_it_late(
     found = run_times(status(run="run", folder=run.path, state="COMPLETED", attempts=attempts), NOW)
     assert found.attempts[0].silent_since == BEGAN + 110 + expected
     assert found.attempts[0].hang_found == BEGAN + 147
+
+
+def test_steps_that_were_all_seen_at_once_began_after_the_start(tmp_path: Path) -> None:
+    run = run_of(tmp_path, (0, 0))
+    one = run.attempt(1)
+    one.agent.mkdir()
+    notes = [
+        {"event": "start", "t": BEGAN + 106, "node": 0, "host": "n1"},
+        {"event": "phase", "t": BEGAN + 140, "marks": {"-": "met", "0": "done"}},
+        {"event": "output", "t": BEGAN + 150, "size": 7, "written": BEGAN + 149},
+    ]
+    (one.agent / "node-0.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    attempts = tuple(attempt(run.attempt(number).path, number=number, job_id="7") for number in (1, 2))
+    found = run_times(status(run="run", folder=run.path, state="COMPLETED", attempts=attempts), NOW)
+    assert found.attempts[0].trained == BEGAN + 140
