@@ -165,6 +165,11 @@ class Plan(_Batch):
     gpu_hours: Annotated[float | None, doc("of the whole training")]
     job_gpu_hours: Annotated[float | None, doc("at most, of one job")]
     balance: Annotated[Balance | None, doc("budget of the account, where Slurm reports it")]
+    unknown: Annotated[
+        dict[str, str],
+        doc("why `batch`, `model`, `memory` or `time` is not known, and what to set; empty if all are"),
+    ]
+    assumed: Annotated[list[str], doc("what the estimate assumes, as text for people")]
     findings: Annotated[list[Finding], doc("as of [validate](#validate)")]
 
 

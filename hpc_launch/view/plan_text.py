@@ -185,6 +185,7 @@ def plan_json(plan: JobPlan) -> dict[str, Any]:
     """The object of `plan --json` (docs/json.md)."""
     layout, parallel, model = plan.layout, plan.layout.parallel, plan.model
     known = plan.batch_known and plan.divides
+    training = plan.estimate.training if plan.estimate is not None else None
     return {
         "world_size": layout.world_size,
         **{key: getattr(parallel, key) for key in ("tp", "pp", "cp", "ep")},
@@ -211,8 +212,17 @@ def plan_json(plan: JobPlan) -> dict[str, Any]:
             "limit_h": plan.balance.limit_h,
             "used_h": plan.balance.used_h,
         },
+        "unknown": _unknown(plan),
+        "assumed": list(training.assumed) if isinstance(training, JobTraining) else [],
         "findings": [finding.as_json() for finding in plan.findings],
     }
+
+
+def _unknown(plan: JobPlan) -> dict[str, str]:
+    """Why a part of the plan is not known, by part."""
+    parts = {"batch": _batch, "model": _model, "memory": _memory, "time": _time}
+    lines = {name: next(iter(part(plan)), "").partition(": ") for name, part in parts.items()}
+    return {name: why for name, (mark, _, why) in lines.items() if mark in ("unknown", "not given")}
 
 
 def _memory_json(estimate: JobEstimate | None) -> dict[str, Any] | None:

@@ -245,8 +245,10 @@ def test_a_layout_that_is_not_valid_leaves_the_rest_unknown() -> None:
     assert "8 processes are not divisible by TP × PP × CP = 3" in text
     assert "model       llama3-8b: 8.03 B parameters" in text
     assert "memory      unknown: the layout is not valid" in text
-    assert plan_json(plan)["memory_gib"] is None
-    assert plan_json(plan)["gradient_accumulation_steps"] is None
+    found = plan_json(plan)
+    assert found["memory_gib"] is None
+    assert found["unknown"]["memory"] == "the layout is not valid"
+    assert found["gradient_accumulation_steps"] is None
 
 
 def test_no_time_is_estimated_for_processes_that_share_a_gpu() -> None:
