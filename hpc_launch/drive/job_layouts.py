@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.drive.prepare import CheckedJob
+from hpc_launch.drive.scaled_pace import scaled_pace
 from hpc_launch.estimate.compare_layouts import ComparedLayout, Comparison, compare_layouts, recommended
 from hpc_launch.estimate.find_gpu import UnknownGpu, gpu_of_node_class
 from hpc_launch.estimate.step_time import calibrated, step_time
@@ -26,9 +27,9 @@ class JobLayouts(Struct, frozen=True):
 
 
 def job_layouts(checked: CheckedJob, pace: MeasuredPace | None) -> JobLayouts:
-    """Compare the layouts. Raises Refused for a job that names no valid model, UsageError if its GPU is unknown.
+    """Compare the layouts. Raises Refused for a job that names no valid model.
 
-    A pace of another number of processes does not calibrate the times.
+    Raises UsageError if its GPU is unknown, or if the measured run cannot be compared with it.
     """
     size, model = checked.size, checked.model
     if size is None or (model is None and checked.findings):
@@ -46,10 +47,12 @@ def job_layouts(checked: CheckedJob, pace: MeasuredPace | None) -> JobLayouts:
         raise UsageError("the layouts cannot be compared: the job requests no GPUs", "set `gpus_per_node`")
     gpu = replace(known.gpu, per_node=size.gpus_per_node)
     found = compare_layouts(model, training.setup, gpu, layout_choices(job, size, model, training.setup))
-    world = training.setup.layout.world_size
-    if pace is None or pace.processes not in (None, world) or world % training.setup.layout.model_parallel:
+    if pace is None:
         return JobLayouts(found, recommended(found), training.setup, None)
-    now = step_time(model, training.setup, gpu)
-    layouts = tuple(replace(one, step=calibrated(one.step, pace.step_s, of=now)) for one in found.layouts)
+    scaled = scaled_pace(checked, pace)
+    if isinstance(scaled, str):
+        raise UsageError(f"{pace.run} cannot calibrate the layouts: {scaled}", "leave out `--from`")
+    before = scaled.estimated_s or step_time(model, training.setup, gpu).total
+    layouts = tuple(replace(one, step=calibrated(one.step, pace.step_s, of=before)) for one in found.layouts)
     found = replace(found, layouts=layouts)
     return JobLayouts(found, recommended(found), training.setup, pace)

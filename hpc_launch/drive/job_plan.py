@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.drive.prepare import LAYOUT_CODES, CheckedJob
+from hpc_launch.drive.scaled_pace import ScaledPace, scaled_pace
 from hpc_launch.estimate.find_gpu import KnownGpu
 from hpc_launch.estimate.step_time import StepTime, calibrated, step_time
 from hpc_launch.estimate.walltime import Walltime
@@ -43,6 +44,8 @@ class JobPlan(Struct, frozen=True, kw_only=True):
     limit_s: int | None
     """The queue's time limit for a job of this size."""
     pace: MeasuredPace | None
+    scaled: ScaledPace | str | None
+    """The pace for this job, or why it is not known; None without a measured run."""
     balance: Balance | None
     slurm: bool
     """Whether Slurm may report a balance."""
@@ -73,9 +76,9 @@ def job_plan(
     if estimate is not None and isinstance(estimate.training, JobTraining) and isinstance(estimate.gpu, KnownGpu):
         shared = layout.world_size != size.gpus_per_node * job.max_nodes  # a GPU runs several processes, or none
         step = None if shared else step_time(estimate.model, estimate.training.setup, estimate.gpu.gpu)
-        # The pace of another number of GPUs says nothing of the constant factor between estimate and reality.
-        if step is not None and pace is not None and pace.processes in (None, layout.world_size):
-            step = calibrated(step, pace.step_s)
+    scaled = scaled_pace(checked, pace) if pace is not None else None
+    if step is not None and isinstance(scaled, ScaledPace):
+        step = calibrated(step, scaled.step_s)
     row = limit_row(size, job.held_nodes)
     return JobPlan(
         name=job.name,
@@ -90,9 +93,10 @@ def job_plan(
         model=checked.model,
         estimate=estimate,
         step=step,
-        walltime=_walltime(checked, size, layout, step, pace),
+        walltime=_walltime(checked, size, step, pace, scaled),
         limit_s=row.time if row is not None else None,
         pace=pace,
+        scaled=scaled,
         balance=balance,
         slurm=checked.loaded.resolved.site.scheduler.type == "slurm",
         findings=tuple(checked.findings),
@@ -100,11 +104,19 @@ def job_plan(
 
 
 def _walltime(
-    checked: CheckedJob, size: JobSize, layout: ParallelLayout, step: StepTime | None, pace: MeasuredPace | None
+    checked: CheckedJob,
+    size: JobSize,
+    step: StepTime | None,
+    pace: MeasuredPace | None,
+    scaled: ScaledPace | str | None,
 ) -> Walltime | None:
+    """None if the pace or the last step is unknown. The run's last step counts only for the same training."""
     job = checked.loaded.resolved.job
-    steps = target_step(job, layout) or (pace.total if pace is not None else None)
-    step_s = pace.step_s if pace is not None else step.total if step is not None else None
+    measured = isinstance(scaled, ScaledPace) and scaled.measured
+    steps = target_step(job, job_layout(job, size)) or (pace.total if pace is not None and measured else None)
+    step_s = step.total if step is not None and scaled is None else None
+    if isinstance(scaled, ScaledPace):
+        step_s = scaled.step_s
     if steps is None or step_s is None or step_s <= 0:
         return None
     return Walltime(

@@ -76,15 +76,16 @@ def step_time(model: ModelConfig, setup: TrainingSetup, gpu: Gpu) -> StepTime:
     return _Step(model, setup, gpu).result()
 
 
-def calibrated(estimate: StepTime, measured: float, of: StepTime | None = None) -> StepTime:
+def calibrated(estimate: StepTime, measured: float, of: float | None = None) -> StepTime:
     """The estimate in real seconds: scaled by a run that took `measured` seconds per step.
 
-    `of` is the estimate of that run, if it had another layout. Raises ValueError unless `measured` is above 0.
+    `of` are the seconds that are estimated for that run, if it had another layout. Raises ValueError unless `measured`
+    is above 0.
     """
     if not measured > 0:
         message = f"a step cannot take {measured} s"
         raise ValueError(message)
-    ratio = measured / (of or estimate).total
+    ratio = measured / (of or estimate.total)
     names = ("computation", "bubble", "tensor", "context", "experts", "pipeline", "data", "optimizer")
     return replace(estimate, calibrated=True, **{name: getattr(estimate, name) * ratio for name in names})
 

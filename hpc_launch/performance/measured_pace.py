@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 from hpc_launch.performance.attempt_speed import gather
@@ -39,6 +40,8 @@ class MeasuredPace:
     longest_save_s: float | None
     peak_mib: float | None
     """The largest memory in use that the watcher saw on a GPU."""
+    folder: Path | None = None
+    """The run folder."""
 
     @property
     def lead_s(self) -> float | None:
@@ -75,4 +78,5 @@ def measured_pace(status: RunStatus, times: RunTimes, index: Index, attempt: int
         interval=interval_of(status, times, index),
         longest_save_s=max(saves, default=None),
         peak_mib=max(peaks, default=None),
+        folder=Path(status.folder),
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hpc_launch.drive.job_plan import JobPlan
+from hpc_launch.drive.scaled_pace import ScaledPace
 from hpc_launch.estimate.find_gpu import KnownGpu
 from hpc_launch.estimate.memory_estimate import MemoryEstimate
 from hpc_launch.estimate.memory_reductions import reductions
@@ -119,18 +120,24 @@ def _memory(plan: JobPlan) -> Iterator[str]:
 
 
 def _time(plan: JobPlan) -> Iterator[str]:
-    pace, step = plan.pace, plan.step
-    if pace is not None:
-        yield f"{number(pace.step_s)} s per step, measured by {pace.steps} steps of {pace.run} (attempt {pace.attempt})"
-        if pace.processes not in (None, plan.layout.world_size):
-            yield f"measured with {pace.processes} processes; this job has {plan.layout.world_size}"
+    pace, step, scaled = plan.pace, plan.step, plan.scaled
+    if pace is not None and isinstance(scaled, str):
+        yield f"unknown: {pace.run} took {number(pace.step_s)} s per step, but {scaled}"
+    elif pace is not None and isinstance(scaled, ScaledPace):
+        by = f"measured by {pace.steps} steps of {pace.run} (attempt {pace.attempt})"
+        if scaled.measured:
+            yield f"{number(scaled.step_s)} s per step, {by}"
+        else:
+            low, high = number(scaled.low_s), number(scaled.high_s)
+            yield f"{number(scaled.step_s)} s per step ({low} to {high}), scaled by the estimates of both layouts"
+            yield f"from {number(pace.step_s)} s, {by} with {pace.processes} processes"
     elif step is not None:
         yield f"{number(step.total)} s per step: a rough estimate; measure it with a short run and `--from RUN`"
     if plan.walltime is not None:
         yield from _walltime(plan, plan.walltime)
-    elif pace is not None or step is not None:
+    elif isinstance(scaled, ScaledPace) or (scaled is None and step is not None):
         yield "the last step is unknown: the arguments name none"
-    else:
+    elif pace is None:
         yield "unknown: measure it with a short run and `--from RUN`"
     if pace is None:
         return
@@ -235,13 +242,18 @@ def _memory_json(estimate: JobEstimate | None) -> dict[str, Any] | None:
 
 
 def _time_json(plan: JobPlan) -> dict[str, Any] | None:
-    pace, step, need = plan.pace, plan.step, plan.walltime
+    pace, step, need, scaled = plan.pace, plan.step, plan.walltime, plan.scaled
     if pace is None and step is None:
         return None
-    step_s = pace.step_s if pace is not None else step.total if step is not None else None
+    known = scaled if isinstance(scaled, ScaledPace) else None
+    step_s = known.step_s if known else step.total if step is not None and pace is None else None
+    source = "estimated" if pace is None else "scaled" if known is None or not known.measured else "measured"
     return {
         "step_s": step_s,
-        "source": "measured" if pace is not None else "estimated",
+        "low_s": known.low_s if known else None,
+        "high_s": known.high_s if known else None,
+        "source": source,
+        "why": scaled if isinstance(scaled, str) else None,
         "run": pace.run if pace is not None else None,
         "steps": need.steps if need is not None else None,
         "wall_s": need.wall_s if need is not None else None,

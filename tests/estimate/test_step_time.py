@@ -1,12 +1,15 @@
 """The estimated time of a step, against published measurements."""
 
+import math
 from collections import defaultdict
+from itertools import permutations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from hpc_launch.drive.scaled_pace import MORE_REPLICAS, OTHER_LAYOUT
 from hpc_launch.estimate.step_time import calibrated, step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
 from hpc_launch.layouts.parallel_layout import ParallelLayout
@@ -59,7 +62,7 @@ def test_calibration() -> None:
     run = step_time(MODEL, _setup(Parallel(tp=8, pp=2, sequence_parallel=True, global_batch=64)), card)
     other = step_time(MODEL, _setup(Parallel(tp=4, pp=4, sequence_parallel=True, global_batch=64)), card)
     assert calibrated(run, 12.5).total == pytest.approx(12.5)
-    assert calibrated(other, 12.5, of=run).total == pytest.approx(12.5 * other.total / run.total)
+    assert calibrated(other, 12.5, of=run.total).total == pytest.approx(12.5 * other.total / run.total)
     assert calibrated(run, 12.5).calibrated
     assert not run.calibrated
     with pytest.raises(ValueError, match="a step cannot take -1 s"):
@@ -96,3 +99,26 @@ def test_faster_hardware_is_never_slower(tp: int, pp: int, cp: int, sharding: st
     assert slow.utilization(card, 64) < 1
     recomputing = step_time(MODEL, replace(setup, recompute="full"), card)
     assert recomputing.total > slow.total
+
+
+@pytest.mark.parametrize(("alike", "factor"), [(True, MORE_REPLICAS), (False, OTHER_LAYOUT)])
+def test_how_well_a_run_predicts_one_with_another_number_of_gpus(*, alike: bool, factor: float) -> None:
+    """Of all pairs of published runs that differ in their GPUs, 9 of 10 lie within the factor that `plan` states."""
+
+    def model_parts(run: MeasuredStep) -> tuple[object, ...]:
+        parallel = run.setup.layout.parallel
+        return parallel.tp, parallel.pp, parallel.cp, run.setup.recompute
+
+    errors = []
+    for before, after in permutations([*torchtitan(), *nanotron()], 2):
+        same = [
+            (run.dataset, run.model, run.setup.sequence, run.setup.precision, run.setup.compiled)
+            for run in (before, after)
+        ]
+        if same[0] != same[1] or before.setup.layout.world_size == after.setup.layout.world_size:
+            continue
+        if not alike or model_parts(before) == model_parts(after):
+            predicted = before.step_s * after.estimate().total / before.estimate().total
+            errors.append(abs(math.log(predicted / after.step_s)))
+    assert len(errors) > 40
+    assert sorted(errors)[int(0.9 * len(errors))] <= math.log(factor * 1.005)

@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpc_launch.base.errors import UsageError
 from hpc_launch.drive.job_layouts import job_layouts
 from hpc_launch.drive.job_plan import JobPlan, job_plan
 from hpc_launch.drive.prepare import check_job, validate_job
@@ -201,18 +203,83 @@ def test_walltime_cost_and_checkpoints_of_a_measured_run() -> None:
     assert found["gpu_hours"] == pytest.approx(301_680 * 16 / 3600)
 
 
-def test_a_run_calibrates_the_layouts_only_with_as_many_processes() -> None:
-    Path("job.yaml").write_text(GOOD + MEGATRON)
+def earlier(job: str, processes: int) -> MeasuredPace:
+    """The pace of a run of this job."""
+    folder = Path("earlier-1")
+    folder.mkdir()
+    (folder / "job.yaml").write_text(GOOD + job)
+    (folder / "site.yaml").write_text(SITE)
+    return replace(pace(processes), folder=folder)
+
+
+def paced(job: str, of: MeasuredPace) -> JobPlan:
+    Path("job.yaml").write_text(GOOD + job)
+    plan = job_plan(check_job(Path("job.yaml"), site="here.yaml"), pace=of)
+    assert plan is not None
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("more", "range_"),
+    [("nodes: 4\n", 1.4), ("nodes: 8\n", 1.4), ("nodes: 2\nargs: {recompute-granularity: full}\n", 2.3)],
+)
+def test_a_pace_is_scaled_by_the_ratio_of_the_estimates(more: str, range_: float) -> None:
+    before = planned(MEGATRON).step
+    of = earlier(MEGATRON, 16)
+    plan = paced(MEGATRON.replace("nodes: 2\n", more), of)
+    after = planned(MEGATRON.replace("nodes: 2\n", more)).step
+    assert before is not None
+    assert after is not None
+    found = plan_json(plan)["time"]
+    assert found["step_s"] == pytest.approx(30 * after.total / before.total)
+    assert (found["high_s"] / found["step_s"], found["step_s"] / found["low_s"]) == pytest.approx((range_, range_))
+    assert found["source"] == "scaled"
+    assert found["steps"] is None, "the run's last step is not this job's"
+    text = "\n".join(plan_lines(plan))
+    assert "scaled by the estimates of both layouts" in text
+    assert "from 30 s, measured by 500 steps of earlier-1 (attempt 2) with 16 processes" in text
+
+
+def test_a_run_of_the_same_training_is_not_scaled() -> None:
+    of = earlier(MEGATRON, 16)
+    found = plan_json(paced(MEGATRON + "args: {train-iters: 100}\n", of))["time"]
+    assert (found["step_s"], found["low_s"], found["high_s"], found["source"]) == (30, 30, 30, "measured")
+    assert found["steps"] == 100
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        (MEGATRON.replace("llama3-8b", "llama3-70b"), "another model"),
+        (MEGATRON.replace("llama3-8b", "{name: llama3-8b, sequence: 4096}"), "another sequence length"),
+        (MEGATRON.replace("bf16", "fp8"), "another precision"),
+        ("nodes: 2\n", "because of earlier-1: its model is unknown"),
+        ("nodes: 2\nmodel: llama3-8b\nstrategy: ddp\n", "its batch is unknown"),
+    ],
+)
+def test_a_run_that_cannot_be_compared_gives_no_time(run: str, why: str) -> None:
+    of = earlier(run, 16)
+    job = MEGATRON.replace("nodes: 2", "nodes: 4") + "args: {train-iters: 100}\n"
+    plan = paced(job, of)
+    found = plan_json(plan)
+    assert why in found["time"]["why"]
+    assert (found["time"]["step_s"], found["time"]["wall_s"], found["gpu_hours"]) == (None, None, None)
+    assert "unknown: earlier-1 took 30 s per step, but " in "\n".join(plan_lines(plan))
+    with pytest.raises(UsageError, match=r"earlier-1 cannot calibrate the layouts: .*" + why):
+        job_layouts(check_job(Path("job.yaml"), site="here.yaml"), of)
+
+
+def test_a_run_with_another_number_of_processes_calibrates_the_layouts() -> None:
+    of = earlier(MEGATRON, 16)
+    Path("job.yaml").write_text(GOOD + MEGATRON.replace("nodes: 2", "nodes: 4"))
     checked = check_job(Path("job.yaml"), site="here.yaml")
-    plain, seconds = job_layouts(checked, pace(8)), job_layouts(checked, pace(16))
-    assert plain.pace is None
+    plain, seconds = job_layouts(checked, None), job_layouts(checked, of)
     assert "does not predict seconds" in "\n".join(layout_lines(plain))
     assert "SECONDS of a step, calibrated by earlier-1" in "\n".join(layout_lines(seconds))
-    now = job_plan(checked)
-    assert now is not None
-    assert now.step is not None
+    before = planned(MEGATRON).step
+    assert before is not None
     first = seconds.found.layouts[0].step.total
-    assert first == pytest.approx(30 * plain.found.layouts[0].step.total / now.step.total)
+    assert first == pytest.approx(30 * plain.found.layouts[0].step.total / before.total)
 
 
 def test_uneven_stages_from_the_list_to_megatrons_flags() -> None:
