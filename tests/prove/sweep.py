@@ -143,8 +143,11 @@ def play(user: User, number: int) -> tuple[list[str], dict[str, Any]]:
         client.communicate(timeout=PATIENCE_S)
     quiet = _until_quiet(user)
     unattended = sum(count > 0 for count in one.trained())
-    end, state = time.monotonic() + PATIENCE_S, ""
+    end, state, again = time.monotonic() + PATIENCE_S, "", False
     while state != "COMPLETED" and time.monotonic() < end:
+        if state == "STOPPED" and not again:
+            # The controller forgot an array that it had accepted: nobody but the user may repeat it.
+            again = user.launch("resubmit", "@last").returncode == 0
         drivers = [user.popen("status", "@last", "--json") for _ in range(one.dice.randint(1, 2))]
         answers = [driver.communicate()[0] for driver in drivers]
         state = next((json.loads(answer)["state"] for answer in answers if answer.startswith("{")), "")
@@ -153,7 +156,13 @@ def play(user: User, number: int) -> tuple[list[str], dict[str, Any]]:
     wrong = [f"point {point} trained {count} times" for point, count in enumerate(trained) if count != 1]
     wrong += [f"the sweep is {state}"] if state != "COMPLETED" else []
     arrays = list(one.folder.glob("arrays/*/job.json"))
-    facts = {"unattended": unattended, "arrays": len(arrays), "took_s": round(time.monotonic() - began), "quiet": quiet}
+    facts = {
+        "unattended": unattended,
+        "arrays": len(arrays),
+        "took_s": round(time.monotonic() - began),
+        "quiet": quiet,
+        "again": again,
+    }
     return wrong, facts
 
 
@@ -230,14 +239,15 @@ def _one(state: State, cluster: Cluster, number: int) -> bool:
 def section(rounds: dict[str, Any]) -> str:
     """The part of docs/sweeps.md."""
     lines = [
-        "| fault | rounds | every point trained once | of them with nobody watching |",
-        "|---|---|---|---|",
+        "| fault | rounds | every point trained once | of them with nobody watching | of them after `resubmit` |",
+        "|---|---|---|---|---|",
     ]
     for kind in KINDS:
         mine = [one for one in rounds.values() if one["kind"] == kind]
         good = sum(one["ok"] for one in mine)
         alone = sum(one["ok"] and one["unattended"] == POINTS for one in mine)
-        lines.append(f"| {kind} | {len(mine)} | {good} | {alone} |")
+        again = sum(one["ok"] and one.get("again", False) for one in mine)
+        lines.append(f"| {kind} | {len(mine)} | {good} | {alone} | {again} |")
     good, doubled = (
         sum(one["ok"] for one in rounds.values()),
         sum(any("trained 2" in text for text in one["wrong"]) for one in rounds.values()),
@@ -248,5 +258,7 @@ def section(rounds: dict[str, Any]) -> str:
         *lines,
         "",
         f"In {good} of {len(rounds)} rounds, each of the {POINTS} points trained exactly once; in {doubled}, a point",
-        f"trained twice. Without a fault there are {POINTS // ARRAY} arrays; the rounds had: {told}.",
+        f"trained twice. Without a fault there are {POINTS // ARRAY} arrays; the rounds had: {told}. After",
+        "`kill -9`, a controller may forget an array that it had accepted; its points then STOP, and `resubmit SWEEP`",
+        "submits them.",
     ])  # fmt: skip
