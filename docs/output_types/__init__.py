@@ -44,6 +44,7 @@ OUTPUTS: Mapping[str, tuple[Any, ...]] = {
     "sites add": (sites.TeamAdded,),
     "sites update": (sites.TeamAdded,),
     "sites remove": (sites.TeamRemoved,),
+    "notify test": (list[jobs.TestMessage],),
     "plan": (jobs.Plan, jobs.Layouts),
     "validate": (list[Finding],),
 }

@@ -222,6 +222,16 @@ class ByHand(Output):
     script: Annotated[str, doc("the script")]
 
 
+class TestMessage(Output):
+    """What became of a test message."""
+
+    channel: Annotated[Literal["webhook", "command"], doc("who gets it")]
+    state: Annotated[
+        Literal["sent", "failed", "unknown"], doc("`unknown`: it may have arrived, but there was no answer in time")
+    ]
+    why: Annotated[str | None, doc("why it was not sent, as text for people; null if it was")]
+
+
 class ImageFile(Output):
     """An image, as in the record `FILE.sif.json`."""
 

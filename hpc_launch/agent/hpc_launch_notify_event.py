@@ -27,7 +27,7 @@ KEPT_S = {True: 24 * 3600.0, False: 3600.0}
 """How long a message is tried: one that tells how the run ended, and the others."""
 LONGEST = 1 << 20
 CHANNELS = ("webhook", "command")
-_EVENT = re.compile(r"([a-z_]{1,20}(?:-[0-9]{1,9})?)\.json$")
+_EVENT = re.compile(r"([a-z_]{1,20}(?:-[0-9]{1,11})?)\.json$")
 _NUMBER = re.compile(r"-[0-9]+$")
 
 

@@ -171,10 +171,10 @@ class JobNotices:
                 self.deliver(folder)
 
     def silent(self, seconds: float) -> None:
-        """One message for each silence of the run: its number is the time at which it began, in minutes."""
+        """One message for each silence of the run: its number is the time at which it began, in seconds."""
         what = "no new step" if "step" in self.log.patterns else "no output of rank 0"
         reason = "%s for %d min" % (what, seconds / 60) if seconds >= 120 else "%s for %d s" % (what, seconds)
-        name = "no_progress-%d" % ((time.time() - seconds) / 60)
+        name = "no_progress-%d" % (time.time() - seconds)
         record_event(self.run, name, self.event("no_progress", state="RUNNING", reason=reason))
         self.deliver(self.run)
 

@@ -32,6 +32,7 @@ VERBS = {
     "config": "write DeepSpeed, FSDP and Megatron configurations, hostfiles and scripts",
     "containers": "build, pull and check container images",
     "sites": "show, compare, check and share site profiles",
+    "notify": "send a test message to those who get a job's messages",
     "plan": "show layout, memory per GPU, walltime and cost of a job",
     "validate": "check job files and report every error",
     "completion": "print the shell completion script",

@@ -6,6 +6,7 @@ receiver, except a process that has nothing else to do.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,11 +14,13 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
 from hpc_launch.agent.hpc_launch_notify_event import KEPT_S, due, events, point_over, record_event
 from hpc_launch.base.errors import UserError
-from hpc_launch.drive.secrets import known_secrets
+from hpc_launch.drive.attempts import notify_secrets
+from hpc_launch.drive.secrets import find_secrets, known_secrets
+from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.recorded_parts import NotifyPlan
 from hpc_launch.retry.context import RetryContext, owned
 from hpc_launch.run.layout import RunFolder
@@ -73,6 +76,35 @@ def deliver(run: RunFolder, *, wait: bool = False) -> None:
         if wait:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(WAIT_S)
+
+
+class SentTest(Struct, frozen=True):
+    """What became of a test message."""
+
+    channel: str
+    state: str
+    """`sent`, `failed` or `unknown`."""
+    why: str
+
+
+def send_test(plan: LaunchPlan) -> list[SentTest]:
+    """Send a test message to the webhook and the command of a job, and wait. Raises Refused for a missing secret."""
+    notify = plan.notify
+    if notify is None:
+        return []
+    secrets = find_secrets(notify_secrets(notify), os.environ)
+    channels = {name: value for name, value in to_builtins(notify)["channels"].items() if value}
+    event = {"event": "test", "run": plan.name, "site": plan.site, "time": time.time(), "channels": channels}
+    done = subprocess.run(
+        [sys.executable, "-I", str(NOTIFY[0]), "test"],
+        input=json.dumps(event),
+        stdout=subprocess.PIPE,
+        env={**os.environ, **secrets},
+        text=True,
+        check=True,
+        timeout=len(channels) * 2 * WAIT_S,
+    )
+    return [SentTest(name, one["state"], one["why"]) for name, one in json.loads(done.stdout).items()]
 
 
 def note_stop(context: RetryContext, verdict: VerdictRecord) -> None:

@@ -230,3 +230,105 @@ def test_a_command_that_does_not_work(words: list[str], state: str, why: str) ->
     answer = json.loads(done.stdout)["command"]
     assert answer["state"] == state
     assert answer["why"].startswith(why)
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Path:
+    """The folder of an attempt whose job notes its messages in a file."""
+    return make_attempt(tmp_path / "tiny-1", tmp_path)
+
+
+def make_attempt(run: Path, folder: Path, **settings: Any) -> Path:
+    attempt = run / "attempts" / "001"
+    (attempt / "logs").mkdir(parents=True)
+    channels = {"webhook": None, "command": ["bash", "-c", f"cat >>{folder}/messages"]}
+    events = ["start", "first_step", "end", "stop", "no_progress"]
+    notify = {"events": events, "no_progress_s": 1, "each_point": False, "channels": channels, **settings}
+    progress = {"step": r"step (\d+)/(\d+)", "loss": None}
+    plan = {"site": "test", "scheduler": "slurm", "progress": progress, "notify": notify}
+    (attempt / "plan.json").write_text(json.dumps(plan))
+    (attempt / "start.json").write_text(json.dumps({"job_id": "7", "nodes": "n1"}))
+    return attempt
+
+
+def messages(folder: Path) -> list[dict[str, Any]]:
+    file = folder / "messages"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def wait_for(folder: Path, *kinds: str) -> None:
+    end = time.monotonic() + patience(15)
+    while [one["event"] for one in messages(folder)] != list(kinds):
+        assert time.monotonic() < end, messages(folder)
+        time.sleep(0.05)
+
+
+def follower(attempt: Path, parent: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-I", str(NOTIFY[0]), "job", str(attempt), str(parent)])
+
+
+def test_what_the_job_itself_sees(attempt: Path, tmp_path: Path) -> None:
+    log = attempt / "logs" / "node-0.log"
+    process = follower(attempt, os.getpid())
+    wait_for(tmp_path, "start", "no_progress")  # nothing at all so far
+    log.write_text("loading\n[rank0]: step 5/10\n")
+    wait_for(tmp_path, "start", "no_progress", "first_step", "no_progress")
+    with log.open("a") as stream:
+        stream.write("still waiting\n" * 3)  # output is no progress
+    time.sleep(1.5)
+    assert len(messages(tmp_path)) == 4
+    last = messages(tmp_path)[-1]
+    assert (last["run"], last["job_id"], last["nodes"], last["step"], last["total"]) == ("tiny-1", "7", "n1", 5, 10)
+    assert last["reason"].startswith("no new step for ")
+    (attempt / "end.json").write_text("{}")
+    assert process.wait(patience(20)) == 0
+
+
+def test_it_ends_with_the_script(attempt: Path) -> None:
+    script = subprocess.Popen(["sleep", "1"])
+    process = follower(attempt, script.pid)
+    script.wait()
+    assert process.wait(patience(20)) == 0
+
+
+def test_a_slow_pattern_ends_the_search_only(tmp_path: Path) -> None:
+    attempt = make_attempt(tmp_path / "tiny-1", tmp_path)
+    plan = json.loads((attempt / "plan.json").read_text())
+    plan["progress"]["step"] = r"(a+)+$"
+    (attempt / "plan.json").write_text(json.dumps(plan))
+    (attempt / "logs" / "node-0.log").write_text("a" * 1999 + "b\n")
+    (attempt / "end.json").write_text(json.dumps({"warned": None}))
+    subprocess.run([sys.executable, "-I", str(NOTIFY[0]), "end", str(attempt), "0"], check=True, timeout=patience(20))
+    assert [one["event"] for one in messages(tmp_path)] == ["start", "end"]
+
+
+@pytest.mark.parametrize(
+    ("code", "file", "events"),
+    [
+        (0, None, ["start", "end"]),
+        (1, None, ["left", "start"]),
+        (1, "verdict.json", ["start"]),
+        (1, "successor.json", ["start"]),
+        (1, "../002", ["start"]),
+    ],
+)
+def test_the_end_of_a_job(attempt: Path, tmp_path: Path, code: int, file: str | None, events: list[str]) -> None:
+    (attempt / "end.json").write_text(json.dumps({"warned": None}))
+    if file is not None:
+        (attempt / file).write_text("{}")
+    subprocess.run([sys.executable, "-I", str(NOTIFY[0]), "end", str(attempt), str(code)], check=True)
+    assert sorted(one["event"] for one in messages(tmp_path)) == sorted(events)
+
+
+def test_a_sweep_tells_once(tmp_path: Path) -> None:
+    sweep = tmp_path / "rates-1"
+    attempts = [make_attempt(sweep / f"rates-1.{point}", tmp_path) for point in range(3)]
+    (sweep / "sweep.json").write_text(json.dumps({"points": [{"number": point} for point in range(3)]}))
+    jobs = []
+    for attempt in attempts:
+        (attempt / "end.json").write_text(json.dumps({"warned": None}))
+        jobs.append(subprocess.Popen([sys.executable, "-I", str(NOTIFY[0]), "end", str(attempt), "0"]))
+    assert [job.wait(patience(60)) for job in jobs] == [0, 0, 0]
+    start, end = sorted(messages(tmp_path), key=lambda one: str(one["event"]), reverse=True)
+    assert (start["event"], start["run"]) == ("start", "rates-1")
+    assert (end["event"], end["run"], end["state"], end["points"]) == ("end", "rates-1", "COMPLETED", "3 COMPLETED")

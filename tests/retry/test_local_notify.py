@@ -122,3 +122,16 @@ def test_a_literal_address_is_refused_and_not_repeated(shell: Shell) -> None:
     done = shell.call("submit", "job.yaml")
     assert done.returncode == 3
     assert "the secret HOOK is not set" in done.stderr
+
+
+def test_a_test_message_shows_whether_the_receivers_work(shell: Shell) -> None:
+    shell.write("exit 0", "notify: {webhook: {secret: HOOK, format: slack}, command: [bash, -c, exit 4]}\n")
+    done = shell.call("notify", "test", "job.yaml")
+    assert done.stdout == "webhook: sent\ncommand: failed, the command ended with exit code 4\n"
+    assert done.returncode == 3
+    assert [json.loads(body)["text"].splitlines()[0] for body in shell.webhook.bodies()] == [
+        "hpc-launch: tiny is a test message"
+    ]
+    found = json.loads(shell.call("notify", "test", "job.yaml", "--json", "--set", "notify.command=[]").stdout)
+    assert found == [{"channel": "webhook", "state": "sent", "why": None}]
+    assert not (shell.folder / "runs").exists()
