@@ -95,11 +95,10 @@ def test_a_message_that_does_not_arrive_is_shown_and_holds_nothing_up(shell: She
     assert done.returncode == 0
     run = shell.run()
     shell.webhook.wait_for(2, "broken")
-    time.sleep(0.5)
-    shown = shell.call("status", run.name).stdout
-    assert (
-        "the message `end` did not reach the webhook: the webhook answered with HTTP status 503 (try 1 of 5)" in shown
-    )
+    what = "the message `end` did not reach the webhook: the webhook answered with HTTP status 503 (try 1 of 5)"
+    end = time.monotonic() + patience(10)
+    while what not in (shown := shell.call("status", run.name).stdout):
+        assert time.monotonic() < end, shown
     while "nothing" not in (run / "attempts/001/hook.log").read_text():
         time.sleep(0.1)  # another driver
     time.sleep(0.5)
