@@ -96,9 +96,9 @@ def test_a_message_that_does_not_arrive_is_shown_and_holds_nothing_up(shell: She
     run = shell.run()
     shell.webhook.wait_for(2, "broken")
     what = "the message `end` did not reach the webhook: the webhook answered with HTTP status 503 (try 1 of 5)"
-    end = time.monotonic() + patience(10)
+    until = time.monotonic() + patience(10)
     while what not in (shown := shell.call("status", run.name).stdout):
-        assert time.monotonic() < end, shown
+        assert time.monotonic() < until, shown
     while "nothing" not in (run / "attempts/001/hook.log").read_text():
         time.sleep(0.1)  # another driver
     time.sleep(0.5)
