@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import random
 import re
-import time
 from typing import Any
 
 import pytest
 
-from tests.cluster.faults import PATIENCE_S, wait_until
+from tests.cluster.faults import wait_until
 from tests.slurm.user import PROFILES, User
 
 pytestmark = pytest.mark.cluster
@@ -118,39 +116,6 @@ def test_resubmit_makes_one_array_of_the_next_attempts_of_the_failed_points(user
     user.launch("watch", name)
     assert [one["attempts"] for one in status(user, name)["points"]] == [1, 2, 2]
     assert [one["job_id"] for one in status(user, name)["points"]][1:] == [f"{array}_1", f"{array}_2"]
-
-
-@pytest.mark.prove
-@pytest.mark.parametrize("seed", range(5))
-def test_each_point_trains_once_while_slurm_and_the_clients_fail(user_in_trouble: User, seed: int) -> None:
-    """The client is killed, the controller restarts and accounting is away while three arrays are submitted."""
-    user, chance = user_in_trouble, random.Random(seed)
-    profile = (PROFILES / "testcluster.yaml").read_text()
-    user.job(profile.replace("  gpu:\n", "  gpu:\n    max_submitted: 4\n", 1), SITE)
-    path = user.job(job([train(number) for number in range(9)]))
-    process = user.popen("submit", path)
-    wait_until(lambda: any((user.home / "runs").glob("rates-*/run.json")))
-    time.sleep(chance.uniform(0, 1))
-    if accounting := chance.random() < 0.5:
-        user.cluster.stop_accounting()
-    if chance.random() < 0.7:
-        user.cluster.stop_controller()
-        time.sleep(chance.uniform(0, 2))
-        user.cluster.start_controller()
-    time.sleep(chance.uniform(0, 2))
-    process.kill()
-    process.communicate()
-    if accounting:
-        user.cluster.start_accounting()
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        drivers = [user.popen("status", "@last", "--json") for _ in range(2)]
-        answers = [driver.communicate()[0] for driver in drivers]
-        if any(json.loads(answer)["counts"] == {"COMPLETED": 9} for answer in answers if answer.startswith("{")):
-            break
-        time.sleep(2)
-    trained = user.cluster.run(["sh", "-c", f"wc -l {user.home}/runs/rates-*/*/trained"], check=True)
-    assert [line.split()[0] for line in trained.stdout.splitlines()] == [*["1"] * 9, "9"]
 
 
 def test_ending_points_submit_the_rest_unattended(user: User) -> None:
