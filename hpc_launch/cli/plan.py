@@ -107,7 +107,7 @@ def _pace(run: str) -> MeasuredPace:
     (status,) = poll_runs([find_run(run, index)], index)
     pace = measured_pace(status, run_times(status, time.time()), index)
     if pace is None:
-        hint = "set `progress: {step: …}` in its job file; a run needs two steps at different times"
+        hint = "a run needs `progress: {step: …}`, a launcher other than `none`, and two steps at different times"
         raise UsageError(f"the pace of {status.run} is not known", hint)
     return pace
 

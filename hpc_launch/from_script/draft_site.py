@@ -40,7 +40,7 @@ def own_profile(script: OldScript, name: str, reference: str) -> SitePart:
     """A profile of a cluster that has exactly what the script requests."""
     request, size = script.request, script.size
     gpus = size.gpus_per_node if size is not None else request.gpus_per_node
-    processes = size.processes_per_node * size.starts_per_node if size is not None else 1
+    processes = size.processes_per_node if size is not None else 1
     cpus = size.cpus_per_node if size is not None else None
     notes: dict[NotePath, str] = {}
     node: dict[str, Any] = {"cpus": cpus or max(processes, 1)}

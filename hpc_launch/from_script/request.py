@@ -96,11 +96,17 @@ def read_request(directives: Directives, ledger: Ledger) -> Request:
         nodes = -(-tasks // per_node) if tasks and per_node else 1
     if nodes_text and not nodes_text.isdecimal():
         reader.doubt("nodes", f"a range of nodes: {nodes} taken; `nodes: 2..4` makes a run of torchrun elastic")
-    gpus, gpu_type, style = reader.gpus(nodes, per_node or 1)
     given = tasks is not None or per_node is not None
+    if tasks:
+        if nodes_text is None and per_node is None and tasks > 1:
+            reader.doubt("ntasks", f"{tasks} tasks, and no number of nodes: 1 taken")
+        per_node = -(-tasks // nodes)  # sbatch(1): with --ntasks, --ntasks-per-node is only the maximum
+        if per_node * nodes != tasks:
+            reader.doubt("ntasks", f"{tasks} tasks on {nodes} nodes: a job file starts as many on each")
+    gpus, gpu_type, style = reader.gpus(nodes, per_node or 1)
     if per_node is None:
         per_gpu = reader.number("ntasks-per-gpu")
-        per_node = -(-tasks // nodes) if tasks else per_gpu * gpus if per_gpu and gpus else 1
+        per_node = per_gpu * gpus if per_gpu and gpus else 1
         given = given or bool(per_gpu and gpus)
     cpus = reader.number("cpus-per-task")
     per_gpu = reader.number("cpus-per-gpu")

@@ -106,6 +106,29 @@ def test_variables_of_a_subshell_end_with_it() -> None:
     assert "Y" not in found.job.env
 
 
+@pytest.mark.parametrize(
+    ("options", "size", "lines"),
+    [
+        ("-n 12 -N 5", (5, 3, 0), [2]),
+        ("-n 8 -N 2 --ntasks-per-node=8", (2, 4, 0), []),
+        ("-n 8 --ntasks-per-node=4", (2, 4, 0), []),
+        ("-n 4 --gpus-per-task=2", (1, 4, 8), [2]),
+        ("-n 1 --gpus=2", (1, 1, 2), []),
+        ("-N 2 --gpus=8 --ntasks-per-gpu=1", (2, 4, 4), []),
+    ],
+)
+def test_the_size_of_the_request(options: str, size: tuple[int, int, int], lines: list[int], tmp_path: Path) -> None:
+    found = converted(RUN, tmp_path, f"#!/bin/bash\n#SBATCH {options}\n")
+    request = found.script.request
+    assert (request.nodes, request.tasks_per_node, request.gpus_per_node) == size
+    assert [account.line for account in found.script.of("not_understood")] == lines
+
+
+def test_a_guess_of_cpus_is_one_for_each_process(tmp_path: Path) -> None:
+    found = converted(RUN, tmp_path, "#!/bin/bash\n#SBATCH -N 1 -n 16\n")
+    assert yaml.safe_load(found.site_file or "")["node_classes"]["node"]["cpus"] == 16
+
+
 def test_a_quoted_export_counts() -> None:
     assert read(f'export "A=x y"\n{RUN}').job.env["A"][0].text == "x y"
 
