@@ -2,27 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
-
 from tests.view.home import Home
-
-
-def answered(home: Home, answer: bytes, *words: str) -> tuple[int, str]:
-    """Exit code and output of a command on a terminal where somebody types `answer`."""
-    terminal, end = pty.openpty()
-    process = subprocess.Popen(home.command(*words), env=home.environment, stdin=end, stdout=end, stderr=end)
-    os.close(end)
-    os.write(terminal, answer)
-    said = b""
-    try:
-        while piece := os.read(terminal, 4096):
-            said += piece
-    except OSError:
-        pass  # the command has closed its terminal
-    os.close(terminal)
-    return process.wait(timeout=60), said.decode()
 
 
 def test_a_run_that_completed_is_repeated_only_when_asked_to(home: Home) -> None:
@@ -32,11 +12,11 @@ def test_a_run_that_completed_is_repeated_only_when_asked_to(home: Home) -> None
     assert f"{run.name} COMPLETED at step 4; nothing was submitted" in refused.stderr
     assert f"hpc-launch resubmit {run.name} --yes" in refused.stderr
 
-    code, said = answered(home, b"n\n", "resubmit", run.name)
+    code, said = home.answered(b"n\n", "resubmit", run.name)
     assert (code, "Submit another attempt?" in said) == (2, True)
     for code, said in (
-        answered(home, b"y\n", "resubmit", run.name),
-        answered(home, b"", "resubmit", run.name, "--yes"),
+        home.answered(b"y\n", "resubmit", run.name),
+        home.answered(b"", "resubmit", run.name, "--yes"),
     ):
         # This run has no job file that could be submitted again.
         assert (code, "COMPLETED at step 4;" in said) == (3, False), said

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -116,6 +119,21 @@ class Home:
             script=_SCRIPT.format(body=body, nodes=nodes),
             plan=PlanRecord(progress=ProgressRecord(step=r"step (\d+)/(\d+)", loss=r"loss ([\d.]+)")),
         )
+
+    def answered(self, answer: bytes, *words: str) -> tuple[int, str]:
+        """Exit code and output of a command on a terminal where somebody types `answer`."""
+        terminal, end = pty.openpty()
+        process = subprocess.Popen(
+            self.command(*words), cwd=self.path, env=self.environment, stdin=end, stdout=end, stderr=end
+        )
+        os.close(end)
+        os.write(terminal, answer)
+        said = b""
+        with suppress(OSError):  # the command has closed its terminal
+            while piece := os.read(terminal, 4096):
+                said += piece
+        os.close(terminal)
+        return process.wait(timeout=60), said.decode()
 
     def command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "hpc_launch.cli.main", *words]
