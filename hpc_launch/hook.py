@@ -3,6 +3,7 @@
 With `--here` the job's script can start the next attempt itself; `--outside` is for a sentinel job, `--successor=JOB`
 for the run's successor, which waited for that job and can start the next attempt, too. `--well` is for a point of a
 sweep, or a stage of a pipeline, that ended well: nothing is due for the run itself.
+`--during` is for a training that others follow.
 
 It uses the records in the run folder and detects nothing again. Its output goes to hook.log in the attempt's folder.
 It always exits with 0: an error here must not change the outcome of the job.
@@ -20,6 +21,7 @@ from hpc_launch.base.errors import UserError
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.notifications import deliver, tell_end
 from hpc_launch.retry.recover_run import recover
+from hpc_launch.run.checkpoint_files import is_writing
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.pipelines.pipeline_folder import pipeline_of
 from hpc_launch.run.records.run_info import read_info
@@ -35,6 +37,8 @@ SUCCESSOR_S = 100.0
 """The same for the successor, on nodes that stand idle."""
 UNSURE_S = 30.0
 """How long it looks again where nothing is due: Slurm may report the end of the job before it a little late."""
+WRITING_S = 300.0
+"""How long a driver waits for a checkpoint that is being written."""
 _SUCCESSOR = "--successor="
 
 
@@ -50,6 +54,9 @@ def main(arguments: list[str]) -> int:
     try:
         info = read_info(run)
         scheduler = scheduler_for(info.scheduler if info else "")
+        if "--during" in arguments:
+            _drive_during(run, folder / "end.json", scheduler)
+            return 0
         tracker = RunTracker([run], lambda _: scheduler)
         if "--well" not in arguments:
             if waited is not None:
@@ -82,6 +89,16 @@ def _drive_pipeline(run: RunFolder, scheduler: Scheduler, *, inside: bool) -> No
 
     for move in drive_pipeline(pipeline, run, scheduler, user_index(os.environ), inside=inside):
         _report(move)
+
+
+def _drive_during(run: RunFolder, end: Path, scheduler: Scheduler) -> None:
+    """Drive the run's pipeline while the run trains; again while a checkpoint is being written."""
+    begun = time.monotonic()
+    while True:
+        _drive_pipeline(run, scheduler, inside=True)
+        if not is_writing(run) or os.path.exists(end) or time.monotonic() - begun > WRITING_S:
+            return
+        time.sleep(5 * POLL_S)
 
 
 def _report(move: DriverOutcome) -> None:

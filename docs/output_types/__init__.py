@@ -21,7 +21,7 @@ OUTPUTS: Mapping[str, tuple[Any, ...]] = {
     "cancel": (list[runs.Cancelled],),
     "doctor": (list[runs.Level],),
     "drill": (runs.Drill,),
-    "status": (runs.RunWithAttempts, runs.SweepStatus, list[runs.RunWithAttempts]),
+    "status": (runs.RunWithAttempts, runs.SweepStatus, runs.PipelineStatus, list[runs.RunWithAttempts]),
     "list": (list[runs.ListedRun],),
     "why": (runs.Why,),
     "explain": (list[jobs.Value],),

@@ -20,7 +20,9 @@ class Submitted(Output):
 
     run: Annotated[str | None, doc("the run's full name, for the other verbs")]
     job_id: Annotated[str | None, doc("the scheduler's job id; of a sweep, that of the first job array")]
-    script: Annotated[str | None, doc("path of the script that was submitted, or written by `--dry-run`")]
+    script: Annotated[
+        str | None, doc("path of the script that was submitted, or written by `--dry-run`; null of a pipeline")
+    ]
     folder: Annotated[str | None, doc("the run folder")]
     jobs: Annotated[
         list[str] | UnsetType, doc("only of a [sweep](sweeps.md): the ids of all arrays and jobs that were submitted")
@@ -30,6 +32,10 @@ class Submitted(Output):
     values: Annotated[
         list[dict[str, str]] | UnsetType,
         doc("only of a sweep with `--dry-run`: for each point, from number 0, its values as texts by key"),
+    ] = UNSET
+    stages: Annotated[
+        dict[str, State | None] | UnsetType,
+        doc("only of a [pipeline](pipelines.md): the states of its stages; null with `--dry-run`"),
     ] = UNSET
 
 
@@ -180,6 +186,31 @@ class SweepStatus(ListedRun, kw_only=True):
     goal: Annotated[Literal["min", "max"], doc("which metric is the best")]
     best: Annotated[Point | None, doc("the point with the best metric; null while none has one")]
     points: Annotated[list[Point], doc("all points")]
+
+
+class StageRun(ListedRun, kw_only=True):
+    """A run of a stage, or a sweep: the fields of a run, and these."""
+
+    attempts: Annotated[int, doc("number of attempts")]
+
+
+class Stage(Output):
+    """A stage of a pipeline."""
+
+    stage: Annotated[str, doc("its name")]
+    after: Annotated[dict[str, Literal["ok", "any", "not-ok"]], doc("the stages that it waits for, with the condition")]
+    on: Annotated[str | None, doc("the stage for whose checkpoints it runs")]
+    each: Annotated[str | None, doc("the sweep for whose points it runs")]
+    state: Annotated[State, doc("PENDING while it waits for others")]
+    reason: Annotated[str | None, doc("why it waits, or cannot run; of several runs, how many are in which state")]
+    needed: Annotated[bool, doc("false for a stage that is for another outcome of those before it")]
+    runs: Annotated[list[StageRun], doc("its runs, or the sweep that it is")]
+
+
+class PipelineStatus(ListedRun, kw_only=True):
+    """A pipeline: the fields of a run, and its stages. Its progress is the number of stages that completed."""
+
+    stages: Annotated[list[Stage], doc("all stages")]
 
 
 class FirstFailure(Output):

@@ -47,8 +47,8 @@ def submit_pipeline(
     if dry_run:
         stages = [(one, prepared.points.get(one.name)) for one in prepared.stages]
         if as_json:
-            listed = [{"stage": one.name, "after": dict(one.after), "points": points} for one, points in stages]
-            echo_json({"run": None, "job_id": None, "script": None, "folder": None, "stages": listed})
+            answer = dict.fromkeys(("run", "job_id", "script", "folder"))
+            echo_json({**answer, "stages": dict.fromkeys(one.name for one in prepared.stages)})
             return 0
         rows = [["STAGE", "AFTER", "POINTS"]]
         rows += [[one.name, waits_for(one), "" if points is None else str(points)] for one, points in stages]

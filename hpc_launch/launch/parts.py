@@ -61,6 +61,8 @@ def _part_names(plan: LaunchPlan) -> Iterator[str]:
         yield "node_check"
     yield from ("guard",) if plan.continuation.guarded else ()
     yield from ("watch",) if plan.watch is not None else ()
+    followed = plan.continuation.checkpoint is not None and plan.continuation.checkpoint.followed
+    yield from ("follow_checkpoints",) if followed and plan.scheduler != "ssh" else ()
     yield from _on_nodes(plan)
     yield from (f"prepare_{plan.scheduler}",) if plan.around.on_nodes else ()
     yield from _staging(plan)

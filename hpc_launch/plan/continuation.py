@@ -81,6 +81,7 @@ def _checkpoint(filler: ValueFiller) -> CheckpointPlan | None:
         steps=re.compile(pattern).groups > 0,
         complete=complete or (known.complete if known else ()),
         latest=latest or (known.latest if known else None),
+        followed=asked.follow,
     )
 
 

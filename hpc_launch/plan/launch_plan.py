@@ -130,6 +130,7 @@ class CheckpointPlan(Struct, frozen=True):
     """Whether the pattern has a group for the step."""
     complete: tuple[str, ...]
     latest: str | None
+    followed: bool = False
 
 
 class Continuation(Struct, frozen=True):

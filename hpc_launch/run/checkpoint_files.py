@@ -138,6 +138,13 @@ def newest_complete(rule: CheckpointRule) -> CheckpointFound | None:
     return next((found for found in newest_first(rule) if is_complete(rule, found)), None)
 
 
+def is_writing(run: RunFolder) -> bool:
+    """Whether the newest checkpoint of a run is incomplete."""
+    rule = rule_of(run)
+    newest = next(iter(newest_first(rule)), None) if rule is not None else None
+    return rule is not None and newest is not None and not is_complete(rule, newest)
+
+
 def newest_first(rule: CheckpointRule) -> list[CheckpointFound]:
     """All checkpoints by name, incomplete ones too: by step, or by time where names have no step.
 

@@ -62,6 +62,14 @@
     ├── ended/  next-look  lock     which points have ended, when to submit further ones, and who does it
     └── cancel.json                 a user asked for the end of the sweep
 
+    PIPELINE/                       has job.yaml, site.yaml, run.json and code/ of a run, and
+    ├── pipeline.json               its stages (pipelines/pipeline_folder.py)
+    ├── PIPELINE.STAGE/             the run or sweep of a stage, with stage.json; it shares code/ with the pipeline
+    ├── PIPELINE.STAGE-N/           the run of a stage for one checkpoint or point
+    ├── seen-STAGE/N                whether the stage runs for a checkpoint
+    ├── refused-STAGE               why its job could not be prepared
+    └── cancel.json  cancel-STAGE.json
+
 `claim` is the only lock: a job trains only if it created the file, and a driver that abandons an attempt creates it
 first. A driver that was frozen before sbatch and resumes later submits a job that exits at once.
 """

@@ -73,6 +73,13 @@ class Checkpoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "Newer checkpoints are treated as incomplete."
         ),
     ] = None
+    follow: Annotated[
+        bool,
+        Meta(
+            description="Look for new checkpoints while the training runs, for the stages of a pipeline that run for "
+            "each of them. A pipeline sets it."
+        ),
+    ] = False
     resume: Annotated[
         Resume, Meta(description="Arguments and variables that make the training resume from a checkpoint.")
     ] = Resume()

@@ -93,6 +93,8 @@ def stage_document(pipeline: PipelineFile, stage: str, values: Mapping[str, str]
     whole = merged(pipeline.document, stage)
     written = dict(whole.written)
     data = _filled(whole.data, (), values, written)
+    if any(keys.on is not None and keys.on.checkpoint == stage for keys in pipeline.stages.values()):
+        data["checkpoint"] = {**(data.get("checkpoint") or {}), "follow": True}
     data["name"] = written["name",] = f"{pipeline.name}-{stage}"
     name_place = pipeline.document.places.get(("name",))
     if name_place is not None:

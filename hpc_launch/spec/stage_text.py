@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpc_launch.spec.document import KeyPath
+from hpc_launch.spec.scalars import flow_yaml
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*\Z")
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
@@ -22,7 +23,7 @@ def _entries(data: Mapping[str, Any], path: KeyPath, written: Mapping[KeyPath, s
     lines = []
     for key, value in data.items():
         plain = _PLAIN_KEY.match(key) is not None and key.lower() not in _WORDS
-        head = f"{indent}{key if plain else json.dumps(key, ensure_ascii=False)}:"
+        head = f"{indent}{key if plain else flow_yaml(key)}:"
         if isinstance(value, Mapping) and value:
             lines += [head + "\n", *_entries(value, (*path, key), written, indent + "  ")]
         else:
@@ -32,13 +33,10 @@ def _entries(data: Mapping[str, Any], path: KeyPath, written: Mapping[KeyPath, s
 
 def _inline(value: Any, path: KeyPath, written: Mapping[KeyPath, str]) -> str:
     if isinstance(value, Mapping):
-        pairs = (
-            f"{json.dumps(key, ensure_ascii=False)}: {_inline(child, (*path, key), written)}"
-            for key, child in value.items()
-        )
+        pairs = (f"{flow_yaml(key)}: {_inline(child, (*path, key), written)}" for key, child in value.items())
         return "{" + ", ".join(pairs) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(_inline(child, (*path, at), written) for at, child in enumerate(value)) + "]"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+        return flow_yaml(value)
     return written.get(path) or json.dumps(value)
