@@ -9,12 +9,13 @@ from msgspec import Struct, structs
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.base.findings import Finding
+from hpc_launch.base.findings import Finding, Place
 from hpc_launch.drive.detect_site import detect_site, is_elsewhere
 from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.run.sweeps.sweep_folder import SweepFolder
 from hpc_launch.sites.load_layers import JobSources, read_sources, resolve
 from hpc_launch.sites.resolved import Resolved
+from hpc_launch.spec.set_options import override_layer
 from hpc_launch.spec.sweep import Sweep
 from hpc_launch.spec.sweep_points import SweepFault, SweepPoint, label, points_of
 
@@ -65,7 +66,8 @@ def prepare_sweep(
     except SweepFault as fault:
         place = resolved.place("sweep", *fault.path)
         raise Refused([Finding(FindingCode.INVALID_SWEEP, str(fault), place, fault.hint)]) from fault
-    jobs, warnings = _prepare_points(points, sources, sets, job_folder, anywhere=anywhere)
+    place = resolved.place("sweep")
+    jobs, warnings = _prepare_points(points, sources, sets, job_folder, place, anywhere=anywhere)
     return PreparedSweep(sweep, points, jobs, warnings, resolved)
 
 
@@ -75,8 +77,8 @@ def recorded_points(sweep: SweepFolder, numbers: Sequence[int]) -> PreparedSweep
     sources = read_sources(run.job_yaml, site=str(run.site_yaml), sets=record.sets)
     folder, wanted = record.job_folder or str(run.path), set(numbers)
     points = tuple(point for point in record.points if point.number in wanted)
-    jobs, warnings = _prepare_points(points, sources, record.sets, folder)
     resolved = resolve(sources, sets=record.sets, job_folder=folder).resolved
+    jobs, warnings = _prepare_points(points, sources, record.sets, folder, resolved.place("sweep"))
     return PreparedSweep(resolved.job.sweep or Sweep(), points, jobs, warnings, resolved)
 
 
@@ -85,10 +87,14 @@ def _prepare_points(
     sources: JobSources,
     sets: Sequence[str],
     job_folder: str | None,
+    place: Place | None,
     *,
     anywhere: bool = False,
 ) -> tuple[dict[int, PreparedJob], tuple[Finding, ...]]:
-    """The jobs of points by number, and the warnings, each for the first point that has it. Raises Refused."""
+    """The jobs of points by number, and the warnings, each for the first point that has it. Raises Refused.
+
+    `place` is that of `sweep:`, where the values of the points come from.
+    """
     jobs: dict[int, PreparedJob] = {}
     findings: dict[tuple[str, str, str], Finding] = {}
     faulty = 0
@@ -105,9 +111,11 @@ def _prepare_points(
         except Refused as refused:
             faulty += 1
             found = refused.findings
+        own = {str(where) for where in override_layer(point.sets, []).places.values()} if found else set()
         for one in found:
-            of_point = structs.replace(one, message=f"point {point.number} ({label(point.values)}): {one.message}")
-            findings.setdefault((one.code, str(one.place), one.message), of_point)
+            where = place if str(one.place) in own else one.place
+            message = f"point {point.number} ({label(point.values)}): {one.message}"
+            findings.setdefault((one.code, str(where), one.message), structs.replace(one, message=message, place=where))
         if faulty == MOST_FAULTY:
             break
     if faulty:
