@@ -200,9 +200,11 @@ def _help(name: str, command: click.Command, parent: click.Context, level: str) 
 
 EXIT_CODES = {
     0: "success; with `--wait` and `watch`: every run COMPLETED",
-    errors.UserError.exit_code: "a run that was followed did not complete, or can never start",
+    errors.UserError.exit_code: "a run that was followed did not complete, or can never start; `why` found a failure; "
+    "a drill, a test job, a build or a download failed",
     errors.UsageError.exit_code: "invalid command line, or no such run",
-    errors.Refused.exit_code: "errors in the job, site or plan; nothing was submitted",
+    errors.Refused.exit_code: "errors in the job, site or plan, nothing was submitted; `validate`, `doctor`, `sites "
+    "check` or `containers check` found one",
     errors.SchedulerError.exit_code: "the scheduler rejected the job or cannot be reached",
     error_handler.INTERNAL_ERROR: "internal error in hpc-launch; the message names a log file",
     error_handler.INTERRUPTED: "interrupted by Ctrl-C; a submitted job continues",

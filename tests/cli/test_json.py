@@ -46,6 +46,7 @@ TABLE = {
     "list --goodput --json": 0,
     "doctor job.yaml --no-job --json": 0,
     "plan job.yaml --json": 0,
+    "notify test notify.yaml --json": 0,
     "nodes list --site mine --json": 0,
     "nodes clear n7 --site mine --json": 0,
     "config deepspeed --check ds.json --json": 3,
@@ -94,6 +95,7 @@ def test_every_verb_prints_what_its_type_says(home: Home, monkeypatch: pytest.Mo
     monkeypatch.chdir(home.path)
     for name, text in {
         "job.yaml": JOB,
+        "notify.yaml": JOB + "notify: {command: [cat]}\n",
         "sweep.yaml": JOB + "sweep: {grid: {args.lr: [1, 2]}}\n",
         "hosts.yaml": JOB.replace("none", "torchrun").replace(
             "command: [echo, 'step 1/1 loss 0.5']", "script: train.py"
