@@ -118,13 +118,14 @@ def _of_run(
     from hpc_launch.base.errors import UsageError
     from hpc_launch.base.findings import Finding
     from hpc_launch.cli.follow import poll_runs
-    from hpc_launch.cli.warn import warn
+    from hpc_launch.cli.warn import print_note, warn
     from hpc_launch.performance.attempt_speed import attempt_remarks
     from hpc_launch.performance.checkpoint_interval import interval_of
     from hpc_launch.performance.run_times import run_times
     from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt
     from hpc_launch.run.diagnosis.rule_files import rulebook
     from hpc_launch.run.find_run import find_run
+    from hpc_launch.run.notification_state import notify_problems
     from hpc_launch.run.run_index import user_index
     from hpc_launch.view.diagnosis_text import PerformanceReport
     from hpc_launch.view.state_text import progress_parts, startup_text
@@ -142,6 +143,8 @@ def _of_run(
         hint = f"to diagnose a log file, run `hpc-launch why --log {shlex.quote(name)}`"
         raise UsageError(str(error), hint) from None
     status = poll_runs([folder], index)[0]
+    for problem in notify_problems(folder):
+        print_note(problem)
     attempts = folder.attempts()
     if not attempts:
         raise UsageError(f"{folder.name} has no attempt yet", f"run `hpc-launch status {folder.name}` to see its state")

@@ -35,8 +35,8 @@ class Context(Struct, frozen=True):
 
 
 def short_sets(plan: LaunchPlan, purpose: str) -> list[str]:
-    """The `--set` options of every short run: a name of its own, and one attempt."""
-    return [f"name={plan.name[:57]}-{purpose}", "retry.max_attempts=1"]
+    """The `--set` options of every short run: a name of its own, one attempt, and no messages."""
+    return [f"name={plan.name[:57]}-{purpose}", "retry.max_attempts=1", "notify=null"]
 
 
 def prepare_short(level: str, job: Path, *, site: str | None, sets: Sequence[str]) -> PreparedJob | Level:

@@ -65,7 +65,7 @@ def ready_for_drill(job: Path, *, site: str | None, sets: Sequence[str]) -> tupl
     spec = asked.loaded.resolved.job
     short = [f"{key}={json.dumps(value)}" for key, value in spec.drill.set.items()]
     # The drill itself makes the next attempt, and nobody else.
-    all_sets = [f"name={asked.plan.name[:58]}-drill", "retry.max_attempts=1", *short, *sets]
+    all_sets = [f"name={asked.plan.name[:58]}-drill", "retry.max_attempts=1", "notify=null", *short, *sets]
     ready = prepare_job(job, site=site, sets=all_sets)
     findings = []
     if ready.plan.continuation.checkpoint is None:

@@ -25,6 +25,11 @@ class Webhook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ]
     format: Annotated[WebhookFormat, Meta(description="What the other side expects.")] = "json"
 
+    @classmethod
+    def __short_forms__(cls, value: object) -> dict[str, object] | None:
+        """`webhook: HOOK_URL`: the variable with the address."""
+        return {"secret": value} if isinstance(value, str) else None
+
 
 class Notify(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Messages about a run. Each is sent once, by whoever sees the event first: the job itself, or a driver."""

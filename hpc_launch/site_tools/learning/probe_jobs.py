@@ -135,6 +135,7 @@ def _job(request: ProbeRequest, folders: Mapping[str, str], folder: Path) -> dic
         "launcher": "srun",
         "command": [word.replace("${", "$${") for word in command],
         "retry": {"max_attempts": 1},
+        "notify": None,
     }
 
 
