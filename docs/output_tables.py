@@ -13,7 +13,7 @@ from msgspec.structs import fields
 
 from docs.output_types import OUTPUTS
 
-_TABLE = re.compile(r"(?<=^<!-- fields of )(\w+)( -->\n\n)(?:\|.*\n)*", re.MULTILINE)
+_TABLE = re.compile(r"(?<=^<!-- fields of )(\w+)( -->\n\n)(?:\|.*\n)*\n*", re.MULTILINE)
 
 
 def with_tables(page: str) -> str:
@@ -23,9 +23,9 @@ def with_tables(page: str) -> str:
 
     def table(match: re.Match[str]) -> str:
         rows = [f"| `{name}` | {text} |\n" for name, text in _rows(kinds[match[1]], own)]
-        return f"{match[1]}{match[2]}| field | meaning |\n|---|---|\n{''.join(rows)}"
+        return f"{match[1]}{match[2]}| field | meaning |\n|---|---|\n{''.join(rows)}\n"
 
-    return _TABLE.sub(table, page)
+    return _TABLE.sub(table, page).rstrip("\n") + "\n"
 
 
 def structs() -> dict[str, type[Struct]]:
