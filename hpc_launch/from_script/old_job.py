@@ -37,6 +37,8 @@ class OldLaunch:
     """The launcher's own options that stay."""
     workdir: str | None = None
     """The folder in which the line stands."""
+    job_env: dict[str, tuple[Value, int]] = field(default_factory=dict)
+    """The exported variables there."""
     by_srun: bool = False
     nodes: int | None = None
     tasks: int | None = None

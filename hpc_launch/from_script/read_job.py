@@ -70,6 +70,7 @@ def understand(script: ScriptText, name: str, folder: str, environment: Mapping[
     walker.script(root)
     launch = choose(job.launches, request, ledger)
     if launch is not None:
+        job.env = launch.job_env
         _keep_secrets(job, launch, ledger)
     job.workdir = launch.workdir if launch is not None else job.workdir
     size = launch_size(launch, request) if launch is not None else None

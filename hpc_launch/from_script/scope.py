@@ -113,6 +113,10 @@ class Scope:
                 return self._read_again(value, line)
             parts = value.text.split()  # bash splits what stands unquoted; quotes inside have no meaning there
             return [Word(Value(part, value.known, value.uses), line, text_of(node)) for part in parts]
+        if node.type == "concatenation":
+            bare = (self.value(child).text for child in node.named_children if child.type in _EXPANSIONS)
+            if any(len(text.split()) > 1 for text in bare):  # bash makes several words of it
+                value = unknown(text_of(node), *value.uses)
         return [Word(value, line, text_of(node))]
 
     def _read_again(self, value: Value, line: int) -> list[Word]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hpc_launch.from_script.walk_script import Walker
 
 _PYTHON = re.compile(r"python[\d.]*\Z")
+_FILTERS = frozenset("tee awk sed sort cut tr uniq bc column fold paste rev egrep fgrep more less nl xxd jq".split())
 _LOG = re.compile(r"log|/dev/|\.(out|err|txt)\b", re.IGNORECASE)
 
 
@@ -47,6 +48,19 @@ def subshell(walker: Walker, node: Node, lines: range) -> None:
     walker.job.workdir = workdir
 
 
+def _more(node: Node) -> str | None:
+    """What a pipe leads into, if it does more than change the text."""
+    for pipeline in find_all(node, "pipeline"):
+        for child in pipeline.named_children:
+            first = next(find_all(child, "command_name"), None)
+            name = os.path.basename(text_of(first)) if first is not None else ""
+            if child.type.endswith("_statement") and child.type != "redirected_statement":
+                return text_of(child).split()[0]
+            if name and name not in plain_commands.PRINTS | _FILTERS:
+                return name
+    return None
+
+
 def piped(walker: Walker, node: Node) -> None:
     """A command with its redirections and pipes."""
     lines = lines_of(node)
@@ -73,6 +87,8 @@ def piped(walker: Walker, node: Node) -> None:
     name = walker.name(inner)
     if name in {"read", "mapfile", "readarray"}:
         shell_lines.reads(walker, inner, node, lines)
+    elif name in plain_commands.PRINTS and (more := _more(node)):
+        walker.ledger.not_understood(lines, f"pipes into `{more}`")
     elif name in plain_commands.PRINTS and re.search(r">\s*[^&\s]", target) and "/dev/" not in target:
         shell_lines.writes(walker, node, lines)
     elif re.match(r"\d*<(?![<&(])", target) and "/dev/null" not in target:

@@ -15,7 +15,7 @@ from hpc_launch.from_script.old_job import OldJob, OldLaunch
 from hpc_launch.from_script.request import Request
 from hpc_launch.from_script.scope import Scope
 from hpc_launch.from_script.shell_tree import Node, depth_is_bounded, lines_of, parse, text_of
-from hpc_launch.from_script.values import Value, Word
+from hpc_launch.from_script.values import Value, Word, unknown
 
 _LAUNCHES = re.compile(
     r"(srun|ibrun|mpirun|mpiexec(\.hydra)?|orterun|torchrun|deepspeed|accelerate|apptainer|singularity|python[\d.]*|"
@@ -155,6 +155,9 @@ class Walker:
             shell_lines.limit(self, words, lines)
         elif plain_commands.LOGIN.search(text):
             self.ledger.not_understood(lines, "a login: name the variable in `secrets:` and set it in your shell")
+        elif name == "printf" and words[1:2] and words[1].text == "-v":
+            self.scope.assign(words[2].text if len(words) > 2 else "", unknown(text))
+            self.ledger.not_understood(lines, "a value that is known only in the job")
         elif name in plain_commands.PRINTS:
             self.ledger.unnecessary(lines, "prints only")
         elif self._starts(words[0].text, name):
@@ -181,7 +184,7 @@ class Walker:
         self.in_call.discard(name)
 
     def _launch(self, node: Node, words: Sequence[Word], lines: range) -> None:
-        launch = OldLaunch(lines, workdir=self.job.workdir)
+        launch = OldLaunch(lines, workdir=self.job.workdir, job_env=dict(self.job.env))
         for child in node.named_children:
             if child.type == "variable_assignment":
                 name, value = self.assignments.pair(child)

@@ -55,6 +55,12 @@ def doubts(script: OldScript) -> list[int]:
         ("cd -\nsrun python train.py", [1]),
         ("(cd src; make)\nsrun python train.py", [1]),
         ("ibrun python train.py", []),
+        ("X='a b'\nsrun python train.py --x=$X", [2]),
+        ("X='a b'\nsrun python train.py --x=\"$X\" $X", []),
+        ("cat list | xargs -n1 python prepare.py\nsrun python train.py", [1]),
+        ("echo 3 | while read n; do X=$n; done\nsrun python train.py", [1]),
+        ("scontrol show job $SLURM_JOB_ID | grep Node | awk '{print $1}'\nsrun python train.py", []),
+        ("printf -v NAME %d 5\nsrun python train.py --name $NAME", [1, 2]),
     ],
 )
 def test_what_would_change_the_job_is_named(body: str, lines: list[int]) -> None:
@@ -127,6 +133,11 @@ def test_the_size_of_the_request(options: str, size: tuple[int, int, int], lines
 def test_a_guess_of_cpus_is_one_for_each_process(tmp_path: Path) -> None:
     found = converted(RUN, tmp_path, "#!/bin/bash\n#SBATCH -N 1 -n 16\n")
     assert yaml.safe_load(found.site_file or "")["node_classes"]["node"]["cpus"] == 16
+
+
+def test_a_variable_has_its_value_at_the_launch_line() -> None:
+    found = read(f"export A=1\n{RUN}\nexport A=2\nexport B=3")
+    assert {name: value.text for name, (value, _) in found.job.env.items()} == {"A": "1"}
 
 
 def test_a_quoted_export_counts() -> None:
