@@ -25,7 +25,12 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
         from hpc_launch.run.run_index import user_index
 
-        entries = user_index(os.environ).entries(prefix=incomplete, limit=MOST_NAMES)
+        index = user_index(os.environ)
+        if "/" in incomplete:
+            from hpc_launch.run.find_run import part_names
+
+            return [CompletionItem(name) for name in part_names(incomplete, index)[:MOST_NAMES]]
+        entries = index.entries(prefix=incomplete, limit=MOST_NAMES)
         items = [CompletionItem(entry.run, help=entry.last_state) for entry in entries]
         items += [CompletionItem("@last", help="the newest run")] if items else []
         return [item for item in items if item.value.startswith(incomplete) and item.value.isprintable()]

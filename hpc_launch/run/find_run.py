@@ -56,6 +56,14 @@ def find_run(text: str, index: Index, *, sweeps: bool = False, stages: bool = Fa
     return run
 
 
+def part_names(text: str, index: Index) -> list[str]:
+    """The names of the stages of a pipeline that begin with `PIPELINE/…`. Raises UsageError."""
+    pipeline = as_pipeline(_find_run(text.partition("/")[0], index))
+    stages = [stage.name for stage in pipeline.record.stages] if pipeline is not None else []
+    home = text.partition("/")[0]
+    return [name for stage in stages if (name := f"{home}/{stage}").startswith(text)]
+
+
 def _find_run(text: str, index: Index) -> RunFolder:
     folder = _as_folder(text)
     if folder is not None:

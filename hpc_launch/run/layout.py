@@ -301,17 +301,21 @@ class RunFolder:
         return [AttemptFolder(self.attempts_folder / name) for name in sorted(names, key=int)]
 
     def attempts_stamp(self) -> int:
-        """When the run, or a point of the sweep, last got an attempt, in ns. Raises OSError."""
-        try:
-            return os.stat(self.attempts_folder).st_mtime_ns
-        except FileNotFoundError:
-            return os.stat(self.arrays).st_mtime_ns
+        """When the run, or a part of the sweep or pipeline, last got an attempt, in ns. Raises OSError."""
+        for path in (self.attempts_folder, self.arrays):
+            with suppress(FileNotFoundError):
+                return os.stat(path).st_mtime_ns
+        return os.stat(self.pipeline_info).st_mtime_ns
 
     def note_attempt(self) -> None:
-        """Change the stamp of the sweep that this run is a point of, once there is a new attempt."""
-        if self.sweep is not None:
-            with suppress(OSError):
+        """Change the stamp of the sweep or pipeline that this run is a part of, once there is a new attempt."""
+        with suppress(OSError):
+            if self.sweep is not None:
                 os.utime(self.sweep.arrays)
+        pipeline = (self.sweep or self).pipeline
+        with suppress(OSError):
+            if pipeline is not None:
+                os.utime(pipeline.pipeline_info)
 
     def attempts_before(self, attempt: AttemptFolder) -> Iterator[AttemptFolder]:
         """The attempts that precede one, the last first; at most MOST_BEFORE of them. Looks at the disk when asked."""

@@ -97,6 +97,7 @@ class Index:
     def resubmitting(self, run: RunFolder) -> None:
         """Read the files of a run again, or those of its sweep, on all hosts: it gets another attempt."""
         run = run.sweep or run
+        run = run.pipeline or run
         note_resubmitted(self.folder / "resubmitted", self._host, RunFolder(_real(run.path)))
 
     def seen(self, statuses: Sequence[RunStatus]) -> None:

@@ -181,6 +181,8 @@ def reopen(pipeline: PipelineFolder, stages: Sequence[str]) -> bool:
         with suppress(OSError):
             mark.unlink()
             found = True
+    with suppress(OSError):
+        os.utime(pipeline.run.pipeline_info)  # its final state may be kept
     return found
 
 

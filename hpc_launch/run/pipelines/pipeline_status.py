@@ -21,7 +21,7 @@ from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder, StageRecord
 from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.run.records.claim import never_submitted
 from hpc_launch.run.records.run_info import read_info
-from hpc_launch.run.status.run_status import Progress, RunStatus
+from hpc_launch.run.status.run_status import FINAL_RUN_STATES, Progress, RunStatus
 from hpc_launch.run.sweeps.sweep_status import STATE_ORDER, SweepStatus
 
 RETRY_S = 300.0
@@ -89,6 +89,8 @@ class PipelineStatus:
 
     pipeline: PipelineFolder
     stages: tuple[StageStatus, ...]
+    stamp: int | None = None
+    """When a run of it last got an attempt (ns), before the runs were read."""
 
     @property
     def due(self) -> tuple[DueRun, ...]:
@@ -121,18 +123,33 @@ class PipelineStatus:
             source=active[0].source if active else "none",
             age_s=max(ages, default=None),
             progress=Progress(step=counts["COMPLETED"], total=len(needed)),
-            undecided=any(not one.over for one in needed) and state in ("COMPLETED", "FAILED", "STOPPED", "CANCELLED"),
+            undecided=state in FINAL_RUN_STATES and not all(one.over for one in needed),
+            final_stamp=self.stamp if self.stages and self._is_over else None,
         )
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether only a new attempt can change this status."""
+        return all(one.over for one in self.stages) and all(run.settled for one in self.stages for run in one.runs)
 
     def as_json(self) -> dict[str, Any]:
         """The object of `status PIPELINE --json`."""
         return {**self.as_run().as_json(attempts=False), "stages": [one.as_json() for one in self.stages]}
 
 
-def pipeline_status(pipeline: PipelineFolder, found: Found, *, decide: bool = False) -> PipelineStatus:
-    """The state of a pipeline by those of its runs. `decide`: as for `checkpoint_runs`."""
+def pipeline_status(
+    pipeline: PipelineFolder, found: Found, stamp: int | None = None, *, decide: bool = False
+) -> PipelineStatus:
+    """The state of a pipeline by those of its runs, read after `stamp`. `decide`: as for `checkpoint_runs`."""
     view = _View(pipeline, found, decide=decide)
-    return PipelineStatus(pipeline, tuple(view.status(stage.name) for stage in pipeline.record.stages))
+    return PipelineStatus(pipeline, tuple(view.status(stage.name) for stage in pipeline.record.stages), stamp)
+
+
+def pipeline_stamp(pipeline: PipelineFolder) -> int | None:
+    """When a run of a pipeline last got an attempt (ns); None if unknown."""
+    with suppress(OSError):
+        return pipeline.run.attempts_stamp()
+    return None
 
 
 class _View:
