@@ -44,7 +44,6 @@ command: [sh, -c, 'echo "$HPC_LAUNCH_ATTEMPT $SLURM_JOB_ID" >>"$HPC_LAUNCH_RUN_D
 time: 5
 cpus_per_node: 1
 hang: false
-retry: {{lost_after: 1m}}
 sweep: {{grid: {{args.point: {list(range(POINTS))}}}}}
 """
 
@@ -88,7 +87,7 @@ def restart_controller(one: Round) -> None:
     cluster = one.user.cluster
     one.submit()
     one.until_array()
-    cluster.stop_controller(kill=one.dice.random() < 0.5)
+    cluster.stop_controller()
     time.sleep(one.dice.uniform(0, 3))
     cluster.start_controller()
 
@@ -143,11 +142,8 @@ def play(user: User, number: int) -> tuple[list[str], dict[str, Any]]:
         client.communicate(timeout=PATIENCE_S)
     quiet = _until_quiet(user)
     unattended = sum(count > 0 for count in one.trained())
-    end, state, again = time.monotonic() + PATIENCE_S, "", False
+    end, state = time.monotonic() + PATIENCE_S, ""
     while state != "COMPLETED" and time.monotonic() < end:
-        if state == "STOPPED" and not again:
-            # The controller forgot an array that it had accepted: nobody but the user may repeat it.
-            again = user.launch("resubmit", "@last").returncode == 0
         drivers = [user.popen("status", "@last", "--json") for _ in range(one.dice.randint(1, 2))]
         answers = [driver.communicate()[0] for driver in drivers]
         state = next((json.loads(answer)["state"] for answer in answers if answer.startswith("{")), "")
@@ -161,7 +157,6 @@ def play(user: User, number: int) -> tuple[list[str], dict[str, Any]]:
         "arrays": len(arrays),
         "took_s": round(time.monotonic() - began),
         "quiet": quiet,
-        "again": again,
     }
     return wrong, facts
 
@@ -239,15 +234,14 @@ def _one(state: State, cluster: Cluster, number: int) -> bool:
 def section(rounds: dict[str, Any]) -> str:
     """The part of docs/sweeps.md."""
     lines = [
-        "| fault | rounds | every point trained once | of them with nobody watching | of them after `resubmit` |",
-        "|---|---|---|---|---|",
+        "| fault | rounds | every point trained once | of them with nobody watching |",
+        "|---|---|---|---|",
     ]
     for kind in KINDS:
         mine = [one for one in rounds.values() if one["kind"] == kind]
         good = sum(one["ok"] for one in mine)
         alone = sum(one["ok"] and one["unattended"] == POINTS for one in mine)
-        again = sum(one["ok"] and one.get("again", False) for one in mine)
-        lines.append(f"| {kind} | {len(mine)} | {good} | {alone} | {again} |")
+        lines.append(f"| {kind} | {len(mine)} | {good} | {alone} |")
     good, doubled = (
         sum(one["ok"] for one in rounds.values()),
         sum(any("trained 2" in text for text in one["wrong"]) for one in rounds.values()),
@@ -258,7 +252,5 @@ def section(rounds: dict[str, Any]) -> str:
         *lines,
         "",
         f"In {good} of {len(rounds)} rounds, each of the {POINTS} points trained exactly once; in {doubled}, a point",
-        f"trained twice. Without a fault there are {POINTS // ARRAY} arrays; the rounds had: {told}. After",
-        "`kill -9`, a controller may forget an array that it had accepted; its points then STOP, and `resubmit SWEEP`",
-        "submits them.",
+        f"trained twice. Without a fault there are {POINTS // ARRAY} arrays; the rounds had: {told}.",
     ])  # fmt: skip
