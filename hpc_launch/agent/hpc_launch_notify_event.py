@@ -129,7 +129,7 @@ def due(run: str, name: str, event: Dict[str, Any], channel: str) -> Optional[in
     number = 1
     while number <= MOST_TRIES and os.path.exists(claim_path(run, name, channel, number)):
         number += 1
-    final = _NUMBER.sub("", name) in ("end", "left")
+    final = is_final(name)
     now = time.time()
     if number > MOST_TRIES or now - _number(event.get("time")) > KEPT_S[final]:
         return None
@@ -181,6 +181,11 @@ def point_over(sweep: str, point: str, state: str, settings: Dict[str, Any], sit
         "look": "hpc-launch status %s" % name,
     }
     record_event(sweep, "end", event)
+
+
+def is_final(name: str) -> bool:
+    """Whether an event tells how a run or its job ended."""
+    return _NUMBER.sub("", name) in ("end", "left")
 
 
 def _number(value: Any) -> float:

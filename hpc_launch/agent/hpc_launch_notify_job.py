@@ -186,6 +186,8 @@ class JobNotices:
         name = "end-%d" % self.number
         if code == 0 and not end.get("warned"):
             self.over(name, "end", state="COMPLETED")
+        elif os.path.exists(os.path.join(self.attempt, "cancel.json")):
+            self.over(name, "end", state="CANCELLED")
         elif not os.path.exists(os.path.join(self.run, "notify", name + ".json")) and not self.continues():
             reason = "the job ended with exit code %d" % code
             reason += " by SIG%s" % end["signal"] if end.get("signal") else ""
@@ -201,7 +203,7 @@ class JobNotices:
     def continues(self) -> bool:
         """Whether the run goes on without a person, or somebody else decides about it soon."""
         following = os.path.join(os.path.dirname(self.attempt), "%03d" % (self.number + 1))
-        if any(map(os.path.exists, (following, os.path.join(self.attempt, "cancel.json")))):
+        if os.path.exists(following):
             return True
         if self.plan.get("scheduler") != "slurm" and os.path.exists(os.path.join(self.run, "after.sh")):
             return True  # its supervisor runs a driver now

@@ -117,9 +117,10 @@ def note_stop(context: RetryContext, verdict: VerdictRecord) -> None:
         waits = context.status.successor is not None or context.plan.sentinel is not None
         if plan is None or plan.notify is None or waits:
             return
-        done = verdict.action == "NONE"
-        facts = _facts(context.status, verdict) | {"state": "COMPLETED" if done else "FAILED"}
-        _record(context.run, plan.notify, "end" if done else "stop", facts)
+        cancelled = context.view.files.cancel is not None
+        state = "COMPLETED" if verdict.action == "NONE" else "CANCELLED" if cancelled else "FAILED"
+        facts = _facts(context.status, verdict) | {"state": state}
+        _record(context.run, plan.notify, "stop" if state == "FAILED" else "end", facts)
 
 
 def _is_news(status: RunStatus) -> bool:

@@ -16,6 +16,7 @@
     │         sitecustomize.py      tells the watcher how far a Python process is in the start
     ├── code/  code.json            the training's code at submission, used by all attempts
     ├── elsewhere.json             only where another host has the run: its name (schedulers/ssh/hand_over_run.py)
+    ├── notify/EVENT.json           what `notify:` tells, and who told it (agent/hpc_launch_notify_event.py)
     ├── journal/HOST-PID-xxxx.jsonl one file per process, append-only (records/journal.py)
     └── attempts/NNN/               creating the folder claims the number
         ├── script.sh  plan.json    the submitted script and the launch plan behind it (records/plan_record.py)

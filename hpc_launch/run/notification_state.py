@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hpc_launch.agent.hpc_launch_notify_event import CHANNELS, MOST_TRIES, claim_path, events, read
+from hpc_launch.agent.hpc_launch_notify_event import CHANNELS, MOST_TRIES, claim_path, events, is_final, read
 from hpc_launch.run.layout import RunFolder
 
 
@@ -14,7 +14,8 @@ def notify_problems(run: RunFolder) -> list[str]:
     if run.foreign_owner is not None or not os.path.isdir(os.path.join(folder, "notify")):
         return []
     lines: dict[str, str] = {}
-    for name, event in sorted(events(folder), key=lambda one: float(one[1].get("time") or 0)):
+    # By time, but a driver may note the end of a short run before the job notes its start.
+    for name, event in sorted(events(folder), key=lambda one: (is_final(one[0]), float(one[1].get("time") or 0))):
         for channel in CHANNELS:
             tries = [read(claim_path(folder, name, channel, number)) for number in range(1, MOST_TRIES + 1)]
             last = next((one for one in reversed(tries) if one), None)

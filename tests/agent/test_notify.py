@@ -306,6 +306,7 @@ def test_a_slow_pattern_ends_the_search_only(tmp_path: Path) -> None:
     ("code", "file", "events"),
     [
         (0, None, ["start", "end"]),
+        (143, "cancel.json", ["start", "end"]),
         (1, None, ["left", "start"]),
         (1, "verdict.json", ["start"]),
         (1, "successor.json", ["start"]),
