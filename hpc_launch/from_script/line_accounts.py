@@ -82,5 +82,5 @@ class Ledger:
                 nothing: tuple[Outcome, list[str], list[str]] = ("not_understood", [], ["not read as a shell command"])
                 outcome, keys, reasons = self._outcomes.get(number, nothing)
                 text = without_secrets(line)
-                result.append(LineAccount(number, text, outcome, tuple(keys), "; ".join(reasons)))
+                result.append(LineAccount(number, text, outcome, tuple(keys), without_secrets("; ".join(reasons))))
         return tuple(result)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hpc_launch.from_script.draft_job import JobDraft
 from hpc_launch.from_script.draft_site import SitePart
 from hpc_launch.from_script.read_job import OldScript
-from hpc_launch.from_script.secret_values import without_secrets
 from hpc_launch.site_tools.learning.profile_yaml import yaml_text
 from hpc_launch.spec.shell_text import visible
 
@@ -21,7 +20,7 @@ def job_text(script: OldScript, draft: JobDraft, site: SitePart) -> str:
         lines += ["", f"# Not understood in {visible(script.name)}; decide about these lines:"]
         for account in doubts:
             lines.append(f"#   {account.line}: {_shown(account.text)}")
-            lines.append(f"#      {visible(without_secrets(account.why))}")
+            lines.append(f"#      {visible(account.why)}")
     if site.profile is not None and site.data:
         lines += ["", f"# For the profile of {site.profile.name}, if it lacks them:"]
         lines += [f"#   {line}" for line in yaml_text(site.data, {}, []).splitlines()]

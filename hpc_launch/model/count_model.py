@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -110,11 +111,17 @@ def _count(
             raise ValueError
         answer = msgspec.json.decode(done.stdout.splitlines()[-1], type=_Answer)
     except (ValueError, IndexError):
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        last = visible(lines[-1].strip()[:200]) if lines else f"exit code {done.returncode}, without a message"
+        reason = failure_reason(done.stderr) or f"exit code {done.returncode}, without a message"
         hint = "correct the error, or give the sizes under `model:`"
-        return None, [Finding(FindingCode.UNKNOWN_MODEL, f"{failed}: {last}", place, hint)]
+        return None, [Finding(FindingCode.UNKNOWN_MODEL, f"{failed}: {reason}", place, hint)]
     return CountedModel(answer.counts, _config(answer)), []
+
+
+def failure_reason(output: str) -> str:
+    """The exception of a traceback, else the last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt|Exit)(:|\Z)", line)]
+    return visible((named or lines or [""])[-1][:200])
 
 
 def _config(answer: _Answer) -> ModelConfig | None:
