@@ -21,7 +21,11 @@ class Submitted(Output):
     run: Annotated[str | None, doc("the run's full name, for the other verbs")]
     job_id: Annotated[str | None, doc("the scheduler's job id; of a sweep, that of the first job array")]
     script: Annotated[
-        str | None, doc("path of the script that was submitted, or written by `--dry-run`; null of a pipeline")
+        str | None,
+        doc(
+            "path of the script that was submitted, or written by `--dry-run`; null of a pipeline, and of a sweep "
+            "without a job array"
+        ),
     ]
     folder: Annotated[str | None, doc("the run folder")]
     jobs: Annotated[

@@ -16,7 +16,10 @@ from tests.view.browser import PROGRAM, Browser, browser
 from tests.view.samples import NOW, attempt, status
 from tests.view.test_report import MARKUP, hostile_run, report_of
 
-pytestmark = [pytest.mark.prove, pytest.mark.skipif(PROGRAM is None, reason="no Chromium")]
+pytestmark = [
+    pytest.mark.prove,
+    pytest.mark.skipif(PROGRAM is None, reason="needs Chromium (Debian's package chromium)"),
+]
 
 HOUR = 3600.0
 FAULTS = """(() => {
