@@ -70,9 +70,9 @@ class Ledger:
         return all(self._outcomes[line][0] == "unnecessary" for line in lines if line in self._outcomes)
 
     def any_not_understood(self, other_than: Iterable[int]) -> bool:
-        """Whether a line besides these was not understood, or not read at all."""
-        left = set(range(1, len(self._lines) + 1)) - set(other_than)
-        return any(account.outcome == "not_understood" for account in self.accounts() if account.line in left)
+        """Whether a statement was not understood, or a line besides these not read at all."""
+        unread = set(other_than) - self._outcomes.keys()
+        return any(account.outcome == "not_understood" for account in self.accounts() if account.line not in unread)
 
     def accounts(self) -> tuple[LineAccount, ...]:
         """One account for each line that is not blank, in order."""

@@ -135,6 +135,20 @@ def test_a_guess_of_cpus_is_one_for_each_process(tmp_path: Path) -> None:
     assert yaml.safe_load(found.site_file or "")["node_classes"]["node"]["cpus"] == 16
 
 
+@pytest.mark.parametrize(
+    ("text", "program"),
+    [
+        ("pip install -e . && python train.py", "command"),
+        ("tar xf data.tar; python train.py", "command"),
+        ("nvidia-smi; export A=1; python train.py", "script"),
+    ],
+)
+def test_text_of_bash_stays_where_it_does_more_than_start_one_program(text: str, program: str) -> None:
+    launch = read(f'srun bash -c "{text}"').launch
+    assert launch is not None
+    assert launch.program == program
+
+
 def test_a_variable_has_its_value_at_the_launch_line() -> None:
     found = read(f"export A=1\n{RUN}\nexport A=2\nexport B=3")
     assert {name: value.text for name, (value, _) in found.job.env.items()} == {"A": "1"}
