@@ -8,6 +8,7 @@ from itertools import product
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hpc_launch.base.findings import errors
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.memory import memory
 from hpc_launch.estimate.memory_estimate import MemoryEstimate
@@ -94,13 +95,17 @@ def recommended(found: Comparison) -> ComparedLayout | None:
 def allowed_setups(
     model: ModelConfig, like: TrainingSetup, per_node: int, choices: Choices = EVERYTHING
 ) -> Iterator[TrainingSetup]:
-    """Setups that break no rule and cause no warning, all with full recomputation, which needs the least memory."""
+    """Setups that break no rule, all with the most recomputation, which needs the least memory.
+
+    They cause no warning either, unless the model parallelism that causes it cannot change.
+    """
     shape = model_shape(model, like.sequence)
     world = like.layout.world_size
     offloads = choices.offload or ((like.offload_optimizer, like.offload_parameters),)
     for parallel in _parallels(model, like, per_node, choices):
         layout = ParallelLayout(parallel, world)
-        if check(layout, shape, lambda _: None, gpus_per_node=per_node, even=like.framework == "megatron"):
+        found = check(layout, shape, lambda _: None, gpus_per_node=per_node, even=like.framework == "megatron")
+        if errors(found) or (found and choices.model_parallel):
             continue
         schedule = "interleaved" if parallel.vpp else _plain_schedule(like)
         shardings = _shardings(like, layout, per_node)

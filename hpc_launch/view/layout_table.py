@@ -31,9 +31,9 @@ def _size(name: str) -> _Column:
     return _Column(name.upper(), lambda one: str(value(one) or "-"), lambda one: value(one) not in {None, 1})
 
 
-def _layers(one: ComparedLayout) -> str:
+def stage_text(layers: tuple[int, ...]) -> str:
     """Layers of the pipeline stages: `3+14×4+2`."""
-    runs = [(size, len(list(same))) for size, same in groupby(one.stage_layers)]
+    runs = [(size, len(list(same))) for size, same in groupby(layers)]
     return "+".join(f"{count}×{size}" if count > 1 else str(size) for size, count in runs)
 
 
@@ -44,7 +44,7 @@ def _offload(one: ComparedLayout) -> str:
 _COLUMNS = (
     _size("tp"),
     _size("pp"),
-    _Column("LAYERS", _layers, lambda one: len(set(one.stage_layers)) > 1),
+    _Column("LAYERS", lambda one: stage_text(one.stage_layers), lambda one: len(set(one.stage_layers)) > 1),
     _size("vpp"),
     _size("cp"),
     _size("ep"),

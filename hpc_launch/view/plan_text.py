@@ -10,6 +10,7 @@ from hpc_launch.drive.scaled_pace import ScaledPace
 from hpc_launch.estimate.find_gpu import KnownGpu
 from hpc_launch.estimate.memory_estimate import MemoryEstimate
 from hpc_launch.estimate.memory_reductions import reductions
+from hpc_launch.estimate.pipeline_stages import stage_layers
 from hpc_launch.estimate.walltime import Walltime
 from hpc_launch.model.parameters import active_parameters, parameters
 from hpc_launch.plan.job_estimate import GIB, JobEstimate, gib
@@ -17,6 +18,7 @@ from hpc_launch.plan.job_training import JobTraining, UnknownTraining
 from hpc_launch.spec.units import format_time
 from hpc_launch.view.format_values import clean, duration, number, share
 from hpc_launch.view.group_picture import link_lines, node_lines
+from hpc_launch.view.layout_table import stage_text
 from hpc_launch.view.time_text import interval_json, interval_text
 
 _INDENT = 12
@@ -60,6 +62,11 @@ def _layout(plan: JobPlan) -> Iterator[str]:
     product = f"DP {layout.dp} × TP {parallel.tp} × PP {parallel.pp} × CP {parallel.cp}"
     yield f"{layout.world_size} processes = {product}; EP {parallel.ep}"
     yield from node_lines(layout, plan.node_sizes)
+    training = plan.estimate.training if plan.estimate is not None else None
+    if plan.model is not None and isinstance(training, JobTraining):
+        layers = stage_layers(plan.model.layers, training.setup)
+        if len(set(layers)) > 1:
+            yield f"layers of the pipeline stages: {stage_text(layers)}"
     gpu = plan.estimate.gpu if plan.estimate is not None else None
     yield from link_lines(plan.groups, gpu.gpu if isinstance(gpu, KnownGpu) and plan.size.gpus_per_node else None)
 

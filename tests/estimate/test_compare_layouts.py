@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpc_launch.estimate.compare_layouts import (
+    Choices,
     Comparison,
     allowed_setups,
     compare_layouts,
@@ -50,16 +51,37 @@ _MODELS = st.builds(
     st.sampled_from([1, 2, 4]),
     st.sampled_from([0, 0, 6, 8]),
 )
+_CHOICES = st.sampled_from(
+    [
+        Choices(),
+        Choices(model_parallel=False, recompute=("none", "full")),
+        Choices(model_parallel=False, offload=((False, False), (True, False), (True, True))),
+    ]
+)
 _FRAMEWORKS = st.sampled_from(["megatron", "pytorch", "deepspeed"])
 
 
 @settings(max_examples=40)
-@given(_MODELS, st.integers(1, 48), st.integers(1, 4), _FRAMEWORKS, st.sampled_from([1000, 4096, 16384]), st.randoms())
+@given(
+    _MODELS,
+    st.integers(1, 48),
+    st.integers(1, 4),
+    _FRAMEWORKS,
+    st.sampled_from([1000, 4096, 16384]),
+    st.randoms(),
+    _CHOICES,
+)
 def test_listed_layouts_meet_every_rule(  # noqa: PLR0917 - what hypothesis draws
-    model: ModelConfig, gpus: int, batches: int, framework: Framework, sequence: int, order: random.Random
+    model: ModelConfig,
+    gpus: int,
+    batches: int,
+    framework: Framework,
+    sequence: int,
+    order: random.Random,
+    choices: Choices,
 ) -> None:
     like = _like(gpus, gpus * batches, framework, sequence)
-    found = compare_layouts(model, like, A100)
+    found = compare_layouts(model, like, A100, choices)
     for layout in found.layouts:
         setup = layout.setup
         shape = model_shape(model, sequence)
@@ -70,11 +92,15 @@ def test_listed_layouts_meet_every_rule(  # noqa: PLR0917 - what hypothesis draw
         assert (setup.layout.world_size, setup.layout.global_batch) == (gpus, gpus * batches)
         assert layout.memory == memory(model, setup)
         assert layout.memory.high <= A100.memory
+        assert setup.recompute in choices.recompute
+        assert setup.layout.model_parallel == 1 or choices.model_parallel
+        assert setup.sharding in ("zero1", "zero2", "zero3", "fsdp2", "hsdp") or not setup.offload_optimizer
+        assert setup.sharding in ("zero3", "fsdp2", "hsdp") or not setup.offload_parameters
     times = [layout.step.total for layout in found.layouts]
     assert times == sorted(times)
-    shuffled = list(allowed_setups(model, like, A100.per_node))
+    shuffled = list(allowed_setups(model, like, A100.per_node, choices))
     order.shuffle(shuffled)
-    assert rank(model, shuffled, A100) == found.layouts
+    assert rank(model, shuffled, A100, choices.recompute) == found.layouts
 
 
 def _best(found: Comparison) -> Parallel:

@@ -295,6 +295,9 @@ def test_uneven_stages_from_the_list_to_megatrons_flags() -> None:
     assert hpc_launch_text(words, env=os.environ).returncode == 0
     assert "first_stage_layers: 3, last_stage_layers: 2" in Path("job.yaml").read_text()
     assert validate_job(Path("job.yaml"), site="here.yaml") == []
+    plan = job_plan(check_job(Path("job.yaml"), site="here.yaml"))
+    assert plan is not None
+    assert "layers of the pipeline stages: 3+14×4+2" in "\n".join(plan_lines(plan))
     done = hpc_launch_text(["render", "job.yaml", "--site", "here.yaml"], env=os.environ)
     assert "--decoder-first-pipeline-num-layers" in done.stdout
 
