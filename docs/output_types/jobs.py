@@ -120,14 +120,13 @@ class ProcessGroup(Output):
 class PlannedTime(Output):
     """Walltime of the whole training."""
 
-    step_s: Annotated[float | None, doc("time of a step")]
+    step_s: Annotated[float | None, doc("time of a step; null if the run says nothing of this job: see `unknown`")]
     low_s: Annotated[float | None, doc("lower end of its range, with a run; `step_s` if that had the same layout")]
     high_s: Annotated[float | None, doc("upper end")]
     source: Annotated[
         Literal["measured", "scaled", "estimated"],
         doc("`measured` by a run, `scaled` from one with another layout, or `estimated`, which is only rough"),
     ]
-    why: Annotated[str | None, doc("why the run says nothing of this job; `step_s` is null then")]
     run: Annotated[str | None, doc("the run that measured")]
     steps: Annotated[int | None, doc("steps of the whole training")]
     wall_s: Annotated[float | None, doc("walltime of these steps")]

@@ -260,7 +260,6 @@ def _time_json(plan: JobPlan) -> dict[str, Any] | None:
         "low_s": known.low_s if known else None,
         "high_s": known.high_s if known else None,
         "source": source,
-        "why": scaled if isinstance(scaled, str) else None,
         "run": pace.run if pace is not None else None,
         "steps": need.steps if need is not None else None,
         "wall_s": need.wall_s if need is not None else None,

@@ -114,7 +114,7 @@ def test_the_picture_of_groups_and_links() -> None:
     assert "node 2  [8–11] [12–15]  stage 2, replicas 1–2" in text
     assert "16 processes = DP 2 × TP 4 × PP 2 × CP 1" in text
     assert "tensor parallel: 4 groups of 4, within a node" in text
-    assert "model       unknown: set `model:`" in text
+    assert "model       unknown: set or correct `model:`" in text
 
 
 def test_states_larger_than_the_gpu_are_an_error() -> None:
@@ -262,7 +262,7 @@ def test_a_run_that_cannot_be_compared_gives_no_time(run: str, why: str) -> None
     job = MEGATRON.replace("nodes: 2", "nodes: 4") + "args: {train-iters: 100}\n"
     plan = paced(job, of)
     found = plan_json(plan)
-    assert why in found["time"]["why"]
+    assert why in found["unknown"]["time"]
     assert (found["time"]["step_s"], found["time"]["wall_s"], found["gpu_hours"]) == (None, None, None)
     assert "unknown: earlier-1 took 30 s per step, but " in "\n".join(plan_lines(plan))
     with pytest.raises(UsageError, match=r"earlier-1 cannot calibrate the layouts: .*" + why):
