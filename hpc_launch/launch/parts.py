@@ -117,7 +117,8 @@ def _step(plan: LaunchPlan) -> tuple[str, ...]:
     match plan.step.kind:
         case "srun":
             beats = ("heartbeat", "release_next") if plan.heartbeat else ()
-            return *beats, "node", "step_srun", "end_elastic" if plan.elastic else "end_srun"
+            given_up = ("given_up",) if plan.chooses_nodes else ()
+            return *beats, "node", "step_srun", *given_up, "end_elastic" if plan.elastic else "end_srun"
         case "local":
             return "node", "end_together", "step_local"
         case "once":

@@ -190,6 +190,31 @@ def test_a_node_that_is_lost_while_the_others_end_well_is_no_success(system: str
 
 @pytest.mark.cluster
 @pytest.mark.prove
+@pytest.mark.parametrize("system", [None, "trixie", "sid"])
+def test_a_node_that_slurm_gives_up_before_the_step_begins(system: str | None) -> None:
+    with Cluster.start(nodes=4, accounting=False, system=system) as cluster:
+        user = User(cluster, cluster.user_folder("early-"))
+        go = user.home / "go"
+        waits = user.job(f"until [ -e {go} ]; do sleep 0.2; done\n", "waits.sh")
+        program = "print('step 2/2', flush=True)\n"
+        source = {"environment": {"source": [str(waits)]}}
+        run = user.submit(job(user, program, nodes=2, spares=1, launcher="srun", exclude=["n4"], **source))
+        wait_until(Path(run["folder"], "attempts/001/claim").exists)
+        cluster.kill_node("n2")
+        wait_until(lambda: any("n[1,3]" in line for line in cluster.jobs() or ()), 120, lambda: f"{cluster.jobs()}")
+        user.cluster.run(["touch", str(go)], check=True)
+
+        wait_until(lambda: ended(run, 2), explain=lambda: batch_logs(run))
+
+        status = user.until(run["run"], "COMPLETED", "FAILED", "STOPPED")
+        assert [(one["nodes"], one["class"], one["verdict"], one["job_id"]) for one in status["attempts"]] == [
+            (["n1", "n2"], "node_failure", "RETRY_ELSEWHERE", run["job_id"]),
+            (["n1", "n3"], "success", "NONE", run["job_id"]),
+        ]
+
+
+@pytest.mark.cluster
+@pytest.mark.prove
 def test_a_spare_replaces_a_node_that_loses_power() -> None:
     with Cluster.start(nodes=4, slurm_conf=["SlurmdTimeout=300"]) as cluster:
         user = User(cluster, cluster.user_folder("power-"))

@@ -640,6 +640,17 @@ if [ "$code" -eq 0 ] && [ ! -e "${started_logs[0]}" ]; then
     code=1
 fi
 
+# --- Nodes that Slurm has taken out of the job ---
+# With --no-kill the job goes on without them; of a step that needs them, srun says that it asks for too much.
+if [ "$code" -ne 0 ] && [ ! -s "$attempt_dir/agent/lost" ]; then
+    left=$(timeout 20 squeue --noheader --jobs="$SLURM_JOB_ID" --states=RUNNING --format=%N </dev/null) && [ -n "$left" ] &&
+        left=$(scontrol show hostnames "$left") && [ -n "$left" ] &&
+        lost=$(printf '%s\n' "${hosts[@]}" | grep -vxF "$left" | tr '\n' ' ') && [ -n "$lost" ] && {
+        say "Slurm has taken ${lost% } out of the job"
+        printf '%s\n' "${lost% }" >"$attempt_dir/agent/lost"
+    }
+fi
+
 # --- Nodes lost ---
 say "the step ended with exit code $code"
 lost_nodes=${#hosts[@]} failed=0
