@@ -119,3 +119,16 @@ def test_it_ends_well_though_a_node_dies_and_the_second_stage_is_preempted(user_
     assert (folder / "best").read_text() == f"{points[2]}/steps/4\n"
     assert len((points[2] / "began").read_text().split()) >= 3
     print(said())
+
+
+@pytest.mark.prove
+def test_a_stage_for_the_failure_of_another_one_starts_with_no_client_running(user: User) -> None:
+    text = JOB.partition("jobs:")[0] + 'jobs:\n  a: {command: ["false"]}\n  b: {after: a, command: ["true"]}\n'
+    rescue = "  rescue: {after: {a: not-ok}, command: [sh, -c, 'touch $HPC_LAUNCH_RUN_DIR/../rescued']}\n"
+    answer = user.submit(text + rescue)
+    folder = Path(answer["folder"])
+    wait_until(lambda: (folder / "rescued").exists(), timeout=300)
+    status = user.until(answer["run"], "FAILED")
+    assert {one["stage"]: one["state"] for one in status["stages"]} == {
+        "a": "FAILED", "b": "CANCELLED", "rescue": "COMPLETED",
+    }  # fmt: skip
