@@ -34,9 +34,10 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bool) -
     from hpc_launch.run.run_index import user_index
     from hpc_launch.run.submitting.submit_attempt import submit_new
     from hpc_launch.schedulers.registry import scheduler_for
-    from hpc_launch.spec.job_file import refuse_sweep
+    from hpc_launch.spec.job_file import refuse_made_up, refuse_sweep
 
     refuse_sweep(job, sets, "run")
+    refuse_made_up(job, "run")
     prepared_job = prepare_job(job, site=site, sets=sets)
     print_site_and_warnings(prepared_job.loaded.detected, prepared_job.plan.site, prepared_job.warnings)
     kind = "local"

@@ -50,7 +50,7 @@ def command(
     """
     from hpc_launch.cli.warn import print_site_and_warnings, warn_about_node_health
     from hpc_launch.drive.prepare import prepare_job
-    from hpc_launch.spec.job_file import has_jobs, has_sweep
+    from hpc_launch.spec.job_file import has_jobs, has_sweep, refuse_made_up
 
     if has_jobs(job):
         from hpc_launch.cli.submit_pipeline import submit_pipeline
@@ -58,6 +58,7 @@ def command(
         if test_only:
             raise click.UsageError(f"--test-only needs one job: {job}/STAGE")
         return submit_pipeline(job, site=site, sets=sets, wait=wait, dry_run=dry_run, yes=yes, as_json=as_json)
+    refuse_made_up(job, "submit")
     if has_sweep(job, sets):
         from hpc_launch.cli.submit_sweep import submit_sweep
 

@@ -42,6 +42,8 @@ def next_attempt(
 
 def edited_since(run: RunFolder) -> str | None:
     """The job file that the run was submitted from, where it has changed since."""
+    if os.path.exists(run.stage_info):
+        return None  # its pipeline has the job file
     try:
         path = _recorded(run).job_file
         if path is not None and read_text(Path(path)) != read_text(run.job_yaml):

@@ -23,6 +23,19 @@ def has_jobs(job_file: Path) -> bool:
     return document is not None and "jobs" in document.data
 
 
+def refuse_made_up(path: Path, verb: str) -> None:
+    """Raise UsageError for a stage that uses values of others, where a verb would start it by itself."""
+    file, stage = split_stage(path)
+    if stage is None:
+        return
+    from hpc_launch.spec.pipeline_file import read_pipeline
+
+    pipeline, _ = read_pipeline(file)
+    if pipeline is not None and stage in pipeline.stages and (used := list(pipeline.references(stage))):
+        message = f"{path} cannot be used with `{verb}`: it needs `${{{used[0]}}}` of another stage"
+        raise UsageError(message, f"submit the whole pipeline: hpc-launch submit {file}")
+
+
 def read_job(path: Path) -> tuple[Document | None, list[Finding]]:
     """The document of a job file, or of a stage, in which the values of other stages are made up."""
     file, stage = split_stage(path)
