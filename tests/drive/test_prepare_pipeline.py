@@ -53,3 +53,8 @@ def test_a_stage_alone_needs_no_values_of_others(tmp_path: Path) -> None:
     refuse_made_up(tmp_path / "job.yaml" / "a", "submit")
     with pytest.raises(UsageError, match=r"needs `\$\{a.folder\}` of another stage"):
         refuse_made_up(tmp_path / "job.yaml" / "b", "submit")
+
+
+def test_the_example_has_no_errors() -> None:
+    example = Path(__file__).parents[2] / "examples" / "tiny-gpt" / "pipeline.yaml"
+    assert validate_job(example, site="local") == []
