@@ -280,3 +280,12 @@ def test_a_cancel_ends_a_submission_that_waits(runs: Path, scheduler: FakeSchedu
     scheduler.fault = ""
     assert scheduler.jobs() == []
     assert status_of(only_run(runs), scheduler).state == "CANCELLED"
+
+
+def test_the_cluster_is_known_where_the_controller_goes_away_after_sbatch(runs: Path, tmp_path: Path) -> None:
+    class GoesAway(FakeScheduler):
+        def cluster(self) -> str | None:
+            return None if self.jobs() else "here"
+
+    _, attempt, _ = submit_new(prepared(runs), GoesAway(tmp_path / "scheduler"))
+    assert (read_json(attempt.job) or {})["cluster"] == "here"

@@ -128,12 +128,13 @@ def _submit(task: AttemptTask, index: Index | None) -> str:
         if read_claim(attempt) is None:
             discard(run, attempt)
         raise
+    cluster = task.scheduler.cluster()  # now: the controller may not answer after sbatch
     submitted = time.time()
     job_id = send_job(task, submission)
     checkpoint("submitted")
     with suppress(OSError):
         # The job exists, and its token finds it again: a full disk must not make the submission fail now.
-        write_job(attempt, job_id, submitted, task.scheduler.cluster())
+        write_job(attempt, job_id, submitted, cluster or task.scheduler.cluster())
     task.journal.note("submitted", attempt=attempt.number, job_id=job_id)
     checkpoint("job")
     check_wanted(task, job_id)
