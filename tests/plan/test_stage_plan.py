@@ -30,7 +30,7 @@ def test_by_default_a_job_without_need_or_disk_makes_no_copy(top: str, job: str,
     write(here=profile(top=top))
     planned = plan(job=job)
     assert planned.plan.stage is None
-    assert "stage" not in planned.script
+    assert "job_stage" not in planned.script
 
 
 def test_by_default_a_job_of_many_nodes_copies_what_is_shared(write: Write, plan: Plan) -> None:
