@@ -305,11 +305,22 @@ class Measurement(Output):
     time: Annotated[float | None, doc("of `before`: when it was measured")]
 
 
-class Bench(Output):
-    """What `doctor --bench` measured."""
+class HostProblem(Output):
+    """Why a run cannot use a host."""
 
-    measured: Annotated[Measurement, doc("this measurement")]
-    before: Annotated[Measurement | None, doc("the last measurement of the same shape")]
+    host: Annotated[str, doc("the host")]
+    message: Annotated[str, doc("what is wrong; it begins with the code of a [finding](findings.md)")]
+    hint: Annotated[str | None, doc("what to do, as text for people")]
+
+
+class LevelValues(Output):
+    """What a level of `doctor` measured."""
+
+    measured: Annotated[Measurement | UnsetType, doc("of `bench`: this measurement")] = UNSET
+    before: Annotated[
+        Measurement | UnsetType | None, doc("of `bench`: the last measurement of the same shape; null if there is none")
+    ] = UNSET
+    problems: Annotated[list[HostProblem] | UnsetType, doc("of `hosts`: hosts that a run cannot use")] = UNSET
 
 
 class Level(Output):
@@ -318,14 +329,14 @@ class Level(Output):
     name: Annotated[
         str,
         doc(
-            "the [level](doctor.md): `job`, `modules`, `imports`, `image`, `limits`, `reservations`, `queue`, `nodes`, "
-            "`bench`, or a size of the ladder (`one GPU`, `one process`, `one node`, `two nodes`, `whole job`)"
+            "the [level](doctor.md): `hosts`, `job`, `modules`, `imports`, `image`, `limits`, `reservations`, `queue`, "
+            "`nodes`, `bench`, or a size of the ladder (`one GPU`, `one process`, `one node`, `two nodes`, `whole job`)"
         ),
     ]
     state: Annotated[Literal["ok", "failed", "not checked"], doc("the result")]
     lines: Annotated[list[str], doc("what was found, as sentences")]
     run: Annotated[str | None, doc("the run that the level started; null if it started none")]
-    values: Annotated[Bench | None, doc("of `bench`: what it measured")]
+    values: Annotated[LevelValues | None, doc("of `bench` and `hosts`: what was measured; else null")]
 
 
 class Drill(Output):
