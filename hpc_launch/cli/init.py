@@ -183,7 +183,9 @@ def _print_text(
         print_note(f"  {account.why}")
     warn(findings)
     if conversion.site_file is not None:
-        print_note(f"no site is known here: {conversion.site_path.name} describes what the script says of its cluster")
+        guess = "; its CPUs of a node are a guess" if script.size is None or script.size.cpus_per_node is None else ""
+        name = conversion.site_path.name
+        print_note(f"no site is known here: {name} describes what the script says of its cluster{guess}")
 
 
 def _print_json(conversion: Conversion, prepared: PreparedJob | None, findings: list[Finding], *, writes: bool) -> None:

@@ -54,7 +54,12 @@ class Unwrapper:
             return
         name, rest = os.path.basename(words[0].text), words[1:]
         gpus, nodes = self.request.gpus_per_node, self.request.nodes
-        if name in _PREFIXES or (name == "env" and not any(word.text.startswith("-") for word in rest[:1])):
+        if name in _PREFIXES:
+            self.unwrap(launch, rest, depth + 1)
+        elif name == "env" and rest:
+            while rest and rest[0].text.startswith("-"):
+                launch.doubts.append((rest[0].line, f"`env {rest[0].text}`: set or unset variables in `env:`"))
+                rest = rest[2 if rest[0].text in {"-u", "-C", "-S"} else 1 :]
             self.unwrap(launch, rest, depth + 1)
         elif name == "stdbuf":
             self.unwrap(launch, [word for at, word in enumerate(rest) if at or word.text[:2] != "-o"], depth + 1)

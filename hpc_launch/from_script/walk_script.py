@@ -158,7 +158,7 @@ class Walker:
         elif name == "printf" and words[1:2] and words[1].text == "-v":
             self.scope.assign(words[2].text if len(words) > 2 else "", unknown(text))
             self.ledger.not_understood(lines, "a value that is known only in the job")
-        elif name in plain_commands.PRINTS:
+        elif name in plain_commands.PRINTS and (name != "env" or len(words) == 1):
             self.ledger.unnecessary(lines, "prints only")
         elif self._starts(words[0].text, name):
             self._launch(node, words, lines)

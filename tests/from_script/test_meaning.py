@@ -60,6 +60,9 @@ def doubts(script: OldScript) -> list[int]:
         ("cat list | xargs -n1 python prepare.py\nsrun python train.py", [1]),
         ("echo 3 | while read n; do X=$n; done\nsrun python train.py", [1]),
         ("scontrol show job $SLURM_JOB_ID | grep Node | awk '{print $1}'\nsrun python train.py", []),
+        ("srun env -u X A=1 python train.py", [1]),
+        ("env A=1 python train.py", []),
+        ("env | sort\nsrun env\nsrun python train.py", []),
         ("printf -v NAME %d 5\nsrun python train.py --name $NAME", [1, 2]),
     ],
 )
@@ -147,6 +150,13 @@ def test_text_of_bash_stays_where_it_does_more_than_start_one_program(text: str,
     launch = read(f'srun bash -c "{text}"').launch
     assert launch is not None
     assert launch.program == program
+
+
+@pytest.mark.parametrize("line", ["srun env -i A=1 python train.py", "env A=1 python train.py"])
+def test_a_program_behind_env_is_found(line: str) -> None:
+    launch = read(line).launch
+    assert launch is not None
+    assert (launch.words[0].text, launch.env["A"].text) == ("train.py", "1")
 
 
 def test_a_variable_has_its_value_at_the_launch_line() -> None:
