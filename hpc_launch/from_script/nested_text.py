@@ -33,7 +33,7 @@ def read_nested(outer: Walker, launch: OldLaunch, kind: str, rest: Sequence[Word
         return False
     ledger = Ledger(text.split("\n"))
     scope = outer.scope.copy()
-    scope.parameters = tuple(one.value for one in rest)
+    scope.parameters = tuple(one.value for one in (rest if name else rest[1:]))  # after `bash -c TEXT`, the first is $0
     scope.nested = not name
     if name:
         outer.followed[name] = ()
@@ -41,6 +41,8 @@ def read_nested(outer: Walker, launch: OldLaunch, kind: str, rest: Sequence[Word
     if not inner.fits or len(inner.job.launches) != 1 or not _fits(inner, ledger):
         outer.followed.pop(name, None)
         return False
+    if not name and word.raw.startswith('"') and re.search(r"(?<!\\)\$\{?[@*1-9]", word.raw):
+        launch.doubts.append((word.line, "arguments of the script: add them to `args:`"))
     _merge(outer, inner, launch)
     outer.followed |= {file: found for file, found in inner.followed.items() if found}
     if name:

@@ -63,6 +63,7 @@ def doubts(script: OldScript) -> list[int]:
         ("srun env -u X A=1 python train.py", [1]),
         ("env A=1 python train.py", []),
         ("env | sort\nsrun env\nsrun python train.py", []),
+        ('srun bash -c "python train.py $@"', [1]),
         ("printf -v NAME %d 5\nsrun python train.py --name $NAME", [1, 2]),
     ],
 )
@@ -157,6 +158,12 @@ def test_a_program_behind_env_is_found(line: str) -> None:
     launch = read(line).launch
     assert launch is not None
     assert (launch.words[0].text, launch.env["A"].text) == ("train.py", "1")
+
+
+def test_words_after_the_text_of_bash_are_its_parameters() -> None:
+    launch = read("srun bash -c 'python train.py $1 $2' sh a b").launch
+    assert launch is not None
+    assert [word.text for word in launch.arguments] == ["a", "b"]
 
 
 def test_a_variable_has_its_value_at_the_launch_line() -> None:
