@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from docs.output_types import jobs, runs, sites
+from docs.output_types import checks, jobs, runs, sites
 from docs.output_types.base import Finding
 
 OUTPUTS: Mapping[str, tuple[Any, ...]] = {
@@ -19,8 +19,8 @@ OUTPUTS: Mapping[str, tuple[Any, ...]] = {
     "run": (runs.Submitted,),
     "resubmit": (runs.Submitted,),
     "cancel": (list[runs.Cancelled],),
-    "doctor": (list[runs.Level],),
-    "drill": (runs.Drill,),
+    "doctor": (list[checks.Level],),
+    "drill": (checks.Drill,),
     "status": (runs.RunWithAttempts, runs.SweepStatus, runs.PipelineStatus, list[runs.RunWithAttempts]),
     "list": (list[runs.ListedRun],),
     "why": (runs.Why,),
