@@ -126,7 +126,7 @@ def likely_trainings(folder: Path) -> list[str]:
     found = []
     for path in sorted(folder.glob("*.py"))[:200]:
         try:
-            if path.is_file() and path.stat().st_size <= MAX_BYTES and b"__main__" in path.read_bytes():
+            if os.path.isfile(path) and path.stat().st_size <= MAX_BYTES and b"__main__" in path.read_bytes():
                 found.append(path.name)
         except OSError:
             continue
