@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 from msgspec import Struct, structs
@@ -98,11 +98,16 @@ def create_sweep(
 
 
 def advance(
-    sweep: SweepFolder, scheduler: Scheduler, index: Index | None = None, *, pause_s: float = RETRY_S
+    sweep: SweepFolder,
+    scheduler: Scheduler,
+    index: Index | None = None,
+    *,
+    pause_s: float = RETRY_S,
+    alone: bool = False,
 ) -> SweepProgress | None:
     """Submit what is left of a sweep, as drivers do; None where that is not possible. Never raises a UserError.
 
-    `pause_s`: how long to leave it alone after a refusal because of a limit.
+    `pause_s`: how long to leave it alone after a refusal because of a limit. `alone`: as for `submit_points`.
     """
     if os.path.exists(sweep.submitted) or os.path.exists(sweep.cancel) or sweep.run.foreign_owner is not None:
         return None
@@ -111,7 +116,7 @@ def advance(
         if not _LIMIT.search(reason) or time.time() - sweep.refused.stat().st_mtime < pause_s:
             return None
     try:
-        return submit_points(sweep, scheduler, index=index)
+        return submit_points(sweep, scheduler, index=index, alone=alone)
     except UserError:
         return None
 
@@ -125,13 +130,16 @@ def submit_points(
     lookup_s: float = LOOKUP_S,
     wait: Wait | None = None,
     clock: Callable[[], float] = time.time,
+    alone: bool = False,
 ) -> SweepProgress:
     """Submit the points that have no job yet, as far as the limits allow. Any number of processes may call this.
 
+    `alone`: the caller has the lock of `one_submitter`.
+
     Raises what `submit_array` raises where nothing could be submitted.
     """
-    with one_submitter(sweep) as alone:
-        if not alone:
+    with nullcontext(True) if alone else one_submitter(sweep) as ours:
+        if not ours:
             return SweepProgress((), len(unsubmitted(sweep)), "another process is submitting them", busy=True)
         ended = points_ended(sweep)
         waiting = settle_arrays(sweep, scheduler, clock)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 
-from hpc_launch.drive.submit_sweep import advance
+from hpc_launch.drive.submit_sweep import SweepProgress, advance
 from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.sweeps.ended_points import look_is_due, note_ended, others_ended_lately
+from hpc_launch.run.sweeps.one_submitter import one_submitter
 from hpc_launch.run.sweeps.sweep_folder import SweepFolder
 from hpc_launch.schedulers.scheduler import Scheduler
 
@@ -30,14 +31,21 @@ def submit_next_points(run: RunFolder, scheduler: Scheduler) -> DriverOutcome:
     note_ended(sweep, number)
     job_ids: list[str] = []
     while look_is_due(sweep):
-        progress = advance(sweep, scheduler, pause_s=0.0)
-        if progress is None or progress.busy:
-            break
-        job_ids += progress.job_ids
-        if not progress.left or time.monotonic() > end:
-            break
-        if not progress.job_ids:
-            if not others_ended_lately(sweep, number):
+        with one_submitter(sweep) as alone:
+            if not alone:
                 break
-            time.sleep(POLL_S)
+            progress = _advance(sweep, scheduler)
+            # With the lock: a point that ends meanwhile leaves at once, and makes room.
+            while progress.left and not progress.job_ids and time.monotonic() < end:
+                if not others_ended_lately(sweep, number):
+                    break
+                time.sleep(POLL_S)
+                progress = _advance(sweep, scheduler)
+        job_ids += progress.job_ids
+        if not progress.job_ids or not progress.left:
+            break
     return DriverOutcome("submitted", f"further points are job {', '.join(job_ids)}") if job_ids else NOTHING
+
+
+def _advance(sweep: SweepFolder, scheduler: Scheduler) -> SweepProgress:
+    return advance(sweep, scheduler, pause_s=0.0, alone=True) or SweepProgress(())

@@ -13,6 +13,7 @@ from hpc_launch.drive.submit_sweep import submit_points
 from hpc_launch.retry.next_points import submit_next_points
 from hpc_launch.run.records.submission import SubmittedJob
 from hpc_launch.run.sweeps.array_chunks import chunks
+from hpc_launch.run.sweeps.one_submitter import one_submitter
 from hpc_launch.schedulers.queue_limits import ArrayRoom
 from tests.run.sweep_rounds import POINTS, ArrayScheduler, begin_sweep, play, tasks_in
 
@@ -110,3 +111,18 @@ def test_the_jobs_of_points_name_their_cluster(tmp_path: Path) -> None:
     submit_points(sweep, scheduler)
     jobs = [read_record(attempt.job, SubmittedJob) for run in sweep.runs() for attempt in run.attempts()]
     assert [job.cluster for job in jobs if job is not None] == ["here"] * 3
+
+
+@pytest.mark.usefixtures("_environment")
+def test_a_point_that_ends_while_another_waits_for_room_leaves_its_place(tmp_path: Path) -> None:
+    scheduler = FullQueue(tmp_path / "scheduler")
+    sweep = begin_sweep(tmp_path, 2 * ROOM)
+    submit_points(sweep, scheduler)
+    looks = scheduler.looks
+    with one_submitter(sweep):  # as the one that waits
+        child = os.fork()
+        if not child:
+            for number in range(ROOM):
+                submit_next_points(sweep.point(number), scheduler)
+            os._exit(scheduler.looks - looks)
+        assert os.waitpid(child, 0)[1] == 0
