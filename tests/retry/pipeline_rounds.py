@@ -7,25 +7,28 @@ import os
 import random
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.drive import submit_stage
+from hpc_launch.base.files import write_json
+from hpc_launch.drive import submit_stage, submit_sweep
 from hpc_launch.drive.prepare_pipeline import create_pipeline, prepare_pipeline
-from hpc_launch.retry.advance_pipeline import advance_pipeline
-from hpc_launch.retry.drivers import Drivers
-from hpc_launch.run.layout import RunFolder
+from hpc_launch.retry.advance_pipeline import advance_pipeline, with_sweeps
+from hpc_launch.run.layout import AttemptFolder, RunFolder
 from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder
-from hpc_launch.run.pipelines.pipeline_status import PipelineStatus, pipeline_status
+from hpc_launch.run.pipelines.pipeline_status import pipeline_status
 from hpc_launch.run.run_index import Index
+from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.run.submitting import submit_attempt
-from hpc_launch.schedulers.scheduler import Submission
-from tests.run.fake import FakeScheduler
+from hpc_launch.run.sweeps import submit_array
+from hpc_launch.run.sweeps.sweep_folder import SweepFolder
+from hpc_launch.run.sweeps.sweep_status import SweepStatus
+from tests.run.sweep_rounds import ArrayScheduler
 
 FAULTS = ("", "lost", "deaf", "down")
 STEPS = (10, 20, 30)
+POINTS = 3
 JOB = r"""
 name: nightly
 site: testcluster
@@ -34,33 +37,28 @@ command: [sleep, "1"]
 time: 5
 jobs:
   prepare: {}
+  tune: {sweep: {grid: {args: [[1], [2], [3]]}}}
   train: {after: prepare, checkpoint: {dir: "${run.dir}/steps", pattern: '(\d+)'}}
   evaluate: {after: train, args: ["${train.checkpoint}"]}
   watch: {on: {checkpoint: train, every: 2}, args: ["${train.checkpoint}"]}
   rescue: {after: {evaluate: not-ok}}
-  report: {after: {evaluate: ok, watch: any}}
+  report: {after: {evaluate: ok, watch: any, tune: ok}}
 """
-EXPECTED = dict.fromkeys(["prepare", "train", "evaluate", "watch-20", "watch-30", "report"], 1)
+EXPECTED = dict.fromkeys(
+    ["prepare", "tune/0", "tune/1", "tune/2", "train", "evaluate", "watch-20", "watch-30", "report"], 1
+)
 
 
-@dataclass
-class FaultyScheduler(FakeScheduler):
-    """A scheduler whose submissions fail as planned: the n-th by the n-th word."""
-
-    plan: list[str] = field(default_factory=list)
-
-    def submit(self, submission: Submission) -> str:
-        self.fault = self.plan.pop(0) if self.plan else ""
-        try:
-            return super().submit(submission)
-        finally:
-            self.fault = ""
+class FaultyScheduler(ArrayScheduler):
+    """A scheduler with job arrays, whose submissions fail as planned: the n-th by the n-th word."""
 
     def run_jobs(self, chance: random.Random) -> list[str]:
         """Let some of the jobs begin, save a checkpoint or end. The runs that began to train."""
         began = []
         for job_id in self.jobs():
             job = self.job(job_id)
+            if job.get("array") or job["name"].endswith(".sentinel"):
+                continue
             run = RunFolder(Path(job["folder"]).parents[1])
             if job["state"] == "PENDING" and chance.random() < 0.5:
                 if self.start(job_id):
@@ -73,7 +71,17 @@ class FaultyScheduler(FakeScheduler):
                 else:
                     self.end(job_id)
                     self.set(job_id, state="COMPLETED", ended=self.clock(), exit_code=0)
+        began += [f"tune/{point}" for point in self.run_tasks(lambda: chance.random() < 0.5)]
+        for job_id in self.jobs():
+            job = self.job(job_id)
+            if job.get("array") and len(job.get("done", [])) == POINTS:
+                self.set(job_id, state="COMPLETED")
         return began
+
+    def begun(self, attempt: AttemptFolder, job_id: str) -> None:
+        """A task ends at once."""
+        record = {"job_id": job_id, "restart": 0, "exit_code": 0, "signal": "", "ended": self.clock() - 60}
+        write_json(attempt.end, {**record, "phase": "train", "warned": False})
 
 
 def play(seed: int, folder: Path) -> tuple[dict[str, int], list[str]]:
@@ -95,7 +103,7 @@ def play(seed: int, folder: Path) -> tuple[dict[str, int], list[str]]:
         for child in drivers:
             os.waitpid(child, 0)
         trained.update(scheduler.run_jobs(chance))
-        status = _look(pipeline, scheduler, later)[1]
+        status = pipeline_status(pipeline, _look(pipeline, scheduler, later)[1])
         states = str([(one.stage.name, one.state, one.reason) for one in status.stages])
         if status.as_run().final and not status.as_run().undecided:
             break
@@ -104,9 +112,15 @@ def play(seed: int, folder: Path) -> tuple[dict[str, int], list[str]]:
     return dict(trained), story
 
 
-def _look(pipeline: PipelineFolder, scheduler: FakeScheduler, later: float) -> tuple[RunTracker, PipelineStatus]:
-    tracker = RunTracker(pipeline.stage_runs(), lambda _: scheduler, clock=lambda: time.time() + later)
-    return tracker, pipeline_status(pipeline, tracker.poll(fresh=True))
+def _look(
+    pipeline: PipelineFolder, scheduler: ArrayScheduler, later: float
+) -> tuple[RunTracker, dict[str, RunStatus | SweepStatus]]:
+    stages = pipeline.stage_runs()
+    sweeps = [SweepFolder(run) for run in stages if run.sweep_info.exists()]
+    runs = [run for run in stages if not run.sweep_info.exists()]
+    runs += [point for sweep in sweeps for point in sweep.runs() if point.attempts()]
+    tracker = RunTracker(runs, lambda _: scheduler, clock=lambda: time.time() + later)
+    return tracker, with_sweeps(tracker.poll(fresh=True), sweeps)
 
 
 def _driver(pipeline: PipelineFolder, scheduler: FaultyScheduler, kill: int, fault: str, later: float) -> int:
@@ -123,17 +137,21 @@ def _driver(pipeline: PipelineFolder, scheduler: FaultyScheduler, kill: int, fau
         if steps == kill:
             os._exit(9)
 
+    def clock() -> float:
+        return time.time() + later
+
     try:
-        for module in (submit_stage, submit_attempt):
+        for module in (submit_stage, submit_attempt, submit_array):
             vars(module)["checkpoint"] = checkpoint  # in this process only
-        submit_next = submit_attempt.submit_next
-        submit_next.__kwdefaults__ = {**(submit_next.__kwdefaults__ or {}), "lookup_s": 0.0}
+        for function, more in ((submit_attempt.submit_next, {}), (submit_sweep.submit_points, {"clock": clock})):
+            function.__kwdefaults__ = {**(function.__kwdefaults__ or {}), "lookup_s": 0.0, **more}
         scheduler.plan = [fault]
         fresh = PipelineFolder(pipeline.run)
         index = Index(pipeline.run.path.parents[1] / "state", os.environ)
-        tracker, _ = _look(fresh, scheduler, later)
-        Drivers(tracker, index).drive_all(())
-        advance_pipeline(fresh, dict(tracker.last), lambda _: scheduler, index)
+        tune = SweepFolder(fresh.stage_run("tune"))
+        if tune.run.exists:
+            submit_sweep.advance(tune, scheduler)
+        advance_pipeline(fresh, _look(fresh, scheduler, later)[1], lambda _: scheduler, index)
     except UserError:
         os._exit(4)
     finally:

@@ -67,11 +67,16 @@ class ArrayScheduler(FakeScheduler):
         job = {key: value for key, value in self.job(job_id).items() if key in ("name", "state", "submitted")}
         return JobRecord(job_id=job_id, source=self.source, as_of=self.clock(), **job)
 
+    def begun(self, attempt: AttemptFolder, job_id: str) -> None:
+        """Called when a task has begun to train."""
+
     def run_tasks(self, chosen: Callable[[], bool]) -> list[str]:
         """Start tasks as slurm_templates/array.sh.j2 does; the points that train."""
         trained = []
         for job_id in self.jobs():
             job = self.job(job_id)
+            if not job.get("array"):
+                continue
             folder, done = Path(job["folder"]), set(job.get("done", []))
             for task in sorted(tasks_in(job["array"]) - done):
                 if not chosen():
@@ -83,6 +88,7 @@ class ArrayScheduler(FakeScheduler):
                 try:
                     with open(attempt.claim, "x", encoding="ascii") as stream:
                         stream.write(f"{job_id}_{task}\n")
+                    self.begun(attempt, f"{job_id}_{task}")
                     trained.append(attempt.run.name.rpartition("/")[2])
                 except FileExistsError:
                     pass
