@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.json_records import read_record
-from hpc_launch.drive.submit_stage import submit_stage
+from hpc_launch.drive.submit_stage import recorded_environment, submit_stage
 from hpc_launch.drive.submit_sweep import advance
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.drivers import Drivers
@@ -82,8 +82,9 @@ def _look(
     """The states of all runs of a pipeline, with their tracker. An end record counts at once: nobody may look later."""
     stages = pipeline.stage_runs()
     sweeps = [SweepFolder(run) for run in stages if os.path.exists(run.sweep_info)]
-    for sweep in sweeps:
-        advance(sweep, scheduler)
+    with recorded_environment(pipeline):
+        for sweep in sweeps:
+            advance(sweep, scheduler)
     runs = [run for run in stages if not os.path.exists(run.sweep_info)]
     runs += [point for sweep in sweeps for point in sweep.runs() if point.attempts()]
     tracker = RunTracker(runs, lambda _: scheduler, limits=SourceLags(settle=0.0))

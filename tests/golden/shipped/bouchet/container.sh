@@ -121,7 +121,8 @@ call_after() { # EXIT_CODE: start the next attempt if one is due. May fail: ever
     [ "${#here[@]}" -eq 0 ] || continue_here
 }
 run_hook() { # ATTEMPT_FOLDER [OPTION]
-    timeout -k 5 60 bash "$run_dir/after.sh" "$@" >>"$1/hook.log" 2>&1 </dev/null ||
+    # A stage of a pipeline may submit a whole sweep.
+    timeout -k 5 "$([ -e "$run_dir/stage.json" ] && echo 300 || echo 60)" bash "$run_dir/after.sh" "$@" >>"$1/hook.log" 2>&1 </dev/null ||
         say "the end hook cannot run here (see $1/hook.log); the next hpc-launch command continues the run"
 }
 
