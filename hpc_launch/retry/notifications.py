@@ -29,6 +29,7 @@ from hpc_launch.run.records.plan_record import newest_plan
 from hpc_launch.run.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.submitting.run_store import NOTIFY
+from hpc_launch.schedulers.ssh.hand_over_run import host_with
 
 WAIT_S = 15.0
 """How long a process that ends anyway waits for the messages. Each has 10 s."""
@@ -39,8 +40,8 @@ def tell_end(run: RunFolder, status: RunStatus) -> RunFolder | None:
 
     Returns the run or sweep whose messages may have to be sent (`deliver`); None where there are none.
     """
-    if not status.final or status.undecided or not status.attempts:
-        return None
+    if not status.final or status.undecided or not status.attempts or host_with(run.path) is not None:
+        return None  # or its drivers are on another host
     with suppress(OSError, UserError):
         sweep = run.sweep
         if sweep is not None and os.path.exists(sweep.path / "notify" / "points" / _number(run)):

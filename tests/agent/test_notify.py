@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -154,17 +155,45 @@ def test_a_sender_that_is_killed(tmp_path: Path, webhook: Receiver, name: str, a
 
 def test_a_failed_message_is_tried_again_for_a_while(tmp_path: Path, webhook: Receiver) -> None:
     recorded(tmp_path)
-    for number in range(1, 6):
-        deliver(tmp_path, webhook.url("broken"))
-        assert result(tmp_path, number)["state"] == "failed"
-        deliver(tmp_path, webhook.url("ok"))  # too early
-        assert not (tmp_path / "notify" / f"end-1.webhook.{number + 1}").exists()
-        os.utime(tmp_path / "notify" / f"end-1.webhook.{number}", (0, 0))
-    deliver(tmp_path, webhook.url("ok"))
-    assert not (tmp_path / "notify" / "end-1.webhook.6").exists()
+    for number in range(1, 5):
+        (tmp_path / "notify" / f"end-1.webhook.{number}").write_text(json.dumps({"state": "failed", "why": "x"}))
+    count = len(webhook.bodies("broken"))
+    deliver(tmp_path, webhook.url("broken"))  # too early
+    assert len(webhook.bodies("broken")) == count
+    os.utime(tmp_path / "notify" / "end-1.webhook.4", (0, 0))
+    deliver(tmp_path, webhook.url("broken"))
     assert "(try 5 of 5)" in notify_problems(RunFolder(tmp_path))[0]
+    os.utime(tmp_path / "notify" / "end-1.webhook.5", (0, 0))
+    deliver(tmp_path, webhook.url("broken"))
+    assert len(webhook.bodies("broken")) == count + 1
     old = {**event(), "time": time.time() - 2 * 86400}
     assert due(str(tmp_path), "end-2", old, "webhook") is None
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", range(40))
+def test_senders_that_are_killed_anywhere(tmp_path: Path, webhook: Receiver, seed: int) -> None:
+    """Whenever drivers are killed: the end is told, at least once; the first step at most once."""
+    moment = random.Random(seed)
+    for name in ("end-1", "first_step"):
+        recorded(tmp_path, name, run=f"killed-{seed}")
+    words = [sys.executable, "-I", str(NOTIFY[0]), "deliver", str(tmp_path)]
+    for _ in range(3):
+        drivers = [
+            subprocess.Popen(words, env={**os.environ, "HOOK": webhook.url("ok")}, start_new_session=True)
+            for _ in range(2)
+        ]
+        time.sleep(moment.uniform(0, 0.5))
+        for driver in drivers:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+        time.sleep(0.3)  # their senders end
+        for claim in (tmp_path / "notify").glob("*.webhook.*"):
+            os.utime(claim, (0, 0))
+    deliver(tmp_path, webhook.url("ok"))
+    told = [json.loads(body)["event"] for body in webhook.bodies() if f'"killed-{seed}"' in body]
+    assert 1 <= told.count("end") <= 4
+    assert told.count("first_step") <= 1
 
 
 @pytest.mark.parametrize("form", ["slack", "mattermost", "teams", "ntfy", "json"])

@@ -48,14 +48,21 @@ def test_a_failed_run_and_a_sweep_tell_once(user: User) -> None:
     assert user.cluster.run(["grep", "-r", "token-in-the-address", run["folder"]]).returncode == 1
     assert len(messages(user)) == 2
 
+    run = user.submit(f"{JOB}command: [sleep, '100']\n{notify}")
+    user.until(run["run"], "RUNNING")
+    assert user.launch("cancel", run["run"]).returncode == 0
+    wait_until(lambda: len(messages(user)) >= 4, explain=lambda: str(messages(user)))
+    end = messages(user)[-1]
+    assert (end["event"], end["run"], end["state"]) == ("end", run["run"], "CANCELLED")
+
     words = [["sh", "-c", "exit $0", code] for code in ("0", "3")]
     sweep = user.submit(f"{JOB}sweep: {{grid: {{command: {json.dumps(words)}}}}}\nretry: 1\n{notify}")["run"]
 
-    wait_until(lambda: len(messages(user)) >= 4, explain=lambda: str(messages(user)))
+    wait_until(lambda: len(messages(user)) >= 6, explain=lambda: str(messages(user)))
 
     user.launch("status", sweep)
     of_sweep = [one for one in messages(user) if one["run"] == sweep]
     assert sorted(one["event"] for one in of_sweep) == ["end", "start"]
     (end,) = (one for one in of_sweep if one["event"] == "end")
     assert end["points"] == "1 COMPLETED, 1 FAILED"
-    assert len(messages(user)) == 4
+    assert len(messages(user)) == 6
