@@ -49,7 +49,7 @@ def test_a_failed_run_and_a_sweep_tell_once(user: User) -> None:
     assert len(messages(user)) == 2
 
     run = user.submit(f"{JOB}command: [sleep, '100']\n{notify}")
-    user.until(run["run"], "RUNNING")
+    user.until(run["run"], "STARTING", "RUNNING")
     assert user.launch("cancel", run["run"]).returncode == 0
     wait_until(lambda: len(messages(user)) >= 4, explain=lambda: str(messages(user)))
     end = messages(user)[-1]
