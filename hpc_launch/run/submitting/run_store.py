@@ -20,12 +20,13 @@ from hpc_launch.base.files import write_atomic
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.folders_above import refuse_replaceable
-from hpc_launch.base.json_records import write_record
+from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.base.user_dirs import make_folder
+from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.run.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.run.records.plan_record import PlanRecord
 from hpc_launch.run.records.process_identity import process_fields, this_process
-from hpc_launch.run.records.run_info import RunInfo
+from hpc_launch.run.records.run_info import CodeInfo, RunInfo
 from hpc_launch.run.records.submission import Overrides
 from hpc_launch.run.submitting.code_snapshot import take_snapshot
 from hpc_launch.spec.shell_text import quote
@@ -134,10 +135,8 @@ def create_run(
             if stage is not None:
                 write_record(run.stage_info, stage)
                 write_after(run)
-            if at is None:
+            if at is None or not _shares_code(at.pipeline, run, prepared.plan.code):
                 take_snapshot(run, prepared.plan.code)
-            elif at.pipeline is not None:
-                _share_code(at.pipeline, run)
             # Last: a folder with a run.json is a complete run.
             info = RunInfo(
                 run=(at or run).name,
@@ -245,12 +244,15 @@ def _moved(draft: RunFolder, at: RunFolder) -> RunFolder:
     return at
 
 
-def _share_code(pipeline: RunFolder, run: RunFolder) -> None:
-    """Use the snapshot of the code that the pipeline took when it was submitted. Raises OSError."""
-    if os.path.isfile(pipeline.code_info):
-        shutil.copy2(pipeline.code_info, run.code_info)
+def _shares_code(pipeline: RunFolder | None, run: RunFolder, code: CodePlan | None) -> bool:
+    """Use the snapshot that the pipeline took when it was submitted, if it is of the same folder. Raises OSError."""
+    info = read_record(pipeline.code_info, CodeInfo) if pipeline is not None else None
+    if pipeline is None or code is None or info is None or info.root != code.root:
+        return False
+    shutil.copy2(pipeline.code_info, run.code_info)
     if os.path.isdir(pipeline.code):
         os.symlink(f"../{pipeline.code.name}", run.code)
+    return True
 
 
 def new_folder(prepared: PreparedAttempt, created: float) -> RunFolder:
