@@ -103,7 +103,7 @@ def play(seed: int, folder: Path) -> tuple[dict[str, int], list[str]]:
         for child in drivers:
             os.waitpid(child, 0)
         trained.update(scheduler.run_jobs(chance))
-        status = pipeline_status(pipeline, _look(pipeline, scheduler, later)[1])
+        status = pipeline_status(pipeline, look_at(pipeline, scheduler, later)[1])
         states = str([(one.stage.name, one.state, one.reason) for one in status.stages])
         if status.as_run().final and not status.as_run().undecided:
             break
@@ -112,9 +112,10 @@ def play(seed: int, folder: Path) -> tuple[dict[str, int], list[str]]:
     return dict(trained), story
 
 
-def _look(
+def look_at(
     pipeline: PipelineFolder, scheduler: ArrayScheduler, later: float
 ) -> tuple[RunTracker, dict[str, RunStatus | SweepStatus]]:
+    """A tracker `later` seconds from now, and the states of all runs by name."""
     stages = pipeline.stage_runs()
     sweeps = [SweepFolder(run) for run in stages if run.sweep_info.exists()]
     runs = [run for run in stages if not run.sweep_info.exists()]
@@ -151,7 +152,7 @@ def _driver(pipeline: PipelineFolder, scheduler: FaultyScheduler, kill: int, fau
         tune = SweepFolder(fresh.stage_run("tune"))
         if tune.run.exists:
             submit_sweep.advance(tune, scheduler)
-        advance_pipeline(fresh, _look(fresh, scheduler, later)[1], lambda _: scheduler, index)
+        advance_pipeline(fresh, look_at(fresh, scheduler, later)[1], lambda _: scheduler, index)
     except UserError:
         os._exit(4)
     finally:

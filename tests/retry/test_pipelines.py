@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.retry.pipeline_rounds import EXPECTED, play
+from hpc_launch.base.errors import SubmitRefused
+from hpc_launch.drive.prepare_pipeline import create_pipeline, prepare_pipeline
+from hpc_launch.retry.advance_pipeline import advance_pipeline
+from hpc_launch.run.pipelines.pipeline_status import PipelineStatus, pipeline_status
+from hpc_launch.run.run_index import Index
+from hpc_launch.schedulers.scheduler import Submission
+from tests.retry.pipeline_rounds import EXPECTED, look_at, play
+from tests.run.sweep_rounds import ArrayScheduler
 
 
 @pytest.fixture(autouse=True)
@@ -30,3 +37,40 @@ def test_each_stage_runs_once_whatever_happens_to_its_drivers(seed: int, tmp_pat
 def test_each_stage_runs_once_in_fifty_rounds(seed: int, tmp_path: Path) -> None:
     trained, story = play(seed, tmp_path)
     assert trained == EXPECTED, story
+
+
+class Full(ArrayScheduler):
+    """A cluster whose limit is reached."""
+
+    full = True
+
+    def submit(self, submission: Submission) -> str:
+        if self.full:
+            raise SubmitRefused("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)")
+        return super().submit(submission)
+
+
+def test_a_stage_that_a_limit_refused_waits_and_is_no_failure(tmp_path: Path) -> None:
+    os.environ["HPC_LAUNCH_SITE_PATH"] = str(Path(__file__).parents[1] / "sites" / "profiles")
+    os.environ["HPC_LAUNCH_HOME"] = str(tmp_path / "runs")
+    job = "name: nightly\nsite: testcluster\nlauncher: none\ncommand: ['true']\njobs:\n  a: {}\n"
+    (tmp_path / "job.yaml").write_text(f"{job}  b: {{after: {{a: not-ok}}}}\n")
+    scheduler = Full(tmp_path / "scheduler")
+    pipeline = create_pipeline(prepare_pipeline(tmp_path / "job.yaml"), ())
+    index = Index(tmp_path / "state", os.environ)
+
+    def look() -> PipelineStatus:
+        return pipeline_status(pipeline, look_at(pipeline, scheduler, 0.0)[1])
+
+    def drive() -> list[str]:
+        found = look_at(pipeline, scheduler, 0.0)[1]
+        return [one.kind for one in advance_pipeline(pipeline, found, lambda _: scheduler, index)]
+
+    assert drive() == ["waiting"]
+    assert [one.state for one in look().stages] == ["PENDING", "PENDING"]
+    assert drive() == []
+    scheduler.full = False
+    os.utime(pipeline.stage_run("a").attempt(1).claim, (0, 0))
+    assert drive() == ["submitted"]
+    assert [one.state for one in look().stages] == ["PENDING", "PENDING"]
+    assert [attempt.number for attempt in pipeline.stage_run("a").attempts()] == [1, 2]

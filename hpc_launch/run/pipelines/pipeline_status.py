@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -172,8 +172,10 @@ class _View:
         if isinstance(found, SweepStatus):
             one = found.as_run()
             return StageStatus(stage, one.state, one.reason, (one,), found, over=one.final and not one.undecided)
-        again = found is not None and may_submit_again(run)
-        if found is not None and found.attempts and not again:
+        again = _submit_again(run) if found is not None else "yes"
+        if found is not None and again == "later":
+            return StageStatus(stage, "PENDING", found.reason, (found,))
+        if found is not None and found.attempts and again == "no":
             over = found.final and not found.undecided
             return StageStatus(stage, found.state, found.reason, (found,), over=over)
         return self._closed(stage) or StageStatus(
@@ -183,7 +185,8 @@ class _View:
     def _of_several(self, stage: StageRecord) -> StageStatus:
         folders = self.pipeline.runs(stage.name)
         statuses = {key: one for key, run in folders.items() if isinstance(one := self.found.get(run.name), RunStatus)}
-        begun = {key: one for key, one in statuses.items() if one.attempts and not may_submit_again(folders[key])}
+        again = {key: _submit_again(folders[key]) for key in statuses}
+        begun = {key: one for key, one in statuses.items() if one.attempts and again[key] == "no"}
         target = self.status(stage.target or "")
         closed = self._closed(stage)
         if closed is not None and not begun:
@@ -191,7 +194,7 @@ class _View:
         due: list[DueRun] = []
         refusals: list[str] = []
         for run in self._wanted(stage, target, statuses) if closed is None else ():
-            if run.key not in begun:
+            if run.key not in begun and again.get(run.key or "") != "later":
                 refusal = read_record(self.pipeline.refused(stage.name, run.key), StageRefusal)
                 if refusal is not None and refusal.final:
                     refusals.append(refusal.reason)
@@ -201,7 +204,7 @@ class _View:
         states = [name for name in STATE_ORDER if counts[name]]
         words = [", ".join(f"{counts[name]} {name}" for name in states)] if states else []
         ended = all(one.final and not one.undecided for one in begun.values())
-        over = ended and not due and (target.over or closed is not None)
+        over = ended and not due and "later" not in again.values() and (target.over or closed is not None)
         if over and not states:
             what = "left no complete checkpoint" if stage.on else "has no point for it"
             return StageStatus(stage, "CANCELLED", f"{stage.target} {what}", over=True)
@@ -270,19 +273,22 @@ def _last(status: RunStatus | None) -> int:
     return status.attempts[-1].number if status is not None and status.attempts else 0
 
 
-def may_submit_again(run: RunFolder) -> bool:
+def _submit_again(run: RunFolder) -> Literal["yes", "later", "no"]:
     """Whether the first submission of a stage's run came to nothing, so that a driver is to repeat it."""
-    attempts = run.attempts()
-    if not attempts:
-        return True
-    files = [Reader().read(attempt) for attempt in attempts]
-    if any(not never_submitted(one.void) for one in files[:-1]):
-        return False
-    void = files[-1].void
-    if void is not None and void.startswith("refused") and LIMIT.search(void):
-        with suppress(OSError):
-            return time.time() - attempts[-1].claim.stat().st_mtime > RETRY_S
-    return never_submitted(void)
+    voids = [Reader().read(attempt).void for attempt in run.attempts()]
+    if not voids or all(map(never_submitted, voids)):
+        return "yes"
+    if not all(never_submitted(void) or _by_limit(void) for void in voids):
+        return "no"
+    age = 0.0
+    with suppress(OSError):
+        age = time.time() - run.attempts()[-1].claim.stat().st_mtime
+    return "yes" if never_submitted(voids[-1]) or age > RETRY_S else "later"
+
+
+def _by_limit(void: str | None) -> bool:
+    """Whether the scheduler refused a job because of a limit, which may have room later."""
+    return void is not None and void.startswith("refused") and LIMIT.search(void) is not None
 
 
 def _met(wanted: str, state: str) -> bool:
