@@ -67,7 +67,12 @@ def submit_pipeline(
 
 def cancel_pipeline(pipeline: PipelineFolder, index: Index, cancel: Callable[[RunFolder, Index], str]) -> str:
     """Cancel all stages, those that run by `cancel`. Returns what was done. Raises as `cancel` does."""
+    from hpc_launch.cli.poll_pipelines import poll_pipeline
+
     refuse_other_users_run(pipeline.run)
+    before = poll_pipeline(pipeline, index, drive=False)
+    if before.stages and all(one.over for one in before.stages):
+        return f"{pipeline.name} is already over: {before.as_run().state}"
     _ask(pipeline.cancel)
     words = [cancel(run, index) for run in pipeline.stage_runs()]
     return "\n".join([*(text for text in words if "cancelled job" in text), f"{pipeline.name}: CANCELLED"])
