@@ -23,7 +23,7 @@ from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.run.submitting import submit_attempt
 from hpc_launch.run.sweeps import submit_array
 from hpc_launch.run.sweeps.sweep_folder import SweepFolder
-from hpc_launch.run.sweeps.sweep_status import SweepStatus
+from hpc_launch.run.sweeps.sweep_status import SweepStatus, sweep_stamp
 from tests.run.sweep_rounds import ArrayScheduler
 
 FAULTS = ("", "lost", "deaf", "down")
@@ -118,10 +118,11 @@ def look_at(
     """A tracker `later` seconds from now, and the states of all runs by name."""
     stages = pipeline.stage_runs()
     sweeps = [SweepFolder(run) for run in stages if run.sweep_info.exists()]
+    stamps = {sweep.name: sweep_stamp(sweep) for sweep in sweeps}
     runs = [run for run in stages if not run.sweep_info.exists()]
     runs += [point for sweep in sweeps for point in sweep.runs() if point.attempts()]
     tracker = RunTracker(runs, lambda _: scheduler, clock=lambda: time.time() + later)
-    return tracker, with_sweeps(tracker.poll(fresh=True), sweeps)
+    return tracker, with_sweeps(tracker.poll(fresh=True), sweeps, stamps)
 
 
 def _driver(pipeline: PipelineFolder, scheduler: FaultyScheduler, kill: int, fault: str, later: float) -> int:

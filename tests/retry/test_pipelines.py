@@ -11,7 +11,9 @@ import pytest
 from hpc_launch.base.errors import SubmitRefused
 from hpc_launch.drive.prepare_pipeline import create_pipeline, prepare_pipeline
 from hpc_launch.retry.advance_pipeline import advance_pipeline
+from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder
 from hpc_launch.run.pipelines.pipeline_status import PipelineStatus, pipeline_status
+from hpc_launch.run.records.claim import NEVER_SUBMITTED
 from hpc_launch.run.run_index import Index
 from hpc_launch.schedulers.scheduler import Submission
 from tests.retry.pipeline_rounds import EXPECTED, look_at, play
@@ -50,13 +52,32 @@ class Full(ArrayScheduler):
         return super().submit(submission)
 
 
-def test_a_stage_that_a_limit_refused_waits_and_is_no_failure(tmp_path: Path) -> None:
+@pytest.fixture
+def pipeline(tmp_path: Path) -> PipelineFolder:
+    """`b` runs if `a` fails."""
     os.environ["HPC_LAUNCH_SITE_PATH"] = str(Path(__file__).parents[1] / "sites" / "profiles")
     os.environ["HPC_LAUNCH_HOME"] = str(tmp_path / "runs")
     job = "name: nightly\nsite: testcluster\nlauncher: none\ncommand: ['true']\njobs:\n  a: {}\n"
     (tmp_path / "job.yaml").write_text(f"{job}  b: {{after: {{a: not-ok}}}}\n")
+    return create_pipeline(prepare_pipeline(tmp_path / "job.yaml"), ())
+
+
+def test_a_state_that_another_driver_has_overtaken_is_not_the_end_of_a_stage(
+    pipeline: PipelineFolder, tmp_path: Path
+) -> None:
+    scheduler, run = Full(tmp_path / "scheduler"), pipeline.stage_run("a")
+    found = look_at(pipeline, scheduler, 0.0)[1]
+    advance_pipeline(pipeline, found, lambda _: scheduler, Index(tmp_path / "state", os.environ))
+    run.attempt(1).claim.write_text(f"void {NEVER_SUBMITTED}\n")  # as of a driver that was killed
+    found = look_at(pipeline, scheduler, 0.0)[1]
+    assert [(one.stage.name, one.attempt) for one in pipeline_status(pipeline, found).due] == [("a", 1)]
+    run.attempt(2).path.mkdir()
+    assert [one.state for one in pipeline_status(pipeline, found).stages] == ["SUBMITTING", "PENDING"]
+    assert pipeline_status(pipeline, found).due == ()
+
+
+def test_a_stage_that_a_limit_refused_waits_and_is_no_failure(pipeline: PipelineFolder, tmp_path: Path) -> None:
     scheduler = Full(tmp_path / "scheduler")
-    pipeline = create_pipeline(prepare_pipeline(tmp_path / "job.yaml"), ())
     index = Index(tmp_path / "state", os.environ)
 
     def look() -> PipelineStatus:

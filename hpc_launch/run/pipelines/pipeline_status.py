@@ -22,7 +22,7 @@ from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.run.records.claim import never_submitted
 from hpc_launch.run.records.run_info import read_info
 from hpc_launch.run.status.run_status import FINAL_RUN_STATES, Progress, RunStatus
-from hpc_launch.run.sweeps.sweep_status import STATE_ORDER, SweepStatus
+from hpc_launch.run.sweeps.sweep_status import STATE_ORDER, SweepStatus, sweep_stamp
 
 RETRY_S = 300.0
 """How long drivers wait after the scheduler refused a stage because of a limit."""
@@ -171,7 +171,10 @@ class _View:
         found = self.found.get(run.name)
         if isinstance(found, SweepStatus):
             one = found.as_run()
-            return StageStatus(stage, one.state, one.reason, (one,), found, over=one.final and not one.undecided)
+            over = one.state == "COMPLETED" or (one.final and not one.undecided and _is_current(found))
+            return StageStatus(stage, one.state, one.reason, (one,), found, over=over)
+        if found is not None and _is_newer(run, found):
+            return StageStatus(stage, "SUBMITTING", "another process submits it", (found,))
         again = _submit_again(run) if found is not None else "yes"
         if found is not None and again == "later":
             return StageStatus(stage, "PENDING", found.reason, (found,))
@@ -186,6 +189,7 @@ class _View:
         folders = self.pipeline.runs(stage.name)
         statuses = {key: one for key, run in folders.items() if isinstance(one := self.found.get(run.name), RunStatus)}
         again = {key: _submit_again(folders[key]) for key in statuses}
+        again |= {key: "later" for key, one in statuses.items() if _is_newer(folders[key], one)}
         begun = {key: one for key, one in statuses.items() if one.attempts and again[key] == "no"}
         target = self.status(stage.target or "")
         closed = self._closed(stage)
@@ -219,11 +223,12 @@ class _View:
     def _wanted(self, stage: StageRecord, target: StageStatus, statuses: Mapping[str, RunStatus]) -> Iterable[DueRun]:
         """The runs that a stage is to have by now."""
         points = target.sweep.points if target.sweep is not None else ()
+        current = target.sweep is not None and _is_current(target.sweep)
         if stage.each is not None:
             wanted = stage.after.get(stage.each, "ok")
             for point in points:
                 status = point.status
-                if status.final and not status.undecided and _met(wanted, status.state):
+                if _is_over(status, current=current) and _met(wanted, status.state):
                     run = target.sweep.sweep.point(point.point.number) if target.sweep is not None else None
                     key = str(point.point.number)
                     yield DueRun(stage, _last(statuses.get(key)), key, point=run)
@@ -231,7 +236,7 @@ class _View:
         if target.sweep is not None:
             sweep = target.sweep.sweep
             trainings = [
-                Training(sweep.point(one.point.number), one.status.final and not one.status.undecided, one.point.number)
+                Training(sweep.point(one.point.number), _is_over(one.status, current=current), one.point.number)
                 for one in points
                 if one.status.attempts
             ]
@@ -284,6 +289,26 @@ def _submit_again(run: RunFolder) -> Literal["yes", "later", "no"]:
     with suppress(OSError):
         age = time.time() - run.attempts()[-1].claim.stat().st_mtime
     return "yes" if never_submitted(voids[-1]) or age > RETRY_S else "later"
+
+
+def _is_newer(run: RunFolder, status: RunStatus) -> bool:
+    """Whether a run got another attempt after this status was taken, which then says nothing about its end."""
+    return bool(status.attempts) and run.attempts()[-1:] != [run.attempt(status.attempts[-1].number)]
+
+
+def _is_current(status: SweepStatus) -> bool:
+    """Whether each point has a job, and none got another attempt after this status was taken.
+
+    Until then, a point whose submission came to nothing looks as if it had ended.
+    """
+    sweep = status.sweep
+    settled = os.path.exists(sweep.submitted) or os.path.exists(sweep.cancel)
+    return settled and status.stamp is not None and status.stamp == sweep_stamp(sweep)
+
+
+def _is_over(status: RunStatus, *, current: bool) -> bool:
+    """Whether a point is over. `current`: as `_is_current` says of its sweep."""
+    return status.state == "COMPLETED" or (current and status.final and not status.undecided)
 
 
 def _by_limit(void: str | None) -> bool:
