@@ -255,6 +255,6 @@ def section(rounds: dict[str, Any]) -> str:
     return "\n".join([
         *lines,
         "",
-        f"In {good} of {len(rounds)} rounds, each of the {POINTS} points trained exactly once; in {doubled}, a point",
-        f"trained twice. Without a fault there are {POINTS // ARRAY} arrays; the rounds had: {told}.",
+        f"In {good} of {len(rounds)} rounds, each of the {POINTS} points trained exactly once; in {doubled}, a",
+        f"point trained twice. Without a fault there are {POINTS // ARRAY} arrays; the rounds had: {told}.",
     ])  # fmt: skip
