@@ -26,7 +26,7 @@ from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.retry_plan import SENTINEL_S
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder, StageInfo
-from hpc_launch.run.pipelines.pipeline_status import DueRun, StageRefusal
+from hpc_launch.run.pipelines.stage_status import DueRun, StageRefusal
 from hpc_launch.run.pipelines.stage_values import UnknownValue, stage_values
 from hpc_launch.run.run_index import Index
 from hpc_launch.run.submitting.cancel_run import cancel_run

@@ -16,7 +16,8 @@ from hpc_launch.retry.sweep_queue import start_queue
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.ownership import changeable_by_others, copied_from
 from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder
-from hpc_launch.run.pipelines.pipeline_status import Found, StageRefusal, pipeline_status
+from hpc_launch.run.pipelines.pipeline_status import pipeline_status
+from hpc_launch.run.pipelines.stage_status import Found, StageRefusal
 from hpc_launch.run.run_index import Index
 from hpc_launch.run.status.attempt_view import SourceLags
 from hpc_launch.run.status.run_status import RunStatus

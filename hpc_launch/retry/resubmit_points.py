@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from hpc_launch.base.errors import UsageError, UserError
 from hpc_launch.drive.prepare import PreparedJob
-from hpc_launch.drive.submit_sweep import SweepProgress, limit_text, room_for, send_arrays
+from hpc_launch.drive.send_arrays import limit_text, room_for, send_arrays
+from hpc_launch.drive.submit_sweep import SweepProgress
 from hpc_launch.retry.next_attempt import next_attempt
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.run_index import Index

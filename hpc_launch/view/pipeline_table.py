@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hpc_launch.run.pipelines.pipeline_folder import StageRecord
-from hpc_launch.run.pipelines.pipeline_status import PipelineStatus, StageStatus
+from hpc_launch.run.pipelines.pipeline_status import PipelineStatus
+from hpc_launch.run.pipelines.stage_status import StageStatus
 from hpc_launch.view.format_values import clean
 from hpc_launch.view.sweep_table import aligned
 

@@ -12,7 +12,7 @@ from hpc_launch.base.errors import UserError
 from hpc_launch.run.checkpoint_files import CheckpointFound, near_miss, newest_checkpoint, rule_of
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder
-from hpc_launch.run.pipelines.pipeline_status import DueRun
+from hpc_launch.run.pipelines.stage_status import DueRun
 from hpc_launch.run.sweeps.sweep_status import SweepStatus
 
 
