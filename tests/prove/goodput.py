@@ -296,5 +296,5 @@ def section(lanes: dict[str, Any]) -> str:
     told = [one for one in lanes.values() if "account" in one]
     if told:
         apart = max(abs(one["account"] - one["productive_s"] / one["wall_s"]) for one in told)
-        text.append(f"\nThe account of hpc-launch and the record of the training differ by at most {apart:.1%}.")
+        text.append(f"\nhpc-launch's own account leaves out the time in the queue. It differs by at most {apart:.1%}.")
     return "\n".join(text)
