@@ -76,4 +76,14 @@ def output_schema(verb: str) -> dict[str, Any]:
         part.pop("additionalProperties", None)
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"hpc-launch {verb} --json"}
     whole = kinds[0] if len(kinds) == 1 else {"anyOf": list(kinds)}
-    return {**head, **whole, **({"$defs": parts} if parts else {})}
+    return {**head, **_null_last(whole), **({"$defs": _null_last(parts)} if parts else {})}
+
+
+def _null_last(schema: Any) -> Any:
+    """The same schema whatever order msgspec gives to alternatives: 0.20 and 0.22 differ."""
+    if isinstance(schema, dict):
+        found = {key: _null_last(value) for key, value in schema.items()}
+        if "anyOf" in found:
+            found["anyOf"] = sorted(found["anyOf"], key=lambda one: one == {"type": "null"})
+        return found
+    return [_null_last(one) for one in schema] if isinstance(schema, list) else schema
