@@ -96,7 +96,9 @@ class Walker:
         elif kind in {"while_statement", "case_statement"}:
             shell_blocks.forget(self, node)
             self.ledger.not_understood(lines, "depends on what the job finds when it runs")
-        elif kind in {"test_command", "negated_command"}:
+        elif kind == "negated_command":
+            self.statements(node.named_children)
+        elif kind == "test_command":
             self.ledger.unnecessary(lines, "tests only")
         else:
             self.ledger.not_understood(lines, "not read here")

@@ -55,6 +55,7 @@ def doubts(script: OldScript) -> list[int]:
         ("cd -\nsrun python train.py", [1]),
         ("(cd src; make)\nsrun python train.py", [1]),
         ("ibrun python train.py", []),
+        ("! [ -e stop ]\nsrun python train.py\n! srun python evaluate.py", [3]),
         ("X='a b'\nsrun python train.py --x=$X", [2]),
         ("X='a b'\nsrun python train.py --x=\"$X\" $X", []),
         ("cat list | xargs -n1 python prepare.py\nsrun python train.py", [1]),
