@@ -57,21 +57,20 @@ def main(arguments: list[str]) -> int:
         if "--during" in arguments:
             _drive_during(run, folder / "end.json", scheduler)
             return 0
-        tracker = RunTracker([run], lambda _: scheduler)
+        tracker, over = RunTracker([run], lambda _: scheduler), True
         if "--well" not in arguments:
             if waited is not None:
                 move = _drive_as_successor(run, tracker, scheduler, waited)
             else:
                 move = _drive(run, tracker, scheduler, int(folder.name), inside=inside, here=here)
             _report(move)
-            inside = inside and move.kind != "submitted"
-        if inside and run.sweep is not None:
+            over = move.kind != "submitted"
+        if inside and over and run.sweep is not None:
             from hpc_launch.retry.next_points import submit_next_points
 
             _report(submit_next_points(run, scheduler))
-        of_job = waited is None and "--outside" not in arguments
-        _drive_pipeline(run, scheduler, inside=of_job)
-        told = tell_end(run, tracker.poll()[run.name]) if not of_job else None
+        _drive_pipeline(run, scheduler, inside=inside)
+        told = tell_end(run, tracker.poll()[run.name]) if not inside else None
         if told is not None:
             deliver(told, wait=True)
     except (UserError, OSError, ValueError) as error:

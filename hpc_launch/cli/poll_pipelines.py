@@ -12,7 +12,7 @@ from hpc_launch.cli.shared_options import echo_json
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder, as_pipeline, pipeline_of
-from hpc_launch.run.pipelines.pipeline_status import PipelineStatus, pipeline_stamp, pipeline_status
+from hpc_launch.run.pipelines.pipeline_status import PipelineStatus, pipeline_status
 from hpc_launch.run.run_index import Index
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.sweeps.sweep_status import SweepStatus
@@ -57,7 +57,7 @@ def _poll(
     found: dict[str, RunStatus | SweepStatus] = {}
     stamps: dict[str, int | None] = {}
     for _ in range(MOST_ROUNDS):
-        stamps = {one.name: pipeline_stamp(one) for one in pipelines}
+        stamps = {one.name: one.run.attempts_stamp() for one in pipelines}
         runs = {run.name: run for run in [*others, *(run for one in pipelines for run in one.stage_runs())]}
         found = poll_groups(list(runs.values()), index, drive=drive)
         outcomes = [outcome for one in pipelines for outcome in _advance(one, found, index)] if drive else []

@@ -15,7 +15,7 @@ from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.run_index import Index
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.sweeps.sweep_folder import SweepFolder
-from hpc_launch.run.sweeps.sweep_status import SweepStatus, sweep_stamp, sweep_status
+from hpc_launch.run.sweeps.sweep_status import SweepStatus, stamps_of, sweep_status, with_sweeps
 from hpc_launch.spec.shell_text import visible
 
 
@@ -46,13 +46,13 @@ def poll_groups(runs: Sequence[RunFolder], index: Index, *, drive: bool) -> dict
     for sweep in homes.values():
         if drive:
             _advance(sweep, index)
-    stamps = {name: sweep_stamp(sweep) for name, sweep in sweeps.items()}
+    stamps = stamps_of(sweeps.values())
     singles = [run for run in runs if run.name not in sweeps]
-    points = [point for sweep in sweeps.values() for point in sweep.runs() if point.attempts()]
+    points = [point for sweep in sweeps.values() for point in sweep.begun()]
     polled = list({run.name: run for run in [*singles, *points]}.values())
     found = poll_plain_runs(polled, index, drive=drive) if polled else []
     statuses = {run.name: status for run, status in zip(polled, found, strict=True)}
-    return {**statuses, **{name: sweep_status(sweep, statuses, stamps[name]) for name, sweep in sweeps.items()}}
+    return with_sweeps(statuses, sweeps.values(), stamps)
 
 
 def _advance(sweep: SweepFolder, index: Index) -> None:

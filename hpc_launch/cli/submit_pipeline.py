@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
@@ -13,13 +12,12 @@ from typing import TYPE_CHECKING
 import click
 
 from hpc_launch.base.errors import UsageError, UserError
-from hpc_launch.base.json_records import write_record
 from hpc_launch.base.user_dirs import user
 from hpc_launch.cli.shared_options import echo_json
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.ownership import refuse_other_users_run
 from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder, as_pipeline, reopen, without_run
-from hpc_launch.run.records.claim import CancelRequest
+from hpc_launch.run.records.claim import request_cancel
 from hpc_launch.run.run_index import Index, user_index
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.sweeps.submit_array import array_jobs
@@ -159,4 +157,4 @@ def _jobs(run: RunStatus) -> list[str]:
 def _ask(path: Path) -> None:
     with suppress(OSError):
         if not os.path.exists(path):
-            write_record(path, CancelRequest(time=time.time(), by=user(), host=os.uname().nodename))
+            request_cancel(path, user())

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from hpc_launch import __version__
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.finding_codes import FindingCode
@@ -25,11 +24,9 @@ from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.drive.prepare_sweep import prepare_sweep
 from hpc_launch.run.layout import FOLDER_MODE
 from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder, PipelineRecord, StageRecord
-from hpc_launch.run.records.process_identity import process_fields, this_process
-from hpc_launch.run.records.run_info import RunInfo
 from hpc_launch.run.run_index import Index
 from hpc_launch.run.submitting.code_snapshot import take_snapshot
-from hpc_launch.run.submitting.run_store import new_folder, refusing
+from hpc_launch.run.submitting.run_store import new_folder, refusing, write_info
 from hpc_launch.sites.load_layers import read_sources
 from hpc_launch.spec.job_file import split_stage
 from hpc_launch.spec.pipeline_file import PipelineFile, made_up, read_pipeline, stage_document
@@ -121,16 +118,7 @@ def create_pipeline(prepared: PreparedPipeline, sets: Sequence[str], *, index: I
         run.journal.mkdir(mode=FOLDER_MODE)
         take_snapshot(run, next((one.plan.code for one in attempts.values() if one.plan.code is not None), None))
         write_record(run.pipeline_info, record)
-        info = RunInfo(
-            run=run.name,
-            name=first.name,
-            site=first.site,
-            scheduler=first.scheduler,
-            created=created,
-            version=__version__,
-            **process_fields(this_process()),
-        )
-        write_record(run.info, info)
+        write_info(run, first, created)
     if index is not None:
         index.add(run)
     return PipelineFolder(run)

@@ -1,7 +1,7 @@
 """Groups of ranks that communicate with each other, and the nodes that each group covers.
 
 Ranks in Megatron-LM's default order, tp-cp-ep-dp-pp (core/parallel_state.py, RankGenerator): tensor-parallel neighbours
-are adjacent, pipeline stages farthest apart. Experts divide the ranks of a stage anew, as etp-ep-edp.
+are adjacent, pipeline stages farthest apart. Experts divide the ranks of a stage in their own order, etp-ep-edp.
 """
 
 from __future__ import annotations

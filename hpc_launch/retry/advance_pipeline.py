@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.json_records import read_record
@@ -23,7 +23,7 @@ from hpc_launch.run.status.attempt_view import SourceLags
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.run.sweeps.sweep_folder import SweepFolder
-from hpc_launch.run.sweeps.sweep_status import SweepStatus, sweep_stamp, sweep_status
+from hpc_launch.run.sweeps.sweep_status import SweepStatus, stamps_of, with_sweeps
 from hpc_launch.schedulers.scheduler import Scheduler
 
 LOOK_AGAIN_S, ENDING_S = 2.0, 20.0
@@ -86,20 +86,11 @@ def _look(
     with recorded_environment(pipeline):
         for sweep in sweeps:
             advance(sweep, scheduler)
-    stamps = {sweep.name: sweep_stamp(sweep) for sweep in sweeps}
+    stamps = stamps_of(sweeps)
     runs = [run for run in stages if not os.path.exists(run.sweep_info)]
-    runs += [point for sweep in sweeps for point in sweep.runs() if point.attempts()]
+    runs += [point for sweep in sweeps for point in sweep.begun()]
     tracker = RunTracker(runs, lambda _: scheduler, limits=SourceLags(settle=0.0))
-    statuses = tracker.poll(fresh=True)
-    found = with_sweeps(statuses, sweeps, stamps)
-    return found, tracker, runs
-
-
-def with_sweeps(
-    statuses: dict[str, RunStatus], sweeps: Iterable[SweepFolder], stamps: Mapping[str, int | None]
-) -> dict[str, RunStatus | SweepStatus]:
-    """The states of runs by name, with those of the sweeps that they are points of. They were read after `stamps`."""
-    return {**statuses, **{one.name: sweep_status(one, statuses, stamps[one.name]) for one in sweeps}}
+    return with_sweeps(tracker.poll(fresh=True), sweeps, stamps), tracker, runs
 
 
 def _queue_locally(run: RunFolder) -> None:

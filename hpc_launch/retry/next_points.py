@@ -10,7 +10,7 @@ from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.sweeps.ended_points import look_is_due, note_ended, others_ended_lately
 from hpc_launch.run.sweeps.one_submitter import one_submitter
-from hpc_launch.run.sweeps.sweep_folder import SweepFolder
+from hpc_launch.run.sweeps.sweep_folder import SweepFolder, point_number
 from hpc_launch.schedulers.scheduler import Scheduler
 
 ROOM_S = 30.0
@@ -27,7 +27,7 @@ def submit_next_points(run: RunFolder, scheduler: Scheduler) -> DriverOutcome:
     home = run.sweep
     if home is None or os.path.exists((sweep := SweepFolder(home)).submitted):
         return NOTHING
-    number, end = int(run.path.name.rpartition(".")[2]), time.monotonic() + ROOM_S
+    number, end = point_number(run), time.monotonic() + ROOM_S
     note_ended(sweep, number)
     job_ids: list[str] = []
     while look_is_due(sweep):

@@ -29,6 +29,7 @@ from hpc_launch.run.records.plan_record import newest_plan
 from hpc_launch.run.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.submitting.run_store import NOTIFY
+from hpc_launch.run.sweeps.sweep_folder import point_number
 from hpc_launch.schedulers.ssh.hand_over_run import host_with
 
 WAIT_S = 15.0
@@ -44,7 +45,7 @@ def tell_end(run: RunFolder, status: RunStatus) -> RunFolder | None:
         return None  # or its drivers are on another host
     with suppress(OSError, UserError):
         sweep = run.sweep
-        if sweep is not None and os.path.exists(sweep.path / "notify" / "points" / _number(run)):
+        if sweep is not None and os.path.exists(sweep.path / "notify" / "points" / str(point_number(run))):
             return sweep
         plan = newest_plan(run)
         if plan is None or plan.notify is None or not owned(run):
@@ -161,14 +162,10 @@ def _record(run: RunFolder, notify: NotifyPlan, kind: str, facts: dict[str, Any]
     """Record the end of a run once; of a point of a sweep, as part of the sweep. Raises OSError."""
     settings = to_builtins(notify)
     if run.sweep is not None and not notify.each_point:
-        point_over(str(run.sweep.path), _number(run), facts["state"], settings, facts["site"])
+        point_over(str(run.sweep.path), str(point_number(run)), facts["state"], settings, facts["site"])
         return
     if kind not in notify.events and not (kind == "stop" and "end" in notify.events):
         return
     look = f"hpc-launch {'why' if kind == 'stop' else 'status'} {run.name}"
     more = {"event": kind, "time": time.time(), "channels": settings["channels"], "look": look}
     record_event(str(run.path), f"end-{facts['attempt']}", facts | more)
-
-
-def _number(point: RunFolder) -> str:
-    return point.path.name.rpartition(".")[2]

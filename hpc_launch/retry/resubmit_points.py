@@ -19,7 +19,7 @@ from hpc_launch.run.submitting.submit_attempt import submit_next
 from hpc_launch.run.sweeps.one_submitter import one_submitter
 from hpc_launch.run.sweeps.point_folder import was_never_submitted
 from hpc_launch.run.sweeps.submit_array import refuse_cancelled, settle_arrays
-from hpc_launch.run.sweeps.sweep_folder import SweepFolder
+from hpc_launch.run.sweeps.sweep_folder import SweepFolder, point_number
 from hpc_launch.schedulers.scheduler import Scheduler
 
 
@@ -62,7 +62,7 @@ def resubmit_points(
         follows: dict[int, int] = {}
         faults: list[str] = []
         for run in runs:
-            number = int(run.path.name.rpartition(".")[2])
+            number = point_number(run)
             try:
                 alive = alive_by(tracker, run)
                 if alive is not None:

@@ -151,7 +151,7 @@ def still_same(database: sqlite3.Connection, rows: Iterable[tuple[str, str, int 
         path = RunFolder(Path(place) / run)
         try:
             own = os.lstat(path.path).st_uid == user
-            if own and (modified is None or path.attempts_stamp() == modified):
+            if own and (modified is None or path.last_attempt_ns() == modified):
                 continue
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):

@@ -301,8 +301,14 @@ class RunFolder:
             return []
         return [AttemptFolder(self.attempts_folder / name) for name in sorted(names, key=int)]
 
-    def attempts_stamp(self) -> int:
-        """When the run, or a part of the sweep or pipeline, last got an attempt, in ns. Raises OSError."""
+    def attempts_stamp(self) -> int | None:
+        """When the run, or a part of the sweep or pipeline, last got an attempt, in ns; None if unknown."""
+        with suppress(OSError):
+            return self.last_attempt_ns()
+        return None
+
+    def last_attempt_ns(self) -> int:
+        """The same. Raises OSError where it is unknown."""
         for path in (self.attempts_folder, self.arrays):
             with suppress(FileNotFoundError):
                 return os.stat(path).st_mtime_ns

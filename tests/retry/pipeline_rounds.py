@@ -13,7 +13,7 @@ from hpc_launch.base.errors import UserError
 from hpc_launch.base.files import write_json
 from hpc_launch.drive import submit_stage, submit_sweep
 from hpc_launch.drive.prepare_pipeline import create_pipeline, prepare_pipeline
-from hpc_launch.retry.advance_pipeline import advance_pipeline, with_sweeps
+from hpc_launch.retry.advance_pipeline import advance_pipeline
 from hpc_launch.run.layout import AttemptFolder, RunFolder
 from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder
 from hpc_launch.run.pipelines.pipeline_status import pipeline_status
@@ -23,7 +23,7 @@ from hpc_launch.run.status.tracker import RunTracker
 from hpc_launch.run.submitting import submit_attempt
 from hpc_launch.run.sweeps import submit_array
 from hpc_launch.run.sweeps.sweep_folder import SweepFolder
-from hpc_launch.run.sweeps.sweep_status import SweepStatus, sweep_stamp
+from hpc_launch.run.sweeps.sweep_status import SweepStatus, stamps_of, with_sweeps
 from tests.run.sweep_rounds import ArrayScheduler
 
 FAULTS = ("", "lost", "deaf", "down")
@@ -118,7 +118,7 @@ def look_at(
     """A tracker `later` seconds from now, and the states of all runs by name."""
     stages = pipeline.stage_runs()
     sweeps = [SweepFolder(run) for run in stages if run.sweep_info.exists()]
-    stamps = {sweep.name: sweep_stamp(sweep) for sweep in sweeps}
+    stamps = stamps_of(sweeps)
     runs = [run for run in stages if not run.sweep_info.exists()]
     runs += [point for sweep in sweeps for point in sweep.runs() if point.attempts()]
     tracker = RunTracker(runs, lambda _: scheduler, clock=lambda: time.time() + later)

@@ -17,9 +17,10 @@ from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder, StageRecord
 from hpc_launch.run.pipelines.stage_status import DueRun, Found, StageRefusal, StageStatus
 from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.run.records.claim import never_submitted
+from hpc_launch.run.status.group_status import STATE_ORDER
 from hpc_launch.run.status.run_status import RunStatus
 from hpc_launch.run.submitting.scheduler_limits import LIMIT, RETRY_S
-from hpc_launch.run.sweeps.sweep_status import STATE_ORDER, SweepStatus, sweep_stamp
+from hpc_launch.run.sweeps.sweep_status import SweepStatus
 
 
 class StageStates:
@@ -175,7 +176,7 @@ def _is_current(status: SweepStatus) -> bool:
     """
     sweep = status.sweep
     settled = os.path.exists(sweep.submitted) or os.path.exists(sweep.cancel)
-    return settled and status.stamp is not None and status.stamp == sweep_stamp(sweep)
+    return settled and status.stamp is not None and status.stamp == sweep.run.attempts_stamp()
 
 
 def _is_over(status: RunStatus, *, current: bool) -> bool:

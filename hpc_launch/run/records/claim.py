@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
+
 from msgspec import Struct
 
 from hpc_launch.base.files import create_once, read_text
+from hpc_launch.base.json_records import write_record
 from hpc_launch.run.layout import AttemptFolder
 
 VOID = "void"
@@ -35,6 +40,11 @@ class CancelRequest(Struct, frozen=True, kw_only=True):
     host: str | None = None
     sent: float | None = None
     """When the scheduler accepted it; None while it has not been reached."""
+
+
+def request_cancel(path: Path, by: str) -> None:
+    """Record in this cancel.json who asks for the end. Raises OSError."""
+    write_record(path, CancelRequest(time=time.time(), by=by, host=os.uname().nodename))
 
 
 def read_claim(attempt: AttemptFolder) -> Claim | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
+import string
+
 from msgspec import Struct, structs
 
 from hpc_launch.base.json_records import create_record
@@ -42,6 +45,11 @@ class Intent(ProcessRecord, frozen=True, kw_only=True):
     def job_of(self, found: str) -> str:
         """The job of this attempt, where a job `found` has the intent's name."""
         return found if self.task is None else f"{array_of(found)}_{self.task}"
+
+
+def new_token() -> str:
+    """The part of a job's name by which a lost submission is found again."""
+    return "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(8))
 
 
 def array_of(job_id: str) -> str:

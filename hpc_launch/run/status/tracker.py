@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.run.checkpoint_files import near_miss
@@ -104,9 +103,7 @@ class RunTracker:
         followed.info = followed.info or read_info(run)
         if followed.answers is None:
             self._connect(followed)
-        followed.stamp = None
-        with suppress(OSError):
-            followed.stamp = run.attempts_stamp()
+        followed.stamp = run.attempts_stamp()
         if not run.attempts():
             creator = followed.info.process if followed.info else None
             followed.outcomes[0] = (0.0, no_attempt(run, creator, followed.since, self._clock()))

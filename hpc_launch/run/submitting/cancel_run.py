@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,7 +14,7 @@ from hpc_launch.base.user_dirs import user
 from hpc_launch.run.layout import FOLDER_MODE, RunFolder
 from hpc_launch.run.ownership import refuse_other_users_run
 from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
-from hpc_launch.run.records.claim import CANCELLED, CancelRequest, abandon
+from hpc_launch.run.records.claim import CANCELLED, abandon, request_cancel
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.verdict_record import read_verdict
 from hpc_launch.run.status.attempt_view import AttemptView
@@ -48,7 +47,7 @@ def cancel_run(run: RunFolder, scheduler: Cancelling, *, undecided: bool = False
         journal.note("cancel asked", attempt=attempt.number, job_id=files.job_id, by=by)
         with suppress(OSError):
             if files.cancel is None and files.end is None:
-                write_record(attempt.cancel, CancelRequest(time=time.time(), by=by, host=os.uname().nodename))
+                request_cancel(attempt.cancel, by)
             abandon(attempt, f"{CANCELLED} by {by}")
         try:
             cancelled.extend(_cancel(Reader().read(attempt), scheduler))

@@ -138,20 +138,25 @@ def create_run(
             if at is None or not _shares_code(at.pipeline, run, prepared.plan.code):
                 take_snapshot(run, prepared.plan.code)
             # Last: a folder with a run.json is a complete run.
-            info = RunInfo(
-                run=(at or run).name,
-                name=prepared.name,
-                site=prepared.site,
-                scheduler=prepared.scheduler,
-                created=created,
-                version=__version__,
-                **process_fields(this_process()),
-            )
-            write_record(run.info, info)
+            write_info(run, prepared, created, name=(at or run).name)
             return run if at is None else _moved(run, at)
         except BaseException:
             shutil.rmtree(run.path, ignore_errors=True)
             raise
+
+
+def write_info(run: RunFolder, prepared: PreparedAttempt, created: float, *, name: str | None = None) -> None:
+    """Write run.json, which completes the run. `name`: where the folder will get another one. Raises OSError."""
+    info = RunInfo(
+        run=name or run.name,
+        name=prepared.name,
+        site=prepared.site,
+        scheduler=prepared.scheduler,
+        created=created,
+        version=__version__,
+        **process_fields(this_process()),
+    )
+    write_record(run.info, info)
 
 
 def claim_number(run: RunFolder, number: int) -> AttemptFolder:

@@ -8,8 +8,6 @@ Before the intent is written nothing can have been submitted; send_job.py runs s
 from __future__ import annotations
 
 import os
-import secrets
-import string
 import time
 from contextlib import suppress
 
@@ -19,7 +17,7 @@ from hpc_launch.run.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.run.records.claim import read_claim
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.process_identity import process_fields, this_process
-from hpc_launch.run.records.submission import Intent, write_job
+from hpc_launch.run.records.submission import Intent, new_token, write_job
 from hpc_launch.run.run_index import Index
 from hpc_launch.run.status.still_alive import still_alive
 from hpc_launch.run.submitting.fault_points import checkpoint
@@ -157,7 +155,7 @@ def _prepare(task: AttemptTask) -> Submission:
     if recovery is None or recovery.retry.max_attempts != 1 or prepared.plan.notify is not None:
         write_after(task.run)
     checkpoint("script")
-    token = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(8))
+    token = new_token()
     name = f"{prepared.name}.{token}.{attempt.number}"
     intent = Intent(
         token=token,

@@ -8,8 +8,6 @@ ends at once where there is nothing to do (slurm_templates/successor.sh). So one
 from __future__ import annotations
 
 import os
-import secrets
-import string
 import time
 from contextlib import suppress
 
@@ -22,6 +20,7 @@ from hpc_launch.run.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.process_identity import process_fields, this_process
+from hpc_launch.run.records.submission import new_token
 from hpc_launch.run.records.successor_record import SuccessorRecord, keep_over
 from hpc_launch.run.run_index import Index
 from hpc_launch.run.submitting.fault_points import checkpoint
@@ -49,7 +48,7 @@ def send_successor(
     recovery, run = prepared.plan.recovery, attempt.run
     if recovery is None or not recovery.successor or prepared.scheduler != "slurm":
         return
-    token = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(8))
+    token = new_token()
     name = f"{prepared.name}.{token}.next"
     record = SuccessorRecord(after=job_id, job_name=name, time=time.time(), **process_fields(this_process()))
     options = [option for option in prepared.options if not option.startswith(_OF_ONE_ATTEMPT)]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 
 from hpc_launch.base.errors import SchedulerError, Unreachable
-from hpc_launch.base.json_records import write_record
 from hpc_launch.base.user_dirs import user
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.ownership import refuse_other_users_run
 from hpc_launch.run.records.attempt_files import Reader
-from hpc_launch.run.records.claim import CANCELLED, CancelRequest, abandon
+from hpc_launch.run.records.claim import CANCELLED, abandon, request_cancel
 from hpc_launch.run.records.submission import array_of
 from hpc_launch.run.submitting.cancel_run import cancel_run
 from hpc_launch.run.submitting.reconcile import still_has_id
@@ -33,7 +31,7 @@ def cancel_sweep(sweep: SweepFolder, scheduler: Scheduler) -> list[str]:
     by = user()
     with suppress(OSError):
         if not os.path.exists(sweep.cancel):
-            write_record(sweep.cancel, CancelRequest(time=time.time(), by=by, host=os.uname().nodename))
+            request_cancel(sweep.cancel, by)
     settle_arrays(sweep, scheduler)
     cancelled: list[str] = []
     unreached: SchedulerError | None = None

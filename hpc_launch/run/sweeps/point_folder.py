@@ -10,15 +10,12 @@ from pathlib import Path
 
 from msgspec import structs
 
-from hpc_launch import __version__
 from hpc_launch.base.json_records import write_record
 from hpc_launch.run.layout import FOLDER_MODE, AttemptFolder, RunFolder
 from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.run.records.claim import NEVER_SUBMITTED, never_submitted, read_claim
-from hpc_launch.run.records.process_identity import process_fields, this_process
-from hpc_launch.run.records.run_info import RunInfo
 from hpc_launch.run.records.submission import Intent
-from hpc_launch.run.submitting.run_store import PreparedAttempt, write_attempt
+from hpc_launch.run.submitting.run_store import PreparedAttempt, write_attempt, write_info
 from hpc_launch.run.sweeps.sweep_folder import SweepFolder
 
 
@@ -42,16 +39,7 @@ def create_point(sweep: SweepFolder, number: int, prepared: PreparedAttempt) -> 
         if os.path.isdir(home.path / name):
             with suppress(FileExistsError):
                 os.symlink(f"../{name}", run.path / name)
-    info = RunInfo(
-        run=run.name,
-        name=prepared.name,
-        site=prepared.site,
-        scheduler=prepared.scheduler,
-        created=time.time(),
-        version=__version__,
-        **process_fields(this_process()),
-    )
-    write_record(run.info, info)
+    write_info(run, prepared, time.time())
     return run
 
 

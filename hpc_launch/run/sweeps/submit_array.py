@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
-import string
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -24,7 +22,7 @@ from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.run.records.claim import abandon
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.process_identity import process_fields, this_process
-from hpc_launch.run.records.submission import Intent, array_of, write_job
+from hpc_launch.run.records.submission import Intent, array_of, new_token, write_job
 from hpc_launch.run.run_index import Index
 from hpc_launch.run.submitting.fault_points import checkpoint
 from hpc_launch.run.submitting.reconcile import reconcile
@@ -150,7 +148,7 @@ def _claim(sweep: SweepFolder, name: str, options: tuple[str, ...]) -> tuple[Att
     """
     arrays = sweep.arrays()
     array = sweep.array(arrays[-1].number + 1 if arrays else 1)
-    token = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(8))
+    token = new_token()
     intent = Intent(
         token=token,
         job_name=f"{name}.{token}.{array.number}",

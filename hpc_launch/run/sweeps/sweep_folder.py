@@ -94,6 +94,10 @@ class SweepFolder:
         """The runs of the points that exist."""
         return [run for point in self.record.points if (run := self.point(point.number)).exists]
 
+    def begun(self) -> list[RunFolder]:
+        """The runs of the points that have an attempt."""
+        return [run for run in self.runs() if run.attempts()]
+
     def array(self, number: int) -> AttemptFolder:
         """The folder of a job array: it is submitted as an attempt is."""
         return AttemptFolder(self.run.arrays / f"{number:03d}")
@@ -108,8 +112,13 @@ class SweepFolder:
 
     def label(self, run: RunFolder) -> str:
         """The values of a point, such as `lr=3e-4,seed=1`."""
-        number = int(run.path.name.rpartition(".")[2])
+        number = point_number(run)
         return next((label(point.values) for point in self.record.points if point.number == number), "")
+
+
+def point_number(run: RunFolder) -> int:
+    """The number of a point, by the name of its folder."""
+    return int(run.path.name.rpartition(".")[2])
 
 
 def tasks_of(array: AttemptFolder) -> Iterator[tuple[int, AttemptFolder]]:

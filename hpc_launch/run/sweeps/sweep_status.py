@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -14,17 +14,12 @@ from hpc_launch.base.files import read_text
 from hpc_launch.base.time_limit import TooSlowError, time_limit
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.run_info import read_info
+from hpc_launch.run.status.group_status import STATE_ORDER, group_status
 from hpc_launch.run.status.progress_reader import SEARCH_S, number, tail_lines
 from hpc_launch.run.status.run_status import Progress, RunStatus
 from hpc_launch.run.submitting.reconcile import NOT_YET
 from hpc_launch.run.sweeps.sweep_folder import SweepFolder
 from hpc_launch.spec.sweep_points import SweepPoint, label
-
-STATE_ORDER = (
-    "RUNNING", "STARTING", "ENDING", "RETRYING", "SUBMITTING", "PENDING", "STUCK", "UNKNOWN",
-    "FAILED", "STOPPED", "CANCELLED", "COMPLETED",
-)  # fmt: skip
-"""A sweep has the first of these states that one of its points has."""
 
 
 @dataclass(frozen=True)
@@ -66,24 +61,16 @@ class SweepStatus:
 
     def as_run(self) -> RunStatus:
         """The sweep as one line of a list: its progress is the number of points that completed."""
-        run, info, counts = self.sweep.run, read_info(self.sweep.run), self.counts
-        state = next(iter(counts), "UNKNOWN")
+        counts = self.counts
         text = ", ".join(f"{count} {name}" for name, count in counts.items())
         best = self.best
         if best is not None:
             text += f"; best {label(best.point.values)}: {best.metric:g}"
-        ages = [one.status.age_s for one in self.points if one.status.age_s is not None]
-        active = [one for one in self.points if one.status.state == state]
-        return RunStatus(
-            run=run.name,
-            name=info.name if info else run.name,
-            site=info.site if info else "",
-            folder=run.path,
-            state=state,
-            reason=text if self.points else "sweep.json cannot be read",
-            job_id=None,
-            source=active[0].status.source if active else "none",
-            age_s=max(ages, default=None),
+        return group_status(
+            self.sweep.run,
+            next(iter(counts), "UNKNOWN"),
+            text if self.points else "sweep.json cannot be read",
+            [one.status for one in self.points],
             progress=Progress(step=counts.get("COMPLETED", 0), total=len(self.points)),
             undecided=any(one.status.undecided for one in self.points),
             final_stamp=self.stamp if self._is_over else None,
@@ -107,13 +94,6 @@ class SweepStatus:
         }
 
 
-def sweep_stamp(sweep: SweepFolder) -> int | None:
-    """When a point last got an attempt (ns); None if unknown."""
-    with suppress(OSError):
-        return sweep.run.attempts_stamp()
-    return None
-
-
 def sweep_status(sweep: SweepFolder, statuses: Mapping[str, RunStatus], stamp: int | None = None) -> SweepStatus:
     """The sweep's state by those of its points, by the names of their runs; they were read after `stamp`."""
     cancelled = os.path.exists(sweep.cancel)
@@ -125,6 +105,18 @@ def sweep_status(sweep: SweepFolder, statuses: Mapping[str, RunStatus], stamp: i
             status = waiting_point(sweep, run, cancelled=True)
         points.append(PointStatus(point, status, _metric(sweep, run, status)))
     return SweepStatus(sweep, tuple(points), cancelled, stamp)
+
+
+def stamps_of(sweeps: Iterable[SweepFolder]) -> dict[str, int | None]:
+    """When a point of each last got an attempt (ns), by the names of the sweeps: to be read before the points."""
+    return {sweep.name: sweep.run.attempts_stamp() for sweep in sweeps}
+
+
+def with_sweeps(
+    statuses: Mapping[str, RunStatus], sweeps: Iterable[SweepFolder], stamps: Mapping[str, int | None]
+) -> dict[str, RunStatus | SweepStatus]:
+    """The states of runs by name, with those of the sweeps that they are points of. They were read after `stamps`."""
+    return {**statuses, **{one.name: sweep_status(one, statuses, stamps[one.name]) for one in sweeps}}
 
 
 def waiting_point(sweep: SweepFolder, run: RunFolder, *, cancelled: bool) -> RunStatus:
