@@ -33,6 +33,8 @@ class SweepRoom(Struct, frozen=True):
 
     points: int
     """How many may be submitted now."""
+    queued: int
+    """Jobs of the user in the queue, the one that asks included."""
     array_size: int
     at_once: int | None
     """How many may run at the same time."""
@@ -50,7 +52,8 @@ def room_for(sweep: SweepFolder, scheduler: Scheduler, first: PreparedJob) -> Sw
         at_once.append(queue.max_jobs)
         if queue.max_submitted is not None:
             free.append(max(0, queue.max_submitted - room.queued))
-    return SweepRoom(min(free), room.max_array_size, min((one for one in at_once if one is not None), default=None))
+    together = min((one for one in at_once if one is not None), default=None)
+    return SweepRoom(min(free), room.queued, room.max_array_size, together)
 
 
 def limit_text(points: int) -> str:

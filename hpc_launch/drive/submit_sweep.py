@@ -40,6 +40,8 @@ class SweepProgress(Struct, frozen=True):
     """Why points are left."""
     busy: bool = False
     """Whether another process is submitting the sweep."""
+    queued: int | None = None
+    """Jobs of the user in the queue before, the one that asks included; None: not asked."""
 
 
 def create_sweep(
@@ -148,7 +150,7 @@ def _submit(  # noqa: PLR0917 - what submit_points was given
         return _submit_singly(sweep, scheduler, ready, common, left, index)
     now = left[: room.points]
     if not now:
-        return SweepProgress((), len(left), LIMIT_REACHED)
+        return SweepProgress((), len(left), LIMIT_REACHED, queued=room.queued)
     if prepared is None:
         ready = recorded_points(sweep, now)
     attempts = {number: _attempt(common, sweep, ready, number) for number in now}
@@ -158,7 +160,7 @@ def _submit(  # noqa: PLR0917 - what submit_points was given
     )  # fmt: skip
     why = why or (limit_text(len(now)) if len(now) < len(left) else None)
     still = _note_if_complete(sweep, len(unsubmitted(sweep)) if why is not None else 0)
-    return SweepProgress(tuple(job_ids), still, why if still else None)
+    return SweepProgress(tuple(job_ids), still, why if still else None, queued=room.queued)
 
 
 def _note_if_complete(sweep: SweepFolder, left: int) -> int:

@@ -13,6 +13,7 @@ from hpc_launch.drive.submit_sweep import submit_points
 from hpc_launch.retry.next_points import submit_next_points
 from hpc_launch.run.records.submission import SubmittedJob
 from hpc_launch.run.sweeps.array_chunks import chunks
+from hpc_launch.run.sweeps.ended_points import note_ended
 from hpc_launch.run.sweeps.one_submitter import one_submitter
 from hpc_launch.schedulers.queue_limits import ArrayRoom
 from tests.run.sweep_rounds import POINTS, ArrayScheduler, begin_sweep, play, tasks_in
@@ -126,3 +127,25 @@ def test_a_point_that_ends_while_another_waits_for_room_leaves_its_place(tmp_pat
                 submit_next_points(sweep.point(number), scheduler)
             os._exit(scheduler.looks - looks)
         assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.usefixtures("_environment")
+def test_a_point_that_finds_no_room_looks_again_if_another_ended_meanwhile(tmp_path: Path) -> None:
+    """The other found it busy and left, so that nobody else would look."""
+
+    @dataclass
+    class EndsMeanwhile(FullQueue):
+        def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:
+            room = super().array_room(account, partition, qos)
+            if self.looks == 2:
+                note_ended(sweep, 1)
+                self.ended = 2
+                return ArrayRoom(1001, 1, 0)
+            return room
+
+    scheduler = EndsMeanwhile(tmp_path / "scheduler")
+    sweep = begin_sweep(tmp_path, ROOM + 2)
+    assert submit_points(sweep, scheduler).left == 2
+    note_ended(sweep, 2)
+    submit_next_points(sweep.point(0), scheduler)
+    assert len(scheduler.jobs()) == 2

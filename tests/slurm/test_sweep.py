@@ -53,9 +53,16 @@ def status(user: User, name: str = "@last") -> dict[str, Any]:
     return answer
 
 
-def arrays(user: User, sweep: str) -> list[str]:
-    done = user.cluster.run(["squeue", "--array", "--states=all", "--noheader", "--format=%F %K %j"], check=True)
-    return [line for line in done.stdout.splitlines() if " rates." in line]
+def limit_to_three_jobs(user: User) -> None:
+    """In a partition that no other test uses: all jobs of the user count."""
+    profile = (PROFILES / "testcluster.yaml").read_text()
+    user.job(profile.replace("    partition: gpu\n", "    partition: high\n    max_submitted: 3\n", 1), SITE)
+
+
+def tasks(user: User, array: str) -> list[str]:
+    """The tasks of an array."""
+    done = user.cluster.run(["squeue", "--array", "--states=all", "--noheader", "--format=%F %K"], check=True)
+    return [line for line in done.stdout.splitlines() if line.startswith(f"{array} ")]
 
 
 def test_points_run_as_one_array_and_fail_on_their_own(user: User) -> None:
@@ -68,7 +75,7 @@ def test_points_run_as_one_array_and_fail_on_their_own(user: User) -> None:
     assert sweep["counts"] == {"FAILED": 1, "COMPLETED": 2}
     assert sweep["best"]["point"] == 1
     assert [one["job_id"] for one in sweep["points"]] == [f"{array}_{task}" for task in range(3)]
-    assert len(arrays(user, name)) == 3
+    assert tasks(user, array) == [f"{array} {task}" for task in range(3)]
 
     # A point is a run with its own log, diagnosis and next attempt.
     assert "loss 2" in user.launch("logs", f"{name}/2").stdout
@@ -89,7 +96,7 @@ def test_points_run_as_one_array_and_fail_on_their_own(user: User) -> None:
 
 @pytest.mark.prove
 def test_limits_split_the_points_and_a_cancelled_sweep_ends(user: User) -> None:
-    user.job((PROFILES / "testcluster.yaml").read_text().replace("  gpu:\n", "  gpu:\n    max_submitted: 3\n", 1), SITE)
+    limit_to_three_jobs(user)
     points = [train(number, sleep=30) for number in range(5)]
     done = user.launch("submit", user.job(job(points, "  limit: 2\n")), "--json")
     assert done.returncode == 0, done.stderr
@@ -119,10 +126,11 @@ def test_resubmit_makes_one_array_of_the_next_attempts_of_the_failed_points(user
 
 
 def test_ending_points_submit_the_rest_unattended(user: User) -> None:
-    user.job((PROFILES / "testcluster.yaml").read_text().replace("  gpu:\n", "  gpu:\n    max_submitted: 3\n", 1), SITE)
+    limit_to_three_jobs(user)
+    own = ["sbatch", "--partition=high", "--array=0-1", "--output=/dev/null", "--wrap=sleep 15"]
+    user.cluster.run(own, check=True)
     submitted = user.submit(job([train(number, code=number == 1) for number in range(5)]))
-    assert submitted["points"] == 5
-    assert submitted["left"] >= 2, "a job of an earlier test may still be in the queue"
+    assert (submitted["points"], submitted["left"]) == (5, 4)
     folder = user.home / "runs" / submitted["run"]
     wait_until(lambda: len(list(folder.glob("*/attempts/001/end.json"))) == 5)
     assert (folder / "submitted").exists()
