@@ -2,7 +2,8 @@
 
 With `--here` the job's script can start the next attempt itself; `--outside` is for a sentinel job, `--successor=JOB`
 for the run's successor, which waited for that job and can start the next attempt, too. `--well` is for a point of a
-sweep, or a stage of a pipeline, that ended well: nothing is due for the run itself.
+sweep, or a stage of a pipeline, that ended well: nothing is due for the run itself. The sentinel of an array of a sweep
+names the array's folder.
 `--during` is for a training that others follow.
 
 It uses the records in the run folder and detects nothing again. Its output goes to hook.log in the attempt's folder.
@@ -58,6 +59,10 @@ def main(arguments: list[str]) -> int:
             _drive_during(run, folder / "end.json", scheduler)
             return 0
         tracker, over = RunTracker([run], lambda _: scheduler), True
+        if os.path.exists(run.sweep_info):
+            _drive_sweep(run)
+            _drive_pipeline(run, scheduler, inside=False)
+            return 0
         if "--well" not in arguments:
             if waited is not None:
                 move = _drive_as_successor(run, tracker, scheduler, waited)
@@ -76,6 +81,16 @@ def main(arguments: list[str]) -> int:
     except (UserError, OSError, ValueError) as error:
         print(f"[hpc-launch] left to the next driver: {error}", flush=True)
     return 0
+
+
+def _drive_sweep(run: RunFolder) -> None:
+    """Continue the points of a sweep after one of its arrays."""
+    from hpc_launch.retry.drive_points import drive_points
+    from hpc_launch.run.run_index import user_index
+    from hpc_launch.run.sweeps.sweep_folder import SweepFolder
+
+    index = user_index(os.environ)
+    drive_points(SweepFolder(run), index, until_over=False, pause_s=POLL_S, longest_s=LONGEST_S)
 
 
 def _drive_pipeline(run: RunFolder, scheduler: Scheduler, *, inside: bool) -> None:

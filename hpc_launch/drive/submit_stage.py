@@ -9,9 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-
-from msgspec import structs
 
 from hpc_launch.base.errors import Refused, UsageError, UserError
 from hpc_launch.base.finding_codes import FindingCode
@@ -21,9 +18,8 @@ from hpc_launch.drive.attempts import prepare
 from hpc_launch.drive.prepare import prepare_job
 from hpc_launch.drive.prepare_pipeline import sets_of
 from hpc_launch.drive.prepare_sweep import prepare_sweep
+from hpc_launch.drive.stage_sentinel import with_sentinel
 from hpc_launch.drive.submit_sweep import SweepProgress, create_sweep, submit_points
-from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.plan.retry_plan import SENTINEL_S
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder, StageInfo
 from hpc_launch.run.pipelines.stage_status import DueRun, StageRefusal
@@ -31,14 +27,13 @@ from hpc_launch.run.pipelines.stage_values import UnknownValue, stage_values
 from hpc_launch.run.run_index import Index
 from hpc_launch.run.submitting.cancel_run import cancel_run
 from hpc_launch.run.submitting.fault_points import checkpoint
-from hpc_launch.run.submitting.run_store import PreparedAttempt, create_run
+from hpc_launch.run.submitting.run_store import create_run
 from hpc_launch.run.submitting.submit_attempt import submit_next
 from hpc_launch.run.sweeps.cancel_sweep import cancel_sweep
 from hpc_launch.run.sweeps.sweep_folder import SweepFolder
 from hpc_launch.schedulers.scheduler import Scheduler
 from hpc_launch.sites.load_layers import JobSources, read_sources
 from hpc_launch.spec.pipeline_file import read_pipeline, stage_document
-from hpc_launch.spec.units import format_time
 
 STEPS = ("stage folder",)
 """The steps before those of submit_attempt.py and submit_array.py, by their names in fault_points.py."""
@@ -138,26 +133,12 @@ def _submit(  # noqa: PLR0917 - the stages before
     ready = prepare_job(pipeline.run.job_yaml, sets=sets, job_folder=record.job_folder, sources=sources)
     prepared = prepare(ready, sets, exclude=())
     if any(one.after.get(stage.name, "ok") != "ok" for one in record.stages):
-        prepared = _with_sentinel(prepared, ready.plan)
+        prepared = with_sentinel(prepared, ready.plan)
     if not run.exists:
         create_run(prepared, at=run, stage=info)
     checkpoint("stage folder")
     _refuse_cancelled(pipeline, stage.name)
     return SweepProgress((submit_next(run, prepared, scheduler, index=index, number=due.attempt)[2],))
-
-
-def _with_sentinel(prepared: PreparedAttempt, plan: LaunchPlan) -> PreparedAttempt:
-    """The attempt with a sentinel job, in its own queue where the site names none.
-
-    Others wait for the run though it may fail, and a job cannot know whether its own failure is final.
-    """
-    recovery = prepared.plan.recovery
-    if prepared.scheduler != "slurm" or recovery is None or recovery.sentinel is not None:
-        return prepared
-    values = {one.option: one.value for one in plan.directives}
-    options = tuple(f"--{name}={values[name]}" for name in ("partition", "qos", "account") if values.get(name))
-    recovery = structs.replace(recovery, sentinel=(*options, f"--time={format_time(SENTINEL_S)}"))
-    return replace(prepared, plan=structs.replace(prepared.plan, recovery=recovery))
 
 
 def _refuse_cancelled(pipeline: PipelineFolder, stage: str) -> None:

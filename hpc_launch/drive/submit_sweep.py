@@ -15,6 +15,7 @@ from hpc_launch.base.files import read_text, write_atomic
 from hpc_launch.drive.attempts import first_attempt, prepare, resolved_yaml
 from hpc_launch.drive.prepare_sweep import PreparedSweep, recorded_points
 from hpc_launch.drive.send_arrays import LIMIT_REACHED, limit_text, room_for, send_arrays
+from hpc_launch.drive.stage_sentinel import with_sentinel
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.records.attempt_files import Reader
 from hpc_launch.run.records.plan_record import plan_record
@@ -213,9 +214,10 @@ def _attempt(common: PreparedAttempt, sweep: SweepFolder, prepared: PreparedSwee
     sets = (*sweep.record.sets, *sweep.record.points[number].sets)
     job = prepared.jobs[number]
     recorded = {"job_folder": common.plan.job_folder, "job_file": common.plan.job_file}
-    return replace(
+    attempt = replace(
         common,
         script=job.script,
         plan=plan_record(job.plan, sets=sets, excluded=(), readmitted=(), **recorded),
         overrides=structs.replace(common.overrides, set=sets),
     )
+    return attempt if sweep.run.pipeline is None else with_sentinel(attempt, job.plan)

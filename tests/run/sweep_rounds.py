@@ -96,9 +96,12 @@ class ArrayScheduler(FakeScheduler):
         return trained
 
 
-def begin_sweep(folder: Path, points: int) -> SweepFolder:
+PROFILES = Path(__file__).parents[1] / "sites" / "profiles"
+
+
+def begin_sweep(folder: Path, points: int, sites: Path = PROFILES) -> SweepFolder:
     """Write a sweep with so many points."""
-    os.environ["HPC_LAUNCH_SITE_PATH"] = str(Path(__file__).parents[1] / "sites" / "profiles")
+    os.environ["HPC_LAUNCH_SITE_PATH"] = str(sites)
     os.environ["HPC_LAUNCH_HOME"] = str(folder / "runs")
     (folder / "job.yaml").write_text(f"{JOB}sweep: {{grid: {{args.lr: {list(range(points))}}}}}\n")
     return create_sweep(prepare_sweep(folder / "job.yaml"), ())

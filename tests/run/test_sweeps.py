@@ -16,7 +16,7 @@ from hpc_launch.run.sweeps.array_chunks import chunks
 from hpc_launch.run.sweeps.ended_points import note_ended
 from hpc_launch.run.sweeps.one_submitter import one_submitter
 from hpc_launch.schedulers.queue_limits import ArrayRoom
-from tests.run.sweep_rounds import POINTS, ArrayScheduler, begin_sweep, play, tasks_in
+from tests.run.sweep_rounds import POINTS, PROFILES, ArrayScheduler, begin_sweep, play, tasks_in
 
 ROOM = 20
 
@@ -102,6 +102,22 @@ def test_of_points_that_end_together_one_submits(tmp_path: Path) -> None:
         os.waitpid(child, 0)
     assert len(scheduler.jobs()) == 2
     assert sorted(scheduler.run_tasks(lambda: True)) == sorted(str(one) for one in range(2 * ROOM))
+
+
+@pytest.mark.usefixtures("_environment")
+def test_each_array_has_a_sentinel_if_the_site_has_a_queue_for_them(tmp_path: Path) -> None:
+    text = (PROFILES / "testcluster.yaml").read_text()
+    (tmp_path / "sites").mkdir()
+    watched = text.replace("scheduler: slurm", "scheduler: {type: slurm, sentinel: short}")
+    (tmp_path / "sites" / "testcluster.yaml").write_text(watched)
+    scheduler = ArrayScheduler(tmp_path / "scheduler")
+    sweep = begin_sweep(tmp_path, 5, tmp_path / "sites")  # in arrays of three
+    submit_points(sweep, scheduler)
+    jobs = {job_id: scheduler.job(job_id) for job_id in scheduler.jobs()}
+    arrays = [job_id for job_id, job in jobs.items() if job["array"]]
+    assert len(arrays) == 2
+    sentinels = [job["options"] for job in jobs.values() if job["name"].endswith(".sentinel")]
+    assert all(f"--dependency=afterany:{one}" in options for one, options in zip(arrays, sentinels, strict=True))
 
 
 @pytest.mark.usefixtures("_environment")

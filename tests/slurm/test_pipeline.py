@@ -120,6 +120,37 @@ def test_it_ends_well_though_a_node_dies_and_the_second_stage_is_preempted(user_
     assert (points[2] / "attempts" / "003").exists()
 
 
+LAST = r"""
+name: nightly
+launcher: none
+time: 5
+cpus_per_node: 5
+hang: false
+retry: {max_attempts: 3, backoff: 1s}
+progress: {step: 'step (\d+)/(\d+)', loss: 'loss (\S+)'}
+jobs:
+  train:
+    command: [sh, -c, '[ $0 = 1 ] || [ -e "$HPC_LAUNCH_RUN_DIR/attempts/002" ] || sleep 600; echo "step 1/1 loss $0"']
+    sweep: {grid: {args: [[1], [2]]}}
+  evaluate: {after: train, command: [sh, -c, 'touch "$HPC_LAUNCH_RUN_DIR/../evaluated"']}
+"""
+
+
+@pytest.mark.prove
+def test_it_goes_on_though_the_node_of_the_last_running_point_dies(user_in_trouble: User) -> None:
+    user = user_in_trouble
+    answer = user.submit(LAST)
+    folder = Path(answer["folder"])
+    first, last = (folder / f"{folder.name}.train" / f"{folder.name}.train.{number}" for number in range(2))
+    wait_until(lambda: (first / "attempts/001/end.json").exists() and (last / "attempts/001/start.json").exists())
+    user.cluster.kill_node(json.loads((last / "attempts/001/start.json").read_text())["nodes"])
+
+    wait_until(lambda: (folder / "evaluated").exists(), explain=lambda: str(user.cluster.jobs()))
+    status = user.until(answer["run"], "COMPLETED", "FAILED")
+    assert {one["stage"]: one["state"] for one in status["stages"]} == {"train": "COMPLETED", "evaluate": "COMPLETED"}
+    assert (last / "attempts" / "002").exists()
+
+
 @pytest.mark.prove
 def test_a_stage_for_the_failure_of_another_one_starts_with_no_client_running(user: User) -> None:
     text = JOB.partition("jobs:")[0] + 'jobs:\n  a: {command: ["false"]}\n  b: {after: a, command: ["true"]}\n'

@@ -11,9 +11,9 @@ import os
 import time
 from contextlib import suppress
 
-from hpc_launch.base.errors import SchedulerError, UsageError
+from hpc_launch.base.errors import UsageError
 from hpc_launch.base.json_records import write_record
-from hpc_launch.run.layout import FOLDER_MODE, AttemptFolder, RunFolder
+from hpc_launch.run.layout import AttemptFolder, RunFolder
 from hpc_launch.run.records.claim import read_claim
 from hpc_launch.run.records.journal import Journal
 from hpc_launch.run.records.process_identity import process_fields, this_process
@@ -32,17 +32,15 @@ from hpc_launch.run.submitting.run_store import (
     write_attempt,
 )
 from hpc_launch.run.submitting.send_job import AttemptTask, Wait, check_ours, check_wanted, send_job
+from hpc_launch.run.submitting.sentinel_job import submit_sentinel
 from hpc_launch.run.submitting.successor_job import cancel_successor, send_successor
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
-from hpc_launch.spec.shell_text import quote
 
 STEPS = ("folder", "claimed", "script", "intent", "checked", "submitted", "job", "index")
 """The names of the steps, in order (fault_points.py)."""
 
 LOOKUP_S = 15.0
 """How long a submission without an answer is looked up before the command fails."""
-
-SENTINEL_OPTIONS = ("--nodes=1", "--ntasks=1", "--no-requeue")
 
 Submitted = tuple[RunFolder, AttemptFolder, str]
 
@@ -139,7 +137,7 @@ def _submit(task: AttemptTask, index: Index | None) -> str:
     if index is not None:
         index.add(run, job_id)
     checkpoint("index")
-    _submit_sentinel(task, submission, job_id)
+    submit_sentinel(task, submission, job_id)
     cancel_successor(task.run, task.scheduler, before=attempt)
     send_successor(attempt, task.prepared, task.scheduler, job_id, index=index)
     return job_id
@@ -177,21 +175,3 @@ def _prepare(task: AttemptTask) -> Submission:
         time_limit_s=prepared.plan.time_limit_s,
         signal_before_s=prepared.plan.signal_before_s,
     )
-
-
-def _submit_sentinel(task: AttemptTask, submission: Submission, job_id: str) -> None:
-    """Submit a small job that runs a driver after this job, where the site wants one. The run does not depend on it."""
-    run, attempt, recovery = task.run, task.attempt, task.prepared.plan.recovery
-    if recovery is None or recovery.sentinel is None:
-        return
-    script = f"#!/bin/bash\n# Runs the next driver of {run.name} after job {job_id}.\n"
-    after = quote(str(run.after))
-    script += f"[ -O {after} ] && exec bash {after} {quote(str(attempt.path))} --outside\n"
-    options = (*SENTINEL_OPTIONS, f"--dependency=afterany:{job_id}", *recovery.sentinel)
-    with suppress(OSError, SchedulerError):
-        attempt.sentinel.mkdir(mode=FOLDER_MODE, exist_ok=True)
-        # It inherits the submitter's environment, with the secrets that the next attempt needs.
-        name = f"{submission.job_name}.sentinel"
-        sentinel = Submission(script, attempt.sentinel, name, options, submission.environment)
-        sentinel_id = task.scheduler.submit(sentinel)
-        task.journal.note("sentinel", attempt=attempt.number, job_id=sentinel_id, of=job_id)

@@ -28,6 +28,7 @@ from hpc_launch.run.submitting.fault_points import checkpoint
 from hpc_launch.run.submitting.reconcile import reconcile
 from hpc_launch.run.submitting.run_store import PreparedAttempt, refusing
 from hpc_launch.run.submitting.send_job import AttemptTask, Wait, check_ours, check_wanted, send_job
+from hpc_launch.run.submitting.sentinel_job import submit_sentinel
 from hpc_launch.run.sweeps.array_chunks import ArrayChunk
 from hpc_launch.run.sweeps.point_folder import begin_attempt, create_point, refused_text
 from hpc_launch.run.sweeps.sweep_folder import SweepFolder, tasks_of
@@ -108,6 +109,7 @@ def submit_array(  # noqa: PLR0917 - the stages before
         refuse_cancelled(sweep)
     _record_jobs(array, job_id, submitted, cluster)
     checkpoint("array jobs")
+    submit_sentinel(task, submission, job_id)
     if index is not None:
         index.add(sweep.run, job_id)
     return job_id
