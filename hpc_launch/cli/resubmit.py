@@ -26,8 +26,8 @@ from hpc_launch.view.terminal import is_terminal
 def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bool, yes: bool, as_json: bool) -> int:
     """Submit the next attempt of a run, from the job file and site profile stored in its folder.
 
-    Asks before repeating a run that COMPLETED; without a terminal that requires --yes. Of a sweep, the points that
-    failed are submitted again; of a pipeline, the stages that failed or were cancelled, and what comes after them.
+    Asks before repeating a run that COMPLETED; without a terminal that requires --yes. Of a sweep, the points, and of a
+    pipeline, the stages that failed or were cancelled are submitted again, and what comes after them.
 
     \b
     hpc-launch resubmit @last --exclude n3

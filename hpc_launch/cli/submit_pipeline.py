@@ -113,7 +113,7 @@ def resubmit_stages(
 
 
 def _resubmit(run: RunFolder, index: Index, *, sets: Sequence[str], exclude: Sequence[str]) -> None:
-    """Submit the next attempt of a run, or of the failed points of a sweep."""
+    """Submit the next attempt of a run, or of the points of a sweep that did not end well."""
     from hpc_launch.cli.submit_sweep import resubmit_sweep
     from hpc_launch.retry.drivers import Schedulers
     from hpc_launch.retry.next_attempt import next_attempt

@@ -69,25 +69,27 @@ def submit_sweep(
 def resubmit_sweep(
     folder: RunFolder, index: Index, *, sets: Sequence[str], exclude: Sequence[str], wait: bool, as_json: bool
 ) -> int:
-    """Submit the points of a sweep that failed, each as the next attempt of its run, and those without a job."""
+    """Submit the points that failed or were cancelled, each as the next attempt of its run, and those without a job."""
     from hpc_launch.cli.poll_sweeps import poll_sweep
-    from hpc_launch.retry.resubmit_points import has_failed, resubmit_points
+    from hpc_launch.retry.resubmit_points import is_repeated, resubmit_points
+    from hpc_launch.run.sweeps.cancel_sweep import reopen_sweep
 
     sweep, schedulers = SweepFolder(folder), Schedulers()
     scheduler = schedulers.of(folder)
     status = poll_sweep(folder, index, drive=False)
     with suppress(FileNotFoundError):
         sweep.refused.unlink()
+    due = [run for one in status.points if is_repeated(one.status, run := sweep.point(one.point.number))]
+    reopen_sweep(sweep)
     progress = SweepProgress(())
     if not os.path.exists(sweep.submitted):
         progress = submit_points(sweep, scheduler, index=index)
-    failed = [run for one in status.points if has_failed(one.status, run := sweep.point(one.point.number))]
-    again, faults = resubmit_points(sweep, failed, scheduler, sets=sets, exclude=exclude, index=index)
+    again, faults = resubmit_points(sweep, due, scheduler, sets=sets, exclude=exclude, index=index)
     job_ids = [*progress.job_ids, *again.job_ids]
     for fault in faults:
         click.echo(visible(fault), err=True)
     if not job_ids and not progress.left and not again.left:
-        what = "nothing was submitted" if faults else f"{sweep.name} has no failed points"
+        what = "nothing was submitted" if faults else f"no point of {sweep.name} failed or was cancelled"
         raise UsageError(what, f"hpc-launch status {sweep.name} lists its points")
     progress = SweepProgress(tuple(job_ids), progress.left + again.left, again.why or progress.why)
     code = _after(sweep, progress, "", wait=wait, as_json=as_json)

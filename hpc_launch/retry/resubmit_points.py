@@ -1,4 +1,4 @@
-"""Submit the next attempts of points that failed: as few job arrays as for the first ones."""
+"""Submit the next attempts of points that failed or were cancelled: as few job arrays as for the first ones."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from hpc_launch.run.sweeps.sweep_folder import SweepFolder, point_number
 from hpc_launch.schedulers.scheduler import Scheduler
 
 
-def has_failed(status: RunStatus, run: RunFolder) -> bool:
-    """Whether `resubmit SWEEP` repeats a point: it failed, or an earlier `resubmit` of it came to nothing."""
+def is_repeated(status: RunStatus, run: RunFolder) -> bool:
+    """Whether `resubmit SWEEP` repeats a point: it did not end well, or an earlier `resubmit` of it came to nothing."""
     attempts = run.attempts()
     if not attempts:
         return False
     if was_never_submitted(attempts[-1]):
         return len(attempts) > 1  # the first attempt is left to `submit_points`
-    return status.state in ("FAILED", "STOPPED")
+    return status.state in ("FAILED", "STOPPED", "CANCELLED")
 
 
 def resubmit_points(

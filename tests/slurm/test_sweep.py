@@ -97,7 +97,7 @@ def test_points_run_as_one_array_and_fail_on_their_own(user: User) -> None:
 @pytest.mark.prove
 def test_limits_split_the_points_and_a_cancelled_sweep_ends(user: User) -> None:
     limit_to_three_jobs(user)
-    points = [train(number, sleep=30) for number in range(5)]
+    points = [train(number, sleep=20) for number in range(5)]
     done = user.launch("submit", user.job(job(points, "  limit: 2\n")), "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -110,6 +110,13 @@ def test_limits_split_the_points_and_a_cancelled_sweep_ends(user: User) -> None:
     assert array in cancelled.stdout
     assert user.launch("watch", name).returncode == 1
     assert set(status(user, name)["counts"]) == {"CANCELLED"}
+
+    again = user.launch("resubmit", name, "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["left"] == 2
+    assert status(user, name)["counts"]["CANCELLED"] == 2
+    assert json.loads(user.launch("list", "--json").stdout)[0]["state"] in ("PENDING", "STARTING", "RUNNING")
+    assert user.launch("cancel", name).returncode == 0
 
 
 @pytest.mark.prove

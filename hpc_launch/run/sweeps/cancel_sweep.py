@@ -66,6 +66,14 @@ def cancel_sweep(sweep: SweepFolder, scheduler: Scheduler) -> list[str]:
     return list(dict.fromkeys(cancelled))
 
 
+def reopen_sweep(sweep: SweepFolder) -> None:
+    """Forget that a sweep was cancelled, before its points are submitted again. Raises OSError."""
+    refuse_other_users_run(sweep.run)
+    with suppress(FileNotFoundError):
+        os.unlink(sweep.cancel)
+        os.utime(sweep.run.arrays)  # its final state may be kept
+
+
 def _is_open(attempt: AttemptFolder) -> bool:
     files = Reader().read(attempt)
     return files.final is None and files.end is None and files.void is None

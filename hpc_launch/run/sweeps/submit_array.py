@@ -134,7 +134,7 @@ def settle_arrays(sweep: SweepFolder, scheduler: Scheduler, clock: Callable[[], 
 def refuse_cancelled(sweep: SweepFolder) -> None:
     """Raise UsageError for a sweep that a user has cancelled."""
     if os.path.exists(sweep.cancel):
-        raise UsageError(f"{sweep.name} was cancelled", "submit the job file again")
+        raise UsageError(f"{sweep.name} was cancelled", f"hpc-launch resubmit {sweep.name} submits its points again")
 
 
 def array_jobs(sweep: SweepFolder) -> dict[str, AttemptFolder]:
