@@ -72,6 +72,7 @@ def slurm_conf(layout: Layout, settings: Settings) -> str:
         "PreemptType=preempt/partition_prio",
         "PreemptMode=REQUEUE",
         f"Prolog={layout.config}/prolog.sh",
+        f"MailProg={layout.config}/mail.sh",
         *_accounting_lines(settings),
         *(["TopologyPlugin=topology/tree"] if settings.topology else []),
         *(["GresTypes=gpu"] if gpus else []),
@@ -134,6 +135,13 @@ def prolog(layout: Layout) -> str:
 """
 
 
+def mail_program(layout: Layout) -> str:
+    """A mailer that keeps what Slurm gives it: subject and address (MailProg in slurm.conf(5))."""
+    return f"""#!/bin/sh
+echo "$*" >>{layout.mails}
+"""
+
+
 def _limits() -> str:
     """What Slurm limits by cgroups: memory. One such cluster at a time: Slurm 22.05 gives its groups a fixed name."""
     return f"CgroupMountpoint={CGROUPS}\nConstrainRAMSpace=yes\n"
@@ -148,6 +156,7 @@ def write_config(layout: Layout, settings: Settings) -> None:
         "gres.conf": gres_conf(layout, settings),
         "cgroup.conf": f"CgroupPlugin={cgroup}\n" + (_limits() if settings.cgroups else ""),
         "prolog.sh": prolog(layout),
+        "mail.sh": mail_program(layout),
     }
     if settings.accounting:
         texts["slurmdbd.conf"] = slurmdbd_conf(layout)
@@ -155,7 +164,8 @@ def write_config(layout: Layout, settings: Settings) -> None:
         texts["topology.conf"] = settings.topology
     for name, text in texts.items():
         (layout.config / name).write_text(text)
-    (layout.config / "prolog.sh").chmod(0o755)
+    for name in ("prolog.sh", "mail.sh"):
+        (layout.config / name).chmod(0o755)
     if settings.accounting:
         (layout.config / "slurmdbd.conf").chmod(0o600)
 

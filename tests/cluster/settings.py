@@ -144,6 +144,11 @@ class Layout:
         ]
 
     @property
+    def mails(self) -> Path:
+        """What Slurm has sent, a line each."""
+        return self.faults / "mails"
+
+    @property
     def fuse(self) -> Path:
         """A ``/dev/fuse`` that every user may open; there only for clusters in another root."""
         return self.devices / "fuse"

@@ -31,7 +31,7 @@ def test_a_failed_run_and_a_sweep_tell_once(user: User) -> None:
     user.job("HOOK=http://127.0.0.1:9/token-in-the-address\n", "config/hpc-launch/secrets.env")
     user.cluster.run(["chmod", "600", str(user.home / "config/hpc-launch/secrets.env")], check=True)
     tell = json.dumps(["sh", "-c", f"cat >>{user.home}/messages"])
-    notify = f"notify: {{webhook: {{secret: HOOK, format: ntfy}}, command: {tell}}}\n"
+    notify = f"notify: {{webhook: {{secret: HOOK, format: ntfy}}, command: {tell}, mail: me@example.org}}\n"
     fails = "echo HOOK is $${HOOK-unset}; echo \"ModuleNotFoundError: No module named 'lib'\"; sleep 1; exit 1"
     run = user.submit(f"{JOB}command: [sh, -c, {json.dumps(fails)}]\n{notify}")
 
@@ -47,6 +47,14 @@ def test_a_failed_run_and_a_sweep_tell_once(user: User) -> None:
     assert "did not reach the webhook: connection refused" in shown
     assert user.cluster.run(["grep", "-r", "token-in-the-address", run["folder"]]).returncode == 1
     assert len(messages(user)) == 2
+
+    def mails() -> list[str]:
+        path = user.cluster.layout.mails
+        return [line for line in path.read_text().splitlines() if f"Job_id={run['job_id']} " in line]
+
+    wait_until(lambda: len(mails()) >= 2)
+    assert [next(word for word in ("Began", "Failed", "") if word in line) for line in mails()] == ["Began", "Failed"]
+    assert all(line.endswith(" me@example.org") for line in mails())
 
     run = user.submit(f"{JOB}command: [sleep, '100']\n{notify}")
     user.until(run["run"], "STARTING", "RUNNING")
