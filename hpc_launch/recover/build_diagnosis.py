@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hpc_launch.recover import log_candidates
+from hpc_launch.recover import log_candidates, worker_candidates
 from hpc_launch.recover.candidates import Candidate
 from hpc_launch.recover.diagnosis import (
     NODE_CHECK,
@@ -121,7 +121,7 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
                 node, rank = one.node, one.rank
                 break
     if rank is None:
-        workers = log_candidates.workers_of(evidence)
+        workers = worker_candidates.workers_of(evidence)
         here = [one for one in workers if node is None or one.node is None or _short(one.node) == _short(node)]
         # A single machine appears as localhost in one place and by its name in another.
         for worker in [*here, *([] if len(evidence.nodes) > 1 else workers)][:1]:
@@ -134,7 +134,7 @@ def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) 
         for note in sorted(ended, key=lambda note: note.time or 0.0)[:1]:
             rank, node, time = note.rank, node or note.node, time if time is not None else note.time
     if node is None and rank is not None:
-        node = next((one.node for one in log_candidates.workers_of(evidence) if one.rank == rank and one.node), None)
+        node = next((one.node for one in worker_candidates.workers_of(evidence) if one.rank == rank and one.node), None)
     if rank is None and node is None:
         tasks = [
             one

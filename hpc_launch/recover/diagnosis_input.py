@@ -8,7 +8,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from hpc_launch.recover import log_candidates, record_candidates
+from hpc_launch.recover import log_candidates, record_candidates, worker_candidates
 from hpc_launch.recover.candidates import Candidate
 from hpc_launch.recover.evidence import Evidence
 from hpc_launch.recover.rulebook import Rulebook
@@ -29,7 +29,7 @@ class DiagnosisInput:
     def solid(self) -> list[Candidate]:
         """Everything that may be the root cause."""
         evidence, ahead = self.evidence, dict(self.evidence.clocks)
-        written = [*self._from_logs[0], *log_candidates.from_workers(evidence, self.rules)]
+        written = [*self._from_logs[0], *worker_candidates.from_workers(evidence, self.rules)]
         return [
             *(_by_first_clock(candidate, ahead) for candidate in written),
             *record_candidates.from_scheduler(evidence),

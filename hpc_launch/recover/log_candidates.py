@@ -1,15 +1,14 @@
-"""Find possible root causes in log lines and torchrun's lists, and decide which of them count."""
+"""Find possible root causes in log lines, and decide which of them count."""
 
 from __future__ import annotations
 
-import math
 import re
 
 import msgspec
 
 from hpc_launch.recover.candidates import Candidate
 from hpc_launch.recover.diagnosis import Quote
-from hpc_launch.recover.evidence import EndFacts, Evidence, Hit, LogScan, SchedulerFacts, WorkerFailure
+from hpc_launch.recover.evidence import EndFacts, Evidence, Hit, LogScan, SchedulerFacts
 from hpc_launch.recover.failure_rule import FailureRule
 from hpc_launch.recover.rulebook import Rulebook
 from hpc_launch.recover.setup_commands import without_survived
@@ -105,7 +104,7 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
                 continue
             if (rule.source == FAN_OUT and in_rank_log) or (rule.source != FAN_OUT and _BY_FAN_OUT.match(hit.text)):
                 continue
-            if in_rank_log and _is_denied(rules.class_of(rule), evidence.end):
+            if in_rank_log and is_denied(rules.class_of(rule), evidence.end):
                 continue
             candidate = _of_hit(hit, rule, rules, evidence)
             if evidence.of_a_run:
@@ -133,7 +132,7 @@ def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], lis
     return solid + _cancelled_step(evidence, rules), faint + past
 
 
-def _is_denied(failure_class: str, end: EndFacts | None) -> bool:
+def is_denied(failure_class: str, end: EndFacts | None) -> bool:
     """Whether the record of the job's script shows that a line in the log of a rank is not true.
 
     The script lived on, so Slurm would have reported a lost node in the batch log. The script gets the signals of a
@@ -167,52 +166,6 @@ def _cancelled_step(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
             return [Candidate("cancelled_by_user", "cancelled", 30, quotes, source=first.source, line=first.line)]
         return []  # the batch log comes first; what a rank prints counts only without messages of srun there
     return []
-
-
-def from_workers(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
-    """Candidates from torchrun's lists and error files. The rules for log lines apply to their messages too."""
-    found: list[Candidate] = []
-    for worker in workers_of(evidence):
-        if not worker.message:
-            found += _of_silent(worker)
-            continue
-        matches = rules.matches(worker.message.splitlines()[0][:4000])
-        special = any(rule.order > 40 and rule.id != "error-word" for rule, _ in matches)
-        for rule, match in matches:
-            denied = evidence.of_a_run and _is_denied(rules.class_of(rule), evidence.end)
-            if denied or rule.role == "context" or (rule.order == 40 and special):
-                continue
-            groups = match.groupdict()
-            found.append(
-                Candidate(
-                    failure_class=rules.class_of(rule),
-                    cause=rule.cause,
-                    order=rule.order,
-                    quotes=(Quote(worker.file, worker.line, worker.message.splitlines()[0][:600]),),
-                    node=worker.node,
-                    rank=worker.rank,
-                    time=worker.time,
-                    peer=groups.get("peer"),
-                    verdict=rule.verdict,
-                    advice=rule.advice,
-                    source=worker.source,
-                    line=worker.line,
-                    rule=rule.id,
-                )
-            )
-            break
-    return found
-
-
-def workers_of(evidence: Evidence) -> list[WorkerFailure]:
-    """Failed workers that torchrun did not end itself, earliest first; torchrun's own claim only breaks ties."""
-    workers = [worker for scan in evidence.logs for worker in scan.workers if worker.exit_code != -15]
-    return sorted(
-        workers,
-        key=lambda worker: (
-            math.inf if worker.time is None else worker.time, not worker.said_root, worker.source, worker.line
-        ),
-    )  # fmt: skip
 
 
 def _attributed(candidate: Candidate, *, by_slurm: bool, in_rank_log: bool) -> Candidate:
@@ -278,28 +231,6 @@ def _of_numbers(scan: LogScan) -> list[Candidate]:
             Candidate("hang_no_progress", "unknown", 48, (quote,), source=scan.source, line=scan.idle_line, rule="idle")
         )
     return found
-
-
-def _of_silent(worker: WorkerFailure) -> list[Candidate]:
-    """A worker that ended with its own exit code and no exception: no other process can cause that."""
-    if worker.exit_code is None or worker.exit_code <= 1:
-        return []
-    text = f"exitcode  : {worker.exit_code}"
-    return [
-        Candidate(
-            "user_code_error",
-            "torchrun_worker_exit_code",
-            47,
-            (Quote(worker.file, worker.exit_line, text),),
-            worker.node,
-            worker.rank,
-            worker.time,
-            source=worker.source,
-            line=worker.line,
-            rule="torchrun-exit",
-            advice=f"check what exit code {worker.exit_code} means in the program; it printed no message",
-        )
-    ]
 
 
 def _last_failure_line(scan: LogScan) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from hpc_launch.recover import log_candidates
+from hpc_launch.recover import worker_candidates
 from hpc_launch.recover.candidates import Candidate
 from hpc_launch.recover.diagnosis import Quote
 from hpc_launch.recover.ended_well import SHORT, last_word
@@ -139,7 +139,7 @@ def _killed(root: Candidate, evidence: Evidence) -> Candidate:
 
 def _listed(root: Candidate, evidence: Evidence) -> Candidate:
     """torchrun's list of exit codes is not ordered by time: where there is nothing else, its times show the first."""
-    workers = log_candidates.workers_of(evidence) if root.rule == "torchrun-exit" and root.order >= 60 else []
+    workers = worker_candidates.workers_of(evidence) if root.rule == "torchrun-exit" and root.order >= 60 else []
     if not workers:
         return root
     first = workers[0]
