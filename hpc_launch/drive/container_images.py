@@ -20,8 +20,8 @@ from hpc_launch.images.check_image import Requirements, check
 from hpc_launch.images.compatibility import Check
 from hpc_launch.images.image_record import ImageRecord
 from hpc_launch.images.pull_image import existing_record, file_name, pull, recorded, scheme
-from hpc_launch.plan.launch_plan import ContainerPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
+from hpc_launch.plan.plan_parts import ContainerPlan
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.load_profile import load_site_profile
 from hpc_launch.sites.profile import SiteProfile

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from hpc_launch.drive.prepare import PreparedJob
-from hpc_launch.plan.launch_plan import SiteStep, Variable
+from hpc_launch.plan.plan_parts import SiteStep, Variable
 from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.merge import Merged
 from hpc_launch.spec.origin import Origin

@@ -11,9 +11,10 @@ from hpc_launch import __version__
 from hpc_launch.images.runtimes.wrap_command import CommandWrapper, wrap_command
 from hpc_launch.launch.parts import MARKER, checks_programs, static_part
 from hpc_launch.launch.template_environment import template_environment
-from hpc_launch.plan.launch_plan import CopyPlan, LaunchPlan
+from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.network_variables import GLOO_INTERFACES, NCCL_INTERFACES
+from hpc_launch.plan.plan_parts import CopyPlan
 from hpc_launch.spec.shell_text import Text, Var, quote
 
 _WIDTH = 116

@@ -8,7 +8,7 @@ from typing import Literal
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import ContainerPlan, Variable
+from hpc_launch.plan.plan_parts import ContainerPlan, Variable
 from hpc_launch.plan.tracker_environment import login_bind
 from hpc_launch.spec.container import Container
 from hpc_launch.spec.shell_text import Text, Var

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.launch_plan import CheckpointPlan, CopyPlan
+from hpc_launch.plan.plan_parts import CheckpointPlan, CopyPlan
 from hpc_launch.spec.shell_text import Text, Var, plain
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import Prelude, Variable
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.network_variables import interface_variables
+from hpc_launch.plan.plan_parts import Prelude, Variable
 from hpc_launch.plan.tracker_environment import tracker_variables
 from hpc_launch.plan.variable_names import NAME
 from hpc_launch.plan.watcher_plan import debug_variables

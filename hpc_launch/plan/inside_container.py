@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.environment_steps import check_variable_name, module_steps
 from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.launch_plan import Prelude, SiteStep, Variable
+from hpc_launch.plan.plan_parts import Prelude, SiteStep, Variable
 from hpc_launch.spec.container import ACTIONS, ContainerStep
 from hpc_launch.spec.document import KeyPath
 

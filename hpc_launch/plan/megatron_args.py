@@ -15,7 +15,7 @@ from hpc_launch.layouts.pipeline_split import UNEVEN_FIELDS
 from hpc_launch.model.megatron_options import SHAPE_OPTIONS, arguments, shape_of_arguments
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.launch_plan import Entry
+from hpc_launch.plan.plan_parts import Entry
 from hpc_launch.plan.strategies.megatron import flags
 from hpc_launch.plan.strategy_files import EXPLICIT
 from hpc_launch.spec.document import KeyPath

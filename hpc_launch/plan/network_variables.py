@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import Variable
+from hpc_launch.plan.plan_parts import Variable
 from hpc_launch.sites.conditions import ConditionFacts
 from hpc_launch.sites.fabric import overlay_fabric
 from hpc_launch.spec.document import KeyPath

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import CheckpointPlan, ContainerPlan, NodeCheckPlan, Program, Variable
 from hpc_launch.plan.network_variables import NCCL_INTERFACES
+from hpc_launch.plan.plan_parts import CheckpointPlan, ContainerPlan, NodeCheckPlan, Program, Variable
 from hpc_launch.sites.fabric import overlay_fabric
 from hpc_launch.spec.shell_text import Text, Var, plain
 

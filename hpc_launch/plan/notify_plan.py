@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.plan.launch_plan import Directive
 from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.plan_parts import Directive
 from hpc_launch.plan.recorded_parts import NotifyChannels, NotifyPlan, WebhookPlan
 from hpc_launch.plan.variable_names import NAME, SCRIPT_VARIABLES
 from hpc_launch.spec.notify import Notify

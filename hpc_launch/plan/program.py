@@ -9,7 +9,7 @@ from typing import Any
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.code_folder import code, script_word
 from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.launch_plan import Entry, Line, Program
+from hpc_launch.plan.plan_parts import Entry, Line, Program
 from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.field_types import Scalar
 from hpc_launch.spec.shell_text import Text

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import Directive, Variable
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.notify_plan import mail_options
 from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.plan_parts import Directive, Variable
 from hpc_launch.plan.site_context import selected_options
 from hpc_launch.plan.site_sbatch_options import apply_site_rules
 from hpc_launch.spec.document import KeyPath

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import Directive, Variable
 from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.plan_parts import Directive, Variable
 from hpc_launch.plan.site_context import condition_facts
 from hpc_launch.sites.conditions import holds, version_holds
 from hpc_launch.sites.option_rules import Linked, LinkedRule, Options

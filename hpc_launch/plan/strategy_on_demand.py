@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.fill_values import CONFIG, ValueFiller
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import Program, StrategyPlan, Variable
+from hpc_launch.plan.plan_parts import Program, StrategyPlan, Variable
 from hpc_launch.plan.strategy_result import StrategyResult, strategy_keys
 from hpc_launch.spec.shell_text import Text
 

@@ -12,8 +12,8 @@ from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.plan.batch_arguments import check_batch_arguments
 from hpc_launch.plan.fill_values import CONFIG, ValueFiller
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import StrategyPlan, Variable
 from hpc_launch.plan.megatron_args import check_layout, megatron_flags
+from hpc_launch.plan.plan_parts import StrategyPlan, Variable
 from hpc_launch.plan.strategies import accelerate_env
 from hpc_launch.plan.strategies.fsdp_config import accelerate_data, make
 from hpc_launch.plan.strategy_files import entries, origin_of, sharded, zero

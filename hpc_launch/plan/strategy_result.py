@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.launch_plan import StrategyPlan, Variable
+from hpc_launch.plan.plan_parts import StrategyPlan, Variable
 
 
 class StrategyResult(Struct, frozen=True):

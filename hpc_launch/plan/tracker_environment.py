@@ -6,8 +6,8 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.plan.launch_plan import Variable
 from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.plan_parts import Variable
 from hpc_launch.sites.internet import Internet
 from hpc_launch.spec.document import KeyPath
 from hpc_launch.spec.origin import Origin, rule

@@ -10,7 +10,7 @@ from msgspec import Struct
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.launch_plan import Entry
+from hpc_launch.plan.plan_parts import Entry
 from hpc_launch.plan.strategies import deepspeed_check, fsdp_check
 from hpc_launch.plan.strategies.accelerate_env import precision
 from hpc_launch.plan.strategies.config_file import ConfigFile

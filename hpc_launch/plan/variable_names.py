@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.plan.launch_plan import LaunchPlan, Variable
+from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.plan_parts import Variable
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hpc_launch.plan.launch_plan import Variable, WatchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
+from hpc_launch.plan.plan_parts import Variable, WatchPlan
 from hpc_launch.spec.job import JobSpec
 from hpc_launch.spec.origin import rule
 from hpc_launch.spec.shell_text import RUNTIME

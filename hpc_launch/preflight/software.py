@@ -12,8 +12,9 @@ from pathlib import Path
 from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.images.script_imports import top_imports
 from hpc_launch.plan.fill_values import ValueFiller
-from hpc_launch.plan.launch_plan import LaunchPlan, Prelude
+from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
+from hpc_launch.plan.plan_parts import Prelude
 from hpc_launch.preflight.level import Level
 from hpc_launch.preflight.try_setup import SetupResult, try_setup
 from hpc_launch.spec.shell_text import plain

@@ -17,7 +17,8 @@ from msgspec import Struct
 from hpc_launch.base.python_command import WITHOUT_CURRENT_FOLDER
 from hpc_launch.images.probe import MARK, probe_code
 from hpc_launch.images.start_image import setting_lines, setup_lines
-from hpc_launch.plan.launch_plan import LaunchPlan, Prelude
+from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.plan.plan_parts import Prelude
 from hpc_launch.spec.shell_text import plain, quote
 
 TIMEOUT_S = 90.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.drive.prepare import prepare_job, validate_job
-from hpc_launch.plan.launch_plan import StepPlan
+from hpc_launch.plan.plan_parts import StepPlan
 
 SITE = """\
 name: here

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from msgspec import Struct
 
-from hpc_launch.plan.launch_plan import ContainerPlan
+from hpc_launch.plan.plan_parts import ContainerPlan
 from hpc_launch.spec.shell_text import Text
 
 Line = tuple[Text, ...]

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.plan.launch_plan import ContainerPlan, StepPlan
 from hpc_launch.plan.plan_draft import PlanDraft
+from hpc_launch.plan.plan_parts import ContainerPlan, StepPlan
 from hpc_launch.spec.launcher import LauncherName
 
 
