@@ -38,7 +38,7 @@ DEFAULT_LIMIT = 50
 @click.option(
     "-n",
     "most",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=10**9),
     metavar="N",
     help=f"List the newest N runs (default {DEFAULT_LIMIT}; all with --json).",
 )

@@ -97,8 +97,14 @@ def resubmit_stages(
         pipeline, stage = without_run(folder)
     before = poll_pipeline(pipeline, index, drive=False)
     chosen = [one for one in before.stages if stage is None or one.stage.name == stage.name]
+    runs = [run for one in chosen for run in one.runs]
+    ending = next((run for run in runs if not run.final), None)
+    if ending is not None and os.path.exists(pipeline.cancel):
+        raise UsageError(f"{ending.run} is not over: {ending.state}", f"hpc-launch watch {ending.run}")
+    if (sets or exclude) and (later := [one.stage.name for one in chosen if not one.runs]):
+        click.echo(f"--set and --exclude do not apply to stages that have not begun: {', '.join(later)}", err=True)
     done, code = reopen(pipeline, [one.stage.name for one in chosen]), 0
-    for run in (run for one in chosen for run in one.runs):
+    for run in runs:
         if run.final and not run.undecided and run.state != "COMPLETED":
             try:
                 _resubmit(RunFolder(run.folder), index, sets=sets, exclude=exclude)

@@ -71,8 +71,11 @@ def resubmit_sweep(
 ) -> int:
     """Submit the points that failed or were cancelled, each as the next attempt of its run, and those without a job."""
     from hpc_launch.cli.poll_sweeps import poll_sweep
+    from hpc_launch.retry.next_attempt import next_attempt
     from hpc_launch.retry.resubmit_points import is_repeated, resubmit_points
+    from hpc_launch.run.records.run_info import read_info
     from hpc_launch.run.sweeps.cancel_sweep import reopen_sweep
+    from hpc_launch.run.sweeps.point_folder import unsubmitted
 
     sweep, schedulers = SweepFolder(folder), Schedulers()
     scheduler = schedulers.of(folder)
@@ -80,9 +83,16 @@ def resubmit_sweep(
     with suppress(FileNotFoundError):
         sweep.refused.unlink()
     due = [run for one in status.points if is_repeated(one.status, run := sweep.point(one.point.number))]
+    changed = bool(sets or exclude)
+    left = [] if os.path.exists(sweep.submitted) else unsubmitted(sweep)
+    if changed and status.cancelled and left:
+        what = f"{len(left)} points of {sweep.name} were never submitted: --set and --exclude cannot apply to them"
+        raise UsageError(what, "resubmit it without them, or submit the job file again with --set")
+    for run in due[:1]:
+        next_attempt(run, sets=sets, exclude=exclude)  # raises what is wrong with the options
     reopen_sweep(sweep)
     progress = SweepProgress(())
-    if not os.path.exists(sweep.submitted):
+    if left and not changed:
         progress = submit_points(sweep, scheduler, index=index)
     again, faults = resubmit_points(sweep, due, scheduler, sets=sets, exclude=exclude, index=index)
     job_ids = [*progress.job_ids, *again.job_ids]
@@ -92,13 +102,15 @@ def resubmit_sweep(
         what = "nothing was submitted" if faults else f"no point of {sweep.name} failed or was cancelled"
         raise UsageError(what, f"hpc-launch status {sweep.name} lists its points")
     progress = SweepProgress(tuple(job_ids), progress.left + again.left, again.why or progress.why)
-    code = _after(sweep, progress, "", wait=wait, as_json=as_json)
+    info = read_info(folder)
+    code = _after(sweep, progress, info.scheduler if info else "", wait=wait, as_json=as_json)
     return code or (4 if faults else 0)
 
 
 def _after(sweep: SweepFolder, progress: SweepProgress, scheduler: str, *, wait: bool, as_json: bool) -> int:
     """Print what was submitted; with `wait`, follow the sweep to its end. Returns the exit code."""
-    if progress.left and scheduler == "local" and not wait:
+    again = os.path.exists(sweep.submitted)
+    if progress.left and scheduler == "local" and not wait and not again:
         from hpc_launch.retry.sweep_queue import start_queue
 
         start_queue(sweep)
@@ -114,8 +126,8 @@ def _after(sweep: SweepFolder, progress: SweepProgress, scheduler: str, *, wait:
         jobs = ", ".join(progress.job_ids[:5]) + (", …" if len(progress.job_ids) > 5 else "")
         click.echo(f"{sweep.name}  {submitted} of {len(sweep.record.points)} points  job {jobs or '-'}")
         if progress.left:
-            again = os.path.exists(sweep.submitted)
-            who = f"`resubmit {sweep.name}`" if again else "a point that ends, or `status` or `watch` of the sweep,"
+            ended = "a process of its own" if scheduler == "local" else "a point that ends"
+            who = f"`resubmit {sweep.name}`" if again else f"{ended}, or `status` or `watch` of the sweep,"
             click.echo(visible(f"{progress.left} points are left: {progress.why}; {who} submits them later"), err=True)
         if not wait:
             click.echo(f"follow it with: hpc-launch status {sweep.name}", err=True)

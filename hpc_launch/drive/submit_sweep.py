@@ -31,6 +31,8 @@ from hpc_launch.run.sweeps.submit_array import refuse_cancelled, settle_arrays
 from hpc_launch.run.sweeps.sweep_folder import SweepFolder, SweepRecord
 from hpc_launch.schedulers.scheduler import ENDED_STATES, Scheduler
 
+AT_ONCE = "they wait for the points before them"
+
 
 class SweepProgress(Struct, frozen=True):
     """The outcome of a submission: the arrays or jobs of this call, and how many points are left."""
@@ -184,7 +186,7 @@ def _submit_singly(  # noqa: PLR0917 - the stages before
 ) -> SweepProgress:
     """Without a queue: start as many points as may run at the same time."""
     job_ids: list[str] = []
-    room = (sweep.record.limit or 1) - _active(sweep, scheduler)
+    room = (sweep.record.limit or 1) - active_points(sweep, scheduler)
     for number in left[: max(0, room)]:
         attempt = _attempt(common, sweep, prepared, number)
         with refusing(sweep.run.path):
@@ -194,10 +196,10 @@ def _submit_singly(  # noqa: PLR0917 - the stages before
         except UsageError:
             break  # another process was first
     still = len(left) - len(job_ids)
-    return SweepProgress(tuple(job_ids), still, "they wait for the points before them" if still else None)
+    return SweepProgress(tuple(job_ids), still, AT_ONCE if still else None)
 
 
-def _active(sweep: SweepFolder, scheduler: Scheduler) -> int:
+def active_points(sweep: SweepFolder, scheduler: Scheduler) -> int:
     """The number of points whose last attempt has not ended."""
     ids = set()
     for run in sweep.runs():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hpc_launch.base.errors import UsageError, UserError
 from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.drive.send_arrays import limit_text, room_for, send_arrays
-from hpc_launch.drive.submit_sweep import SweepProgress
+from hpc_launch.drive.submit_sweep import AT_ONCE, SweepProgress, active_points
 from hpc_launch.retry.next_attempt import next_attempt
 from hpc_launch.run.layout import RunFolder
 from hpc_launch.run.run_index import Index
@@ -76,8 +76,11 @@ def resubmit_points(
         index.resubmitting(sweep.run)
         room = room_for(sweep, scheduler, next(iter(jobs.values())))
         if room is None:
-            ids = [submit_next(sweep.point(one), attempts[one], scheduler, index=index)[2] for one in attempts]
-            return SweepProgress(tuple(ids)), faults
+            free = max(0, (sweep.record.limit or 1) - active_points(sweep, scheduler))
+            first = list(attempts)[:free]
+            ids = [submit_next(sweep.point(one), attempts[one], scheduler, index=index)[2] for one in first]
+            left = len(attempts) - len(ids)
+            return SweepProgress(tuple(ids), left, AT_ONCE if left else None), faults
         now = dict(list(attempts.items())[: room.points])
         job_ids, why = send_arrays(sweep, scheduler, room, jobs, now, follows, index=index, must=True)
         left = len(attempts) - len(now)

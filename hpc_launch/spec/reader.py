@@ -154,7 +154,10 @@ class _StructReader:
             except ValueError as error:
                 return self.report(FindingCode.WRONG_TYPE, f"`{label(path)}`: {error}", path)
         else:
-            result = self.written(value, path) if kind is str else kind(value)
+            try:
+                result = self.written(value, path) if kind is str else kind(value)
+            except OverflowError:
+                return self.report(FindingCode.WRONG_TYPE, f"`{label(path)}` is too large", path)
         violation = None if result is _INVALID else limit_error(member, result)
         if violation is not None:
             message = f"`{label(path)}` {violation}, not {describe(value)}"

@@ -21,6 +21,9 @@ from hpc_launch.spec.sweep import RandomRange, RandomValues, Sweep
 MAX_POINTS = 10_000
 """Points of one sweep."""
 
+MOST = 1e300
+"""The largest number in a range."""
+
 FIXED_KEYS = frozenset({"name", "site", "queue", "account", "run_dir", "code", "secrets", "sweep", "notify"})
 """Keys that all points share: they say where the sweep runs and where its files are."""
 
@@ -194,7 +197,7 @@ def _drawn(drawn: RandomValues, written: Written) -> list[Values]:
         for key, values in drawn.values.items():
             share = generator.random()
             if isinstance(values, RandomRange):
-                row.append((key, _in_range(values, share)))
+                row.append((key, _in_range(key, values, share)))
             else:
                 at = int(share * len(values))
                 row.append((key, _text(values[at], written.get(("sweep", "random", "values", key, at)))))
@@ -205,8 +208,10 @@ def _drawn(drawn: RandomValues, written: Written) -> list[Values]:
     raise SweepFault(message, ("random", "count"), "draw fewer points, or widen the ranges")
 
 
-def _in_range(values: RandomRange, share: float) -> str:
+def _in_range(key: str, values: RandomRange, share: float) -> str:
     low, high = values.low, values.high
+    if max(abs(low), abs(high)) > MOST:
+        raise SweepFault(f"the range of `{key}` is too large", ("random", "values", key), f"stay within ±{MOST:g}")
     whole = low == int(low) and high == int(high) and values.scale == "linear"
     if whole:
         return str(int(low) + int(share * (int(high) - int(low) + 1)))

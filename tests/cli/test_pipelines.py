@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.cluster.faults import wait_until
 from tests.view.home import Home
 
 JOB = r"""
@@ -67,4 +68,15 @@ def test_a_cancelled_pipeline_starts_nothing_until_it_is_resubmitted(home: Home)
     assert not Path(home.runs / name / f"{name}.train").exists()
     home.call("resubmit", name)
     assert states(home, name)["prepare"] not in ("CANCELLED", "FAILED")
+    home.call("cancel", name)
+
+
+def test_a_cancelled_pipeline_starts_again_only_when_its_jobs_have_ended(home: Home) -> None:
+    stages = "one: {command: [sh, -c, 'trap : TERM; touch GO; sleep 100 & wait; sleep 5; exit 1']}"
+    name = submit(home, JOB.partition("jobs:")[0] + f"jobs:\n  {stages}\n  two: {{after: one, command: ['true']}}\n")
+    wait_until(lambda: (home.path / "go").exists())
+    home.call("cancel", name)
+    assert f"{name}/one is not over" in home.call("resubmit", name, code=2).stderr
+    home.call("watch", name, code=1)
+    assert "do not apply to stages that have not begun: two" in home.call("resubmit", name, "--set=env.A=1").stderr
     home.call("cancel", name)

@@ -184,6 +184,7 @@ def test_what_is_taken(text: str, field: str, value: object) -> None:
         ("nodes: [2]", "HL011", "2:8", "not a list", None),
         ("nodes: {a: 2}", "HL011", "2:8", "not a mapping", None),
         ("ratio: .nan", "HL011", "2:8", "must be a number, not the text '.nan'", None),
+        (f"ratio: 1{'0' * 400}", "HL011", "2:8", "`ratio` is too large", None),
         ("exclusive: yes", "HL011", "2:12", "must be true or false, not the text 'yes'", "write true or false"),
         ("exclusive: 1", "HL011", "2:12", "must be true or false, not the number 1", None),
         ("account: [a]", "HL011", "2:10", "`account` must be text, not a list", None),

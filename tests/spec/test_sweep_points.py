@@ -90,6 +90,7 @@ def test_a_billion_points_are_counted_without_making_them() -> None:
         ("{grid: {args.a: [1]}, exclude: [{args.a: 1}]}", "no points"),
         ("{random: {count: 5, values: {args.a: [1, 2]}}}", "only 2 different"),
         ("{random: {count: 5, values: {args.a: {low: 0, high: 1, scale: log}}}}", "is empty"),
+        ("{random: {count: 5, values: {args.a: {low: -1e+308, high: 1e+308}}}}", "too large"),
     ],
 )
 def test_invalid_sweeps_say_what_is_wrong(text: str, fault: str) -> None:

@@ -10,7 +10,7 @@ from hpc_launch.base.errors import SchedulerError, Unreachable
 from hpc_launch.base.user_dirs import user
 from hpc_launch.run.layout import AttemptFolder
 from hpc_launch.run.ownership import refuse_other_users_run
-from hpc_launch.run.records.attempt_files import Reader
+from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
 from hpc_launch.run.records.claim import CANCELLED, abandon, request_cancel
 from hpc_launch.run.records.submission import array_of
 from hpc_launch.run.submitting.cancel_run import cancel_run
@@ -54,11 +54,14 @@ def cancel_sweep(sweep: SweepFolder, scheduler: Scheduler) -> list[str]:
             unreached = error
     rest = _WithoutArrays(scheduler, arrays)
     for run in sweep.runs():
-        files_of = [Reader().read(attempt) for attempt in run.attempts()]
-        if not files_of or (files_of[-1].final is not None or files_of[-1].void is not None):
+        last = next(iter(reversed(run.attempts())), None)
+        point = Reader().read(last) if last is not None else None
+        if point is None or point.void is not None or _ended_well(point):
             continue
+        # A verdict on an attempt that is over may still ask for the next one.
+        over = point.final is not None or point.end is not None
         try:
-            cancelled += [one for one in cancel_run(run, rest, undecided=True, by=by) if array_of(one) not in arrays]
+            cancelled += [one for one in cancel_run(run, rest, undecided=over, by=by) if array_of(one) not in arrays]
         except SchedulerError as error:
             unreached = error
     if unreached is not None:
@@ -72,6 +75,12 @@ def reopen_sweep(sweep: SweepFolder) -> None:
     with suppress(FileNotFoundError):
         os.unlink(sweep.cancel)
         os.utime(sweep.run.arrays)  # its final state may be kept
+
+
+def _ended_well(files: AttemptFiles) -> bool:
+    if files.final is not None:
+        return files.final.state == "COMPLETED"
+    return files.own_end is not None and files.own_end.exit_code == 0
 
 
 def _is_open(attempt: AttemptFolder) -> bool:

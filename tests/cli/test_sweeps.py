@@ -1,0 +1,90 @@
+"""Sweeps from the command line, with real jobs on this machine: what `cancel` and `resubmit` do to their points."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.cluster.faults import wait_until
+from tests.view.home import Home
+
+JOB = r"""
+name: rates
+site: local
+launcher: none
+time: 5
+hang: false
+command: [sh, -c, 'echo "$0" >>FOLDER/trained; BODY']
+sweep: {grid: {args: [[0], [1], [2]]}}
+retry: {max_attempts: 1}
+"""
+
+
+def submit(home: Home, body: str, *, limit: int = 1, retry: str = "") -> str:
+    path = home.path / "rates.yaml"
+    text = JOB.replace("FOLDER", str(home.path)).replace("BODY", body).replace("]]}}", f"]]}}, limit: {limit}}}")
+    path.write_text(text.replace("{max_attempts: 1}", retry or "{max_attempts: 1}"))
+    return str(home.json("submit", str(path))["run"])
+
+
+def trained(home: Home) -> Counter[str]:
+    path = home.path / "trained"
+    return Counter(path.read_text().split() if path.exists() else ())
+
+
+def states(home: Home, name: str) -> list[str]:
+    return [one["state"] for one in home.json("status", name)["points"]]
+
+
+def ended(home: Home, name: str, point: int) -> bool:
+    return (home.runs / name / f"{name}.{point}" / "attempts" / "001" / "end.json").exists()
+
+
+def test_what_has_completed_stays_so_when_the_sweep_is_cancelled_and_resubmitted(home: Home) -> None:
+    name = submit(home, f"test $0 = 0 || test -e {home.path}/go || exec sleep 100", limit=2)
+    wait_until(lambda: ended(home, name, 0) and trained(home)["1"] == 1)
+    home.call("cancel", name)
+    home.call("watch", name, code=1)
+    assert states(home, name)[0] == "COMPLETED"
+    assert set(states(home, name)[1:]) == {"CANCELLED"}
+
+    (home.path / "go").touch()
+    home.call("resubmit", name, "--wait")
+    assert set(states(home, name)) == {"COMPLETED"}
+    assert trained(home)["0"] == 1
+
+
+def test_no_attempt_follows_once_a_sweep_is_cancelled(home: Home) -> None:
+    name = submit(home, "exit 7", limit=3, retry="{max_attempts: 4, backoff: 5s, on: {unknown: RETRY}}")
+    wait_until(lambda: states(home, name) == ["RETRYING"] * 3)
+    home.call("cancel", name)
+    home.call("watch", name, code=1)
+    assert set(states(home, name)) <= {"CANCELLED", "FAILED"}
+    assert set(trained(home).values()) == {1}
+
+
+def test_options_that_cannot_apply_leave_a_cancelled_sweep_as_it_is(home: Home) -> None:
+    name = submit(home, "exec sleep 100")
+    wait_until(lambda: trained(home)["0"] == 1)
+    home.call("cancel", name)
+    home.call("watch", name, code=1)
+    assert "never submitted" in home.call("resubmit", name, "--set=env.B=new", code=2).stderr
+    assert set(states(home, name)) == {"CANCELLED"}
+    assert trained(home) == {"0": 1}
+
+
+def test_a_wrong_option_submits_nothing(home: Home) -> None:
+    name = submit(home, "false", limit=3)
+    home.call("watch", name, code=1)
+    before = trained(home)
+    assert "unknown key" in home.call("resubmit", name, "--set=nope=3", code=3).stderr
+    assert trained(home) == before
+    assert states(home, name) == ["FAILED"] * 3
+
+
+def test_points_that_are_resubmitted_keep_the_limit(home: Home) -> None:
+    name = submit(home, "false")
+    home.call("watch", name, code=1)
+    done = home.call("resubmit", name, "--set=command=[sleep, '100']")
+    assert f"2 points are left: they wait for the points before them; `resubmit {name}`" in done.stderr
+    assert states(home, name).count("FAILED") == 2
+    home.call("cancel", name)
