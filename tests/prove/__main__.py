@@ -65,9 +65,7 @@ def main() -> int:
     if args.part == "goodput":
         from tests.prove import goodput
 
-        count = args.rounds if args.rounds is not None else goodput.FAULTS
-        workers = max(args.workers, goodput.LANES)
-        return goodput.prove(State(), args.rows, count, workers, again=args.again)
+        return goodput.prove(State(), args.rows, args.rounds, again=args.again)
     if args.part == "ssh-faults":
         from tests.prove import ssh_faults
 

@@ -1,15 +1,13 @@
 """The share of productive training under many faults: hpc-launch, `sbatch --requeue` and NVIDIA's ft_launcher.
 
-Each lane is one run on two nodes in an allocation of three. Its faults come at the published rate of Llama 3 (arXiv
-2407.21783, section 3.3.4: 419 unexpected interruptions in 54 days), with the time between them divided by `SCALE`. The
-time that a restart takes is not scaled. All three meet the same faults after the same times. What counts is the record
-that the training writes itself (training/steps.py).
+Each lane is one run on two nodes in an allocation of three. All three methods meet the same faults after the same times
+(goodput_series.py). The time that a restart takes is not scaled. What counts is the record that the training writes
+itself (training/steps.py).
 """
 
 from __future__ import annotations
 
 import json
-import random
 import shlex
 import subprocess
 import sys
@@ -27,15 +25,10 @@ from typing import Any
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until
 from tests.cluster.requirements import REPOSITORY
+from tests.prove.goodput_series import BETWEEN_S, KINDS, OURS, SERIES, Series
 from tests.prove.matrix import PLACE, State
 from tests.slurm.user import PROFILES, User
 
-LANES, FAULTS = 8, 25
-BETWEEN_S = 54 * 86400 / 419
-SCALE = 75
-KINDS = {"crash": 324, "hang": 49, "node": 46}
-"""GPUs, their memory and software end a process; the network and NCCL's watchdog are hangs; the rest, such as the
-maintenance of hosts, takes a node away."""
 HANG_S = 30
 NCCL_S = 600
 REPAIR_S = 120
@@ -77,7 +70,7 @@ class Lane:
     """One run, and where its training writes."""
 
     user: User
-    number: int
+    key: str
 
     @property
     def record(self) -> list[Event]:
@@ -103,7 +96,7 @@ def ours(lane: Lane) -> Callable[[], float]:
     user.job(text, "sites/testcluster.yaml")
     program, *words = lane.patient
     run = user.submit(json.dumps({
-        "name": f"lane{lane.number}", "launcher": "srun", "nodes": 2, "processes_per_node": 1, "spares": 1,
+        "name": lane.key, "launcher": "srun", "nodes": 2, "processes_per_node": 1, "spares": 1,
         "cpus_per_node": 2, "time": "12:00:00", "script": program, "args": words, "code": "off",
         "sbatch": {"exclusive": True},
         "hang": f"{HANG_S}s", "retry": {"max_attempts": 1000, "backoff": "1s", "on": {"segfault_or_abort": "RETRY"}},
@@ -129,12 +122,12 @@ def ft_launcher(lane: Lane) -> None:
 
 
 def _sbatch(lane: Lane, option: str, body: str) -> None:
-    script = lane.user.job(SBATCH.format(home=lane.user.home, option=option) + body, f"lane{lane.number}.sh")
+    script = lane.user.job(SBATCH.format(home=lane.user.home, option=option) + body, f"{lane.key}.sh")
     lane.user.cluster.run(["sbatch", script], cwd=lane.user.home, check=True)
 
 
 METHODS: dict[str, Callable[[Lane], Callable[[], float] | None]] = {
-    "hpc-launch": ours,
+    OURS: ours,
     "requeue": requeue,
     "ft_launcher": ft_launcher,
 }
@@ -154,22 +147,11 @@ def ft_python() -> Path:
     return python
 
 
-def faults(lane: int) -> list[tuple[str, float]]:
-    """The kind of each fault of a lane, and the seconds that the training makes steps before it."""
-    total, kinds = sum(KINDS.values()), []
-    for kind, count in KINDS.items():
-        kinds += [kind] * round(count / total * LANES * FAULTS)
-    kinds = (kinds + ["crash"] * LANES * FAULTS)[: LANES * FAULTS]
-    random.Random("kinds").shuffle(kinds)
-    dice = random.Random(f"lane {lane}")
-    return [(kind, dice.expovariate(SCALE / BETWEEN_S)) for kind in kinds[lane * FAULTS : (lane + 1) * FAULTS]]
-
-
-def play(lane: Lane, method: str, count: int) -> dict[str, Any]:
-    """Run a lane through its first faults; what its record says."""
+def play(lane: Lane, method: str, faults: list[tuple[str, float]]) -> dict[str, Any]:
+    """Run a lane through faults; what its record says."""
     account = METHODS[method](lane)
     planted: list[tuple[str, float]] = []
-    for kind, after_s in faults(lane.number)[:count]:
+    for kind, after_s in faults:
         began = _trains(lane, planted[-1][1] if planted else 0.0)
         time.sleep(max(0.0, began + after_s - time.time()))
         # Slurm may just be moving the job: it ends the jobs of a node that comes back.
@@ -178,9 +160,9 @@ def play(lane: Lane, method: str, count: int) -> dict[str, Any]:
         _plant(lane, kind)
     _trains(lane, planted[-1][1])
     time.sleep(10)
+    last = len(lane.record)
     lane.user.cluster.run(["touch", str(lane.user.home / "saved" / "enough")], check=True)
-    last = lane.record
-    wait_until(lambda: len(lane.record) > len(last) and not _busy(lane), 600, lambda: f"{lane.user.cluster.jobs()}")
+    wait_until(lambda: len(lane.record) > last and not _busy(lane), 600, lambda: f"{lane.user.cluster.jobs()}")
     told = measure(lane.record, planted)
     return {**told, "account": round(account(), 4)} if account is not None else told
 
@@ -245,56 +227,72 @@ def measure(record: list[Event], planted: list[tuple[str, float]]) -> dict[str, 
     return {"productive_s": round(productive, 1), "wall_s": round(wall, 1), "lost_s": lost}
 
 
-def prove(state: State, names: list[str], count: int, workers: int, *, again: bool = False) -> int:
-    """The lanes that are not done: all, those of a method, or `METHOD-LANE`. Each method has a cluster."""
+def prove(state: State, names: list[str], count: int | None, *, again: bool = False) -> int:
+    """The lanes that are not done: all, those of a method, `METHOD-SCALE`, or `METHOD-SCALE-LANE`.
+
+    Each method has a cluster. `count`: fewer faults for each lane.
+    """
     done, failed = ({} if again else state.data.get("goodput", {})), 0
-    for method in METHODS:
-        keys = [f"{method}-{lane}" for lane in range(LANES)]
-        wanted = [key for key in keys if not names or method in names or key in names]
-        left = [key for key in wanted if len(done.get(key, {}).get("faults", [])) < count]
-        if not left:
-            continue
-        if method == "ft_launcher":
-            ft_python()
-        nodes = 3 * min(workers, len(left)) + 3
-        with (
-            Cluster.start(nodes=nodes, gpus_per_node=0, slurm_conf=SITE) as cluster,
-            ThreadPoolExecutor(workers) as pool,
-        ):
-            cluster.run(["scontrol", "update", "partitionname=gpu", "maxtime=1-0"], user="root", check=True)
-            failed += sum(pool.map(partial(_lane, state, cluster, method, count), left))
+    for series in SERIES:
+        faults = min(series.faults, count or series.faults)
+        for method in METHODS:
+            keys = series.keys(method)
+            wanted = [key for key in keys if not names or {method, f"{method}-{series.scale}", key} & set(names)]
+            left = [key for key in wanted if len(done.get(key, {}).get("faults", [])) < faults]
+            if not left:
+                continue
+            if method == "ft_launcher":
+                ft_python()
+            with (
+                Cluster.start(nodes=3 * len(left) + 3, gpus_per_node=0, slurm_conf=SITE) as cluster,
+                ThreadPoolExecutor(len(left)) as pool,
+            ):
+                cluster.run(["scontrol", "update", "partitionname=gpu", "maxtime=1-0"], user="root", check=True)
+                failed += sum(pool.map(partial(_lane, state, cluster, series, method, faults), left))
     return 1 if failed else 0
 
 
-def _lane(state: State, cluster: Cluster, method: str, count: int, key: str) -> bool:
+def _lane(state: State, cluster: Cluster, series: Series, method: str, count: int, key: str) -> bool:  # noqa: PLR0917
     """One lane; whether it failed."""
-    number = int(key.rpartition("-")[2])
+    faults = series.plan(int(key.rpartition("-")[2]))[:count]
     try:
-        found = play(Lane(User(cluster, cluster.user_folder(f"{key}-")), number), method, count)
+        found = play(Lane(User(cluster, cluster.user_folder(f"{key}-")), key), method, faults)
     except Exception as error:  # a lane that breaks says nothing
         print(f"{key}: {type(error).__name__}: {error}", flush=True)
         return True
-    state.keep("goodput", key, {**found, "faults": [kind for kind, _ in faults(number)[:count]]})
+    state.keep("goodput", key, {**found, "faults": [kind for kind, _ in faults]})
     print(f"{key}: {found['productive_s'] / found['wall_s']:.1%} {found}", flush=True)
     return False
 
 
 def section(lanes: dict[str, Any]) -> str:
     """The part of docs/goodput.md."""
-    text = ["| method | faults | productive | lost per fault | crash | hang | node lost | at 3.1 h between faults |"]
+    text = ["| one fault in | method | faults | productive | lost per fault | crash | hang | node lost |"]
     text.append("|---" * 8 + "|")
-    for method in METHODS:
-        found = [one for key, one in lanes.items() if key.rpartition("-")[0] == method]
-        if not found:
-            continue
-        share = sum(one["productive_s"] for one in found) / sum(one["wall_s"] for one in found)
-        lost = {kind: [s for one in found for s in one["lost_s"].get(kind, [])] for kind in KINDS}
-        every = [seconds for times in lost.values() for seconds in times]
-        kinds = " | ".join(f"{mean(times):.0f} s" if times else "none" for times in lost.values())
-        unscaled = 1 - mean(every) / BETWEEN_S
-        text.append(f"| {method} | {len(every)} | {share:.1%} | {mean(every):.0f} s | {kinds} | {unscaled:.2%} |")
+    unscaled: dict[str, float] = {}
+    for series in SERIES:
+        rows = {method: series.keys(method) for method in METHODS}
+        if series.others < series.lanes:
+            rows = {
+                OURS: rows[OURS],
+                f"{OURS}, {series.others} of the {series.lanes} lanes": rows[OURS][: series.others],
+                **rows,
+            }
+        for method, keys in rows.items():
+            found = [lanes[key] for key in keys if key in lanes]
+            if not found:
+                continue
+            share = sum(one["productive_s"] for one in found) / sum(one["wall_s"] for one in found)
+            lost = {kind: [s for one in found for s in one["lost_s"].get(kind, [])] for kind in KINDS}
+            every = [seconds for times in lost.values() for seconds in times]
+            kinds = " | ".join(f"{mean(times):.0f} s" if times else "none" for times in lost.values())
+            row = f"{method} | {len(every)} | {share:.1%} | {mean(every):.0f} s | {kinds} |"
+            text.append(f"| {BETWEEN_S / series.scale / 60:.1f} min | {row}")
+            if method in METHODS:
+                unscaled.setdefault(method, 1 - mean(every) / BETWEEN_S)
+    text.append(f"\nAt one in 3.1 hours, this would be {', '.join(f'{a} {b:.2%}' for a, b in unscaled.items())}.")
     told = [one for one in lanes.values() if "account" in one]
     if told:
         apart = max(abs(one["account"] - one["productive_s"] / one["wall_s"]) for one in told)
-        text.append(f"\nhpc-launch's own account leaves out the time in the queue. It differs by at most {apart:.1%}.")
+        text.append(f"hpc-launch's own account leaves out the time in the queue. It differs by at most {apart:.1%}.")
     return "\n".join(text)
