@@ -282,14 +282,14 @@ def section(lanes: dict[str, Any]) -> str:
             found = [lanes[key] for key in keys if key in lanes]
             if not found:
                 continue
-            share = sum(one["productive_s"] for one in found) / sum(one["wall_s"] for one in found)
+            productive, wall = (sum(one[name] for one in found) for name in ("productive_s", "wall_s"))
             lost = {kind: [s for one in found for s in one["lost_s"].get(kind, [])] for kind in KINDS}
             every = [seconds for times in lost.values() for seconds in times]
             kinds = " | ".join(f"{mean(times):.0f} s" if times else "none" for times in lost.values())
-            row = f"{method} | {len(every)} | {share:.1%} | {mean(every):.0f} s | {kinds} |"
+            row = f"{method} | {len(every)} | {productive / wall:.1%} | {mean(every):.0f} s | {kinds} |"
             text.append(f"| {BETWEEN_S / series.scale / 60:.1f} min | {row}")
             if method in METHODS:
-                unscaled.setdefault(method, 1 - mean(every) / BETWEEN_S)
+                unscaled.setdefault(method, 1 - (wall - productive) / len(every) / BETWEEN_S)
     text.append(f"\nAt one in 3.1 hours, this would be {', '.join(f'{a} {b:.2%}' for a, b in unscaled.items())}.")
     told = [one for one in lanes.values() if "account" in one]
     if told:
