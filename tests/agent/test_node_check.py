@@ -21,7 +21,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hpc_launch.agent import hpc_launch_check as node_check
-from hpc_launch.agent import hpc_launch_judge
+from hpc_launch.agent import hpc_launch_check_host, hpc_launch_judge
 from tests.busy import patience
 from tests.prove.node_check_tools import SMI
 
@@ -684,3 +684,21 @@ def test_a_folder_that_the_training_creates_need_not_exist(tmp_path: Path) -> No
     assert host.writable(str(tmp_path / "not" / "yet"))["ok"] is True
     assert list(tmp_path.iterdir()) == []
     assert node_check.folder_checks({}) == {}
+
+
+def test_the_speed_of_a_cpu_that_others_use_is_not_compared() -> None:
+    mine = os.sched_getaffinity(0)
+    cpu = {min(mine)}
+    os.sched_setaffinity(0, cpu)
+    try:
+        others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+        try:
+            time.sleep(0.2)
+            found = hpc_launch_check_host.cpu_speed()
+        finally:
+            for other in others:
+                other.kill()
+                other.wait()
+    finally:
+        os.sched_setaffinity(0, mine)
+    assert (found["ok"], found["value"]) == (True, None), found
