@@ -58,11 +58,11 @@ def main(arguments: list[str]) -> int:
         if "--during" in arguments:
             _drive_during(run, folder / "end.json", scheduler)
             return 0
-        tracker, over = RunTracker([run], lambda _: scheduler), True
         if os.path.exists(run.sweep_info):
             _drive_sweep(run)
             _drive_pipeline(run, scheduler, inside=False)
             return 0
+        tracker, over = RunTracker([run], lambda _: scheduler), True
         if "--well" not in arguments:
             if waited is not None:
                 move = _drive_as_successor(run, tracker, scheduler, waited)

@@ -88,8 +88,8 @@ def resubmit_sweep(
     if changed and status.cancelled and left:
         what = f"{len(left)} points of {sweep.name} were never submitted: --set and --exclude cannot apply to them"
         raise UsageError(what, "resubmit it without them, or submit the job file again with --set")
-    for run in due[:1]:
-        next_attempt(run, sets=sets, exclude=exclude)  # raises what is wrong with the options
+    if changed and due:
+        next_attempt(due[0], sets=sets, exclude=exclude)  # raises what is wrong with the options
     reopen_sweep(sweep)
     progress = SweepProgress(())
     if left and not changed:
@@ -103,14 +103,26 @@ def resubmit_sweep(
         raise UsageError(what, f"hpc-launch status {sweep.name} lists its points")
     progress = SweepProgress(tuple(job_ids), progress.left + again.left, again.why or progress.why)
     info = read_info(folder)
-    code = _after(sweep, progress, info.scheduler if info else "", wait=wait, as_json=as_json)
+    code = _after(
+        sweep, progress, info.scheduler if info else "", wait=wait, as_json=as_json, repeated_left=again.left > 0
+    )
     return code or (4 if faults else 0)
 
 
-def _after(sweep: SweepFolder, progress: SweepProgress, scheduler: str, *, wait: bool, as_json: bool) -> int:
-    """Print what was submitted; with `wait`, follow the sweep to its end. Returns the exit code."""
-    again = os.path.exists(sweep.submitted)
-    if progress.left and scheduler == "local" and not wait and not again:
+def _after(
+    sweep: SweepFolder,
+    progress: SweepProgress,
+    scheduler: str,
+    *,
+    wait: bool,
+    as_json: bool,
+    repeated_left: bool = False,
+) -> int:
+    """Print what was submitted; with `wait`, follow the sweep to its end. Returns the exit code.
+
+    `repeated_left`: points are left that had a job before, and that only `resubmit` submits.
+    """
+    if progress.left and scheduler == "local" and not wait and not os.path.exists(sweep.submitted):
         from hpc_launch.retry.sweep_queue import start_queue
 
         start_queue(sweep)
@@ -127,7 +139,7 @@ def _after(sweep: SweepFolder, progress: SweepProgress, scheduler: str, *, wait:
         click.echo(f"{sweep.name}  {submitted} of {len(sweep.record.points)} points  job {jobs or '-'}")
         if progress.left:
             ended = "a process of its own" if scheduler == "local" else "a point that ends"
-            who = f"`resubmit {sweep.name}`" if again else f"{ended}, or `status` or `watch` of the sweep,"
+            who = f"`resubmit {sweep.name}`" if repeated_left else f"{ended}, or `status` or `watch` of the sweep,"
             click.echo(visible(f"{progress.left} points are left: {progress.why}; {who} submits them later"), err=True)
         if not wait:
             click.echo(f"follow it with: hpc-launch status {sweep.name}", err=True)

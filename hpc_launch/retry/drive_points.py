@@ -14,12 +14,13 @@ from hpc_launch.run.sweeps.sweep_folder import SweepFolder
 
 def drive_points(sweep: SweepFolder, index: Index, *, until_over: bool, pause_s: float, longest_s: float) -> None:
     """Look again and again: until nothing is left to wait for, or, with `until_over`, until all points have ended."""
-    end, schedulers = time.monotonic() + longest_s, Schedulers()
+    end, schedulers, fresh = time.monotonic() + longest_s, Schedulers(), True
     while not os.path.exists(sweep.cancel):
         advance(sweep, schedulers.of(sweep.run), index)
         runs = sweep.begun()
         tracker = RunTracker(runs, schedulers.of)
-        tracker.poll(fresh=True)
+        tracker.poll(fresh=fresh)
+        fresh = False  # what another process asked lately will do, once the end of these jobs is known
         drivers = Drivers(tracker, index)
         drivers.drive_all(runs)
         if until_over:
