@@ -14,6 +14,7 @@ import pytest
 from tests.cluster import Cluster, ClusterError, ClusterUnavailable
 from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.cluster.requirements import PACKAGES, REPOSITORY
+from tests.cluster.syscalls import processes_of
 
 
 def submit(cluster: Cluster, folder: Path, body: str, *options: str) -> str:
@@ -164,19 +165,6 @@ def test_controller_and_accounting_come_back(disturbed_cluster: Cluster, user_di
     assert cluster.run(["sacct"]).returncode != 0
     cluster.start_accounting()
     assert cluster.run(["sacct"]).returncode == 0
-
-
-def processes_of(folder: Path) -> list[str]:
-    """The command lines on this machine that name a folder."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if str(folder) in line:
-            found.append(line)
-    return found
 
 
 def assert_nothing_left(folder: Path, manager: int) -> None:

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.faults import wait_until
+from tests.cluster.syscalls import processes_of
 from tests.view.home import Home
 
 
@@ -32,20 +32,11 @@ def test_a_report_that_cannot_be_written_names_the_file(home: Home, tmp_path: Pa
     assert "no run is called" in home.call("report", "nothing", code=2).stderr
 
 
-def mentioned(folder: Path) -> bool:
-    """Whether a process has the folder among its arguments."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if os.fsencode(folder) in path.read_bytes():
-                return True
-    return False
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 def test_the_run_of_another_user_is_only_read(home: Home, tmp_path: Path) -> None:
     run = home.submit("say 0 'step 3/4 loss 0.5'")
     home.call("watch", run.name)
-    wait_until(lambda: not mentioned(run.path))  # the job's end hook and its supervisor write for a moment yet
+    wait_until(lambda: not processes_of(run.path))  # the job's end hook and its supervisor write for a moment yet
     (tmp_path / "secret").write_text("very-secret")
     run.resolved_yaml.unlink()
     run.resolved_yaml.symlink_to(tmp_path / "secret")

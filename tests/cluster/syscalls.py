@@ -106,3 +106,16 @@ def start_time(process: int) -> int:
         return 0
     state, *fields = stat.rpartition(")")[2].split()
     return 0 if state in "ZX" else int(fields[18])
+
+
+def processes_of(folder: Path) -> list[str]:
+    """The command lines on this machine that name a folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line:
+            found.append(line)
+    return found

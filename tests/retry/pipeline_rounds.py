@@ -25,6 +25,7 @@ from hpc_launch.run.sweeps import submit_array
 from hpc_launch.run.sweeps.sweep_folder import SweepFolder
 from hpc_launch.run.sweeps.sweep_status import SweepStatus, stamps_of, with_sweeps
 from tests.run.sweep_rounds import ArrayScheduler
+from tests.slurm.user import PROFILES
 
 FAULTS = ("", "lost", "deaf", "down")
 STEPS = (10, 20, 30)
@@ -87,7 +88,7 @@ class FaultyScheduler(ArrayScheduler):
 def play(seed: int, folder: Path) -> tuple[dict[str, int], list[str]]:
     """One round: how often each run trained, and what happened."""
     chance = random.Random(seed)
-    os.environ["HPC_LAUNCH_SITE_PATH"] = str(Path(__file__).parents[1] / "sites" / "profiles")
+    os.environ["HPC_LAUNCH_SITE_PATH"] = str(PROFILES)
     os.environ["HPC_LAUNCH_HOME"] = str(folder / "runs")
     (folder / "job.yaml").write_text(JOB)
     scheduler = FaultyScheduler(folder / "scheduler")

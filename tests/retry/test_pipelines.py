@@ -18,6 +18,7 @@ from hpc_launch.run.run_index import Index
 from hpc_launch.schedulers.scheduler import Submission
 from tests.retry.pipeline_rounds import EXPECTED, look_at, play
 from tests.run.sweep_rounds import ArrayScheduler
+from tests.slurm.user import PROFILES
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +56,7 @@ class Full(ArrayScheduler):
 @pytest.fixture
 def pipeline(tmp_path: Path) -> PipelineFolder:
     """`b` runs if `a` fails."""
-    os.environ["HPC_LAUNCH_SITE_PATH"] = str(Path(__file__).parents[1] / "sites" / "profiles")
+    os.environ["HPC_LAUNCH_SITE_PATH"] = str(PROFILES)
     os.environ["HPC_LAUNCH_HOME"] = str(tmp_path / "runs")
     job = "name: nightly\nsite: testcluster\nlauncher: none\ncommand: ['true']\njobs:\n  a: {}\n"
     (tmp_path / "job.yaml").write_text(f"{job}  b: {{after: {{a: not-ok}}}}\n")

@@ -24,6 +24,7 @@ from hpc_launch.run.sweeps.sweep_folder import SweepFolder
 from hpc_launch.schedulers.queue_limits import ArrayRoom
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
 from tests.run.fake import FakeScheduler
+from tests.slurm.user import PROFILES
 
 POINTS = 7
 ARRAY = 3
@@ -94,9 +95,6 @@ class ArrayScheduler(FakeScheduler):
                     pass
             self.set(job_id, done=sorted(done))
         return trained
-
-
-PROFILES = Path(__file__).parents[1] / "sites" / "profiles"
 
 
 def begin_sweep(folder: Path, points: int, sites: Path = PROFILES) -> SweepFolder:

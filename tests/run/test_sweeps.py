@@ -16,7 +16,8 @@ from hpc_launch.run.sweeps.array_chunks import chunks
 from hpc_launch.run.sweeps.ended_points import note_ended
 from hpc_launch.run.sweeps.one_submitter import one_submitter
 from hpc_launch.schedulers.queue_limits import ArrayRoom
-from tests.run.sweep_rounds import POINTS, PROFILES, ArrayScheduler, begin_sweep, play, tasks_in
+from tests.run.sweep_rounds import POINTS, ArrayScheduler, begin_sweep, play, tasks_in
+from tests.slurm.user import PROFILES
 
 ROOM = 20
 
