@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from hpc_launch.run.submitting.run_store import FAN_OUT, WATCHER
+from hpc_launch.runs.submitting.run_store import FAN_OUT, WATCHER
 from tests.cluster import Cluster
 from tests.cluster.ssh import connect_nodes
 from tests.ssh.ssh_user import SshUser

@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.schedulers.registry import scheduler_for
 from hpc_launch.view.live_view import LOG_LINES, _one
 from hpc_launch.view.log_tail import last_lines

@@ -22,12 +22,12 @@ from hpc_launch.base.errors import UserError
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.notifications import deliver, tell_end
 from hpc_launch.retry.recover_run import recover
-from hpc_launch.run.checkpoint_files import is_writing
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.pipelines.pipeline_folder import pipeline_of
-from hpc_launch.run.records.run_info import read_info
-from hpc_launch.run.status.attempt_view import AttemptView
-from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.runs.checkpoint_files import is_writing
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.pipelines.pipeline_folder import pipeline_of
+from hpc_launch.runs.records.run_info import read_info
+from hpc_launch.runs.status.attempt_view import AttemptView
+from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.schedulers.registry import scheduler_for
 from hpc_launch.schedulers.scheduler import Scheduler
 
@@ -86,8 +86,8 @@ def main(arguments: list[str]) -> int:
 def _drive_sweep(run: RunFolder) -> None:
     """Continue the points of a sweep after one of its arrays."""
     from hpc_launch.retry.drive_points import drive_points
-    from hpc_launch.run.run_index import user_index
-    from hpc_launch.run.sweeps.sweep_folder import SweepFolder
+    from hpc_launch.runs.run_index import user_index
+    from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
 
     index = user_index(os.environ)
     drive_points(SweepFolder(run), index, until_over=False, pause_s=POLL_S, longest_s=LONGEST_S)
@@ -99,7 +99,7 @@ def _drive_pipeline(run: RunFolder, scheduler: Scheduler, *, inside: bool) -> No
     if pipeline is None:
         return
     from hpc_launch.retry.advance_pipeline import drive_pipeline
-    from hpc_launch.run.run_index import user_index
+    from hpc_launch.runs.run_index import user_index
 
     for move in drive_pipeline(pipeline, run, scheduler, user_index(os.environ), inside=inside):
         _report(move)

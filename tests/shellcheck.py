@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from hpc_launch.launch.parts import MARKER
+from hpc_launch.script.parts import MARKER
 
 
 def shellcheck(scripts: Iterable[Path], *options: str) -> str:

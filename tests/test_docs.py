@@ -28,16 +28,18 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.cli.confirm_cost import confirm_cost
 from hpc_launch.cli.main import VERBS, group
-from hpc_launch.drive.prepare import prepare_job, validate_job
-from hpc_launch.drive.secrets import find_secrets
 from hpc_launch.images.apptainer_tool import find_tool
 from hpc_launch.images.image_record import ImageRecord, now, record_file
 from hpc_launch.images.pull_image import existing_record
+from hpc_launch.job.job import JobSpec
+from hpc_launch.job.yaml_source import read_document
 from hpc_launch.performance.time_account import CATEGORIES, time_account
+from hpc_launch.prepare.prepare import prepare_job, validate_job
+from hpc_launch.prepare.secrets import find_secrets
 from hpc_launch.retry.drill_run import ready_for_drill
-from hpc_launch.run.diagnosis.rule_files import rulebook
-from hpc_launch.run.status.run_status import RUN_STATES
-from hpc_launch.run.submitting.run_store import refusing
+from hpc_launch.runs.evidence.rule_files import rulebook
+from hpc_launch.runs.status.run_status import RUN_STATES
+from hpc_launch.runs.submitting.run_store import refusing
 from hpc_launch.schedulers.ssh.ssh_command import on_host
 from hpc_launch.site_tools.check_profile import check
 from hpc_launch.site_tools.node_health_lookup import node_health_store
@@ -46,8 +48,6 @@ from hpc_launch.sites.detect_profile import Machine
 from hpc_launch.sites.detect_profile import detect as detect_site_of
 from hpc_launch.sites.load_layers import load
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.spec.job import JobSpec
-from hpc_launch.spec.yaml_source import read_document
 from hpc_launch.view.time_text import time_json
 from tests.forked import hpc_launch_text
 from tests.view.samples import status

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.drive.prepare import prepare_job
+from hpc_launch.prepare.prepare import prepare_job
 from tests.hostile import COUNT, LONG, NASTY, Hostile, hostile_jobs
 from tests.marks import prove
 

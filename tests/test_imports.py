@@ -14,7 +14,7 @@ NEVER = {"torch", "deepspeed", "pydantic", "numpy", "asyncio", "importlib.metada
 """What no verb may load that submits nothing."""
 
 LIGHT = NEVER | {"submitit", "rich", "sqlite3"}
-FILES = LIGHT | {"dataclasses", "logging", "hpc_launch.run", "hpc_launch.schedulers"}
+FILES = LIGHT | {"dataclasses", "logging", "hpc_launch.runs", "hpc_launch.schedulers"}
 
 
 def loaded(tmp_path: Path, *args: str) -> set[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch import agent
-from hpc_launch.launch.parts import part
+from hpc_launch.script.parts import part
 from tests.acl import GROUP_OBJ, OTHERS, USER_OBJ, set_default_acl
 
 

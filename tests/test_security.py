@@ -27,33 +27,34 @@ from hpc_launch.base.json_records import file_lines
 from hpc_launch.base.python_command import module_command
 from hpc_launch.base.user_dirs import make_own_folder, make_private, user
 from hpc_launch.cli.submit import write_dry_run
-from hpc_launch.drive import attempts
-from hpc_launch.drive.attempts import attempt_options, first_attempt
-from hpc_launch.drive.prepare import PreparedJob, prepare_job
+from hpc_launch.diagnose.diagnose import diagnose
+from hpc_launch.diagnose.evidence import EndFacts, Evidence
+from hpc_launch.diagnose.node_health import BadNode, NodeReport
+from hpc_launch.diagnose.scan_log import scan as scan_log
 from hpc_launch.images import download
-from hpc_launch.launch.parts import part
-from hpc_launch.launch.template_environment import _QuietCache
+from hpc_launch.job.yaml_source import read_document
 from hpc_launch.plan.recorded_parts import CodePlan
 from hpc_launch.plan.strategies import library_query
 from hpc_launch.plan.variable_names import SCRIPT_VARIABLES
-from hpc_launch.recover.diagnose import diagnose
-from hpc_launch.recover.evidence import EndFacts, Evidence
-from hpc_launch.recover.node_health import BadNode, NodeReport
-from hpc_launch.recover.scan_log import scan as scan_log
+from hpc_launch.prepare import attempts
+from hpc_launch.prepare.attempts import attempt_options, first_attempt
+from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.context import left_alone
-from hpc_launch.run import checkpoint_files
-from hpc_launch.run.checkpoint_files import CheckpointFound
-from hpc_launch.run.diagnosis.rule_files import rulebook
-from hpc_launch.run.find_run import find_run
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.node_health_store import NodeHealthStore
-from hpc_launch.run.ownership import changeable_by_others, refuse_foreign
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.submitting.cancel_run import cancel_run
-from hpc_launch.run.submitting.code_snapshot import take_snapshot
-from hpc_launch.run.submitting.run_store import create_run
+from hpc_launch.runs import checkpoint_files
+from hpc_launch.runs.checkpoint_files import CheckpointFound
+from hpc_launch.runs.evidence.rule_files import rulebook
+from hpc_launch.runs.find_run import find_run
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.node_health_store import NodeHealthStore
+from hpc_launch.runs.ownership import changeable_by_others, refuse_foreign
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.submitting.cancel_run import cancel_run
+from hpc_launch.runs.submitting.code_snapshot import take_snapshot
+from hpc_launch.runs.submitting.run_store import create_run
 from hpc_launch.schedulers.local import processes
 from hpc_launch.schedulers.local.local_state import LocalState
+from hpc_launch.script.parts import part
+from hpc_launch.script.template_environment import _QuietCache
 from hpc_launch.site_tools.check_profile import check
 from hpc_launch.sites import detect_profile
 from hpc_launch.sites.detect_profile import Machine
@@ -61,10 +62,9 @@ from hpc_launch.sites.detection_rules import DetectionRule
 from hpc_launch.sites.profile_candidates import candidates
 from hpc_launch.sites.this_machine import listed_nodes
 from hpc_launch.sites.trust import is_trusted, trust
-from hpc_launch.spec.yaml_source import read_document
 from tests.acl import GROUP, GROUP_OBJ, MASK, OTHERS, USER, USER_OBJ, set_acl, set_default_acl
 from tests.busy import patience
-from tests.run.fake import FakeScheduler
+from tests.runs.fake import FakeScheduler
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -878,7 +878,7 @@ def test_a_module_is_not_imported_from_the_current_folder(tmp_path: Path, monkey
 
 def test_no_other_python_is_started_with_the_current_folder() -> None:
     """`-m` and `-c` put it first in sys.path."""
-    allowed = {"hpc_launch/plan/strategies/node_script.py", "hpc_launch/drive/file_checks.py"}
+    allowed = {"hpc_launch/plan/strategies/node_script.py", "hpc_launch/prepare/file_checks.py"}
     for path in (REPOSITORY / "hpc_launch").rglob("*.py"):
         name = str(path.relative_to(REPOSITORY))
         text = path.read_text()
@@ -905,7 +905,7 @@ def test_no_other_python_is_started_with_the_current_folder() -> None:
 
 def test_a_path_of_others_raises_no_error_where_it_is_only_asked_whether_it_exists() -> None:
     """Before Python 3.14, `Path.exists` raises for EACCES, ENAMETOOLONG and EIO; `os.path.exists` does not."""
-    own = {"hpc_launch/run/submitting/code_snapshot.py"}  # the user's own code
+    own = {"hpc_launch/runs/submitting/code_snapshot.py"}  # the user's own code
     for path in (REPOSITORY / "hpc_launch").rglob("*.py"):
         name = str(path.relative_to(REPOSITORY))
         if name not in own:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from hpc_launch.run.submitting.submit_attempt import Submitted
+from hpc_launch.runs.submitting.submit_attempt import Submitted
 
 
 def after_submission(submitted: Submitted, *, wait: bool, as_json: bool) -> int:
@@ -27,7 +27,7 @@ def after_submission(submitted: Submitted, *, wait: bool, as_json: bool) -> int:
         return follow([run])
     from hpc_launch.cli.error_handler import INTERRUPTED
     from hpc_launch.cli.pass_on import run_there
-    from hpc_launch.run.submitting.attached_run import attached
+    from hpc_launch.runs.submitting.attached_run import attached
     from hpc_launch.schedulers.ssh.hand_over_run import host_with
     from hpc_launch.view.state_text import detach_message
 

@@ -8,8 +8,8 @@ import click
 
 from hpc_launch.cli.completion import complete_run
 from hpc_launch.cli.shared_options import echo_json, json_option
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.run_index import Index
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.run_index import Index
 
 
 @click.command("cancel")
@@ -26,8 +26,8 @@ def command(runs: tuple[str, ...], as_json: bool) -> int:
     """
     from hpc_launch.base.errors import UserError
     from hpc_launch.cli.error_handler import print_error
-    from hpc_launch.run.find_run import find_run
-    from hpc_launch.run.run_index import user_index
+    from hpc_launch.runs.find_run import find_run
+    from hpc_launch.runs.run_index import user_index
 
     index = user_index(os.environ)
     # Resolve all names first: a misspelt one must not leave the work half done.
@@ -54,10 +54,10 @@ def _cancel(run: RunFolder, index: Index) -> str:
     from hpc_launch.cli.follow import poll_runs
     from hpc_launch.cli.submit_pipeline import cancel_pipeline, cancel_stage
     from hpc_launch.retry.drivers import Schedulers
-    from hpc_launch.run.pipelines.pipeline_folder import as_pipeline
-    from hpc_launch.run.records.attempt_files import Reader
-    from hpc_launch.run.records.scheduler_state import MAY_COME_BACK
-    from hpc_launch.run.submitting.cancel_run import cancel_run
+    from hpc_launch.runs.pipelines.pipeline_folder import as_pipeline
+    from hpc_launch.runs.records.attempt_files import Reader
+    from hpc_launch.runs.records.scheduler_state import MAY_COME_BACK
+    from hpc_launch.runs.submitting.cancel_run import cancel_run
     from hpc_launch.view.format_values import clean
 
     name = clean(run.name)
@@ -67,8 +67,8 @@ def _cancel(run: RunFolder, index: Index) -> str:
     if not run.exists and run.pipeline is not None:
         return cancel_stage(run, index, _cancel)
     if os.path.exists(run.sweep_info):
-        from hpc_launch.run.sweeps.cancel_sweep import cancel_sweep
-        from hpc_launch.run.sweeps.sweep_folder import SweepFolder
+        from hpc_launch.runs.sweeps.cancel_sweep import cancel_sweep
+        from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
 
         ended = cancel_sweep(SweepFolder(run), Schedulers().of(run))
         return f"{name}: cancelled job {', '.join(map(clean, ended))}" if ended else f"{name}: no job to cancel"

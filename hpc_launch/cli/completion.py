@@ -23,11 +23,11 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     try:
         from click.shell_completion import CompletionItem
 
-        from hpc_launch.run.run_index import user_index
+        from hpc_launch.runs.run_index import user_index
 
         index = user_index(os.environ)
         if "/" in incomplete:
-            from hpc_launch.run.find_run import part_names
+            from hpc_launch.runs.find_run import part_names
 
             return [CompletionItem(name) for name in part_names(incomplete, index)[:MOST_NAMES]]
         entries = index.entries(prefix=incomplete, limit=MOST_NAMES)

@@ -229,7 +229,7 @@ def _slurm(name: str, module: Any, build: Callable[..., Any], given: dict[str, A
     plan, findings = module.plan_of(build(**given), os.getcwd(), dict(os.environ))
     if plan is None:
         return _finish((None, findings), output)
-    from hpc_launch.launch.render import render
+    from hpc_launch.script.render import render
 
     return _finish((render(plan), findings), output)
 

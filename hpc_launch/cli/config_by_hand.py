@@ -12,7 +12,7 @@ import click
 from hpc_launch.cli.shared_options import complete_site, echo_json
 
 if TYPE_CHECKING:
-    from hpc_launch.launch.by_hand import HandStart
+    from hpc_launch.script.by_hand import HandStart
 
 JOB_ONLY = {"site": "--site", "sets": "--set", "as_json": "--json"}
 OWN = frozenset({*JOB_ONLY, "job", "output", "hosts", "master_port"})
@@ -40,8 +40,8 @@ def by_hand(name: str, given: dict[str, Any]) -> tuple[str, Path | None] | None:
     """The text to write and where; None after printing JSON. Raises UsageError, Refused."""
     from hpc_launch.base.errors import UsageError
     from hpc_launch.cli.warn import print_site_and_warnings
-    from hpc_launch.drive.prepare import prepare_job
-    from hpc_launch.launch.by_hand import hostfile_of, start_by_hand
+    from hpc_launch.prepare.prepare import prepare_job
+    from hpc_launch.script.by_hand import hostfile_of, start_by_hand
 
     context = click.get_current_context()
     typed = {key for key in given if context.get_parameter_source(key) == click.core.ParameterSource.COMMANDLINE}
@@ -68,7 +68,7 @@ def by_hand(name: str, given: dict[str, Any]) -> tuple[str, Path | None] | None:
 
 def _nodes(given: dict[str, Any]) -> Sequence[str]:
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.spec.hostlist import expand
+    from hpc_launch.job.hostlist import expand
 
     try:
         return expand(given.get("hosts") or os.environ.get("SLURM_JOB_NODELIST", ""))

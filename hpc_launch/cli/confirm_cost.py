@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from hpc_launch.drive.prepare import PreparedJob
+    from hpc_launch.prepare.prepare import PreparedJob
 
 
 def confirm_cost(prepared_job: PreparedJob, jobs: int = 1) -> None:
@@ -25,7 +25,7 @@ def confirm_cost(prepared_job: PreparedJob, jobs: int = 1) -> None:
     from hpc_launch.base.finding_codes import FindingCode
     from hpc_launch.base.findings import Finding
     from hpc_launch.cli.warn import print_note
-    from hpc_launch.spec.units import format_time
+    from hpc_launch.job.units import format_time
 
     hours = jobs * gpus * time_s / 3600
     what = f"{jobs} points with {gpus} GPUs" if jobs > 1 else f"{gpus} GPUs"

@@ -66,7 +66,7 @@ def command(
 
 def _report(levels: Iterator[Level], *, as_json: bool) -> int:
     """Print each level as it comes, up to the first that fails."""
-    from hpc_launch.spec.shell_text import visible
+    from hpc_launch.job.shell_text import visible
 
     found = []
     for level in levels:
@@ -89,11 +89,11 @@ def _levels(
     from hpc_launch.cli.follow import tracker_of
     from hpc_launch.cli.shared_checkpoints import warn_about_shared_checkpoints
     from hpc_launch.cli.warn import print_note
-    from hpc_launch.drive.prepare import prepare_job
     from hpc_launch.preflight.doctor import node_level, refused_level, static_levels
     from hpc_launch.preflight.ladder import ladder
     from hpc_launch.preflight.short_run import Context
-    from hpc_launch.run.run_index import user_index
+    from hpc_launch.prepare.prepare import prepare_job
+    from hpc_launch.runs.run_index import user_index
     from hpc_launch.schedulers.registry import scheduler_for
 
     try:

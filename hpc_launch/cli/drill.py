@@ -30,10 +30,10 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], preempt: bool, a
     from hpc_launch.cli.follow import tracker_of
     from hpc_launch.cli.shared_checkpoints import warn_about_shared_checkpoints
     from hpc_launch.cli.warn import print_note, print_site_and_warnings
+    from hpc_launch.job.shell_text import visible
     from hpc_launch.retry.drill_run import drill, ready_for_drill
-    from hpc_launch.run.run_index import user_index
+    from hpc_launch.runs.run_index import user_index
     from hpc_launch.schedulers.registry import scheduler_for
-    from hpc_launch.spec.shell_text import visible
 
     ready, all_sets = ready_for_drill(job, site=site, sets=sets)
     print_site_and_warnings(ready.loaded.detected, ready.plan.site, ready.warnings)

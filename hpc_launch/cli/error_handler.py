@@ -37,7 +37,7 @@ def run_guarded(group: click.Group) -> int:
         from hpc_launch.base.errors import UserError
 
         if isinstance(error, UserError):
-            from hpc_launch.run.find_run import RunElsewhere
+            from hpc_launch.runs.find_run import RunElsewhere
 
             if isinstance(error, RunElsewhere):
                 from hpc_launch.cli.pass_on import pass_on
@@ -67,7 +67,7 @@ def print_error(error: UserError) -> None:
     """Print the error and its hint on stderr."""
     from hpc_launch.base.errors import Refused
     from hpc_launch.cli.warn import warn
-    from hpc_launch.spec.shell_text import visible
+    from hpc_launch.job.shell_text import visible
 
     if isinstance(error, Refused):
         warn(error.findings)
@@ -97,11 +97,11 @@ def _save_crash_report(error: Exception) -> None:
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(report)
     except OSError:
-        from hpc_launch.spec.shell_text import visible
+        from hpc_launch.job.shell_text import visible
 
         click.echo("\n".join(map(visible, report.splitlines())), err=True)
         where = "the report above"
-    from hpc_launch.spec.shell_text import visible
+    from hpc_launch.job.shell_text import visible
 
     click.echo(visible(f"error: internal error: {type(error).__name__}: {error}"), err=True)
     click.echo(f"hint: report this bug and attach {where}; check it for private data first", err=True)

@@ -27,8 +27,8 @@ def command(job: Path, key: str | None, site: str | None, sets: tuple[str, ...],
     hpc-launch explain job.yaml site.queues
     """
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.drive.explain import explain, explain_site
-    from hpc_launch.drive.prepare import prepare_job
+    from hpc_launch.prepare.explain import explain, explain_site
+    from hpc_launch.prepare.prepare import prepare_job
 
     prepared_job = prepare_job(job, site=site, sets=sets)
     lines = explain_site(prepared_job) if key is not None and key.startswith("site.") else explain(prepared_job)

@@ -42,7 +42,7 @@ def report(findings: Sequence[Finding], style: str, clean: str) -> int:
 
 def _github_line(finding: Finding) -> str:
     """A GitHub workflow command, escaped as GitHub's toolkit does."""
-    from hpc_launch.spec.shell_text import visible
+    from hpc_launch.job.shell_text import visible
 
     place = finding.place
     fields = {"file": place.file, "line": place.line, "col": place.column} if place else {}

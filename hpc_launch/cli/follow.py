@@ -12,14 +12,14 @@ from dataclasses import replace
 import click
 
 from hpc_launch.cli.error_handler import INTERRUPTED
+from hpc_launch.job.shell_text import visible
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.drivers import Drivers, Schedulers, shown
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.run_index import Index, IndexEntry, user_index
-from hpc_launch.run.status.followed_run import REMEMBERED_S
-from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.run.status.tracker import RunTracker
-from hpc_launch.spec.shell_text import visible
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.run_index import Index, IndexEntry, user_index
+from hpc_launch.runs.status.followed_run import REMEMBERED_S
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.tracker import RunTracker
 
 TOGETHER = 2000
 """Runs whose files are in memory at a time."""
@@ -102,7 +102,7 @@ def follow(runs: Sequence[RunFolder]) -> int:
         from hpc_launch.cli.follow_sweeps import follow_sweeps
 
         return follow_sweeps(runs)
-    from hpc_launch.run.status.wait_for_end import wait
+    from hpc_launch.runs.status.wait_for_end import wait
     from hpc_launch.view.live_view import follower
     from hpc_launch.view.state_text import detach_message
 

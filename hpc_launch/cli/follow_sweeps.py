@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import click
 
 from hpc_launch.cli.error_handler import INTERRUPTED
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.run_index import user_index
-from hpc_launch.spec.shell_text import visible
+from hpc_launch.job.shell_text import visible
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.run_index import user_index
 
 POLL_S = 3.0
 """Pause between two looks. The scheduler is asked less often, for all runs at once."""

@@ -12,8 +12,8 @@ from hpc_launch.cli.shared_options import json_option, set_option, site_option
 
 if TYPE_CHECKING:
     from hpc_launch.base.findings import Finding
-    from hpc_launch.drive.prepare import PreparedJob
     from hpc_launch.from_script.convert import Conversion
+    from hpc_launch.prepare.prepare import PreparedJob
 
 
 @click.command("init")

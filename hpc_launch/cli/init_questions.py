@@ -25,8 +25,8 @@ def new_job(
     from hpc_launch.base.findings import Finding, Place
     from hpc_launch.from_script.new_job import new_job_text, questions
     from hpc_launch.from_script.training_source import likely_trainings, read_training
+    from hpc_launch.job.set_options import override_layer
     from hpc_launch.sites.load_profile import load_site_profile, read_user_overlay
-    from hpc_launch.spec.set_options import override_layer
 
     findings: list[Finding] = []
     answers = dict(override_layer(sets, findings).data)
@@ -59,7 +59,7 @@ def new_job(
 
 def _site(given: object, asker: _Asker) -> tuple[str | None, bool]:
     """The site, and whether the job file has to name it."""
-    from hpc_launch.drive.detect_site import detect_site
+    from hpc_launch.prepare.detect_site import detect_site
     from hpc_launch.sites.search_path import profile_names
 
     if given:
@@ -112,7 +112,7 @@ class _Asker:
 
     def ask_text(self, flag: str, text: str, default: str | None, choices: Sequence[str] = ()) -> str:
         """One answer; empty if nobody can be asked."""
-        from hpc_launch.spec.shell_text import visible
+        from hpc_launch.job.shell_text import visible
 
         if self.defaults and default is not None:
             return default

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpc_launch.cli.shared_options import echo_json_list, json_option
-from hpc_launch.run.status.run_status import RUN_STATES
+from hpc_launch.runs.status.run_status import RUN_STATES
 
 if TYPE_CHECKING:
     from hpc_launch.performance.time_account import TimeAccount
-    from hpc_launch.run.run_index import Index, IndexEntry
-    from hpc_launch.run.status.final_status import FinalStatus
-    from hpc_launch.run.status.run_status import RunStatus
+    from hpc_launch.runs.run_index import Index, IndexEntry
+    from hpc_launch.runs.status.final_status import FinalStatus
+    from hpc_launch.runs.status.run_status import RunStatus
 
     Listed = tuple[IndexEntry, RunStatus | FinalStatus]
 
@@ -57,8 +57,8 @@ def command(states: tuple[str, ...], most: int | None, goodput: bool, as_json: b
     hpc-launch list --goodput
     hpc-launch list --json
     """
-    from hpc_launch.run.run_index import user_index
-    from hpc_launch.run.status.final_status import FinalStatus
+    from hpc_launch.runs.run_index import user_index
+    from hpc_launch.runs.status.final_status import FinalStatus
 
     index = user_index(os.environ)
     limit = most if most is not None or as_json else DEFAULT_LIMIT
@@ -102,7 +102,7 @@ def _order(listed: Listed) -> tuple[float, str]:
 
 
 def _as_json(statuses: Iterable[RunStatus | FinalStatus], *, goodput: bool) -> Iterator[dict[str, Any]]:
-    from hpc_launch.run.status.final_status import FinalStatus
+    from hpc_launch.runs.status.final_status import FinalStatus
 
     now = time.time()
     for status in statuses:
@@ -119,8 +119,8 @@ def _accounts(statuses: list[RunStatus]) -> list[TimeAccount]:
     """Where the time of each run went, by the files of all its attempts."""
     from hpc_launch.cli.follow import poll_runs
     from hpc_launch.performance.run_times import run_times
-    from hpc_launch.run.layout import RunFolder
-    from hpc_launch.run.run_index import user_index
+    from hpc_launch.runs.layout import RunFolder
+    from hpc_launch.runs.run_index import user_index
 
     polled = poll_runs([RunFolder(status.folder) for status in statuses], user_index(os.environ), drive=False)
     return [run_times(status, time.time()).account for status in polled]

@@ -12,10 +12,10 @@ import click
 from hpc_launch.cli.completion import complete_run
 
 if TYPE_CHECKING:
-    from hpc_launch.run.layout import RunFolder
-    from hpc_launch.run.run_index import Index
-    from hpc_launch.run.status.run_status import RunStatus
-    from hpc_launch.run.status.tracker import RunTracker
+    from hpc_launch.runs.layout import RunFolder
+    from hpc_launch.runs.run_index import Index
+    from hpc_launch.runs.status.run_status import RunStatus
+    from hpc_launch.runs.status.tracker import RunTracker
     from hpc_launch.view.log_output import Printer
 
 POLL_S = 1.0
@@ -41,8 +41,8 @@ def command(run: str, following: bool, node: str | None, rank: int | None, numbe
     hpc-launch logs 12345 --node n3 --attempt 1
     """
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.run.find_run import find_run
-    from hpc_launch.run.run_index import user_index
+    from hpc_launch.runs.find_run import find_run
+    from hpc_launch.runs.run_index import user_index
     from hpc_launch.view.log_output import Printer, choose_node
 
     index = user_index(os.environ)
@@ -56,7 +56,7 @@ def command(run: str, following: bool, node: str | None, rank: int | None, numbe
     printer = Printer(sys.stdout, one_node=chosen is not None, one_rank=rank is not None)
     if following:
         return _follow(folder, index, printer, node=chosen, rank=rank, number=number)
-    from hpc_launch.run.rank_logs import read_lines
+    from hpc_launch.runs.rank_logs import read_lines
 
     for line in read_lines(attempt, node=chosen, rank=rank):
         printer.show(line)
@@ -72,7 +72,7 @@ def _follow(
     """Follow the output until the run ends; with `number`, until that attempt ends."""
     from hpc_launch.cli.error_handler import INTERRUPTED
     from hpc_launch.cli.follow import tracker_of
-    from hpc_launch.run.rank_logs import follow
+    from hpc_launch.runs.rank_logs import follow
     from hpc_launch.view.state_text import detach_message, one_line
 
     def sleep(seconds: float) -> None:
@@ -133,8 +133,8 @@ class _OutputComplete:
     def _is_over(self, status: RunStatus, now: float) -> bool:
         """Whether the run has ended for good. A requeue may follow a lost node and accounting may lag, so those
         states must persist for a while."""
-        from hpc_launch.run.records.scheduler_state import MAY_COME_BACK
-        from hpc_launch.run.status.wait_for_end import CONFIRM_S, GONE_S
+        from hpc_launch.runs.records.scheduler_state import MAY_COME_BACK
+        from hpc_launch.runs.status.wait_for_end import CONFIRM_S, GONE_S
 
         unknown = status.state == "UNKNOWN" and status.source == "none" and status.age_s is not None
         if not status.final and not unknown and not status.folder_missing:

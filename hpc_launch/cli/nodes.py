@@ -13,8 +13,8 @@ from hpc_launch.cli.lazy_group import LazyGroup
 from hpc_launch.cli.shared_options import echo_json, json_option, site_option
 
 if TYPE_CHECKING:
-    from hpc_launch.recover.node_health import BadNode
-    from hpc_launch.run.node_health_store import NodeHealthStore
+    from hpc_launch.diagnose.node_health import BadNode
+    from hpc_launch.runs.node_health_store import NodeHealthStore
 
 
 COMMANDS = {
@@ -88,7 +88,7 @@ def clear_command(site: str | None, nodes: tuple[str, ...], as_json: bool) -> in
     hpc-launch nodes clear n3
     """
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.spec.hostlist import expand
+    from hpc_launch.job.hostlist import expand
 
     names: list[str] = []
     for text in nodes:
@@ -96,7 +96,7 @@ def clear_command(site: str | None, nodes: tuple[str, ...], as_json: bool) -> in
             names += expand(text)
         except ValueError as error:
             raise UsageError(f"{text}: {error}", "write nodes as n3 or n[3-5]") from error
-    from hpc_launch.run.node_health_store import cannot_write
+    from hpc_launch.runs.node_health_store import cannot_write
 
     store = _store(site)
     known = {one.node for one in store.standing()}

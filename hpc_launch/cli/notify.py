@@ -40,13 +40,13 @@ def test_command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bo
     hpc-launch notify test job.yaml --json
     """
     from hpc_launch.cli.warn import warn
-    from hpc_launch.drive.prepare import prepare_job
+    from hpc_launch.job.job_file import has_sweep
+    from hpc_launch.job.shell_text import visible
+    from hpc_launch.prepare.prepare import prepare_job
     from hpc_launch.retry.notifications import send_test
-    from hpc_launch.spec.job_file import has_sweep
-    from hpc_launch.spec.shell_text import visible
 
     if has_sweep(job, sets):
-        from hpc_launch.drive.prepare_sweep import prepare_sweep
+        from hpc_launch.prepare.prepare_sweep import prepare_sweep
 
         prepared = prepare_sweep(job, site=site, sets=sets).first
     else:

@@ -14,7 +14,7 @@ from hpc_launch.base.python_command import module_command
 from hpc_launch.schedulers.ssh.ssh_command import SSH
 
 if TYPE_CHECKING:
-    from hpc_launch.run.find_run import RunElsewhere
+    from hpc_launch.runs.find_run import RunElsewhere
 
 
 def pass_on(found: RunElsewhere) -> int:

@@ -13,8 +13,8 @@ from hpc_launch.cli.completion import complete_run
 from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, set_option, site_option
 
 if TYPE_CHECKING:
-    from hpc_launch.drive.prepare import CheckedJob
     from hpc_launch.performance.measured_pace import MeasuredPace
+    from hpc_launch.prepare.prepare import CheckedJob
     from hpc_launch.schedulers.queue_limits import Balance
 
 MOST_PROCESSES = 1_000_000
@@ -69,8 +69,8 @@ def command(
     from hpc_launch.base.errors import Refused, UsageError
     from hpc_launch.base.findings import errors
     from hpc_launch.cli.warn import print_site_and_warnings
-    from hpc_launch.drive.job_plan import job_plan
-    from hpc_launch.drive.prepare import check_job
+    from hpc_launch.prepare.job_plan import job_plan
+    from hpc_launch.prepare.prepare import check_job
     from hpc_launch.view.plan_text import plan_json, plan_lines
 
     checked = check_job(job, site=site, sets=sets, anywhere=True, module=module)
@@ -100,8 +100,8 @@ def _pace(run: str) -> MeasuredPace:
     from hpc_launch.cli.follow import poll_runs
     from hpc_launch.performance.measured_pace import measured_pace
     from hpc_launch.performance.run_times import run_times
-    from hpc_launch.run.find_run import find_run
-    from hpc_launch.run.run_index import user_index
+    from hpc_launch.runs.find_run import find_run
+    from hpc_launch.runs.run_index import user_index
 
     index = user_index(os.environ)
     (status,) = poll_runs([find_run(run, index)], index)

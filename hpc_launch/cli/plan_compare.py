@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.cli.shared_options import echo_json
 from hpc_launch.cli.warn import print_note
-from hpc_launch.drive.job_layouts import JobLayouts, job_layouts
+from hpc_launch.prepare.job_layouts import JobLayouts, job_layouts
 from hpc_launch.view.layout_table import layout_lines, layouts_json
 from hpc_launch.view.terminal import write_lines
 
 if TYPE_CHECKING:
-    from hpc_launch.drive.prepare import CheckedJob
     from hpc_launch.estimate.compare_layouts import ComparedLayout
     from hpc_launch.performance.measured_pace import MeasuredPace
+    from hpc_launch.prepare.prepare import CheckedJob
 
 
 def show_comparison(
@@ -38,9 +38,9 @@ def show_comparison(
 def _write(checked: CheckedJob, layouts: JobLayouts, job: Path, row: int) -> None:
     """Raises UsageError if there is no such row, or if the job file cannot say it."""
     from hpc_launch.base.files import write_output
+    from hpc_launch.job.yaml_source import parse_document
     from hpc_launch.layouts.write_layout import with_edits
     from hpc_launch.plan.layout_edits import layout_edits
-    from hpc_launch.spec.yaml_source import parse_document
 
     chosen = _chosen(layouts, row)
     try:

@@ -9,14 +9,14 @@ import click
 
 from hpc_launch.cli.poll_sweeps import poll_groups
 from hpc_launch.cli.shared_options import echo_json
+from hpc_launch.job.shell_text import visible
 from hpc_launch.retry.driver_outcome import DriverOutcome
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder, as_pipeline, pipeline_of
-from hpc_launch.run.pipelines.pipeline_status import PipelineStatus, pipeline_status
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.run.sweeps.sweep_status import SweepStatus
-from hpc_launch.spec.shell_text import visible
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder, as_pipeline, pipeline_of
+from hpc_launch.runs.pipelines.pipeline_status import PipelineStatus, pipeline_status
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.sweeps.sweep_status import SweepStatus
 
 MOST_ROUNDS = 20
 """How often what is due is submitted at once: a stage may be due as soon as another one is refused."""

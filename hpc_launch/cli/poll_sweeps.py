@@ -11,12 +11,12 @@ import click
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.cli.shared_options import echo_json
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.run.sweeps.sweep_folder import SweepFolder
-from hpc_launch.run.sweeps.sweep_status import SweepStatus, stamps_of, sweep_status, with_sweeps
-from hpc_launch.spec.shell_text import visible
+from hpc_launch.job.shell_text import visible
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
+from hpc_launch.runs.sweeps.sweep_status import SweepStatus, stamps_of, sweep_status, with_sweeps
 
 
 def poll_sweep(run: RunFolder, index: Index, *, drive: bool = True) -> SweepStatus:
@@ -59,7 +59,7 @@ def _advance(sweep: SweepFolder, index: Index) -> None:
     """Submit what is left of a sweep."""
     if os.path.exists(sweep.submitted):
         return
-    from hpc_launch.drive.submit_sweep import advance
+    from hpc_launch.prepare.submit_sweep import advance
     from hpc_launch.retry.drivers import Schedulers
 
     with suppress(UserError):

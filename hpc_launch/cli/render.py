@@ -24,13 +24,13 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], output: Path | N
     hpc-launch render job.yaml --site mycluster -o script.sh
     """
     from hpc_launch.cli.warn import print_site_and_warnings
-    from hpc_launch.drive.prepare import prepare_job
-    from hpc_launch.spec.job_file import has_sweep
-    from hpc_launch.spec.shell_text import visible
+    from hpc_launch.job.job_file import has_sweep
+    from hpc_launch.job.shell_text import visible
+    from hpc_launch.prepare.prepare import prepare_job
 
     if has_sweep(job, sets):
-        from hpc_launch.drive.prepare_sweep import prepare_sweep
-        from hpc_launch.spec.sweep_points import label
+        from hpc_launch.job.sweep_points import label
+        from hpc_launch.prepare.prepare_sweep import prepare_sweep
 
         sweep = prepare_sweep(job, site=site, sets=sets, anywhere=True)
         prepared_job = sweep.first

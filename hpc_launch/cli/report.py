@@ -30,9 +30,9 @@ def command(run: str, output: Path | None) -> None:
     from hpc_launch.cli.follow import poll_runs
     from hpc_launch.performance.checkpoint_interval import interval_of
     from hpc_launch.performance.run_times import run_times
-    from hpc_launch.run.find_run import find_run
-    from hpc_launch.run.run_index import user_index
-    from hpc_launch.view.report.run_page import RunReport, run_page
+    from hpc_launch.report.run_page import RunReport, run_page
+    from hpc_launch.runs.find_run import find_run
+    from hpc_launch.runs.run_index import user_index
     from hpc_launch.view.time_text import interval_text
 
     index = user_index(os.environ)

@@ -10,9 +10,9 @@ import click
 
 from hpc_launch.cli.completion import complete_run
 from hpc_launch.cli.shared_options import json_option, set_option
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.run_index import Index
-from hpc_launch.spec.shell_text import visible
+from hpc_launch.job.shell_text import visible
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.run_index import Index
 from hpc_launch.view.terminal import is_terminal
 
 
@@ -37,13 +37,13 @@ def command(run: str, sets: tuple[str, ...], excluded: tuple[str, ...], wait: bo
     from hpc_launch.cli.after_submit import after_submission
     from hpc_launch.cli.shared_checkpoints import warn_about_shared_checkpoints
     from hpc_launch.cli.warn import warn, warn_about_node_health
+    from hpc_launch.job.hostlist import expand
     from hpc_launch.retry.next_attempt import edited_since, next_attempt
-    from hpc_launch.run.find_run import find_run
-    from hpc_launch.run.pipelines.pipeline_folder import pipeline_of, reopen, stage_of
-    from hpc_launch.run.run_index import user_index
-    from hpc_launch.run.submitting.submit_attempt import submit_next
+    from hpc_launch.runs.find_run import find_run
+    from hpc_launch.runs.pipelines.pipeline_folder import pipeline_of, reopen, stage_of
+    from hpc_launch.runs.run_index import user_index
+    from hpc_launch.runs.submitting.submit_attempt import submit_next
     from hpc_launch.schedulers.registry import scheduler_for
-    from hpc_launch.spec.hostlist import expand
     from hpc_launch.view.terminal import waiting_notice
 
     for nodes in excluded:

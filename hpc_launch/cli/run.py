@@ -29,12 +29,12 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], as_json: bool) -
     from hpc_launch.cli.after_submit import after_submission
     from hpc_launch.cli.shared_checkpoints import warn_about_shared_checkpoints
     from hpc_launch.cli.warn import print_site_and_warnings
-    from hpc_launch.drive.attempts import first_attempt
-    from hpc_launch.drive.prepare import prepare_job
-    from hpc_launch.run.run_index import user_index
-    from hpc_launch.run.submitting.submit_attempt import submit_new
+    from hpc_launch.job.job_file import refuse_made_up, refuse_sweep
+    from hpc_launch.prepare.attempts import first_attempt
+    from hpc_launch.prepare.prepare import prepare_job
+    from hpc_launch.runs.run_index import user_index
+    from hpc_launch.runs.submitting.submit_attempt import submit_new
     from hpc_launch.schedulers.registry import scheduler_for
-    from hpc_launch.spec.job_file import refuse_made_up, refuse_sweep
 
     refuse_sweep(job, sets, "run")
     refuse_made_up(job, "run")

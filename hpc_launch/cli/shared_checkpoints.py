@@ -8,9 +8,9 @@ from pathlib import Path
 from hpc_launch.cli.follow import poll_runs
 from hpc_launch.cli.warn import print_note
 from hpc_launch.plan.launch_plan import LaunchPlan
-from hpc_launch.run.checkpoint_files import rule_of
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.run_index import Index
+from hpc_launch.runs.checkpoint_files import rule_of
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.run_index import Index
 
 
 def warn_about_shared_checkpoints(

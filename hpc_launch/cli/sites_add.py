@@ -38,9 +38,9 @@ def command(source: str, revision: str | None, trusted: str | None, name: str | 
 def print_team(team: Team, *, as_json: bool) -> None:
     """Print the team's profiles, and the values in them that decide which code a job runs."""
     from hpc_launch.cli.warn import show_findings
+    from hpc_launch.job.shell_text import visible
     from hpc_launch.site_tools.pinned_copy import profiles_in
     from hpc_launch.site_tools.team_sources import values_to_review
-    from hpc_launch.spec.shell_text import visible
 
     names = [path.stem for path in profiles_in(team.folder)]
     values = values_to_review(team)

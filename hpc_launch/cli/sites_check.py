@@ -42,8 +42,8 @@ def command(profiles: tuple[str, ...], update_golden: bool, style: str, live: bo
 
 def _check_live(profiles: tuple[str, ...], *, as_json: bool) -> int:
     """Print a line on stdout for each difference from the cluster. Returns 3 if there is one."""
+    from hpc_launch.job.shell_text import visible
     from hpc_launch.site_tools.drift import drift
-    from hpc_launch.spec.shell_text import visible
     from hpc_launch.view.terminal import waiting_notice
 
     with waiting_notice("querying Slurm about the cluster"):

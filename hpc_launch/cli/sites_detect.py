@@ -19,8 +19,8 @@ def command(as_json: bool) -> int:
     \b
     hpc-launch sites detect
     """
-    from hpc_launch.drive.detect_site import detect_site
-    from hpc_launch.spec.shell_text import visible
+    from hpc_launch.job.shell_text import visible
+    from hpc_launch.prepare.detect_site import detect_site
 
     detection = detect_site()
     chosen = detection.chosen

@@ -62,9 +62,9 @@ def command(
     hpc-launch sites learn lab --hosts hostfile
     """
     from hpc_launch.base.errors import UsageError
+    from hpc_launch.job.units import parse_duration
     from hpc_launch.schedulers.registry import scheduler_for
     from hpc_launch.site_tools.learn import learn, save, target
-    from hpc_launch.spec.units import parse_duration
     from hpc_launch.view.terminal import waiting_notice
 
     if as_json and str(output) == "-":
@@ -132,7 +132,7 @@ def _refuse_to_overwrite(path: Path, *, force: bool) -> None:
 
 def _measure(lesson: LearnedSite, path: Path, partitions: tuple[str, ...], seconds: int) -> None:
     from hpc_launch.cli.follow import tracker_of
-    from hpc_launch.run.run_index import user_index
+    from hpc_launch.runs.run_index import user_index
     from hpc_launch.schedulers.registry import scheduler_for
     from hpc_launch.site_tools.learn import measure
     from hpc_launch.site_tools.learning.probe_jobs import ProbeContext
@@ -143,7 +143,7 @@ def _measure(lesson: LearnedSite, path: Path, partitions: tuple[str, ...], secon
 
 
 def _show(lesson: LearnedSite, path: Path, *, as_json: bool) -> None:
-    from hpc_launch.drive.detect_site import detect_site
+    from hpc_launch.prepare.detect_site import detect_site
     from hpc_launch.site_tools.learn import summary, target
 
     facts = summary(lesson)

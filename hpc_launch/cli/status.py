@@ -13,7 +13,7 @@ from hpc_launch.cli.completion import complete_run
 from hpc_launch.cli.shared_options import echo_json, json_option
 
 if TYPE_CHECKING:
-    from hpc_launch.run.status.run_status import RunStatus
+    from hpc_launch.runs.status.run_status import RunStatus
 
 LEASES_S = 10.0
 """For how long the hosts of a run are asked for their leases."""
@@ -34,9 +34,9 @@ def command(run: str | None, as_json: bool) -> None:
     hpc-launch status 12345 --json
     """
     from hpc_launch.cli.follow import active_runs, poll_runs
-    from hpc_launch.run.find_run import find_run
-    from hpc_launch.run.pipelines.pipeline_folder import as_pipeline
-    from hpc_launch.run.run_index import user_index
+    from hpc_launch.runs.find_run import find_run
+    from hpc_launch.runs.pipelines.pipeline_folder import as_pipeline
+    from hpc_launch.runs.run_index import user_index
 
     index = user_index(os.environ)
     if run is None:

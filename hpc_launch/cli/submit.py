@@ -12,7 +12,7 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, set_option, site_option
 
 if TYPE_CHECKING:
-    from hpc_launch.drive.prepare import PreparedJob
+    from hpc_launch.prepare.prepare import PreparedJob
 
 
 @click.command("submit")
@@ -49,8 +49,8 @@ def command(
     hpc-launch submit job.yaml --set nodes=4 --set args.lr=0.001 --wait
     """
     from hpc_launch.cli.warn import print_site_and_warnings, warn_about_node_health
-    from hpc_launch.drive.prepare import prepare_job
-    from hpc_launch.spec.job_file import has_jobs, has_sweep, refuse_made_up
+    from hpc_launch.job.job_file import has_jobs, has_sweep, refuse_made_up
+    from hpc_launch.prepare.prepare import prepare_job
 
     if has_jobs(job):
         from hpc_launch.cli.submit_pipeline import submit_pipeline
@@ -79,9 +79,9 @@ def command(
 
         confirm_cost(prepared_job)
     from hpc_launch.cli.shared_checkpoints import warn_about_shared_checkpoints
-    from hpc_launch.drive.attempts import first_attempt
-    from hpc_launch.run.run_index import user_index
-    from hpc_launch.run.submitting.submit_attempt import submit_new
+    from hpc_launch.prepare.attempts import first_attempt
+    from hpc_launch.runs.run_index import user_index
+    from hpc_launch.runs.submitting.submit_attempt import submit_new
     from hpc_launch.schedulers.registry import scheduler_for
     from hpc_launch.view.terminal import waiting_notice
 
@@ -99,7 +99,7 @@ def command(
 
 def _unhealthy_hosts(prepared_job: PreparedJob, avoided: tuple[str, ...]) -> tuple[str, ...]:
     """Further hosts that node health excludes; says so."""
-    from hpc_launch.drive.attempts import unhealthy_hosts
+    from hpc_launch.prepare.attempts import unhealthy_hosts
 
     found = unhealthy_hosts(prepared_job.plan, avoided)
     if found:
@@ -140,7 +140,7 @@ def _dry_run(prepared_job: PreparedJob, as_json: bool) -> int:
 
 def test_start(prepared_job: PreparedJob, *, as_json: bool) -> int:
     """Print when the scheduler would start the job."""
-    from hpc_launch.drive.start_estimate import start_estimate
+    from hpc_launch.prepare.start_estimate import start_estimate
     from hpc_launch.schedulers.registry import scheduler_for
     from hpc_launch.view.terminal import waiting_notice
 

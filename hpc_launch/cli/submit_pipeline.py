@@ -14,18 +14,18 @@ import click
 from hpc_launch.base.errors import UsageError, UserError
 from hpc_launch.base.user_dirs import user
 from hpc_launch.cli.shared_options import echo_json
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.ownership import refuse_other_users_run
-from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder, as_pipeline, reopen, without_run
-from hpc_launch.run.records.claim import request_cancel
-from hpc_launch.run.run_index import Index, user_index
-from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.run.sweeps.submit_array import array_jobs
-from hpc_launch.run.sweeps.sweep_folder import SweepFolder
-from hpc_launch.spec.shell_text import visible
+from hpc_launch.job.shell_text import visible
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.ownership import refuse_other_users_run
+from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder, as_pipeline, reopen, without_run
+from hpc_launch.runs.records.claim import request_cancel
+from hpc_launch.runs.run_index import Index, user_index
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.sweeps.submit_array import array_jobs
+from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
 
 if TYPE_CHECKING:
-    from hpc_launch.run.pipelines.pipeline_status import PipelineStatus
+    from hpc_launch.runs.pipelines.pipeline_status import PipelineStatus
 
 
 def submit_pipeline(
@@ -35,7 +35,7 @@ def submit_pipeline(
     from hpc_launch.cli.confirm_cost import confirm_cost
     from hpc_launch.cli.poll_pipelines import poll_pipeline
     from hpc_launch.cli.warn import print_site_and_warnings, warn_about_node_health
-    from hpc_launch.drive.prepare_pipeline import create_pipeline, prepare_pipeline
+    from hpc_launch.prepare.prepare_pipeline import create_pipeline, prepare_pipeline
     from hpc_launch.view.pipeline_table import waits_for
     from hpc_launch.view.sweep_table import aligned
 
@@ -123,7 +123,7 @@ def _resubmit(run: RunFolder, index: Index, *, sets: Sequence[str], exclude: Seq
     from hpc_launch.cli.submit_sweep import resubmit_sweep
     from hpc_launch.retry.drivers import Schedulers
     from hpc_launch.retry.next_attempt import next_attempt
-    from hpc_launch.run.submitting.submit_attempt import submit_next
+    from hpc_launch.runs.submitting.submit_attempt import submit_next
 
     with redirect_stdout(sys.stderr):
         if os.path.exists(run.sweep_info):

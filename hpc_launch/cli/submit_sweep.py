@@ -12,16 +12,16 @@ import click
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.cli.shared_options import echo_json
-from hpc_launch.drive.prepare_sweep import prepare_sweep
-from hpc_launch.drive.submit_sweep import SweepProgress, create_sweep, submit_points
+from hpc_launch.job.shell_text import visible
+from hpc_launch.prepare.prepare_sweep import prepare_sweep
+from hpc_launch.prepare.submit_sweep import SweepProgress, create_sweep, submit_points
 from hpc_launch.retry.drivers import Schedulers
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.run_index import Index, user_index
-from hpc_launch.run.sweeps.sweep_folder import SweepFolder
-from hpc_launch.spec.shell_text import visible
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.run_index import Index, user_index
+from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
 
 if TYPE_CHECKING:
-    from hpc_launch.drive.prepare_sweep import PreparedSweep
+    from hpc_launch.prepare.prepare_sweep import PreparedSweep
 
 MOST_SHOWN = 50
 """Points that `submit --dry-run` lists."""
@@ -73,9 +73,9 @@ def resubmit_sweep(
     from hpc_launch.cli.poll_sweeps import poll_sweep
     from hpc_launch.retry.next_attempt import next_attempt
     from hpc_launch.retry.resubmit_points import is_repeated, resubmit_points
-    from hpc_launch.run.records.run_info import read_info
-    from hpc_launch.run.sweeps.cancel_sweep import reopen_sweep
-    from hpc_launch.run.sweeps.point_folder import unsubmitted
+    from hpc_launch.runs.records.run_info import read_info
+    from hpc_launch.runs.sweeps.cancel_sweep import reopen_sweep
+    from hpc_launch.runs.sweeps.point_folder import unsubmitted
 
     sweep, schedulers = SweepFolder(folder), Schedulers()
     scheduler = schedulers.of(folder)

@@ -23,7 +23,7 @@ def command(jobs: tuple[Path, ...], site: str | None, sets: tuple[str, ...], sty
     hpc-launch validate job.yaml --site mycluster
     hpc-launch validate --format github jobs/*.yaml
     """
-    from hpc_launch.drive.prepare import validate_job
+    from hpc_launch.prepare.prepare import validate_job
 
     findings = [finding for job in jobs for finding in validate_job(job, site=site, sets=sets)]
     clean = f"{len(jobs)} job file{'s' if len(jobs) > 1 else ''} checked, no errors"

@@ -26,14 +26,14 @@ def print_site_and_warnings(detected: str | None, site: str, findings: Sequence[
 
 def print_note(text: str) -> None:
     """Print a line on stderr with control characters escaped."""
-    from hpc_launch.spec.shell_text import visible
+    from hpc_launch.job.shell_text import visible
 
     click.echo(visible(text), err=True)
 
 
 def warn_about_node_health(plan: LaunchPlan) -> None:
     """Name reports on bad nodes that this user or the team cannot see."""
-    from hpc_launch.run.node_health_store import NodeHealthStore
+    from hpc_launch.runs.node_health_store import NodeHealthStore
 
     if plan.recovery.ledger is not None:
         for problem in NodeHealthStore(plan.site, plan.recovery.ledger).problems():
@@ -42,7 +42,7 @@ def warn_about_node_health(plan: LaunchPlan) -> None:
 
 def show_findings(findings: Sequence[Finding], *, err: bool) -> None:
     """Print each finding and its hint on a line of its own, with control characters escaped."""
-    from hpc_launch.spec.shell_text import visible
+    from hpc_launch.job.shell_text import visible
 
     for finding in findings:
         click.echo(visible(str(finding)), err=err)

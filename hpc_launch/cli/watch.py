@@ -21,9 +21,9 @@ def command(runs: tuple[str, ...]) -> int:
     hpc-launch watch @last
     """
     from hpc_launch.cli.follow import active_runs, follow
-    from hpc_launch.run.find_run import find_run
-    from hpc_launch.run.layout import RunFolder
-    from hpc_launch.run.run_index import user_index
+    from hpc_launch.runs.find_run import find_run
+    from hpc_launch.runs.layout import RunFolder
+    from hpc_launch.runs.run_index import user_index
 
     index = user_index(os.environ)
     if runs:

@@ -13,10 +13,10 @@ from hpc_launch.cli.completion import complete_run
 from hpc_launch.cli.shared_options import echo_json, json_option
 
 if TYPE_CHECKING:
+    from hpc_launch.diagnose.diagnosis import Action, Diagnosis, Verdict
     from hpc_launch.performance.checkpoint_interval import CheckpointInterval
     from hpc_launch.performance.time_account import TimeAccount
-    from hpc_launch.recover.diagnosis import Action, Diagnosis, Verdict
-    from hpc_launch.run.layout import AttemptFolder
+    from hpc_launch.runs.layout import AttemptFolder
     from hpc_launch.view.diagnosis_text import PerformanceReport
 
 FAILED = 1
@@ -83,8 +83,8 @@ def _of_files(names: list[str]) -> Diagnosis:
     from hpc_launch.base.errors import UsageError
     from hpc_launch.base.findings import Finding
     from hpc_launch.cli.warn import warn
-    from hpc_launch.run.diagnosis.collect_evidence import diagnose_files
-    from hpc_launch.run.diagnosis.rule_files import rulebook
+    from hpc_launch.runs.evidence.collect_evidence import diagnose_files
+    from hpc_launch.runs.evidence.rule_files import rulebook
 
     findings: list[Finding] = []
     rules = rulebook(findings)
@@ -97,9 +97,9 @@ def _of_files(names: list[str]) -> Diagnosis:
 
 def _verdict(diagnosis: Diagnosis, attempt: AttemptFolder | None) -> Verdict:
     """The stored verdict, or the diagnosis's default one, with advice to the user as its reason."""
-    from hpc_launch.recover.diagnosis import Verdict
-    from hpc_launch.recover.retry_policy import default_action
-    from hpc_launch.run.records.verdict_record import read_verdict
+    from hpc_launch.diagnose.diagnosis import Verdict
+    from hpc_launch.diagnose.retry_policy import default_action
+    from hpc_launch.runs.records.verdict_record import read_verdict
 
     default = default_action(diagnosis)
     stored = read_verdict(attempt) if attempt is not None else None
@@ -122,11 +122,11 @@ def _of_run(
     from hpc_launch.performance.attempt_speed import attempt_remarks
     from hpc_launch.performance.checkpoint_interval import interval_of
     from hpc_launch.performance.run_times import run_times
-    from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt
-    from hpc_launch.run.diagnosis.rule_files import rulebook
-    from hpc_launch.run.find_run import find_run
-    from hpc_launch.run.notification_state import notify_problems
-    from hpc_launch.run.run_index import user_index
+    from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt
+    from hpc_launch.runs.evidence.rule_files import rulebook
+    from hpc_launch.runs.find_run import find_run
+    from hpc_launch.runs.notification_state import notify_problems
+    from hpc_launch.runs.run_index import user_index
     from hpc_launch.view.diagnosis_text import PerformanceReport
     from hpc_launch.view.state_text import progress_parts, startup_text
 

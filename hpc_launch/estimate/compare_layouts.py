@@ -15,11 +15,11 @@ from hpc_launch.estimate.memory_estimate import MemoryEstimate
 from hpc_launch.estimate.pipeline_stages import stage_layers
 from hpc_launch.estimate.step_time import StepTime, step_time
 from hpc_launch.estimate.training_setup import Recompute, Schedule, Sharding, TrainingSetup
+from hpc_launch.job.parallel import Parallel
 from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
 from hpc_launch.layouts.parallel_rules import check
 from hpc_launch.layouts.pipeline_split import split_for, virtual_sizes
 from hpc_launch.model.model_config import ModelConfig
-from hpc_launch.spec.parallel import Parallel
 
 LEAST_PART = 8192
 """Tokens of a sequence that context parallelism leaves to a GPU at least: it is for sequences that are long."""

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from hpc_launch.estimate.gpu import Gpu
+from hpc_launch.job.yaml_source import parse_list
 from hpc_launch.sites.fabric import Fabric, overlay_fabric
 from hpc_launch.sites.node_classes import NodeClass
-from hpc_launch.spec.yaml_source import parse_list
 
 FILE = Path(__file__).with_name("gpus.yaml")
 _MEBIBYTE = 1024 * 1024

@@ -11,7 +11,7 @@ from hpc_launch.from_script.scope import Scope
 from hpc_launch.from_script.secret_values import secret_variable
 from hpc_launch.from_script.shell_tree import Node, find_all, text_of
 from hpc_launch.from_script.values import ListValue, Value
-from hpc_launch.spec.secret_names import SECRET_NAME
+from hpc_launch.job.secret_names import SECRET_NAME
 
 
 class Assignments:

@@ -8,15 +8,15 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.from_script import plain_commands
 from hpc_launch.from_script.old_job import OldLaunch
 from hpc_launch.from_script.read_job import OldScript
+from hpc_launch.job.shell_text import RUNTIME, Text, UnknownName, interpolate
+from hpc_launch.job.units import format_time
 from hpc_launch.plan.code_folder import CODE
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
-from hpc_launch.spec.shell_text import RUNTIME, Text, UnknownName, interpolate
-from hpc_launch.spec.units import format_time
+from hpc_launch.prepare.prepare import PreparedJob
 
 Status = Literal["same", "different", "left out", "added"]
 _NAMES = {var: name for name, var in RUNTIME.items()}
@@ -118,7 +118,7 @@ def _size(script: OldScript, plan: LaunchPlan) -> Iterator[ComparedValue]:
 
 
 def _time(text: str) -> str:
-    from hpc_launch.spec.units import parse_time
+    from hpc_launch.job.units import parse_time
 
     try:
         return format_time(parse_time(text))

@@ -11,13 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.findings import Place
-from hpc_launch.drive.detect_site import detect_site
-from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.from_script.draft_job import draft_job, job_name
 from hpc_launch.from_script.draft_site import SitePart, accounts_for, known_site, own_profile
 from hpc_launch.from_script.prepare_elsewhere import prepare_elsewhere
 from hpc_launch.from_script.read_job import OldScript, read_old_script
 from hpc_launch.from_script.write_files import job_text, site_text
+from hpc_launch.prepare.detect_site import detect_site
+from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.sites.load_profile import load_site_profile
 from hpc_launch.sites.search_path import is_file_name
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.from_script.draft_job import job_name
 from hpc_launch.from_script.prepare_elsewhere import prepare_elsewhere
 from hpc_launch.from_script.training_source import TrainingSource
+from hpc_launch.job.shell_text import visible
+from hpc_launch.job.units import format_time, parse_time
+from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.site_tools.learning.profile_yaml import yaml_text
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.spec.shell_text import visible
-from hpc_launch.spec.units import format_time, parse_time
 
 Check = Callable[[str], object]
 

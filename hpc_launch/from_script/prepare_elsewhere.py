@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding
-from hpc_launch.drive.prepare import PreparedJob, prepare_job
+from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 
 
 def prepare_elsewhere(job: Path, to: Path, **options: Any) -> PreparedJob:

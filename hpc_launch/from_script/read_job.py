@@ -21,7 +21,7 @@ from hpc_launch.from_script.secret_values import take_out
 from hpc_launch.from_script.shell_tree import depth_is_bounded, parse
 from hpc_launch.from_script.values import Word
 from hpc_launch.from_script.walk_script import Walker
-from hpc_launch.spec.secret_names import SECRET_NAME
+from hpc_launch.job.secret_names import SECRET_NAME
 
 _PLACEHOLDER = re.compile(r"<([A-Z][A-Z0-9]*(?:[_-][A-Z0-9]+)+)>")
 """`<YOUR_ACCOUNT>` of an example, which bash would take for redirections."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from hpc_launch.from_script.values import Value
-from hpc_launch.spec.secret_names import SECRET_NAME
+from hpc_launch.job.secret_names import SECRET_NAME
 
 _SECRET = re.compile(
     r"(\b(?:\w+_)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)=|(?i:--?[\w-]*(?:api[_-]?key|token|password|secret)(?:=|\s+)))"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hpc_launch.from_script.draft_job import JobDraft
 from hpc_launch.from_script.draft_site import SitePart
 from hpc_launch.from_script.read_job import OldScript
+from hpc_launch.job.shell_text import visible
 from hpc_launch.site_tools.learning.profile_yaml import yaml_text
-from hpc_launch.spec.shell_text import visible
 
 
 def job_text(script: OldScript, draft: JobDraft, site: SitePart) -> str:

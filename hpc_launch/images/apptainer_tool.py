@@ -72,7 +72,7 @@ def run(command: Sequence[str]) -> None:
 def _echo(line: str) -> None:
     import sys
 
-    from hpc_launch.spec.shell_text import visible
+    from hpc_launch.job.shell_text import visible
 
     print(visible(line.rstrip()), file=sys.stderr, flush=True)
 

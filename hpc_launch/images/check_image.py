@@ -25,8 +25,8 @@ from hpc_launch.images.compatibility import (
 from hpc_launch.images.image_record import read_record
 from hpc_launch.images.script_imports import top_imports
 from hpc_launch.images.start_image import probe_as_job
+from hpc_launch.job.shell_text import plain
 from hpc_launch.plan.plan_parts import ContainerPlan, SiteStep, Variable
-from hpc_launch.spec.shell_text import plain
 
 BY_SRUN = frozenset({"pyxis", "edf"})
 PROGRAMS = {"charliecloud": "ch-run"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import gcd
 
-from hpc_launch.spec.parallel import Parallel
+from hpc_launch.job.parallel import Parallel
 
 UNEVEN_FIELDS = ("first_stage_layers", "last_stage_layers", "count_embedding", "count_loss")
 _MOST = 2

@@ -11,10 +11,10 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from hpc_launch.base.errors import UserError
-from hpc_launch.spec.parallel import Parallel
-from hpc_launch.spec.yaml_errors import SourceError
-from hpc_launch.spec.yaml_nodes import YamlNode, root_node
-from hpc_launch.spec.yaml_source import parse_document
+from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.yaml_errors import SourceError
+from hpc_launch.job.yaml_nodes import YamlNode, root_node
+from hpc_launch.job.yaml_source import parse_document
 
 
 class Edit(Struct, frozen=True):

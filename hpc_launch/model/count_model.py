@@ -20,12 +20,12 @@ from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.job.document import Document
+from hpc_launch.job.model import LARGEST_SIZE, MOST_LAYERS
+from hpc_launch.job.shell_text import visible
 from hpc_launch.model.model_config import Experts, ModelConfig
 from hpc_launch.model.parameter_counts import ModelParameters
 from hpc_launch.model.transformers_config import known_families
-from hpc_launch.spec.document import Document
-from hpc_launch.spec.model import LARGEST_SIZE, MOST_LAYERS
-from hpc_launch.spec.shell_text import visible
 
 TIMEOUT_S = 120
 """An environment on a parallel file system may take a minute to import torch for the first time."""

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.job.document import Document
+from hpc_launch.job.reader_messages import nearest
+from hpc_launch.job.shell_text import visible
+from hpc_launch.job.yaml_source import read_document
 from hpc_launch.model.given_values import GivenValues
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.model.transformers_config import from_transformers
-from hpc_launch.spec.document import Document
-from hpc_launch.spec.reader_messages import nearest
-from hpc_launch.spec.shell_text import visible
-from hpc_launch.spec.yaml_source import read_document
 
 _FILE = Path(__file__).with_name("known_models.yaml")
 

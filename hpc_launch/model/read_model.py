@@ -9,6 +9,8 @@ from msgspec.structs import asdict, replace
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.job.model import Model
+from hpc_launch.job.yaml_source import read_document
 from hpc_launch.model.count_model import count_config
 from hpc_launch.model.given_values import GivenValues
 from hpc_launch.model.known_models import known_model
@@ -17,8 +19,6 @@ from hpc_launch.model.model_config import Experts, LatentAttention, ModelConfig
 from hpc_launch.model.parameters import parameters
 from hpc_launch.model.transformers_config import family, from_transformers, is_transformers_config
 from hpc_launch.sites.resolved import Resolved
-from hpc_launch.spec.model import Model
-from hpc_launch.spec.yaml_source import read_document
 
 MOST_PARAMETERS = 10**15
 """Above any model: 1000 times the largest published ones."""

@@ -9,18 +9,18 @@ from itertools import islice
 
 from hpc_launch.performance.step_curve import StepCurve
 from hpc_launch.performance.time_account import AttemptTimes
-from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.records.attempt_files import AttemptFiles
-from hpc_launch.run.records.node_check_record import read_node_check
-from hpc_launch.run.records.plan_record import PlanRecord, plan_of
-from hpc_launch.run.records.watcher_records import (
+from hpc_launch.runs.layout import AttemptFolder
+from hpc_launch.runs.records.attempt_files import AttemptFiles
+from hpc_launch.runs.records.node_check_record import read_node_check
+from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
+from hpc_launch.runs.records.watcher_records import (
     last_event,
     read_hang,
     start_events,
     watcher_events,
 )
-from hpc_launch.run.status.run_status import AttemptStatus
-from hpc_launch.run.status.startup_summary import LAST, MARKS, ORDER, history
+from hpc_launch.runs.status.run_status import AttemptStatus
+from hpc_launch.runs.status.startup_summary import LAST, MARKS, ORDER, history
 
 MAX_NODES = 1024
 START_NODES = 64

@@ -13,10 +13,10 @@ from statistics import median
 
 from hpc_launch.performance.run_times import RunTimes
 from hpc_launch.performance.time_account import AttemptTimes, merged
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.run_status import RunStatus
 
 ONE_S = 5.0
 """Files that are saved within so many seconds of each other belong to one checkpoint."""

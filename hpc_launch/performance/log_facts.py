@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from hpc_launch.recover.diagnosis import Quote
+from hpc_launch.diagnose.diagnosis import Quote
 
 Kind = Literal[
     "socket", "no_ib", "shm", "p2p", "nvlink", "p2p_off",

@@ -9,10 +9,10 @@ from statistics import median
 from hpc_launch.performance.attempt_speed import gather
 from hpc_launch.performance.checkpoint_interval import CheckpointInterval, interval_of
 from hpc_launch.performance.run_times import RunTimes
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.records.plan_record import PlanRecord, plan_of
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.run_status import RunStatus
 
 LEAD_TIMES = 2.0
 """The warning comes so many times the longest save before the limit: a save may take longer than those seen."""

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from hpc_launch.performance.attempt_times import attempt_times
 from hpc_launch.performance.step_curve import StepCurve
 from hpc_launch.performance.time_account import AttemptTimes, TimeAccount, time_account
-from hpc_launch.run.checkpoint_files import newest_first, rule_of
-from hpc_launch.run.layout import AttemptFolder, RunFolder
-from hpc_launch.run.records.attempt_files import AttemptFiles, Reader
-from hpc_launch.run.records.plan_record import PlanRecord, plan_of
-from hpc_launch.run.records.run_info import read_info
-from hpc_launch.run.records.watcher_records import log_growth
-from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.runs.checkpoint_files import newest_first, rule_of
+from hpc_launch.runs.layout import AttemptFolder, RunFolder
+from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
+from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
+from hpc_launch.runs.records.run_info import read_info
+from hpc_launch.runs.records.watcher_records import log_growth
+from hpc_launch.runs.status.run_status import RunStatus
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from hpc_launch.base.time_limit import SearchTime
-from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.records.plan_record import PlanRecord, progress_patterns
-from hpc_launch.run.status.progress_reader import first_step, integer, lines_before, newest_step, number
+from hpc_launch.runs.layout import AttemptFolder
+from hpc_launch.runs.records.plan_record import PlanRecord, progress_patterns
+from hpc_launch.runs.status.progress_reader import first_step, integer, lines_before, newest_step, number
 
 SEARCH_S = 2.0
 """Seconds that the user's expressions may take for one attempt."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os.path
 
+from hpc_launch.job.shell_text import Text, Var
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.recorded_parts import CodePlan
-from hpc_launch.spec.shell_text import Text, Var
 
 CODE = Var("HPC_LAUNCH_CODE")
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.container import Container
+from hpc_launch.job.shell_text import Text, Var
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_parts import ContainerPlan, Variable
 from hpc_launch.plan.tracker_environment import login_bind
-from hpc_launch.spec.container import Container
-from hpc_launch.spec.shell_text import Text, Var
 
 Runtime = Literal["apptainer", "singularity", "pyxis", "edf", "podman-hpc", "shifter", "charliecloud", "none"]
 

@@ -6,11 +6,11 @@ import re
 from typing import NamedTuple
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.regex_safety import BACKTRACKING_MESSAGE, may_backtrack_forever
+from hpc_launch.job.shell_text import CHECKPOINT, RUNTIME, Text, Var
 from hpc_launch.plan.environment_steps import check_variable_name
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.plan_parts import CheckpointPlan, Continuation, Variable
-from hpc_launch.spec.regex_safety import BACKTRACKING_MESSAGE, may_backtrack_forever
-from hpc_launch.spec.shell_text import CHECKPOINT, RUNTIME, Text, Var
 
 RUN_DIR = RUNTIME["run.dir"]
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.document import KeyPath
+from hpc_launch.job.origin import rule
+from hpc_launch.job.secret_names import SECRET_NAME
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launchers.descriptor import descriptor
@@ -13,9 +16,6 @@ from hpc_launch.plan.plan_parts import Prelude, Variable
 from hpc_launch.plan.tracker_environment import tracker_variables
 from hpc_launch.plan.variable_names import NAME
 from hpc_launch.plan.watcher_plan import debug_variables
-from hpc_launch.spec.document import KeyPath
-from hpc_launch.spec.origin import rule
-from hpc_launch.spec.secret_names import SECRET_NAME
 
 _SET_BY_LAUNCHERS = frozenset(
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK MASTER_ADDR MASTER_PORT "

@@ -6,11 +6,11 @@ import os.path
 from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.document import KeyPath
+from hpc_launch.job.shell_text import CHECKPOINT, RUNTIME, Text, UnknownName, Var, interpolate, plain
+from hpc_launch.job.strategy import Strategy
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.sites.resolved import Resolved
-from hpc_launch.spec.document import KeyPath
-from hpc_launch.spec.shell_text import CHECKPOINT, RUNTIME, Text, UnknownName, Var, interpolate, plain
-from hpc_launch.spec.strategy import Strategy
 
 CONFIG = RUNTIME["strategy.config"]
 """The configuration file that the script writes for the strategy."""

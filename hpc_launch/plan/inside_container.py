@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.container import ACTIONS, ContainerStep
+from hpc_launch.job.document import KeyPath
 from hpc_launch.plan.environment_steps import check_variable_name, module_steps
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.plan_parts import Prelude, SiteStep, Variable
-from hpc_launch.spec.container import ACTIONS, ContainerStep
-from hpc_launch.spec.document import KeyPath
 
 
 def runtime_modules(filler: ValueFiller) -> tuple[Prelude, ...]:

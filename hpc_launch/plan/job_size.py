@@ -5,12 +5,12 @@ from __future__ import annotations
 from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.origin import Origin, rule
+from hpc_launch.job.units import format_memory
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.sites.node_classes import NodeClass
 from hpc_launch.sites.queues import Queue
 from hpc_launch.sites.resolved import Resolved
-from hpc_launch.spec.origin import Origin, rule
-from hpc_launch.spec.units import format_memory
 
 
 class JobSize(Struct, frozen=True):

@@ -14,15 +14,15 @@ from msgspec.structs import replace
 
 from hpc_launch.base.findings import Place
 from hpc_launch.estimate.training_setup import Framework, Optimizer, Recompute, Sharding, TrainingSetup
+from hpc_launch.job.job import JobSpec
+from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.strategy import Strategy
 from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.megatron_options import arguments
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.user_strategy_config import UserStrategyConfig
-from hpc_launch.spec.job import JobSpec
-from hpc_launch.spec.parallel import Parallel
-from hpc_launch.spec.strategy import Strategy
 
 MICRO_BATCH = ("micro_batch_size", "per_device_train_batch_size", "train_micro_batch_size_per_gpu")
 GLOBAL_BATCH = ("global_batch_size",)

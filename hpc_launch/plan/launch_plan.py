@@ -6,6 +6,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from hpc_launch.job.launcher import LauncherName
+from hpc_launch.job.origin import Origin
+from hpc_launch.job.shell_text import Text
 from hpc_launch.plan.plan_parts import (
     ContainerPlan,
     Continuation,
@@ -24,9 +27,6 @@ from hpc_launch.plan.plan_parts import (
 from hpc_launch.plan.recorded_parts import CodePlan, NotifyPlan, RetryPlan
 from hpc_launch.sites.network import MasterAddress
 from hpc_launch.sites.ssh_hosts import JobHost
-from hpc_launch.spec.launcher import LauncherName
-from hpc_launch.spec.origin import Origin
-from hpc_launch.spec.shell_text import Text
 
 
 class LaunchPlan(Struct, frozen=True):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hpc_launch.estimate.compare_layouts import EVERYTHING, Choices
 from hpc_launch.estimate.host_memory import host_memory
 from hpc_launch.estimate.training_setup import Sharding, TrainingSetup
+from hpc_launch.job.job import JobSpec
+from hpc_launch.job.strategy import FullySharded
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.plan.job_size import JobSize
-from hpc_launch.spec.job import JobSpec
-from hpc_launch.spec.strategy import FullySharded
 
 _MIB = 2**20
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.job.job import JobSpec
 from hpc_launch.layouts.write_layout import Edit, layout_edit
 from hpc_launch.plan.job_training import ACCUMULATION, GLOBAL_BATCH, MICRO_BATCH
-from hpc_launch.spec.job import JobSpec
 
 
 class LayoutEdits(NamedTuple):

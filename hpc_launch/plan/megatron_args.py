@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place, errors
+from hpc_launch.job.document import KeyPath
 from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
 from hpc_launch.layouts.parallel_rules import check
 from hpc_launch.layouts.pipeline_split import UNEVEN_FIELDS
@@ -18,7 +19,6 @@ from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.plan_parts import Entry
 from hpc_launch.plan.strategies.megatron import flags
 from hpc_launch.plan.strategy_files import EXPLICIT
-from hpc_launch.spec.document import KeyPath
 
 _MODEL_KEYS = {
     "num_layers": "layers",

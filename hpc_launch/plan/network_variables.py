@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hpc_launch.job.document import KeyPath
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_parts import Variable
 from hpc_launch.sites.conditions import ConditionFacts
 from hpc_launch.sites.fabric import overlay_fabric
-from hpc_launch.spec.document import KeyPath
 
 NCCL_INTERFACES, GLOO_INTERFACES = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 

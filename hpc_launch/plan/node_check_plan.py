@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from hpc_launch.job.shell_text import Text, Var, plain
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.network_variables import NCCL_INTERFACES
 from hpc_launch.plan.plan_parts import CheckpointPlan, ContainerPlan, NodeCheckPlan, Program, Variable
 from hpc_launch.sites.fabric import overlay_fabric
-from hpc_launch.spec.shell_text import Text, Var, plain
 
 _FABRICS = {"infiniband": "InfiniBand", "slingshot": "Slingshot", "roce": "RoCE", "efa": "EFA"}
 """Networks that NCCL uses by its own code or by a plugin. It falls back to sockets without an error."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.notify import Notify
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.plan_parts import Directive
 from hpc_launch.plan.recorded_parts import NotifyChannels, NotifyPlan, WebhookPlan
 from hpc_launch.plan.variable_names import NAME, SCRIPT_VARIABLES
-from hpc_launch.spec.notify import Notify
 
 MAIL_TYPES = {"start": "BEGIN", "end": "END", "stop": "FAIL"}
 """Slurm's mails, which are about single jobs (sbatch(1), --mail-type). Nothing in Slurm sees steps."""

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.job.document import KeyPath
 from hpc_launch.sites.resolved import Resolved
-from hpc_launch.spec.document import KeyPath
 
 
 class PlanDraft(Struct, frozen=True):

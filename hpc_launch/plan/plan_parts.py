@@ -8,8 +8,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.spec.origin import Origin
-from hpc_launch.spec.shell_text import Text
+from hpc_launch.job.origin import Origin
+from hpc_launch.job.shell_text import Text
 
 Line = tuple[Text, ...]
 """Words that share one line of the script."""

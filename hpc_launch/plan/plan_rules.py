@@ -5,6 +5,14 @@ from __future__ import annotations
 import re
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.regex_safety import (
+    BACKTRACKING_MESSAGE,
+    MAX_LENGTH,
+    MAX_SAFE_REPEATS,
+    matches_in_time,
+    may_backtrack_forever,
+)
+from hpc_launch.job.units import format_time
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_draft import PlanDraft
@@ -12,14 +20,6 @@ from hpc_launch.plan.sbatch_options import charged_account
 from hpc_launch.plan.site_rules import check_site
 from hpc_launch.sites.conditions import count_holds
 from hpc_launch.sites.queues import LimitRow
-from hpc_launch.spec.regex_safety import (
-    BACKTRACKING_MESSAGE,
-    MAX_LENGTH,
-    MAX_SAFE_REPEATS,
-    matches_in_time,
-    may_backtrack_forever,
-)
-from hpc_launch.spec.units import format_time
 
 MOST_LOCAL_PROCESSES = 256
 

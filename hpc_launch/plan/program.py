@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.document import KeyPath
+from hpc_launch.job.field_types import Scalar
+from hpc_launch.job.shell_text import Text
 from hpc_launch.plan.code_folder import code, script_word
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.plan_parts import Entry, Line, Program
-from hpc_launch.spec.document import KeyPath
-from hpc_launch.spec.field_types import Scalar
-from hpc_launch.spec.shell_text import Text
 
 
 def program(filler: ValueFiller, flags: Sequence[Entry] = ()) -> Program | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from hpc_launch.spec.retry import Retry
+from hpc_launch.job.retry import Retry
 
 
 class CodePlan(Struct, frozen=True):

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
+from hpc_launch.job.job import JobSpec
+from hpc_launch.job.reader import check
+from hpc_launch.job.retry import FAILURE_CLASSES
+from hpc_launch.job.set_options import override_layer
+from hpc_launch.job.units import format_time
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.recorded_parts import BatchPlan, RetryPlan
-from hpc_launch.spec.job import JobSpec
-from hpc_launch.spec.reader import check
-from hpc_launch.spec.retry import FAILURE_CLASSES
-from hpc_launch.spec.set_options import override_layer
-from hpc_launch.spec.units import format_time
 
 NAMED = (
     ("micro_batch_size", "gradient_accumulation_steps", "global_batch_size"),

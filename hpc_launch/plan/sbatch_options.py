@@ -6,6 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.document import KeyPath
+from hpc_launch.job.field_types import Scalar
+from hpc_launch.job.origin import Origin, rule
+from hpc_launch.job.units import format_memory, format_time
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.notify_plan import mail_options
@@ -13,10 +17,6 @@ from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.plan_parts import Directive, Variable
 from hpc_launch.plan.site_context import selected_options
 from hpc_launch.plan.site_sbatch_options import apply_site_rules
-from hpc_launch.spec.document import KeyPath
-from hpc_launch.spec.field_types import Scalar
-from hpc_launch.spec.origin import Origin, rule
-from hpc_launch.spec.units import format_memory, format_time
 
 _OPTION = re.compile(r"[a-z][a-z0-9-]*\Z")
 _REFUSED_IN_VALUE = re.compile(r"[^\x20-\x7e]|[\"'\\`#]")

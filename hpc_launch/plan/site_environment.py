@@ -7,6 +7,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from hpc_launch.job.document import KeyPath
+from hpc_launch.job.origin import Origin
+from hpc_launch.job.shell_text import Text
+from hpc_launch.job.units import format_time
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.network_variables import fabric_variables
@@ -17,10 +21,6 @@ from hpc_launch.sites.conditions import holds
 from hpc_launch.sites.folders import CACHE_VARIABLES, Cache
 from hpc_launch.sites.prelude import PreludeStep, Setting
 from hpc_launch.sites.provenance import third_party_note
-from hpc_launch.spec.document import KeyPath
-from hpc_launch.spec.origin import Origin
-from hpc_launch.spec.shell_text import Text
-from hpc_launch.spec.units import format_time
 
 _ULIMITS = {"stack": "-s", "locked-memory": "-l", "open-files": "-n", "processes": "-u", "core": "-c"}
 _MODULES: dict[str, tuple[str, ...]] = {

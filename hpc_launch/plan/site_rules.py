@@ -5,12 +5,12 @@ from __future__ import annotations
 import fnmatch
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.shell_text import UnknownName, interpolate, plain
+from hpc_launch.job.units import format_time
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.site_context import check_names
 from hpc_launch.sites.conditions import count_holds
-from hpc_launch.spec.shell_text import UnknownName, interpolate, plain
-from hpc_launch.spec.units import format_time
 
 
 def check_site(draft: PlanDraft, size: JobSize) -> None:

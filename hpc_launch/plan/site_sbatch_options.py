@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Place
+from hpc_launch.job.origin import Origin, rule
+from hpc_launch.job.shell_text import Text, Var
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.plan_parts import Directive, Variable
 from hpc_launch.plan.site_context import condition_facts
 from hpc_launch.sites.conditions import holds, version_holds
 from hpc_launch.sites.option_rules import Linked, LinkedRule, Options
-from hpc_launch.spec.origin import Origin, rule
-from hpc_launch.spec.shell_text import Text, Var
 
 
 def apply_site_rules(

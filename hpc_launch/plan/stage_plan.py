@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hpc_launch.job.shell_text import Text
 from hpc_launch.plan.container_plan import FILES
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.plan_parts import ContainerPlan, StagePlan, StepPlan
 from hpc_launch.plan.site_context import selected_options
-from hpc_launch.spec.shell_text import Text
 
 FEWEST_NODES = 4
 """Nodes from which `auto` copies. The archive costs two full reads of the environment, and a training that starts on

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.shell_text import Text
 from hpc_launch.plan.fill_values import CONFIG, ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_parts import Program, StrategyPlan, Variable
 from hpc_launch.plan.strategy_result import StrategyResult, strategy_keys
-from hpc_launch.spec.shell_text import Text
 
 if TYPE_CHECKING:
     from hpc_launch.model.model_config import ModelConfig

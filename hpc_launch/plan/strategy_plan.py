@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from hpc_launch.base.findings import Place
+from hpc_launch.job.origin import Origin, rule
+from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.shell_text import Text
 from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.layouts.parallel_rules import check_connections, needs_one_connection
@@ -20,9 +23,6 @@ from hpc_launch.plan.strategy_files import entries, origin_of, sharded, zero
 from hpc_launch.plan.strategy_result import StrategyResult, strategy_keys
 from hpc_launch.plan.strategy_rules import check_combinations
 from hpc_launch.plan.user_strategy_config import UserStrategyConfig, check_user_config, user_config_entries
-from hpc_launch.spec.origin import Origin, rule
-from hpc_launch.spec.parallel import Parallel
-from hpc_launch.spec.shell_text import Text
 
 _BATCH = ("global_batch", "micro_batch", "gradient_accumulation")
 _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.strategy import Strategy
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.strategy_result import strategy_keys
-from hpc_launch.spec.strategy import Strategy
 
 _BATCH = frozenset({"micro_batch", "global_batch", "gradient_accumulation"})
 _ZERO = frozenset({"gradient_clipping", "offload_optimizer", "offload_param", "nvme_path", "buckets", "overlap"})

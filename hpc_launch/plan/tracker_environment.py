@@ -6,13 +6,13 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.document import KeyPath
+from hpc_launch.job.origin import Origin, rule
+from hpc_launch.job.shell_text import RUNTIME
+from hpc_launch.job.trackers import Tracker
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.plan_parts import Variable
 from hpc_launch.sites.internet import Internet
-from hpc_launch.spec.document import KeyPath
-from hpc_launch.spec.origin import Origin, rule
-from hpc_launch.spec.shell_text import RUNTIME
-from hpc_launch.spec.trackers import Tracker
 
 WANDB_HOST = "api.wandb.ai"
 ONE_RUN = rule("all attempts continue one run of the tracker")

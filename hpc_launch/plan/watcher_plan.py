@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from hpc_launch.job.job import JobSpec
+from hpc_launch.job.origin import rule
+from hpc_launch.job.shell_text import RUNTIME
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_parts import Variable, WatchPlan
-from hpc_launch.spec.job import JobSpec
-from hpc_launch.spec.origin import rule
-from hpc_launch.spec.shell_text import RUNTIME
 
 _ATTEMPT = RUNTIME["attempt.dir"]
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from hpc_launch.base.files import write_atomic
-from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.preflight import bench_figures, bench_report
 from hpc_launch.preflight.level import Level
 from hpc_launch.preflight.short_run import Context, ended, follow_short_run, prepare_short, short_sets
-from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt
-from hpc_launch.run.records.bench_record import BenchRecord, previous_bench, read_bench, store_bench
-from hpc_launch.run.submitting.run_store import HOOKS
+from hpc_launch.prepare.prepare import PreparedJob
+from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt
+from hpc_launch.runs.records.bench_record import BenchRecord, previous_bench, read_bench, store_bench
+from hpc_launch.runs.submitting.run_store import HOOKS
 
 PROGRAMS = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in ("bench", "nccl_tests"))
 LIMIT = "00:15:00"

@@ -9,9 +9,9 @@ import math
 from collections.abc import Iterator
 from html import escape
 
+from hpc_launch.job.shell_text import visible
 from hpc_launch.preflight.bench_report import bytes_text, rate
-from hpc_launch.run.records.bench_record import BenchRecord
-from hpc_launch.spec.shell_text import visible
+from hpc_launch.runs.records.bench_record import BenchRecord
 
 WIDTH, HEIGHT = 720, 400
 LEFT, RIGHT, TOP, BOTTOM = 70, 30, 50, 50

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from statistics import median
 
-from hpc_launch.run.records.bench_record import BenchRecord
+from hpc_launch.runs.records.bench_record import BenchRecord
 
 CHANGE = 0.10
 """Measurements of a shared network differ by a few percent from run to run."""

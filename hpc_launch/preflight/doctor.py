@@ -9,8 +9,6 @@ from pathlib import Path
 from hpc_launch.agent.hpc_launch_check_host import writable
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.findings import Finding
-from hpc_launch.drive.prepare import PreparedJob
-from hpc_launch.drive.start_estimate import start_estimate
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import job_size
 from hpc_launch.preflight.host_checks import hosts_level
@@ -18,8 +16,10 @@ from hpc_launch.preflight.level import Level
 from hpc_launch.preflight.queue_checks import limits_level, option, reservations_level
 from hpc_launch.preflight.short_run import Context, ended, follow_short_run, prepare_short, short_sets
 from hpc_launch.preflight.software import software_levels
-from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt
-from hpc_launch.run.records.node_check_record import NodeCheckRecord, read_node_check
+from hpc_launch.prepare.prepare import PreparedJob
+from hpc_launch.prepare.start_estimate import start_estimate
+from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt
+from hpc_launch.runs.records.node_check_record import NodeCheckRecord, read_node_check
 from hpc_launch.schedulers.scheduler import Scheduler
 
 GIB = 2**30

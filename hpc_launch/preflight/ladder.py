@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.preflight.level import Level
 from hpc_launch.preflight.short_run import Context, ended, follow_short_run, prepare_short, short_sets
-from hpc_launch.run.diagnosis.collect_evidence import diagnose_attempt
-from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.prepare.prepare import PreparedJob
+from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt
+from hpc_launch.runs.status.run_status import RunStatus
 
 STEPS = 2
 """A training that has reported so many steps works: the first one may come from a checkpoint."""

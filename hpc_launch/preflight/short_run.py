@@ -9,17 +9,17 @@ from pathlib import Path
 from msgspec import Struct
 
 from hpc_launch.base.errors import Refused
-from hpc_launch.drive.attempts import first_attempt
-from hpc_launch.drive.prepare import PreparedJob, prepare_job
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.preflight.level import Level
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.run.status.tracker import RunTracker
-from hpc_launch.run.status.wait_for_end import poll_until
-from hpc_launch.run.submitting.cancel_run import cancel_run
-from hpc_launch.run.submitting.submit_attempt import submit_new
+from hpc_launch.prepare.attempts import first_attempt
+from hpc_launch.prepare.prepare import PreparedJob, prepare_job
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.status.wait_for_end import poll_until
+from hpc_launch.runs.submitting.cancel_run import cancel_run
+from hpc_launch.runs.submitting.submit_attempt import submit_new
 from hpc_launch.schedulers.scheduler import Scheduler
 
 POLL_S = 1.0

@@ -9,15 +9,15 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hpc_launch.drive.prepare import PreparedJob
 from hpc_launch.images.script_imports import top_imports
+from hpc_launch.job.shell_text import plain
 from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_parts import Prelude
 from hpc_launch.preflight.level import Level
 from hpc_launch.preflight.try_setup import SetupResult, try_setup
-from hpc_launch.spec.shell_text import plain
+from hpc_launch.prepare.prepare import PreparedJob
 
 OF_THE_NODE = ("/usr/", "/bin/")
 """Each node has its own Python there."""
@@ -45,7 +45,7 @@ def software_levels(
 
 
 def _image_level(job: Path, site: str | None, sets: Sequence[str]) -> Level:
-    from hpc_launch.drive.container_images import check_job_image
+    from hpc_launch.prepare.container_images import check_job_image
 
     checks = check_job_image(job, site, sets)
     # That the image does not start here proves nothing: login nodes often forbid it.

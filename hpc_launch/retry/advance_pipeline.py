@@ -8,22 +8,22 @@ from collections.abc import Callable
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.json_records import read_record
-from hpc_launch.drive.submit_stage import recorded_environment, submit_stage
-from hpc_launch.drive.submit_sweep import advance
+from hpc_launch.prepare.submit_stage import recorded_environment, submit_stage
+from hpc_launch.prepare.submit_sweep import advance
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.drivers import Drivers
 from hpc_launch.retry.sweep_queue import start_queue
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.ownership import changeable_by_others, copied_from
-from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder
-from hpc_launch.run.pipelines.pipeline_status import pipeline_status
-from hpc_launch.run.pipelines.stage_status import Found, StageRefusal
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.status.attempt_view import SourceLags
-from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.run.status.tracker import RunTracker
-from hpc_launch.run.sweeps.sweep_folder import SweepFolder
-from hpc_launch.run.sweeps.sweep_status import SweepStatus, stamps_of, with_sweeps
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.ownership import changeable_by_others, copied_from
+from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder
+from hpc_launch.runs.pipelines.pipeline_status import pipeline_status
+from hpc_launch.runs.pipelines.stage_status import Found, StageRefusal
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.attempt_view import SourceLags
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
+from hpc_launch.runs.sweeps.sweep_status import SweepStatus, stamps_of, with_sweeps
 from hpc_launch.schedulers.scheduler import Scheduler
 
 LOOK_AGAIN_S, ENDING_S = 2.0, 20.0
@@ -95,7 +95,7 @@ def _look(
 
 def _queue_locally(run: RunFolder) -> None:
     """Start the process that starts the other points of a sweep, where no scheduler has a queue."""
-    from hpc_launch.run.records.run_info import read_info
+    from hpc_launch.runs.records.run_info import read_info
 
     info = read_info(run)
     if info is not None and info.scheduler == "local":

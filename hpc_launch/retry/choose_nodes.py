@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from hpc_launch.base.files import read_text
+from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.retry.context import RetryContext
-from hpc_launch.run.records.attempt_files import Reader
-from hpc_launch.run.records.plan_record import plan_of
-from hpc_launch.run.records.verdict_record import VerdictRecord
-from hpc_launch.run.submitting.run_store import PreparedAttempt
-from hpc_launch.spec.hostlist import names_or_text
+from hpc_launch.runs.records.attempt_files import Reader
+from hpc_launch.runs.records.plan_record import plan_of
+from hpc_launch.runs.records.verdict_record import VerdictRecord
+from hpc_launch.runs.submitting.run_store import PreparedAttempt
 
 HELD = "SLURM_JOB_NODELIST"
 """In the environment of the job's script: all nodes of the job, with its spares."""

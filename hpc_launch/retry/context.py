@@ -8,24 +8,24 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from hpc_launch.base.json_records import read_record
+from hpc_launch.diagnose.evidence import DriverFacts, EndingJob, NeverStarts
+from hpc_launch.diagnose.retry_policy import AttemptProgress
 from hpc_launch.plan.recorded_parts import RetryPlan
-from hpc_launch.recover.evidence import DriverFacts, EndingJob, NeverStarts
-from hpc_launch.recover.retry_policy import AttemptProgress
 from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
-from hpc_launch.run.checkpoint_files import near_miss, newest_checkpoint, rule_of
-from hpc_launch.run.layout import AttemptFolder, RunFolder
-from hpc_launch.run.ownership import changeable_by_others, changeable_message, copied_from, copy_message
-from hpc_launch.run.records.plan_record import newest_plan
-from hpc_launch.run.records.run_info import read_info
-from hpc_launch.run.records.scheduler_state import MAY_COME_BACK, stuck_since
-from hpc_launch.run.records.submission import SubmittedJob
-from hpc_launch.run.records.verdict_record import VerdictRecord, read_verdict
-from hpc_launch.run.records.watcher_records import read_hang
-from hpc_launch.run.status.attempt_view import AttemptView
-from hpc_launch.run.status.finished import finished
-from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.run.status.still_alive import script_ended
-from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.runs.checkpoint_files import near_miss, newest_checkpoint, rule_of
+from hpc_launch.runs.layout import AttemptFolder, RunFolder
+from hpc_launch.runs.ownership import changeable_by_others, changeable_message, copied_from, copy_message
+from hpc_launch.runs.records.plan_record import newest_plan
+from hpc_launch.runs.records.run_info import read_info
+from hpc_launch.runs.records.scheduler_state import MAY_COME_BACK, stuck_since
+from hpc_launch.runs.records.submission import SubmittedJob
+from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict
+from hpc_launch.runs.records.watcher_records import read_hang
+from hpc_launch.runs.status.attempt_view import AttemptView
+from hpc_launch.runs.status.finished import finished
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.still_alive import script_ended
+from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.schedulers.scheduler import Scheduler
 from hpc_launch.schedulers.slurm.pending_reasons import advice, failed_to_start
 

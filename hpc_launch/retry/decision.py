@@ -13,21 +13,21 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.user_dirs import user
-from hpc_launch.recover.diagnose import diagnose, diagnose_records, may_be_node_failure
-from hpc_launch.recover.diagnosis import Action, Diagnosis, Verdict
-from hpc_launch.recover.evidence import DriverFacts, Evidence
-from hpc_launch.recover.node_health import NodeReport
-from hpc_launch.recover.retry_changes import BatchState, ChangeFacts
-from hpc_launch.recover.retry_policy import AttemptProgress, PastAttempt, Policy, decide
-from hpc_launch.recover.rulebook import Rulebook
+from hpc_launch.diagnose.diagnose import diagnose, diagnose_records, may_be_node_failure
+from hpc_launch.diagnose.diagnosis import Action, Diagnosis, Verdict
+from hpc_launch.diagnose.evidence import DriverFacts, Evidence
+from hpc_launch.diagnose.node_health import NodeReport
+from hpc_launch.diagnose.retry_changes import BatchState, ChangeFacts
+from hpc_launch.diagnose.retry_policy import AttemptProgress, PastAttempt, Policy, decide
+from hpc_launch.diagnose.rulebook import Rulebook
 from hpc_launch.retry.context import RetryContext, complete, driver_facts, is_over, progress_of
 from hpc_launch.retry.next_attempt import next_attempt
-from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.node_health_store import NodeHealthStore, quotes
-from hpc_launch.run.records.journal import Journal
-from hpc_launch.run.records.plan_record import plan_of
-from hpc_launch.run.records.verdict_record import VerdictRecord, verdict_record
-from hpc_launch.run.submitting.run_store import PreparedAttempt
+from hpc_launch.runs.layout import AttemptFolder
+from hpc_launch.runs.node_health_store import NodeHealthStore, quotes
+from hpc_launch.runs.records.journal import Journal
+from hpc_launch.runs.records.plan_record import plan_of
+from hpc_launch.runs.records.verdict_record import VerdictRecord, verdict_record
+from hpc_launch.runs.submitting.run_store import PreparedAttempt
 from hpc_launch.schedulers.scheduler import JobRecord
 
 _FAILED = re.compile(r"down|fail|unk|.*\*")
@@ -159,6 +159,6 @@ def _change_facts(context: RetryContext, diagnosis: Diagnosis) -> ChangeFacts:
 
 
 def _gather(attempt: AttemptFolder, rules: Rulebook, record: JobRecord | None) -> Evidence:
-    from hpc_launch.run.diagnosis.collect_evidence import gather
+    from hpc_launch.runs.evidence.collect_evidence import gather
 
     return gather(attempt, rules, record)

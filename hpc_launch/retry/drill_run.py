@@ -13,18 +13,18 @@ from typing import Any
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.drive.attempts import first_attempt
-from hpc_launch.drive.prepare import PreparedJob, prepare_job
+from hpc_launch.prepare.attempts import first_attempt
+from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.retry.next_attempt import next_attempt
-from hpc_launch.run.checkpoint_files import CheckpointFound, near_miss, newest_checkpoint, newest_first, rule_of
-from hpc_launch.run.layout import AttemptFolder, RunFolder
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.status.progress_reader import first_step
-from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.run.status.tracker import RunTracker
-from hpc_launch.run.status.wait_for_end import poll_until
-from hpc_launch.run.submitting.cancel_run import cancel_run
-from hpc_launch.run.submitting.submit_attempt import submit_new, submit_next
+from hpc_launch.runs.checkpoint_files import CheckpointFound, near_miss, newest_checkpoint, newest_first, rule_of
+from hpc_launch.runs.layout import AttemptFolder, RunFolder
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.progress_reader import first_step
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.status.wait_for_end import poll_until
+from hpc_launch.runs.submitting.cancel_run import cancel_run
+from hpc_launch.runs.submitting.submit_attempt import submit_new, submit_next
 from hpc_launch.schedulers.scheduler import Scheduler
 
 POLL_S = 0.5

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 
-from hpc_launch.drive.submit_sweep import advance
+from hpc_launch.prepare.submit_sweep import advance
 from hpc_launch.retry.drivers import Drivers, Schedulers
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.status.tracker import RunTracker
-from hpc_launch.run.sweeps.sweep_folder import SweepFolder
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
 
 
 def drive_points(sweep: SweepFolder, index: Index, *, until_over: bool, pause_s: float, longest_s: float) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.schedulers.scheduler import Scheduler
 
 DRIVE_S = 3.0
@@ -37,7 +37,7 @@ class Schedulers:
 
     def of(self, run: RunFolder) -> Scheduler:
         """The scheduler that the run was submitted to. Raises UsageError where the run folder does not record it."""
-        from hpc_launch.run.records.run_info import read_info
+        from hpc_launch.runs.records.run_info import read_info
         from hpc_launch.schedulers.registry import scheduler_for
 
         info = read_info(run)

@@ -12,15 +12,15 @@ from msgspec import structs
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import read_text
-from hpc_launch.drive.attempts import attempt_options, notify_secrets, prepare
-from hpc_launch.drive.prepare import PreparedJob, prepare_job
-from hpc_launch.drive.secrets import find_secrets, known_secrets
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.ownership import refuse_foreign
-from hpc_launch.run.records.plan_record import PlanRecord, newest_plan
-from hpc_launch.run.records.run_info import read_info
-from hpc_launch.run.records.verdict_record import VerdictRecord
-from hpc_launch.run.submitting.run_store import PreparedAttempt
+from hpc_launch.prepare.attempts import attempt_options, notify_secrets, prepare
+from hpc_launch.prepare.prepare import PreparedJob, prepare_job
+from hpc_launch.prepare.secrets import find_secrets, known_secrets
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.ownership import refuse_foreign
+from hpc_launch.runs.records.plan_record import PlanRecord, newest_plan
+from hpc_launch.runs.records.run_info import read_info
+from hpc_launch.runs.records.verdict_record import VerdictRecord
+from hpc_launch.runs.submitting.run_store import PreparedAttempt
 
 
 def next_attempt(

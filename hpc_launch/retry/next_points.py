@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 
-from hpc_launch.drive.submit_sweep import SweepProgress, advance
+from hpc_launch.prepare.submit_sweep import SweepProgress, advance
 from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.sweeps.ended_points import look_is_due, note_ended, others_ended_lately, points_ended
-from hpc_launch.run.sweeps.one_submitter import one_submitter
-from hpc_launch.run.sweeps.sweep_folder import SweepFolder, point_number
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.sweeps.ended_points import look_is_due, note_ended, others_ended_lately, points_ended
+from hpc_launch.runs.sweeps.one_submitter import one_submitter
+from hpc_launch.runs.sweeps.sweep_folder import SweepFolder, point_number
 from hpc_launch.schedulers.scheduler import Scheduler
 
 ROOM_S = 30.0

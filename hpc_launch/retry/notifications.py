@@ -18,18 +18,18 @@ from msgspec import Struct, to_builtins
 
 from hpc_launch.agent.hpc_launch_notify_event import KEPT_S, due, events, point_over, record_event
 from hpc_launch.base.errors import UserError
-from hpc_launch.drive.attempts import notify_secrets
-from hpc_launch.drive.secrets import find_secrets, known_secrets
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.recorded_parts import NotifyPlan
+from hpc_launch.prepare.attempts import notify_secrets
+from hpc_launch.prepare.secrets import find_secrets, known_secrets
 from hpc_launch.retry.context import RetryContext, owned
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.ownership import changeable_by_others
-from hpc_launch.run.records.plan_record import newest_plan
-from hpc_launch.run.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
-from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.run.submitting.run_store import NOTIFY
-from hpc_launch.run.sweeps.sweep_folder import point_number
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.ownership import changeable_by_others
+from hpc_launch.runs.records.plan_record import newest_plan
+from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.submitting.run_store import NOTIFY
+from hpc_launch.runs.sweeps.sweep_folder import point_number
 from hpc_launch.schedulers.ssh.hand_over_run import host_with
 
 WAIT_S = 15.0

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from msgspec import structs
 
 from hpc_launch.base.errors import SchedulerError, UserError
-from hpc_launch.recover.diagnosis import Diagnosis
-from hpc_launch.recover.evidence import DriverFacts
-from hpc_launch.recover.rulebook import Rulebook
+from hpc_launch.diagnose.diagnosis import Diagnosis
+from hpc_launch.diagnose.evidence import DriverFacts
+from hpc_launch.diagnose.rulebook import Rulebook
 from hpc_launch.retry.context import (
     RetryContext,
     left_alone,
@@ -39,16 +39,16 @@ from hpc_launch.retry.next_attempt import following_attempt
 from hpc_launch.retry.notifications import note_stop
 from hpc_launch.retry.same_job import continue_here, may_decide
 from hpc_launch.retry.take_over import leave_to_successor, take_over, withdraw_successor
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.records.claim import VANISHED, abandon, never_submitted
-from hpc_launch.run.records.journal import Journal
-from hpc_launch.run.records.verdict_record import keep_verdict
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.status.still_alive import script_ended
-from hpc_launch.run.status.tracker import RunTracker
-from hpc_launch.run.submitting.cancel_run import carry_out
-from hpc_launch.run.submitting.fault_points import checkpoint
-from hpc_launch.run.submitting.submit_attempt import submit_next
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.claim import VANISHED, abandon, never_submitted
+from hpc_launch.runs.records.journal import Journal
+from hpc_launch.runs.records.verdict_record import keep_verdict
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.still_alive import script_ended
+from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.submitting.cancel_run import carry_out
+from hpc_launch.runs.submitting.fault_points import checkpoint
+from hpc_launch.runs.submitting.submit_attempt import submit_next
 from hpc_launch.schedulers.scheduler import Scheduler
 from hpc_launch.schedulers.ssh.hand_over_run import host_with
 
@@ -56,7 +56,7 @@ PATIENCE_S = 60.0
 """How long after its end record to wait for a job's final state before a verdict that stops the run."""
 
 STEPS = ("diagnosed", "verdict")
-"""The steps before those of run.submit, by their names in run/submitting/fault_points.py."""
+"""The steps before those of run.submit, by their names in runs/submitting/fault_points.py."""
 
 
 class Place(NamedTuple):
@@ -254,6 +254,6 @@ def _withdraw(context: RetryContext, rules: Rulebook | None) -> DriverOutcome:
 
 
 def _rulebook() -> Rulebook:
-    from hpc_launch.run.diagnosis.rule_files import rulebook
+    from hpc_launch.runs.evidence.rule_files import rulebook
 
     return rulebook()

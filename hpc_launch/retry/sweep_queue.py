@@ -15,9 +15,9 @@ from pathlib import Path
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.python_command import module_command
 from hpc_launch.retry.drive_points import drive_points
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.run_index import user_index
-from hpc_launch.run.sweeps.sweep_folder import SweepFolder
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.run_index import user_index
+from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
 
 POLL_S = 1.0
 

@@ -10,22 +10,22 @@ import time
 from contextlib import suppress
 
 from hpc_launch.base.errors import SchedulerError, UserError
+from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.retry.choose_nodes import HELD, usable
 from hpc_launch.retry.context import RetryContext
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.next_attempt import following_attempt, next_attempt
 from hpc_launch.retry.same_job import LONGEST_PAUSE_S, pause_left, same_request
-from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.records.attempt_files import Reader, successor_of
-from hpc_launch.run.records.plan_record import PlanRecord, plan_of
-from hpc_launch.run.records.successor_record import SuccessorRecord
-from hpc_launch.run.records.verdict_record import VerdictRecord
-from hpc_launch.run.status.run_status import successor_text
-from hpc_launch.run.submitting.continue_job import OwnJob, continue_job
-from hpc_launch.run.submitting.run_store import PreparedAttempt
-from hpc_launch.run.submitting.successor_job import cancel_successor, send_successor
+from hpc_launch.runs.layout import AttemptFolder
+from hpc_launch.runs.records.attempt_files import Reader, successor_of
+from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
+from hpc_launch.runs.records.successor_record import SuccessorRecord
+from hpc_launch.runs.records.verdict_record import VerdictRecord
+from hpc_launch.runs.status.run_status import successor_text
+from hpc_launch.runs.submitting.continue_job import OwnJob, continue_job
+from hpc_launch.runs.submitting.run_store import PreparedAttempt
+from hpc_launch.runs.submitting.successor_job import cancel_successor, send_successor
 from hpc_launch.schedulers.slurm.pending_reasons import failed_to_start
-from hpc_launch.spec.hostlist import names_or_text
 
 
 def take_over(context: RetryContext, verdict: VerdictRecord, changed: PreparedAttempt | None) -> DriverOutcome | None:

@@ -16,6 +16,8 @@ from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.base.user_dirs import config_folder
+from hpc_launch.job.merge import Merged
+from hpc_launch.job.reader import read
 from hpc_launch.site_tools import pinned_copy, team_sources
 from hpc_launch.site_tools.golden_jobs import GoldenScript, golden_scripts
 from hpc_launch.site_tools.list_profiles import profile_file, values_with_origin
@@ -23,8 +25,6 @@ from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.search_path import search_path
 from hpc_launch.sites.team_profiles import Team, find_team
-from hpc_launch.spec.merge import Merged
-from hpc_launch.spec.reader import read
 
 _STRUCTURAL_KEYS = frozenset({"extends", "recorded", "kind", "parameters"})
 """Keys that define how a profile is composed."""

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.findings import Place
+from hpc_launch.job.units import format_memory, format_time, parse_time
 from hpc_launch.schedulers.slurm.parse_cluster import Partition
 from hpc_launch.schedulers.slurm.query_cluster import Survey, survey
 from hpc_launch.site_tools.learn import user_groups
@@ -20,7 +21,6 @@ from hpc_launch.sites.node_classes import NodeClass
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.queues import Queue
 from hpc_launch.sites.this_machine import names
-from hpc_launch.spec.units import format_memory, format_time, parse_time
 
 
 class Drift(Struct, frozen=True):

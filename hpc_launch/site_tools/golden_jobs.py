@@ -90,7 +90,7 @@ def _render_job(profile: Path, name: str, job: Path, sets: tuple[str, ...]) -> G
         return GoldenScript(name, None, refused.findings)
     if plan is None or errors(findings):
         return GoldenScript(name, None, tuple(findings))
-    from hpc_launch.launch.render import render
+    from hpc_launch.script.render import render
 
     return GoldenScript(name, render(plan), tuple(findings))
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import write_output
 from hpc_launch.base.user_dirs import config_folder, make_folder
-from hpc_launch.drive.detect_site import this_machine
+from hpc_launch.job.units import parse_time
+from hpc_launch.prepare.detect_site import this_machine
 from hpc_launch.schedulers.scheduler import Scheduler
 from hpc_launch.schedulers.slurm.query_cluster import Survey, survey
 from hpc_launch.site_tools.learning.draft_profile import LearnContext, ProfileDraft, can_do, draft, profile_name
@@ -26,7 +27,6 @@ from hpc_launch.site_tools.learning.probe_jobs import (
     shared_base,
 )
 from hpc_launch.sites.this_machine import names
-from hpc_launch.spec.units import parse_time
 
 
 @dataclass

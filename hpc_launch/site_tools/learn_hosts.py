@@ -16,7 +16,8 @@ import msgspec
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import read_text
 from hpc_launch.base.findings import errors
-from hpc_launch.drive.detect_site import this_machine
+from hpc_launch.job.read_hostfile import SlotHost, read_hostfile
+from hpc_launch.prepare.detect_site import this_machine
 from hpc_launch.schedulers.ssh.ask_hosts import HostReply, ask_hosts
 from hpc_launch.site_tools.learning.draft_hosts import draft_hosts
 from hpc_launch.site_tools.learning.draft_profile import LearnContext, ProfileDraft, profile_name
@@ -24,7 +25,6 @@ from hpc_launch.site_tools.learning.host_differences import HostDifference, diff
 from hpc_launch.site_tools.learning.host_facts import HostFacts, read_facts
 from hpc_launch.sites.choose_hosts import MAX_HOSTFILE_BYTES
 from hpc_launch.sites.this_machine import names
-from hpc_launch.spec.read_hostfile import SlotHost, read_hostfile
 
 PROGRAM = Path(__file__).parents[1] / "agent" / "hpc_launch_describe_host.py"
 DESCRIBE_S = 60.0

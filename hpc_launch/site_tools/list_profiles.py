@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.drive.explain import ExplainedValue, values
+from hpc_launch.job.merge import Merged
+from hpc_launch.job.yaml_source import read_document
+from hpc_launch.prepare.explain import ExplainedValue, values
 from hpc_launch.sites.layers import BASES, SiteLayer, chain, merge_layers
 from hpc_launch.sites.profile_candidates import MAX_PROFILE_BYTES, OWN_LAYERS
 from hpc_launch.sites.provenance import provenance
 from hpc_launch.sites.read_profile import recorded
 from hpc_launch.sites.search_path import ENDING, find_profile, is_file_name, search_path
-from hpc_launch.spec.merge import Merged
-from hpc_launch.spec.yaml_source import read_document
 
 BROKEN = "broken"
 NOT_READ = "not read"

@@ -8,12 +8,12 @@ from pathlib import Path
 from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.drive.detect_site import detect_site
-from hpc_launch.run.node_health_store import NodeHealthStore
+from hpc_launch.job.shell_text import UnknownName, interpolate, plain
+from hpc_launch.prepare.detect_site import detect_site
+from hpc_launch.runs.node_health_store import NodeHealthStore
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.detect_profile import Match
 from hpc_launch.sites.load_profile import load_site_profile
-from hpc_launch.spec.shell_text import UnknownName, interpolate, plain
 
 
 def detected_site() -> Match:

@@ -10,11 +10,11 @@ from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
+from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.sites.code_values import values_requiring_trust
 from hpc_launch.sites.layers import parsed_layer
 from hpc_launch.sites.provenance import provenance
 from hpc_launch.sites.search_path import ENDING
-from hpc_launch.spec.document import Document, KeyPath
 
 MAX_AGE_DAYS = {
     "node_classes": 1095,

@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.job.read_hostfile import SlotHost
 from hpc_launch.schedulers.ssh.leases import HostLeases, leases_of
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.choose_hosts import known_hosts
 from hpc_launch.sites.load_profile import load_site_profile
-from hpc_launch.spec.read_hostfile import SlotHost
 
 
 class SiteHost(Struct, frozen=True):

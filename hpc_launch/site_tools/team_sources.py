@@ -19,6 +19,7 @@ from hpc_launch.base.errors import UsageError
 from hpc_launch.base.files import write_json
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.user_dirs import make_private
+from hpc_launch.job.yaml_source import read_document
 from hpc_launch.site_tools import git
 from hpc_launch.site_tools.pinned_copy import current_parent_folders, install, set_link, write_files
 from hpc_launch.sites import trust
@@ -26,7 +27,6 @@ from hpc_launch.sites.layers import BASES, parsed_layer
 from hpc_launch.sites.removed_values import removals_to_review
 from hpc_launch.sites.search_path import ENDING
 from hpc_launch.sites.team_profiles import BELOW, RECORD, SCRIPTS, Team, find_team, teams_folder
-from hpc_launch.spec.yaml_source import read_document
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 

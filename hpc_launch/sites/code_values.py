@@ -12,12 +12,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from hpc_launch.job.document import KeyPath
+from hpc_launch.job.job import JobSpec
+from hpc_launch.job.shell_text import end_of_placeholders
+from hpc_launch.job.type_hints import fields_of, members
 from hpc_launch.sites.harmless_variables import NUMBER, PRINTS, is_public, variable_requiring_trust
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.spec.document import KeyPath
-from hpc_launch.spec.job import JobSpec
-from hpc_launch.spec.shell_text import end_of_placeholders
-from hpc_launch.spec.type_hints import fields_of, members
 
 
 class CodeValue(Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from hpc_launch.spec.launcher import LauncherName
+from hpc_launch.job.launcher import LauncherName
 
 _COUNT = r"^(([<>]=?|=|!=) ?\d+|\d+(-\d*)?)$"
 _ONE_VERSION = r"([<>]=?|=|!=)? ?\d{1,9}(\.\d{1,9})*"

@@ -9,11 +9,11 @@ from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.job.document import KeyPath
+from hpc_launch.job.merge import Merged
 from hpc_launch.sites.code_values import values_requiring_trust
 from hpc_launch.sites.layers import SiteLayer
 from hpc_launch.sites.trust import references, trust_hint
-from hpc_launch.spec.document import KeyPath
-from hpc_launch.spec.merge import Merged
 
 
 class Reference(Struct, frozen=True):

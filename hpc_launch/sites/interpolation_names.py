@@ -6,12 +6,12 @@ import os
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
+from hpc_launch.job.job import JobSpec
+from hpc_launch.job.shell_text import Text, UnknownName, interpolate, plain
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.folders import MAX_PATH
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import Site
-from hpc_launch.spec.job import JobSpec
-from hpc_launch.spec.shell_text import Text, UnknownName, interpolate, plain
 
 NOT_SET_HERE = "-is-not-set-here"
 """End of the placeholder for a variable of the site that is not set on another machine."""

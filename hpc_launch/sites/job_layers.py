@@ -9,11 +9,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.job.document import Document, Source
+from hpc_launch.job.job import JobSpec
+from hpc_launch.job.merge import Layer, Merged
+from hpc_launch.job.merge_operators import parse_operators
 from hpc_launch.sites.read_profile import Site
-from hpc_launch.spec.document import Document, Source
-from hpc_launch.spec.job import JobSpec
-from hpc_launch.spec.merge import Layer, Merged
-from hpc_launch.spec.merge_operators import parse_operators
 
 
 def as_layer(name: str, source: Source, findings: list[Finding]) -> Layer:

@@ -13,17 +13,17 @@ from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.job.document import Document, KeyPath
+from hpc_launch.job.job import JobSpec
+from hpc_launch.job.merge import Layer, Merged, merge
+from hpc_launch.job.merge_operators import parse_operators
+from hpc_launch.job.reader import check
+from hpc_launch.job.short_forms import long_form
+from hpc_launch.job.yaml_source import read_document
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.search_path import ENDING, search_path
 from hpc_launch.sites.team_profiles import pinned_parents
 from hpc_launch.sites.trust import is_trusted, trust_hint, untrusted_values
-from hpc_launch.spec.document import Document, KeyPath
-from hpc_launch.spec.job import JobSpec
-from hpc_launch.spec.merge import Layer, Merged, merge
-from hpc_launch.spec.merge_operators import parse_operators
-from hpc_launch.spec.reader import check
-from hpc_launch.spec.short_forms import long_form
-from hpc_launch.spec.yaml_source import read_document
 
 BASES = "bases"
 """Subfolder in which profiles named by `extends` are also looked up."""

@@ -12,6 +12,14 @@ from msgspec.structs import replace
 from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.job.document import Document
+from hpc_launch.job.job import JobSpec
+from hpc_launch.job.job_file import read_job, split_stage
+from hpc_launch.job.merge import Layer, merge
+from hpc_launch.job.reader import check, read
+from hpc_launch.job.set_options import override_layer
+from hpc_launch.job.shell_text import Text
+from hpc_launch.job.short_forms import long_form
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.detect_profile import Detection
 from hpc_launch.sites.interpolation_names import interpolation_names
@@ -22,14 +30,6 @@ from hpc_launch.sites.read_profile import Site, read_site
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.sites.search_path import find_profile, is_file_name, search_path
 from hpc_launch.sites.ssh_hosts import JobHost
-from hpc_launch.spec.document import Document
-from hpc_launch.spec.job import JobSpec
-from hpc_launch.spec.job_file import read_job, split_stage
-from hpc_launch.spec.merge import Layer, merge
-from hpc_launch.spec.reader import check, read
-from hpc_launch.spec.set_options import override_layer
-from hpc_launch.spec.shell_text import Text
-from hpc_launch.spec.short_forms import long_form
 
 
 class Loaded(Struct, frozen=True):

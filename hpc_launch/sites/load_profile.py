@@ -11,12 +11,12 @@ from hpc_launch.base.files import only_writable_by
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.base.folders_above import refuse_replaceable
 from hpc_launch.base.user_dirs import config_folder
+from hpc_launch.job.document import Document
+from hpc_launch.job.reader import check
+from hpc_launch.job.yaml_source import read_document
 from hpc_launch.sites.profile import Overlay, SiteProfile
 from hpc_launch.sites.read_profile import read_site
 from hpc_launch.sites.search_path import find_profile, is_file_name, search_path
-from hpc_launch.spec.document import Document
-from hpc_launch.spec.reader import check
-from hpc_launch.spec.yaml_source import read_document
 
 
 def read_user_overlay(findings: list[Finding]) -> Document | None:

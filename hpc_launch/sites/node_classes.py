@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from hpc_launch.job.field_types import Mebibytes, Scalar
 from hpc_launch.sites.fabric import Fabric
 from hpc_launch.sites.prelude import PreludeStep, Setting
-from hpc_launch.spec.field_types import Mebibytes, Scalar
 
 
 class NodeClass(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from hpc_launch.job.field_types import Scalar, VariableName
 from hpc_launch.sites.conditions import Version, When
 from hpc_launch.sites.fact_sources import Fact
-from hpc_launch.spec.field_types import Scalar, VariableName
 
 OptionName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]*$")]
 

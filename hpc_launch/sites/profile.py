@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from hpc_launch.job.field_types import NAME_PATTERN
 from hpc_launch.sites.container_settings import Containers
 from hpc_launch.sites.detection_rules import DetectionRule, Hosts, Parameter, UnusableNodes
 from hpc_launch.sites.fabric import Fabric
@@ -20,7 +21,6 @@ from hpc_launch.sites.prelude import PreludeStep, Setting
 from hpc_launch.sites.queues import Account, Queue
 from hpc_launch.sites.software_stacks import SiteOption, Stack
 from hpc_launch.sites.ssh_hosts import HOST_NAME, SshHost
-from hpc_launch.spec.field_types import NAME_PATTERN
 
 JobKeys = Meta(extra={"holds": "job"})
 """Marks a mapping with keys of a job file."""

@@ -11,9 +11,9 @@ from typing import Any
 from msgspec import Struct, ValidationError, convert
 
 from hpc_launch.base.files import read_text
+from hpc_launch.job.yaml_source import MAX_BYTES, parse_document
 from hpc_launch.sites.detection_rules import DetectionRule, Hosts
 from hpc_launch.sites.search_path import ENDING, search_path
-from hpc_launch.spec.yaml_source import MAX_BYTES, parse_document
 
 _TOP_KEY = re.compile(r"^([A-Za-z_]+):", re.MULTILINE)
 

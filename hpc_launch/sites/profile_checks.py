@@ -8,12 +8,12 @@ from typing import TypeVar
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
+from hpc_launch.job.document import Document, KeyPath
+from hpc_launch.job.merge import Merged
+from hpc_launch.job.secret_names import SECRET_NAME
 from hpc_launch.sites.prelude import ACTIONS, ACTIONS_BY_PLACE, PreludeStep, Setting
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.queues import LimitRow
-from hpc_launch.spec.document import Document, KeyPath
-from hpc_launch.spec.merge import Merged
-from hpc_launch.spec.secret_names import SECRET_NAME
 
 T = TypeVar("T")
 

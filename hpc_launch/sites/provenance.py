@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.sites.fact_sources import Fact
-from hpc_launch.spec.document import Document, KeyPath
 
 
 class Provenance(Struct, frozen=True):

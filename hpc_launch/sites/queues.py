@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from hpc_launch.job.field_types import Duration, Scalar, Seconds
 from hpc_launch.sites.internet import Internet
 from hpc_launch.sites.prelude import Setting
-from hpc_launch.spec.field_types import Duration, Scalar, Seconds
 
 RANGE_PATTERN = r"^\d+(-\d*)?$"
 Range = Annotated[str, Meta(title="a count or range such as 4, 1-91 or 92-", pattern=RANGE_PATTERN)]

@@ -13,22 +13,22 @@ from msgspec import Struct
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.base.time_limit import SearchTime
-from hpc_launch.sites.layers import SiteLayer, chain, merge_layers
-from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.profile_checks import check_profile, find_tokens
-from hpc_launch.sites.provenance import Provenance, provenance, unknown_groups
-from hpc_launch.spec.document import Document, KeyPath
-from hpc_launch.spec.merge import Merged
-from hpc_launch.spec.reader import read
-from hpc_launch.spec.regex_safety import (
+from hpc_launch.job.document import Document, KeyPath
+from hpc_launch.job.merge import Merged
+from hpc_launch.job.reader import read
+from hpc_launch.job.regex_safety import (
     BACKTRACKING_MESSAGE,
     LIMIT_S,
     MAX_SAFE_REPEATS,
     matches_in_time,
     may_backtrack_forever,
 )
-from hpc_launch.spec.shell_text import end_of_placeholders
-from hpc_launch.spec.type_hints import fields_of
+from hpc_launch.job.shell_text import end_of_placeholders
+from hpc_launch.job.type_hints import fields_of
+from hpc_launch.sites.layers import SiteLayer, chain, merge_layers
+from hpc_launch.sites.profile import SiteProfile
+from hpc_launch.sites.profile_checks import check_profile, find_tokens
+from hpc_launch.sites.provenance import Provenance, provenance, unknown_groups
 
 _PARAMETER = re.compile(r"\$\$\{|\$\{param\.([^}]*)\}")
 

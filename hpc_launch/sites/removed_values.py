@@ -10,11 +10,11 @@ from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
+from hpc_launch.job.document import KeyPath
+from hpc_launch.job.merge import Layer, Merged, merge
+from hpc_launch.job.shell_text import visible
 from hpc_launch.sites.code_values import CodeValue, values_requiring_trust
 from hpc_launch.sites.harmless_variables import variable_requiring_trust
-from hpc_launch.spec.document import KeyPath
-from hpc_launch.spec.merge import Layer, Merged, merge
-from hpc_launch.spec.shell_text import visible
 
 _GUARDED = frozenset(
     "prelude env environment containers srun_options mpirun_options sbatch srun caches defaults rules".split()

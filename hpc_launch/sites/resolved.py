@@ -8,13 +8,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpc_launch.base.findings import Place
+from hpc_launch.job.job import JobSpec
+from hpc_launch.job.merge import Merged
+from hpc_launch.job.origin import Origin
+from hpc_launch.job.shell_text import Text
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.provenance import Provenance
 from hpc_launch.sites.ssh_hosts import JobHost
-from hpc_launch.spec.job import JobSpec
-from hpc_launch.spec.merge import Merged
-from hpc_launch.spec.origin import Origin
-from hpc_launch.spec.shell_text import Text
 
 
 class Logins(Struct, frozen=True):

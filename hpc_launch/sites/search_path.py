@@ -12,8 +12,8 @@ from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.base.resources import shipped
 from hpc_launch.base.user_dirs import config_folder
+from hpc_launch.job.field_types import NAME_PATTERN
 from hpc_launch.sites.team_profiles import team_folders
-from hpc_launch.spec.field_types import NAME_PATTERN
 
 ENDING = ".yaml"
 PROJECT = Path(".hpc-launch", "sites")

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from hpc_launch.job.environment import Environment
+from hpc_launch.job.field_types import Scalar
 from hpc_launch.sites.fact_sources import Fact
 from hpc_launch.sites.prelude import PreludeStep, Setting
-from hpc_launch.spec.environment import Environment
-from hpc_launch.spec.field_types import Scalar
 
 
 class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

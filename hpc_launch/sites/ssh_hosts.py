@@ -6,8 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from hpc_launch.job.hostlist import MAX_SLOTS
 from hpc_launch.sites.network import INTERFACE
-from hpc_launch.spec.hostlist import MAX_SLOTS
 
 HOST_NAME = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,252}$")]
 

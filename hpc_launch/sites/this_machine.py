@@ -14,12 +14,12 @@ from typing import Literal
 from msgspec.structs import replace
 
 from hpc_launch.base.files import read_text
+from hpc_launch.job.environment import Environment
+from hpc_launch.job.hostlist import expand
+from hpc_launch.job.shell_text import UnknownName, interpolate, plain
 from hpc_launch.sites.container_settings import Image
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.resolved import Logins, Submitter
-from hpc_launch.spec.environment import Environment
-from hpc_launch.spec.hostlist import expand
-from hpc_launch.spec.shell_text import UnknownName, interpolate, plain
 
 MAX_BAD_NODES_BYTES = 64 << 10
 """Size of the largest `bad_nodes.file`."""

@@ -19,10 +19,10 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.base.folders_above import only_these_can_move
 from hpc_launch.base.resources import shipped
 from hpc_launch.base.user_dirs import config_folder, make_private
+from hpc_launch.job.document import Document, Source
+from hpc_launch.job.shell_text import end_of_placeholders, visible
 from hpc_launch.sites.code_values import CodeValue, values_requiring_trust
 from hpc_launch.sites.team_profiles import find_team, shared_folders, teams_folder
-from hpc_launch.spec.document import Document, Source
-from hpc_launch.spec.shell_text import end_of_placeholders, visible
 
 MACHINE = Path("/etc/hpc-launch/sites")
 """The administrator's profiles."""

@@ -14,9 +14,9 @@ from typing import Any
 import click
 
 from hpc_launch.base.files import open_regular
+from hpc_launch.diagnose.diagnosis import Diagnosis, FirstFailure, Quote, Verdict
 from hpc_launch.performance.run_samples import Remark
-from hpc_launch.recover.diagnosis import Diagnosis, FirstFailure, Quote, Verdict
-from hpc_launch.run.layout import AttemptFolder
+from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.view.format_values import clean, clock_time, cut
 
 MAX_WIDTH = 200

@@ -93,7 +93,7 @@ def share(value: float) -> str:
 
 def hosts(names: Sequence[str]) -> str:
     """Host names in Slurm's compressed form, `n[1-4]`; a long list is cut and counted."""
-    from hpc_launch.spec.hostlist import compress
+    from hpc_launch.job.hostlist import compress
 
     try:
         short = compress(names)

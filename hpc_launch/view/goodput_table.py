@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from hpc_launch.performance.time_account import CATEGORIES, TimeAccount
-from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.view.format_values import clean, duration, pad, share
 from hpc_launch.view.terminal import write_lines
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hpc_launch.spec.hostlist import compress
+from hpc_launch.job.hostlist import compress
 from hpc_launch.view.format_values import clean, clock_time, display_width, pad
 
 if TYPE_CHECKING:

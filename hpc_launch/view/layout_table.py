@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from hpc_launch.drive.job_layouts import JobLayouts
 from hpc_launch.estimate.compare_layouts import ComparedLayout
 from hpc_launch.plan.job_estimate import GIB, gib
+from hpc_launch.prepare.job_layouts import JobLayouts
 from hpc_launch.view.format_values import number
 from hpc_launch.view.host_tables import aligned
 

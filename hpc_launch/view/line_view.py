@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TextIO
 
-from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.view.format_values import clean, clock_time, duration
 from hpc_launch.view.state_text import one_line, progress_parts
 from hpc_launch.view.terminal import tolerant

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.view import run_table
 from hpc_launch.view.format_values import clean, duration, hosts
 from hpc_launch.view.log_tail import last_lines

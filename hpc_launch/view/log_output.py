@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TextIO
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.rank_logs import LogFile, RankLogLine, log_files
-from hpc_launch.run.records.attempt_files import Reader
+from hpc_launch.runs.layout import AttemptFolder
+from hpc_launch.runs.rank_logs import LogFile, RankLogLine, log_files
+from hpc_launch.runs.records.attempt_files import Reader
 from hpc_launch.view import format_values
 from hpc_launch.view.terminal import tolerant
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.status.progress_reader import tail_lines
-from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.runs.layout import AttemptFolder
+from hpc_launch.runs.status.progress_reader import tail_lines
+from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.view.format_values import log_lines
 from hpc_launch.view.state_text import last_attempt
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hpc_launch.run.pipelines.pipeline_folder import StageRecord
-from hpc_launch.run.pipelines.pipeline_status import PipelineStatus
-from hpc_launch.run.pipelines.stage_status import StageStatus
+from hpc_launch.runs.pipelines.pipeline_folder import StageRecord
+from hpc_launch.runs.pipelines.pipeline_status import PipelineStatus
+from hpc_launch.runs.pipelines.stage_status import StageStatus
 from hpc_launch.view.format_values import clean
 from hpc_launch.view.sweep_table import aligned
 

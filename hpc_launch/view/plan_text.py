@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hpc_launch.drive.job_plan import JobPlan
-from hpc_launch.drive.scaled_pace import ScaledPace
 from hpc_launch.estimate.find_gpu import KnownGpu
 from hpc_launch.estimate.memory_estimate import MemoryEstimate
 from hpc_launch.estimate.memory_reductions import reductions
 from hpc_launch.estimate.pipeline_stages import stage_layers
 from hpc_launch.estimate.walltime import Walltime
+from hpc_launch.job.units import format_time
 from hpc_launch.model.parameters import active_parameters, parameters
 from hpc_launch.plan.job_estimate import GIB, JobEstimate, gib
 from hpc_launch.plan.job_training import JobTraining, UnknownTraining
-from hpc_launch.spec.units import format_time
+from hpc_launch.prepare.job_plan import JobPlan
+from hpc_launch.prepare.scaled_pace import ScaledPace
 from hpc_launch.view.format_values import clean, duration, number, share
 from hpc_launch.view.group_picture import link_lines, node_lines
 from hpc_launch.view.layout_table import stage_text

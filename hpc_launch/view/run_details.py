@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hpc_launch.run.layout import AttemptFolder
-from hpc_launch.run.records.submission import Overrides
-from hpc_launch.run.status.run_status import AttemptStatus, RunStatus
+from hpc_launch.runs.layout import AttemptFolder
+from hpc_launch.runs.records.submission import Overrides
+from hpc_launch.runs.status.run_status import AttemptStatus, RunStatus
 from hpc_launch.view.format_values import clean, clock_time, duration, hosts, pad
 from hpc_launch.view.log_tail import last_lines
 from hpc_launch.view.state_text import (

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
-from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.view.format_values import ago, clean, display_width, duration, hosts, number, pad
 from hpc_launch.view.state_text import elapsed, last_attempt, reason_text, startup_text
 from hpc_launch.view.terminal import STATE_COLOURS, columns, is_terminal, wants_colour, write_lines

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 import time
 
-from hpc_launch.run.status.run_status import AttemptStatus, Progress, RunStatus
-from hpc_launch.run.status.startup_summary import Group
+from hpc_launch.runs.status.run_status import AttemptStatus, Progress, RunStatus
+from hpc_launch.runs.status.startup_summary import Group
 from hpc_launch.view.format_values import ago, clean, clock_time, duration, number, step_rate
 
 _SOURCES = {

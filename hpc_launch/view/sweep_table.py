@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
-from hpc_launch.run.sweeps.sweep_status import PointStatus, SweepStatus
-from hpc_launch.spec.sweep_points import SweepPoint, label, short_names
+from hpc_launch.job.sweep_points import SweepPoint, label, short_names
+from hpc_launch.runs.sweeps.sweep_status import PointStatus, SweepStatus
 from hpc_launch.view.format_values import clean, display_width, number, pad
 from hpc_launch.view.state_text import reason_text
 

@@ -13,7 +13,7 @@ from typing import TextIO
 
 import click
 
-from hpc_launch.spec.shell_text import visible
+from hpc_launch.job.shell_text import visible
 
 FIRST_NOTICE_S = 2.0
 """Seconds before the first notice."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.agent.hpc_launch_fan_out import groups
-from hpc_launch.run.submitting.run_store import FAN_OUT
+from hpc_launch.runs.submitting.run_store import FAN_OUT
 from tests.busy import patience
 
 SSH = """\

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from hpc_launch.agent.hpc_launch_notify_event import due
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.notification_state import notify_problems
-from hpc_launch.run.submitting.run_store import NOTIFY
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.notification_state import notify_problems
+from hpc_launch.runs.submitting.run_store import NOTIFY
 from tests.busy import patience
 from tests.receiver import Receiver, receiver
 

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpc_launch.agent import hpc_launch_stage as stage
-from hpc_launch.run.submitting.run_store import STAGE
+from hpc_launch.runs.submitting.run_store import STAGE
 
 # Their names in a run folder, where they lie beside one another.
 disk_module, packing, unpacking = (sys.modules[f"hpc_launch_stage_{part}"] for part in ("disk", "pack", "unpack"))

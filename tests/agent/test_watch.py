@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 import hpc_launch.agent.hpc_launch_watch  # noqa: F401 - makes the names below importable, as in a run folder
+from hpc_launch.diagnose.hang_stacks import not_arrived, stacks_in_log
 from hpc_launch.preflight.bench import PROGRAMS as BENCH
-from hpc_launch.recover.hang_stacks import not_arrived, stacks_in_log
-from hpc_launch.run.submitting.run_store import (
+from hpc_launch.runs.submitting.run_store import (
     COPIES,
     FAN_OUT,
     HEARTBEAT,

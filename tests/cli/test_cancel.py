@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from hpc_launch.run.records.journal import read_journals
-from tests.run.samples import read_json
+from hpc_launch.runs.records.journal import read_journals
+from tests.runs.samples import read_json
 from tests.view.home import LONG, Home
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as some
 
 from hpc_launch.performance.run_times import run_times
 from hpc_launch.performance.time_account import CATEGORIES
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
 from tests.cluster.services import wait_for
 from tests.view.home import HELD, Home, let_go

@@ -21,8 +21,8 @@ from msgspec import Struct
 from docs.output_tables import structs, with_tables
 from docs.output_types import OUTPUTS, checked, output_file, output_schema
 from hpc_launch.cli.main import VERBS, group
-from hpc_launch.recover.node_health import NodeReport
-from hpc_launch.run.node_health_store import NodeHealthStore
+from hpc_launch.diagnose.node_health import NodeReport
+from hpc_launch.runs.node_health_store import NodeHealthStore
 from tests.json_output import verb_of
 from tests.view.home import Home
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.run.layout import RunFolder
+from hpc_launch.runs.layout import RunFolder
 from tests.view.home import HELD, TRAINING, Home, let_go
 from tests.view.samples import HOSTILE, steers
 

@@ -17,9 +17,9 @@ import pytest
 
 from benchmarks.finished_runs import make_finished_runs
 from hpc_launch.base.json_records import create_record
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.records.verdict_record import VerdictRecord
-from hpc_launch.run.run_index import Index
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.verdict_record import VerdictRecord
+from hpc_launch.runs.run_index import Index
 from tests.view.home import Home
 
 COUNT = 200

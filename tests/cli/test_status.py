@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from hpc_launch.run.status.run_status import RUN_STATES, STATE_SOURCES
+from hpc_launch.runs.status.run_status import RUN_STATES, STATE_SOURCES
 from tests.view.home import LONG, Home
 
 

@@ -14,9 +14,9 @@ from hpc_launch.estimate.find_gpu import KnownGpu, find_gpu
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.estimate.step_time import StepTime, step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.job.parallel import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import ModelConfig
-from hpc_launch.spec.parallel import Parallel
 
 DATA = Path(__file__).with_name("data")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.job.parallel import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import Experts, LatentAttention, ModelConfig
-from hpc_launch.spec.parallel import Parallel
 
 Row = dict[str, str]
 

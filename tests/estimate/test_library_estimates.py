@@ -7,10 +7,10 @@ import pytest
 from hpc_launch.estimate.model_states import model_states
 from hpc_launch.estimate.pipeline_stages import stages
 from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.job.parallel import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.model.parameters import parameters
-from hpc_launch.spec.parallel import Parallel
 from tests.estimate.library_estimates import deepspeed_states, megatron_report
 
 GIB = 2**30

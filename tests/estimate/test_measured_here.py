@@ -14,9 +14,9 @@ import pytest
 
 from hpc_launch.estimate.memory import memory
 from hpc_launch.estimate.training_setup import Sharding, TrainingSetup
+from hpc_launch.job.parallel import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import ModelConfig
-from hpc_launch.spec.parallel import Parallel
 
 PROGRAM = Path(__file__).parent.parent / "trainings" / "measured_states.py"
 SHARDING: dict[str, Sharding] = {"ddp": "none", "fsdp": "fsdp2", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3"}

@@ -12,10 +12,10 @@ from hpc_launch.estimate.memory_reductions import reductions
 from hpc_launch.estimate.model_states import model_states
 from hpc_launch.estimate.pipeline_stages import layers_in_flight, stages
 from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.job.parallel import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
 from hpc_launch.model.model_config import Experts, ModelConfig
 from hpc_launch.model.parameters import parameters
-from hpc_launch.spec.parallel import Parallel
 
 GIB = 2**30
 

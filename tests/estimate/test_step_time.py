@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hpc_launch.drive.scaled_pace import MORE_REPLICAS, OTHER_LAYOUT
 from hpc_launch.estimate.step_time import calibrated, step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.job.parallel import Parallel
 from hpc_launch.layouts.parallel_layout import ParallelLayout
-from hpc_launch.spec.parallel import Parallel
+from hpc_launch.prepare.scaled_pace import MORE_REPLICAS, OTHER_LAYOUT
 from tests.estimate.measured_steps import TORCHTITAN, MeasuredStep, aleph_alpha, gpu, nanotron, spearman, torchtitan
 
 _LEAST_RUNS = 10

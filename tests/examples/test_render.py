@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.drive.prepare import validate_job
-from hpc_launch.launch.render import render
 from hpc_launch.plan.build_plan import build
+from hpc_launch.prepare.prepare import validate_job
+from hpc_launch.script.render import render
 from hpc_launch.sites.load_layers import load
 from tests.examples.codes import CODES, EXAMPLES, SITES, Code, checkout
 from tests.shellcheck import shellcheck_own_parts

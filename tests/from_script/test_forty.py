@@ -11,7 +11,7 @@ import yaml
 
 from hpc_launch.from_script.compare_launch import ComparedValue, compare, is_same
 from hpc_launch.from_script.convert import Conversion, convert
-from hpc_launch.spec.shell_text import Text, Var
+from hpc_launch.job.shell_text import Text, Var
 
 SCRIPTS = sorted(Path(__file__).with_name("scripts").glob("*.sbatch"))
 

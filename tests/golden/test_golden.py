@@ -8,10 +8,10 @@ import pytest
 
 from hpc_launch.base.findings import errors
 from hpc_launch.base.resources import shipped
-from hpc_launch.launch.render import render
-from hpc_launch.launch.render_array import render_array
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.script.render import render
+from hpc_launch.script.render_array import render_array
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.load_layers import load
 from hpc_launch.sites.resolved import Logins

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.resources import shipped
-from hpc_launch.drive.prepare import PreparedJob, prepare_job
-from hpc_launch.launch.parts import MARKER, part, part_names
+from hpc_launch.prepare.prepare import PreparedJob, prepare_job
+from hpc_launch.script.parts import MARKER, part, part_names
 from tests.shellcheck import shellcheck
 
 HERE = Path(__file__).parent

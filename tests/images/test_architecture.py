@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.drive.prepare import validate_job
 from hpc_launch.images.architecture import architecture
+from hpc_launch.prepare.prepare import validate_job
 from tests.images.samples import elf, sif
 
 SITE = """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.drive.prepare import PreparedJob, prepare_job, validate_job
+from hpc_launch.prepare.prepare import PreparedJob, prepare_job, validate_job
 from tests.images.samples import sif
 
 SITE = """

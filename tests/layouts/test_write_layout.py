@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.base.errors import UserError
+from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.yaml_source import parse_document
 from hpc_launch.layouts.write_layout import Edit, layout_edit, with_edits
-from hpc_launch.spec.parallel import Parallel
-from hpc_launch.spec.yaml_source import parse_document
 
 
 def with_layout(text: str, parallel: Parallel) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from hpc_launch.performance.checkpoint_interval import CheckpointInterval, Exposure, checkpoint_interval, exposure_of
 from hpc_launch.performance.time_account import AttemptTimes
-from hpc_launch.run.layout import RunFolder
+from hpc_launch.runs.layout import RunFolder
 from hpc_launch.view.time_text import interval_json, interval_text
 
 HOUR = 3600.0

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.run.records.watcher_records import start_events
-from hpc_launch.run.status.startup_summary import ORDER, history
+from hpc_launch.runs.records.watcher_records import start_events
+from hpc_launch.runs.status.startup_summary import ORDER, history
 from tests.cluster.services import wait_for
 from tests.here import launch
 from tests.marks import prove

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from hpc_launch.performance.attempt_speed import attempt_remarks, gather, remarks
 from hpc_launch.performance.log_facts import LogFact, first_lines
 from hpc_launch.performance.run_samples import Gpu, NodeSamples, RankSamples, RunFacts
-from hpc_launch.run.layout import RunFolder
+from hpc_launch.runs.layout import RunFolder
 
 SOCKETS = """\
 n1:880:887 [0] NCCL INFO NET/IB : No device found.

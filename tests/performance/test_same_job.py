@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.performance.run_times import run_times
-from hpc_launch.run.layout import RunFolder
+from hpc_launch.runs.layout import RunFolder
 from tests.view.samples import NOW, attempt, status
 
 BEGAN = 1_700_000_000

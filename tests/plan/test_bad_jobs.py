@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import Refused
-from hpc_launch.drive.prepare import prepare_job, validate_job
+from hpc_launch.prepare.prepare import prepare_job, validate_job
 
 SITE = """\
 name: here
@@ -133,7 +133,7 @@ def test_a_broken_override_is_refused(folder: Path) -> None:
 
 
 def test_a_missing_secret_is_refused_before_anything_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hpc_launch.drive.attempts import first_attempt
+    from hpc_launch.prepare.attempts import first_attempt
 
     monkeypatch.delenv("HF_TOKEN", raising=False)
     (folder / "job.yaml").write_text(GOOD + "secrets: [HF_TOKEN]\n")

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.drive.job_layouts import job_layouts
-from hpc_launch.drive.job_plan import JobPlan, job_plan
-from hpc_launch.drive.prepare import check_job, validate_job
 from hpc_launch.performance.checkpoint_interval import CheckpointInterval, Exposure
 from hpc_launch.performance.measured_pace import MeasuredPace
 from hpc_launch.plan.job_training import JobTraining
+from hpc_launch.prepare.job_layouts import job_layouts
+from hpc_launch.prepare.job_plan import JobPlan, job_plan
+from hpc_launch.prepare.prepare import check_job, validate_job
 from hpc_launch.schedulers.queue_limits import Balance
 from hpc_launch.view.layout_table import layout_lines
 from hpc_launch.view.plan_text import plan_json, plan_lines
@@ -347,7 +347,7 @@ def test_the_plan_on_the_command_line(folder: Path) -> None:
 def test_a_job_without_a_model_imports_no_estimate(folder: Path) -> None:
     Path("job.yaml").write_text(GOOD)
     program = (
-        "import sys\nfrom pathlib import Path\nfrom hpc_launch.drive.prepare import validate_job\n"
+        "import sys\nfrom pathlib import Path\nfrom hpc_launch.prepare.prepare import validate_job\n"
         "validate_job(Path('job.yaml'), site='here.yaml')\n"
         "print([name for name in sys.modules if name.startswith(('hpc_launch.estimate', 'hpc_launch.model'))])\n"
     )

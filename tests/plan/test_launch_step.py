@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.drive.prepare import prepare_job, validate_job
 from hpc_launch.plan.plan_parts import StepPlan
+from hpc_launch.prepare.prepare import prepare_job, validate_job
 
 SITE = """\
 name: here

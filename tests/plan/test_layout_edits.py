@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from hpc_launch.base.errors import UsageError
-from hpc_launch.drive.job_layouts import JobLayouts, job_layouts
-from hpc_launch.drive.prepare import CheckedJob, check_job
 from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.job.yaml_source import parse_document
 from hpc_launch.layouts.write_layout import with_edits
 from hpc_launch.plan.job_training import JobTraining, job_training
 from hpc_launch.plan.layout_edits import LayoutEdits, layout_edits
-from hpc_launch.spec.yaml_source import parse_document
+from hpc_launch.prepare.job_layouts import JobLayouts, job_layouts
+from hpc_launch.prepare.prepare import CheckedJob, check_job
 
 SITE = """\
 name: here

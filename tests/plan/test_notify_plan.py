@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import Refused
-from hpc_launch.drive.prepare import prepare_job
+from hpc_launch.prepare.prepare import prepare_job
 from hpc_launch.sites.code_values import values_requiring_trust
 
 ADDRESS = "https://hooks.example.org/services/T0/B0"

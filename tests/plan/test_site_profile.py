@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpc_launch.base.findings import Finding
-from hpc_launch.launch.parts import MARKER
+from hpc_launch.script.parts import MARKER
 from tests.sites.conftest import Plan, Write
 
 Refusing = Callable[..., list[Finding]]

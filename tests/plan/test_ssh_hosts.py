@@ -11,10 +11,10 @@ import yaml
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import errors
-from hpc_launch.launch.render import render
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.schedulers.job_files import hosts_of, spares_of
+from hpc_launch.script.render import render
 from hpc_launch.sites.load_layers import load
 
 SITE = {

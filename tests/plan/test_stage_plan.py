@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpc_launch.spec.shell_text import Var
+from hpc_launch.job.shell_text import Var
 from tests.plan.test_site_profile import profile
 from tests.sites.conftest import Plan, Write
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.drive.explain import explain
-from hpc_launch.drive.prepare import PreparedJob, prepare_job, validate_job
-from hpc_launch.launch.parts import MARKER, part
+from hpc_launch.prepare.explain import explain
+from hpc_launch.prepare.prepare import PreparedJob, prepare_job, validate_job
+from hpc_launch.script.parts import MARKER, part
 
 SITE = """\
 name: here

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.drive.prepare import prepare_job
 from hpc_launch.preflight.try_setup import try_setup
+from hpc_launch.prepare.prepare import prepare_job
 from tests.cluster.faults import wait_until
 from tests.here import launch
 

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from hpc_launch.run.status.run_status import FINAL_RUN_STATES
+from hpc_launch.runs.status.run_status import FINAL_RUN_STATES
 from tests.prove.row import Outcome, Row
 from tests.prove.scene import Line, Scene
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.fake import FakeScheduler
+from tests.runs.fake import FakeScheduler
 
 
 @pytest.fixture

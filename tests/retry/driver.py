@@ -8,18 +8,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hpc_launch.recover.diagnosis import Action
-from hpc_launch.recover.evidence import Evidence, Hit, LogScan
-from hpc_launch.recover.failure_rule import FailureRule
-from hpc_launch.recover.read_rules import shipped
-from hpc_launch.recover.rulebook import Rulebook
+from hpc_launch.diagnose.diagnosis import Action
+from hpc_launch.diagnose.evidence import Evidence, Hit, LogScan
+from hpc_launch.diagnose.failure_rule import FailureRule
+from hpc_launch.diagnose.read_rules import shipped
+from hpc_launch.diagnose.rulebook import Rulebook
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.recover_run import recover
-from hpc_launch.run.layout import AttemptFolder, RunFolder
-from hpc_launch.run.records.attempt_files import Reader
-from hpc_launch.run.status.tracker import RunTracker
+from hpc_launch.runs.layout import AttemptFolder, RunFolder
+from hpc_launch.runs.records.attempt_files import Reader
+from hpc_launch.runs.status.tracker import RunTracker
 from hpc_launch.schedulers.scheduler import JobRecord
-from tests.run.fake import FakeScheduler
+from tests.runs.fake import FakeScheduler
 
 SHIPPED = shipped()
 

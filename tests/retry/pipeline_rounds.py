@@ -11,20 +11,20 @@ from pathlib import Path
 
 from hpc_launch.base.errors import UserError
 from hpc_launch.base.files import write_json
-from hpc_launch.drive import submit_stage, submit_sweep
-from hpc_launch.drive.prepare_pipeline import create_pipeline, prepare_pipeline
+from hpc_launch.prepare import submit_stage, submit_sweep
+from hpc_launch.prepare.prepare_pipeline import create_pipeline, prepare_pipeline
 from hpc_launch.retry.advance_pipeline import advance_pipeline
-from hpc_launch.run.layout import AttemptFolder, RunFolder
-from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder
-from hpc_launch.run.pipelines.pipeline_status import pipeline_status
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.run.status.tracker import RunTracker
-from hpc_launch.run.submitting import submit_attempt
-from hpc_launch.run.sweeps import submit_array
-from hpc_launch.run.sweeps.sweep_folder import SweepFolder
-from hpc_launch.run.sweeps.sweep_status import SweepStatus, stamps_of, with_sweeps
-from tests.run.sweep_rounds import ArrayScheduler
+from hpc_launch.runs.layout import AttemptFolder, RunFolder
+from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder
+from hpc_launch.runs.pipelines.pipeline_status import pipeline_status
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.submitting import submit_attempt
+from hpc_launch.runs.sweeps import submit_array
+from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
+from hpc_launch.runs.sweeps.sweep_status import SweepStatus, stamps_of, with_sweeps
+from tests.runs.sweep_rounds import ArrayScheduler
 from tests.slurm.user import PROFILES
 
 FAULTS = ("", "lost", "deaf", "down")

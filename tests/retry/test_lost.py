@@ -11,15 +11,15 @@ import pytest
 
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry.drivers import Drivers
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.records.verdict_record import VerdictRecord, keep_verdict
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.status.tracker import RunTracker
-from hpc_launch.run.submitting.submit_attempt import submit_new
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.verdict_record import VerdictRecord, keep_verdict
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.submitting.submit_attempt import submit_new
 from tests.retry.driver import drive
 from tests.retry.test_recover_run import trained
-from tests.run.fake import FakeScheduler
-from tests.run.samples import prepared, status_of
+from tests.runs.fake import FakeScheduler
+from tests.runs.samples import prepared, status_of
 
 HOUR = 3600.0
 

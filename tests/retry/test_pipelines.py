@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import SubmitRefused
-from hpc_launch.drive.prepare_pipeline import create_pipeline, prepare_pipeline
+from hpc_launch.prepare.prepare_pipeline import create_pipeline, prepare_pipeline
 from hpc_launch.retry.advance_pipeline import advance_pipeline
-from hpc_launch.run.pipelines.pipeline_folder import PipelineFolder
-from hpc_launch.run.pipelines.pipeline_status import PipelineStatus, pipeline_status
-from hpc_launch.run.records.claim import NEVER_SUBMITTED
-from hpc_launch.run.run_index import Index
+from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder
+from hpc_launch.runs.pipelines.pipeline_status import PipelineStatus, pipeline_status
+from hpc_launch.runs.records.claim import NEVER_SUBMITTED
+from hpc_launch.runs.run_index import Index
 from hpc_launch.schedulers.scheduler import Submission
 from tests.retry.pipeline_rounds import EXPECTED, look_at, play
-from tests.run.sweep_rounds import ArrayScheduler
+from tests.runs.sweep_rounds import ArrayScheduler
 from tests.slurm.user import PROFILES
 
 

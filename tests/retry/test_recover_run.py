@@ -14,24 +14,24 @@ from typing import Any
 import pytest
 
 from hpc_launch.base.errors import Unreachable, UsageError
+from hpc_launch.job.retry import Retry
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry import recover_run
 from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.drivers import Drivers, shown
 from hpc_launch.retry.next_attempt import next_attempt
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.node_health_store import NodeHealthStore
-from hpc_launch.run.records.claim import NEVER_SUBMITTED, abandon
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.status.tracker import RunTracker
-from hpc_launch.run.submitting.cancel_run import cancel_run
-from hpc_launch.run.submitting.fault_points import KILL_AFTER, STOP_AFTER
-from hpc_launch.run.submitting.reconcile import GIVE_UP_S, GRACE_S
-from hpc_launch.run.submitting.submit_attempt import STEPS, submit_new
-from hpc_launch.spec.retry import Retry
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.node_health_store import NodeHealthStore
+from hpc_launch.runs.records.claim import NEVER_SUBMITTED, abandon
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.submitting.cancel_run import cancel_run
+from hpc_launch.runs.submitting.fault_points import KILL_AFTER, STOP_AFTER
+from hpc_launch.runs.submitting.reconcile import GIVE_UP_S, GRACE_S
+from hpc_launch.runs.submitting.submit_attempt import STEPS, submit_new
 from tests.retry.driver import drive
-from tests.run.fake import Clock, FakeScheduler
-from tests.run.samples import prepared, status_of
+from tests.runs.fake import Clock, FakeScheduler
+from tests.runs.samples import prepared, status_of
 
 ROOT = Path(__file__).parents[2]
 BEFORE_SBATCH = (*recover_run.STEPS, *STEPS[1 : STEPS.index("submitted")])
@@ -323,7 +323,7 @@ def test_a_change_that_would_be_refused_stops_with_the_reason(runs: Path, schedu
 
 
 def recovery_reaction() -> Any:
-    from hpc_launch.spec.retry import Reaction, RetryStep
+    from hpc_launch.job.retry import Reaction, RetryStep
 
     return Reaction(steps=[RetryStep(set={"nodes": 99})])
 
@@ -353,7 +353,7 @@ def test_two_failures_without_progress_end_the_run(runs: Path, scheduler: FakeSc
 
 
 def test_after_a_person_s_resubmission_the_counting_begins_anew(runs: Path, scheduler: FakeScheduler) -> None:
-    from hpc_launch.run.submitting.submit_attempt import submit_next
+    from hpc_launch.runs.submitting.submit_attempt import submit_next
 
     run = failed(runs, scheduler)
     assert drive(run, scheduler, "import_error", "STOP").kind == "ended"
@@ -396,7 +396,7 @@ def test_what_a_person_holds_is_left_to_that_person(runs: Path, scheduler: FakeS
 
 
 def stuck(run: RunFolder, scheduler: FakeScheduler) -> str:
-    from hpc_launch.run.status.tracker import RunTracker
+    from hpc_launch.runs.status.tracker import RunTracker
     from hpc_launch.schedulers.slurm.pending_reasons import never
 
     tracker = RunTracker([run], lambda _: scheduler, never=never, clock=scheduler.clock)

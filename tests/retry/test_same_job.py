@@ -13,22 +13,22 @@ from typing import Any
 
 import pytest
 
+from hpc_launch.job.retry import Backoff, Retry
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry import choose_nodes, recover_run, same_job
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.records.attempt_files import Reader
-from hpc_launch.run.records.claim import abandon
-from hpc_launch.run.records.verdict_record import read_verdict
-from hpc_launch.run.submitting import continue_job
-from hpc_launch.run.submitting.fault_points import KILL_AFTER
-from hpc_launch.run.submitting.reconcile import GRACE_S
-from hpc_launch.run.submitting.run_store import write_after
-from hpc_launch.run.submitting.submit_attempt import submit_new
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.attempt_files import Reader
+from hpc_launch.runs.records.claim import abandon
+from hpc_launch.runs.records.verdict_record import read_verdict
+from hpc_launch.runs.submitting import continue_job
+from hpc_launch.runs.submitting.fault_points import KILL_AFTER
+from hpc_launch.runs.submitting.reconcile import GRACE_S
+from hpc_launch.runs.submitting.run_store import write_after
+from hpc_launch.runs.submitting.submit_attempt import submit_new
 from hpc_launch.schedulers.scheduler import JobRecord
-from hpc_launch.spec.retry import Backoff, Retry
 from tests.retry.driver import drive
-from tests.run.fake import Clock, FakeScheduler
-from tests.run.samples import prepared, status_of
+from tests.runs.fake import Clock, FakeScheduler
+from tests.runs.samples import prepared, status_of
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = "#!/bin/bash\n#SBATCH --nodes=2   # job.yaml:3\n#SBATCH --mem=4G   # job.yaml:4\ntrue\n"
@@ -304,7 +304,7 @@ def test_a_new_job_follows_where_the_nodes_are_not_free_of_the_old_attempt(
 
 
 def test_the_record_of_a_job_without_steps_says_nothing_of_earlier_attempts() -> None:
-    from hpc_launch.run.records.scheduler_state import of_attempt
+    from hpc_launch.runs.records.scheduler_state import of_attempt
 
     record = JobRecord("1", "COMPLETED", derived_exit_code=1)
     assert of_attempt(record, None) is record

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from hpc_launch.plan.recorded_parts import RetryPlan
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.submitting.successor_job import send_successor
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.submitting.successor_job import send_successor
 from hpc_launch.schedulers.scheduler import Submission
-from tests.run.fake import FakeScheduler
-from tests.run.samples import prepared
+from tests.runs.fake import FakeScheduler
+from tests.runs.samples import prepared
 
 SCRIPT = "#!/bin/bash\n#SBATCH --nodes=2   # job.yaml:3\n#SBATCH --signal=B:USR1@60 # job.yaml:4\ntrue\n"
 AFTER = 'echo "driver: $*"; [ ! -e "$1/../../next" ] || cp -r "$1/../../next" "$1/../002"\n'

@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 
+from hpc_launch.job.retry import Backoff, Retry
 from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry import choose_nodes, recover_run
 from hpc_launch.retry.drivers import Drivers
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.records.attempt_files import Reader
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.status.tracker import RunTracker
-from hpc_launch.run.submitting import continue_job, successor_job
-from hpc_launch.run.submitting.cancel_run import cancel_run
-from hpc_launch.run.submitting.fault_points import KILL_AFTER
-from hpc_launch.run.submitting.reconcile import GRACE_S
-from hpc_launch.run.submitting.submit_attempt import submit_new, submit_next
-from hpc_launch.spec.retry import Backoff, Retry
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.attempt_files import Reader
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.submitting import continue_job, successor_job
+from hpc_launch.runs.submitting.cancel_run import cancel_run
+from hpc_launch.runs.submitting.fault_points import KILL_AFTER
+from hpc_launch.runs.submitting.reconcile import GRACE_S
+from hpc_launch.runs.submitting.submit_attempt import submit_new, submit_next
 from tests.retry.driver import drive
-from tests.run.fake import Clock, FakeScheduler
-from tests.run.samples import prepared, status_of
+from tests.runs.fake import Clock, FakeScheduler
+from tests.runs.samples import prepared, status_of
 
 SCRIPT = "#!/bin/bash\n#SBATCH --nodes=2   # job.yaml:3\n#SBATCH --signal=B:USR1@60 # job.yaml:4\ntrue\n"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.retry.driver import drive
 from tests.retry.test_recover_run import failed, options, trained
-from tests.run.fake import FakeScheduler
-from tests.run.samples import status_of
+from tests.runs.fake import FakeScheduler
+from tests.runs.samples import status_of
 
 
 def test_our_own_exclusion_is_dropped_where_it_leaves_too_few_nodes(runs: Path, scheduler: FakeScheduler) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.json_records import write_record
-from hpc_launch.run.status.scheduler_answers import SchedulerAnswers
+from hpc_launch.runs.status.scheduler_answers import SchedulerAnswers
 from hpc_launch.schedulers.job_files import LOCAL_STATE
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_state import LocalState

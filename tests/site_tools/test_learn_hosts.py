@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from hpc_launch.base.findings import Finding
+from hpc_launch.job.read_hostfile import SlotHost, read_hostfile
 from hpc_launch.site_tools.learn_hosts import PROGRAM
 from hpc_launch.site_tools.learning.draft_hosts import draft_hosts
 from hpc_launch.site_tools.learning.draft_profile import LearnContext, ProfileDraft
@@ -21,7 +22,6 @@ from hpc_launch.site_tools.learning.host_differences import differences
 from hpc_launch.site_tools.learning.host_facts import HostFacts, common_network, read_facts
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.read_profile import read_site
-from hpc_launch.spec.read_hostfile import SlotHost, read_hostfile
 
 ALICE = LearnContext("alice", frozenset(), "laptop", "2026-11-23")
 LISTED = (SlotHost("gpu1", 0), SlotHost("gpu2", 8), SlotHost("gpu3", 0), SlotHost("gpu4", 8))

@@ -10,11 +10,11 @@ import pytest
 
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.base.resources import shipped
+from hpc_launch.job.yaml_source import read_document
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.load_layers import load
-from hpc_launch.spec.yaml_source import read_document
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "shipped"
 JOBS = {"torchrun": ("launcher=torchrun",), "container": ("container=pytorch",)}

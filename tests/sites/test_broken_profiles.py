@@ -11,7 +11,7 @@ import pytest
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.findings import Finding
-from hpc_launch.drive.prepare import prepare_job
+from hpc_launch.prepare.prepare import prepare_job
 from hpc_launch.sites.search_path import find_profile
 from tests.sites.conftest import BODY, Plan, Write
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from hpc_launch.job.type_hints import fields_of, members
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.spec.type_hints import fields_of, members
 
 PAGE = Path(__file__).parents[2] / "docs" / "site-differences.md"
 ROWS = re.findall(r"^\| (\d+) \| (.+?) \| (.+) \|$", PAGE.read_text("utf-8"), re.MULTILINE)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from hpc_launch.job.merge_operators import parse_operators
+from hpc_launch.job.reader import check
+from hpc_launch.job.yaml_source import parse_document
 from hpc_launch.sites.layers import job_keys
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.spec.merge_operators import parse_operators
-from hpc_launch.spec.reader import check
-from hpc_launch.spec.yaml_source import parse_document
 from tests.sites.conftest import Plan, Write
 
 TEXT = (Path(__file__).parents[2] / "docs" / "writing-a-profile.md").read_text("utf-8")

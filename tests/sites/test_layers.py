@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from hpc_launch.base.findings import Finding
-from hpc_launch.drive.explain import explain, explain_site
+from hpc_launch.prepare.explain import explain, explain_site
 from hpc_launch.sites.read_profile import read_site
 from hpc_launch.sites.trust import trust
 from tests.sites.conftest import BODY, Plan, Write

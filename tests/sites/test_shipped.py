@@ -9,11 +9,11 @@ import pytest
 
 from hpc_launch.base.findings import errors
 from hpc_launch.base.resources import shipped
+from hpc_launch.job.yaml_source import parse_document, read_document
 from hpc_launch.site_tools.sharing_checks import missing_sources, outdated_facts
 from hpc_launch.sites.code_values import values_requiring_trust
 from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.provenance import provenance
-from hpc_launch.spec.yaml_source import parse_document, read_document
 
 PROFILES = sorted(shipped("site_configs").rglob("*.yaml"))
 NAMES = [str(path.relative_to(shipped("site_configs"))) for path in PROFILES]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.launch.parts import MARKER
-from hpc_launch.launch.render import render
+from hpc_launch.script.parts import MARKER
+from hpc_launch.script.render import render
 from hpc_launch.sites.load_layers import load
 from tests.sites.shipped import GOLDEN, known_surroundings, plan_of, planned
 

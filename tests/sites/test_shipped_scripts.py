@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.launch.render import render
+from hpc_launch.script.render import render
 from tests.golden.test_options import PLUGINS, known_to, slurm_conf
 from tests.shellcheck import shellcheck_own_parts
 from tests.sites.shipped import GOLDEN, JOBS, NAMES, SCRIPTS, SLURM, known_surroundings, plan_of

@@ -9,10 +9,10 @@ import os
 import sys
 from pathlib import Path
 
-from hpc_launch.drive.attempts import first_attempt
-from hpc_launch.drive.prepare import prepare_job
-from hpc_launch.run.run_index import user_index
-from hpc_launch.run.submitting.submit_attempt import submit_new
+from hpc_launch.prepare.attempts import first_attempt
+from hpc_launch.prepare.prepare import prepare_job
+from hpc_launch.runs.run_index import user_index
+from hpc_launch.runs.submitting.submit_attempt import submit_new
 from hpc_launch.schedulers.registry import scheduler_for
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from hpc_launch.retry import recover_run
-from hpc_launch.run.submitting import submit_attempt
-from hpc_launch.run.submitting.fault_points import KILL_AFTER
+from hpc_launch.runs.submitting import submit_attempt
+from hpc_launch.runs.submitting.fault_points import KILL_AFTER
 from tests.cluster.faults import PATIENCE_S, wait_until
 from tests.slurm.user import PROFILES, User
 

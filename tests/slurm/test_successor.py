@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hpc_launch.retry import recover_run
-from hpc_launch.run.submitting import continue_job, successor_job
-from hpc_launch.run.submitting.fault_points import KILL_AFTER
+from hpc_launch.runs.submitting import continue_job, successor_job
+from hpc_launch.runs.submitting.fault_points import KILL_AFTER
 from tests.busy import patience
 from tests.cluster import Cluster
 from tests.cluster.faults import wait_until

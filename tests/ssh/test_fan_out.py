@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.run.submitting.run_store import FAN_OUT, WATCHER
+from hpc_launch.runs.submitting.run_store import FAN_OUT, WATCHER
 from tests.busy import patience
 from tests.cluster.faults import wait_until
 from tests.marks import prove

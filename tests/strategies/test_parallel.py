@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.base.findings import Place, errors
+from hpc_launch.job.merge import Layer
+from hpc_launch.job.parallel import Parallel
+from hpc_launch.job.reader import read
 from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
 from hpc_launch.layouts.parallel_rules import check, check_connections
 from hpc_launch.plan.strategies.megatron import block, flags
-from hpc_launch.spec.merge import Layer
-from hpc_launch.spec.parallel import Parallel
-from hpc_launch.spec.reader import read
 from tests.strategies.conftest import Config
 
 MODEL = ModelShape(num_layers=32, hidden_size=4096, heads=32, query_groups=8, seq_length=8192)

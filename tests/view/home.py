@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from hpc_launch.base.errors import SubmitRefused
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.records.plan_record import PlanRecord, ProgressRecord
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.submitting.run_store import PreparedAttempt, create_run
-from hpc_launch.run.submitting.submit_attempt import submit_new, submit_next
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.plan_record import PlanRecord, ProgressRecord
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.submitting.run_store import PreparedAttempt, create_run
+from hpc_launch.runs.submitting.submit_attempt import submit_new, submit_next
 from hpc_launch.schedulers.local.local_scheduler import LocalScheduler
 from hpc_launch.schedulers.scheduler import Submission
 from tests.forked import hpc_launch_text

@@ -11,7 +11,7 @@ import pytest
 
 from hpc_launch.performance.run_times import RunTimes
 from hpc_launch.performance.time_account import CATEGORIES, Interval, TimeAccount
-from hpc_launch.view.report.run_page import RunReport, run_page
+from hpc_launch.report.run_page import RunReport, run_page
 from tests.view.browser import PROGRAM, Browser, browser
 from tests.view.samples import NOW, attempt, status
 from tests.view.test_report import MARKUP, hostile_run, report_of

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.cli.main import VERBS
-from hpc_launch.recover.diagnosis import Quote
-from hpc_launch.run.records.submission import Overrides
-from hpc_launch.run.status.run_status import RUN_STATES, Progress
-from hpc_launch.run.status.startup_summary import Group, Startup
+from hpc_launch.diagnose.diagnosis import Quote
+from hpc_launch.runs.records.submission import Overrides
+from hpc_launch.runs.status.run_status import RUN_STATES, Progress
+from hpc_launch.runs.status.startup_summary import Group, Startup
 from hpc_launch.view.run_details import details, summary
 from hpc_launch.view.run_table import plain_lines, rows
 from hpc_launch.view.state_text import detach_message, next_commands, one_line

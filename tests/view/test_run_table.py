@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.run.status.run_status import RunStatus
+from hpc_launch.runs.status.run_status import RunStatus
 from hpc_launch.view import run_table
 from hpc_launch.view.format_values import display_width
 from tests.view.samples import HOSTILE, NOW, attempt, status, steers

@@ -10,10 +10,10 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.launcher import LauncherName
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.plan_parts import ContainerPlan, StepPlan
-from hpc_launch.spec.launcher import LauncherName
 
 
 class LauncherPlan(Struct, frozen=True):

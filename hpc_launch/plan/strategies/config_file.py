@@ -14,7 +14,7 @@ from msgspec import Struct
 from hpc_launch.base.files import open_regular
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.spec.document import KeyPath
+from hpc_launch.job.document import KeyPath
 
 MAX_BYTES = 256 * 1024
 _DEEPEST = 100

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from hpc_launch.job.document import KeyPath
 from hpc_launch.plan.strategies.key_check import KeyTable
 from hpc_launch.plan.strategies.key_tables import TOP_LEVEL, LibraryKeys, read_notes
-from hpc_launch.spec.document import KeyPath
 
 
 def path_of(mapping: str) -> KeyPath:

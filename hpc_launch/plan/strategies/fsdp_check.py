@@ -6,12 +6,12 @@ from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
+from hpc_launch.job.document import KeyPath
+from hpc_launch.job.reader_messages import nearest
 from hpc_launch.plan.strategies.config_file import ConfigFile
 from hpc_launch.plan.strategies.fsdp_keys import FsdpKey, Reader, accelerate_file, fsdp_keys, library_of
 from hpc_launch.plan.strategies.key_check import check_keys, fits
 from hpc_launch.plan.strategies.key_tables import LibraryKeys, read_notes, shipped_keys
-from hpc_launch.spec.document import KeyPath
-from hpc_launch.spec.reader_messages import nearest
 
 
 def reader_of(file: ConfigFile) -> Reader:

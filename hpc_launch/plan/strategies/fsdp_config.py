@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.spec.strategy import FullySharded
+from hpc_launch.job.strategy import FullySharded
 
 _PRECISIONS = {
     "BFLOAT16": "bf16",

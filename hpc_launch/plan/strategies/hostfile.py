@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.spec.hostlist import expand
+from hpc_launch.job.hostlist import expand
 
 
 class Hostfile(Struct, frozen=True, kw_only=True):

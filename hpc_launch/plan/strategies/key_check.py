@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
+from hpc_launch.job.document import KeyPath
+from hpc_launch.job.reader_messages import nearest
 from hpc_launch.plan.strategies.config_file import ConfigFile
 from hpc_launch.plan.strategies.key_tables import Kind
-from hpc_launch.spec.document import KeyPath
-from hpc_launch.spec.reader_messages import nearest
 
 _WORDS = {
     "bool": "true or false",

@@ -8,9 +8,9 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.job.parallel import Parallel
 from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
 from hpc_launch.layouts.parallel_rules import check, check_connections
-from hpc_launch.spec.parallel import Parallel
 
 
 class _Job(Struct, frozen=True, kw_only=True):

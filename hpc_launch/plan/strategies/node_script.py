@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.spec.shell_text import quote
+from hpc_launch.job.shell_text import quote
 
 _ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?\Z|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*\Z")
 

@@ -10,16 +10,16 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.job.document import KeyPath
+from hpc_launch.job.job import JobSpec
+from hpc_launch.job.merge import Layer, merge
+from hpc_launch.job.reader import check, read
+from hpc_launch.job.short_forms import long_form
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.sites.this_machine import names
-from hpc_launch.spec.document import KeyPath
-from hpc_launch.spec.job import JobSpec
-from hpc_launch.spec.merge import Layer, merge
-from hpc_launch.spec.reader import check, read
-from hpc_launch.spec.short_forms import long_form
 
 
 class SbatchScript(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unr
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.json_records import write_record
 from hpc_launch.base.python_command import module_command
+from hpc_launch.job.hostlist import compress
 from hpc_launch.schedulers.job_files import LOCAL_STATE, SCRIPT
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_state import LocalState, read_local_state
@@ -31,7 +32,6 @@ from hpc_launch.schedulers.local.processes import (
 from hpc_launch.schedulers.queue_limits import ArrayRoom, QueueLimits, Reservations
 from hpc_launch.schedulers.scheduler import JobRecord, Submission
 from hpc_launch.schedulers.slurm.command_environment import submission_environment
-from hpc_launch.spec.hostlist import compress
 
 START_TIMEOUT_S = 60.0
 """Seconds a supervisor may take to start: usually 0.1 s, but starting Python takes longer on a loaded machine."""

@@ -9,9 +9,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from hpc_launch.job.hostlist import names_or_text
+from hpc_launch.job.units import parse_time
 from hpc_launch.schedulers.slurm.parse_values import number, optional_text
-from hpc_launch.spec.hostlist import names_or_text
-from hpc_launch.spec.units import parse_time
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=")
 _ENDLESS = {"UNLIMITED", "INFINITE", "NONE"}

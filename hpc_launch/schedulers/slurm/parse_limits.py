@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from hpc_launch.job.hostlist import names_or_text
 from hpc_launch.schedulers.queue_limits import Limit, Reservation, Scope
 from hpc_launch.schedulers.slurm.parse_cluster import Partition, records, seconds
 from hpc_launch.schedulers.slurm.parse_values import epoch, number, optional_text
-from hpc_launch.spec.hostlist import names_or_text
 
 ASSOCIATION = (
     "cluster account user partition qos defaultqos maxwall maxtres maxtrespernode maxjobs maxsubmit grptres grptresmins"

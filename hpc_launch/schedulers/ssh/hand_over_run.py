@@ -16,8 +16,8 @@ import msgspec
 from hpc_launch.base.errors import NotWritten
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.json_records import read_record
+from hpc_launch.job.shell_text import visible
 from hpc_launch.schedulers.job_files import ELSEWHERE
-from hpc_launch.spec.shell_text import visible
 
 _PROGRAM = Path(__file__).parents[2] / "agent" / "hpc_launch_copies.py"
 _SHARED = 3

@@ -15,9 +15,9 @@ from msgspec import Struct
 from hpc_launch.agent.hpc_launch_connection import OPTIONS, SSH_FAILED
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.job.shell_text import quote
 from hpc_launch.schedulers.ssh.bounded_command import BoundedCommand
 from hpc_launch.schedulers.ssh.ssh_faults import fault_of
-from hpc_launch.spec.shell_text import quote
 
 SSH = ("ssh", "-T", *OPTIONS, "-oConnectTimeout=15", "-oServerAliveInterval=5", "-oServerAliveCountMax=3")
 TIMEOUT_S = 60.0

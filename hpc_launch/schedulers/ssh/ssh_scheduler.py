@@ -19,6 +19,7 @@ import msgspec
 from hpc_launch.agent.hpc_launch_connection import SSH_FAILED
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.python_command import module_command
+from hpc_launch.job.shell_text import quote
 from hpc_launch.schedulers.job_files import ELSEWHERE, FIRST, hosts_of, spares_of
 from hpc_launch.schedulers.local import local_jobs
 from hpc_launch.schedulers.local.local_jobs import LocalJob
@@ -35,7 +36,6 @@ from hpc_launch.schedulers.slurm.command_environment import submission_environme
 from hpc_launch.schedulers.ssh.check_hosts import ON_FIRST_HOST, host_problems
 from hpc_launch.schedulers.ssh.hand_over_run import hand_over_run, take_back_run
 from hpc_launch.schedulers.ssh.ssh_command import TIMEOUT_S, HostAnswer, exec_line, on_host
-from hpc_launch.spec.shell_text import quote
 
 INTERVAL_S = 10.0
 """How often a host is asked for a job that runs; its files are read at any time. And how long a host

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hpc_launch.job.units import format_time
 from hpc_launch.schedulers.slurm.parse_cluster import Partition, Qos
 from hpc_launch.schedulers.slurm.query_cluster import Survey
 from hpc_launch.site_tools.learning.hardware import Hardware, Part
-from hpc_launch.spec.units import format_time
 
 REQUEUES_BY_MODE = {"REQUEUE": True, "CANCEL": False}
 """Slurm's PreemptMode: whether a preempted job is requeued (slurm.conf(5))."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hpc_launch.base.errors import Refused, SchedulerError
 from hpc_launch.base.files import write_atomic
-from hpc_launch.drive.prepare import prepare_job
+from hpc_launch.prepare.prepare import prepare_job
 from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.site_tools.learning.draft_profile import ProfileDraft
 

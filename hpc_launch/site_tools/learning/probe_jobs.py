@@ -16,17 +16,17 @@ from hpc_launch.base.errors import Refused, SchedulerError, UsageError
 from hpc_launch.base.files import read_text, write_atomic
 from hpc_launch.base.json_records import read_record
 from hpc_launch.base.user_dirs import make_own_folder
-from hpc_launch.drive.attempts import first_attempt
-from hpc_launch.drive.prepare import prepare_job
-from hpc_launch.run.layout import RunFolder
-from hpc_launch.run.run_index import Index
-from hpc_launch.run.status.run_status import RunStatus
-from hpc_launch.run.status.tracker import RunTracker
-from hpc_launch.run.submitting.cancel_run import cancel_run
-from hpc_launch.run.submitting.submit_attempt import submit_new
+from hpc_launch.job.units import format_time
+from hpc_launch.prepare.attempts import first_attempt
+from hpc_launch.prepare.prepare import prepare_job
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.submitting.cancel_run import cancel_run
+from hpc_launch.runs.submitting.submit_attempt import submit_new
 from hpc_launch.schedulers.scheduler import Scheduler
 from hpc_launch.site_tools.learning.smoke_record import SmokeRecord
-from hpc_launch.spec.units import format_time
 
 _AGENT = Path(__file__).parents[2] / "agent"
 PROGRAM = tuple(_AGENT / f"hpc_launch_smoke{part}.py" for part in ("", "_node", "_peers", "_together"))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hpc_launch.spec.scalars import flow_yaml
+from hpc_launch.job.scalars import flow_yaml
 
 NotePath = tuple[str, ...]
 Notes = Mapping[NotePath, str]

@@ -1,0 +1,247 @@
+"""Build the diagnosis from the root cause: who failed first, which nodes are to blame, what else was seen."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from hpc_launch.diagnose import log_candidates, worker_candidates
+from hpc_launch.diagnose.candidates import Candidate
+from hpc_launch.diagnose.diagnosis import (
+    NODE_CHECK,
+    NODE_LOST,
+    NODE_UNFIT,
+    Action,
+    Confidence,
+    Diagnosis,
+    FirstFailure,
+    Quote,
+)
+from hpc_launch.diagnose.diagnosis_input import DiagnosisInput
+from hpc_launch.diagnose.evidence import Evidence
+
+_NODES_MATTER = frozenset({"gpu_hardware", "gpu_driver", "node_failure", "nccl_system_error"})
+"""Classes in which a node is at fault, not the program."""
+
+_NO_PLACE = frozenset({"preempted", "submit_rejected"})
+"""Classes that no rank or node caused."""
+
+_TASKS = frozenset({"slurm-task-exit", "slurm-task-signal", "slurm-task-aborted", "slurm-task-killed"})
+"""Rules whose lines report how a task of Slurm ended."""
+
+MOST_QUOTES = 6
+MOST_ALSO = 8
+CLEAR = 2
+"""The band of causes that are clear by themselves."""
+SYMPTOM = 60
+"""From this order on, a line shows that something ended, not why. It is not listed beside a cause."""
+
+
+def build(root: Candidate, subject: DiagnosisInput) -> Diagnosis:
+    """The diagnosis with this root cause."""
+    evidence, solid = subject.evidence, subject.solid
+    root = _with_node(root, solid)
+    facts = subject.rules.classes[root.failure_class]
+    first = _first_failure(root, evidence, solid)
+    bad, why_bad = _bad_nodes(root, first, evidence)
+    named = {_known_name(one.blames, evidence) for one in (root, *solid) if one.proven}
+    proven = bad if why_bad else tuple(node for node in bad if node in named)
+    # A broken GPU or driver belongs to the node that wrote the log; a person knows which, a driver does not.
+    broken = root.failure_class == "gpu_hardware" or root.cause == "gpu_driver_mismatch"
+    place_known = bool(bad or root.peer or first.node) or (broken and not evidence.of_a_run)
+    if why_bad and len(bad) == 1 and first.node is None:
+        first = FirstFailure(bad[0], first.rank, first.time)
+    elif first.time is None:
+        first = FirstFailure(first.node, first.rank, _time_of_death(first, evidence))
+    if first.node in dict(evidence.clocks):
+        first = FirstFailure(first.node, first.rank)
+    quotes = [*root.quotes, *_last_words(root, evidence)]
+    for candidate in sorted(solid, key=lambda one: one.order):
+        if len(quotes) >= MOST_QUOTES:
+            break
+        if candidate.failure_class == root.failure_class and candidate.certain:
+            quotes += [quote for quote in candidate.quotes if quote not in quotes]
+    stepless = all(scan.steps_seen < log_candidates.WENT_ON for scan in evidence.logs)
+    default: Action = (root.at_start if stepless else None) or root.verdict or facts.verdict
+    return Diagnosis(
+        failure_class=root.failure_class,
+        level=facts.level,
+        cause=root.cause or None,
+        confidence=root.confidence or _confidence(root, solid),
+        first_failure=first,
+        evidence=(*quotes[:MOST_QUOTES], *why_bad),
+        also=(*_clocks(evidence), *_also(root, solid, subject.faint)),
+        default_verdict=default,
+        bad_nodes=bad,
+        proven_nodes=proven,
+        place_known=place_known,
+        advice=root.advice or facts.advice,
+        start=evidence.start if root.failure_class != "success" and not evidence.alive else None,
+    )
+
+
+def _last_words(root: Candidate, evidence: Evidence) -> list[Quote]:
+    """The last line of the task that failed, where no message says why: it is often a message that no rule knows."""
+    if root.rule != "slurm-task-exit" or root.rank is None:
+        return []
+    return [
+        Quote(scan.name, scan.lines, scan.last_line)
+        for scan in evidence.logs
+        if scan.rank == root.rank and scan.last_line.isprintable() and scan.last_line.strip()
+    ][:1]
+
+
+def _with_node(root: Candidate, solid: list[Candidate]) -> Candidate:
+    """For a failed node, the root cause with the node that another message of Slurm names."""
+    if root.failure_class != "node_failure" or root.blames is not None:
+        return root
+    named = [one for one in solid if one.failure_class == "node_failure" and one.blames is not None]
+    if not named:
+        return root
+    first = min(named, key=lambda one: (one.order, one.source, one.line))
+    return replace(root, blames=first.blames, certain=first.certain, by_slurm=first.by_slurm)
+
+
+def _first_failure(root: Candidate, evidence: Evidence, solid: list[Candidate]) -> FirstFailure:
+    """The place of the root cause, completed from the launcher's lists."""
+    if root.order >= 90:  # nothing failed, or nothing is known
+        return FirstFailure()
+    node, rank, time = root.node, root.rank, root.time if root.timed else None
+    if root.failure_class in _NO_PLACE:
+        return FirstFailure(node, rank, time)
+    if root.failure_class == "node_failure" and root.rule != "node-unhealthy":
+        # Slurm's messages also name the healthy node that wrote them, and tasks that srun ended for another node.
+        return FirstFailure(_known_name(root.blames, evidence), None, time)
+    if root.failure_class in {"time_limit", "cancelled_by_user", "hang_no_progress"}:
+        named = [one.node for one in solid if one.failure_class == root.failure_class and one.node]
+        return FirstFailure(node or (named[0] if named else None), rank, time)
+    same = [one for one in solid if one.failure_class == root.failure_class and one.source == root.source]
+    if rank is None and node is None:
+        for one in same:
+            if one.rank is not None or one.node is not None:
+                node, rank = one.node, one.rank
+                break
+    if rank is None:
+        workers = worker_candidates.workers_of(evidence)
+        here = [one for one in workers if node is None or one.node is None or _short(one.node) == _short(node)]
+        # A single machine appears as localhost in one place and by its name in another.
+        for worker in [*here, *([] if len(evidence.nodes) > 1 else workers)][:1]:
+            rank, node = worker.rank, node or worker.node
+            time = time if time is not None else worker.time
+    if rank is None:
+        ended = [
+            note for note in evidence.notes if note.kind == "death" and note.signal != 15 and note.rank is not None
+        ]
+        for note in sorted(ended, key=lambda note: note.time or 0.0)[:1]:
+            rank, node, time = note.rank, node or note.node, time if time is not None else note.time
+    if node is None and rank is not None:
+        node = next((one.node for one in worker_candidates.workers_of(evidence) if one.rank == rank and one.node), None)
+    if rank is None and node is None:
+        tasks = [
+            one
+            for one in solid
+            if one.order != log_candidates.ENDED_BY_OTHERS
+            and (one.rule in _TASKS or (one.rule == "mpi-abort" and one.rank is not None))
+        ]
+        if tasks:
+            one = min(tasks, key=lambda each: (each.source, each.line))
+            node, rank = one.node, one.rank
+    if rank is None and node is None and root.failure_class == "host_oom":
+        # slurmstepd names its node only where it ends the rest of the job.
+        ended_on = {one.node for one in solid if one.rule in {"slurm-cancelled", "slurm-step-cancelled"}}
+        if len(ended_on) == 1:
+            node = ended_on.pop()
+    return FirstFailure(_known_name(node, evidence), rank, time)
+
+
+def _time_of_death(first: FirstFailure, evidence: Evidence) -> float | None:
+    """When the watcher saw the first failing rank end; None where it did not."""
+    times = [note.time for note in evidence.notes if note.time and note.rank == first.rank and note.kind != "hang"]
+    return min(times, default=None) if first.rank is not None else None
+
+
+def _bad_nodes(root: Candidate, first: FirstFailure, evidence: Evidence) -> tuple[tuple[str, ...], tuple[Quote, ...]]:
+    """The nodes to blame, and the evidence for it where the root cause itself names none."""
+    if root.failure_class not in _NODES_MATTER and root.cause != "interpreter_missing":
+        return (), ()
+    if root.cause in (NODE_CHECK, NODE_LOST, NODE_UNFIT):
+        faults = evidence.node_faults
+        quotes = tuple(Quote(fault.file, 0, f"{fault.node}: {fault.text}") for fault in faults[:MOST_QUOTES])
+        return tuple(dict.fromkeys(fault.node for fault in faults)), quotes
+    name = root.blames
+    if name is None and (root.failure_class in {"gpu_hardware", "gpu_driver"} or root.rule == "node-unhealthy"):
+        name = first.node
+    name = _known_name(name, evidence)
+    if name is not None and (not evidence.nodes or name in evidence.nodes):
+        return (name,), ()
+    failed = root.failure_class == "node_failure" and root.order < SYMPTOM
+    return _failed_nodes(evidence) if failed and root.proven else ((), ())
+
+
+def _failed_nodes(evidence: Evidence) -> tuple[tuple[str, ...], tuple[Quote, ...]]:
+    """The nodes that failed where no log names one, as the log of a batch host that died just stops.
+
+    That is the only node of the job, or those of several that the scheduler has taken out of service since.
+    """
+    nodes, down = evidence.nodes, evidence.driver.node_states
+    if len(nodes) == 1:
+        state = evidence.scheduler.state if evidence.scheduler is not None else "lost"
+        return nodes, (Quote("scheduler", 0, f"{state}, and {nodes[0]} was the only node"),)
+    if len(down) == len(nodes):
+        return (), ()
+    return tuple(node for node, _ in down), tuple(Quote("sinfo", 0, f"{node} {state}") for node, state in down)
+
+
+def _known_name(name: str | None, evidence: Evidence) -> str | None:
+    """The name of a node in Slurm, where a log has another form of it."""
+    if name is None or name in evidence.nodes:
+        return name
+    for known in evidence.nodes:
+        if _short(known) == _short(name):
+            return known
+    return name
+
+
+def _short(name: str) -> str:
+    return name.split(".", maxsplit=1)[0].lower()
+
+
+def _confidence(root: Candidate, solid: list[Candidate]) -> Confidence:
+    """High only for a clear cause that no other clear cause in the same log contests."""
+    if root.certain:
+        return "high" if root.order < SYMPTOM else "low"
+    if root.band <= CLEAR:
+        return "medium" if any(_contests(one, root) for one in solid) else "high"
+    return "medium" if root.band <= 4 else "low"
+
+
+def _contests(one: Candidate, root: Candidate) -> bool:
+    return one.source == root.source and one.band <= CLEAR and one.failure_class not in {root.failure_class, "unknown"}
+
+
+def _clocks(evidence: Evidence) -> list[str]:
+    """A warning for each node whose clock is wrong."""
+    return [
+        f"the clock of {node} is about {abs(ahead) / 60:.0f} min {'ahead of' if ahead > 0 else 'behind'} that of "
+        f"{evidence.nodes[0]}: the times in its logs are not those of the other nodes"
+        for node, ahead in evidence.clocks
+    ]
+
+
+def _also(root: Candidate, solid: list[Candidate], faint: list[Candidate]) -> tuple[str, ...]:
+    """Other classes that were seen, each with its count and first place; then those that the program survived."""
+    words: list[str] = []
+    listed = set(root.quotes)
+    for name, group in (("", solid), (" (survived, or only a warning)", faint)):
+        seen: dict[str, list[Candidate]] = {}
+        for candidate in sorted(group, key=lambda one: one.order):
+            quote = candidate.quotes[-1]
+            known = candidate.failure_class not in {root.failure_class, "unknown"}
+            if known and quote not in listed and candidate.order < SYMPTOM:
+                listed.add(quote)
+                seen.setdefault(candidate.failure_class, []).append(candidate)
+        for failure_class, ones in seen.items():
+            quote = min(ones, key=lambda one: (one.source, one.line)).quotes[-1]
+            where = f"{quote.file}:{quote.line}" if quote.line else quote.file
+            count = f"{len(ones)} times, first " if len(ones) > 1 else ""
+            words.append(f"{failure_class}{name}: {count}{where}: {quote.text[:160]}")
+    return tuple(words[:MOST_ALSO])

@@ -1,0 +1,278 @@
+"""From evidence to a diagnosis: one ordered table of rules. The first rule that names a root cause decides.
+
+Each rule is a pure function of the evidence. What has side effects (asking Slurm, reading logs) was done before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from hpc_launch.diagnose import root_cause
+from hpc_launch.diagnose.build_diagnosis import build
+from hpc_launch.diagnose.candidates import Candidate
+from hpc_launch.diagnose.diagnosis import (
+    NEVER_SUBMITTED,
+    NODE_CHECK,
+    NODE_LOST,
+    NODE_UNFIT,
+    TOO_FEW,
+    Confidence,
+    Diagnosis,
+    Quote,
+)
+from hpc_launch.diagnose.diagnosis_input import DiagnosisInput
+from hpc_launch.diagnose.ended_well import ended_well, last_word
+from hpc_launch.diagnose.evidence import HEARTBEAT, OWN_FAULTS, Evidence, LogScan
+from hpc_launch.diagnose.rulebook import Rulebook
+
+_TOO_FEW_NODES = re.compile(
+    r"node configuration is not available|required nodes? not available|node count specification|BadConstraints"
+    r"|ReqNodeNotAvail",
+    re.IGNORECASE,
+)
+"""Slurm's messages for a job for which the partition has too few nodes (slurm_errno.c, job_reason_codes)."""
+
+
+def _too_few_nodes(subject: DiagnosisInput) -> Candidate | None:
+    driver, void = subject.evidence.driver, subject.evidence.void
+    waits = driver.never_starts
+    text = waits.reason if waits is not None else void or ""
+    if not driver.excluded or not _TOO_FEW_NODES.search(text):
+        return None
+    kind = waits.failure_class if waits is not None else "submit_rejected"
+    quote = Quote(waits.source, 0, text) if waits is not None else _claim(text)
+    return _certain(kind, TOO_FEW, 10, quote)
+
+
+def _never_submitted(subject: DiagnosisInput) -> Candidate | None:
+    void = subject.evidence.void
+    if void is None or not void.startswith("never submitted"):
+        return None
+    cause = void.removeprefix("never submitted").lstrip(": ")
+    killed = "submit it again: the process that submitted it was killed before Slurm had the job"
+    advice = f"submit it again once the scheduler answers: {cause}" if cause else killed
+    return _certain("unknown", NEVER_SUBMITTED, 10, _claim(void), advice=advice)
+
+
+def _vanished(subject: DiagnosisInput) -> Candidate | None:
+    void = subject.evidence.void
+    if void is None or not void.startswith("vanished"):
+        return None
+    advice = "resubmit the run, unless somebody removed the job on purpose"
+    return _certain("unknown", "job_vanished", 10, _claim(void), advice=advice)
+
+
+def _cancelled_before_submission(subject: DiagnosisInput) -> Candidate | None:
+    void = subject.evidence.void
+    return _certain("cancelled_by_user", "", 5, _claim(void)) if void and void.startswith("cancelled") else None
+
+
+def _submission_refused(subject: DiagnosisInput) -> Candidate | None:
+    """The scheduler refused the job: its own words are the evidence. A person saw them, so nothing is retried."""
+    if subject.evidence.void is None:
+        return None
+    lines = [line for line in subject.evidence.void.splitlines() if line.strip()] or ["it was never submitted"]
+    known = (
+        (line, rule)
+        for line in lines
+        for rule, _ in subject.rules.matches(line)
+        if subject.rules.class_of(rule) == "submit_rejected"
+    )
+    line, rule = next(known, (lines[0], None))
+    advice = rule.advice if rule is not None else ""
+    advice = f"{advice or subject.rules.classes['submit_rejected'].advice}: {line[:600]}"
+    quotes = (_claim(line[:600]),)
+    cause = rule.cause if rule is not None else ""
+    confidence: Confidence = "high" if rule is not None else "medium"
+    return Candidate("submit_rejected", cause, 10, quotes, verdict="STOP", advice=advice, confidence=confidence)
+
+
+def _never_starts(subject: DiagnosisInput) -> Candidate | None:
+    waits = subject.evidence.driver.never_starts
+    if waits is None:
+        return None
+    launch = waits.failure_class == "node_failure"
+    cause = "pending_held_after_launch_failure" if launch else "pending_never"
+    quote = Quote(waits.source, 0, f"{waits.state} ({waits.reason})")
+    return _certain(waits.failure_class, cause, 10, quote, advice=waits.meaning)
+
+
+def _forgotten(subject: DiagnosisInput) -> Candidate | None:
+    """Slurm no longer knows the job, which left no end record: its node counts as failed after a while.
+
+    This happens where a node died, there is no accounting, and nobody looked for as long as the controller remembers a
+    job (MinJobAge). The claim cannot stop a script that began, so the job must be over: the cluster that it was
+    submitted to does not know it, and nothing in the attempt's folder changes. If its node comes back, Slurm ends the
+    processes of a job that it does not know (validate_jobs_on_node, src/slurmctld/job_mgr.c).
+    """
+    driver = subject.evidence.driver
+    if driver.forgotten is None:
+        return None
+    quotes = (Quote("scheduler", 0, f"{driver.forgotten}; nothing was written for {driver.silent_s:.0f} s"),)
+    return Candidate("node_failure", "node_failure", 60, quotes, verdict="RETRY")
+
+
+def _node_check(subject: DiagnosisInput) -> Candidate | None:
+    """Nodes that failed the check before the training, or fell silent: build_diagnosis names all of them."""
+    faults = subject.evidence.node_faults
+    if not faults:
+        return None
+    kind = "gpu_hardware" if all(fault.check.startswith("gpu") for fault in faults) else "node_failure"
+    own = {fault.node for fault in faults if fault.check.startswith(OWN_FAULTS)}
+    cause = NODE_CHECK if own.issuperset(fault.node for fault in faults) else NODE_UNFIT
+    if all(fault.check == HEARTBEAT for fault in faults):
+        cause = NODE_LOST
+    return Candidate(kind, cause, 10, node=faults[0].node, blames=faults[0].node, certain=True)
+
+
+def _ending_at_time_limit(subject: DiagnosisInput) -> Candidate | None:
+    """Inside the job only squeue's reason tells the time limit from a cancellation."""
+    job = subject.evidence.driver.ending
+    if job is None or job.reason != "TimeLimit":
+        return None
+    return _certain("time_limit", "time_limit", 12, Quote(job.source, 0, f"{job.state} {job.reason}"))
+
+
+def _ending_by_preemption(subject: DiagnosisInput) -> Candidate | None:
+    """Inside the job only the scheduler can tell a preemption from a cancellation."""
+    job = subject.evidence.driver.ending
+    if job is None or not subject.evidence.driver.preempted:
+        return None
+    return _certain("preempted", "preempted", 12, Quote("sacct", 0, f"{job.job_id} PREEMPTED"))
+
+
+def _cancelled(subject: DiagnosisInput) -> Candidate | None:
+    evidence = subject.evidence
+    if evidence.cancelled_by is None:
+        return None
+    quote = Quote("cancel.json", 0, f"cancelled by {evidence.cancelled_by} with hpc-launch")
+    return Candidate("cancelled_by_user", "cancelled", 5, (quote,), certain=True, time=evidence.cancelled_at)
+
+
+def _ended_after_warning(subject: DiagnosisInput) -> Candidate | None:
+    """A training that was warned and ended with 0 continues, unless it is done or left nothing to continue from."""
+    end, evidence = subject.evidence.end, subject.evidence
+    if end is None or end.exit_code != 0 or not end.warned:
+        return None
+    if evidence.unfinished is not None or evidence.driver.went_further:
+        kind = "preempted" if end.preempted else "time_limit"
+        text = evidence.unfinished or "ended with 0 after the warning before its end"
+        return _certain(kind, kind, 30, Quote("end.json", 0, text))
+    if evidence.driver.went_further is False:
+        return _success(subject)
+    return None
+
+
+def _ended_well(subject: DiagnosisInput) -> Candidate | None:
+    return _success(subject) if ended_well(subject.evidence, subject.solid) else None
+
+
+def _root_cause(subject: DiagnosisInput) -> Candidate | None:
+    return root_cause.find(subject.evidence, subject.solid, subject.faint)
+
+
+def _unknown(subject: DiagnosisInput) -> Candidate:
+    """It failed, or just stopped, and nothing says why."""
+    evidence = subject.evidence
+    quotes = [
+        Quote(scan.name, scan.bad_line, scan.bad_text)
+        if last_word(scan)
+        else Quote(scan.name, scan.lines, scan.last_line)
+        for scan in evidence.logs
+        if scan.last_line.strip() and scan.last_line.isprintable()
+    ]
+    if evidence.alive:
+        return Candidate("unknown", "unknown", 90, tuple(quotes[-2:]), advice=_STILL_RUNS)
+    recorded = evidence.of_a_run or evidence.end is not None or evidence.scheduler is not None
+    if recorded or subject.solid or not quotes or any(last_word(scan) for scan in evidence.logs):
+        return Candidate("unknown", "unknown", 90, tuple(quotes[-2:]))
+    return Candidate("unknown", "breaks_off", 90, tuple(quotes[-2:]), verdict="NONE", advice=_breaks_off(evidence.logs))
+
+
+_STILL_RUNS = "it still runs, and nothing failed so far"
+
+
+def _breaks_off(logs: Iterable[LogScan]) -> str:
+    """Where logs without an end and without a failure break off, and how to find out how the job ended."""
+    advice = "nothing in the log failed, and nothing shows that the job ended; `sacct -j JOBID` shows its state"
+    furthest = max(
+        (scan for scan in logs if scan.last_step is not None), key=lambda scan: scan.steps_seen, default=None
+    )
+    if furthest is None:
+        return advice
+    total = f" of {furthest.last_total}" if furthest.last_total else ""
+    return f"the log breaks off at step {furthest.last_step}{total}; {advice}"
+
+
+_NODE_STATES = (["NODE_FAIL"], ["BOOT_FAIL"], ["LAUNCH_FAILED"])
+
+Rule = Callable[[DiagnosisInput], Candidate | None]
+
+RECORD_RULES: tuple[Rule, ...] = (
+    _too_few_nodes,
+    _never_submitted,
+    _vanished,
+    _cancelled_before_submission,
+    _submission_refused,
+    _never_starts,
+    _forgotten,
+    _node_check,
+    _ending_at_time_limit,
+    _ending_by_preemption,
+)
+"""Rules that need no log: a job that is about to be killed has no time to read one."""
+
+RULES: tuple[Rule, ...] = (
+    *RECORD_RULES,
+    _cancelled,
+    _ended_after_warning,
+    _ended_well,
+    _root_cause,
+    _unknown,
+)
+"""All rules, in order."""
+
+
+def diagnose(evidence: Evidence, rules: Rulebook) -> Diagnosis:
+    """Weigh all evidence and name the root cause. Never raises: without any clue the class is `unknown`."""
+    subject = DiagnosisInput(evidence, rules)
+    return build(_first(RULES, subject) or _unknown(subject), subject)
+
+
+def diagnose_records(evidence: Evidence, rules: Rulebook) -> Diagnosis | None:
+    """The diagnosis where the records alone are enough for one; None where the logs have to be read."""
+    subject = DiagnosisInput(evidence, rules)
+    root = _first(RECORD_RULES, subject)
+    return build(root, subject) if root is not None else None
+
+
+def may_be_node_failure(evidence: Evidence, rules: Rulebook) -> bool:
+    """Whether the states of the nodes may show which one failed, so that the scheduler should be asked for them."""
+    if len(evidence.nodes) < 2:
+        return False
+    slurm, end = evidence.scheduler, evidence.end
+    lost = (slurm is not None and slurm.state.split()[:1] in _NODE_STATES) or (end is not None and end.lost_nodes > 0)
+    hits = (hit.rule for scan in evidence.logs for hit in scan.hits)
+    return lost or any(rules.class_of(rules.rules[rule]) == "node_failure" for rule in hits)
+
+
+def _first(table: Iterable[Rule], subject: DiagnosisInput) -> Candidate | None:
+    return next((root for rule in table if (root := rule(subject)) is not None), None)
+
+
+def _certain(kind: str, cause: str, order: int, quote: Quote, *, advice: str = "") -> Candidate:
+    return Candidate(kind, cause, order, (quote,), certain=True, advice=advice)
+
+
+def _success(subject: DiagnosisInput) -> Candidate:
+    evidence = subject.evidence
+    quotes = [Quote(scan.name, scan.success_line, scan.success_text) for scan in evidence.logs if scan.success_line]
+    warned = evidence.driver.went_further is not None
+    sure = warned or (evidence.end is not None and evidence.scheduler is not None)
+    confidence: Confidence = "high" if sure else "medium" if quotes else "low"
+    return Candidate("success", "", 90, tuple(quotes[:2]), confidence=confidence)
+
+
+def _claim(text: str) -> Quote:
+    return Quote("claim", 0, text)

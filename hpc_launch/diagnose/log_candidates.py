@@ -1,0 +1,241 @@
+"""Find possible root causes in log lines, and decide which of them count."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from hpc_launch.diagnose.candidates import Candidate
+from hpc_launch.diagnose.diagnosis import Quote
+from hpc_launch.diagnose.evidence import EndFacts, Evidence, Hit, LogScan, SchedulerFacts
+from hpc_launch.diagnose.failure_rule import FailureRule
+from hpc_launch.diagnose.rulebook import Rulebook
+from hpc_launch.diagnose.setup_commands import without_survived
+
+BATCH_LOG = "batch.log"
+"""The log of a run that the training does not write to: Slurm's own messages are there."""
+
+_BY_SLURM = re.compile(r"(?:slurmstepd|slurmd|srun)(?:-\S+|\[\S+\])?: |\[20\d\d-\d\d-\d\dT[\d:.]{8,15}\] error: ")
+"""How the lines of Slurm's programs begin; slurmstepd of 26.05 writes the time instead of its name."""
+
+_NOTE = re.compile(r"\[hpc-launch 20\d\d-\d\d-\d\d [\d:]{8}\] (?:skipped|resuming from) ")
+"""Notes of the job's script about checkpoints, not about why the training failed."""
+
+FAN_OUT = "hpc-launch, hpc_launch_fan_out.py"
+"""The source of rules for what the first host writes about the others, where ssh starts them."""
+_BY_FAN_OUT = re.compile(
+    r"\[hpc-launch \S+ \S+\] (?:the job goes on without the spare )?\S{1,253}: "
+    r"(?:the connection|its part of the job) ended with code "
+)
+"""How its lines begin. They end with words of the host, in which no other rule may see a cause."""
+
+WENT_ON = 3
+"""So many later training steps show that the program recovered from an error."""
+
+QUOTED = 10
+"""A log of at most so many lines is an excerpt: a single NaN in it counts."""
+
+WAITS = re.compile(
+    r"(?i)\bGLOBAL_RANK: \d+, MEMBER: \d+/\d+\s*$|\bWaiting in store based barrier\b"
+    r"|^(?:\S+ ){0,4}(?:still )?waiting for (?:all |the |other |remaining )+"
+    r"(?:ranks|workers|processes|nodes|peers|clients|tasks)\b|^\[before the start of training step\]"
+)
+"""Last lines of a log that stops where processes wait for one another: Lightning, PyTorch, Megatron-LM."""
+
+LAST = frozenset({"slurm-time-limit", "slurm-preempted", "slurm-requeued", "slurm-cancelled"})
+"""Rules whose lines end a job, whatever is printed after them."""
+
+_SAID_FAILED = frozenset(
+    {"torchrun-summary", "torchrun-exit", "launcher-exit", "slurm-task-exit", "slurm-task-killed", "slurm-task-signal",
+     "slurm-task-aborted", "slurm-task-terminated", "slurm-cancelled", "slurm-step-cancelled", "mpi-abort"}
+)  # fmt: skip
+"""Rules whose lines report that a launcher failed."""
+
+_ENDS_OTHERS = frozenset(
+    {"slurm-step-aborted", "slurm-step-cancelled", "slurm-cancelled", "torchrun-force-kill", "slurm-step-comm",
+     "slurm-node-failure", "slurm-node-failure-named"}
+)  # fmt: skip
+"""After these lines a launcher ends the processes that are left."""
+
+_BYSTANDERS = frozenset(
+    {"slurm-task-exit", "slurm-task-killed", "slurm-task-exit-killed", "slurm-task-exit-signal", "killed-word",
+     "torchrun-signal-9", "launcher-exit", "sigterm-words", "slurm-task-terminated", "step-exit"}
+)  # fmt: skip
+"""Rules whose lines, after one of those, report a process that was ended by it."""
+
+
+ENDED_BY_OTHERS = 69
+"""The order of a task that srun or a launcher ended because another one had failed."""
+
+_BY_OWNER = frozenset(
+    {"py-exception", "py-traceback", "file-missing", "data-broken", "connection-lost", "checkpoint-misfit"}
+)
+"""Rules for exceptions whose meaning depends on the code that raised them."""
+
+_CAUSE_OF_OWNER = {
+    "import_error": "py_import",
+    "config_error": "cli_usage",
+    "checkpoint_error": "checkpoint_corrupt",
+    "network_download_error": "py_generic",
+    "data_error": "py_file_not_found",
+}
+
+
+def from_logs(evidence: Evidence, rules: Rulebook) -> tuple[list[Candidate], list[Candidate]]:
+    """The candidates from log lines: those that count, and those that the program survived or only warned about."""
+    solid: list[Candidate] = []
+    faint: list[Candidate] = []
+    # With torchrun or DeepSpeed, a Slurm task is a launcher, not a rank.
+    tasks_are_ranks = not evidence.of_a_run or any(scan.rank is not None for scan in evidence.logs)
+    failed_later = {scan.source: _last_failure_line(scan) for scan in evidence.logs}
+    ended_badly = (evidence.end is not None and evidence.end.exit_code != 0) or _is_failed(evidence.scheduler)
+    for scan in evidence.logs:
+        in_rank_log = evidence.of_a_run and scan.name != BATCH_LOG
+        killed_from = min(
+            (hit.line for hit in scan.hits if hit.rule in _ENDS_OTHERS and not hit.earlier), default=1 << 40
+        )
+        for hit in scan.hits:
+            rule = rules.rules[hit.rule]
+            by_slurm = _BY_SLURM.match(hit.text) is not None
+            if rule.role == "context" or (in_rank_log and not by_slurm and rule.source.startswith("Slurm")):
+                continue
+            if scan.name == BATCH_LOG and _NOTE.match(hit.text):
+                continue
+            if (rule.source == FAN_OUT and in_rank_log) or (rule.source != FAN_OUT and _BY_FAN_OUT.match(hit.text)):
+                continue
+            if in_rank_log and is_denied(rules.class_of(rule), evidence.end):
+                continue
+            candidate = _of_hit(hit, rule, rules, evidence)
+            if evidence.of_a_run:
+                proof = by_slurm and not in_rank_log and hit.rule not in rules.untrusted
+                candidate = _attributed(candidate, by_slurm=proof, in_rank_log=in_rank_log)
+            if not tasks_are_ranks and hit.rule.startswith("slurm-task"):
+                candidate = msgspec.structs.replace(candidate, rank=None)
+            survived = rule.order >= 15 and hit.rule not in LAST and hit.later_progress >= WENT_ON
+            reached = scan.last_progress_line if scan.complete else 0
+            well = (hit.later_success or reached > hit.line) and not ended_badly
+            done = well and failed_later[scan.source] <= max(scan.success_line, reached)
+            if hit.rule in _BYSTANDERS and killed_from < hit.line:
+                candidate = msgspec.structs.replace(candidate, order=ENDED_BY_OTHERS)
+            after = rule.order >= 50 and 0 < scan.success_line < hit.line and not ended_badly
+            after = after and failed_later[scan.source] <= scan.success_line
+            if hit.faint or hit.earlier or survived or after or (done and rule.order >= 15):
+                faint.append(candidate)
+            else:
+                solid.append(candidate)
+        solid += _of_numbers(scan)
+        if not evidence.of_a_run and not scan.hits and not scan.steps_seen and WAITS.search(scan.last_line):
+            quotes = (Quote(scan.name, scan.lines, scan.last_line),)
+            solid.append(Candidate("hang_no_progress", "unknown", 70, quotes, source=scan.source, line=scan.lines))
+    solid, past = without_survived(solid, evidence, rules)
+    return solid + _cancelled_step(evidence, rules), faint + past
+
+
+def is_denied(failure_class: str, end: EndFacts | None) -> bool:
+    """Whether the record of the job's script shows that a line in the log of a rank is not true.
+
+    The script lived on, so Slurm would have reported a lost node in the batch log. The script gets the signals of a
+    preemption and of a time limit too.
+    """
+    if end is None:
+        return False
+    return failure_class == "node_failure" or (
+        failure_class in ("preempted", "time_limit") and not (end.signal or end.warned)
+    )
+
+
+def _cancelled_step(evidence: Evidence, rules: Rulebook) -> list[Candidate]:
+    """A step that somebody cancelled (`scancel JOB.STEP`).
+
+    srun then aborts the step before it reports any task, and slurmstepd gives no reason (seen with 22.05). Where srun
+    itself ends a step, it first reports the task or the node that failed.
+    """
+    ends = [hit for scan in evidence.logs for hit in scan.hits if hit.rule == "slurm-step-cancelled"]
+    if not evidence.of_a_run or not ends:
+        return []
+    for scan in evidence.logs:
+        said = [
+            hit for hit in scan.hits if _BY_SLURM.match(hit.text) and rules.rules[hit.rule].source.startswith("Slurm")
+        ]
+        first = next((hit for hit in said if hit.rule != "slurm-step-cancelled"), None)
+        if first is None:
+            continue
+        if "Job step aborted: Waiting" in first.text:
+            quotes = tuple(Quote(hit.file, hit.line, hit.text) for hit in (ends[0], first))
+            return [Candidate("cancelled_by_user", "cancelled", 30, quotes, source=first.source, line=first.line)]
+        return []  # the batch log comes first; what a rank prints counts only without messages of srun there
+    return []
+
+
+def _attributed(candidate: Candidate, *, by_slurm: bool, in_rank_log: bool) -> Candidate:
+    """A candidate of a run. What the training prints about Slurm's nodes blames none of them."""
+    blames = None if in_rank_log and candidate.failure_class == "node_failure" else candidate.blames
+    return msgspec.structs.replace(candidate, blames=blames, by_slurm=by_slurm)
+
+
+def _of_hit(hit: Hit, rule: FailureRule, rules: Rulebook, evidence: Evidence) -> Candidate:
+    quotes = [Quote(hit.file, hit.line, hit.text)]
+    if hit.frame:
+        quotes.insert(0, Quote(hit.file, hit.frame_line, hit.frame))
+    blames = hit.blames
+    if hit.node_index is not None and hit.node_index < len(evidence.nodes):
+        blames = evidence.nodes[hit.node_index]
+    failure_class, cause, order = rules.class_of(rule), rule.cause, rule.order
+    owned = hit.owner if rule.id in _BY_OWNER else ""
+    if (rule.id == "checkpoint-misfit" and not hit.text.endswith("'")) or owned == failure_class:
+        owned = ""
+    if owned:
+        failure_class, cause, order = owned, _CAUSE_OF_OWNER[owned], min(order, 39)
+    return Candidate(
+        failure_class=failure_class,
+        cause=cause,
+        order=order,
+        quotes=tuple(quotes),
+        node=hit.node,
+        rank=hit.rank,
+        time=hit.time,
+        timed=hit.timed,
+        blames=blames,
+        peer=hit.peer,
+        verdict=None if owned else rule.verdict,
+        at_start=rule.at_start,
+        advice="" if owned else rule.advice,
+        source=hit.source,
+        line=hit.line,
+        rule=rule.id,
+    )
+
+
+def _of_numbers(scan: LogScan) -> list[Candidate]:
+    """Candidates that no single line shows: a loss that stays NaN, a log that only repeats itself."""
+    found: list[Candidate] = []
+    if scan.nan_run >= WENT_ON or (scan.nan_run and scan.lines <= QUOTED):
+        quote = Quote(scan.name, scan.nan_line, scan.nan_text)
+        found.append(
+            Candidate(
+                "loss_nan",
+                "numeric_divergence",
+                19,
+                (quote,),
+                scan.node,
+                scan.rank,
+                source=scan.source,
+                line=scan.nan_line,
+                rule="loss",
+            )
+        )
+    if scan.idle_s:
+        quote = Quote(scan.name, scan.idle_line, scan.idle_text)
+        found.append(
+            Candidate("hang_no_progress", "unknown", 48, (quote,), source=scan.source, line=scan.idle_line, rule="idle")
+        )
+    return found
+
+
+def _last_failure_line(scan: LogScan) -> int:
+    return max((hit.line for hit in scan.hits if hit.rule in _SAID_FAILED and not hit.earlier), default=0)
+
+
+def _is_failed(facts: SchedulerFacts | None) -> bool:
+    return facts is not None and facts.state.split()[:1] not in ([], ["COMPLETED"], ["RUNNING"], ["COMPLETING"])

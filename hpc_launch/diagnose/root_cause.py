@@ -1,0 +1,220 @@
+"""Choose the root cause among the candidates, and correct its place by what other evidence adds."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from hpc_launch.diagnose import worker_candidates
+from hpc_launch.diagnose.candidates import Candidate
+from hpc_launch.diagnose.diagnosis import Quote
+from hpc_launch.diagnose.ended_well import SHORT, last_word
+from hpc_launch.diagnose.evidence import Evidence, Hit, LogScan
+
+_WORK = re.compile(r"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(\w+)(?:, NumelIn=(\d+))?(?:, NumelOut=(\d+))?")
+_UNFINISHED = (
+    "look at the end of its logs; if it is finished, as after early stopping, let it create the file named by "
+    "HPC_LAUNCH_DONE_FILE, and check that `progress.step` matches only training steps"
+)
+SENTENCE = 3
+"""A line of fewer words ("failed") does not name a cause."""
+_MOST_RANKS = 100_000
+
+
+def find(evidence: Evidence, solid: Sequence[Candidate], faint: Sequence[Candidate]) -> Candidate | None:
+    """The root cause; None where nothing hints at one."""
+    root = choose(solid)
+    if root is None or (root.order >= 60 and evidence.alive):
+        root = _without_a_line(evidence, faint) or root
+    if root is None:
+        return None
+    root = _silent_peer(root, evidence, solid)
+    return _compared(_placed(_listed(_killed(root, evidence), evidence), evidence), evidence)
+
+
+def choose(candidates: Sequence[Candidate]) -> Candidate | None:
+    """The root: the band nearest to it, and in that band the first in time; None where there is no candidate.
+
+    Within one log, the order of the lines decides; between logs, their times. A line without a time was written by a
+    program while it ran, and comes before the messages of those that saw it end.
+    """
+    if not candidates:
+        return None
+    band = min(candidate.band for candidate in candidates)
+    near = [candidate for candidate in candidates if candidate.band == band]
+    if any(candidate.failure_class == "node_failure" for candidate in near):  # why Slurm requeued the job
+        near = [candidate for candidate in near if candidate.cause != "requeued_by_scheduler"]
+    if any(candidate.cause == "prolog_failed" and candidate.by_slurm for candidate in near):
+        # slurmd cancels a job with --no-requeue whose Prolog fails, also one that runs elsewhere (seen with 26.05).
+        near = [candidate for candidate in near if candidate.cause != "cancelled"]
+    if len({candidate.source for candidate in near}) == 1:
+        return _earliest(near)
+    return min(
+        near,
+        key=lambda candidate: (
+            -math.inf if candidate.time is None else candidate.time,
+            candidate.source,
+            candidate.line,
+            candidate.order,
+        ),
+    )
+
+
+def _earliest(candidates: Sequence[Candidate]) -> Candidate:
+    """The first in a log: by line, but lines with their own time by that, because programs buffer what they print."""
+    first = min(candidates, key=lambda candidate: (candidate.line, candidate.order))
+    if not first.timed or first.time is None:
+        return first
+    return min(
+        (candidate for candidate in candidates if candidate.timed and candidate.time is not None),
+        key=lambda candidate: (candidate.time or 0.0, candidate.line, candidate.order),
+    )
+
+
+def _without_a_line(evidence: Evidence, faint: Sequence[Candidate]) -> Candidate | None:
+    """The root cause where no line names one."""
+    end, facts = evidence.end, evidence.scheduler
+    if end is not None and evidence.unfinished is not None:
+        quotes = (Quote("end.json", 0, evidence.unfinished),)
+        return Candidate("unknown", "unknown", 70, quotes, certain=True, advice=_UNFINISHED)
+    if facts is not None and facts.derived_exit_code and facts.state.startswith("COMPLETED"):
+        words = f"state {facts.state}, yet a step ended with {facts.derived_exit_code}"
+        return Candidate("unknown", "completed_but_step_failed", 68, (Quote(facts.source, 0, words),), certain=True)
+    if end is not None and end.exit_code == 93:
+        return Candidate("user_code_error", "requested_no_restart", 10, (Quote("end.json", 0, "exit code 93"),))
+    if end is not None and end.lost_nodes:
+        return Candidate("node_failure", "node_failure", 50, (Quote("end.json", 0, f"{end.lost_nodes} nodes lost"),))
+    failed = [exit_ for exit_ in evidence.node_exits if exit_.code not in {0, 143, 271}]
+    if failed:
+        exit_ = min(failed, key=lambda one: math.inf if one.time is None else one.time)
+        what = "the launcher" if exit_.rank is None else f"rank {exit_.rank}"
+        quotes = (Quote(exit_.file, 0, f"{what} on {exit_.node} ended with {exit_.code}"),)
+        return Candidate("user_code_error", "task_exit_nonzero", 66, quotes, exit_.node, exit_.rank, exit_.time)
+    lines = sum(scan.lines for scan in evidence.logs)
+    warned = choose(faint) if not evidence.of_a_run and lines <= SHORT else None
+    if warned is not None and not any(_moved_on(scan, warned) for scan in evidence.logs):
+        return warned
+    return _words_of_failure(evidence)
+
+
+def _moved_on(scan: LogScan, warned: Candidate) -> bool:
+    """Whether a log continued after a warning: it trained, ended well, or reports a failure of its own."""
+    return bool(scan.success_line or scan.steps_seen) or (scan.source == warned.source and scan.bad_line > warned.line)
+
+
+def _words_of_failure(evidence: Evidence) -> Candidate | None:
+    """A log that reports a failure in words that match no rule.
+
+    In a long log that is usually the program's own failure; in a short excerpt a tool usually rejects something.
+    """
+    scan = max(evidence.logs, key=last_word, default=None)
+    if evidence.of_a_run or scan is None or not last_word(scan) or len(scan.bad_text.split()) < SENTENCE:
+        return None
+    quotes = (Quote(scan.name, scan.bad_line, scan.bad_text),)
+    quoted = scan.lines <= SHORT and not scan.steps_seen
+    kind = "config_error" if quoted else "user_code_error"
+    return Candidate(kind, "task_exit_nonzero", 75, quotes, source=scan.source, line=scan.bad_line)
+
+
+def _killed(root: Candidate, evidence: Evidence) -> Candidate:
+    """An unexplained SIGKILL usually comes from the kernel for lack of memory, unless Slurm or the watcher saw none."""
+    if root.cause not in {"task_died_by_signal", "torchrun_worker_signal"} or root.failure_class != "host_oom":
+        return root
+    counted = any(
+        (note.kind == "death" and note.signal == 9) or (note.kind == "spared" and note.node == root.node)
+        for note in evidence.notes
+    )
+    if not counted and (evidence.scheduler is None or not evidence.scheduler.steps):
+        return root
+    return replace(
+        root,
+        failure_class="segfault_or_abort",
+        verdict="RETRY",
+        advice="retry; something outside the training killed a process, and no lack of memory was recorded",
+    )
+
+
+def _listed(root: Candidate, evidence: Evidence) -> Candidate:
+    """torchrun's list of exit codes is not ordered by time: where there is nothing else, its times show the first."""
+    workers = worker_candidates.workers_of(evidence) if root.rule == "torchrun-exit" and root.order >= 60 else []
+    if not workers:
+        return root
+    first = workers[0]
+    return replace(root, node=first.node, rank=first.rank, time=first.time, timed=True)
+
+
+def _silent_peer(root: Candidate, evidence: Evidence, solid: Sequence[Candidate]) -> Candidate:
+    """Among ranks that lost a peer: the rank that ended before them, silently, as the watchers saw, is the root."""
+    ends = [note for note in evidence.notes if note.kind in {"spared", "death"} and note.time and note.rank is not None]
+    if root.cause != "gloo_peer_lost" or not ends:
+        return root
+    first = min(ends, key=lambda note: note.time or math.inf)
+    if first.rank == root.rank or any(scan.rank == first.rank and scan.hits for scan in evidence.logs):
+        return root
+    # srun knows the exit code of a task, where the watcher saw only that it ended.
+    exits = [one for one in solid if one.rule == "slurm-task-exit" and one.rank == first.rank and one.order == 66]
+    if exits:
+        return replace(exits[0], node=first.node, time=first.time, timed=True)
+    return Candidate(
+        "segfault_or_abort", "task_died_by_signal", 48, (Quote(first.file, 0, f"{first.text}, before the others"),),
+        node=first.node, rank=first.rank, time=first.time, verdict="RETRY",
+        advice="retry; a process ended silently, and no lack of memory was recorded",
+    )  # fmt: skip
+
+
+def _placed(root: Candidate, evidence: Evidence) -> Candidate:
+    """Slurm reports an out-of-memory kill in the log of any rank; the watcher saw which rank died."""
+    notes = [note for note in evidence.notes if note.kind == "oom_kill" and note.rank is not None]
+    if root.cause != "host_oom_kill" or not notes:
+        return root
+    first = min(notes, key=lambda note: math.inf if note.time is None else note.time)
+    return replace(root, node=first.node, rank=first.rank, time=first.time, timed=True)
+
+
+def _compared(root: Candidate, evidence: Evidence) -> Candidate:
+    """For a timeout of a collective: the missing rank, and whether all ranks were at the same collective."""
+    if root.failure_class != "nccl_timeout":
+        return root
+    hits = [hit for scan in evidence.logs for hit in scan.hits if hit.rule == "nccl-watchdog" and not hit.earlier]
+    out_of_step, behind = _collectives(hits)
+    named = [hit for scan in evidence.logs for hit in scan.hits if hit.rule == "rank-silent" and not hit.earlier]
+    if behind is None and named and named[0].rank is not None:
+        behind = named[0].rank
+    if behind is not None and behind != root.rank:
+        root = replace(root, rank=behind, node=None)
+    if not out_of_step:
+        return root
+    advice = "the ranks were at different collectives: look for a branch in the program that differs by rank"
+    return replace(root, verdict="STOP", advice=advice)
+
+
+def _collectives(hits: Iterable[Hit]) -> tuple[bool, int | None]:
+    """Whether two ranks report different operations or sizes for one sequence number, and the rank that is behind."""
+    works: dict[int, set[tuple[str, str | None]]] = {}
+    last: dict[int, int] = {}
+    for hit in hits:
+        match = _WORK.search(hit.text)
+        if match is None or hit.rank is None:
+            continue
+        number = int(match[1])
+        # The in and out sizes of gathers and broadcasts differ by rank in some groups; operations never do.
+        size = match[3] if match[2] in {"ALLREDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE"} else None
+        works.setdefault(number, set()).add((match[2], size))
+        last.setdefault(hit.rank, number)
+    out_of_step = any(len(kinds) > 1 for kinds in works.values())
+    return out_of_step, _behind(last)
+
+
+def _behind(last: dict[int, int]) -> int | None:
+    """The only rank that reported nothing; else the only rank with the lowest sequence number."""
+    if len(last) < 3 or max(last) > _MOST_RANKS:
+        return None
+    missing = [rank for rank in range(max(last)) if rank not in last]
+    if len(missing) == 1:
+        return missing[0]
+    lowest = min(last.values())
+    late = [rank for rank, number in last.items() if number == lowest]
+    return late[0] if len(late) == 1 and not missing else None

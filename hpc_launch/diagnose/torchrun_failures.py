@@ -1,0 +1,116 @@
+"""Read the list of failed workers that torchrun prints."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from hpc_launch.diagnose.evidence import WorkerFailure
+from hpc_launch.diagnose.timestamps import line_time
+
+_FIELD = re.compile(r"\s{0,6}(time|host|rank|exitcode|error_file|traceback)\s{0,6}: ?(.*)")
+_RANK = re.compile(r"(\d+) \(local_rank: (\d+)\)")
+_CODE = re.compile(r"(-?\d+)")
+_EXCEPTION = re.compile(r"\s*[A-Za-z_][\w.]{0,120}(?:Error|Exception|Interrupt|Exit)\b")
+_MOST = 4096
+"""How many entries of a log are kept, one per worker."""
+
+
+def starts_block(low: str) -> bool:
+    """Whether a lower-case line may begin an entry or a section of the list."""
+    return "root cause (first" in low or "failures:" in low or ("time  " in low and ": 20" in low)
+
+
+class WorkerPlace(Struct, frozen=True):
+    """The worker that the lines belong to."""
+
+    rank: int | None = None
+    node: str | None = None
+    time: float | None = None
+    terminated: bool = False
+    """torchrun ended this worker itself, so its error is not a cause."""
+
+
+class WorkerBlocks:
+    """Takes every line of a log once, without its rank prefix."""
+
+    def __init__(self, name: str, source: int) -> None:
+        self._name = name
+        self._source = source
+        self._found: list[WorkerFailure] = []
+        self._fields: dict[str, str] = {}
+        self._message = ""
+        self._line = self._exit_line = 0
+        self._root = False
+
+    @property
+    def place(self) -> WorkerPlace | None:
+        """The worker whose entry is being read; None outside the list."""
+        if not self._fields:
+            return None
+        rank = _RANK.match(self._fields.get("rank", ""))
+        code = _CODE.match(self._fields.get("exitcode", ""))
+        return WorkerPlace(
+            rank=int(rank[1]) if rank else None,
+            node=self._fields.get("host") or None,
+            time=line_time(self._fields["time"]),
+            terminated=code is not None and code[1] == "-15",
+        )
+
+    def see(self, body: str, line: int) -> None:
+        """Read one line."""
+        if not self._fields:
+            if body.startswith("Root Cause (first"):
+                self._root = True
+            elif body.startswith("Failures:"):
+                self._root = False
+            match = _FIELD.match(body) if "time " in body[:12] else None
+            if match is not None and match[1] == "time" and line_time(match[2]) is not None:
+                self._fields = {"time": match[2].strip()}
+                self._line = line
+            return
+        if body.startswith(("-----", "=====")):
+            self._close()
+            return
+        match = _FIELD.match(body)
+        if match is not None and match[1] == "time":
+            self._close()
+            self._fields = {"time": match[2].strip()}
+            self._line = line
+        elif match is not None and match[1] not in self._fields:
+            self._fields[match[1]] = match[2].strip()
+            if match[1] == "exitcode":
+                self._exit_line = line
+        elif _EXCEPTION.match(body):
+            self._message = body.strip()[:600]
+        if line - self._line > 400:
+            self._close()
+
+    def finish(self) -> tuple[WorkerFailure, ...]:
+        """All entries."""
+        if self._fields:
+            self._close()
+        return tuple(self._found)
+
+    def _close(self) -> None:
+        fields, self._fields = self._fields, {}
+        rank = _RANK.match(fields.get("rank", ""))
+        code = _CODE.match(fields.get("exitcode", ""))
+        if rank is not None and len(self._found) < _MOST:
+            self._found.append(
+                WorkerFailure(
+                    file=self._name,
+                    line=self._line,
+                    rank=int(rank[1]),
+                    local_rank=int(rank[2]),
+                    node=fields.get("host") or None,
+                    time=line_time(fields["time"]),
+                    exit_code=int(code[1]) if code else None,
+                    message=self._message,
+                    exit_line=self._exit_line,
+                    said_root=self._root,
+                    source=self._source,
+                )
+            )
+        self._message = ""

@@ -1,0 +1,216 @@
+"""Validate data against a `msgspec.Struct` type: report all errors with their positions, or return the typed value.
+
+msgspec's own conversion stops at the first error and knows no positions, so we walk the type hints ourselves.
+Supported: Struct, dict[str, T], list[T], tuple[T, ...], Literal, Annotated with Meta, unions, Any, str, int, float,
+bool and None.
+
+- A field of type `str` accepts numbers and booleans as written: `1.10` stays `1.10`.
+- `Annotated[int, Meta(extra={"unit": "time"})]` accepts the formats of a unit: `time`, `duration` (both in seconds) or
+  `memory` (MiB). See `spec.units`. Limits on such a field are in seconds or MiB.
+- An empty value (null) of a field that has a default and does not accept null means the default. In a `dict[str, T]` it
+  means that the key is absent.
+- Short forms: a Struct may define a classmethod `__short_forms__(value) -> dict[str, object] | None`. It is called with
+  any value that is neither null nor a mapping (text, number, boolean, list) and that no other member of a union
+  accepts. It returns the equivalent mapping, in which a value passed through unchanged keeps its position, or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+from msgspec import Struct
+
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import Finding, Place
+from hpc_launch.job.document import Document, KeyPath, Source
+from hpc_launch.job.reader_messages import (
+    correction_hint,
+    describe,
+    describe_expected,
+    description_at,
+    description_of,
+    field_hint,
+    label,
+    nearest,
+    unknown_key_hint,
+)
+from hpc_launch.job.shell_text import visible
+from hpc_launch.job.short_forms import accepts, long_form
+from hpc_launch.job.type_hints import Member, fields_of, limit_error, members, nullable
+from hpc_launch.job.units import UNITS
+
+S = TypeVar("S", bound=Struct)
+
+_INVALID: Any = object()
+
+
+def read(source: Source, type_: type[S], *, path: KeyPath = ()) -> tuple[S | None, list[Finding]]:
+    """Read the data at `path` as a `type_`, or return None if there are errors. Findings are in file order.
+
+    HL010 unknown key, HL011 wrong type, HL012 missing key, HL013 out of range or not one of the choices.
+    """
+    value, findings = _read_at(source, type_, path, partial=False)
+    return (None if value is _INVALID or findings else value), findings
+
+
+def check(source: Source, type_: type[Struct], *, path: KeyPath = ()) -> list[Finding]:
+    """Findings for one of several layers: like `read`, but keys may be missing and every value may be null."""
+    return _read_at(source, type_, path, partial=True)[1]
+
+
+def _read_at(source: Source, type_: type[Struct], path: KeyPath, *, partial: bool) -> tuple[Any, list[Finding]]:
+    reader = _StructReader(long_form(source, type_, path=path), type_, partial=partial)
+    data: Any = reader.source.data
+    for key in path:
+        data = data[key]
+    value = reader.struct(type_, data, path)
+    return value, sorted(reader.findings, key=_by_place)
+
+
+def _by_place(finding: Finding) -> tuple[str, int, int]:
+    place = finding.place or Place("")
+    return place.file, place.line or 0, place.column or 0
+
+
+class _StructReader:
+    """One pass over data in its long form that collects findings. An invalid value is returned as `_INVALID`."""
+
+    def __init__(self, source: Document, type_: type[Struct], *, partial: bool) -> None:
+        self.source = source
+        self.root = type_
+        self.partial = partial
+        self.findings: list[Finding] = []
+
+    def report(
+        self, code: FindingCode, message: str, path: KeyPath, hint: str | None = None, *, at_key: bool = False
+    ) -> Any:
+        place = self.source.key_places.get(path) if at_key else None
+        positions = (self.source.places.get(path[:end]) for end in range(len(path), -1, -1))
+        place = place or next(filter(None, positions), None)
+        self.findings.append(Finding(code, message, place, hint or description_at(self.root, path)))
+        return _INVALID
+
+    def struct(self, type_: type[Struct], value: Any, path: KeyPath) -> Any:
+        if not isinstance(value, Mapping):
+            return self.report_type(members(type_), value, path)
+        fields = fields_of(type_)
+        values: dict[str, Any] = {}
+        for key, child in value.items():
+            key_path = (*path, key)
+            if key not in fields:
+                self.report_unknown_key(key, type_, key_path)
+            elif child is not None or nullable(fields[key].type):
+                values[fields[key].name] = self.value(fields[key].type, child, key_path)
+        for key, info in fields.items():
+            if info.required and not self.partial and info.name not in values:
+                key_path = (*path, key)
+                self.report(
+                    FindingCode.MISSING_KEY,
+                    f"`{label(key_path)}` is missing",
+                    key_path,
+                    field_hint(info.type, key),
+                    at_key=True,
+                )
+                values[info.name] = _INVALID
+        return _INVALID if self.partial or any(child is _INVALID for child in values.values()) else type_(**values)
+
+    def value(self, annotation: Any, value: Any, path: KeyPath) -> Any:
+        alternatives = members(annotation)
+        written_text = self.written(value, path)
+        matching = [member for member in alternatives if accepts(member, value)]
+        if len(matching) < len(alternatives) or len(matching) > 1:
+            # A text type with its own format beside other types: text in another format is not meant for it.
+            matching = [
+                member for member in matching if member.text_format is None or limit_error(member, written_text) is None
+            ]
+        if not matching and written_text is not None:
+            # `Literal["1", "2"]` accepts 1 as written, like `str`.
+            matching = [member for member in alternatives if member.kind is Literal and written_text in member.args]
+            value = written_text if matching else value
+        if not matching:
+            return self.report_type(alternatives, value, path)
+        # The most specific member: a choice first, then the exact type, and text last because it accepts every scalar.
+        member = min(
+            matching, key=lambda one: (one.kind is Any, one.kind is str, one.kind not in (Literal, type(value)))
+        )
+        return self.convert(member, value, path)
+
+    def convert(self, member: Member, value: Any, path: KeyPath) -> Any:
+        """Convert `value`, whose YAML type `member` accepts, and check its limits."""
+        kind, args, metas = member
+        if kind is Any or kind is Literal or value is None:
+            return value
+        if member.is_struct:
+            return self.struct(kind, value, path)
+        result: Any
+        if kind is dict:
+            result = self.mapping(args, value, path)
+        elif kind in (list, tuple):
+            result = self.items(kind, args, value, path)
+        elif member.unit is not None:
+            try:
+                result = UNITS[member.unit].parse(value if isinstance(value, int) else str(self.written(value, path)))
+            except ValueError as error:
+                return self.report(FindingCode.WRONG_TYPE, f"`{label(path)}`: {error}", path)
+        else:
+            try:
+                result = self.written(value, path) if kind is str else kind(value)
+            except OverflowError:
+                return self.report(FindingCode.WRONG_TYPE, f"`{label(path)}` is too large", path)
+        violation = None if result is _INVALID else limit_error(member, result)
+        if violation is not None:
+            message = f"`{label(path)}` {violation}, not {describe(value)}"
+            return self.report(FindingCode.INVALID_VALUE, message, path, description_of(metas))
+        return result
+
+    def mapping(self, args: tuple[Any, ...], value: Mapping[str, Any], path: KeyPath) -> Any:
+        key_type, value_type = args or (str, Any)
+        result = {}
+        for key, child in value.items():
+            key_path = (*path, key)
+            for error in filter(None, (limit_error(member, key) for member in members(key_type))):
+                result[key] = self.report(
+                    FindingCode.INVALID_VALUE, f"the key `{label(key_path)}` {error}", key_path, at_key=True
+                )
+            if child is not None or nullable(value_type):
+                item = self.value(value_type, child, key_path)
+                result[key] = _INVALID if result.get(key) is _INVALID else item
+        return _INVALID if any(child is _INVALID for child in result.values()) else result
+
+    def items(self, kind: Any, args: tuple[Any, ...], value: list[Any], path: KeyPath) -> Any:
+        fixed = kind is tuple and args[-1] is not ...
+        if fixed and len(value) != len(args):
+            return self.report(
+                FindingCode.INVALID_VALUE, f"`{label(path)}` must have {len(args)} items, not {len(value)}", path
+            )
+        types = args if fixed else (args or (Any,))[:1] * len(value)
+        result = [self.value(types[at], child, (*path, at)) for at, child in enumerate(value)]
+        return _INVALID if any(child is _INVALID for child in result) else kind(result)
+
+    def written(self, value: Any, path: KeyPath) -> str | None:
+        """The text of a scalar as written, or None for an empty value or a collection."""
+        if isinstance(value, str):
+            return value
+        if not isinstance(value, (int, float)):
+            return None
+        return self.source.written.get(path, str(value).lower() if isinstance(value, bool) else str(value))
+
+    def report_unknown_key(self, key: str, type_: type[Struct], path: KeyPath) -> None:
+        inside = f" in `{label(path[:-1])}`" if len(path) > 1 else ""
+        hint = unknown_key_hint(key, type_, self.root)
+        self.report(FindingCode.UNKNOWN_KEY, f"unknown key `{visible(key)}`{inside}", path, hint, at_key=True)
+
+    def report_type(self, alternatives: tuple[Member, ...], value: Any, path: KeyPath) -> Any:
+        subject = f"`{label(path)}`" if path else "the file"
+        actual = describe(value, self.source.written.get(path))
+        message = f"{subject} must be {describe_expected(alternatives)}, not {actual}"
+        choices = [str(choice) for member in alternatives if member.kind is Literal for choice in member.args]
+        if choices and isinstance(value, (str, int, float)):
+            closest = nearest(str(value), choices)
+            return self.report(
+                FindingCode.INVALID_VALUE, message, path, f"did you mean `{closest}`?" if closest else None
+            )
+        return self.report(
+            FindingCode.WRONG_TYPE, message, path, correction_hint({member.kind for member in alternatives}, value)
+        )

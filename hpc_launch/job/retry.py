@@ -1,0 +1,172 @@
+"""`retry:` of a job file: what to retry automatically, how often, after which delay and with which changes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from hpc_launch.job.field_types import Duration
+
+FAILURE_CLASSES = (
+    "cuda_oom", "host_oom", "nccl_timeout", "nccl_system_error", "rendezvous_failure", "port_in_use", "gpu_hardware",
+    "gpu_driver", "cuda_assert_or_illegal_access", "node_failure", "preempted", "time_limit", "cancelled_by_user",
+    "disk_full_or_quota", "filesystem_error", "shm_exhausted", "module_not_found", "container_error", "import_error",
+    "user_code_error", "config_error", "checkpoint_error", "data_error", "network_download_error", "permission_denied",
+    "submit_rejected", "loss_nan", "segfault_or_abort", "hang_no_progress", "success", "unknown",
+)  # fmt: skip
+"""Names of the failure classes, shared with the diagnosis."""
+
+FACTOR = r"^x[0-9]{1,3}(\.[0-9]{1,3})?$"
+Factor = Annotated[str, Meta(pattern=FACTOR, examples=["x1.5"])]
+
+
+class RetryStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A change for the next attempt. All keys of a step change together."""
+
+    change: Annotated[
+        Literal["half_batch"] | None,
+        Meta(
+            description="A predefined change. `half_batch` halves the micro batch and doubles the gradient "
+            "accumulation, so that the global batch stays the same: `strategy.micro_batch`, "
+            "`parallel.micro_batch`, or the arguments named by `retry.batch`."
+        ),
+    ] = None
+    memory: Annotated[Factor | None, Meta(description="Factor for the memory per node, up to the node's memory.")] = (
+        None
+    )
+    time: Annotated[Factor | None, Meta(description="Factor for the time limit, up to the queue's limit.")] = None
+    nodes: Annotated[
+        Factor | None, Meta(description="Factor for the number of nodes, rounded down, at least one.", examples=["x2"])
+    ] = None
+    queue: Annotated[str | None, Meta(description="Another queue of the site.")] = None
+    set: Annotated[
+        dict[str, Any],
+        Meta(
+            description="Values to override, by dotted key, as in `--set`. Only these changes may alter the "
+            "training itself.",
+            examples=[{"strategy.fsdp.activation_checkpointing": True}],
+        ),
+    ] = {}
+    times: Annotated[
+        int, Meta(description="How often to apply this change before moving on to the next step.", ge=1)
+    ] = 1
+
+    @classmethod
+    def __short_forms__(cls, value: object) -> dict[str, object] | None:
+        """`half_batch`: a change by name."""
+        return {"change": value} if isinstance(value, str) else None
+
+
+class Reaction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Response to one class of failures."""
+
+    verdict: Annotated[
+        Literal["RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE", "STOP"] | None,
+        Meta(description="Verdict that replaces the class's default. With `steps`, it is RETRY_CHANGED."),
+    ] = None
+    steps: Annotated[
+        list[RetryStep], Meta(description="Changes to apply one after another. After the last one, the run stops.")
+    ] = []
+
+    @classmethod
+    def __short_forms__(cls, value: object) -> dict[str, object] | None:
+        """A verdict such as `RETRY` or `STOP`, or a list of steps."""
+        if isinstance(value, str):
+            return {"verdict": value}
+        return {"steps": value} if isinstance(value, list) else None
+
+
+class Backoff(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Delay before an attempt without changes."""
+
+    first: Annotated[Duration, Meta(description="First delay.")] = 30
+    factor: Annotated[
+        float, Meta(description="Factor by which the delay grows while the run makes no progress.", ge=1)
+    ] = 2
+    most: Annotated[Duration, Meta(description="Maximum delay.")] = 600
+
+    @classmethod
+    def __short_forms__(cls, value: object) -> dict[str, object] | None:
+        """`backoff: 60s`: the first delay."""
+        return {"first": value} if isinstance(value, str | int) and not isinstance(value, bool) else None
+
+
+class BatchKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Arguments that hold the batch size, for `half_batch`."""
+
+    micro: Annotated[str, Meta(description="Dotted key of the micro batch size.", examples=["args.batch-size"])]
+    accumulation: Annotated[
+        str | None, Meta(description="Dotted key of the gradient accumulation. Omit it if the training derives it.")
+    ] = None
+
+
+class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to retry automatically, and how often. The page [recovery](recovery.md) lists the verdict for each class."""
+
+    max_attempts: Annotated[
+        int,
+        Meta(
+            description="Maximum number of attempts, including the first. Attempts that made progress and ended by "
+            "the time limit or by preemption do not count. 1 disables retries.",
+            ge=1,
+        ),
+    ] = 20
+    no_progress: Annotated[
+        int,
+        Meta(
+            description="Stop the run after this many consecutive attempts without progress and without changes.", ge=1
+        ),
+    ] = 2
+    budgets: Annotated[
+        dict[str, int],
+        Meta(
+            description="How often to retry a class of failures while the run makes no progress.",
+            examples=[{"nccl_timeout": 3}],
+        ),
+    ] = {}
+    backoff: Annotated[Backoff, Meta(description="Delay before retrying without changes.")] = Backoff()
+    in_allocation: Annotated[
+        Literal["auto", "off"],
+        Meta(
+            description="Where the next attempt runs. `auto`: in the same job where it fits and enough time is left, "
+            "without waiting in the queue again. `off`: always in a new job."
+        ),
+    ] = "auto"
+    successor: Annotated[
+        Literal["auto", "on", "off"],
+        Meta(
+            description="Whether the run's next job waits in the queue while the current one trains, and takes over if "
+            "that one ends before the run does. `auto`: where the time limit is at least one hour and the site "
+            "allows it."
+        ),
+    ] = "auto"
+    on: Annotated[
+        dict[str, Reaction],
+        Meta(
+            description="Responses to classes of failures, replacing the defaults.",
+            examples=[{"cuda_oom": ["half_batch"], "user_code_error": "RETRY"}],
+        ),
+    ] = {}
+    batch: Annotated[BatchKeys | None, Meta(description="Arguments that hold the batch size.")] = None
+    lost_after: Annotated[
+        Duration,
+        Meta(
+            description="If Slurm no longer knows the job and it left no end record, treat its node as failed "
+            "after its logs have been silent for this long."
+        ),
+    ] = 900
+    most_excluded: Annotated[
+        int, Meta(description="Maximum number of nodes to exclude because they failed in this run.", ge=0)
+    ] = 8
+    stuck_after: Annotated[
+        Duration,
+        Meta(
+            description="How long to keep a job in the queue that can never start, so that someone can fix the cause."
+        ),
+    ] = 300
+
+    @classmethod
+    def __short_forms__(cls, value: object) -> dict[str, object] | None:
+        """`retry: 5`: the maximum number of attempts; `retry: 1` disables retries."""
+        return {"max_attempts": value} if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,121 @@
+"""Inspect the type hints of Struct types, for the reader, the short forms and the JSON schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+from msgspec import Meta, Struct
+from msgspec.structs import FieldInfo
+from msgspec.structs import fields as struct_fields
+
+from hpc_launch.job.units import UNITS
+
+
+class Member(NamedTuple):
+    """One alternative of a union (most types have only one): a plain type with its Meta objects."""
+
+    kind: Any
+    """A Struct class, str, int, float, bool, dict, list, tuple, Literal, NoneType or Any."""
+    args: tuple[Any, ...]
+    metas: tuple[Meta, ...]
+
+    @property
+    def unit(self) -> str | None:
+        """Name of the unit, if any."""
+        return next((meta.extra["unit"] for meta in self.metas if meta.extra and "unit" in meta.extra), None)
+
+    @property
+    def text_format(self) -> str | None:
+        """Name of the text format, from the Meta's title: `a range such as 2..4`."""
+        return next((meta.title for meta in self.metas if meta.title), None)
+
+    @property
+    def is_struct(self) -> bool:
+        """Whether the type is a Struct class."""
+        return isinstance(self.kind, type) and issubclass(self.kind, Struct)
+
+
+@cache
+def members(annotation: Any) -> tuple[Member, ...]:
+    """The alternatives of a type, with Annotated and unions resolved. An outer Meta applies to each alternative."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        inner, *extras = get_args(annotation)
+        metas = tuple(extra for extra in extras if isinstance(extra, Meta))
+        return tuple(Member(kind, args, (*inner_metas, *metas)) for kind, args, inner_metas in members(inner))
+    if origin in (Union, UnionType):
+        return tuple(member for part in get_args(annotation) for member in members(part))
+    if origin is not None:
+        return (Member(origin, get_args(annotation), ()),)
+    return (Member(type(None) if annotation is None else annotation, (), ()),)
+
+
+@cache
+def fields_of(type_: type[Struct]) -> dict[str, FieldInfo]:
+    """Fields of a Struct type by their key in the file."""
+    return {info.encode_name: info for info in struct_fields(type_)}
+
+
+def structs_in(annotation: Any) -> list[type[Struct]]:
+    """Struct types that a type is or contains."""
+    structs: list[type[Struct]] = []
+    for member in members(annotation):
+        if member.is_struct:
+            structs.append(member.kind)
+        elif member.kind in (dict, list, tuple):
+            structs += [struct for arg in member.args if arg is not ... for struct in structs_in(arg)]
+    return structs
+
+
+def nullable(annotation: Any) -> bool:
+    """Whether the type accepts null."""
+    return any(member.kind in (type(None), Any) for member in members(annotation))
+
+
+def limit_error(member: Member, value: Any) -> str | None:
+    """Describe the limit that a value violates, or None if it violates none."""
+    write: Callable[[Any], str] = UNITS[member.unit].write if member.unit else str
+    for meta in member.metas:
+        error = None
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            error = _bound_error(meta, value, write)
+        elif isinstance(value, (str, list, dict, tuple)):
+            error = _length_error(meta, value)
+        if error is not None:
+            return error
+    return None
+
+
+def _bound_error(meta: Meta, value: float, write: Callable[[Any], str]) -> str | None:
+    if meta.ge is not None and value < meta.ge:
+        return f"must be at least {write(meta.ge)}"
+    if meta.gt is not None and value <= meta.gt:
+        return f"must be more than {write(meta.gt)}"
+    if meta.le is not None and value > meta.le:
+        return f"must be at most {write(meta.le)}"
+    if meta.lt is not None and value >= meta.lt:
+        return f"must be less than {write(meta.lt)}"
+    if meta.multiple_of is not None and value % meta.multiple_of:
+        return f"must be a multiple of {write(meta.multiple_of)}"
+    return None
+
+
+def _length_error(meta: Meta, value: Any) -> str | None:
+    unit = "characters" if isinstance(value, str) else "items"
+    if meta.min_length is not None and len(value) < meta.min_length:
+        return f"must have at least {meta.min_length} {unit}"
+    if meta.max_length is not None and len(value) > meta.max_length:
+        return f"must have at most {meta.max_length} {unit}"
+    if isinstance(value, str) and meta.pattern is not None and not _compile(meta.pattern).search(value):
+        return f"must match `{meta.pattern}`"
+    return None
+
+
+@cache
+def _compile(pattern: str) -> re.Pattern[str]:
+    # As in JSON Schema: `$` matches only at the very end (in Python also before a final newline), and digits are ASCII.
+    return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", pattern), re.ASCII)

@@ -1,0 +1,147 @@
+"""Prepare an attempt: everything that goes to the run folder and to the scheduler."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import yaml
+
+from hpc_launch.diagnose.node_health import BadNode, excluded_nodes
+from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.plan.recorded_parts import NotifyPlan, RetryPlan
+from hpc_launch.prepare.prepare import PreparedJob
+from hpc_launch.prepare.secrets import find_secrets, known_secrets
+from hpc_launch.runs.node_health_store import NodeHealthStore
+from hpc_launch.runs.records.plan_record import plan_record
+from hpc_launch.runs.records.submission import Overrides
+from hpc_launch.runs.submitting.run_store import PreparedAttempt
+from hpc_launch.schedulers.registry import scheduler_for
+from hpc_launch.sites.resolved import Resolved
+
+MAX_CANDIDATES = 500
+"""Nodes of which Slurm is asked whether it knows them; the worst come first."""
+MOST_PER_AUTHOR = 100
+"""Of these, so many that one author reported: names that do not exist would displace the others."""
+
+
+def first_attempt(
+    ready: PreparedJob, sets: Sequence[str], *, exclude: Sequence[str] = (), scheduler: str | None = None
+) -> PreparedAttempt:
+    """Prepare the first attempt of a new run, for the site's scheduler or the one named.
+
+    Raises Refused where a secret is missing, also that of a webhook.
+    """
+    find_secrets(notify_secrets(ready.plan.notify), os.environ)
+    return prepare(ready, sets, exclude=exclude, scheduler=scheduler)
+
+
+def notify_secrets(notify: NotifyPlan | None) -> tuple[str, ...]:
+    """The variable with the address of a run's webhook. A later attempt goes on without."""
+    return (notify.secret,) if notify is not None and notify.secret is not None else ()
+
+
+def unhealthy_hosts(plan: LaunchPlan, avoided: Sequence[str]) -> tuple[str, ...]:
+    """Those of a plan's hosts that node health excludes, where no scheduler chooses the nodes. `avoided`: already."""
+    retry, names = plan.recovery, {host.name for host in plan.hosts}
+    if not names:
+        return ()
+    reported = [
+        one for one in _candidates(NodeHealthStore(plan.site, retry.ledger).standing(), ()) if one.node in names
+    ]
+    return excluded_nodes(reported, retry.site_hosts, retry.least_nodes, avoided)
+
+
+def prepare(
+    ready: PreparedJob,
+    sets: Sequence[str],
+    exclude: Sequence[str],
+    scheduler: str | None = None,
+    job_file: str | None = None,
+    *,
+    readmitted: Sequence[str] = (),
+) -> PreparedAttempt:
+    """Prepare an attempt of a checked job. `exclude`, `readmitted`: nodes that the run excludes or uses again."""
+    plan, loaded = ready.plan, ready.loaded
+    place = loaded.resolved.place()
+    origin = job_file or (os.path.abspath(place.file) if place is not None else None)
+    kind = scheduler or plan.scheduler
+    options, overrides = attempt_options(plan.site, kind, plan.recovery, sets, exclude, readmitted=readmitted)
+    return PreparedAttempt(
+        name=plan.name,
+        site=plan.site,
+        scheduler=kind,
+        runs_folder=Path(plan.runs_folder),
+        job_yaml=loaded.job_text,
+        resolved_yaml=resolved_yaml(loaded.resolved),
+        site_yaml=loaded.site_text,
+        script=ready.script,
+        plan=plan_record(
+            plan,
+            sets=tuple(sets),
+            excluded=tuple(exclude),
+            readmitted=tuple(readmitted),
+            job_folder=loaded.resolved.job_folder,
+            job_file=origin,
+        ),
+        options=options,
+        overrides=overrides,
+        secrets={
+            **known_secrets(notify_secrets(plan.notify), os.environ),
+            **find_secrets(plan.secrets, os.environ),
+        },
+    )
+
+
+def attempt_options(
+    site: str,
+    scheduler: str,
+    plan: RetryPlan,
+    sets: Sequence[str],
+    exclude: Sequence[str],
+    *,
+    readmitted: Sequence[str],
+) -> tuple[tuple[str, ...], Overrides]:
+    """The sbatch options of this attempt alone, and the record of what differs from the job file."""
+    unhealthy = _unhealthy(site, plan, exclude) if scheduler == "slurm" else ()
+    unhealthy = tuple(node for node in unhealthy if node not in readmitted)
+    overrides = Overrides(set=tuple(sets), exclude=tuple(exclude), readmitted=tuple(readmitted), ledger=unhealthy)
+    # The option replaces the script's directive, so it must name those nodes too.
+    nodes = dict.fromkeys([*plan.exclude, *exclude, *unhealthy]) if exclude or unhealthy else {}
+    return ((f"--exclude={','.join(nodes)}",) if nodes else ()), overrides
+
+
+def _unhealthy(site: str, plan: RetryPlan, exclude: Sequence[str]) -> tuple[str, ...]:
+    """The nodes that node health excludes from a new job of this plan. Asks Slurm only where there are any."""
+    avoided = _candidates(NodeHealthStore(site, plan.ledger).standing(), plan.listed)
+    if not avoided:
+        return ()
+    scheduler = scheduler_for("slurm")
+    known = scheduler.known([one.node for one in avoided])  # sbatch refuses a job that excludes an unknown node
+    size = scheduler.size(plan.partition) if known else None
+    candidates = [one for one in avoided if one.node in known]
+    return excluded_nodes(candidates, size, plan.least_nodes, [*plan.exclude, *exclude])
+
+
+def _candidates(nodes: Iterable[BadNode], listed: Sequence[str]) -> list[BadNode]:
+    """The worst nodes by reports, then those of the site's list; of each author and of the list only so many."""
+    result: dict[str, BadNode] = {}
+    by_author: Counter[str] = Counter()
+    for one in nodes:
+        authors = {note.by for note in one.notes}
+        if one.avoided and any(by_author[author] < MOST_PER_AUTHOR for author in authors):
+            by_author.update(authors)
+            result[one.node] = one
+    for node in listed[:MOST_PER_AUTHOR]:
+        result.setdefault(node, BadNode(node, (), math.inf, avoided=True))
+    return list(result.values())[:MAX_CANDIDATES]
+
+
+def resolved_yaml(resolved: Resolved) -> str:
+    """resolved.yaml: `job` (the merged values) and `origins` (the layer and place of each)."""
+    origins = {".".join(map(str, path)): str(origin) for path, origin in resolved.merged.origins.items()}
+    data = {"site": resolved.site.name, "job": resolved.merged.data, "origins": origins}
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)

@@ -1,0 +1,228 @@
+"""Prepare a job: read the job file and the site profile, merge, plan, check and render the script.
+
+Nothing is written and nothing is submitted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hpc_launch.base.errors import Refused
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.job.job_file import has_jobs, has_sweep
+from hpc_launch.plan.build_plan import build
+from hpc_launch.plan.fill_values import ValueFiller
+from hpc_launch.plan.job_size import JobSize, job_size
+from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.prepare.detect_site import detect_site, is_elsewhere
+from hpc_launch.prepare.file_checks import check_files
+from hpc_launch.sites.interpolation_names import NOT_SET_HERE
+from hpc_launch.sites.load_layers import JobSources, Loaded, read_sources, resolve
+from hpc_launch.sites.resolved import Resolved
+
+if TYPE_CHECKING:
+    from hpc_launch.model.model_config import ModelConfig
+    from hpc_launch.plan.job_estimate import JobEstimate
+    from hpc_launch.plan.user_strategy_config import UserStrategyConfig
+
+_FIRST, _LAST = FindingCode.PROCESSES_NOT_DIVISIBLE.value, FindingCode.HIDDEN_SIZE_NOT_DIVISIBLE.value
+LAYOUT_CODES = frozenset(code for code in FindingCode if _FIRST <= code.value <= _LAST)
+"""With an error of these, the processes cannot be divided as the job says, so that nothing can be estimated."""
+
+
+class PreparedJob(Struct, frozen=True):
+    """A job that passed every check, with its plan, its script and the warnings to show."""
+
+    loaded: Loaded
+    plan: LaunchPlan
+    script: str
+    warnings: tuple[Finding, ...]
+    model: ModelConfig | None = None
+    """The model, if the job says which it is."""
+
+
+class CheckedJob(Struct, frozen=True):
+    """A job with all findings, errors too. `plan` is None if they leave none, `size` if its queue is unknown."""
+
+    loaded: Loaded
+    plan: LaunchPlan | None
+    findings: list[Finding]
+    size: JobSize | None
+    model: ModelConfig | None
+    estimate: JobEstimate | None
+    """The memory of its model, if the model is known and the layout is valid."""
+
+
+def check_job(
+    job_file: Path,
+    *,
+    site: str | None = None,
+    sets: Sequence[str] = (),
+    job_folder: str | None = None,
+    anywhere: bool = False,
+    avoid: Sequence[str] = (),
+    module: str | None = None,
+    sources: JobSources | None = None,
+) -> CheckedJob:
+    """Check a job file; the other arguments are those of `prepare_job`. Raises Refused if it cannot be read at all.
+
+    `module` names a function that returns the model: its code is run.
+    """
+    away = is_elsewhere if anywhere else None
+    sources = sources or read_sources(job_file, site=site, sets=sets, detect=detect_site)
+    loaded = resolve(sources, sets=sets, job_folder=job_folder, elsewhere=away, avoid=avoid)
+    resolved = loaded.resolved
+    user_config, config_findings = _read_user_config(resolved)
+    model, model_findings = _read_model(resolved)
+    if module is not None:
+        model, more = _built_model(module, model, resolved)
+        model_findings += more
+    plan, findings = build(resolved, user_config, model)
+    findings += config_findings + model_findings
+    check_files(resolved, findings)
+    estimate = None
+    if model is not None and not any(found.code in LAYOUT_CODES for found in errors(findings)):
+        from hpc_launch.plan.job_estimate import job_estimate, memory_findings
+
+        estimate = job_estimate(resolved, model, user_config)
+        findings += memory_findings(resolved, estimate) if estimate is not None else []
+    return CheckedJob(loaded, plan, findings, job_size(ValueFiller(resolved, [])), model, estimate)
+
+
+def prepare_job(
+    job_file: Path,
+    *,
+    site: str | None = None,
+    sets: Sequence[str] = (),
+    job_folder: str | None = None,
+    anywhere: bool = False,
+    avoid: Sequence[str] = (),
+    sources: JobSources | None = None,
+) -> PreparedJob:
+    """Prepare a job file for submission. Raises Refused with all errors at once.
+
+    Args:
+        job_file: The job file.
+        site: Name or path of the site profile; detected if None.
+        sets: Values of `--set`.
+        job_folder: Base of relative paths; by default the folder of the job file.
+        anywhere: Accept a site that this machine does not belong to: warn of what only the site itself knows.
+        avoid: Hosts that the run excludes, where no scheduler chooses them.
+        sources: The files of the job, where they were read already.
+    """
+    checked = check_job(
+        job_file, site=site, sets=sets, job_folder=job_folder, anywhere=anywhere, avoid=avoid, sources=sources
+    )
+    loaded, plan, findings = checked.loaded, checked.plan, checked.findings
+    if plan is None or errors(findings):
+        raise Refused(findings)
+    from hpc_launch.script.render import render
+
+    script = render(plan)
+    if loaded.resolved.elsewhere:
+        findings += _placeholders(script, loaded.resolved)
+    return PreparedJob(loaded, plan, script, tuple(findings), checked.model)
+
+
+def _placeholders(script: str, resolved: Resolved) -> list[Finding]:
+    """HL216 for each variable of the site that is not set on this machine."""
+    names = sorted(set(re.findall(rf"/(\w+){NOT_SET_HERE}", script)))
+    return [
+        Finding(
+            FindingCode.NOT_CHECKED_HERE,
+            f"not checked here: {name} of site {resolved.site.name}, so the script contains a placeholder",
+            resolved.place(),
+            f"set {name} in this shell, or render the script on the site",
+            severity="warning",
+        )
+        for name in names
+    ]
+
+
+def validate_job(job_file: Path, *, site: str | None = None, sets: Sequence[str] = ()) -> list[Finding]:
+    """Return every error and warning of a job file, of each point of its sweep, and of each stage of its pipeline."""
+    try:
+        if has_jobs(job_file):
+            from hpc_launch.prepare.prepare_pipeline import prepare_pipeline
+
+            return list(prepare_pipeline(job_file, site=site, sets=sets).warnings)
+        if has_sweep(job_file, sets):
+            from hpc_launch.prepare.prepare_sweep import prepare_sweep
+
+            return list(prepare_sweep(job_file, site=site, sets=sets).warnings)
+        return list(prepare_job(job_file, site=site, sets=sets).warnings)
+    except Refused as refused:
+        return list(refused.findings)
+
+
+def _read_model(resolved: Resolved) -> tuple[ModelConfig | None, list[Finding]]:
+    """The model, with findings if `model:` is wrong. The arguments of Megatron need not give every size."""
+    if resolved.job.model is None and resolved.job.strategy.name != "megatron":
+        return None, []
+    from hpc_launch.model.read_model import model_of_job
+
+    filler = ValueFiller(resolved, [])
+    config = None if resolved.job.model is None else resolved.job.model.config
+    path = None if config is None else filler.file(config, ("model", "config"))
+    if filler.findings:
+        return None, filler.findings
+    model, findings = model_of_job(resolved, config=path)
+    return model, [] if resolved.job.model is None else findings
+
+
+def _built_model(
+    module: str, model: ModelConfig | None, resolved: Resolved
+) -> tuple[ModelConfig | None, list[Finding]]:
+    """The model with the parameters that the user's code builds, and the sizes of its configuration or of `model:`."""
+    from hpc_launch.model.count_model import count_module
+
+    option = Place("--module")
+    counted, findings = count_module(module, folder=resolved.job_folder, place=option)
+    if counted is None:
+        return None, findings
+    sizes = counted.config or model
+    if sizes is None:
+        message = f"the model of `{module}` has no configuration that names its sizes"
+        hint = "give its sizes under `model:`: its parameters are counted"
+        return None, [Finding(FindingCode.UNKNOWN_MODEL, message, option, hint)]
+    built = len(counted.parameters.layers)
+    if built != sizes.layers:
+        message = f"the model of `{module}` has {built} layers in a list, but its sizes say {sizes.layers}"
+        hint = "keep the layers in one `torch.nn.ModuleList`, or correct `layers` in `model:`"
+        return None, [Finding(FindingCode.UNKNOWN_MODEL, message, option, hint)]
+    return replace(sizes, counted=counted.parameters), []
+
+
+def _read_user_config(resolved: Resolved) -> tuple[UserStrategyConfig | None, list[Finding]]:
+    """The file named by `strategy.file`, with findings if it cannot be read. None if the job names no file."""
+    strategy, key = resolved.job.strategy, ("strategy", "file")
+    if strategy.file is None:
+        return None, []
+    from hpc_launch.plan.strategies import config_file
+    from hpc_launch.plan.user_strategy_config import UserStrategyConfig
+
+    filler = ValueFiller(resolved, [])
+    path = filler.file(strategy.file, key)
+    if filler.findings:
+        return None, filler.findings
+    if not os.path.exists(path):
+        message = f"the configuration file {path} does not exist"
+        hint = f"relative paths start at {resolved.job_folder}"
+        return None, [Finding(FindingCode.FILE_NOT_FOUND, message, resolved.place(*key), hint)]
+    relative = os.path.relpath(path)  # shorter in messages if the file is below the working directory
+    path = path if relative.startswith("..") else relative
+    text, findings = config_file.read(path)
+    if text is None:
+        return None, findings
+    # DeepSpeed and the Trainer read JSON; Accelerate reads YAML for FSDP.
+    is_yaml = strategy.zero_stage is None and strategy.reader == "accelerate"
+    parsed, findings = (config_file.parse_yaml if is_yaml else config_file.parse_json)(text, path)
+    return (None if parsed is None else UserStrategyConfig(text, parsed)), findings

@@ -1,0 +1,183 @@
+"""Prepare a pipeline: check the job of each stage, and create its folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from msgspec import Struct, structs
+
+from hpc_launch.base.errors import Refused
+from hpc_launch.base.files import write_atomic
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import Finding
+from hpc_launch.base.folders_above import refuse_replaceable
+from hpc_launch.base.json_records import write_record
+from hpc_launch.base.user_dirs import make_folder
+from hpc_launch.job.job_file import split_stage
+from hpc_launch.job.pipeline_file import PipelineFile, made_up, read_pipeline, stage_document
+from hpc_launch.job.pipeline_graph import is_sweep, pipeline_faults
+from hpc_launch.prepare.attempts import first_attempt, notify_secrets
+from hpc_launch.prepare.detect_site import detect_site
+from hpc_launch.prepare.prepare import PreparedJob, prepare_job
+from hpc_launch.prepare.prepare_sweep import prepare_sweep
+from hpc_launch.runs.layout import FOLDER_MODE
+from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder, PipelineRecord, StageRecord
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.submitting.code_snapshot import take_snapshot
+from hpc_launch.runs.submitting.run_store import new_folder, refusing, write_info
+from hpc_launch.sites.load_layers import read_sources
+
+_VARIABLE = re.compile(r"\$\{env\.([A-Za-z_][A-Za-z0-9_]*)\}")
+_OF_STAGE = "jobs."
+
+
+class PreparedPipeline(Struct, frozen=True):
+    """A pipeline whose stages passed every check."""
+
+    file: PipelineFile
+    stages: tuple[StageRecord, ...]
+    jobs: dict[str, PreparedJob]
+    """The job of each stage; of a sweep, that of its first point."""
+    points: dict[str, int]
+    """How many points the sweeps have."""
+    warnings: tuple[Finding, ...]
+
+    @property
+    def first(self) -> PreparedJob:
+        """The job of the first stage."""
+        return next(iter(self.jobs.values()))
+
+
+def prepare_pipeline(job_file: Path, *, site: str | None = None, sets: Sequence[str] = ()) -> PreparedPipeline:
+    """Prepare all stages of a pipeline, with values made up for those that stages pass on. Raises Refused."""
+    job_file = split_stage(job_file)[0]
+    file, findings = read_pipeline(job_file)
+    if file is None:
+        raise Refused(findings)
+    findings = pipeline_faults(file)
+    findings += _wrong_sets(file, sets)
+    if findings:
+        raise Refused(findings)
+    jobs: dict[str, PreparedJob] = {}
+    points: dict[str, int] = {}
+    found: dict[tuple[str, str, str], Finding] = {}
+    refused = False
+    for name in file.stages:
+        try:
+            document = stage_document(file, name, made_up(file.references(name)))
+            own = sets_of(sets, name)
+            sources = read_sources(job_file, site=site, sets=own, detect=detect_site, document=document)
+            if is_sweep(file, name):
+                sweep = prepare_sweep(job_file, sets=own, sources=sources)
+                jobs[name], points[name] = sweep.first, len(sweep.points)
+                more: Sequence[Finding] = sweep.warnings
+            else:
+                jobs[name] = prepare_job(job_file, sets=own, sources=sources)
+                more = jobs[name].warnings
+        except Refused as error:
+            refused, more = True, error.findings
+        for one in more:
+            of_stage = structs.replace(one, message=f"stage {name}: {one.message}")
+            found.setdefault((one.code, str(one.place), one.message), of_stage)
+    if not refused:
+        for one in _not_possible(file, jobs):
+            refused = True
+            found[one.code, str(one.place), one.message] = one
+    if refused:
+        raise Refused(list(found.values()))
+    return PreparedPipeline(file, _records(file), jobs, points, tuple(found.values()))
+
+
+def create_pipeline(prepared: PreparedPipeline, sets: Sequence[str], *, index: Index | None = None) -> PipelineFolder:
+    """Write the pipeline's folder with the record of its stages. Raises Refused; nothing is submitted yet."""
+    attempts = {name: first_attempt(job, sets_of(sets, name)) for name, job in prepared.jobs.items()}
+    first = replace(next(iter(attempts.values())), name=prepared.file.name)
+    texts = (prepared.file.document.text, first.site_yaml)
+    secret = {name for job in prepared.jobs.values() for name in job.loaded.resolved.job.secrets}
+    secret |= {name for job in prepared.jobs.values() for name in notify_secrets(job.plan.notify)}
+    profile = prepared.first.loaded.resolved.site
+    used = {*_VARIABLE.findall("\n".join(texts)), *profile.account.variables} - secret
+    record = PipelineRecord(
+        stages=prepared.stages,
+        sets=tuple(sets),
+        job_folder=prepared.first.loaded.resolved.job_folder,
+        environment={name: os.environ[name] for name in sorted(used) if name in os.environ},
+    )
+    created = time.time()
+    with refusing(first.runs_folder):
+        make_folder(first.runs_folder)
+        refuse_replaceable(first.runs_folder)
+        run = new_folder(first, created)
+        write_atomic(run.job_yaml, prepared.file.document.text)
+        write_atomic(run.site_yaml, first.site_yaml)
+        run.journal.mkdir(mode=FOLDER_MODE)
+        take_snapshot(run, next((one.plan.code for one in attempts.values() if one.plan.code is not None), None))
+        write_record(run.pipeline_info, record)
+        write_info(run, first, created)
+    if index is not None:
+        index.add(run)
+    return PipelineFolder(run)
+
+
+def sets_of(sets: Sequence[str], stage: str) -> tuple[str, ...]:
+    """The `--set` options of a stage: those for all, and its own, `jobs.STAGE.KEY=VALUE`."""
+    head = f"{_OF_STAGE}{stage}."
+    own = [text.removeprefix(head) for text in sets if text.startswith(head)]
+    return (*(text for text in sets if not text.startswith(_OF_STAGE)), *own)
+
+
+def _wrong_sets(file: PipelineFile, sets: Sequence[str]) -> list[Finding]:
+    faults = []
+    for text in sets:
+        key = text.partition("=")[0]
+        stage = key.removeprefix(_OF_STAGE).partition(".")[0] if key.startswith(_OF_STAGE) else None
+        if stage is not None and stage not in file.stages:
+            message, hint = f"`--set {text}` names no stage", f"the stages: {', '.join(file.stages)}"
+            faults.append(Finding(FindingCode.INVALID_SET_OPTION, message, None, hint))
+        elif key.partition(".")[0] in ("sweep", "jobs", "name") and stage is None:
+            message, hint = f"`--set {text}` would change every stage", f"name a stage: --set jobs.STAGE.{text}"
+            faults.append(Finding(FindingCode.INVALID_SET_OPTION, message, None, hint))
+    return faults
+
+
+def _not_possible(file: PipelineFile, jobs: dict[str, PreparedJob]) -> list[Finding]:
+    """HL218 for what depends on the jobs of the stages."""
+    faults = []
+    first = next(iter(jobs.values())).loaded.resolved
+    if first.site.scheduler.type == "ssh":
+        message = f"site {first.site.name} has no queue for the stages of a pipeline"
+        hint = "use a site with Slurm, or `--site local`; or submit the stages one by one: FILE/STAGE"
+        faults.append(Finding(FindingCode.INVALID_PIPELINE, message, first.place("jobs"), hint))
+    needed = {keys.on.checkpoint: f"`on` of stage `{name}`" for name, keys in file.stages.items() if keys.on}
+    for name in file.stages:
+        for value in file.references(name):
+            stage, _, key = value.partition(".")
+            if not key.endswith("folder"):
+                needed.setdefault(stage, f"`${{{value}}}` in stage `{name}`")
+    for stage, what in needed.items():
+        if jobs[stage].plan.continuation.checkpoint is None:
+            place = file.document.key_places.get(("jobs", stage))
+            message = f"{what} needs checkpoints, but stage `{stage}` does not say where they are"
+            hint = "set `checkpoint: {dir: …}` in it"
+            faults.append(Finding(FindingCode.INVALID_PIPELINE, message, place, hint))
+    return faults
+
+
+def _records(file: PipelineFile) -> tuple[StageRecord, ...]:
+    return tuple(
+        StageRecord(
+            name=name,
+            after=keys.conditions,
+            on=keys.on.checkpoint if keys.on is not None else None,
+            every=keys.on.every if keys.on is not None else 1,
+            each=keys.each,
+            sweep=is_sweep(file, name),
+            values=tuple(file.references(name)),
+        )
+        for name, keys in file.stages.items()
+    )

@@ -1,0 +1,225 @@
+"""Create a sweep, and submit those of its points that have no job yet."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+
+from msgspec import Struct, structs
+
+from hpc_launch.base.errors import UsageError, UserError
+from hpc_launch.base.files import read_text, write_atomic
+from hpc_launch.prepare.attempts import first_attempt, prepare, resolved_yaml
+from hpc_launch.prepare.prepare_sweep import PreparedSweep, recorded_points
+from hpc_launch.prepare.send_arrays import LIMIT_REACHED, limit_text, room_for, send_arrays
+from hpc_launch.prepare.stage_sentinel import with_sentinel
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.attempt_files import Reader
+from hpc_launch.runs.records.plan_record import plan_record
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.submitting.run_store import PreparedAttempt, create_run, refusing, write_after
+from hpc_launch.runs.submitting.scheduler_limits import LIMIT, RETRY_S
+from hpc_launch.runs.submitting.send_job import Wait
+from hpc_launch.runs.submitting.submit_attempt import LOOKUP_S, submit_next
+from hpc_launch.runs.sweeps.ended_points import plan_next_look, points_ended
+from hpc_launch.runs.sweeps.one_submitter import one_submitter
+from hpc_launch.runs.sweeps.point_folder import create_point, is_settled, unsubmitted
+from hpc_launch.runs.sweeps.submit_array import refuse_cancelled, settle_arrays
+from hpc_launch.runs.sweeps.sweep_folder import SweepFolder, SweepRecord
+from hpc_launch.schedulers.scheduler import ENDED_STATES, Scheduler
+
+AT_ONCE = "they wait for the points before them"
+
+
+class SweepProgress(Struct, frozen=True):
+    """The outcome of a submission: the arrays or jobs of this call, and how many points are left."""
+
+    job_ids: tuple[str, ...]
+    left: int = 0
+    why: str | None = None
+    """Why points are left."""
+    busy: bool = False
+    """Whether another process is submitting the sweep."""
+    queued: int | None = None
+    """Jobs of the user in the queue before, the one that asks included; None: not asked."""
+
+
+def create_sweep(
+    prepared: PreparedSweep,
+    sets: Sequence[str],
+    *,
+    index: Index | None = None,
+    at: RunFolder | None = None,
+    stage: Struct | None = None,
+) -> SweepFolder:
+    """Write the sweep's folder with the record of its points. Raises Refused; nothing is left on disk then.
+
+    `at` and `stage`: as for `create_run`.
+    """
+    first = (first_attempt if at is None else prepare)(prepared.first, sets, exclude=())
+    first = replace(first, resolved_yaml=resolved_yaml(prepared.resolved))
+    sweep = prepared.sweep
+    record = SweepRecord(
+        points=prepared.points,
+        sets=tuple(sets),
+        limit=sweep.limit,
+        metric=sweep.metric,
+        goal=sweep.goal,
+        job_folder=first.plan.job_folder,
+        job_file=first.plan.job_file,
+    )
+    run = create_run(first, sweep=record, at=at, stage=stage)
+    with refusing(run.path):
+        write_after(run)
+    if index is not None:
+        index.add(run)
+    return SweepFolder(run)
+
+
+def advance(
+    sweep: SweepFolder,
+    scheduler: Scheduler,
+    index: Index | None = None,
+    *,
+    pause_s: float = RETRY_S,
+    alone: bool = False,
+) -> SweepProgress | None:
+    """Submit what is left of a sweep, as drivers do; None where that is not possible. Never raises a UserError.
+
+    `pause_s`: how long to leave it alone after a refusal because of a limit. `alone`: as for `submit_points`.
+    """
+    if os.path.exists(sweep.submitted) or os.path.exists(sweep.cancel) or sweep.run.foreign_owner is not None:
+        return None
+    with suppress(OSError):
+        reason = read_text(sweep.refused, errors="replace")
+        if not LIMIT.search(reason) or time.time() - sweep.refused.stat().st_mtime < pause_s:
+            return None
+    try:
+        return submit_points(sweep, scheduler, index=index, alone=alone)
+    except UserError:
+        return None
+
+
+def submit_points(
+    sweep: SweepFolder,
+    scheduler: Scheduler,
+    *,
+    prepared: PreparedSweep | None = None,
+    index: Index | None = None,
+    lookup_s: float = LOOKUP_S,
+    wait: Wait | None = None,
+    clock: Callable[[], float] = time.time,
+    alone: bool = False,
+) -> SweepProgress:
+    """Submit the points that have no job yet, as far as the limits allow. Any number of processes may call this.
+
+    `alone`: the caller has the lock of `one_submitter`.
+
+    Raises what `submit_array` raises where nothing could be submitted.
+    """
+    with nullcontext(True) if alone else one_submitter(sweep) as ours:
+        if not ours:
+            return SweepProgress((), len(unsubmitted(sweep)), "another process is submitting them", busy=True)
+        ended = points_ended(sweep)
+        waiting = settle_arrays(sweep, scheduler, clock)
+        left = unsubmitted(sweep) if prepared is None else [point.number for point in prepared.points]
+        if waiting is not None or not left:
+            return SweepProgress((), _note_if_complete(sweep, len(left)), waiting)
+        refuse_cancelled(sweep)
+        progress = _submit(sweep, scheduler, left, prepared, index, lookup_s, wait)
+        if progress.job_ids and progress.left:
+            plan_next_look(sweep, ended, len(sweep.record.points) - progress.left)
+        return progress
+
+
+def _submit(  # noqa: PLR0917 - what submit_points was given
+    sweep: SweepFolder,
+    scheduler: Scheduler,
+    left: Sequence[int],
+    prepared: PreparedSweep | None,
+    index: Index | None,
+    lookup_s: float,
+    wait: Wait | None,
+) -> SweepProgress:
+    """Submit as many of these points as the limits allow. Raises as `submit_points`."""
+    ready = recorded_points(sweep, left[:1]) if prepared is None else prepared
+    common = prepare(ready.first, sweep.record.sets, exclude=(), job_file=sweep.record.job_file)
+    room = room_for(sweep, scheduler, ready.first)
+    if room is None:
+        ready = recorded_points(sweep, left) if prepared is None else prepared
+        return _submit_singly(sweep, scheduler, ready, common, left, index)
+    now = left[: room.points]
+    if not now:
+        return SweepProgress((), len(left), LIMIT_REACHED, queued=room.queued)
+    if prepared is None:
+        ready = recorded_points(sweep, now)
+    attempts = {number: _attempt(common, sweep, ready, number) for number in now}
+    job_ids, why = send_arrays(
+        sweep, scheduler, room, ready.jobs, attempts, index=index, lookup_s=lookup_s, wait=wait,
+        must=len(left) == len(sweep.record.points),
+    )  # fmt: skip
+    why = why or (limit_text(len(now)) if len(now) < len(left) else None)
+    still = _note_if_complete(sweep, len(unsubmitted(sweep)) if why is not None else 0)
+    return SweepProgress(tuple(job_ids), still, why if still else None, queued=room.queued)
+
+
+def _note_if_complete(sweep: SweepFolder, left: int) -> int:
+    """Record that each point has a job, so that nobody looks again. Returns how many have none."""
+    if not left:
+        left = sum(not is_settled(sweep, point.number) for point in sweep.record.points)
+    if not left:
+        with suppress(OSError):
+            write_atomic(sweep.submitted, "")
+    return left
+
+
+def _submit_singly(  # noqa: PLR0917 - the stages before
+    sweep: SweepFolder,
+    scheduler: Scheduler,
+    prepared: PreparedSweep,
+    common: PreparedAttempt,
+    left: Sequence[int],
+    index: Index | None,
+) -> SweepProgress:
+    """Without a queue: start as many points as may run at the same time."""
+    job_ids: list[str] = []
+    room = (sweep.record.limit or 1) - active_points(sweep, scheduler)
+    for number in left[: max(0, room)]:
+        attempt = _attempt(common, sweep, prepared, number)
+        with refusing(sweep.run.path):
+            run = create_point(sweep, number, attempt)
+        try:
+            job_ids.append(submit_next(run, attempt, scheduler, index=index)[2])
+        except UsageError:
+            break  # another process was first
+    still = len(left) - len(job_ids)
+    return SweepProgress(tuple(job_ids), still, AT_ONCE if still else None)
+
+
+def active_points(sweep: SweepFolder, scheduler: Scheduler) -> int:
+    """The number of points whose last attempt has not ended."""
+    ids = set()
+    for run in sweep.runs():
+        for attempt in run.attempts()[-1:]:
+            files = Reader().read(attempt)
+            if files.job_id is not None and files.final is None and files.void is None:
+                ids.add(files.job_id)
+    records = scheduler.query(ids) if ids else {}
+    return sum(one not in records or records[one].state not in ENDED_STATES for one in ids)
+
+
+def _attempt(common: PreparedAttempt, sweep: SweepFolder, prepared: PreparedSweep, number: int) -> PreparedAttempt:
+    """The attempt of a point: what it does not share with the others."""
+    sets = (*sweep.record.sets, *sweep.record.points[number].sets)
+    job = prepared.jobs[number]
+    recorded = {"job_folder": common.plan.job_folder, "job_file": common.plan.job_file}
+    attempt = replace(
+        common,
+        script=job.script,
+        plan=plan_record(job.plan, sets=sets, excluded=(), readmitted=(), **recorded),
+        overrides=structs.replace(common.overrides, set=sets),
+    )
+    return attempt if sweep.run.pipeline is None else with_sentinel(attempt, job.plan)

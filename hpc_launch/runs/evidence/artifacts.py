@@ -1,0 +1,195 @@
+"""Read the artifacts of an attempt as evidence: logs, error files, exit codes of launchers, events of the watcher."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from hpc_launch.base.files import open_regular, without_waiting
+from hpc_launch.diagnose.evidence import AgentNote, LogScan, NodeExit, WorkerFailure
+from hpc_launch.diagnose.hang_stacks import Frame, not_arrived, stack, stacks_in_log
+from hpc_launch.diagnose.match_budget import MatchBudget
+from hpc_launch.diagnose.rulebook import Rulebook
+from hpc_launch.diagnose.scan_log import LogScanner, decoded
+from hpc_launch.runs.layout import AttemptFolder
+from hpc_launch.runs.rank_logs import log_files
+from hpc_launch.runs.records.launcher_records import launcher_exits, worker_errors
+from hpc_launch.runs.records.watcher_records import WatcherEvent, read_hang, watcher_events
+
+CHUNK = 1 << 18
+HEAD = 64 << 20
+"""Bytes at the beginning of a log that are always scanned."""
+TAIL = 256 << 20
+"""Bytes at its end that are always scanned. In a larger log the lines between the two are only counted."""
+
+WRITER_MS = 1000
+"""How long to wait for the writer of a named pipe."""
+
+_ERROR_FILES = 1 << 20
+"""The source number of the error files: after all logs."""
+
+_STACK_TAIL = 4 << 20
+"""Bytes at the end of a log that may hold stacks: they are the last that a rank prints."""
+
+
+def read_chunks(path: Path, scanner: LogScanner, *, wait: bool = False, belongs_to: int | None = None) -> LogScan:
+    """Scan a file; the middle of one larger than HEAD and TAIL together is only counted. Raises OSError.
+
+    `wait`: read a pipe with a writer to its end. A pipe without a writer counts as empty. `belongs_to`: the user whose
+    file it must be, as in `open_regular`.
+    """
+    with (
+        open_regular(path, belongs_to=belongs_to)
+        if belongs_to is not None
+        else open(path, "rb", opener=without_waiting) as stream
+    ):
+        if wait:
+            _await_writer(stream.fileno())
+        size = os.fstat(stream.fileno()).st_size
+        skip = (HEAD, size - TAIL) if size > HEAD + TAIL else None
+        for chunk in decoded(_chunks(stream, skip, scanner)):
+            scanner.feed(chunk)
+    return scanner.finish()
+
+
+def _await_writer(descriptor: int) -> None:
+    """Make reads block, and give the other end of a pipe a moment to be opened, which a read does not wait for.
+
+    Raises OSError for a device: most devices have no end.
+    """
+    mode = os.fstat(descriptor).st_mode
+    if (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and not os.isatty(descriptor):
+        raise OSError(errno.EINVAL, "it is a device")
+    os.set_blocking(descriptor, True)
+    if stat.S_ISFIFO(mode):
+        writer = select.poll()
+        writer.register(descriptor, select.POLLIN)
+        writer.poll(WRITER_MS)
+
+
+def _chunks(stream: BinaryIO, skip: tuple[int, int] | None, scanner: LogScanner) -> Iterator[bytes]:
+    position = 0
+    while chunk := stream.read(CHUNK):
+        position += len(chunk)
+        if skip is not None and skip[0] < position <= skip[1]:
+            scanner.pass_over(chunk)
+        else:
+            yield chunk
+
+
+def scans(attempt: AttemptFolder, rules: Rulebook, nodes: tuple[str, ...]) -> Iterator[LogScan]:
+    """Scan all logs with the rules, then torchelastic's error files as one more source."""
+    budget = MatchBudget()
+    for number, log in enumerate(log_files(attempt)):
+        budget = budget.for_next_log()
+        name, node = _relative(log.path, attempt), _name(log.node, nodes)
+        scanner = LogScanner(rules, name, source=number, node=node, rank=log.rank, budget=budget)
+        with suppress(OSError):
+            yield read_chunks(log.path, scanner, belongs_to=log.belongs_to)
+    failures = tuple(_worker_failures(attempt, nodes))
+    if failures:
+        yield LogScan("error files", source=_ERROR_FILES, workers=failures)
+
+
+def _worker_failures(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[WorkerFailure]:
+    for error in worker_errors(attempt):
+        yield WorkerFailure(
+            file=_relative(error.path, attempt),
+            line=0,
+            local_rank=error.local_rank,
+            node=_name(error.node, nodes),
+            time=error.time,
+            exit_code=error.exit_code,
+            message=error.message,
+            source=_ERROR_FILES,
+        )
+
+
+def node_exits(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[NodeExit]:
+    """The exit codes of the launchers by node, or of the processes."""
+    for record in launcher_exits(attempt):
+        name = _name(record.node, nodes) or f"node {record.node}"
+        yield NodeExit(name, record.exit_code, _relative(record.path, attempt), record.time, record.rank)
+
+
+def notes(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[AgentNote]:
+    """What the watchers recorded: which rank ended first and how, and whether the training hung."""
+    yield from _hang_note(attempt, nodes)
+    for number, path in attempt.watcher_files():
+        for event in watcher_events(path, belongs_to=attempt.run.foreign_owner):
+            note = _event_note(event, _relative(path, attempt), _name(number, nodes) or event.host)
+            if note is not None:
+                yield note
+
+
+def _hang_note(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[AgentNote]:
+    hang = read_hang(attempt)
+    if hang is None:
+        return
+    text = "no output and no work"
+    text += f" for {hang.silent_s:.0f} s" if hang.silent_s is not None else ""
+    missing = missing_ranks(attempt)
+    text += "".join(f"; rank {rank} stood at {frame}" for rank, frame in list(missing.items())[:3])
+    text += " while others waited" if missing else ""
+    rank = next(iter(missing), None)
+    # The node that detected the hang is not necessarily the one that caused it.
+    node = _node_of(attempt, rank, nodes) if rank is not None else None
+    yield AgentNote("hang", _relative(attempt.hang, attempt), text, node, rank, hang.began, ranks=tuple(missing))
+
+
+def _event_note(event: WatcherEvent, file: str, node: str | None) -> AgentNote | None:
+    rank, signal, code = event.rank, event.signal, event.exit_code
+    if event.event == "gone":
+        if event.oom_kill:
+            text = f"rank {rank} was killed for its memory"
+            return AgentNote("oom_kill", file, text, node, rank, event.t, signal, code)
+        if signal or code:
+            how = f"by signal {signal}" if signal else f"with exit code {code}"
+            return AgentNote("death", file, f"rank {rank} ended {how}", node, rank, event.t, signal, code)
+        if signal is None and code is None and event.oom_kill is False:
+            return AgentNote("spared", file, f"rank {rank} ended, and not for its memory", node, rank, event.t)
+    if event.event in {"gpu_fault", "xid"}:
+        return AgentNote("gpu", file, (event.text or event.event)[:300], node, rank, event.t)
+    return None
+
+
+def _node_of(attempt: AttemptFolder, rank: int, nodes: tuple[str, ...]) -> str | None:
+    """The node where a rank was last seen."""
+    for number, path in attempt.watcher_files():
+        if any(event.has_rank(rank) for event in watcher_events(path, belongs_to=attempt.run.foreign_owner)):
+            return _name(number, nodes)
+    return None
+
+
+def missing_ranks(attempt: AttemptFolder) -> dict[int, Frame]:
+    """The ranks that the others waited for in a hang, and where each stood; empty where that cannot be determined."""
+    stacks: dict[int, tuple[Frame, ...]] = {}
+    owner = attempt.run.foreign_owner
+    for _, _, log in attempt.node_logs():
+        stacks.update(stacks_in_log(_last_lines(log, owner)))
+    for rank, file in attempt.stack_files():
+        frames = stack(_last_lines(file, owner))
+        if frames:
+            stacks[rank] = frames
+    return not_arrived(stacks)
+
+
+def _last_lines(path: Path, owner: int | None) -> Iterator[str]:
+    with suppress(OSError), open_regular(path, belongs_to=owner) as stream:
+        stream.seek(0, os.SEEK_END)
+        stream.seek(max(stream.tell() - _STACK_TAIL, 0))
+        yield from stream.read(_STACK_TAIL).decode("utf-8", "replace").splitlines()
+
+
+def _relative(path: Path, attempt: AttemptFolder) -> str:
+    return os.path.relpath(path, attempt.path)
+
+
+def _name(number: int | None, nodes: tuple[str, ...]) -> str | None:
+    return nodes[number] if number is not None and 0 <= number < len(nodes) else None

@@ -1,0 +1,193 @@
+"""Collect the evidence that an attempt, or any job, left behind, and diagnose it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from msgspec.structs import replace
+
+from hpc_launch.base.files import read_text
+from hpc_launch.diagnose.diagnose import diagnose
+from hpc_launch.diagnose.diagnosis import Diagnosis
+from hpc_launch.diagnose.evidence import HEARTBEAT, AgentNote, EndFacts, Evidence, LogScan, NodeFault, SchedulerFacts
+from hpc_launch.diagnose.rulebook import Rulebook
+from hpc_launch.diagnose.scan_log import LogScanner, scan
+from hpc_launch.job.hostlist import names_or_text
+from hpc_launch.runs.evidence.artifacts import CHUNK, node_exits, notes, read_chunks, scans
+from hpc_launch.runs.evidence.ordinary_lines import without_ordinary
+from hpc_launch.runs.evidence.other_jobs import without_other_jobs
+from hpc_launch.runs.evidence.rule_files import rulebook
+from hpc_launch.runs.layout import AttemptFolder
+from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
+from hpc_launch.runs.records.diagnosis_record import keep_diagnosis, kept_diagnosis
+from hpc_launch.runs.records.node_check_record import BAD_NODES, read_node_check
+from hpc_launch.runs.records.plan_record import plan_of
+from hpc_launch.runs.records.run_info import read_info
+from hpc_launch.runs.records.verdict_record import read_verdict, stored_diagnosis
+from hpc_launch.runs.records.watcher_records import watcher_events
+from hpc_launch.runs.status.finished import unfinished
+from hpc_launch.runs.status.progress_reader import ProgressReader
+from hpc_launch.runs.status.startup_reader import StartupReader
+from hpc_launch.schedulers.scheduler import JobRecord
+
+STDIN = "-"
+
+SILENT = "its watcher fell silent while others did not, and srun could start nothing there"
+
+TOLERATED_S = 120.0
+"""A watcher starts after the job's script and ends before it; clocks that differ by less do no harm."""
+
+
+def diagnose_attempt(attempt: AttemptFolder, rules: Rulebook | None = None) -> Diagnosis:
+    """The diagnosis of an attempt: the one that its verdict is based on, else from all its records and logs.
+
+    Never raises: unreadable files are left out. The diagnosis of an attempt without a verdict whose final state is
+    known is kept in diagnosis.json.
+    """
+    verdict = read_verdict(attempt)
+    stored = (stored_diagnosis(verdict) if verdict is not None else None) or kept_diagnosis(attempt)
+    if stored is not None:
+        return stored
+    book = rules if rules is not None else rulebook()
+    evidence = gather(attempt, book)
+    diagnosis = diagnose(evidence, book)
+    if evidence.scheduler is not None and os.path.exists(attempt.final):
+        keep_diagnosis(attempt, diagnosis)
+    return diagnosis
+
+
+def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = None) -> Evidence:
+    """Collect the evidence of an attempt."""
+    files = Reader().read(attempt)
+    record = files.final or _from_accounting(files) or word
+    nodes = files.nodes or names_or_text(record.nodes if record else None)  # the job may hold more, or have lost one
+    end, cancel, clocks = _end_facts(files), files.cancel, tuple(_clocks_ahead(files, nodes))
+    start = StartupReader().read(files, time.time())
+    job_id = files.job_id if files.job_id is not None and files.job_id.isdecimal() else None
+    return Evidence(
+        logs=tuple(without_ordinary(without_other_jobs(scans(attempt, rules, nodes), job_id), attempt, rules)),
+        scheduler=_scheduler_facts(record),
+        end=end,
+        began=files.start is not None,
+        node_exits=tuple(node_exits(attempt, nodes)),
+        notes=tuple(_by_first_clock(note, dict(clocks)) for note in notes(attempt, nodes)),
+        node_faults=tuple(_node_faults(files)),
+        nodes=nodes,
+        clocks=clocks,
+        cancelled_by=(cancel.by or "hpc-launch") if cancel is not None else None,
+        cancelled_at=cancel.time if cancel is not None else None,
+        void=files.void,
+        unfinished=unfinished(files.own_end, ProgressReader().read(files)),
+        alive=end is None and record is None,
+        start=start.text() if start is not None else None,
+        of_a_run=True,
+    )
+
+
+def _node_faults(files: AttemptFiles) -> Iterator[NodeFault]:
+    """The nodes that failed the node check, if the job ended for that, so before the training could write anything.
+
+    Else those that fell silent while it ran.
+    """
+    end, record = files.own_end, read_node_check(files.attempt)
+    if end is None:
+        return
+    if (end.phase, end.exit_code) == ("check", BAD_NODES):
+        if record is not None and record.job_id == files.job_id:
+            yield from (NodeFault(one.node, one.check, one.text) for one in record.bad if one.node is not None)
+    elif end.exit_code and (plan := plan_of(files.attempt)) is not None and plan.chooses_nodes:
+        with suppress(OSError):
+            lost = read_text(files.attempt.lost, errors="replace", belongs_to=files.attempt.run.foreign_owner).split()
+            yield from (NodeFault(one, HEARTBEAT, SILENT, "agent/lost") for one in files.nodes if one in lost)
+
+
+def _clocks_ahead(files: AttemptFiles, nodes: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+    """The nodes whose clock differs from that of the first node, and by about how many seconds it is ahead.
+
+    A negative number means behind. Nodes whose watcher noted only times within the job are left out.
+    """
+    start, end = files.start, files.own_end
+    # A script that is told to end writes its record first, and the nodes have more time (KillWait, a grace time).
+    ended = end.ended if end is not None and not end.signal else None
+    for number, path in files.attempt.watcher_files():
+        times = [event.t for event in watcher_events(path) if event.t]
+        if not times or not 0 < number < len(nodes):
+            continue
+        if start is not None and start.started is not None and times[0] < start.started - TOLERATED_S:
+            yield nodes[number], times[0] - start.started
+        elif ended is not None and times[-1] > ended + TOLERATED_S:
+            yield nodes[number], times[-1] - ended
+
+
+def _by_first_clock(note: AgentNote, ahead: dict[str, float]) -> AgentNote:
+    offset = ahead.get(note.node or "")
+    return replace(note, time=note.time - offset) if offset and note.time is not None else note
+
+
+def diagnose_files(names: Sequence[str], rules: Rulebook, stdin: BinaryIO) -> Diagnosis:
+    """Diagnose a job by its log files alone; `-` is `stdin`. Raises OSError for a file that cannot be read."""
+    scanned = [_scan_file(name, number, rules, stdin) for number, name in enumerate(names)]
+    return diagnose(Evidence(logs=tuple(scanned)), rules)
+
+
+def _scan_file(name: str, number: int, rules: Rulebook, stdin: BinaryIO) -> LogScan:
+    if name == STDIN:
+        return scan(rules, "stdin", iter(lambda: stdin.read(CHUNK), b""), source=number)
+    try:
+        return read_chunks(Path(name), LogScanner(rules, name, source=number), wait=True)
+    except OSError as error:
+        # Python names the file of a failed open, but not of a failed read.
+        raise OSError(error.errno, error.strerror, name) from error
+
+
+def _scheduler_facts(record: JobRecord | None) -> SchedulerFacts | None:
+    if record is None:
+        return None
+    return SchedulerFacts(
+        state=record.state,
+        source=record.source,
+        reason=record.reason,
+        exit_code=record.exit_code,
+        signal=record.signal,
+        derived_exit_code=record.derived_exit_code,
+        steps=record.steps,
+        ended=record.ended,
+    )
+
+
+def _from_accounting(files: AttemptFiles) -> JobRecord | None:
+    """The final state by sacct, which alone knows the steps, where it is not on record yet; None without an answer."""
+    info = read_info(files.attempt.run)
+    if files.job_id is None or not files.job_id.split("_")[0].isdecimal() or info is None or info.scheduler != "slurm":
+        return None
+    from hpc_launch.schedulers.slurm.parse_jobs import pick
+    from hpc_launch.schedulers.slurm.query_jobs import from_sacct_by_id
+
+    record = pick(files.job_id, from_sacct_by_id([files.job_id]))
+    ended = record is not None and record.ended_for_good and record.ended is not None
+    return files.concerns(record) if record is not None and ended and not _goes_on(files) else None
+
+
+def _goes_on(files: AttemptFiles) -> bool:
+    """Whether the job's end is not that of this attempt: the next one ran in the same job."""
+    return Reader().read(files.attempt.run.attempt(files.attempt.number + 1)).same_start(files)
+
+
+def _end_facts(files: AttemptFiles) -> EndFacts | None:
+    end = files.own_end
+    if end is None or end.exit_code is None:
+        return None
+    return EndFacts(
+        exit_code=end.exit_code,
+        signal=end.signal,
+        phase=end.phase,
+        warned=end.warned,
+        preempted=end.preempted,
+        lost_nodes=end.lost_nodes,
+        ended=end.ended,
+    )

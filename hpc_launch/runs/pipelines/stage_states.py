@@ -1,0 +1,198 @@
+"""Derive the state of each stage of a pipeline, and what is due, from the states of its runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from hpc_launch.base.json_records import read_record
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.pipelines.checkpoint_runs import Training, checkpoint_runs
+from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder, StageRecord
+from hpc_launch.runs.pipelines.stage_status import DueRun, Found, StageRefusal, StageStatus
+from hpc_launch.runs.records.attempt_files import Reader
+from hpc_launch.runs.records.claim import never_submitted
+from hpc_launch.runs.status.group_status import STATE_ORDER
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.submitting.scheduler_limits import LIMIT, RETRY_S
+from hpc_launch.runs.sweeps.sweep_status import SweepStatus
+
+
+class StageStates:
+    """The states of a pipeline's stages by those of its runs. `decide`: as for `checkpoint_runs`."""
+
+    def __init__(self, pipeline: PipelineFolder, found: Found, *, decide: bool) -> None:
+        self.pipeline, self.found, self.decide = pipeline, found, decide
+        self.ended = os.path.exists(pipeline.cancel)
+        self.known: dict[str, StageStatus] = {}
+
+    def status(self, name: str) -> StageStatus:
+        """The state of a stage, after those that it waits for."""
+        if name not in self.known:
+            stage = self.pipeline.stage(name) or StageRecord(name=name)
+            self.known[name] = StageStatus(stage, "UNKNOWN", "it waits for itself", over=True)  # in a file by hand
+            self.known[name] = self._of(stage) if stage.target is None else self._of_several(stage)
+        return self.known[name]
+
+    def _of(self, stage: StageRecord) -> StageStatus:
+        run = self.pipeline.stage_run(stage.name)
+        found = self.found.get(run.name)
+        if isinstance(found, SweepStatus):
+            one = found.as_run()
+            over = one.state == "COMPLETED" or (one.final and not one.undecided and _is_current(found))
+            return StageStatus(stage, one.state, one.reason, (one,), found, over=over)
+        if found is not None and _is_newer(run, found):
+            return StageStatus(stage, "SUBMITTING", "another process submits it", (found,))
+        again = _submit_again(run) if found is not None else "yes"
+        if found is not None and again == "later":
+            return StageStatus(stage, "PENDING", found.reason, (found,))
+        if found is not None and found.attempts and again == "no":
+            over = found.final and not found.undecided
+            return StageStatus(stage, found.state, found.reason, (found,), over=over)
+        return self._closed(stage) or StageStatus(
+            stage, "SUBMITTING", _why_due(self.pipeline.refused(stage.name)), due=(DueRun(stage, _last(found)),)
+        )
+
+    def _of_several(self, stage: StageRecord) -> StageStatus:
+        folders = self.pipeline.runs(stage.name)
+        statuses = {key: one for key, run in folders.items() if isinstance(one := self.found.get(run.name), RunStatus)}
+        again = {key: _submit_again(folders[key]) for key in statuses}
+        again |= {key: "later" for key, one in statuses.items() if _is_newer(folders[key], one)}
+        begun = {key: one for key, one in statuses.items() if one.attempts and again[key] == "no"}
+        target = self.status(stage.target or "")
+        closed = self._closed(stage)
+        if closed is not None and not begun:
+            return closed
+        due: list[DueRun] = []
+        refusals: list[str] = []
+        for run in self._wanted(stage, target, statuses) if closed is None else ():
+            if run.key not in begun and again.get(run.key or "") != "later":
+                refusal = read_record(self.pipeline.refused(stage.name, run.key), StageRefusal)
+                if refusal is not None and refusal.final:
+                    refusals.append(refusal.reason)
+                else:
+                    due.append(run)
+        counts = Counter(one.state for one in begun.values()) + Counter({"STOPPED": len(refusals)})
+        states = [name for name in STATE_ORDER if counts[name]]
+        words = [", ".join(f"{counts[name]} {name}" for name in states)] if states else []
+        ended = all(one.final and not one.undecided for one in begun.values())
+        over = ended and not due and "later" not in again.values() and (target.over or closed is not None)
+        if over and not states:
+            what = "left no complete checkpoint" if stage.on else "has no point for it"
+            return StageStatus(stage, "CANCELLED", f"{stage.target} {what}", over=True)
+        state = states[0] if states else ""
+        if not over and ended:
+            state = "SUBMITTING" if due else "PENDING"
+            part = "checkpoint" if stage.on else "point"
+            words.append("due now" if due else f"waits for {'the next' if begun else 'a'} {part} of {stage.target}")
+        reason = "; ".join([*words, *refusals[:1]])
+        return StageStatus(stage, state, reason, tuple(begun.values()), over=over, due=tuple(due))
+
+    def _wanted(self, stage: StageRecord, target: StageStatus, statuses: Mapping[str, RunStatus]) -> Iterable[DueRun]:
+        """The runs that a stage is to have by now."""
+        points = target.sweep.points if target.sweep is not None else ()
+        current = target.sweep is not None and _is_current(target.sweep)
+        if stage.each is not None:
+            wanted = stage.after.get(stage.each, "ok")
+            for point in points:
+                status = point.status
+                if _is_over(status, current=current) and _met(wanted, status.state):
+                    run = target.sweep.sweep.point(point.point.number) if target.sweep is not None else None
+                    key = str(point.point.number)
+                    yield DueRun(stage, _last(statuses.get(key)), key, point=run)
+            return
+        if target.sweep is not None:
+            sweep = target.sweep.sweep
+            trainings = [
+                Training(sweep.point(one.point.number), _is_over(one.status, current=current), one.point.number)
+                for one in points
+                if one.status.attempts
+            ]
+        else:
+            trainings = [Training(self.pipeline.stage_run(stage.on or ""), target.over)] if target.runs else []
+        for one in checkpoint_runs(self.pipeline, stage, trainings, decide=self.decide):
+            yield DueRun(stage, _last(statuses.get(one.key)), one.key, checkpoint=one)
+
+    def _closed(self, stage: StageRecord) -> StageStatus | None:
+        """Why nothing of a stage may be submitted now; None where it may."""
+        if self.ended or os.path.exists(self.pipeline.cancelled(stage.name)):
+            reason = "the pipeline was cancelled" if self.ended else "it was cancelled"
+            return StageStatus(stage, "CANCELLED", reason, over=True)
+        refusal = read_record(self.pipeline.refused(stage.name), StageRefusal)
+        if refusal is not None and refusal.final:
+            return StageStatus(stage, "STOPPED", refusal.reason, over=True)
+        waits = []
+        for name, wanted in stage.after.items():
+            before = self.status(name)
+            if name == stage.target:
+                continue
+            if not before.over:
+                waits.append(name if wanted == "ok" else f"{name} ({wanted})")
+            elif not _met(wanted, before.state):
+                needed = wanted != "not-ok"
+                return StageStatus(stage, "CANCELLED", f"{name} is {before.state}", over=True, needed=needed)
+        if waits:
+            return StageStatus(stage, "PENDING", f"waits for {', '.join(waits)}")
+        if stage.target is not None:
+            before = self.status(stage.target)
+            if before.over and not before.runs:
+                return StageStatus(stage, "CANCELLED", f"{stage.target} is {before.state}", over=True)
+            if not before.runs:
+                return StageStatus(stage, "PENDING", f"waits for {stage.target}")
+        return None
+
+
+def _last(status: RunStatus | None) -> int:
+    return status.attempts[-1].number if status is not None and status.attempts else 0
+
+
+def _submit_again(run: RunFolder) -> Literal["yes", "later", "no"]:
+    """Whether the first submission of a stage's run came to nothing, so that a driver is to repeat it."""
+    voids = [Reader().read(attempt).void for attempt in run.attempts()]
+    if not voids or all(map(never_submitted, voids)):
+        return "yes"
+    if not all(never_submitted(void) or _by_limit(void) for void in voids):
+        return "no"
+    age = 0.0
+    with suppress(OSError):
+        age = time.time() - run.attempts()[-1].claim.stat().st_mtime
+    return "yes" if never_submitted(voids[-1]) or age > RETRY_S else "later"
+
+
+def _is_newer(run: RunFolder, status: RunStatus) -> bool:
+    """Whether a run got another attempt after this status was taken, which then says nothing about its end."""
+    return bool(status.attempts) and run.attempts()[-1:] != [run.attempt(status.attempts[-1].number)]
+
+
+def _is_current(status: SweepStatus) -> bool:
+    """Whether each point has a job, and none got another attempt after this status was taken.
+
+    Until then, a point whose submission came to nothing looks as if it had ended.
+    """
+    sweep = status.sweep
+    settled = os.path.exists(sweep.submitted) or os.path.exists(sweep.cancel)
+    return settled and status.stamp is not None and status.stamp == sweep.run.attempts_stamp()
+
+
+def _is_over(status: RunStatus, *, current: bool) -> bool:
+    """Whether a point is over. `current`: as `_is_current` says of its sweep."""
+    return status.state == "COMPLETED" or (current and status.final and not status.undecided)
+
+
+def _by_limit(void: str | None) -> bool:
+    """Whether the scheduler refused a job because of a limit, which may have room later."""
+    return void is not None and void.startswith("refused") and LIMIT.search(void) is not None
+
+
+def _met(wanted: str, state: str) -> bool:
+    return wanted == "any" or (state == "COMPLETED") == (wanted == "ok")
+
+
+def _why_due(refused: Path) -> str:
+    refusal = read_record(refused, StageRefusal)
+    return refusal.reason if refusal is not None and refusal.reason else "due now"

@@ -1,0 +1,154 @@
+"""The logs of an attempt: list them, read their lines by node and rank, and follow them."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpc_launch.base.files import open_regular
+from hpc_launch.runs.layout import AttemptFolder
+
+SHORTEST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 2.0
+
+LONGEST_LINE = 1 << 20
+"""Bytes after which a line without a newline is split."""
+
+_CHUNK = 1 << 18
+_RANK = re.compile(r"\[rank(\d{1,9})\]:")
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A log. `node` counts from 0; None for the batch log. `rank` where all of it is from one rank."""
+
+    path: Path
+    node: int | None = None
+    rank: int | None = None
+    belongs_to: int | None = None
+    """The user whose file it must be (RunFolder.foreign_owner)."""
+
+
+@dataclass(frozen=True)
+class RankLogLine:
+    """One line without its newline; bytes that are not UTF-8 are replaced."""
+
+    file: LogFile
+    text: str
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that wrote the line, where the file or the line says so."""
+        if self.file.rank is not None:
+            return self.file.rank
+        match = _RANK.match(self.text)
+        return int(match[1]) if match else None
+
+
+def log_files(attempt: AttemptFolder, node: int | None = None) -> list[LogFile]:
+    """The existing logs: the batch log first, then by node; with `node` only that node's."""
+    owner = attempt.run.foreign_owner
+    files = [LogFile(attempt.batch_log, belongs_to=owner)] if node is None and os.path.isfile(attempt.batch_log) else []
+    logs = [LogFile(path, number, rank, owner) for number, rank, path in attempt.node_logs()]
+    logs.sort(key=lambda file: (file.node or 0, file.rank or 0))
+    return files + [file for file in logs if node in (None, file.node)]
+
+
+def read_lines(attempt: AttemptFolder, *, node: int | None = None, rank: int | None = None) -> Iterator[RankLogLine]:
+    """All lines of all logs, file by file. Unreadable files are left out."""
+    for file in log_files(attempt, node):
+        yield from _of_rank(_Tail(file).read(last=True), rank)
+
+
+def follow(
+    attempt: AttemptFolder,
+    ended: Callable[[], bool],
+    *,
+    node: int | None = None,
+    rank: int | None = None,
+    from_end: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[RankLogLine]:
+    """Yield lines as they are written, until `ended()` is true and everything has been read.
+
+    New files are included, truncated or replaced ones are read again from the start, and no line is split (except one
+    longer than LONGEST_LINE). The pause between reads grows from 0.2 s to 2 s while nothing is written.
+
+    Args:
+        attempt: The attempt.
+        ended: Whether nothing more will be written; called once before each read.
+        node: Only this node's log.
+        rank: Only lines of this rank.
+        from_end: Skip the existing content.
+        sleep: How to wait for so many seconds.
+    """
+    tails: dict[Path, _Tail] = {}
+    pause = SHORTEST_PAUSE_S
+    if from_end:
+        tails = {file.path: _Tail(file, skip=True) for file in log_files(attempt, node)}
+    while True:
+        over = ended()
+        new = False
+        for file in log_files(attempt, node):
+            tail = tails.setdefault(file.path, _Tail(file))
+            for line in _of_rank(tail.read(last=over), rank):
+                new = True
+                yield line
+        if over:
+            return
+        pause = SHORTEST_PAUSE_S if new else min(pause * 1.5, LONGEST_PAUSE_S)
+        sleep(pause)
+
+
+class _Tail:
+    """One log and how far it has been read."""
+
+    def __init__(self, file: LogFile, *, skip: bool = False) -> None:
+        self._file = file
+        self._at = 0
+        self._inode: int | None = None
+        self._rest = b""
+        if skip:
+            try:
+                status = file.path.stat()
+                self._at, self._inode = status.st_size, status.st_ino
+            except OSError:
+                self._at = 0
+
+    def read(self, *, last: bool) -> Iterator[RankLogLine]:
+        """The lines completed since the last read; with `last` also one without a newline."""
+        for line in self._lines(last):
+            yield RankLogLine(self._file, line.decode("utf-8", errors="replace").removesuffix("\r"))
+
+    def _lines(self, last: bool) -> Iterator[bytes]:
+        for data in self._chunks():
+            *whole, self._rest = (self._rest + data).split(b"\n")
+            yield from whole
+            if len(self._rest) > LONGEST_LINE:
+                yield self._rest
+                self._rest = b""
+        if last and self._rest:
+            yield self._rest
+            self._rest = b""
+
+    def _chunks(self) -> Iterator[bytes]:
+        try:
+            with open_regular(self._file.path, belongs_to=self._file.belongs_to) as stream:
+                status = os.fstat(stream.fileno())
+                if status.st_size < self._at or (self._inode is not None and status.st_ino != self._inode):
+                    self._at, self._rest = 0, b""
+                self._inode = status.st_ino
+                stream.seek(self._at)
+                while data := stream.read(_CHUNK):
+                    self._at += len(data)
+                    yield data
+        except OSError:
+            return
+
+
+def _of_rank(lines: Iterator[RankLogLine], rank: int | None) -> Iterator[RankLogLine]:
+    return (line for line in lines if rank is None or line.rank == rank)

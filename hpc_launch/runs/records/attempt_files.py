@@ -1,0 +1,192 @@
+"""The records of an attempt as one value, read together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hpc_launch.base.files import read_text
+from hpc_launch.base.json_records import read_record
+from hpc_launch.job.hostlist import names_or_text
+from hpc_launch.runs.layout import AttemptFolder, is_node_log
+from hpc_launch.runs.records.claim import CancelRequest, Claim, read_claim
+from hpc_launch.runs.records.plan_record import plan_of
+from hpc_launch.runs.records.scheduler_state import final_of, of_attempt
+from hpc_launch.runs.records.script_record import ScriptRecord
+from hpc_launch.runs.records.submission import Intent, SubmittedJob
+from hpc_launch.runs.records.successor_record import SuccessorRecord
+from hpc_launch.runs.records.verdict_record import VerdictRecord
+from hpc_launch.schedulers.scheduler import ENDED_STATES, JobRecord
+
+R = TypeVar("R", bound=Struct)
+
+
+@dataclass(frozen=True)
+class AttemptFiles:
+    """The records of one attempt; None where a file is missing or torn."""
+
+    attempt: AttemptFolder
+    intent: Intent | None = None
+    job: SubmittedJob | None = None
+    claim: Claim | None = None
+    start: ScriptRecord | None = None
+    end: ScriptRecord | None = None
+    """As read; `own_end` is the one to decide by."""
+    final: JobRecord | None = None
+    cancel: CancelRequest | None = None
+    verdict: VerdictRecord | None = None
+    successor: SuccessorRecord | None = None
+    output: bool = False
+    """Whether the training has written anything yet."""
+
+    @property
+    def job_id(self) -> str | None:
+        """The job of this attempt: the one that claimed it, else the one that was submitted for it."""
+        if self.claim is not None and self.claim.job_id is not None:
+            return self.claim.job_id
+        return self.job.job_id if self.job is not None else None
+
+    @property
+    def void(self) -> str | None:
+        """Why no job will ever run for this attempt; None where one may."""
+        return self.claim.void if self.claim else None
+
+    @property
+    def restart(self) -> int:
+        """How often Slurm had requeued the job when this attempt began."""
+        counts = [record.restart for record in (self.start, self.job) if record is not None]
+        return next((count for count in counts if count is not None), 0)
+
+    @property
+    def first_step(self) -> int | None:
+        """The number of the job's first step of this attempt; None where it began with the job."""
+        return next((one.first_step for one in (self.start, self.end) if one is not None), None)
+
+    def same_start(self, other: AttemptFiles) -> bool:
+        """Whether both attempts ran in the same job, between two requeues."""
+        return self.job_id is not None and (self.job_id, self.restart) == (other.job_id, other.restart)
+
+    @property
+    def own_end(self) -> ScriptRecord | None:
+        """The end record, where it belongs to this job and this restart and has an exit code."""
+        end = self.end
+        if end is None or end.exit_code is None or end.job_id is None or end.job_id != self.job_id:
+            return None
+        return end if end.restart in (None, self.restart) else None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes by number, by the script's own records."""
+        records = [record.node_names for record in (self.end, self.start) if record is not None]
+        return next((names for names in records if names), ())
+
+    @property
+    def _first(self) -> str:
+        """The node that runs the script, or is to run it in a job that goes on; '' where not known."""
+        if self.nodes:
+            return self.nodes[0]
+        try:
+            return read_text(self.attempt.hosts, errors="replace").partition("\n")[0]
+        except OSError:
+            return ""
+
+    def concerns(self, record: JobRecord) -> JobRecord:
+        """What the scheduler's record of the job says of this attempt: without the steps of earlier ones.
+
+        A job that lost its first node failed by that, however it was ended then.
+        """
+        own = of_attempt(record, self.first_step)
+        if own.state not in ENDED_STATES or own.state == "COMPLETED" or not self.lost_first(own):
+            return own
+        return replace(own, state="NODE_FAIL", reason=None)
+
+    def lost_first(self, record: JobRecord) -> bool:
+        """Whether Slurm took the node that ran the script out of the job, which goes on without it (`--no-kill`)."""
+        names = names_or_text(record.nodes)
+        if not names or record.restarts not in (None, self.restart) or not self._first or self._first in names:
+            return False
+        plan = plan_of(self.attempt)
+        return plan is not None and plan.chooses_nodes
+
+
+def successor_of(attempts: Sequence[AttemptFiles]) -> tuple[AttemptFiles, SuccessorRecord] | None:
+    """The successor of the run's newest job, with the attempt that it was submitted with; None if it has none."""
+    job_id = next((files.job_id for files in reversed(attempts) if files.job_id is not None), None)
+    newest = next(((one, one.successor) for one in reversed(attempts) if one.successor is not None), None)
+    return newest if newest is not None and newest[1].after == job_id else None
+
+
+class Reader:
+    """Reads attempts repeatedly, and only files that changed."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[tuple[int, int, int], Any]] = {}
+        self._with_output: set[Path] = set()
+
+    def read(self, attempt: AttemptFolder) -> AttemptFiles:
+        """The current records. Never raises: an unreadable folder counts as empty."""
+        # Listing the folder makes an NFS client ask the server again. A lookup by name may keep saying for a minute
+        # that a file is missing.
+        entries = {entry.name: entry for entry in _entries(attempt.path)}
+        owner = attempt.run.foreign_owner
+
+        def record(path: Path, kind: type[R]) -> R | None:
+            return self._changed(entries.get(path.name), lambda: read_record(path, kind, belongs_to=owner))
+
+        return AttemptFiles(
+            attempt=attempt,
+            intent=record(attempt.intent, Intent),
+            job=record(attempt.job, SubmittedJob),
+            claim=self._changed(entries.get(attempt.claim.name), lambda: read_claim(attempt)),
+            start=record(attempt.start, ScriptRecord),
+            end=record(attempt.end, ScriptRecord),
+            final=final_of(record(attempt.final, JobRecord)),
+            cancel=record(attempt.cancel, CancelRequest),
+            verdict=record(attempt.verdict, VerdictRecord),
+            successor=record(attempt.successor, SuccessorRecord),
+            output=attempt.logs.name in entries and self._output(attempt),
+        )
+
+    def _changed(self, entry: os.DirEntry[str] | None, read: Callable[[], R | None]) -> R | None:
+        """The content of a file, read again if it changed."""
+        if entry is None:
+            return None
+        try:
+            status = entry.stat()
+        except OSError:
+            return None
+        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        kept = self._kept.get(entry.path)
+        if kept is not None and kept[0] == stamp:
+            content: R = kept[1]
+            return content
+        value = read()
+        if value is not None:
+            self._kept[entry.path] = (stamp, value)
+        return value
+
+    def _output(self, attempt: AttemptFolder) -> bool:
+        if attempt.path not in self._with_output and any(_is_output(entry) for entry in _entries(attempt.logs)):
+            self._with_output.add(attempt.path)
+        return attempt.path in self._with_output
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _is_output(entry: os.DirEntry[str]) -> bool:
+    try:
+        return is_node_log(entry.name) and entry.stat().st_size > 0
+    except OSError:
+        return False

@@ -1,0 +1,162 @@
+"""plan.json: what later stages need to know of the launch plan, and which plan an attempt runs."""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hpc_launch.base.json_records import read_record
+from hpc_launch.plan.recorded_parts import CodePlan, NotifyPlan, RetryPlan
+from hpc_launch.runs.layout import AttemptFolder, RunFolder
+
+if TYPE_CHECKING:
+    from hpc_launch.plan.launch_plan import LaunchPlan
+
+
+class ProgressRecord(Struct, frozen=True, kw_only=True):
+    """How to read progress from the log: regular expressions."""
+
+    step: str | None = None
+    loss: str | None = None
+
+
+class CheckpointRecord(Struct, frozen=True, kw_only=True):
+    """How to find complete checkpoints (`checkpoint:` of the job file)."""
+
+    dir: tuple[str | None, ...] = ()
+    """Parts of the folder's path. None stands for the run folder, which was not known when the plan was made."""
+    pattern: str = ""
+    complete: tuple[str, ...] = ()
+    latest: str | None = None
+
+    def folder(self, run: RunFolder) -> Path:
+        """The folder with the checkpoints of a run."""
+        return Path("".join(str(run.path) if part is None else part for part in self.dir))
+
+
+class PlanRecord(Struct, frozen=True, kw_only=True):
+    """The part of a launch plan that drivers and views need. Times are seconds."""
+
+    name: str = ""
+    site: str = ""
+    scheduler: str = ""
+    """`slurm`, `ssh` or `local`."""
+    nodes: int | None = None
+    """Of the training, without spares."""
+    spares: int = 0
+    processes_per_node: int | None = None
+    gpus_per_node: int | None = None
+    world_size: int | None = None
+    launcher: str = ""
+    container: str | None = None
+    """The runtime that starts the image on each node; None without an image, or if srun starts it."""
+    phases: bool = False
+    """Whether the watchers record the phases of the start."""
+    time_limit_s: int | None = None
+    signal_before_s: int | None = None
+    requeue: bool = False
+    """Whether Slurm itself may requeue the job."""
+    fabric: str | None = None
+    progress: ProgressRecord = ProgressRecord()
+    checkpoint: CheckpointRecord | None = None
+    recovery: RetryPlan | None = None
+    code: CodePlan | None = None
+    secrets: tuple[str, ...] = ()
+    """Names of the environment variables that an attempt takes from its submitter."""
+    notify: NotifyPlan | None = None
+    sets: tuple[str, ...] = ()
+    """The `--set` options of this and all earlier attempts."""
+    excluded: tuple[str, ...] = ()
+    """Nodes that this attempt excludes, besides the job file's own."""
+    readmitted: tuple[str, ...] = ()
+    """Nodes that are no longer excluded."""
+    job_folder: str | None = None
+    """The folder that relative paths of the job file start from."""
+    job_file: str | None = None
+    """The job file that the run was submitted from."""
+
+    @property
+    def chooses_nodes(self) -> bool:
+        """Whether the attempts of a job may run on different nodes: with spares, or an elastic number."""
+        return self.scheduler != "ssh" and (self.spares > 0 or (self.recovery is not None and self.recovery.elastic))
+
+
+def plan_record(
+    plan: LaunchPlan,
+    *,
+    sets: tuple[str, ...] = (),
+    excluded: tuple[str, ...] = (),
+    readmitted: tuple[str, ...] = (),
+    job_folder: str | None = None,
+    job_file: str | None = None,
+) -> PlanRecord:
+    """The record of a launch plan and of what its attempt changes."""
+    rule, image = plan.continuation.checkpoint, plan.container
+    checkpoint = None
+    if rule is not None:
+        parts = tuple(part if isinstance(part, str) else None for part in rule.folder)
+        checkpoint = CheckpointRecord(dir=parts, pattern=rule.pattern, complete=rule.complete, latest=rule.latest)
+    return PlanRecord(
+        name=plan.name,
+        site=plan.site,
+        scheduler=plan.scheduler,
+        nodes=plan.nodes,
+        spares=plan.spares,
+        processes_per_node=plan.processes_per_node,
+        gpus_per_node=plan.gpus_per_node,
+        world_size=plan.world_size,
+        launcher=plan.launcher,
+        container=image.runtime if image is not None and not image.started_by_srun else None,
+        phases=plan.watch is not None and plan.watch.phases,
+        time_limit_s=plan.time_limit_s,
+        signal_before_s=plan.signal_before_s,
+        requeue=plan.requeue,
+        fabric=plan.fabric,
+        progress=ProgressRecord(**plan.progress),
+        checkpoint=checkpoint,
+        recovery=plan.recovery,
+        code=plan.code,
+        secrets=plan.secrets,
+        notify=plan.notify,
+        sets=sets,
+        excluded=excluded,
+        readmitted=readmitted,
+        job_folder=job_folder,
+        job_file=job_file,
+    )
+
+
+def plan_of(attempt: AttemptFolder) -> PlanRecord | None:
+    """The plan that an attempt runs; None where none can be read.
+
+    An attempt that Slurm began by requeueing the job has no plan.json: it runs the plan of the attempt before it.
+    """
+    for one in chain((attempt,), attempt.run.attempts_before(attempt)):
+        plan = read_record(one.plan, PlanRecord)
+        if plan is not None:
+            return plan
+    return None
+
+
+def newest_plan(run: RunFolder) -> PlanRecord | None:
+    """The plan of a run's last attempt; None where none can be read."""
+    attempts = run.attempts()
+    return plan_of(attempts[-1]) if attempts else None
+
+
+def progress_patterns(plan: PlanRecord | None) -> dict[str, re.Pattern[str]]:
+    """The valid patterns for step and loss by name."""
+    patterns = plan.progress if plan is not None else ProgressRecord()
+    result: dict[str, re.Pattern[str]] = {}
+    for name, text in (("step", patterns.step), ("loss", patterns.loss)):
+        try:
+            pattern = re.compile(text) if text is not None else None
+        except (re.error, RecursionError, OverflowError):
+            continue
+        if pattern is not None and pattern.groups:
+            result[name] = pattern
+    return result

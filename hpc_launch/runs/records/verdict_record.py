@@ -1,0 +1,102 @@
+"""verdict.json: what ended an attempt and what follows, created once, so that all drivers act on the same verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec.structs import replace
+
+from hpc_launch.base.json_records import create_record, read_record
+from hpc_launch.diagnose.diagnosis import Diagnosis, Quote, Verdict
+from hpc_launch.runs.layout import AttemptFolder
+
+AGAIN = frozenset({"RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE"})
+"""Actions that another attempt follows."""
+
+
+class VerdictRecord(Struct, frozen=True, kw_only=True):
+    """A verdict and what it was based on. `time` and `not_before` are seconds since the epoch."""
+
+    action: str
+    reason: str = ""
+    failure_class: str = "unknown"
+    cause: str | None = None
+    time: float = 0.0
+    not_before: float = 0.0
+    """The next attempt must not start earlier."""
+    exclude: tuple[str, ...] = ()
+    readmit: tuple[str, ...] = ()
+    """Nodes that are no longer excluded."""
+    sets: tuple[str, ...] = ()
+    steps_used: int = 0
+    further: bool = False
+    """Whether the attempt got further than all before it."""
+    step: int | None = None
+    """The last step it reached, where known."""
+    withdrawn: bool = False
+    """The job could never start and was removed from the queue."""
+    blamed: tuple[str, ...] = ()
+    evidence: tuple[Quote, ...] = ()
+    diagnosis: dict[str, Any] = {}
+    """The diagnosis, without its evidence."""
+
+    @property
+    def again(self) -> bool:
+        """Whether another attempt follows."""
+        return self.action in AGAIN
+
+    @property
+    def place(self) -> str:
+        """` during its start (rendezvous: 1 of 2 nodes; n2 not started), first on n1`, as far as known."""
+        found = stored_diagnosis(self)
+        start, node = (found.start, found.first_failure.node) if found is not None else (None, None)
+        return (f" during its start ({start})" if start else "") + (f", first on {node}" if node else "")
+
+
+def verdict_record(
+    diagnosis: Diagnosis, verdict: Verdict, now: float, *, further: bool, step: int | None, withdrawn: bool = False
+) -> VerdictRecord:
+    """The record of a verdict made now."""
+    facts: dict[str, Any] = to_builtins(diagnosis)
+    del facts["evidence"]
+    return VerdictRecord(
+        action=verdict.action,
+        reason=verdict.reason,
+        failure_class=diagnosis.failure_class,
+        cause=diagnosis.cause,
+        time=now,
+        not_before=now + verdict.delay_s,
+        exclude=verdict.exclude,
+        readmit=verdict.readmit,
+        sets=verdict.sets,
+        steps_used=verdict.steps_used,
+        further=further,
+        step=step,
+        withdrawn=withdrawn,
+        blamed=diagnosis.bad_nodes,
+        evidence=diagnosis.evidence,
+        diagnosis=facts,
+    )
+
+
+def keep_verdict(attempt: AttemptFolder, verdict: VerdictRecord) -> tuple[VerdictRecord, bool]:
+    """Record the verdict unless there is one: the one on record, and whether it is this one. Raises OSError."""
+    attempt.run.refuse_foreign_write()
+    if create_record(attempt.verdict, verdict):
+        return verdict, True
+    return read_verdict(attempt) or verdict, False
+
+
+def read_verdict(attempt: AttemptFolder) -> VerdictRecord | None:
+    """The verdict on an attempt; None where there is none."""
+    return read_record(attempt.verdict, VerdictRecord, belongs_to=attempt.run.foreign_owner)
+
+
+def stored_diagnosis(verdict: VerdictRecord) -> Diagnosis | None:
+    """The diagnosis that a verdict is based on; None where the record has none, or one of another format."""
+    try:
+        found = convert(verdict.diagnosis, Diagnosis)
+    except ValidationError:
+        return None
+    return replace(found, evidence=verdict.evidence)

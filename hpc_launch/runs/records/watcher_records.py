@@ -1,0 +1,178 @@
+"""agent/: events, samples and hang reports of the watcher that runs on each node (agent/hpc_launch_watch.py)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta, MsgspecError, Struct
+from msgspec.json import Decoder
+
+from hpc_launch.base.files import open_regular
+from hpc_launch.base.json_records import file_lines, line_record, read_record
+from hpc_launch.runs.layout import AttemptFolder
+
+SAMPLE_TAIL = 256 << 10
+"""Bytes at the end of a node's file that are searched for samples: about an hour with eight GPUs."""
+
+LAST_TAIL = 64 << 10
+"""Bytes at the end of a node's file that hold its last event, even with many GPUs."""
+
+START_HEAD = 256 << 10
+"""Bytes at the beginning of a node's file that hold the events of its start: about an hour with eight GPUs."""
+
+_SAMPLE, _OUTPUT, _SAVED = b'"sample"', b'"output"', b'"saved"'
+
+
+_Time = Annotated[float, Meta(ge=-1e12, le=1e12)]
+
+
+class WatcherEvent(Struct, frozen=True, kw_only=True):
+    """One event of a node. `t` is in seconds since the epoch."""
+
+    event: str
+    t: float | None = None
+    host: str | None = None
+    rank: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    oom_kill: bool | None = None
+    """Whether the kernel killed the rank for memory; None where nothing tells."""
+    text: str | None = None
+    """What nvidia-smi reports about a GPU that broke."""
+    ranks: Any = None
+    """Process ids by rank in a `ranks` event, a list of ranks in a `hang` event."""
+    marks: dict[str, str] = {}
+    """In a `phase` event, how far each process is, by its rank; the launcher is `-` (agent/sitecustomize.py)."""
+
+    def has_rank(self, rank: int) -> bool:
+        """Whether this event says that a rank runs on the node."""
+        return self.event == "ranks" and isinstance(self.ranks, dict) and str(rank) in self.ranks
+
+
+class GpuSample(Struct, frozen=True, kw_only=True):
+    """One GPU in a sample, as nvidia-smi reports it."""
+
+    index: int
+    util: float | None = None
+    """Percent."""
+    sm_mhz: float | None = None
+    mem_mib: float | None = None
+    throttle: str | None = None
+    """Bits of `clocks_throttle_reasons.active` in hexadecimal."""
+
+
+class WatcherSample(Struct, frozen=True, kw_only=True):
+    """One sample of a node."""
+
+    event: str
+    log: tuple[int, float] | None = None
+    """Size of the log that shows the node's progress in bytes, and when it was last written."""
+    places: dict[str, dict[str, int]] = {}
+    """How often each rank was seen at which place of the kernel, by rank."""
+    net_bytes_s: dict[str, tuple[float, float]] = {}
+    """Bytes per second received and sent, by interface."""
+    gpus: tuple[GpuSample, ...] = ()
+    nvlinks: int | None = None
+
+
+class _ProgressNote(Struct, frozen=True):
+    """What an `output`, `saved` or `sample` event tells of the training's progress. It is decoded strictly."""
+
+    event: str
+    t: _Time = 0.0
+    seconds: _Time = 0.0
+    size: int = 0
+    written: _Time = 0.0
+    log: tuple[int, _Time] | None = None
+
+
+_PROGRESS = Decoder(_ProgressNote)
+
+
+class HangReport(Struct, frozen=True, kw_only=True):
+    """agent/hang.json: the training hung. `t` is in seconds since the epoch."""
+
+    t: float | None = None
+    node: int | None = None
+    host: str | None = None
+    silent_s: float | None = None
+    """How long there was neither output nor activity."""
+
+    @property
+    def began(self) -> float | None:
+        """When the training stopped, which is the time of the failure."""
+        return self.t - self.silent_s if self.t is not None and self.silent_s is not None else self.t
+
+
+def read_hang(attempt: AttemptFolder) -> HangReport | None:
+    """The report of a hang; None where no watcher detected one."""
+    return read_record(attempt.hang, HangReport, belongs_to=attempt.run.foreign_owner)
+
+
+def watcher_events(path: Path, *, belongs_to: int | None = None) -> Iterator[WatcherEvent]:
+    """The events in the file of a node, without samples. `belongs_to`: as in `open_regular`."""
+    return _events(file_lines(path, belongs_to=belongs_to))
+
+
+def start_events(path: Path, *, belongs_to: int | None = None) -> Iterator[WatcherEvent]:
+    """The events of a node's start: those at the head of its file. `belongs_to`: as in `open_regular`."""
+    with suppress(OSError), open_regular(path, belongs_to=belongs_to) as stream:
+        yield from _events(stream.read(START_HEAD).splitlines())
+
+
+def log_growth(
+    path: Path, *, belongs_to: int | None = None
+) -> tuple[list[tuple[float, int]], list[tuple[float, float]]]:
+    """From the file of node 0: when its log had which size in bytes, and from when to when rank 0 saved.
+
+    Samples tell the size as well. There may be tens of thousands of lines, so only what is needed is converted.
+    """
+    growth: list[tuple[float, int]] = []
+    saves: list[tuple[float, float]] = []
+    for line in file_lines(path, belongs_to=belongs_to):
+        if not (_OUTPUT in line or _SAVED in line or _SAMPLE in line):
+            continue
+        try:
+            note = _PROGRESS.decode(line)
+        except MsgspecError:
+            continue
+        if note.event == "saved" and note.seconds > 0:
+            saves.append((note.t - note.seconds, note.t))
+        size, written = note.log or (note.size, note.written)
+        if note.event in ("output", "sample") and size > 0:
+            growth.append((written, size))
+    return growth, saves
+
+
+def last_event(path: Path, *, belongs_to: int | None = None) -> WatcherEvent | None:
+    """The last complete line of a node's file."""
+    with suppress(OSError), open_regular(path, belongs_to=belongs_to) as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - LAST_TAIL))
+        for line in reversed(stream.read(LAST_TAIL).splitlines()):
+            event = line_record(line, WatcherEvent)
+            if event is not None and event.t is not None:
+                return event
+    return None
+
+
+def _events(lines: Iterable[bytes]) -> Iterator[WatcherEvent]:
+    for line in lines:
+        event = line_record(line, WatcherEvent) if _SAMPLE not in line and _OUTPUT not in line else None
+        if event is not None:
+            yield event
+
+
+def watcher_samples(path: Path) -> Iterator[WatcherSample]:
+    """The newest samples in the file of a node."""
+    with suppress(OSError), open_regular(path) as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - SAMPLE_TAIL))
+        for line in stream.read(SAMPLE_TAIL).splitlines():
+            sample = line_record(line, WatcherSample) if _SAMPLE in line else None
+            if sample is not None and sample.event == "sample":
+                yield sample

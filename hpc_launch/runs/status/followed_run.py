@@ -1,0 +1,167 @@
+"""One run between polls of the tracker: its files, the facts about its attempts, and the jobs to ask about."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+
+from hpc_launch.base.files import read_text
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.attempt_files import AttemptFiles, successor_of
+from hpc_launch.runs.records.run_info import RunInfo
+from hpc_launch.runs.records.scheduler_state import keep_final
+from hpc_launch.runs.records.successor_record import keep_over
+from hpc_launch.runs.status.attempt_view import AttemptView, SchedulerAnswer, SourceLags
+from hpc_launch.runs.status.run_status import FINAL_RUN_STATES
+from hpc_launch.runs.status.scheduler_answers import SchedulerAnswers
+from hpc_launch.runs.submitting.reconcile import SubmissionOutcome
+from hpc_launch.schedulers.job_files import hosts_of, spares_of
+from hpc_launch.schedulers.scheduler import LIVE_STATES, JobRecord
+
+REMEMBERED_S = 24 * 3600.0
+"""For how long the scheduler is asked about a cancelled job that it was not told of, or about what a run left."""
+
+
+@dataclass
+class FollowedRun:
+    """The state of one run between polls."""
+
+    run: RunFolder
+    info: RunInfo | None = None
+    answers: SchedulerAnswers | None = None
+    error: str | None = None
+    """Why there is no scheduler to ask."""
+    unreadable: str | None = None
+    """Why the run folder, which was there before, cannot be read; its last content stays in `files`."""
+    missed: tuple[float, str | None] = (0.0, None)
+    """When the checkpoint folder was last searched for files that the pattern misses, and the result."""
+    missing: bool = False
+    """Whether it was moved or deleted."""
+    files: list[AttemptFiles] = field(default_factory=list)
+    views: list[AttemptView] = field(default_factory=list)
+    stamp: int | None = None
+    """When the folder of the attempts was last modified (ns), before it was read."""
+    outcomes: dict[int, tuple[float, SubmissionOutcome]] = field(default_factory=dict)
+    """When the submission of an attempt without a job id was last looked up, and the result; 0: no attempt yet."""
+
+    @property
+    def since(self) -> float:
+        """When the run was created, in seconds since the epoch."""
+        if self.info is not None:
+            return self.info.created
+        try:
+            return self.run.path.stat().st_mtime
+        except OSError:
+            return time.time()
+
+    def check_folder(self) -> None:
+        """Find out whether the run folder is still there. A file server that does not answer does not prove it gone."""
+        run = self.run
+        self.unreadable, self.missing = None, False
+        if run.attempts():
+            return
+        try:
+            os.stat(run.attempts_folder if self.files else run.path)
+        except FileNotFoundError:
+            self.unreadable, self.missing = "no longer exists: it was moved or deleted", True
+        except OSError as error:
+            self.unreadable = f"cannot be read: {error.strerror or error}"
+        else:
+            if self.files:
+                self.unreadable = "no longer lists its attempts"
+
+    @property
+    def unreadable_reason(self) -> str:
+        """Why the state is unknown, with the last known state of the job."""
+        view = self.views[-1] if self.views else None
+        reason = f"the run folder {self.run.path} {self.unreadable}"
+        if view is None or view.job_id is None or view.final_record is not None:
+            return reason
+        state = view.live.state if view.live is not None else "unknown"
+        end = f" (`scancel {view.job_id}` ends it)" if self.info and self.info.scheduler == "slurm" else ""
+        return f"{reason}; the last known state of job {view.job_id} is {state}{end}"
+
+    def open_jobs(self, now: float) -> list[str]:
+        """The jobs without a final state on record; of several attempts in one job the last counts.
+
+        A cancelled job that would exit at its start is still open until the scheduler was told, for REMEMBERED_S.
+        """
+        newest = {files.job_id: files for files in self.files}
+        successor = self._successor_id(now)
+        open_jobs = [
+            job_id
+            for job_id, files in newest.items()
+            if job_id is not None and files.final is None and (files.void is None or _cancel_not_sent(files, now))
+        ]
+        return open_jobs if successor is None else [*open_jobs, successor]
+
+    def is_over(self, ended: float | None, now: float) -> bool:
+        """Whether nothing more is to be learned about a run whose state is final and whose last attempt ended then.
+
+        No job is left to ask about, or the scheduler forgot it long ago.
+        """
+        if self.unreadable is not None or any(_cancel_not_sent(files, now) for files in self.files):
+            return False
+        return not self.open_jobs(now) or (ended is not None and now - ended > REMEMBERED_S)
+
+    def _successor_id(self, now: float) -> str | None:
+        found = successor_of(self.files)
+        if found is None or found[1].over:
+            return None
+        final = self.files[-1].final
+        ended = final.ended if final is not None else None
+        return found[1].job_id if ended is None or now - ended < REMEMBERED_S else None
+
+    def successor(self) -> JobRecord | None:
+        """The job that waits to take over from the run's newest one, by the scheduler's last answer."""
+        found = successor_of(self.files)
+        if found is None or self.answers is None:
+            return None
+        files, record = found
+        if record.job_id is None or record.over:
+            return None
+        job = self.answers.of(record.job_id).record
+        if job is None or (job.name is not None and job.name != record.job_name):
+            return None  # a cluster that is set up again reuses job ids
+        if job.ended_for_good:
+            keep_over(files.attempt, record)
+        return job if job.state in LIVE_STATES else None
+
+    def hosts(self, state: str, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        """The hosts and spares of the active attempt on a site without Slurm; `nodes` are those by its records."""
+        active = state not in FINAL_RUN_STATES and state != "RETRYING"
+        if not active or not self.files or self.info is None or self.info.scheduler != "ssh":
+            return ()
+        try:
+            script = read_text(self.files[-1].attempt.script, errors="replace")
+            return tuple(dict.fromkeys([*(nodes or hosts_of(script)[0]), *spares_of(script)]))
+        except (OSError, IndexError):
+            return nodes
+
+    def view(self, at: int, now: float, limits: SourceLags) -> AttemptView:
+        """The facts about the attempt at a position of `files`. Keeps a final state on record."""
+        files = self.files[at]
+        job_id = files.job_id
+        superseded = job_id is not None and any(later.job_id == job_id for later in self.files[at + 1 :])
+        continued = any(later.same_start(files) for later in self.files[at + 1 :])
+        answer = self.answers.of(job_id) if self.answers and job_id else SchedulerAnswer(error=self.error)
+        outcome = self.outcomes.get(files.attempt.number)
+        view = AttemptView(
+            files=files,
+            answer=answer,
+            now=now,
+            superseded=superseded,
+            continued=continued,
+            submitting=outcome[1].reason if outcome else self.error,
+            limits=limits,
+        )
+        final = view.final_record
+        if final is not None and not superseded and files.final is None:
+            keep_final(files.attempt, final)
+        return view
+
+
+def _cancel_not_sent(files: AttemptFiles, now: float) -> bool:
+    request = files.cancel
+    return request is not None and request.sent is None and now - (request.time or 0.0) < REMEMBERED_S

@@ -1,0 +1,219 @@
+"""How far the start of an attempt is: its phase, the nodes that are behind, and whether they take too long. Pure.
+
+The evidence are the watchers' events: that a node's script began, and the marks that its processes left
+(agent/sitecustomize.py). A mark that was not seen is not assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hpc_launch.job.hostlist import compress
+from hpc_launch.runs.records.watcher_records import WatcherEvent
+
+MARKS = {
+    "": ("start", "not started"),
+    "started": ("start", "still starting Python"),
+    "launcher": ("imports", "still importing"),
+    "rendezvous": ("rendezvous", "still connecting to the rendezvous"),
+    "joined": ("rendezvous", "still in the rendezvous"),
+    "met": ("imports", "still starting {its} processes"),
+    "python": ("imports", "still importing"),
+    "torch": ("imports", "not in the rendezvous yet"),
+    "init": ("rendezvous", "still connecting to the rendezvous"),
+    "store": ("rendezvous", "still in the rendezvous"),
+    "group": ("first_step", "not in the first collective yet"),
+    "collective": ("first_collective", "still in the first collective"),
+    "done": ("first_step", "before the first step"),
+}
+"""In the order in which a node leaves them: the phase that the node is then in, and what it is doing."""
+
+ORDER = {mark: number for number, mark in enumerate(MARKS)}
+LAST = "done"
+"""The last mark that processes leave."""
+LAUNCHER = "-"
+"""The launcher among the processes of a node; the others are named by their rank."""
+
+FAR_TIMES, FAR_S = 3.0, 30.0
+"""A node is slow where it takes this many times as long as usual, and this much longer in seconds."""
+
+NAMED = 3
+"""More nodes than this are shown as a host list, `n[1-4]`."""
+
+PREPARATIONS = {"check": "node_check", "stage": "staging"}
+"""What the script does before it starts anything on the nodes, by the phase in start.json."""
+
+History = tuple[tuple[float, str], ...]
+"""When a node reached which mark; times are seconds since the epoch."""
+
+
+@dataclass(frozen=True)
+class NodeStart:
+    """The start of one node. The history is empty where nothing shows that its script began."""
+
+    name: str
+    history: History = ()
+
+    @property
+    def mark(self) -> str:
+        """The newest mark."""
+        return self.history[-1][1] if self.history else ""
+
+    def seconds_in(self, mark: str, began: float | None) -> float | None:
+        """How long the node was at a mark; 0 where it was not seen there, None where it is not beyond it."""
+        past = next((time for time, at in self.history if ORDER[at] > ORDER[mark]), None)
+        first = next((time for time, at in self.history if ORDER[at] >= ORDER[mark]), None) if mark else began
+        return max(0.0, past - first) if past is not None and first is not None else None
+
+
+@dataclass(frozen=True)
+class Group:
+    """The nodes at one mark. `usual_s` is set where they take far longer than `usual_of` did."""
+
+    mark: str
+    nodes: tuple[str, ...]
+    since: float | None = None
+    """When the first of them reached the mark, in seconds since the epoch."""
+    usual_s: float | None = None
+    usual_of: str = ""
+
+
+@dataclass(frozen=True)
+class Startup:
+    """The start of an attempt: groups of nodes, those that are furthest first, then those behind from the last one."""
+
+    groups: tuple[Group, ...]
+    runtime: str | None = None
+    """What starts the image on each node."""
+    preparation: str | None = None
+    """One of PREPARATIONS' values, while no node is expected to have started."""
+
+    @property
+    def phase(self) -> str:
+        """The phase of the nodes that are furthest."""
+        if self.preparation is not None:
+            return self.preparation
+        mark = self.groups[0].mark
+        return "container_start" if self.runtime and MARKS[mark][0] == "start" else MARKS[mark][0]
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes."""
+        return sum(len(group.nodes) for group in self.groups)
+
+    @property
+    def behind(self) -> tuple[Group, ...]:
+        """The nodes that the others wait for, by what they are doing; all nodes where none has started."""
+        if self.preparation is not None:
+            return ()
+        return self.groups[1:] if self.groups[0].mark else self.groups
+
+    @property
+    def waiting_for(self) -> tuple[str, ...]:
+        """The nodes that the others wait for."""
+        return tuple(name for group in self.behind for name in group.nodes)
+
+    def text(self) -> str:
+        """`rendezvous: 6 of 8 nodes; n3 not started; n7 still importing`."""
+        return "; ".join((self.head(), *map(self.doing, self.behind)))
+
+    def doing(self, group: Group) -> str:
+        """`n3, n7 still starting their container`."""
+        words = MARKS[group.mark][1].format(its="its" if len(group.nodes) == 1 else "their")
+        if group.mark == "started" and self.runtime:
+            words = f"still starting {'its' if len(group.nodes) == 1 else 'their'} container"
+        return f"{named(group.nodes)} {words}"
+
+    def head(self) -> str:
+        """`rendezvous: 6 of 8 nodes`."""
+        count = len(self.groups[0].nodes) if self.groups[0].mark else 0
+        words = self.phase.replace("_", " ")
+        counts = self.nodes > 1 and self.preparation is None
+        return f"{words}: {count} of {self.nodes} nodes" if counts else words
+
+
+def history(events: Iterable[WatcherEvent], processes: int) -> History:
+    """When the node of these events reached which mark."""
+    found: list[tuple[float, str]] = []
+    for event in events:
+        if event.event not in ("start", "phase") or event.t is None:
+            continue
+        mark = "started" if event.event == "start" else _mark_of(event.marks, processes)
+        if not found or found[-1][1] != mark:
+            found.append((event.t, mark))
+    return tuple(found)
+
+
+def _mark_of(marks: Mapping[str, str], processes: int) -> str:
+    """The mark of a node: that of its slowest process."""
+    known = {process: mark for process, mark in marks.items() if mark and mark in MARKS}
+    launcher = known.pop(LAUNCHER, "started")
+    ranks = list(known.values())
+    if len(ranks) >= max(processes, 1) and launcher not in ("rendezvous", "joined"):
+        return min(ranks, key=ORDER.__getitem__)
+    return launcher
+
+
+def summary(
+    nodes: Sequence[NodeStart],
+    *,
+    now: float,
+    began: float | None = None,
+    runtime: str | None = None,
+    has_steps: bool = True,
+    output: bool = False,
+    earlier: Sequence[NodeStart] = (),
+) -> Startup | None:
+    """The start of an attempt that has not shown a step; None where nothing is known of it, or it is over.
+
+    Args:
+        nodes: The nodes of the attempt.
+        now: The time, in seconds since the epoch.
+        began: When its script began.
+        runtime: What starts the image on each node; None without one.
+        has_steps: Whether the log is searched for steps, so that the first one will be seen.
+        output: Whether the training has written anything.
+        earlier: Nodes of earlier attempts of the run; their histories begin with the mark "", when the script began.
+    """
+    marks = sorted({node.mark for node in nodes}, key=ORDER.__getitem__)
+    if not marks or (marks == [""] and output):
+        return None
+    furthest, least = marks[-1], ORDER[marks[0]]
+    if not has_steps and (least >= ORDER["group"] or (output and len(marks) == 1 and furthest in ("python", "torch"))):
+        return None
+    groups = [_group(mark, nodes, now, began, earlier) for mark in (furthest, *marks[:-1])]
+    if len(groups) > 1:
+        groups[0] = Group(groups[0].mark, groups[0].nodes, groups[0].since)
+    return Startup(tuple(groups), runtime)
+
+
+def _group(
+    mark: str, nodes: Sequence[NodeStart], now: float, began: float | None, earlier: Sequence[NodeStart]
+) -> Group:
+    mine = [node for node in nodes if node.mark == mark]
+    since = min((node.history[-1][0] for node in mine if node.history), default=began)
+    names = tuple(node.name for node in mine)
+    if since is None:
+        return Group(mark, names)
+    from statistics import median
+
+    others = [node.seconds_in(mark, began) for node in nodes if node.mark != mark]
+    before = [node.seconds_in(mark, node.history[0][0] if node.history else None) for node in earlier]
+    for times, of in ((others, "the other nodes"), (before, "earlier attempts")):
+        known = [seconds for seconds in times if seconds is not None]
+        if known:
+            usual = median(known)
+            far = now - since > max(FAR_TIMES * usual, usual + FAR_S)
+            return Group(mark, names, since, usual, of) if far else Group(mark, names, since)
+    return Group(mark, names, since)
+
+
+def named(nodes: Sequence[str]) -> str:
+    """`n3, n7`, and of more nodes a host list."""
+    if len(nodes) > NAMED:
+        try:
+            return compress(nodes)
+        except ValueError:
+            pass
+    return ", ".join(nodes)

@@ -1,0 +1,254 @@
+"""Follow runs: read their records, query the schedulers, settle unfinished submissions, keep final states."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from hpc_launch.base.errors import UserError
+from hpc_launch.runs.checkpoint_files import near_miss
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.notification_state import notify_problems
+from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
+from hpc_launch.runs.records.claim import never_submitted
+from hpc_launch.runs.records.run_info import read_info
+from hpc_launch.runs.status.attempt_state import cancel_text, observe
+from hpc_launch.runs.status.attempt_view import AttemptView, SourceLags
+from hpc_launch.runs.status.finished import unfinished
+from hpc_launch.runs.status.followed_run import FollowedRun
+from hpc_launch.runs.status.progress_reader import ProgressReader
+from hpc_launch.runs.status.run_state import Never, never_known, run_state, with_verdict
+from hpc_launch.runs.status.run_status import FINAL_RUN_STATES, AttemptStatus, Progress, RunStatus, successor_text
+from hpc_launch.runs.status.scheduler_answers import SchedulerAnswers
+from hpc_launch.runs.status.startup_reader import StartupReader
+from hpc_launch.runs.submitting.reconcile import no_attempt, reconcile
+from hpc_launch.schedulers.scheduler import Scheduler
+
+RECONCILE_S = 10.0
+"""Pause between two look-ups of a submission without a job id."""
+
+PATIENCE_S = 0.3
+"""How long a poll waits for a scheduler that is being queried in the background."""
+
+CHECKPOINTS_S = 30.0
+"""Pause between two searches of a checkpoint folder."""
+
+SchedulerFor = Callable[[RunFolder], Scheduler]
+
+
+class RunTracker:
+    """Follows runs. `scheduler_for` returns one scheduler object per cluster, whichever run asks."""
+
+    def __init__(
+        self,
+        runs: Iterable[RunFolder],
+        scheduler_for: SchedulerFor,
+        *,
+        never: Never = never_known,
+        limits: SourceLags | None = None,
+        seen: Callable[[Sequence[RunStatus]], None] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._followed = {run.name: FollowedRun(run) for run in runs}
+        self._scheduler_for = scheduler_for
+        self._never = never
+        self._limits = limits or SourceLags()
+        self._seen = seen
+        self._clock = clock
+        self._answers: dict[int, SchedulerAnswers] = {}
+        self._reader = Reader()
+        self._progress = ProgressReader()
+        self._startup = StartupReader()
+        self.last: dict[str, RunStatus] = {}
+
+    def add(self, run: RunFolder) -> None:
+        """Follow another run."""
+        self._followed.setdefault(run.name, FollowedRun(run))
+
+    @property
+    def now(self) -> float:
+        """The current time, in seconds since the epoch."""
+        return self._clock()
+
+    def poll(
+        self, *, fresh: bool = False, background: bool = False, doing: Callable[[str], None] = lambda _: None
+    ) -> dict[str, RunStatus]:
+        """The state of every run, by name.
+
+        Args:
+            fresh: Query the schedulers at once, for a user who just changed something.
+            background: Do not wait for a scheduler; a later poll uses its answer.
+            doing: Called with what the poll is about to do, as text.
+        """
+        count = len(self._followed)
+        for followed in self._followed.values():
+            doing(f"reading {count} run folder{'s' if count != 1 else ''}")
+            self._read(followed, doing)
+        doing("querying the scheduler")
+        self._ask(fresh, background)
+        self.last = {name: self._status(followed) for name, followed in self._followed.items()}
+        if self._seen is not None:
+            self._seen(list(self.last.values()))
+        return self.last
+
+    def views(self, run: RunFolder) -> list[AttemptView]:
+        """The facts that the last poll decided from, by attempt."""
+        return self._followed[run.name].views
+
+    def _read(self, followed: FollowedRun, doing: Callable[[str], None]) -> None:
+        run = followed.run
+        followed.check_folder()
+        if followed.unreadable is not None:
+            return
+        followed.info = followed.info or read_info(run)
+        if followed.answers is None:
+            self._connect(followed)
+        followed.stamp = run.attempts_stamp()
+        if not run.attempts():
+            creator = followed.info.process if followed.info else None
+            followed.outcomes[0] = (0.0, no_attempt(run, creator, followed.since, self._clock()))
+        followed.files = [self._settle(followed, self._reader.read(attempt), doing) for attempt in run.attempts()]
+
+    def _connect(self, followed: FollowedRun) -> None:
+        try:
+            scheduler = self._scheduler_for(followed.run)
+        except UserError as error:
+            followed.error = str(error)
+            return
+        followed.error = None
+        followed.answers = self._answers.setdefault(id(scheduler), SchedulerAnswers(scheduler, clock=self._clock))
+
+    def _settle(self, followed: FollowedRun, files: AttemptFiles, doing: Callable[[str], None]) -> AttemptFiles:
+        """Look up a submission without a job id from time to time, and a local job that the user's list lacks."""
+        number = files.attempt.number
+        listed = followed.info is None or followed.info.scheduler == "slurm"  # by the scheduler itself
+        if files.job_id is not None and files.final is None and not listed:
+            from hpc_launch.schedulers.local.local_jobs import adopt
+
+            adopt(files.job_id, files.attempt.path)
+        if (files.job is not None and files.job_id is not None) or files.void is not None or followed.answers is None:
+            return files
+        asked, _ = followed.outcomes.get(number, (0.0, None))
+        if self._clock() - asked < RECONCILE_S:
+            return files
+        doing("querying the scheduler")
+        outcome = reconcile(followed.run, files.attempt, followed.answers.scheduler, self._clock)
+        followed.outcomes[number] = (self._clock(), outcome)
+        return self._reader.read(files.attempt)
+
+    def _ask(self, fresh: bool, background: bool) -> None:
+        wanted: dict[int, tuple[SchedulerAnswers, list[str]]] = {}
+        for followed in self._followed.values():
+            if followed.answers is not None:
+                _, ids = wanted.setdefault(id(followed.answers), (followed.answers, []))
+                ids.extend(followed.open_jobs(self._clock()))
+        for answers, ids in wanted.values():
+            if background:
+                answers.ask_in_background(ids)
+            else:
+                answers.ask(ids, fresh=fresh)
+        for answers, _ in wanted.values():
+            answers.answered(PATIENCE_S)
+
+    def _status(self, followed: FollowedRun) -> RunStatus:
+        now = self._clock()
+        followed.views = [followed.view(at, now, self._limits) for at in range(len(followed.files))]
+        attempts = tuple(observe(view) for view in followed.views)
+        state, reason, source, age = self._run_state(followed, attempts, now)
+        progress = Progress()
+        if attempts and followed.files[-1].output:
+            progress = self._progress.read(followed.files[-1])
+        left = unfinished(followed.views[-1].end, progress) if state == "COMPLETED" else None
+        if left is not None:
+            state, reason = "FAILED", left
+        starts = state in ("STARTING", "RUNNING") and progress.step is None
+        startup = self._startup.read(followed.files[-1], now) if starts else None
+        verdict = followed.files[-1].verdict if followed.files else None
+        undecided = verdict is None and bool(attempts) and _needs_verdict(state, followed.views[-1])
+        state, reason = with_verdict(state, reason, verdict)
+        if undecided and never_submitted(followed.files[-1].void):
+            state = "RETRYING"  # whoever looks next submits it again, or stops the run
+        successor = followed.successor()
+        if state == "RETRYING" and successor is not None:
+            reason = f"{reason}; {successor_text(successor)}"
+        info = followed.info
+        over = state in FINAL_RUN_STATES and followed.is_over(attempts[-1].ended, now)
+        return RunStatus(
+            run=followed.run.name,
+            name=info.name if info else followed.run.name,
+            site=info.site if info else "",
+            folder=followed.run.path,
+            state=state,
+            reason=reason,
+            job_id=attempts[-1].job_id if attempts else None,
+            source=source,
+            age_s=age,
+            attempts=attempts,
+            progress=progress,
+            startup=startup,
+            undecided=undecided,
+            cancel_due=any(view.cancel_due for view in followed.views),
+            pause_until=_pause_until(followed.files, state),
+            expected_start=_expected_start(followed.views),
+            successor=successor,
+            warnings=self._warnings(followed, state, attempts, now),
+            hosts=followed.hosts(state, attempts[-1].nodes if attempts else ()),
+            folder_missing=followed.missing,
+            final_stamp=followed.stamp if over else None,
+        )
+
+    def _warnings(
+        self, followed: FollowedRun, state: str, attempts: tuple[AttemptStatus, ...], now: float
+    ) -> tuple[str, ...]:
+        unsent = [view for view in followed.views if _is_cancel_unsent(view)]
+        warnings = [f"{cancel_text(view)}, but the scheduler was not reached: a driver ends the job" for view in unsent]
+        warnings += notify_problems(followed.run)
+        if state not in ("RUNNING", "ENDING") or attempts[-1].started is None:
+            return tuple(warnings)
+        if now - followed.missed[0] >= CHECKPOINTS_S:
+            # What was written just now may not be complete yet.
+            followed.missed = now, near_miss(followed.run, attempts[-1].started, now - CHECKPOINTS_S)
+        missed = followed.missed[1]
+        if missed is not None:
+            warnings.append(f"no checkpoint is recognized, so no attempt could resume: {missed}")
+        return tuple(warnings)
+
+    def _run_state(
+        self, followed: FollowedRun, attempts: tuple[AttemptStatus, ...], now: float
+    ) -> tuple[str, str | None, str, float | None]:
+        if followed.unreadable is not None:
+            return "UNKNOWN", followed.unreadable_reason, "none", None
+        if not attempts:
+            return "SUBMITTING", followed.outcomes[0][1].reason, "none", None
+        view, last = followed.views[-1], attempts[-1]
+        state, reason = run_state(last, view, self._never)
+        record = view.record
+        if view.requeued and record is not None:
+            return state, reason, record.source, max(0.0, now - record.as_of)
+        return state, reason, last.source, last.age_s
+
+
+def _is_cancel_unsent(view: AttemptView) -> bool:
+    over = view.files.void is not None or view.final_record is not None or view.end is not None
+    return not over and view.files.cancel is not None and view.files.cancel.sent is None
+
+
+def _needs_verdict(state: str, view: AttemptView) -> bool:
+    """Whether a driver has to decide on an attempt in this state; one that ended after a warning may continue."""
+    if state == "COMPLETED":
+        return view.warned
+    if never_submitted(view.files.void) and view.files.attempt.number == 1:
+        return False  # the user saw that submission fail
+    return state in FINAL_RUN_STATES
+
+
+def _pause_until(files: list[AttemptFiles], state: str) -> float | None:
+    """The end of the pause before the attempt that a verdict asks for: one that is due, or one that waits."""
+    waits = {"RETRYING": 1, "PENDING": 2, "STUCK": 2, "SUBMITTING": 2}.get(state)
+    verdict = files[-waits].verdict if waits is not None and len(files) >= waits else None
+    return verdict.not_before if verdict is not None and verdict.again else None
+
+
+def _expected_start(views: list[AttemptView]) -> float | None:
+    live = views[-1].live if views else None
+    return live.expected_start if live is not None else None

@@ -1,0 +1,122 @@
+"""Follow one run to its end: read its records every second, query the scheduler at its own rate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.journal import Journal
+from hpc_launch.runs.records.scheduler_state import MAY_COME_BACK
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.tracker import RunTracker
+
+CONFIRM_S = 10.0
+"""Time between two answers that confirm that a job is stuck, or over where it might still be requeued, or that the run
+folder is missing."""
+
+GONE_S = 60.0
+"""The same for a job that no source knows: accounting may be late."""
+
+OnChange = Callable[[RunStatus], None]
+
+
+@dataclass
+class _Confirmation:
+    """A state that must be seen twice before it ends the waiting."""
+
+    state: str | None = None
+    since: float = 0.0
+
+    def confirmed(self, state: str, answered: float, apart_s: float) -> bool:
+        """Whether `state` was first seen at least `apart_s` seconds before this answer."""
+        if state != self.state:
+            self.state, self.since = state, answered
+        return answered - self.since >= apart_s
+
+
+def wait(
+    tracker: RunTracker,
+    run: RunFolder,
+    on_change: OnChange,
+    poll_s: float = 1.0,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    continues: Callable[[RunStatus], bool] = lambda _: False,
+) -> RunStatus:
+    """Follow `run` until it is over, stuck for good, or unknown to all sources, and return that last status.
+
+    Args:
+        tracker: Gives the status.
+        run: The run.
+        on_change: Called for every status that differs in more than its age.
+        poll_s: Seconds between two polls.
+        sleep: How to wait that long.
+        continues: Called at the end and while another attempt is due: drives the run and returns whether it continues.
+
+    A scheduler that does not answer is waited for without limit, and the reason says so; the end of a run is in its
+    records all the same.
+    """
+    tracker.add(run)
+    journal = Journal(run)
+    journal.note("driver came")
+    confirmation = _Confirmation()
+    shown: RunStatus | None = None
+    try:
+        while True:
+            status = tracker.poll(background=True)[run.name]
+            if shown is None or shown.state != status.state:
+                journal.note("state", state=status.state, reason=status.reason, job_id=status.job_id)
+            if shown is None or _without_age(shown) != _without_age(status):
+                on_change(status)
+            shown = status
+            due = status.state == "RETRYING"
+            if (due or _over(status, tracker, run, confirmation)) and not continues(status):
+                # A driver may have decided just now, and then the status says why.
+                return tracker.poll(background=True)[run.name] if status.undecided else status
+            sleep(poll_s)
+    finally:
+        journal.note("driver gone", state=shown.state if shown else None)
+
+
+def poll_until(
+    tracker: RunTracker,
+    run: RunFolder,
+    wanted: Callable[[RunStatus], bool],
+    poll_s: float,
+    *,
+    seconds: float | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    on_poll: OnChange = lambda _: None,
+) -> RunStatus:
+    """The first status that is `wanted`, final or stuck; after `seconds`, the last one. `on_poll` sees those before."""
+    begin = time.monotonic()
+    while True:
+        status = tracker.poll(background=True)[run.name]
+        over = status.final or status.state == "STUCK" or status.folder_missing
+        if wanted(status) or over or (seconds is not None and time.monotonic() - begin > seconds):
+            return status
+        on_poll(status)
+        sleep(poll_s)
+
+
+def _over(status: RunStatus, tracker: RunTracker, run: RunFolder, confirmation: _Confirmation) -> bool:
+    views = tracker.views(run)
+    if status.folder_missing:
+        return confirmation.confirmed("folder missing", tracker.now, CONFIRM_S)
+    if not views:
+        return False
+    answer = views[-1].answer
+    if status.state == "STUCK" and answer.record is not None:
+        return confirmation.confirmed("STUCK", answer.record.as_of, CONFIRM_S)
+    if status.state == "UNKNOWN" and answer.error is None and answer.answered is not None:
+        return confirmation.confirmed("UNKNOWN", answer.answered, GONE_S)
+    if status.final and status.attempts[-1].state in MAY_COME_BACK and views[-1].files.final is None:
+        return answer.answered is None or confirmation.confirmed(status.attempts[-1].state, answer.answered, CONFIRM_S)
+    confirmation.state = None
+    return status.final
+
+
+def _without_age(status: RunStatus) -> RunStatus:
+    return replace(status, age_s=None, attempts=tuple(replace(attempt, age_s=None) for attempt in status.attempts))

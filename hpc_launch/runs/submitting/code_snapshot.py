@@ -1,0 +1,142 @@
+"""Copy the training's code into the run folder: all attempts run this copy, whatever is edited meanwhile.
+
+Code is small. Large files and large folders (data, a virtual environment) are linked instead, so that relative paths
+from the script stay valid.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from hpc_launch.agent.hpc_launch_private_names import is_private, is_skipped
+from hpc_launch.base.files import read_text
+from hpc_launch.base.json_records import write_record
+from hpc_launch.plan.recorded_parts import CodePlan
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.run_info import CodeInfo
+
+LARGE_FILE = 1 << 20
+"""Larger files (bytes) are linked: code is smaller."""
+LARGE_FOLDER = 1000
+"""Folders with more entries are linked."""
+MAX_ENTRIES = 20_000
+"""Nothing is copied if there are more entries in all."""
+
+_COPIED_MODE = 0o755
+"""Permissions that a copy may keep: the job runs it, so nobody else may change it."""
+
+
+class _TooMuchError(Exception):
+    """The folder holds more than code."""
+
+
+class _Copy:
+    def __init__(self, run: RunFolder, exclude: Sequence[str], limit: int) -> None:
+        self._runs = os.path.realpath(run.path.parent)
+        self._exclude = exclude
+        self._limit = limit
+        self.entries = self.files = self.bytes = 0
+        self.linked: list[str] = []
+
+    def folder(self, source: Path, target: Path) -> None:
+        """Copy a folder with all below it. Raises OSError, _TooMuchError."""
+        target.mkdir(mode=0o700)
+        with os.scandir(source) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+        self.entries += len(entries)
+        if self.entries > MAX_ENTRIES:
+            raise _TooMuchError(f"it has more than {MAX_ENTRIES} entries")
+        for entry in entries:
+            if is_skipped(entry.name):
+                continue
+            here = target / entry.name
+            if self._is_linked(entry):
+                os.symlink(os.path.abspath(entry.path), here)
+                self.linked.append(entry.path)
+            elif entry.is_dir(follow_symlinks=False):
+                self.folder(Path(entry.path), here)
+            else:
+                self._file(entry, here)
+        target.chmod(stat.S_IMODE(source.stat().st_mode) & _COPIED_MODE | 0o700)
+
+    def _is_linked(self, entry: os.DirEntry[str]) -> bool:
+        if entry.is_symlink() or any(fnmatchcase(entry.name, pattern) for pattern in self._exclude):
+            return True
+        if is_private(entry.name):
+            return True
+        if entry.is_dir():
+            inside = os.listdir(entry.path)
+            runs = os.path.realpath(entry.path) == self._runs or RunFolder(Path(entry.path)).exists
+            return runs or "pyvenv.cfg" in inside or len(inside) > LARGE_FOLDER
+        return not entry.is_file() or entry.stat().st_size > LARGE_FILE
+
+    def _file(self, entry: os.DirEntry[str], target: Path) -> None:
+        self.files += 1
+        self.bytes += entry.stat().st_size
+        if self.bytes > self._limit:
+            raise _TooMuchError(f"it comes to more than {self._limit >> 20} MiB")
+        shutil.copy2(entry.path, target)
+        target.chmod(stat.S_IMODE(target.stat().st_mode) & _COPIED_MODE)
+
+
+def _reachable_mode(root: Path) -> int:
+    """The permissions of a folder, without those that the folders above it withhold from other users."""
+    mode = stat.S_IMODE(root.stat().st_mode)
+    for folder in root.resolve().parents:
+        above = folder.stat().st_mode
+        mode &= ~(0o070 if not above & stat.S_IXGRP else 0) & ~(0o007 if not above & stat.S_IXOTH else 0)
+    return mode & _COPIED_MODE | 0o700
+
+
+def take_snapshot(run: RunFolder, code: CodePlan | None) -> None:
+    """Copy the code folder to `code/` and record it in code.json. Raises OSError where those cannot be written.
+
+    A folder that is unreadable or too large is not copied: code.json says why, and the script runs from where it is.
+    """
+    if code is None:
+        return
+    root = Path(code.root)
+    copy = _Copy(run, code.exclude, code.limit_mib << 20)
+    why: str | None = None
+    try:
+        copy.folder(root, run.code)
+        run.code.chmod(_reachable_mode(root))
+    except (_TooMuchError, PermissionError, FileNotFoundError) as error:
+        shutil.rmtree(run.code, ignore_errors=True)
+        why = str(error)
+    info = CodeInfo(
+        root=code.root,
+        commit=commit_of(root),
+        kept=why is None,
+        why=why,
+        files=copy.files,
+        bytes=copy.bytes,
+        linked=tuple(copy.linked[:100]),
+    )
+    write_record(run.code_info, info)
+
+
+def commit_of(root: Path) -> str | None:
+    """The commit checked out there, read from git's files; None where that is not known."""
+    for folder in (root, *root.parents):
+        git = folder / ".git"
+        if not git.is_dir():
+            continue
+        try:
+            head = read_text(git / "HEAD").strip()
+            name = head.removeprefix("ref: ")
+            if name != head and (git / name).is_file():
+                head = read_text(git / name).strip()
+            elif name != head:
+                packed = read_text(git / "packed-refs").splitlines()
+                head = next((line.split()[0] for line in packed if line.endswith(f" {name}")), "")
+        except (OSError, ValueError):
+            return None
+        return head if re.fullmatch(r"[0-9a-f]{40,64}", head) else None
+    return None

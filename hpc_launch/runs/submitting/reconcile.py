@@ -1,0 +1,223 @@
+"""Settle a submission that left no job id because its driver was killed, frozen, or got no answer.
+
+Every decision made here is final, because it goes through `claim`: an attempt is abandoned only by creating that file,
+and a job trains only if it created it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hpc_launch.base.errors import SchedulerError, Unreachable
+from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
+from hpc_launch.runs.records.attempt_files import AttemptFiles, Reader
+from hpc_launch.runs.records.claim import NEVER_SUBMITTED, Claim, abandon
+from hpc_launch.runs.records.journal import Journal, JournalEvent, read_journals
+from hpc_launch.runs.records.process_identity import Process, certainly_gone
+from hpc_launch.runs.records.submission import write_job
+from hpc_launch.schedulers.scheduler import Cancelling, JobRecord, Scheduler
+
+GRACE_S = 20.0
+"""How long after the intent an sbatch may still be running although its driver is gone."""
+
+NOT_YET = "the sweep has not submitted it yet"
+"""Why a point has no attempt."""
+
+GIVE_UP_S = 600.0
+"""Age at which an unfinished submission is abandoned, wherever its driver may be."""
+
+
+@dataclass(frozen=True)
+class SubmissionOutcome:
+    """The result of a submission: a job, no job ever (`void`), or not known yet, with the reason as text."""
+
+    kind: Literal["job", "void", "waiting"]
+    job_id: str | None = None
+    reason: str | None = None
+
+
+def reconcile(
+    run: RunFolder,
+    attempt: AttemptFolder,
+    scheduler: Scheduler,
+    clock: Callable[[], float],
+) -> SubmissionOutcome:
+    """Settle an attempt without a job id as far as possible now. Creates `job.json` or `claim`.
+
+    Never raises: where the scheduler or the file system does not answer, the attempt stays as it is, with the reason.
+    """
+    files = Reader().read(attempt)
+    known = _known(files)
+    if known is not None:
+        return known
+    journal = Journal(run)
+    owner, since = _owner(run, files)
+    age = clock() - since
+    if files.intent is not None:
+        try:
+            jobs = real_jobs(scheduler.find(files.intent.job_name or ""))
+        except SchedulerError as error:
+            return SubmissionOutcome("waiting", reason=f"{_who(owner, age)}; the scheduler does not answer: {error}")
+        if jobs:
+            return SubmissionOutcome("job", adopt(attempt, files.intent.job_of(pick(jobs).job_id), since, journal))
+    late = age >= GRACE_S
+    over = owner is not None and (
+        (certainly_gone(owner) and (late or files.intent is None)) or (late and _job_over(owner, scheduler))
+    )
+    if not over and age < GIVE_UP_S:
+        return SubmissionOutcome("waiting", reason=_who(owner, age))
+    return _void(attempt, journal, _who(owner, age))
+
+
+def real_jobs(records: Iterable[JobRecord]) -> list[JobRecord]:
+    """Records of actual jobs: Slurm also records a refused submission as a job that failed at once."""
+    return [record for record in records if not _refused(record)]
+
+
+def still_has_id(job_id: str, job_name: str | None, scheduler: Cancelling) -> bool:
+    """Whether no other job has the id, on a cluster set up again or one with the same storage. Raises Unreachable."""
+    record = scheduler.query([job_id], fresh=True).get(job_id)
+    return record is None or record.name in (None, job_name)
+
+
+def pick(jobs: list[JobRecord]) -> JobRecord:
+    """The job that counts where a frozen driver submitted two: the lowest id. The other one exits at the claim."""
+    return min(jobs, key=lambda job: [int(number) for number in re.findall(r"\d{1,18}", job.job_id)])
+
+
+def look_up(
+    scheduler: Scheduler, job_name: str, lookup_s: float, while_away: Callable[[Unreachable], None] | None = None
+) -> str | None:
+    """Search for the job of this name with growing pauses, while the controller may be down.
+
+    None after `lookup_s` seconds. With `while_away`, which is called after each query without an answer, these seconds
+    begin once the controller answers.
+    """
+    until = time.monotonic() + lookup_s
+    pause = 0.5
+    while True:
+        try:
+            jobs = real_jobs(scheduler.find(job_name))
+        except Unreachable as error:
+            if while_away is not None:
+                while_away(error)
+                until = time.monotonic() + lookup_s
+        else:
+            if jobs:
+                return pick(jobs).job_id
+        if time.monotonic() + pause > until:
+            return None
+        time.sleep(pause)
+        pause = min(pause * 2, 5.0)
+
+
+def adopt(attempt: AttemptFolder, job_id: str, submitted: float, journal: Journal) -> str:
+    """Record the job that was found. Returns the attempt's job, which another process may have recorded first."""
+    with suppress(OSError):
+        # On a full disk the next driver finds the job in the same way.
+        if write_job(attempt, job_id, submitted):
+            journal.note("adopted", attempt=attempt.number, job_id=job_id)
+    return Reader().read(attempt).job_id or job_id
+
+
+def no_attempt(run: RunFolder, creator: Process | None, since: float, now: float) -> SubmissionOutcome:
+    """Settle a run folder without any attempt.
+
+    Its first attempt is created and abandoned here, so that a driver that was only frozen finds it taken.
+    """
+    if run.sweep is not None or os.path.exists(run.sweep_info):
+        return SubmissionOutcome("waiting", reason=NOT_YET)
+    if os.path.exists(run.stage_info):
+        return SubmissionOutcome("waiting", reason="the pipeline has not submitted it yet")
+    if not (creator is not None and certainly_gone(creator)) and now - since < GIVE_UP_S:
+        return SubmissionOutcome("waiting", reason=_who(creator, now - since))
+    attempt = run.attempt(1)
+    try:
+        run.refuse_foreign_write()
+        # Without `parents`: a run folder that was deleted stays deleted.
+        run.attempts_folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        attempt.path.mkdir(mode=FOLDER_MODE)
+    except OSError as error:
+        return SubmissionOutcome("waiting", reason=f"{_who(creator, now - since)}; cannot abandon it: {error.strerror}")
+    return _void(attempt, Journal(run), _who(creator, now - since))
+
+
+def _job_over(process: Process, scheduler: Scheduler) -> bool:
+    """Whether a process on another host has ended with its job: Slurm kills all processes of a job at its end."""
+    try:
+        record = scheduler.query([process.job]).get(process.job) if process.job else None
+    except SchedulerError:
+        return False
+    return record is not None and record.ended_for_good
+
+
+def _known(files: AttemptFiles) -> SubmissionOutcome | None:
+    if files.void is not None:
+        return SubmissionOutcome("void", reason=files.void)
+    job_id = files.job_id
+    if job_id is None:
+        return None
+    if files.job is None:
+        # The job is running: it claimed the attempt before its driver could record the id.
+        with suppress(OSError):
+            write_job(files.attempt, job_id, _intended(files) or time.time())
+    return SubmissionOutcome("job", job_id)
+
+
+def _void(attempt: AttemptFolder, journal: Journal, why: str) -> SubmissionOutcome:
+    causes = [event.reason for event in read_journals(attempt.run) if _is_no_answer(event, attempt)]
+    try:
+        claim = abandon(attempt, f"{NEVER_SUBMITTED}: {causes[-1]}" if causes else NEVER_SUBMITTED)
+    except OSError as error:
+        return SubmissionOutcome("waiting", reason=f"{why}; cannot abandon it: {error.strerror or error}")
+    if claim.job_id is not None:
+        return SubmissionOutcome("job", claim.job_id)
+    if claim == Claim():
+        return SubmissionOutcome("waiting", reason="another process is claiming it")
+    journal.note("voided", attempt=attempt.number, reason=claim.void, why=why)
+    return SubmissionOutcome("void", reason=claim.void)
+
+
+def _is_no_answer(event: JournalEvent, attempt: AttemptFolder) -> bool:
+    return event.event == "no answer" and event.attempt == attempt.number and bool(event.reason)
+
+
+def _owner(run: RunFolder, files: AttemptFiles) -> tuple[Process | None, float]:
+    """The submitting process and when it began: by the intent, else the journals, else the folder's age."""
+    intended = _intended(files)
+    if intended is not None:
+        return files.intent.process if files.intent else None, intended
+    for event in reversed(read_journals(run)):
+        if event.event == "attempt claimed" and event.attempt == files.attempt.number:
+            return event.process, event.time
+    return None, _modified(files.attempt.path)
+
+
+def _intended(files: AttemptFiles) -> float | None:
+    return files.intent.time if files.intent else None
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return time.time()
+
+
+def _who(owner: Process | None, age: float) -> str:
+    who = str(owner) if owner else "a process"
+    return f"{who} began to submit it {max(age, 0):.0f} s ago and has not recorded the outcome"
+
+
+def _refused(record: JobRecord) -> bool:
+    if record.state != "FAILED" or record.nodes:
+        return False
+    begun = record.started if record.started is not None else record.submitted
+    return record.ended is None or begun is None or record.ended - begun <= 0

@@ -1,0 +1,273 @@
+"""Write a run to disk. A run folder that cannot be written completely is removed again."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec import Struct
+
+from hpc_launch import __version__
+from hpc_launch.base.errors import Refused, UsageError
+from hpc_launch.base.files import write_atomic
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import Finding
+from hpc_launch.base.folders_above import refuse_replaceable
+from hpc_launch.base.json_records import read_record, write_record
+from hpc_launch.base.user_dirs import make_folder
+from hpc_launch.job.shell_text import quote
+from hpc_launch.plan.recorded_parts import CodePlan
+from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
+from hpc_launch.runs.records.plan_record import PlanRecord
+from hpc_launch.runs.records.process_identity import process_fields, this_process
+from hpc_launch.runs.records.run_info import CodeInfo, RunInfo
+from hpc_launch.runs.records.submission import Overrides
+from hpc_launch.runs.submitting.code_snapshot import take_snapshot
+
+HOOKS = Path(__file__).parents[2] / "agent" / "hpc_launch_hooks.py"
+"""Copied into each run folder, so that nothing needs to be installed where the job runs; so are the next ones."""
+WATCHER = tuple(HOOKS.with_name(f"hpc_launch_watch{part}.py") for part in ("", "_processes", "_node", "_gpus", "_hang"))
+HEARTBEAT = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in ("heartbeat", "silence"))
+FILE_SYSTEM = HOOKS.with_name("hpc_launch_file_system.py")
+_STAGE = ("stage", "stage_disk", "stage_tree", "stage_pack", "stage_unpack")
+STAGE = (*(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _STAGE), FILE_SYSTEM)
+_CHECK = (
+    "check",
+    "check_run",
+    "check_send",
+    "check_host",
+    "check_intel",
+    "check_path",
+    "check_peers",
+    "check_code",
+    "check_pdsh",
+    "check_gpus",
+    "check_dcgm",
+    "check_full",
+    "check_image",
+    "measure",
+)
+_JUDGE = ("judge", "listen", "reports", "compare", "compare_full", "compare_code", "compare_peers", "rounds")
+NODE_CHECK = (*(HOOKS.with_name(f"hpc_launch_{name}.py") for name in (*_CHECK, *_JUDGE)), FILE_SYSTEM)
+_FAN_OUT = ("fan_out", "connection", "on_host", "lease", "check_ssh")
+FAN_OUT = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _FAN_OUT)
+_COPIES = (
+    *("copies", "copy_channel", "copy_connection", "copy_host", "copy_list", "copy_protocol", "copy_receive"),
+    *("copy_send", "copy_store", "private_names"),
+)
+COPIES = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _COPIES)
+NOTIFY = tuple(HOOKS.with_name(f"hpc_launch_notify{part}.py") for part in ("", "_event", "_job", "_send", "_text"))
+PHASES = HOOKS.with_name("sitecustomize.py")
+
+
+@dataclass(frozen=True)
+class PreparedAttempt:
+    """A job that passed all checks, ready to be written to disk and submitted."""
+
+    name: str
+    """The job's own name: `[A-Za-z0-9][A-Za-z0-9._-]*`, at most 64 characters."""
+    site: str
+    scheduler: str
+    """`slurm`, `ssh` or `local`."""
+    runs_folder: Path
+    """Parent of the run folders: shared storage on a cluster."""
+    job_yaml: str
+    resolved_yaml: str
+    site_yaml: str
+    script: str
+    plan: PlanRecord
+    options: tuple[str, ...] = ()
+    """sbatch options of this attempt only, such as `--exclude=n3`."""
+    overrides: Overrides = field(default_factory=Overrides)
+    """How this attempt differs from the job file."""
+    programs: tuple[Path, ...] = ()
+    """Further Python modules for the run's hooks."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def create_run(
+    prepared: PreparedAttempt, sweep: Struct | None = None, *, at: RunFolder | None = None, stage: Struct | None = None
+) -> RunFolder:
+    """Create the run folder, without any attempts, or the folder of a sweep with this record.
+
+    `at`: where the run of a stage of a pipeline is; `stage` is its record. Only one process creates it, all at once.
+    Raises Refused and leaves nothing on disk.
+    """
+    created = time.time()
+    with refusing(prepared.runs_folder):
+        make_folder(prepared.runs_folder)
+        refuse_replaceable(prepared.runs_folder)
+        run = new_folder(prepared, created) if at is None else _draft_of(at)
+        try:
+            write_atomic(run.job_yaml, prepared.job_yaml)
+            write_atomic(run.resolved_yaml, prepared.resolved_yaml)
+            write_atomic(run.site_yaml, prepared.site_yaml)
+            run.journal.mkdir(mode=FOLDER_MODE)
+            run.hooks.mkdir(mode=FOLDER_MODE)
+            phases = [PHASES] if prepared.plan.phases else []
+            for source in (
+                HOOKS,
+                *WATCHER,
+                *HEARTBEAT,
+                *STAGE,
+                *NODE_CHECK,
+                *FAN_OUT,
+                *COPIES,
+                *phases,
+                *(NOTIFY if prepared.plan.notify is not None else ()),
+                *prepared.programs,
+            ):
+                write_atomic(run.hooks / source.name, source.read_text(encoding="utf-8"))
+            # A file, so that the thousands of processes of a job write no bytecode there, with whatever umask.
+            write_atomic(run.hooks / "__pycache__", "")
+            if sweep is None:
+                run.attempts_folder.mkdir(mode=FOLDER_MODE)
+            else:
+                run.arrays.mkdir(mode=FOLDER_MODE)
+                write_record(run.sweep_info, sweep)
+            if stage is not None:
+                write_record(run.stage_info, stage)
+                write_after(run)
+            if at is None or not _shares_code(at.pipeline, run, prepared.plan.code):
+                take_snapshot(run, prepared.plan.code)
+            # Last: a folder with a run.json is a complete run.
+            write_info(run, prepared, created, name=(at or run).name)
+            return run if at is None else _moved(run, at)
+        except BaseException:
+            shutil.rmtree(run.path, ignore_errors=True)
+            raise
+
+
+def write_info(run: RunFolder, prepared: PreparedAttempt, created: float, *, name: str | None = None) -> None:
+    """Write run.json, which completes the run. `name`: where the folder will get another one. Raises OSError."""
+    info = RunInfo(
+        run=name or run.name,
+        name=prepared.name,
+        site=prepared.site,
+        scheduler=prepared.scheduler,
+        created=created,
+        version=__version__,
+        **process_fields(this_process()),
+    )
+    write_record(run.info, info)
+
+
+def claim_number(run: RunFolder, number: int) -> AttemptFolder:
+    """Create the folder of attempt `number`. Raises UsageError where another process has created it, and Refused."""
+    attempt = run.attempt(number)
+    with refusing(run.path):
+        try:
+            attempt.path.mkdir(mode=FOLDER_MODE)
+        except FileExistsError:
+            raise UsageError(
+                f"attempt {number} of {run.name} has just been claimed by another process; nothing was submitted",
+                hint=f"hpc-launch status {run.name} shows its state",
+            ) from None
+        run.note_attempt()
+    return attempt
+
+
+def write_attempt(attempt: AttemptFolder, prepared: PreparedAttempt) -> None:
+    """Write script and plan into a claimed attempt. Raises OSError."""
+    attempt.logs.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    write_record(attempt.plan, prepared.plan)
+    # Executable: the local scheduler starts it, and a user may.
+    write_atomic(attempt.script, prepared.script, mode=0o755)
+
+
+def write_after(run: RunFolder) -> None:
+    """Write the command that runs a driver at the end of a job, with this interpreter. Raises OSError.
+
+    It unsets Python's variables and leaves the working folder: both may belong to the training's Python.
+    """
+    path = os.environ.get("PYTHONPATH")
+    lines = [
+        "#!/bin/bash",
+        "# Called with an attempt's folder when its job ends: submits the next attempt if one is due.",
+        # timeout(1) resets ignored signals, and a preemption signals the job again while Python starts.
+        "[[ ${2:-} = @(--outside|--successor=*) ]] || trap '' TERM",
+        "cd / && unset PYTHONHOME PYTHONSTARTUP PYTHONPATH",
+        *([f"export PYTHONPATH={quote(path)}"] if path else []),
+        f'exec {quote(sys.executable)} -m hpc_launch.hook "$@"',
+    ]
+    write_atomic(run.after, "\n".join(lines) + "\n", mode=0o755)
+
+
+def discard(run: RunFolder, attempt: AttemptFolder) -> None:
+    """Remove an attempt of this process for which nothing was submitted, and the run if it has no other attempt."""
+    shutil.rmtree(attempt.path, ignore_errors=True)
+    discard_run(run)
+
+
+def discard_run(run: RunFolder) -> None:
+    """Remove a run without attempts; a run with any stays."""
+    with suppress(OSError):
+        # Fails if there is an attempt, and prevents a new one once it has succeeded.
+        run.attempts_folder.rmdir()
+        shutil.rmtree(run.path, ignore_errors=True)
+
+
+@contextmanager
+def refusing(folder: Path) -> Iterator[None]:
+    """Turn an OSError into the finding that the run folder cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename if isinstance(error.filename, str) else str(folder)
+        raise cannot_write(folder, error.strerror or str(error), where) from error
+
+
+def cannot_write(folder: Path, why: str, where: str | None = None) -> Refused:
+    """The error for a run folder that cannot be written."""
+    hint = "free some space, correct the permissions, or choose another folder with run_dir: or $HPC_LAUNCH_HOME"
+    hint += f" (failed at {where})" if where else ""
+    return Refused([Finding(FindingCode.CANNOT_WRITE, f"cannot write the run folder {folder}: {why}", hint=hint)])
+
+
+def _draft_of(at: RunFolder) -> RunFolder:
+    """A folder beside the one of a stage's run, in which that run is written."""
+    run = RunFolder(at.path.with_name(f".{at.path.name}.{secrets.token_hex(4)}"))
+    run.path.mkdir(mode=FOLDER_MODE)
+    return run
+
+
+def _moved(draft: RunFolder, at: RunFolder) -> RunFolder:
+    """The run at its place. Another process may have put its own there: rename(2) replaces no folder that has files."""
+    try:
+        os.rename(draft.path, at.path)
+    except OSError:
+        if not at.exists:
+            raise
+        shutil.rmtree(draft.path, ignore_errors=True)
+    return at
+
+
+def _shares_code(pipeline: RunFolder | None, run: RunFolder, code: CodePlan | None) -> bool:
+    """Use the snapshot that the pipeline took when it was submitted, if it is of the same folder. Raises OSError."""
+    info = read_record(pipeline.code_info, CodeInfo) if pipeline is not None else None
+    if pipeline is None or code is None or info is None or info.root != code.root:
+        return False
+    shutil.copy2(pipeline.code_info, run.code_info)
+    if os.path.isdir(pipeline.code):
+        os.symlink(f"../{pipeline.code.name}", run.code)
+    return True
+
+
+def new_folder(prepared: PreparedAttempt, created: float) -> RunFolder:
+    """A new folder in the folder of runs. Raises OSError."""
+    stamp = time.strftime("%y%m%d-%H%M%S", time.localtime(created))
+    while True:
+        run = RunFolder(prepared.runs_folder.absolute() / f"{prepared.name}-{stamp}-{secrets.token_hex(2)}")
+        with suppress(FileExistsError):
+            run.path.mkdir(mode=FOLDER_MODE)
+            with suppress(OSError):  # there is none, or no such thing here
+                # A default ACL would replace the umask for everything that bash, srun and the agents create here.
+                os.removexattr(run.path, "system.posix_acl_default")
+            return run

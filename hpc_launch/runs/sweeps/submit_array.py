@@ -1,0 +1,217 @@
+"""Submit a job array of a sweep exactly once, with the protocol of an attempt (submitting/submit_attempt.py).
+
+The order: array claimed, with its intent → attempts of its points, each with the array's token and its task →
+sbatch → job.json of the array → job.json of each attempt. After a crash at any point, `settle_arrays` finds the array
+by its token or abandons it. Each task trains only if it creates the claim of its attempt, as any job does.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+
+from hpc_launch.base.errors import SubmitRefused, UsageError
+from hpc_launch.base.files import synced_together, write_atomic
+from hpc_launch.base.json_records import read_record, write_record
+from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder
+from hpc_launch.runs.records.attempt_files import Reader
+from hpc_launch.runs.records.claim import abandon
+from hpc_launch.runs.records.journal import Journal
+from hpc_launch.runs.records.process_identity import process_fields, this_process
+from hpc_launch.runs.records.submission import Intent, array_of, new_token, write_job
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.submitting.fault_points import checkpoint
+from hpc_launch.runs.submitting.reconcile import reconcile
+from hpc_launch.runs.submitting.run_store import PreparedAttempt, refusing
+from hpc_launch.runs.submitting.send_job import AttemptTask, Wait, check_ours, check_wanted, send_job
+from hpc_launch.runs.submitting.sentinel_job import submit_sentinel
+from hpc_launch.runs.sweeps.array_chunks import ArrayChunk
+from hpc_launch.runs.sweeps.point_folder import begin_attempt, create_point, refused_text
+from hpc_launch.runs.sweeps.sweep_folder import SweepFolder, tasks_of
+from hpc_launch.schedulers.scheduler import Scheduler, Submission
+
+STEPS = ("array claimed", "points", "array ready", "array submitted", "array job", "array jobs")
+"""The names of the steps, in order (fault_points.py)."""
+
+_SETTLED = "settled"
+"""The file of an array of which nothing is left to do."""
+
+
+def submit_array(  # noqa: PLR0917 - the stages before
+    sweep: SweepFolder,
+    chunk: ArrayChunk,
+    points: Mapping[int, PreparedAttempt],
+    scheduler: Scheduler,
+    options: tuple[str, ...],
+    at_once: int | None,
+    follows: Mapping[int, int] | None = None,
+    *,
+    index: Index | None = None,
+    lookup_s: float,
+    wait: Wait | None = None,
+) -> str | None:
+    """Submit one array; None where another process has taken its points.
+
+    `follows`: the last attempts of its points, which are over; without it, the points have no job yet.
+
+    Raises:
+        Refused: Its files cannot be written; nothing was submitted.
+        SubmitRefused: Slurm refused it; its points wait for the next array.
+        SubmitUnknown: No answer within `lookup_s` seconds.
+        UsageError: Another process is submitting the sweep, or it was cancelled.
+    """
+    journal = Journal(sweep.run)
+    first = next(iter(points.values()))
+    with refusing(sweep.run.path):
+        array, intent = _claim(sweep, first.name, options)
+        name = intent.job_name or ""
+        checkpoint("array claimed")
+        with synced_together():
+            tasks = _write_points(sweep, chunk, points, array, intent, follows)
+        checkpoint("points")
+        if not tasks:
+            abandon(array, "its points are in another array")
+            return None
+        write_atomic(array.script, chunk.script, mode=0o755)
+        journal.write("intent", attempt=array.number, job_name=name)
+    checkpoint("array ready")
+    task = AttemptTask(sweep.run, array, first, scheduler, journal, lookup_s, wait)
+    check_ours(task)
+    refuse_cancelled(sweep)
+    submission = Submission(
+        script=chunk.script,
+        folder=array.path,
+        job_name=name,
+        options=options,
+        environment=first.secrets,
+        array=ArrayChunk(chunk.script, tasks).spec(at_once),
+    )
+    cluster = scheduler.cluster()  # the controller may not answer after sbatch, and a job that it forgot needs the name
+    submitted = time.time()
+    try:
+        job_id = array_of(send_job(task, submission))
+    except SubmitRefused as error:
+        _release(array, f"refused: {error}")
+        raise
+    checkpoint("array submitted")
+    cluster = cluster or scheduler.cluster()
+    with suppress(OSError):
+        write_job(array, job_id, submitted, cluster)
+    journal.note("submitted", attempt=array.number, job_id=job_id)
+    checkpoint("array job")
+    check_wanted(task, job_id)
+    if os.path.exists(sweep.cancel):
+        scheduler.cancel(job_id)
+        refuse_cancelled(sweep)
+    _record_jobs(array, job_id, submitted, cluster)
+    checkpoint("array jobs")
+    submit_sentinel(task, submission, job_id)
+    if index is not None:
+        index.add(sweep.run, job_id)
+    return job_id
+
+
+def settle_arrays(sweep: SweepFolder, scheduler: Scheduler, clock: Callable[[], float] = time.time) -> str | None:
+    """Settle what other processes left of the sweep's arrays. The reason where one is still being submitted."""
+    waiting = None
+    for array in sweep.arrays():
+        if os.path.exists(array.path / _SETTLED):
+            continue
+        outcome = reconcile(sweep.run, array, scheduler, clock)
+        if outcome.kind == "job" and outcome.job_id is not None:
+            _record_jobs(array, array_of(outcome.job_id), clock(), scheduler.cluster())
+        elif outcome.kind == "void":
+            _release(array, outcome.reason or "abandoned")
+        else:
+            waiting = outcome.reason
+    return waiting
+
+
+def refuse_cancelled(sweep: SweepFolder) -> None:
+    """Raise UsageError for a sweep that a user has cancelled."""
+    if os.path.exists(sweep.cancel):
+        raise UsageError(f"{sweep.name} was cancelled", f"hpc-launch resubmit {sweep.name} submits its points again")
+
+
+def array_jobs(sweep: SweepFolder) -> dict[str, AttemptFolder]:
+    """The arrays of a sweep by their job ids."""
+    files = [Reader().read(array) for array in sweep.arrays()]
+    return {array_of(one.job_id): one.attempt for one in files if one.job_id is not None}
+
+
+def _claim(sweep: SweepFolder, name: str, options: tuple[str, ...]) -> tuple[AttemptFolder, Intent]:
+    """Create the folder of the next array with its intent in it: whoever finds it knows its owner and its token.
+
+    Raises UsageError where another process has created it, and OSError.
+    """
+    arrays = sweep.arrays()
+    array = sweep.array(arrays[-1].number + 1 if arrays else 1)
+    token = new_token()
+    intent = Intent(
+        token=token,
+        job_name=f"{name}.{token}.{array.number}",
+        time=time.time(),
+        options=options,
+        **process_fields(this_process()),
+    )
+    draft = AttemptFolder(sweep.run.arrays / f".{token}")
+    draft.path.mkdir(mode=FOLDER_MODE)
+    write_record(draft.intent, intent)
+    try:
+        os.rename(draft.path, array.path)  # fails where there is a folder that is not empty (rename(2))
+    except OSError as error:
+        shutil.rmtree(draft.path, ignore_errors=True)
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        raise UsageError(f"another process is submitting {sweep.name}", f"hpc-launch status {sweep.name}") from None
+    return array, intent
+
+
+def _write_points(  # noqa: PLR0917 - the stages before
+    sweep: SweepFolder,
+    chunk: ArrayChunk,
+    points: Mapping[int, PreparedAttempt],
+    array: AttemptFolder,
+    intent: Intent,
+    follows: Mapping[int, int] | None,
+) -> dict[int, int]:
+    """Write the attempts of an array; returns its tasks. Raises OSError."""
+    tasks = {}
+    for task, number in chunk.tasks.items():
+        run = create_point(sweep, number, points[number])
+        last = None if follows is None else follows[number]
+        if begin_attempt(run, points[number], array, intent, task, follows=last):
+            tasks[task] = number
+            run.note_attempt()
+    return tasks
+
+
+def _record_jobs(array: AttemptFolder, job_id: str, submitted: float, cluster: str | None) -> None:
+    """Record the job of each attempt of an array. What cannot be written now is written by the next driver."""
+    with suppress(OSError), synced_together():
+        for task, attempt in _own_tasks(array):
+            if not os.path.exists(attempt.job):
+                write_job(attempt, f"{job_id}_{task}", submitted, cluster)
+        write_atomic(array.path / _SETTLED, "")
+
+
+def _own_tasks(array: AttemptFolder) -> Iterator[tuple[int, AttemptFolder]]:
+    """The attempts that the array's driver claimed for it, which may have ended between the link and the attempt."""
+    own = read_record(array.intent, Intent)
+    for task, attempt in tasks_of(array):
+        intent = read_record(attempt.intent, Intent)
+        mine = intent is None or (own is not None and intent.job_name == own.job_name)
+        if mine and os.path.isdir(attempt.path):
+            yield task, attempt
+
+
+def _release(array: AttemptFolder, reason: str) -> None:
+    """Abandon the attempts of an array that no job belongs to, so that another array can take their points."""
+    with suppress(OSError), synced_together():
+        for _, attempt in _own_tasks(array):
+            abandon(attempt, refused_text(reason))
+        write_atomic(array.path / _SETTLED, "")

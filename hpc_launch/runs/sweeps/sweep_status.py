@@ -1,0 +1,155 @@
+"""The state of a sweep: those of its points, and the best of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from hpc_launch.base.files import read_text
+from hpc_launch.base.time_limit import TooSlowError, time_limit
+from hpc_launch.job.sweep_points import SweepPoint, label
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.records.run_info import read_info
+from hpc_launch.runs.status.group_status import STATE_ORDER, group_status
+from hpc_launch.runs.status.progress_reader import SEARCH_S, number, tail_lines
+from hpc_launch.runs.status.run_status import Progress, RunStatus
+from hpc_launch.runs.submitting.reconcile import NOT_YET
+from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
+
+
+@dataclass(frozen=True)
+class PointStatus:
+    """A point now. `metric` is the value by which points are compared; None while there is none."""
+
+    point: SweepPoint
+    status: RunStatus
+    metric: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Its part of `status SWEEP --json`."""
+        values = {"point": self.point.number, "values": dict(self.point.values), "metric": self.metric}
+        return {**values, **self.status.as_json(attempts=False), "attempts": len(self.status.attempts)}
+
+
+@dataclass(frozen=True)
+class SweepStatus:
+    """A sweep now."""
+
+    sweep: SweepFolder
+    points: tuple[PointStatus, ...]
+    cancelled: bool = False
+    stamp: int | None = None
+    """When a point last got an attempt (ns), before the points were read."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of points in each state."""
+        found = Counter(one.status.state for one in self.points)
+        return {state: found[state] for state in STATE_ORDER if found[state]}
+
+    @property
+    def best(self) -> PointStatus | None:
+        """The point with the best metric."""
+        sign = -1.0 if self.sweep.record.goal == "max" else 1.0
+        known = [(sign * one.metric, one.point.number, one) for one in self.points if one.metric is not None]
+        return min(known, key=lambda entry: entry[:2])[2] if known else None
+
+    def as_run(self) -> RunStatus:
+        """The sweep as one line of a list: its progress is the number of points that completed."""
+        counts = self.counts
+        text = ", ".join(f"{count} {name}" for name, count in counts.items())
+        best = self.best
+        if best is not None:
+            text += f"; best {label(best.point.values)}: {best.metric:g}"
+        return group_status(
+            self.sweep.run,
+            next(iter(counts), "UNKNOWN"),
+            text if self.points else "sweep.json cannot be read",
+            [one.status for one in self.points],
+            progress=Progress(step=counts.get("COMPLETED", 0), total=len(self.points)),
+            undecided=any(one.status.undecided for one in self.points),
+            final_stamp=self.stamp if self._is_over else None,
+        )
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether only a new attempt of a point can change this status."""
+        over = (one.status.settled or (self.cancelled and not one.status.attempts) for one in self.points)
+        return bool(self.points) and all(over)
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of `status SWEEP --json`."""
+        best, record = self.best, self.sweep.record
+        return {
+            **self.as_run().as_json(attempts=False),
+            "counts": self.counts,
+            "goal": record.goal,
+            "best": best.as_json() if best is not None else None,
+            "points": [one.as_json() for one in self.points],
+        }
+
+
+def sweep_status(sweep: SweepFolder, statuses: Mapping[str, RunStatus], stamp: int | None = None) -> SweepStatus:
+    """The sweep's state by those of its points, by the names of their runs; they were read after `stamp`."""
+    cancelled = os.path.exists(sweep.cancel)
+    points = []
+    for point in sweep.record.points:
+        run = sweep.point(point.number)
+        status = statuses.get(run.name) or waiting_point(sweep, run, cancelled=cancelled)
+        if cancelled and status.state == "SUBMITTING" and not status.attempts:
+            status = waiting_point(sweep, run, cancelled=True)
+        points.append(PointStatus(point, status, _metric(sweep, run, status)))
+    return SweepStatus(sweep, tuple(points), cancelled, stamp)
+
+
+def stamps_of(sweeps: Iterable[SweepFolder]) -> dict[str, int | None]:
+    """When a point of each last got an attempt (ns), by the names of the sweeps: to be read before the points."""
+    return {sweep.name: sweep.run.attempts_stamp() for sweep in sweeps}
+
+
+def with_sweeps(
+    statuses: Mapping[str, RunStatus], sweeps: Iterable[SweepFolder], stamps: Mapping[str, int | None]
+) -> dict[str, RunStatus | SweepStatus]:
+    """The states of runs by name, with those of the sweeps that they are points of. They were read after `stamps`."""
+    return {**statuses, **{one.name: sweep_status(one, statuses, stamps[one.name]) for one in sweeps}}
+
+
+def waiting_point(sweep: SweepFolder, run: RunFolder, *, cancelled: bool) -> RunStatus:
+    """The state of a point that was not submitted yet."""
+    info = read_info(sweep.run)
+    reason: str | None = NOT_YET
+    with suppress(OSError):
+        reason = f"{NOT_YET}: {read_text(sweep.refused, errors='replace').strip()}"
+    return RunStatus(
+        run=run.name,
+        name=info.name if info else run.name,
+        site=info.site if info else "",
+        folder=run.path,
+        state="CANCELLED" if cancelled else "SUBMITTING",
+        reason="the sweep was cancelled" if cancelled else reason,
+        job_id=None,
+        source="none",
+        age_s=None,
+    )
+
+
+def _metric(sweep: SweepFolder, run: RunFolder, status: RunStatus) -> float | None:
+    """The last value in the log of the last attempt, by the sweep's own pattern or the job's loss."""
+    pattern = sweep.record.metric
+    if pattern is None:
+        return status.progress.loss
+    if not status.attempts:
+        return None
+    with suppress(OSError, re.error, RecursionError, OverflowError, TooSlowError, IndexError):
+        attempt = run.attempt(status.attempts[-1].number)
+        lines = tail_lines(attempt.first_log, over=status.final, belongs_to=run.foreign_owner)
+        search = re.compile(pattern).search
+        with time_limit(SEARCH_S):
+            found = next((match for line in lines if (match := search(line))), None)
+        return number(found) if found else None
+    return None

@@ -1,0 +1,293 @@
+"""Render the script from the plan and `slurm_templates/`. The same plan always gives the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hpc_launch import __version__
+from hpc_launch.images.runtimes.wrap_command import CommandWrapper, wrap_command
+from hpc_launch.job.shell_text import Text, Var, quote
+from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.plan.launchers.descriptor import descriptor
+from hpc_launch.plan.network_variables import GLOO_INTERFACES, NCCL_INTERFACES
+from hpc_launch.plan.plan_parts import CopyPlan
+from hpc_launch.script.parts import MARKER, checks_programs, static_part
+from hpc_launch.script.template_environment import template_environment
+
+_WIDTH = 116
+
+
+_BY_EXIT_FILES = ("pdsh", "ibrun", "mpirun", "ssh")
+"""Steps whose exit code is not sufficient: each command writes its own exit code to a file."""
+
+
+class StepValues(Struct, frozen=True):
+    """What the templates need to know about a step. Texts are bash, expanded on the node."""
+
+    tasks_per_node: int
+    processes: str
+    """The number of processes of the node `$node`."""
+    first_rank: str
+    """The rank of its first process."""
+    node_rank: str
+    node_address: str
+
+
+class StageValues(Struct, frozen=True):
+    """What the templates need to know about copies on the nodes' own disks."""
+
+    how: str = ""
+    folders: str = ""
+    """The candidates, as words of bash."""
+    name: str = ""
+    """The variable that names the copy on a node, where PATH does not."""
+    original: Text = ()
+
+
+def render(plan: LaunchPlan) -> str:
+    """The whole script. An undefined name in a template is an error, never empty text (StrictUndefined)."""
+    container = wrap_command(plan.container)
+    stage = _stage_values(plan)
+    original = plan
+    if stage.original and plan.container is None:
+        plan = replace(plan, python=(Var(stage.name),))
+    elif stage.original:
+        container = replace(container, before=tuple(_with_copy(line, stage) for line in container.before))
+    step, mine = _step_values(plan), descriptor(plan.launcher)
+    late = plan.continuation.resume_names
+    job = (
+        template_environment()
+        .get_template("job.sh.j2")
+        .render(
+            plan=plan,
+            version=__version__,
+            by_hand="sbatch FILE" if plan.scheduler == "slurm" else "bash FILE",
+            shape=_shape(plan),
+            processes=step.processes,
+            first_rank=step.first_rank,
+            node_rank=step.node_rank,
+            node_address=step.node_address,
+            marker=MARKER,
+            each_process=mine.logs_by_rank,
+            has_start=plan.step.kind not in ("local", "once", "ssh"),
+            local_hosts=" ".join(mine.local_hosts(plan.nodes)) if mine.local_hosts else "",
+            numbers=_wrapped_lines(_numbers(original, step)),
+            stage=stage,
+            image_variables=_wrapped_lines([name for name in container.exports if name not in late]),
+            resume_exports=[name for name in container.exports if name in late],
+            cpus_per_task=_cpus_per_task(plan, step),
+            tasks_per_node=step.tasks_per_node,
+            local_gpus=_local_gpus(plan),
+            container=container,
+            inside_ranks=plan.around.rank_variables if mine.rank_variables == "within" else (),
+            each_rank=plan.around.rank_variables if mine.rank_variables == "each_rank" else (),
+            into_container=_prefix(_before(plan, container)),
+            into_image=_prefix(_into_image(plan, container)),
+        )
+    )
+    return job + static_part(plan)
+
+
+def _stage_values(plan: LaunchPlan) -> StageValues:
+    if plan.stage is None:
+        return StageValues()
+    if plan.stage.unsupported:
+        return StageValues(plan.stage.unsupported)
+    folders = " ".join(map(quote, plan.stage.folders))
+    if plan.container is not None:
+        return StageValues(plan.stage.how, folders, "HPC_LAUNCH_IMAGE", (plan.container.image,))
+    path = any(isinstance(part, Var) or "/" in part for part in plan.python)
+    return StageValues(plan.stage.how, folders, "HPC_LAUNCH_PYTHON", plan.python if path else ())
+
+
+def _with_copy(line: tuple[Text, ...], stage: StageValues) -> tuple[Text, ...]:
+    """A line of the runtime's command, with the variable in place of the image."""
+    return tuple((Var(stage.name),) if word == stage.original else word for word in line)
+
+
+_HOOKS = """/bin/sh -c 'PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" exec "$0" "$@"'"""
+"""An image may set PYTHONPATH; only a shell inside the container can extend it."""
+
+
+def _prefix(lines: Iterable[str]) -> str:
+    return "".join(f"{words} \\\n        " for words in lines)
+
+
+def _before(plan: LaunchPlan, container: CommandWrapper) -> list[str]:
+    """The commands that precede the launcher on a node, one per line."""
+    guard = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/guard.sh"'] if plan.continuation.guarded else []
+    watch = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/watch.sh"'] if plan.watch is not None else []
+    return [*guard, *watch, *_into_image(plan, container)]
+
+
+def _into_image(plan: LaunchPlan, container: CommandWrapper) -> list[str]:
+    """Those of them that start a command in the image, as the site sets it up."""
+    image = [" ".join(map(quote, line)) for line in container.before]
+    ranks = descriptor(plan.launcher).rank_variables == "within" and plan.around.rank_variables
+    within = ['bash "$HPC_LAUNCH_ATTEMPT_DIR/within.sh"'] if plan.around.inside or ranks else []
+    return [*image, *([_HOOKS] if plan.container is not None else []), *within]
+
+
+def _local_gpus(plan: LaunchPlan) -> str:
+    """Each "node" of a local run gets its own share of this machine's GPUs, as under Slurm."""
+    devices = ",".join(f"$((node * {plan.gpus_per_node} + {gpu}))" for gpu in range(plan.gpus_per_node))
+    return f"export CUDA_VISIBLE_DEVICES={devices}"
+
+
+_GPU_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "ZE_AFFINITY_MASK",
+    "GPU_DEVICE_ORDINAL",
+)
+"""Set per node, unless the job sets them."""
+
+
+def _numbers(plan: LaunchPlan, step: StepValues) -> Iterator[str]:
+    """Assignments that the static part reads, as words of a line."""
+    yield f"job_nodes={plan.nodes}"
+    if plan.chooses_nodes:
+        yield f"job_spares={plan.spares}"
+    if plan.elastic:
+        yield f"job_fewest_nodes={plan.fewest_nodes}"
+    if descriptor(plan.launcher).reads_hostfile and not plan.hosts:
+        yield f"job_processes_per_node={plan.processes_per_node}"
+    if checks_programs(plan):
+        yield f"job_programs=({' '.join(map(quote, _programs(plan)))})"
+    if plan.step.kind == "srun" and (cpus := _cpus_per_task(plan, step)):
+        yield f"job_cpus_per_task={cpus}"
+    if plan.time_limit_s:
+        yield f"job_time_limit={plan.time_limit_s}"
+    if plan.continuation.guarded:
+        yield f"job_warn='{plan.continuation.warn}'"
+    if plan.watch is not None:
+        yield f"job_node_rank={step.node_rank.removeprefix('$')}"
+        watch = plan.watch
+        times = (
+            f"--hang-after={watch.hang_after_s} --busy-after={watch.busy_after_s} --sample-every={watch.sample_every_s}"
+        )
+        yield f"job_watch=({times}{' --heartbeat' if plan.heartbeat else ''})"
+        yield f"job_phases={'yes' if watch.phases else ''}"
+    if plan.notify is not None:
+        yield f"job_notify={quote(plan.notify.secret or '')}"
+    if plan.node_check is not None:
+        yield f"job_check=({' '.join(map(quote, plan.node_check.expects))})"
+        if plan.node_check.only:
+            yield "job_check_only=yes"
+        if plan.node_check.gpus_per_task:
+            yield f"job_check_gpus={plan.node_check.gpus_per_task}"
+        elif plan.uneven and plan.gpus_per_node:
+            yield _array("job_check_gpus", [host.slots for host in plan.hosts])
+    yield from _host_arrays(plan)
+    if plan.copies is not None:
+        yield from _copies(plan.copies)
+    if plan.step.kind in _BY_EXIT_FILES:
+        yield f"job_step={plan.step.kind}"
+        if plan.step.kind == "pdsh" or (plan.step.kind == "ssh" and descriptor(plan.launcher).logs_by_rank):
+            yield f"job_processes={plan.world_size}"
+        if plan.step.kind in ("ibrun", "mpirun"):
+            yield f"job_tasks_per_node={step.tasks_per_node}"
+            yield "job_each_process=" + ("yes" if descriptor(plan.launcher).logs_by_rank else "''")
+        names = {variable.name for variable in plan.variables}
+        if own := [name for name in _GPU_VARIABLES if name in names]:
+            yield f"job_gpu_variables={','.join(own)}"
+
+
+def _host_arrays(plan: LaunchPlan) -> Iterator[str]:
+    """Arrays with a value for each host: those that the job needs."""
+    if not plan.hosts:
+        return
+    yield _array("job_hosts", [host.name for host in plan.hosts])
+    if not plan.shared_hosts:
+        yield "job_lease=yes"
+    if plan.spares:
+        yield f"job_spares={plan.spares}"
+        yield _array("job_spare_hosts", [host.name for host in plan.spare_hosts])
+    if plan.rendezvous == "c10d" or (plan.node_check is not None and plan.nodes > 1):
+        yield _array("job_addresses", [host.address for host in plan.hosts])
+    launcher = descriptor(plan.launcher)
+    if plan.uneven or launcher.reads_hostfile or launcher.logs_by_rank:
+        slots = [host.slots for host in plan.hosts]
+        yield _array("job_slots", slots)
+        yield _array("job_first_ranks", [sum(slots[:node]) for node in range(len(slots))])
+    names = {variable.name for variable in plan.variables}
+    if names.isdisjoint(_GPU_VARIABLES) and any(host.devices for host in plan.hosts):
+        yield _array("job_devices", [",".join(map(str, host.devices)) for host in plan.hosts])
+    if names.isdisjoint((NCCL_INTERFACES, GLOO_INTERFACES)) and any(host.interface for host in plan.hosts):
+        yield _array("job_interfaces", [host.interface for host in plan.hosts])
+
+
+def _copies(copies: CopyPlan) -> Iterator[str]:
+    """Options of the program that copies the run to its hosts."""
+    options = [f"--copy-workdir={copies.limit_mib << 20}"] if copies.workdir else []
+    options += [f"--exclude={pattern}" for pattern in copies.exclude] if copies.workdir else []
+    yield _array("job_copies", [*options, "--"])  # bash takes an empty array for an unset one
+    if copies.own_checkpoints:
+        yield "job_own_checkpoints=yes"
+
+
+def _array(name: str, values: Iterable[object]) -> str:
+    words = (f"'{value}'" if "," in str(value) else quote(str(value)) for value in values)  # as ShellCheck wants commas
+    return f"{name}=({' '.join(words)})"
+
+
+def _shape(plan: LaunchPlan) -> str:
+    """The number of processes of each node, for readers."""
+    if plan.uneven:
+        return f"with {' + '.join(str(host.slots) for host in plan.hosts)} processes"
+    count = plan.processes_per_node
+    return f"x {count} process{'es' if count > 1 else ''}"
+
+
+def _programs(plan: LaunchPlan) -> list[Text]:
+    """What each node starts. A command in a Python environment may start its interpreter only later."""
+    if plan.program.kind != "command":
+        return [plan.python]
+    launcher = [] if descriptor(plan.launcher).logs_by_rank else [plan.python]
+    in_environment = any(step.kind in ("venv", "conda") for step in plan.prelude)
+    return [*launcher, plan.program.words[0], *([("python",)] if in_environment else [])]
+
+
+def _cpus_per_task(plan: LaunchPlan, step: StepValues) -> int | None:
+    return max(plan.cpus_per_node // step.tasks_per_node, 1) if plan.cpus_per_node else None
+
+
+def _wrapped_lines(words: Iterable[str]) -> list[str]:
+    """Wrap words into lines."""
+    lines: list[str] = []
+    for word in words:
+        if lines and len(lines[-1]) + len(word) < _WIDTH:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def _step_values(plan: LaunchPlan) -> StepValues:
+    """The values of the plan's step."""
+    kind = plan.step.kind
+    tasks = descriptor(plan.launcher).tasks_per_node(plan.processes_per_node)
+    needs_address = plan.rendezvous == "c10d" and kind != "local"
+    return StepValues(
+        tasks_per_node=tasks,
+        processes='"${job_slots[node]}"' if plan.uneven else str(plan.processes_per_node),
+        first_rank="${job_first_ranks[node]}" if plan.uneven else f"$((node * {plan.processes_per_node}))",
+        node_rank="$SLURM_NODEID" if kind == "srun" else "$HPC_LAUNCH_NODE",
+        node_address=_address(plan) if needs_address else "127.0.0.1",
+    )
+
+
+def _address(plan: LaunchPlan) -> str:
+    """The address of the node itself, by the rule for the first node."""
+    if plan.hosts:
+        return "${job_addresses[node]}"
+    name = "${SLURMD_NODENAME}" if plan.step.kind == "srun" else "${hosts[HPC_LAUNCH_NODE]}"
+    if plan.master.interface is not None:
+        return f"$(own_address {plan.master.interface})"
+    if plan.master.resolve != "name":
+        return f'$(address_of "{name}{plan.master.suffix}")'
+    return name + plan.master.suffix

@@ -1,0 +1,42 @@
+"""Logs and evidence for the tests of the diagnosis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hpc_launch.diagnose.diagnose import diagnose
+from hpc_launch.diagnose.diagnosis import Diagnosis
+from hpc_launch.diagnose.evidence import EndFacts, Evidence, LogScan, SchedulerFacts
+from hpc_launch.diagnose.read_rules import shipped
+from hpc_launch.diagnose.scan_log import scan
+
+BOOK = shipped()
+
+
+def scanned(text: str | bytes, name: str = "train.log", **more: Any) -> LogScan:
+    """A log as the reader gives it, cut into small pieces so that each cut falls somewhere else."""
+    data = text.encode() if isinstance(text, str) else text
+    return scan(BOOK, name, [data[at : at + 97] for at in range(0, len(data), 97)], **more)
+
+
+def why(*texts: str | bytes) -> Diagnosis:
+    """What is said of log files alone."""
+    logs = tuple(scanned(text, f"{number}.log", source=number) for number, text in enumerate(texts))
+    return diagnose(Evidence(logs=logs), BOOK)
+
+
+def why_run(state: str, code: int = 1, logs: dict[str, str] | None = None, **more: Any) -> Diagnosis:
+    """What is said of a run's attempt whose scheduler says `state`."""
+    nodes = more.pop("nodes", ("n1", "n2"))
+    facts = {key: more.pop(key) for key in ("steps", "signal", "derived_exit_code", "reason", "ended") if key in more}
+    exit_code = more.pop("exit_code", code)
+    scans = []
+    for number, (name, text) in enumerate((logs or {}).items()):
+        index = int(name.split("-")[1].split(".")[0]) if name.startswith("node-") else None
+        rank = int(name.rsplit("-", 1)[1].split(".")[0]) if ".rank-" in name else None
+        node = nodes[index] if index is not None else None
+        scans.append(scanned(text, name, source=number, node=node, rank=rank))
+    end = more.pop("end", EndFacts(exit_code=code))
+    scheduler = SchedulerFacts(state, "sacct", exit_code=exit_code, **facts)
+    evidence = Evidence(logs=tuple(scans), scheduler=scheduler, end=end, nodes=nodes, of_a_run=True, **more)
+    return diagnose(evidence, BOOK)

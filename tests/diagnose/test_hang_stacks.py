@@ -1,0 +1,75 @@
+"""Which rank did not come, from the stacks of a hang."""
+
+from __future__ import annotations
+
+from hpc_launch.diagnose.hang_stacks import not_arrived, stack, stacks_in_log
+
+SPY = """\
+Process 4711: python train.py
+Python v3.11.7 (/opt/python/bin/python3.11)
+
+Thread 4720 (active): "Thread-1"
+    run (threading.py:982)
+
+Thread 4711 (idle): "MainThread"
+    all_reduce (torch/distributed/distributed_c10d.py:2501)
+    wrapper (torch/distributed/c10d_logger.py:83)
+    step (train.py:40)
+    <module> (train.py:77)
+"""
+
+FAULT = """\
+[rank{rank}]: step 3 loss 2.0
+[rank{rank}]: Fatal Python error: Aborted
+[rank{rank}]:
+[rank{rank}]: Thread 0x00007f0000000001 (most recent call first):
+[rank{rank}]:   File "/usr/lib/python3.11/threading.py", line 327 in wait
+[rank{rank}]:
+[rank{rank}]: Current thread 0x00007f0000000002 (most recent call first):
+[rank{rank}]:   File "{file}", line {line} in {call}
+[rank{rank}]:   File "/job/train.py", line 77 in <module>
+[rank{rank}]:
+[rank{rank}]: Extension modules: numpy
+"""
+
+
+def _fault(rank: int, file: str, line: int, call: str) -> str:
+    return FAULT.format(rank=rank, file=file, line=line, call=call)
+
+
+def test_py_spy_gives_the_main_thread() -> None:
+    frames = stack(SPY.splitlines())
+    assert [str(frame) for frame in frames[:1]] == ["torch/distributed/distributed_c10d.py:2501 in all_reduce"]
+    assert frames[-1].call == "<module>"
+
+
+def test_a_rank_outside_the_collective_did_not_come() -> None:
+    text = _fault(0, "/v/torch/distributed/distributed_c10d.py", 2501, "all_reduce")
+    text += _fault(1, "/job/data.py", 12, "load_next_batch")
+    stacks = stacks_in_log(text.splitlines())
+    assert {rank: str(frame) for rank, frame in not_arrived(stacks).items()} == {
+        1: "/job/data.py:12 in load_next_batch"
+    }
+
+
+def test_numbers_that_no_program_has_are_no_frames() -> None:
+    """Python refuses to convert a number of more than 4300 digits."""
+    text = _fault(0, "/job/train.py", 40, "step").replace("40", "9" * 5000)
+    assert stacks_in_log(text.splitlines())[0][0].line == 77
+    assert stacks_in_log([f"[{'9' * 5000}]: Fatal Python error: Aborted"]) == {}
+
+
+def test_without_a_collective_on_the_stack_the_odd_one_out_did_not_come() -> None:
+    # With NCCL the call returns at once; all wait where they first look at a result.
+    text = "".join(_fault(rank, "/job/train.py", 40 if rank != 2 else 12, "step") for rank in range(4))
+    assert list(not_arrived(stacks_in_log(text.splitlines()))) == [2]
+
+
+def test_where_all_wait_nobody_is_blamed() -> None:
+    text = "".join(_fault(rank, "/v/torch/distributed/distributed_c10d.py", 9, "barrier") for rank in range(3))
+    assert not_arrived(stacks_in_log(text.splitlines())) == {}
+
+
+def test_two_that_differ_blame_nobody() -> None:
+    text = _fault(0, "/job/a.py", 1, "f") + _fault(1, "/job/b.py", 2, "g")
+    assert not_arrived(stacks_in_log(text.splitlines())) == {}

@@ -1,0 +1,282 @@
+"""The verdict: a table of what a person would expect, and what must hold whatever happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES, Action, Diagnosis, Verdict
+from hpc_launch.diagnose.retry_changes import BatchState, ChangeFacts
+from hpc_launch.diagnose.retry_policy import AttemptProgress, PastAttempt, Policy, decide
+from hpc_launch.job.retry import Backoff, Reaction, Retry, RetryStep
+
+BY_CLASS: dict[str, Action] = {
+    **dict.fromkeys(FAILURE_CLASSES, "STOP"),
+    **dict.fromkeys(("cuda_oom", "host_oom", "shm_exhausted", "port_in_use"), "RETRY_CHANGED"),
+    **dict.fromkeys(("gpu_hardware", "gpu_driver", "node_failure", "nccl_system_error"), "RETRY_ELSEWHERE"),
+    **dict.fromkeys(("nccl_timeout", "rendezvous_failure", "filesystem_error", "hang_no_progress"), "RETRY"),
+    **dict.fromkeys(("time_limit", "preempted"), "CONTINUE"),
+    "success": "NONE",
+}
+STILL = AttemptProgress(False)
+FACTS = ChangeFacts(
+    batch=BatchState("args.micro", 8, "args.accumulation", 2),
+    memory=1000, node_memory=2000, time_s=3600, most_time_s=7200, nodes=2, max_nodes=4, spare_nodes=3, queue="gpu",
+)  # fmt: skip
+
+
+def diagnosis(kind: str, **more: Any) -> Diagnosis:
+    return Diagnosis(kind, **{"default_verdict": BY_CLASS[kind], **more})
+
+
+def run_of(kind: str, progress: list[bool], policy: Policy | None = None, **more: Any) -> list[Verdict]:
+    """The verdicts on attempts that all end in the same way, up to the one that stops."""
+    rules = policy or Policy(facts=FACTS)
+    history: list[PastAttempt] = []
+    verdicts = []
+    for further in progress:
+        verdict = decide(diagnosis(kind, **more), history, AttemptProgress(further), rules)
+        verdicts.append(verdict)
+        if verdict.action in ("STOP", "NONE"):
+            break
+        history.append(PastAttempt(kind, verdict.action, further, verdict.steps_used))
+    return verdicts
+
+
+def actions(verdicts: list[Verdict]) -> list[str]:
+    return [verdict.action for verdict in verdicts]
+
+
+@pytest.mark.parametrize("kind", [kind for kind, action in BY_CLASS.items() if action == "STOP"])
+def test_the_hopeless_stops_after_one_attempt(kind: str) -> None:
+    assert actions(run_of(kind, [False])) == ["STOP"]
+
+
+@pytest.mark.parametrize("kind", ["nccl_timeout", "rendezvous_failure", "filesystem_error", "hang_no_progress"])
+def test_two_attempts_without_progress_are_enough(kind: str) -> None:
+    assert actions(run_of(kind, [False] * 5)) == ["RETRY", "STOP"]
+    assert actions(run_of(kind, [False, True, False, False])) == ["RETRY", "RETRY", "RETRY", "STOP"]
+
+
+def test_progress_lets_a_run_go_on_up_to_its_attempts() -> None:
+    assert actions(run_of("nccl_timeout", [True] * 99)) == ["RETRY"] * 19 + ["STOP"]
+
+
+@pytest.mark.parametrize("kind", ["time_limit", "preempted"])
+def test_a_chain_goes_on_as_long_as_it_gets_further(kind: str) -> None:
+    assert actions(run_of(kind, [True] * 200)) == ["CONTINUE"] * 200
+
+
+def test_a_time_limit_without_progress_is_reached_twice() -> None:
+    assert actions(run_of("time_limit", [False] * 5)) == ["CONTINUE", "STOP"]
+
+
+def test_preemption_before_the_first_checkpoint_is_no_fault_of_the_job() -> None:
+    assert actions(run_of("preempted", [False] * 99)) == ["CONTINUE"] * 10 + ["STOP"]
+
+
+def test_a_named_node_is_kept_off() -> None:
+    (verdict,) = run_of("node_failure", [True], bad_nodes=("n3",))
+    assert (verdict.action, verdict.exclude, verdict.delay_s) == ("RETRY_ELSEWHERE", ("n3",), 0)
+
+
+def test_without_a_name_it_is_a_plain_retry() -> None:
+    (verdict,) = run_of("node_failure", [True])
+    assert (verdict.action, verdict.exclude) == ("RETRY", ())
+
+
+def test_a_node_that_is_blamed_twice_is_kept_off_whatever_the_class() -> None:
+    named = diagnosis("nccl_timeout", bad_nodes=("n2",))
+    assert decide(named, [], STILL, Policy(facts=FACTS)).action == "RETRY"
+    history = [PastAttempt("hang_no_progress", "RETRY", False, blamed=("n2",))]
+    verdict = decide(named, history, STILL, Policy(facts=FACTS))
+    assert (verdict.action, verdict.exclude) == ("RETRY_ELSEWHERE", ("n2",))
+
+
+@pytest.mark.parametrize("facts", [replace(FACTS, spare_nodes=0), replace(FACTS, excluded=("a", "b", "c"))])
+def test_a_queue_is_never_emptied(facts: ChangeFacts) -> None:
+    (verdict,) = run_of("gpu_hardware", [True], Policy(facts=facts), bad_nodes=("n3",))
+    assert (verdict.action, verdict.exclude) == ("RETRY", ())
+
+
+def test_different_bad_nodes_have_a_budget_of_their_own() -> None:
+    history = [PastAttempt("node_failure", "RETRY_ELSEWHERE", False)] * 3
+    named = diagnosis("node_failure", bad_nodes=("n4",))
+    assert decide(named, history, STILL, Policy()).action == "RETRY_ELSEWHERE"
+    assert decide(named, [*history, history[0]], STILL, Policy()).action == "STOP"
+
+
+def test_out_of_memory_halves_the_micro_batch_until_it_is_one() -> None:
+    facts, seen = FACTS, []
+    history: list[PastAttempt] = []
+    while (verdict := decide(diagnosis("cuda_oom"), history, STILL, Policy(facts=facts))).action == "RETRY_CHANGED":
+        values = dict(text.split("=") for text in verdict.sets)
+        batch = BatchState(
+            "args.micro", int(values["args.micro"]), "args.accumulation", int(values["args.accumulation"])
+        )
+        seen.append((batch.micro, batch.accumulation))
+        facts = replace(facts, batch=batch)
+        history.append(PastAttempt("cuda_oom", verdict.action, False, verdict.steps_used))
+    assert seen == [(4, 4), (2, 8), (1, 16)]
+    assert "no change is left" in verdict.reason
+
+
+def test_where_the_accumulation_is_derived_the_micro_batch_alone_is_set() -> None:
+    facts = replace(FACTS, batch=BatchState("strategy.micro_batch", 9))
+    (verdict,) = run_of("cuda_oom", [False], Policy(facts=facts))
+    assert verdict.sets == ("strategy.micro_batch=3",)
+
+
+def test_memory_grows_to_what_a_node_has() -> None:
+    first = decide(diagnosis("host_oom"), [], STILL, Policy(facts=FACTS))
+    assert first.sets == ("memory=1500M",)
+    history = [PastAttempt("host_oom", "RETRY_CHANGED", False, first.steps_used)]
+    second = decide(diagnosis("host_oom"), history, STILL, Policy(facts=replace(FACTS, memory=1500)))
+    assert second.sets == ("memory=2000M",)
+    history.append(PastAttempt("host_oom", "RETRY_CHANGED", False, second.steps_used))
+    assert decide(diagnosis("host_oom"), history, STILL, Policy(facts=replace(FACTS, memory=2000))).action == "STOP"
+
+
+def test_the_steps_of_the_job_file_go_one_after_another() -> None:
+    steps = [
+        RetryStep(change="half_batch"),
+        RetryStep(set={"precision": "bf16", "args.ckpt": True}),
+        RetryStep(time="x1.5", queue="big"),
+    ]
+    policy = Policy(Retry(on={"cuda_oom": Reaction(steps=steps)}), FACTS)
+    sets = [verdict.sets for verdict in run_of("cuda_oom", [False] * 9, policy)]
+    assert sets == [
+        ("args.micro=4", "args.accumulation=4"),
+        ('precision="bf16"', "args.ckpt=true"),
+        ("time=01:30:00", 'queue="big"'),
+        (),
+    ]
+
+
+def test_a_step_that_changes_nothing_is_passed_over() -> None:
+    steps = [RetryStep(change="half_batch"), RetryStep(nodes="x2")]
+    policy = Policy(Retry(on={"cuda_oom": Reaction(steps=steps)}), replace(FACTS, batch=None))
+    assert [verdict.sets for verdict in run_of("cuda_oom", [False] * 9, policy)] == [("nodes=4",), ()]
+
+
+def test_another_port_needs_no_step() -> None:
+    assert actions(run_of("port_in_use", [False] * 9)) == ["RETRY_CHANGED"] * 3 + ["STOP"]
+
+
+def test_a_crash_after_progress_is_tried_once_more() -> None:
+    assert actions(run_of("segfault_or_abort", [True, False])) == ["RETRY", "STOP"]
+    assert actions(run_of("user_code_error", [True])) == ["STOP"]
+    assert actions(run_of("cuda_assert_or_illegal_access", [True], cause="cuda_device_assert")) == ["STOP"]
+
+
+def test_the_job_file_has_the_last_word_on_a_class() -> None:
+    policy = Policy(Retry(on={"user_code_error": Reaction(verdict="RETRY"), "node_failure": Reaction(verdict="STOP")}))
+    assert actions(run_of("user_code_error", [False] * 3, policy)) == ["RETRY", "STOP"]
+    assert actions(run_of("node_failure", [True], policy, bad_nodes=("n1",))) == ["STOP"]
+    stubborn = Policy(Retry(on={"cancelled_by_user": Reaction(verdict="RETRY")}))
+    assert actions(run_of("cancelled_by_user", [True], stubborn)) == ["STOP"]
+
+
+def test_a_budget_of_the_job_file_goes_before_the_general_rule() -> None:
+    policy = Policy(Retry(budgets={"nccl_timeout": 4, "cuda_oom": 1, "time_limit": 0}), FACTS)
+    assert actions(run_of("nccl_timeout", [False] * 9, policy)) == ["RETRY"] * 4 + ["STOP"]
+    assert actions(run_of("cuda_oom", [False] * 9, policy)) == ["RETRY_CHANGED", "STOP"]
+    assert actions(run_of("time_limit", [True], policy)) == ["STOP"]
+
+
+def test_pauses_grow_and_start_anew_after_progress() -> None:
+    policy = Policy(Retry(budgets={"nccl_timeout": 9}, backoff=Backoff(first=10, factor=3, most=100)))
+    pauses = [verdict.delay_s for verdict in run_of("nccl_timeout", [False, False, False, False, True, False], policy)]
+    assert pauses == [10, 30, 90, 100, 10, 10]
+
+
+def test_one_attempt_in_all_means_no_other() -> None:
+    for kind, action in BY_CLASS.items():
+        verdict = decide(diagnosis(kind, bad_nodes=("n1",)), [], STILL, Policy(Retry(max_attempts=1), FACTS))
+        assert verdict.action == ("NONE" if action == "NONE" else "STOP"), kind
+
+
+BUSY = settings(suppress_health_check=[HealthCheck.too_slow])
+"""Other tests may run on the same machine."""
+
+kinds = st.sampled_from(FAILURE_CLASSES)
+stories = st.lists(
+    st.tuples(kinds, st.booleans(), st.lists(st.sampled_from(["n1", "n2", "n3"]), max_size=2)), min_size=1, max_size=60
+)
+retries = st.builds(
+    Retry,
+    max_attempts=st.integers(1, 30),
+    no_progress=st.integers(1, 5),
+    budgets=st.dictionaries(kinds, st.integers(0, 5), max_size=3),
+    backoff=st.builds(Backoff, first=st.integers(0, 100), factor=st.floats(1, 1e6), most=st.integers(0, 1000)),
+    on=st.dictionaries(
+        kinds,
+        st.builds(
+            Reaction,
+            verdict=st.sampled_from([None, "RETRY", "RETRY_ELSEWHERE", "RETRY_CHANGED", "CONTINUE", "STOP"]),
+            steps=st.lists(
+                st.builds(RetryStep, change=st.sampled_from([None, "half_batch"]), times=st.integers(1, 3)), max_size=2
+            ),
+        ),
+        max_size=3,
+    ),
+    most_excluded=st.integers(0, 4),
+)
+
+
+@BUSY
+@given(stories, retries)
+def test_whatever_happens(story: list[tuple[str, bool, list[str]]], retry: Retry) -> None:
+    history: list[PastAttempt] = []
+    facts = replace(FACTS, excluded=())
+    failures = 0
+    batch = FACTS.batch
+    assert batch is not None
+    for kind, further, nodes in story:
+        told = diagnosis(kind, bad_nodes=tuple(nodes))
+        verdict = decide(told, history, AttemptProgress(further), Policy(retry, facts))
+        assert verdict == decide(told, history, AttemptProgress(further), Policy(retry, facts)), "it is a function"
+        assert verdict.reason
+        assert 0 <= verdict.delay_s <= retry.backoff.most
+        assert set(verdict.exclude) <= set(nodes), "only what the evidence names is kept off"
+        assert (verdict.action == "NONE") == (kind == "success")
+        if kind == "cancelled_by_user":
+            assert verdict.action == "STOP"
+        failures += not (further and kind in ("time_limit", "preempted"))
+        if verdict.action in ("STOP", "NONE"):
+            return
+        assert failures < retry.max_attempts, "the attempts in all are kept to"
+        if verdict.action == "RETRY_ELSEWHERE":
+            assert verdict.exclude
+            facts = replace(facts, excluded=(*facts.excluded, *verdict.exclude))
+            assert len(facts.excluded) <= min(retry.most_excluded, 3), "the queue is not emptied"
+        if verdict.action == "RETRY_CHANGED" and verdict.sets:
+            values = dict(text.split("=") for text in verdict.sets)
+            changed = batch
+            if "args.micro" in values:
+                numbers = int(values["args.micro"]), int(values["args.accumulation"])
+                changed = BatchState("args.micro", numbers[0], "args.accumulation", numbers[1])
+            assert changed.micro * changed.accumulation == batch.micro * batch.accumulation, "the global batch stays"
+            batch = changed
+            facts = replace(facts, batch=batch)
+        history.append(PastAttempt(kind, verdict.action, further, verdict.steps_used))
+
+
+@BUSY
+@given(retries, st.lists(kinds, min_size=400, max_size=400))
+def test_without_progress_every_run_ends(retry: Retry, story: list[str]) -> None:
+    assert len(_attempts(story, retry)) <= retry.max_attempts
+
+
+def _attempts(story: list[str], retry: Retry) -> list[PastAttempt]:
+    history: list[PastAttempt] = []
+    for kind in story:
+        verdict = decide(diagnosis(kind, bad_nodes=("n1",)), history, STILL, Policy(retry, FACTS))
+        history.append(PastAttempt(kind, verdict.action, False, verdict.steps_used))
+        if verdict.action in ("STOP", "NONE"):
+            break
+    return history

@@ -1,0 +1,172 @@
+"""The rules as data: each knows its own examples, all causes have a class, and no line takes long."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.diagnose import read_rules, rulebook
+from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES
+from hpc_launch.diagnose.failure_rule import FailureRule
+from hpc_launch.diagnose.log_line import LONGEST
+from hpc_launch.diagnose.read_rules import parse_rules
+from hpc_launch.diagnose.regex_literals import needed_words
+from hpc_launch.diagnose.rulebook import Compiled
+
+BOOK = read_rules.shipped()
+
+CAUSES = 95
+"""How many finer causes there are: one more or less is a change of what scripts may rely on."""
+
+CHANGED = {"cuda_oom", "host_oom", "shm_exhausted", "port_in_use"}
+ELSEWHERE = {"gpu_hardware", "gpu_driver", "node_failure", "nccl_system_error"}
+AGAIN = {"nccl_timeout", "rendezvous_failure", "filesystem_error", "hang_no_progress"}
+ON = {"time_limit", "preempted"}
+
+
+@pytest.mark.parametrize("rule", BOOK.rules.values(), ids=lambda rule: rule.id)
+def test_a_rule_knows_its_examples(rule: FailureRule) -> None:
+    assert rule.examples
+    for example in rule.examples:
+        assert rule.id in {found.id for found, _ in BOOK.matches(example)}, example
+        assert any(word in example.lower() for word in BOOK.words), f"the first look at a log passes over {example!r}"
+    for line in rule.counters:
+        assert rule.id not in {found.id for found, _ in BOOK.matches(line)}, line
+
+
+def test_every_pattern_of_a_rule_is_shown_by_an_example() -> None:
+    """So that a pattern that can never match is noticed. Lists of patterns only: alternatives are the reader's."""
+    silent = [
+        (rule.id, pattern)
+        for rule in BOOK.rules.values()
+        if len(rule.patterns) > 1
+        for pattern in rule.patterns
+        if not any(re.search(pattern, example) for example in rule.examples)
+    ]
+    assert not silent
+
+
+def test_causes_and_classes_are_complete() -> None:
+    assert len(BOOK.causes) == CAUSES
+    assert {cause.failure_class for cause in BOOK.causes.values()} <= set(FAILURE_CLASSES)
+    assert set(BOOK.classes) == set(FAILURE_CLASSES)
+    assert {rule.cause for rule in BOOK.rules.values()} <= set(BOOK.causes)
+
+
+def test_a_class_that_can_be_found_has_a_rule() -> None:
+    found = {BOOK.class_of(rule) for rule in BOOK.rules.values()}
+    assert found == set(FAILURE_CLASSES) - {"success"}
+
+
+def test_default_verdicts() -> None:
+    for name, facts in BOOK.classes.items():
+        expected = {
+            name in CHANGED: "RETRY_CHANGED",
+            name in ELSEWHERE: "RETRY_ELSEWHERE",
+            name in AGAIN: "RETRY",
+            name in ON: "CONTINUE",
+            name == "success": "NONE",
+        }.get(True, "STOP")
+        assert facts.verdict == expected, name
+
+
+@pytest.mark.slow
+def test_a_shipped_rule_would_pass_as_a_user_s() -> None:
+    for path in sorted(read_rules.FOLDER.glob("*.yaml")):
+        if path.name not in {read_rules.CAUSES, read_rules.CLASSES}:
+            rules, faults = parse_rules(path.read_text("utf-8"), BOOK.causes)
+            assert rules
+            assert not faults, path.name
+
+
+def test_no_line_takes_long() -> None:
+    """The longest line that rules see, made of each rule's own words: a regular expression may search for ever."""
+    dice = random.Random(1)
+    fill = ["a" * 40, " ", "1", "'", "x.y ", "/a/b", "error: ", "failed ", "not found ", "Error ", "must be "]
+    for rule in BOOK.rules.values():
+        compiled = Compiled(rule)
+        for pattern in rule.patterns:
+            for word in sorted(needed_words(pattern))[:2]:
+                piece = word + dice.choice(fill)
+                begun = time.process_time()
+                compiled.search(piece * (LONGEST // len(piece)))
+                assert time.process_time() - begun < 0.5, (rule.id, piece)
+
+
+@pytest.mark.timeout(120, method="thread")  # the other method uses the timer that the limit needs
+def test_a_team_s_rule_that_is_slow_in_an_unforeseen_way_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rulebook, "LIMIT_S", 0.5)
+    match = "slow .{0,300}z.{0,300}z.{0,300}z.{0,300}z.{0,300}!"
+    rules, faults = parse_rules(
+        f"- {{id: mine, cause: fs_full, match: '{match}', examples: [], source: me}}", BOOK.causes
+    )
+    assert not faults, "no check foresees it"
+    book = BOOK.extended(rules)
+    begun = time.monotonic()
+    for number in range(3):
+        book.matches(f"slow {'z' * 3000} {number}")
+    assert time.monotonic() - begun < 10
+    assert book.matches("CUDA out of memory"), "the shipped rules are still used"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("- [", "not valid YAML"),
+        ("a: 1", "a list of rules"),
+        ("- {id: x}", "missing required field"),
+        ("- {id: x, cause: nobody, match: abcdef, examples: [abcdef], source: me}", "unknown cause 'nobody'"),
+        ("- {id: x, cause: fs_full, class: what, match: abcdef, examples: [], source: me}", "unknown class 'what'"),
+        ("- {id: x, cause: fs_full, match: '(abc', examples: [], source: me}", "not a valid regular expression"),
+        ("- {id: x, cause: fs_full, match: '[a-z]+', examples: [], source: me}", "a fixed word"),
+        ("- {id: x, cause: fs_full, match: '(a+b+)+abcdef', examples: [], source: me}", "may never finish"),
+        ("- {id: x, cause: fs_full, match: abcdef, examples: [], source: me, color: red}", "unknown field"),
+    ],
+)
+def test_a_rule_that_cannot_be_used_is_said(text: str, fault: str) -> None:
+    rules, faults = parse_rules(text, BOOK.causes)
+    assert not rules
+    (said,) = faults
+    assert fault in said
+
+
+def test_one_bad_rule_leaves_the_others() -> None:
+    good = "- {id: mine, cause: fs_full, match: 'tape robot is full', examples: [], source: our wiki}\n"
+    rules, faults = parse_rules(good + "- {id: bad}\n", BOOK.causes)
+    assert [rule.id for rule in rules] == ["mine"]
+    assert len(faults) == 1
+    more = BOOK.extended(rules)
+    assert [rule.id for rule, _ in more.matches("error: the tape robot is full")][:1] == ["mine"]
+    assert "mine" not in BOOK.rules
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("abc.*defgh", {"defgh"}),
+        ("(?:alpha|beta) gamma", {"alpha gamma", "beta gamma"}),
+        ("[Aa]lpha", {"alpha"}),
+        ("alpha|beta", {"alpha", "beta"}),
+        ("[ab]+", set()),
+        ("(?:abcd)?x", set()),
+        ("Error (?P<n>\\d+)", {"error "}),
+    ],
+)
+def test_needed_words(pattern: str, words: set[str]) -> None:
+    assert needed_words(pattern) == words
+
+
+def test_the_rules_travel_with_the_package() -> None:
+    assert read_rules.FOLDER.parent == Path(read_rules.__file__).parent
+    assert (read_rules.FOLDER / read_rules.CAUSES).is_file()
+
+
+def test_unless_applies_to_the_match() -> None:
+    warned = "ValueError: batch size must be divisible by 8; the same device is used"
+    far = f"ValueError: batch size must be divisible by 8; {'x ' * 200} the same device is used"
+    assert "config-words" not in {rule.id for rule, _ in BOOK.matches(warned)}
+    assert "config-words" in {rule.id for rule, _ in BOOK.matches(far)}

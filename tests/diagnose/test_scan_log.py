@@ -1,0 +1,269 @@
+"""Reading logs: any encoding, any length, many ranks at once, and never more memory than needed."""
+
+from __future__ import annotations
+
+import random
+import time
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpc_launch.diagnose.diagnose import diagnose
+from hpc_launch.diagnose.evidence import Evidence
+from hpc_launch.diagnose.log_line import parse, plain
+from hpc_launch.diagnose.match_budget import MatchBudget
+from hpc_launch.diagnose.scan_line import TAIL_LINES
+from hpc_launch.diagnose.scan_log import LogScanner, scan
+from hpc_launch.diagnose.timestamps import line_time
+from tests.diagnose.logs import BOOK, scanned, why
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+PIECES = st.sampled_from(
+    [
+        "Traceback (most recent call last):\n", '  File "a.py", line 3, in f\n', "    x()\n", OOM + "\n",
+        "KeyError: 'a'\n",
+        "  time      : 2025-11-20_12:43:59\n", "  rank      : 1 (local_rank: 1)\n", "  exitcode  : -9 (pid: 3)\n",
+        "step 3/10 loss nan\n", "\r 5/9 [00:01<00:02", "\x1b[31mred\x1b[0m", "[rank3]: ", "=====\n",
+        "srun: error: n1: task",
+        "*** JOB 1 ON n CANCELLED AT 2025-01-01T00:00:00 ***\n", "99999999-99-99 99:99:99 ", "\ufeff", "\n", "0: ",
+    ]
+)  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(st.lists(st.one_of(PIECES.map(str.encode), st.binary(max_size=60)), max_size=30), st.integers(1, 64))
+def test_whatever_comes_there_is_an_answer(pieces: list[bytes], cut: int) -> None:
+    data = b"".join(pieces)
+    found = diagnose(Evidence(logs=(scan(BOOK, "x", [data[at : at + cut] for at in range(0, len(data), cut)]),)), BOOK)
+    assert found.failure_class in BOOK.classes
+    whole = diagnose(Evidence(logs=(scan(BOOK, "x", [data]),)), BOOK)
+    if b"\xff\xfe" not in data[:2] and b"\xfe\xff" not in data[:2]:
+        assert found.failure_class == whole.failure_class, "where the pieces are cut makes no difference"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_encodings(encoding: str) -> None:
+    found = why(("Fähre\n" + OOM + "\n").encode(encoding))
+    assert (found.failure_class, found.evidence[0].line) == ("cuda_oom", 2)
+
+
+def test_colours_and_binary_junk() -> None:
+    found = why(b"\x00\xff\xfe\x80 junk\n\x1b[31m\x1b[1m" + OOM.encode() + b"\x1b[0m\n\x00\x01\x02")
+    assert found.failure_class == "cuda_oom"
+    assert "\x1b" not in found.evidence[0].text
+
+
+def test_bars_that_draw_over_themselves() -> None:
+    bars = "".join(f"\r{step}/5000 [00:01<00:10, 3.1it/s]" for step in range(5000))
+    found = scanned(bars + "\n" + OOM + "\n")
+    assert [hit.line for hit in found.hits if hit.rule == "cuda-oom"] == [2]
+    assert found.last_total == 5000
+
+
+def test_a_line_of_ten_megabytes() -> None:
+    line = b"loss error failed " * (10_000_000 // 18)
+    begun = time.process_time()
+    found = why(line + b"\n" + OOM.encode() + b"\n")
+    assert (found.failure_class, found.evidence[0].line) == ("cuda_oom", 2)
+    assert time.process_time() - begun < 20
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_log() -> None:
+    scanner = LogScanner(BOOK, "big")
+    lines = [f"[rank{n % 64}]: node{n}: NCCL WARN error {n * 7919} \n".encode() for n in range(2000)]
+    for chunk in lines:
+        scanner.feed(chunk)
+    tracemalloc.start()
+    for _ in range(2):
+        for chunk in lines:
+            scanner.feed(chunk)
+    grown = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert scanner.finish().lines == 3 * 2000
+    assert grown < 1_000_000
+
+
+TRAINING = b"".join(
+    b" iteration %8d/ 900000 | consumed samples: %9d | elapsed time per iteration: 812 | lm loss: 2.%06dE+00 |\n"
+    % (n, n * 8, n)
+    for n in range(9000)
+)
+
+
+@pytest.mark.slow
+def test_a_large_log_is_fast() -> None:
+    """As much as the documentation promises, with room for a slow machine."""
+    pytest.importorskip("ahocorasick_rs", reason="without it, logs are read line by line")
+    begun = time.process_time()
+    found = scan(BOOK, "x", [TRAINING] * 50)
+    assert (found.last_step, found.last_total, found.lines) == (8999, 900000, 450_000)
+    assert time.process_time() - begun < 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [0, 3, 17, 29])
+def test_a_failure_anywhere_in_a_large_log(at: int) -> None:
+    """Most lines of a large log are not read one by one."""
+    failure = (
+        b'[rank5]: Traceback (most recent call last):\n[rank5]:   File "/home/u/model.py", line 3, in forward\n'
+        b"[rank5]:     x()\n[rank5]: KeyError: 'caption'\n"
+    )
+    quiet = b"n1 reads the next part of the corpus\n" * 5_000
+    parts = [quiet] * 30
+    parts.insert(at, failure)
+    hits = [hit for hit in scan(BOOK, "x", parts).hits if hit.rule == "py-exception"]
+    assert [(hit.line, hit.rank, hit.frame_line) for hit in hits] == [(at * 5_000 + 4, 5, at * 5_000 + 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "node", "body"),
+    [
+        ("[rank3]: ValueError: x", 3, None, "ValueError: x"),
+        ("[rank12]:[E1120 1 ProcessGroupNCCL.cpp:6] x", 12, None, "[E1120 1 ProcessGroupNCCL.cpp:6] x"),
+        ("[1,5]<stderr>:ValueError: x", 5, None, "ValueError: x"),
+        ("gpu017: ValueError: x", None, "gpu017", "ValueError: x"),
+        ("gpu017: [rank2]: ValueError: x", 2, "gpu017", "ValueError: x"),
+        ("g7:4411:4502 [3] NCCL WARN x", None, "g7", "g7:4411:4502 [3] NCCL WARN x"),
+        ("(TrainWorker pid=81, ip=10.1.1.2) ValueError: x", None, "10.1.1.2", "ValueError: x"),
+        ("sqlite3.OperationalError: x", None, None, "sqlite3.OperationalError: x"),
+        ("train2.py: error: x", None, None, "train2.py: error: x"),
+        ("[E1 socket.cpp:1028] [c10d] The client socket", None, None, "[E1 socket.cpp:1028] [c10d] The client socket"),
+    ],
+)
+def test_who_wrote_a_line(text: str, rank: int | None, node: str | None, body: str) -> None:
+    line = parse(text)
+    assert (line.rank, line.node, line.body) == (rank, node, body)
+
+
+def test_task_numbers_count_only_where_all_lines_have_one() -> None:
+    labelled = "0: start\n1: start\n1: Traceback (most recent call last):\n1: ValueError: x\n"
+    assert why(labelled).first_failure.rank == 1
+    assert why("3: a list in a text\nValueError: x\n").first_failure.rank is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2025-11-20T12:27:38Z x", 1763641658.0),
+        ("2025-11-20 12:27:38,500+00:00 x", 1763641658.5),
+        ("[2025-11-20 13:27:38+0100] x", 1763641658.0),
+    ],
+)
+def test_times_with_a_zone(text: str, expected: float) -> None:
+    assert line_time(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2025-11-20 12:27:38 x", "2025/11/20 12:27:38 x", "time      : 2025-11-20_12:27:38", "11/20/2025 12:27:38 x",
+        "[Thu Nov 20 12:27:38 2025] x", "Nov 20 12:27:38 host kernel: x", "[E1120 12:27:38.000 a.cpp:1] x",
+    ],
+)  # fmt: skip
+def test_times_by_this_machine_s_clock(text: str) -> None:
+    expected = time.mktime((2025, 11, 20, 12, 27, 38, 0, 0, -1))
+    assert line_time(text, 2025) == expected
+
+
+@pytest.mark.parametrize("text", ["", "99:99:99", "2025-99-99 99:99:99", "12:27:38 loss", "Foo 20 12:27:38"])
+def test_no_time(text: str) -> None:
+    assert line_time(text, 2025) is None
+
+
+def test_the_first_of_two_nodes_by_the_clock() -> None:
+    """The files come in the wrong order; the clock puts them right."""
+    late = "2025-11-20 12:00:09 [rank4]: ValueError: second\n"
+    early = "2025-11-20 12:00:03 [rank9]: ValueError: first\n"
+    assert why(late, early).first_failure.rank == 9
+    assert why(early, late).first_failure.rank == 9
+
+
+def test_a_torn_traceback_of_two_ranks() -> None:
+    torn = (
+        "Traceback (most recent call last):\nTraceback (most recent call last):\n"
+        '  File "a.py", line 3, in <module>\n  File "a.py", line 3, in <module>\nmain()\n    main()\n'
+        "torch.cudatorch.cuda..OutOfMemoryErrorOutOfMemoryError: : CUDA out of memory. Tried to allocate 2 GiB.\n"
+    )
+    assert why(torn).failure_class == "cuda_oom"
+
+
+def test_the_code_under_a_frame_is_no_message() -> None:
+    text = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    raise OSError("No space left")\n'
+    assert why(text + "ValueError: bad\n").failure_class == "user_code_error"
+
+
+def test_a_long_line_keeps_its_ends() -> None:
+    text = plain(b"begin " + b"x" * 100_000 + b" end")
+    assert text.startswith("begin")
+    assert text.endswith("end")
+    assert len(text) < 5000
+
+
+def slow(value: object) -> Any:
+    """A value whose test is slow; another value of the same test is not."""
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
+def letters(number: int) -> str:
+    """A word for a number, without digits: lines that differ only in digits count as equal."""
+    return "".join("abcdefghij"[int(digit)] for digit in f"{number:06d}")
+
+
+@pytest.mark.parametrize("at", [slow(0), slow(9_000), 29_999])
+def test_a_log_of_nothing_but_different_errors(at: int) -> None:
+    """Few of its lines are classified, and the cause is found wherever it stands."""
+    lines = [f"ERROR {letters(number)}: request failed for {letters(number * 7)}" for number in range(30_000)]
+    lines[at] = OOM
+    scanner = LogScanner(BOOK, "x")
+    scanner.feed("".join(line + "\n" for line in lines).encode())
+    found = diagnose(Evidence(logs=(scanner.finish(),)), BOOK)
+    assert (found.failure_class, found.evidence[0].line) == ("cuda_oom", at + 1)
+    assert scanner.scanned < 5_000
+
+
+def test_the_first_and_the_last_of_many_different_errors_are_kept() -> None:
+    text = "".join(f"RuntimeError: {letters(number)} is bad\n" for number in range(5_000))
+    assert [hit.line for hit in scanned(text).hits] == [*range(1, 31), *range(4_971, 5_001)]
+
+
+def test_steps_between_different_errors_count() -> None:
+    text = "".join(f"ERROR {letters(number)} failed\nstep {number}/4000 loss 2.5\n" for number in range(1, 3_000))
+    found = scanned(text)
+    assert (found.last_step, found.last_total, found.steps_seen, found.bad_line) == (2_999, 4_000, 2_999, 5_997)
+
+
+@pytest.mark.parametrize("begins", [slow(""), "Traceback (most recent call last): "])
+def test_a_log_of_ever_new_sets_of_error_words_takes_limited_work(begins: str) -> None:
+    """Its beginning and its end are read."""
+    dice = random.Random(1)
+    words = [word for word, _ in BOOK.table]
+    lines = [begins + " ".join(dice.choices(words, k=60)) for _ in range(300)]
+    lines[0] = lines[299] = OOM
+    before = BOOK.searched
+    scanner = LogScanner(BOOK, "x", budget=MatchBudget(1_000_000))
+    scanner.feed("".join(line + "\n" for line in lines).encode())
+    found = scanner.finish()
+    assert BOOK.searched - before < 1_000_000 + TAIL_LINES * 200_000
+    assert {1, 300} <= {hit.line for hit in found.hits if hit.rule == "cuda-oom"}
+
+
+def test_a_log_of_tracebacks_takes_limited_work() -> None:
+    scanner = LogScanner(BOOK, "x", budget=MatchBudget(1_000_000))
+    scanner.feed(b"Traceback (most recent call last):\n" * 20_000 + f"{OOM}\n".encode())
+    found = scanner.finish()
+    assert scanner.scanned < 2_000 + TAIL_LINES
+    assert [hit.line for hit in found.hits if hit.rule == "cuda-oom"] == [20_001]
+
+
+def test_what_is_read_of_a_log_without_a_budget() -> None:
+    text = "".join(f"step {number}/300 loss 2.5\nERROR in {letters(number)}\n" for number in range(300))
+    scanner = LogScanner(BOOK, "x", budget=MatchBudget(0))
+    scanner.feed(f"{OOM}\n{text}{OOM}\n".encode())
+    found = scanner.finish()
+    assert (found.last_step, found.last_total, found.steps_seen) == (299, 300, 300)
+    assert [hit.line for hit in found.hits if hit.rule == "cuda-oom"] == [602]

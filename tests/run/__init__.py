@@ -1,1 +1,0 @@
-"""Tests of hpc_launch.run: real files, real processes, and a small scheduler of their own (fake.py)."""

@@ -1,0 +1,86 @@
+"""The copy of the code: what is in it, what is linked, and when there is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpc_launch.plan.recorded_parts import CodePlan
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.submitting import code_snapshot
+from hpc_launch.runs.submitting.code_snapshot import commit_of, take_snapshot
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    (folder / "lib" / "__pycache__").mkdir(parents=True)
+    (folder / "train.py").write_text("import lib\n")
+    (folder / "lib" / "__init__.py").write_text("x = 1\n")
+    (folder / "lib" / "__pycache__" / "x.pyc").write_bytes(b"0")
+    (folder / ".env").write_text("TOKEN=very-secret\n")
+    (folder / "weights.bin").write_bytes(bytes(code_snapshot.LARGE_FILE + 1))
+    (folder / "data").mkdir()
+    (folder / "data" / "a.txt").write_text("a")
+    (folder / "venv").mkdir()
+    (folder / "venv" / "pyvenv.cfg").write_text("")
+    return folder
+
+
+def taken(project: Path, **wanted: Any) -> tuple[Path, dict[str, Any]]:
+    run = RunFolder(project / "runs" / "tiny-1")
+    run.path.mkdir(parents=True)
+    (run.path / "run.json").write_text("{}")
+    take_snapshot(run, CodePlan(str(project), **wanted))
+    return run.path / "code", json.loads((run.path / "code.json").read_text())
+
+
+def test_code_is_copied_and_all_else_is_linked(project: Path) -> None:
+    code, note = taken(project, exclude=["data"])
+    assert (code / "lib" / "__init__.py").read_text() == "x = 1\n"
+    assert not (code / "lib").is_symlink()
+    assert not (code / "lib" / "__pycache__").exists()
+    linked = {name for name in ("weights.bin", "data", "venv", "runs", ".env") if (code / name).is_symlink()}
+    assert linked == {"weights.bin", "data", "venv", "runs", ".env"}
+    assert (note["kept"], note["files"]) == (True, 2)
+    (project / "lib" / "__init__.py").write_text("x = 2\n")
+    assert (code / "lib" / "__init__.py").read_text() == "x = 1\n"
+
+
+def test_too_much_is_not_copied_and_the_note_says_so(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_snapshot, "MAX_ENTRIES", 3)
+    code, note = taken(project)
+    assert not code.exists()
+    assert note["kept"] is False
+    assert "entries" in note["why"]
+
+
+def test_over_the_limit_is_too_much(project: Path) -> None:
+    for number in range(3):
+        (project / f"{number}.txt").write_bytes(bytes(code_snapshot.LARGE_FILE - 1))
+    code, note = taken(project, limit_mib=1)
+    assert not code.exists()
+    assert "1 MiB" in note["why"]
+
+
+def test_without_a_wish_there_is_none(tmp_path: Path) -> None:
+    take_snapshot(RunFolder(tmp_path), None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_commit_is_read_from_git_s_own_files(project: Path) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    git = project / ".git"
+    git.mkdir()
+    assert commit_of(project / "lib") is None
+    (git / "HEAD").write_text(f"{commit}\n")
+    assert commit_of(project / "lib") == commit
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    (git / "packed-refs").write_text(f"# pack-refs\n{commit} refs/heads/main\n")
+    assert commit_of(project) == commit
+    (git / "refs" / "heads").mkdir(parents=True)
+    (git / "refs" / "heads" / "main").write_text(f"{commit[::-1]}\n")
+    assert commit_of(project) == commit[::-1]

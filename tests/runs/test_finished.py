@@ -1,0 +1,54 @@
+"""An exit code of 0 is no proof that a training did its last step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpc_launch.base.json_records import as_record
+from hpc_launch.runs.records.script_record import ScriptRecord
+from hpc_launch.runs.status.finished import finished, unfinished
+from hpc_launch.runs.status.run_status import Progress
+
+
+def end(code: int = 0, **more: Any) -> ScriptRecord | None:
+    data = {"exit_code": code, "warned": None, "finished": None, "saved_step": None, **more}
+    return as_record(data, ScriptRecord)
+
+
+@pytest.mark.parametrize(
+    ("record", "progress", "answer"),
+    [
+        (end(), Progress(), True),
+        (end(1), Progress(200, 200), False),
+        (None, Progress(200, 200), False),
+        (end(warned=1), Progress(), None),
+        (end(warned=1, finished=True), Progress(20, 200, spacing=1), True),
+        (end(), Progress(200, 200, spacing=10), True),
+        (end(), Progress(120, 200, spacing=10), False),
+        (end(warned=1), Progress(120, 200, spacing=10), False),
+        # The log shows each tenth step of 205.
+        (end(), Progress(200, 205, spacing=10), True),
+        (end(warned=1), Progress(200, 205, spacing=10), None),
+        (end(warned=1, saved_step=205), Progress(200, 205, spacing=10), True),
+        # One line alone: nobody knows when the next one was due.
+        (end(), Progress(1, 200), True),
+        (end(warned=1), Progress(1, 200), None),
+        (end(), Progress(120), True),
+    ],
+)
+def test_whether_a_training_did_its_last_step(
+    record: ScriptRecord | None, progress: Progress, answer: bool | None
+) -> None:
+    assert finished(record, progress) is answer
+
+
+def test_what_is_said_of_one_that_did_not() -> None:
+    assert unfinished(end(), Progress(120, 200, spacing=10)) == (
+        "the training ended with exit code 0 at step 120 of 200: it is not finished"
+    )
+    assert "after the warning" in str(unfinished(end(warned=5, saved_step=125), Progress(120, 200, spacing=10)))
+    assert "step 125" in str(unfinished(end(warned=5, saved_step=125), Progress(120, 200, spacing=10)))
+    assert unfinished(end(warned=5), Progress()) is None
+    assert unfinished(end(7), Progress(120, 200, spacing=10)) is None

@@ -1,0 +1,160 @@
+"""Values that a shell wrote, host lists, processes, and reading files that change."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpc_launch.base import json_records
+from hpc_launch.base.json_records import as_record
+from hpc_launch.job.hostlist import expand, names_or_text
+from hpc_launch.runs.layout import AttemptFolder, RunFolder
+from hpc_launch.runs.records.attempt_files import Reader
+from hpc_launch.runs.records.claim import Claim
+from hpc_launch.runs.records.plan_record import PlanRecord, plan_of
+from hpc_launch.runs.records.process_identity import ProcessRecord, certainly_gone, process_fields, this_process
+from hpc_launch.runs.records.script_record import ScriptRecord
+from hpc_launch.schedulers.scheduler import JobRecord
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (3, 3),
+        ("3", 3),
+        (3.0, 3),
+        (3.5, None),
+        ("x", None),
+        (True, None),
+        (None, None),
+        ("1e400", None),
+        ("9" * 5000, None),
+    ],
+)
+def test_whole_numbers(value: Any, number: int | None) -> None:
+    assert json_records.whole(value) == number
+
+
+def test_times() -> None:
+    assert json_records.seconds("1700000000") == 1_700_000_000.0
+    assert json_records.seconds("2023-11-14T22:13:20Z") == 1_700_000_000.0
+    assert json_records.seconds("2023-11-14T22:13:20") == 1_700_000_000.0
+    assert json_records.seconds("nan") is None
+    assert json_records.seconds("soon") is None
+
+
+@given(st.one_of(st.none(), st.text(), st.integers(), st.floats(), st.lists(st.text())))
+def test_any_value(value: Any) -> None:
+    json_records.whole(value)
+    json_records.seconds(value)
+    as_record({"exit_code": value, "nodes": value, "warned": value, "started": value}, ScriptRecord)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n1", ("n1",)),
+        ("n[1-3]", ("n1", "n2", "n3")),
+        ("n[08-10,12],gpu3", ("n08", "n09", "n10", "n12", "gpu3")),
+        ("r[1-2]n[1-2]", ("r1n1", "r1n2", "r2n1", "r2n2")),
+        ("", ()),
+        (None, ()),
+        ("n[1-999999999]", ("n[1-999999999]",)),
+        ("n[1", ("n[1",)),
+        ("n[5-1]", ("n[5-1]",)),
+    ],
+)
+def test_host_lists(text: str | None, names: tuple[str, ...]) -> None:
+    assert names_or_text(text) == names
+
+
+@given(st.text(alphabet="n1290-,[] x", max_size=12))
+def test_a_host_list_from_a_record_is_expanded_or_kept(text: str) -> None:
+    try:
+        assert names_or_text(text) == tuple(expand(text))
+    except ValueError:
+        assert names_or_text(text) == (text.strip(),)
+
+
+def test_this_process_is_there() -> None:
+    me = this_process()
+
+    assert ProcessRecord(**process_fields(me)).process == me
+    assert not certainly_gone(me)
+    assert certainly_gone(replace(me, start=me.start.rpartition(":")[0] + ":1"))
+
+
+def test_a_process_that_ended_is_gone() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    before = replace(this_process(), pid=child.pid, start="")
+    assert not certainly_gone(before)
+    child.kill()
+    child.wait()
+
+    assert certainly_gone(before)
+
+
+def test_a_zombie_is_gone() -> None:
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+    assert certainly_gone(replace(this_process(), pid=child.pid))
+    child.wait()
+
+
+def test_what_cannot_be_looked_into_is_never_certain() -> None:
+    me = this_process()
+
+    assert not certainly_gone(replace(me, host="elsewhere", pid=2**22 + 1))
+    assert not certainly_gone(replace(me, start="another-boot:1:1", pid=2**22 + 1))
+
+
+def test_a_file_is_read_again_when_it_changed(tmp_path: Path) -> None:
+    attempt, reader = AttemptFolder(tmp_path), Reader()
+    assert reader.read(attempt).end is None
+
+    attempt.end.write_text('{"exit_code": ')
+    assert reader.read(attempt).end is None
+
+    attempt.end.write_text('{"exit_code": 0}')
+    assert reader.read(attempt).end == ScriptRecord(exit_code=0)
+
+    attempt.claim.write_text("")
+    assert reader.read(attempt).claim is None
+    attempt.claim.write_text("12\n")
+    assert reader.read(attempt).claim == Claim(job_id="12")
+
+
+@given(st.dictionaries(st.sampled_from(["job_id", "state", "steps", "ended", "source"]), st.text() | st.integers()))
+def test_any_final_record(data: dict[str, Any]) -> None:
+    as_record(data, JobRecord)
+
+
+def test_a_record_is_read_field_by_field() -> None:
+    plan = {"nodes": "2", "world_size": "many", "sets": ["a=1", {}], "progress": 3, "recovery": {"queue": 7}, "new": 1}
+    record = as_record(plan, PlanRecord)
+
+    assert record is not None
+    assert (record.nodes, record.world_size, record.sets, record.progress.step) == (2, None, ("a=1",), None)
+    assert record.recovery is not None
+    assert record.recovery.queue == "7"
+    assert as_record({"source": "sacct"}, JobRecord) is None, "no job id, no state"
+    assert as_record([], PlanRecord) is None
+
+
+def test_a_requeued_attempt_runs_the_plan_before_it(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    for number in (1, 2, 3):
+        run.attempt(number).path.mkdir(parents=True)
+    run.attempt(1).plan.write_text('{"excluded": ["n1"]}')
+    run.attempt(3).plan.write_text('{"excluded": ["n1", "n2"]}')
+
+    plans = [plan_of(attempt) or PlanRecord() for attempt in run.attempts()]
+    assert [plan.excluded for plan in plans] == [("n1",), ("n1",), ("n1", "n2")]

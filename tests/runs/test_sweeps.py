@@ -1,0 +1,168 @@
+"""Sweeps: arrays as the limits allow, and each point trains exactly once whatever happens to its submission."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hpc_launch.base.json_records import read_record
+from hpc_launch.prepare.submit_sweep import submit_points
+from hpc_launch.retry.next_points import submit_next_points
+from hpc_launch.runs.records.submission import SubmittedJob
+from hpc_launch.runs.sweeps.array_chunks import chunks
+from hpc_launch.runs.sweeps.ended_points import note_ended
+from hpc_launch.runs.sweeps.one_submitter import one_submitter
+from hpc_launch.schedulers.queue_limits import ArrayRoom
+from tests.runs.sweep_rounds import POINTS, ArrayScheduler, begin_sweep, play, tasks_in
+from tests.slurm.user import PROFILES
+
+ROOM = 20
+
+
+def test_arrays_are_as_few_as_the_limit_allows() -> None:
+    made = chunks(dict.fromkeys(range(1000), "script"), 250)
+    assert [len(one.tasks) for one in made] == [250] * 4
+    assert [one.spec(None) for one in made] == ["0-249"] * 4
+    assert made[0].tasks[7] == 7
+    assert made[1].tasks[7] == 257
+
+
+def test_points_with_other_slurm_options_are_in_other_arrays() -> None:
+    made = chunks({0: "small", 1: "large", 2: "small", 3: "small"}, 1001)
+    assert [(one.script, one.spec(2)) for one in made] == [("small", "0,2-3%2"), ("large", "1")]
+
+
+@pytest.fixture
+def _environment() -> object:
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.mark.usefixtures("_environment")
+@pytest.mark.parametrize("seed", [1, 6, 9])
+def test_each_point_trains_once_whatever_happens_to_its_submission(seed: int, tmp_path: Path) -> None:
+    trained, _, story = play(seed, tmp_path)
+    assert trained == {str(point): 1 for point in range(POINTS)}, story
+
+
+@pytest.mark.prove
+@pytest.mark.usefixtures("_environment")
+@pytest.mark.parametrize("seed", range(100, 150))
+def test_each_point_trains_once_in_fifty_rounds(seed: int, tmp_path: Path) -> None:
+    trained, _, story = play(seed, tmp_path)
+    assert trained == {str(point): 1 for point in range(POINTS)}, story
+
+
+@dataclass
+class FullQueue(ArrayScheduler):
+    """A queue with room for ROOM tasks."""
+
+    looks: int = 0
+    ended: int = 0
+
+    def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:
+        self.looks += 1
+        submitted = sum(len(tasks_in(self.job(job_id)["array"])) for job_id in self.jobs())
+        return ArrayRoom(1001, submitted - self.ended, ROOM - submitted + self.ended)
+
+
+@pytest.mark.usefixtures("_environment")
+def test_the_end_of_some_points_submits_further_ones_in_one_array(tmp_path: Path) -> None:
+    scheduler = FullQueue(tmp_path / "scheduler")
+    sweep = begin_sweep(tmp_path, 2 * ROOM)
+    assert submit_points(sweep, scheduler).left == ROOM
+    for number in range(ROOM):
+        submit_next_points(sweep.point(number), scheduler)  # from within its job
+        scheduler.ended += 1
+    assert scheduler.looks <= ROOM / 2 + 1
+    assert len(scheduler.jobs()) <= ROOM / 2 + 1
+    left = submit_points(sweep, scheduler).left  # by whoever looks next: the last jobs had no later end
+    assert left == 0
+    assert sorted(scheduler.run_tasks(lambda: True)) == sorted(str(one) for one in range(2 * ROOM))
+
+
+@pytest.mark.usefixtures("_environment")
+def test_of_points_that_end_together_one_submits(tmp_path: Path) -> None:
+    scheduler = FullQueue(tmp_path / "scheduler")
+    sweep = begin_sweep(tmp_path, 2 * ROOM)
+    submit_points(sweep, scheduler)
+    children = []
+    scheduler.ended = ROOM
+    for number in range(ROOM):
+        child = os.fork()
+        if not child:
+            submit_next_points(sweep.point(number), scheduler)
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+    assert len(scheduler.jobs()) == 2
+    assert sorted(scheduler.run_tasks(lambda: True)) == sorted(str(one) for one in range(2 * ROOM))
+
+
+@pytest.mark.usefixtures("_environment")
+def test_each_array_has_a_sentinel_if_the_site_has_a_queue_for_them(tmp_path: Path) -> None:
+    text = (PROFILES / "testcluster.yaml").read_text()
+    (tmp_path / "sites").mkdir()
+    watched = text.replace("scheduler: slurm", "scheduler: {type: slurm, sentinel: short}")
+    (tmp_path / "sites" / "testcluster.yaml").write_text(watched)
+    scheduler = ArrayScheduler(tmp_path / "scheduler")
+    sweep = begin_sweep(tmp_path, 5, tmp_path / "sites")  # in arrays of three
+    submit_points(sweep, scheduler)
+    jobs = {job_id: scheduler.job(job_id) for job_id in scheduler.jobs()}
+    arrays = [job_id for job_id, job in jobs.items() if job["array"]]
+    assert len(arrays) == 2
+    sentinels = [job["options"] for job in jobs.values() if job["name"].endswith(".sentinel")]
+    assert all(f"--dependency=afterany:{one}" in options for one, options in zip(arrays, sentinels, strict=True))
+
+
+@pytest.mark.usefixtures("_environment")
+def test_the_jobs_of_points_name_their_cluster(tmp_path: Path) -> None:
+    """Without it, a job that the controller forgot could not be told from one of another cluster."""
+    scheduler = FullQueue(tmp_path / "scheduler")
+    sweep = begin_sweep(tmp_path, 3)
+    submit_points(sweep, scheduler)
+    jobs = [read_record(attempt.job, SubmittedJob) for run in sweep.runs() for attempt in run.attempts()]
+    assert [job.cluster for job in jobs if job is not None] == ["here"] * 3
+
+
+@pytest.mark.usefixtures("_environment")
+def test_a_point_that_ends_while_another_waits_for_room_leaves_its_place(tmp_path: Path) -> None:
+    scheduler = FullQueue(tmp_path / "scheduler")
+    sweep = begin_sweep(tmp_path, 2 * ROOM)
+    submit_points(sweep, scheduler)
+    looks = scheduler.looks
+    with one_submitter(sweep):  # as the one that waits
+        child = os.fork()
+        if not child:
+            for number in range(ROOM):
+                submit_next_points(sweep.point(number), scheduler)
+            os._exit(scheduler.looks - looks)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.usefixtures("_environment")
+def test_a_point_that_finds_no_room_looks_again_if_another_ended_meanwhile(tmp_path: Path) -> None:
+    """The other found it busy and left, so that nobody else would look."""
+
+    @dataclass
+    class EndsMeanwhile(FullQueue):
+        def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:
+            room = super().array_room(account, partition, qos)
+            if self.looks == 2:
+                note_ended(sweep, 1)
+                self.ended = 2
+                return ArrayRoom(1001, 1, 0)
+            return room
+
+    scheduler = EndsMeanwhile(tmp_path / "scheduler")
+    sweep = begin_sweep(tmp_path, ROOM + 2)
+    assert submit_points(sweep, scheduler).left == 2
+    note_ended(sweep, 2)
+    submit_next_points(sweep.point(0), scheduler)
+    assert len(scheduler.jobs()) == 2
