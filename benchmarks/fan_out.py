@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from hpc_launch.runs.submitting.run_store import FAN_OUT, WATCHER
+from tests.agent.program import archive
 from tests.cluster import Cluster
 from tests.cluster.ssh import connect_nodes
 from tests.ssh.ssh_user import SshUser
@@ -31,8 +31,8 @@ WATCHED = {
     "`submit --wait`": "/hpc-launch submit ",
     "`logs --follow`": "/hpc-launch logs ",
     "fan-out on a host that another one started": " --below ",
-    "fan-out on the first host": "hpc_launch_fan_out.py ",
-    "agent of a host": "hpc_launch_on_host.py ",
+    "fan-out on the first host": "agent.pyz fan_out ",
+    "agent of a host": "agent.pyz on_host ",
     "supervisor": "local.supervisor ",
 }
 """A part of the command of each process whose memory is measured."""
@@ -43,10 +43,9 @@ def times(user: SshUser, rounds: int) -> tuple[list[float], list[float]]:
     """Seconds of hpc-launch and of pdsh to start a script that ends at once on all hosts."""
     cluster, folder = user.cluster, user.home / "attempt"
     cluster.run(["mkdir", "-p", str(folder / "logs")], check=True)
-    for file in (*FAN_OUT, *WATCHER):
-        cluster.write(folder / file.name, file.read_text())
+    cluster.run(["cp", str(archive()), str(folder)], check=True)
     cluster.write(folder / "node.sh", "true\n")
-    ours = [sys.executable, "-I", str(folder / FAN_OUT[0].name), str(folder), *cluster.nodes]
+    ours = [sys.executable, "-I", str(folder / "agent.pyz"), "fan_out", str(folder), *cluster.nodes]
     hosts = f"n[1-{len(cluster.nodes)}]"
     theirs = ["pdsh", "-S", "-R", "ssh", "-w", hosts, f"bash {folder}/node.sh begin 0"]
     found: tuple[list[float], list[float]] = ([], [])

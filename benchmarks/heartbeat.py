@@ -20,8 +20,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tests.agent.program import archive, program
+
 HERE = Path(__file__).parent
-AGENT = HERE.parent / "hpc_launch" / "agent"
 STARTED_S = 65.0
 """Until then a watcher looks more often: its ranks are starting."""
 CALL = re.compile(r"(?:\d+ +)?(?P<name>\w+)\((?P<rest>.*)")
@@ -58,7 +59,7 @@ def main() -> None:
         for name in ("agent", "logs"):
             (attempt / name).mkdir(parents=True)
         training = "import time\nwhile True: print(1, flush=True); time.sleep(1)"
-        watcher = f"{sys.executable} -I {AGENT}/hpc_launch_watch.py {attempt} 1 $$ --heartbeat"
+        watcher = f"{sys.executable} -I {archive()} watch {attempt} 1 $$ --heartbeat"
         shell = f'RANK=1 {sys.executable} -c "{training}" >{attempt}/logs/node-1.log & {watcher} & echo $!; wait'
         job = subprocess.Popen(["bash", "-c", shell], stdout=subprocess.PIPE, text=True, start_new_session=True)
         try:
@@ -71,7 +72,7 @@ def main() -> None:
         for node in range(options.nodes):
             (attempt / "agent" / f"beat-{node}").write_text("1\n")
         hosts = [f"n{node}" for node in range(options.nodes)]
-        words = [sys.executable, "-I", str(AGENT / "hpc_launch_silence.py"), str(attempt), str(os.getpid()), *hosts]
+        words = [*program("silence"), str(attempt), str(os.getpid()), *hosts]
         with subprocess.Popen(words) as silence:
             reader = calls(silence.pid, attempt, READER_S)
             silence.kill()

@@ -15,12 +15,12 @@ import selectors
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from hpc_launch.agent import hpc_launch_judge
+from hpc_launch.agent.judge import KEY
+from tests.agent.program import program
 from tests.cluster import Cluster
 from tests.slurm.user import User
 
@@ -74,9 +74,9 @@ def simulate(count: int) -> tuple[float, float, int, float]:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "agent").mkdir()
         names = [f"--node=node{number:05d}" for number in range(count)]
-        words = [sys.executable, "-I", hpc_launch_judge.__file__, folder, "--job=1", f"--port={PORT}", *names]
+        words = [*program("judge"), folder, "--job=1", f"--port={PORT}", *names]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as judge:
+        with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
             while True:
                 try:
                     socket.create_connection(("127.0.0.1", PORT)).close()
@@ -85,12 +85,12 @@ def simulate(count: int) -> tuple[float, float, int, float]:
                     time.sleep(0.02)
             began = time.monotonic()
             nodes = [Node(number) for number in range(count)]
-            key = (Path(folder) / "agent" / hpc_launch_judge.KEY).read_bytes()
+            key = (Path(folder) / "agent" / KEY).read_bytes()
             play(nodes, key)
-            text = judge.communicate()[1]
+            text = process.communicate()[1]
             seconds = time.monotonic() - began
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        if judge.returncode != 0:
+        if process.returncode != 0:
             raise RuntimeError(text)
         for node in nodes:
             node.socket.close()

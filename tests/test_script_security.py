@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch import agent
 from hpc_launch.script.parts import part
 from tests.acl import GROUP_OBJ, OTHERS, USER_OBJ, set_default_acl
+from tests.agent.program import archive
 
 
 def bash(text: str, *, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -200,7 +200,8 @@ def test_the_node_check_runs_no_code_of_the_current_folder(tmp_path: Path) -> No
     evil.mkdir()
     for name in ("ast", "torch", "json", "importlib"):
         (evil / f"{name}.py").write_text(f"open({str(tmp_path / 'PWNED')!r}, 'w')\n")
-    shutil.copytree(Path(agent.__file__).parent, run / "hooks")
+    (run / "hooks").mkdir(parents=True)
+    shutil.copy(archive(), run / "hooks")
     attempt = run / "attempts" / "001"
     attempt.mkdir(parents=True)
     with socket.create_server(("127.0.0.1", 0)) as server:

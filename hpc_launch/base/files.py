@@ -44,7 +44,7 @@ def synced_together() -> Iterator[None]:
             os.close(descriptor)
 
 
-def write_atomic(path: Path, text: str, *, mode: int = 0o644) -> None:
+def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
     """Replace the content of `path` atomically: write a temporary file in the same folder, fsync it, rename it.
 
     The umask applies to `mode`, which by default lets nobody else write. On OSError (full disk, missing folder) the
@@ -53,8 +53,8 @@ def write_atomic(path: Path, text: str, *, mode: int = 0o644) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
             stream.flush()
             together = _synced_together.get()
             if together is None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hpc_launch.agent.hpc_launch_connection import SSH_FAILED
+from hpc_launch.agent.connection import SSH_FAILED
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.python_command import module_command
 from hpc_launch.schedulers.ssh.ssh_command import SSH

@@ -22,7 +22,7 @@ _BY_SLURM = re.compile(r"(?:slurmstepd|slurmd|srun)(?:-\S+|\[\S+\])?: |\[20\d\d-
 _NOTE = re.compile(r"\[hpc-launch 20\d\d-\d\d-\d\d [\d:]{8}\] (?:skipped|resuming from) ")
 """Notes of the job's script about checkpoints, not about why the training failed."""
 
-FAN_OUT = "hpc-launch, hpc_launch_fan_out.py"
+FAN_OUT = "hpc-launch, agent/fan_out.py"
 """The source of rules for what the first host writes about the others, where ssh starts them."""
 _BY_FAN_OUT = re.compile(
     r"\[hpc-launch \S+ \S+\] (?:the job goes on without the spare )?\S{1,253}: "

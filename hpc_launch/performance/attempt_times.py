@@ -26,7 +26,7 @@ MAX_NODES = 1024
 START_NODES = 64
 """How many nodes show when a phase of the start ended."""
 HANG_LOOK_S = 16.0
-"""Seconds between two looks of the watcher for a hang, at most (agent/hpc_launch_watch_hang.py)."""
+"""Seconds between two looks of the watcher for a hang, at most (agent/watch_hang.py)."""
 BY_REQUEST = frozenset({"CANCELLED", "TIMEOUT", "PREEMPTED", "DEADLINE", "REVOKED", "COMPLETED"})
 """States of jobs that did not end by a failure of theirs."""
 

@@ -75,7 +75,7 @@ class NotifyChannels(Struct, frozen=True):
 
 
 class NotifyPlan(Struct, frozen=True):
-    """What is sent, as `agent/hpc_launch_notify.py` reads it."""
+    """What is sent, as `agent/notify.py` reads it."""
 
     events: tuple[str, ...] = ()
     no_progress_s: int = 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec import to_builtins
 
+from hpc_launch.base.agent_archive import AGENT
 from hpc_launch.base.files import write_atomic
 from hpc_launch.preflight import bench_figures, bench_report
 from hpc_launch.preflight.level import Level
@@ -15,9 +16,8 @@ from hpc_launch.preflight.short_run import Context, ended, follow_short_run, pre
 from hpc_launch.prepare.prepare import PreparedJob
 from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt
 from hpc_launch.runs.records.bench_record import BenchRecord, previous_bench, read_bench, store_bench
-from hpc_launch.runs.submitting.run_store import HOOKS
 
-PROGRAMS = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in ("bench", "nccl_tests"))
+MODULES = {"hpc_launch_bench.py": AGENT / "bench.py"}
 LIMIT = "00:15:00"
 SECONDS = 600
 """After so long the program measures nothing more."""
@@ -45,7 +45,7 @@ def bench_level(job: Path, whole: PreparedJob, context: Context, *, site: str | 
     short = prepare_short("bench", job, site=site, sets=mine)
     if isinstance(short, Level):
         return short
-    run, status = follow_short_run(short, mine, context, lambda _: False, programs=PROGRAMS)
+    run, status = follow_short_run(short, mine, context, lambda _: False, modules=MODULES)
     record = read_bench(run.attempt(1))
     lines: list[str] = []
     if status.state != "COMPLETED":

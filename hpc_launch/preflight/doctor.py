@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hpc_launch.agent.hpc_launch_check_host import writable
+from hpc_launch.agent.check_host import writable
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.findings import Finding
 from hpc_launch.plan.fill_values import ValueFiller

@@ -16,7 +16,7 @@ from hpc_launch.preflight.level import Level
 from hpc_launch.schedulers.ssh.check_hosts import host_problems, problems_between
 
 BY_THE_FIRST = 32
-"""With more hosts, the first one does not start all of them (hpc_launch_fan_out.py)."""
+"""With more hosts, the first one does not start all of them (agent/fan_out.py)."""
 
 
 @contextmanager

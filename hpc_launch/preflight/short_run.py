@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,13 +58,13 @@ def follow_short_run(
     context: Context,
     enough: Callable[[RunStatus], bool],
     *,
-    programs: Sequence[Path] = (),
+    modules: Mapping[str, Path] | None = None,
 ) -> tuple[RunFolder, RunStatus]:
     """Submit, follow until the status is `enough`, final or stuck, and cancel what is left. Raises as a submission.
 
-    `programs`: Python modules that the job imports.
+    `modules`: Python modules that the job imports, by the name of their file.
     """
-    attempt = replace(first_attempt(prepared, sets), programs=tuple(programs))
+    attempt = replace(first_attempt(prepared, sets), modules=modules or {})
     run, _, job_id = submit_new(attempt, context.scheduler, index=context.index)
     context.say(f"{run.name}: job {job_id}")
     said: list[str] = []

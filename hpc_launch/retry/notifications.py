@@ -1,6 +1,6 @@
 """Messages that drivers send about a run (`notify:`): how it ended, and what the job could not send itself.
 
-`agent/hpc_launch_notify.py` sends them, also from inside the job, so that each is sent once. Nobody waits for a
+`agent/notify.py` sends them, also from inside the job, so that each is sent once. Nobody waits for a
 receiver, except a process that has nothing else to do.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from hpc_launch.agent.hpc_launch_notify_event import KEPT_S, due, events, point_over, record_event
+from hpc_launch.agent.notify_event import KEPT_S, due, events, point_over, record_event
 from hpc_launch.base.errors import UserError
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.recorded_parts import NotifyPlan
@@ -28,12 +28,12 @@ from hpc_launch.runs.ownership import changeable_by_others
 from hpc_launch.runs.records.plan_record import newest_plan
 from hpc_launch.runs.records.verdict_record import VerdictRecord, read_verdict, stored_diagnosis
 from hpc_launch.runs.status.run_status import RunStatus
-from hpc_launch.runs.submitting.run_store import NOTIFY
 from hpc_launch.runs.sweeps.sweep_folder import point_number
 from hpc_launch.schedulers.ssh.hand_over_run import host_with
 
 WAIT_S = 15.0
 """How long a process that ends anyway waits for the messages. Each has 10 s."""
+_NOTIFY = (sys.executable, "-m", "hpc_launch.agent", "notify")
 
 
 def tell_end(run: RunFolder, status: RunStatus) -> RunFolder | None:
@@ -67,7 +67,7 @@ def deliver(run: RunFolder, *, wait: bool = False) -> None:
         webhooks = [found for one in left if isinstance(found := one.get("webhook"), dict)]
         names = [str(one.get("secret")) for one in webhooks]
         process = subprocess.Popen(
-            [sys.executable, "-I", str(NOTIFY[0]), "deliver", folder],
+            [*_NOTIFY, "deliver", folder],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -98,7 +98,7 @@ def send_test(plan: LaunchPlan) -> list[SentTest]:
     channels = {name: value for name, value in to_builtins(notify)["channels"].items() if value}
     event = {"event": "test", "run": plan.name, "site": plan.site, "time": time.time(), "channels": channels}
     done = subprocess.run(
-        [sys.executable, "-I", str(NOTIFY[0]), "test"],
+        [*_NOTIFY, "test"],
         input=json.dumps(event),
         stdout=subprocess.PIPE,
         env={**os.environ, **secrets},

@@ -7,16 +7,11 @@
     ├── run.json                    name, site, scheduler, creation time (records/run_info.py)
     ├── after.sh                    what the job runs at its end: the next driver
     ├── hooks/hpc_launch_hooks.py   helpers that a training may import
-    │         hpc_launch_watch*.py  the watcher that each node runs beside the launcher
-    │         hpc_launch_stage*.py  packs and unpacks a copy of the software on the nodes' own disks
-    │         hpc_launch_check*.py  the node check on each node, before the training, with hpc_launch_measure.py
-    │         hpc_launch_judge.py   the node check's part on the first node, with hpc_launch_listen.py,
-    │                               hpc_launch_reports.py, hpc_launch_compare*.py and hpc_launch_rounds.py
-    │         hpc_launch_bench.py   what the job of `doctor --bench` runs, with hpc_launch_nccl_tests.py
+    │         agent.pyz             the programs of hpc_launch/agent/: node check, watcher and others
     │         sitecustomize.py      tells the watcher how far a Python process is in the start
     ├── code/  code.json            the training's code at submission, used by all attempts
     ├── elsewhere.json             only where another host has the run: its name (schedulers/ssh/hand_over_run.py)
-    ├── notify/EVENT.json           what `notify:` tells, and who told it (agent/hpc_launch_notify_event.py)
+    ├── notify/EVENT.json           what `notify:` tells, and who told it (agent/notify_event.py)
     ├── journal/HOST-PID-xxxx.jsonl one file per process, append-only (records/journal.py)
     └── attempts/NNN/               creating the folder claims the number
         ├── script.sh  plan.json    the submitted script and the launch plan behind it (records/plan_record.py)

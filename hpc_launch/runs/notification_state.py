@@ -1,10 +1,10 @@
-"""Which messages about a run did not arrive, by the files in its folder (agent/hpc_launch_notify_event.py)."""
+"""Which messages about a run did not arrive, by the files in its folder (agent/notify_event.py)."""
 
 from __future__ import annotations
 
 import os
 
-from hpc_launch.agent.hpc_launch_notify_event import CHANNELS, MOST_TRIES, claim_path, events, is_final, read
+from hpc_launch.agent.notify_event import CHANNELS, MOST_TRIES, claim_path, events, is_final, read
 from hpc_launch.runs.layout import RunFolder
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from hpc_launch.base.agent_archive import AGENT
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import read_text
 from hpc_launch.base.findings import errors
@@ -26,7 +27,7 @@ from hpc_launch.site_tools.learning.host_facts import HostFacts, read_facts
 from hpc_launch.sites.choose_hosts import MAX_HOSTFILE_BYTES
 from hpc_launch.sites.this_machine import names
 
-PROGRAM = Path(__file__).parents[1] / "agent" / "hpc_launch_describe_host.py"
+PROGRAM = AGENT / "describe_host.py"
 DESCRIBE_S = 60.0
 PROBE_S = 30.0
 """Limits of one query of one host, in seconds."""

@@ -1,6 +1,6 @@
 
 # --- Copies on hosts that share no folders ---
-# hpc_launch_copies.py says `ready` when each host has its copy, and then brings back what the hosts write.
+# agent/copies.py says `ready` when each host has its copy, and then brings back what the hosts write.
 copier=''
 copy_to_hosts() { # what is there now: begin, or send what has changed
     local python answer=''
@@ -8,7 +8,7 @@ copy_to_hosts() { # what is there now: begin, or send what has changed
         kill -s USR2 "$copier"
     else
         python=$(command -v python3) || die "found no python3 on $HOSTNAME"
-        exec {copies}< <(exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_copies.py" "${job_copies[@]}" "$attempt_dir" "$PWD" "${hosts[@]}" </dev/null)
+        exec {copies}< <(exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" copies "${job_copies[@]}" "$attempt_dir" "$PWD" "${hosts[@]}" </dev/null)
         copier=$!
         say "each host that shares no folders gets a copy of the run, in $run_dir"
         [ -z "${job_own_checkpoints:-}" ] || say "each host has its own $(printf %q "$checkpoints"): an attempt on other hosts does not find these checkpoints"

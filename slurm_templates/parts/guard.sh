@@ -29,7 +29,7 @@ guard() { # COMMAND...
             done 2>/dev/null <"$folder/environ"
             [ -n "$own" ] || [ -z "$words" ] || continue
             while IFS= read -r -d '' word; do # the node's watcher is not part of the training
-                [ "$word" != "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py" ] || continue 2
+                [ "$word" != "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" ] || continue 2
             done 2>/dev/null <"$folder/cmdline"
             read -r stat 2>/dev/null <"$folder/stat" || continue
             stat=${stat##*) }

@@ -4,7 +4,7 @@ begin() { # NODE: in the shell that comes over ssh
     local python
     export HPC_LAUNCH_NODE=$1 HPC_LAUNCH_ATTEMPT_DIR=$hold_dir
     python=$(command -v python3) || { echo "$(uname -n) has no python3" >&2; exit 127; }
-    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_on_host.py" --lease bash -c ': >"$HPC_LAUNCH_ATTEMPT_DIR/$HPC_LAUNCH_NODE.began" && exec sleep infinity'
+    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" on_host --lease bash -c ': >"$HPC_LAUNCH_ATTEMPT_DIR/$HPC_LAUNCH_NODE.began" && exec sleep infinity'
 }
 hold() { # FOLDER HOST...: sets `holder`
     local hold_dir=$1 python
@@ -15,6 +15,6 @@ hold() { # FOLDER HOST...: sets `holder`
         echo '"$@"'
     } >"$hold_dir/node.sh" || die "cannot write $hold_dir/node.sh"
     python=$(command -v python3) || die "found no python3 on $HOSTNAME"
-    "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_fan_out.py" "$@" </dev/null &
+    "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" fan_out "$@" </dev/null &
     holder=$!
 }

@@ -2,7 +2,7 @@
 # --- Node check inside the image: its Python, its modules, its PyTorch ---
 check_in_image() { # started by srun in the image, on each node
     local node=$SLURMD_NODENAME run=$HPC_LAUNCH_RUN_DIR
-    (python_in_image -I "$run/hooks/hpc_launch_check.py" "$HPC_LAUNCH_ATTEMPT_DIR" "$node" --inside \
+    (python_in_image -I "$run/hooks/agent.pyz" check "$HPC_LAUNCH_ATTEMPT_DIR" "$node" --inside \
         --master="$MASTER_ADDR" --port="$MASTER_PORT" "${job_check[@]}") ||
         printf '{"node":"%s","part": "image","done":true,"results":[{"check":"software","ok":null,"text":"%s"}]}\n' \
             "$node" "no Python in the image, or the check inside ended early"

@@ -18,7 +18,7 @@ srun() { # OPTION... bash -c COMMANDS: as srun would, on each host
         for _ in {1..100}; do [ -f "$attempt_dir/agent/check-key" ] || sleep 0.1; done
         copy_to_hosts
     fi
-    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check_ssh.py" "$attempt_dir" "$log" "${hosts[@]}" </dev/null
+    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" check_ssh "$attempt_dir" "$log" "${hosts[@]}" </dev/null
 }
 begin_check() { # NODE: sets what srun would set
     local at

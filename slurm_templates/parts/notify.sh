@@ -8,9 +8,9 @@ if [ -n "$job_notify" ]; then
 fi
 notify() ( # TASK ARGUMENT; in the background or under timeout: nothing waits for a receiver
     { set +x; } 2>/dev/null # it would show the address
-    [ -O "$run_dir/hooks/hpc_launch_notify.py" ] && python=$(command -v python3) || exit 0
+    [ -O "$run_dir/hooks/agent.pyz" ] && python=$(command -v python3) || exit 0
     [ -z "$notify_address" ] || export "$job_notify=$notify_address"
-    exec timeout -k 2 "$1" "$python" -I "$run_dir/hooks/hpc_launch_notify.py" "$2" "$attempt_dir" "$3" </dev/null >/dev/null 2>&1
+    exec timeout -k 2 "$1" "$python" -I "$run_dir/hooks/agent.pyz" notify "$2" "$attempt_dir" "$3" </dev/null >/dev/null 2>&1
 )
 eval "first_$(declare -f call_after)"
 call_after() { # EXIT_CODE

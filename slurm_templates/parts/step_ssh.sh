@@ -1,6 +1,6 @@
 
 # --- Start the nodes over ssh, and wait for their end ---
-# Each host ends its part of the job when its connection ends or falls silent (hooks/hpc_launch_on_host.py).
+# Each host ends its part of the job when its connection ends or falls silent (agent/on_host.py).
 begin() { # NODE: in the shell that comes over ssh
     local python
     umask go-w
@@ -8,7 +8,7 @@ begin() { # NODE: in the shell that comes over ssh
     . "$environment" || exit
     export HPC_LAUNCH_NODE=$1
     python=$(command -v python3) || { echo "$(uname -n) has no python3" >&2; exit 127; }
-    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_on_host.py" ${job_lease:+--lease} bash "$HPC_LAUNCH_ATTEMPT_DIR/node.sh" enter
+    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" on_host ${job_lease:+--lease} bash "$HPC_LAUNCH_ATTEMPT_DIR/node.sh" enter
 }
 enter() {
     local node=$HPC_LAUNCH_NODE
@@ -28,7 +28,7 @@ enter() {
 start_nodes() {
     local python
     python=$(command -v python3) || die "found no python3 on $HOSTNAME"
-    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_fan_out.py" "$attempt_dir" "${hosts[@]}" </dev/null
+    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" fan_out "$attempt_dir" "${hosts[@]}" </dev/null
 }
 stop_all() {
     : >"$attempt_dir/ending"

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.agent.hpc_launch_bench import COLLECTIVES, factor, point, rounds
-from hpc_launch.agent.hpc_launch_nccl_tests import mpi_programs, output_of, rows_of_tests
+from hpc_launch.agent.bench import COLLECTIVES, factor, mpi_programs, output_of, point, rounds, rows_of_tests
 
 TABLE = """\
 # nccl-tests version 2.18.3 nccl-headers=23003 nccl-library=23003

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from pathlib import Path
@@ -11,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.agent.hpc_launch_copy_channel import Channel, LostError
-from hpc_launch.agent.hpc_launch_copy_connection import Copy, HostCopy
-from hpc_launch.agent.hpc_launch_copy_list import TooLargeError, run_root, workdir_root
-from hpc_launch.agent.hpc_launch_copy_protocol import FIRST_HOST, Frames, frame
-from hpc_launch.agent.hpc_launch_copy_receive import Receiver
-from hpc_launch.agent.hpc_launch_copy_send import Sender
-from hpc_launch.agent.hpc_launch_copy_store import Store
-
-RefusedError = sys.modules["hpc_launch_copy_protocol"].RefusedError  # its name in a run folder
+from hpc_launch.agent.copy_channel import Channel, LostError
+from hpc_launch.agent.copy_connection import Copy, HostCopy
+from hpc_launch.agent.copy_list import TooLargeError, run_root, workdir_root
+from hpc_launch.agent.copy_protocol import FIRST_HOST, Frames, RefusedError, frame
+from hpc_launch.agent.copy_receive import Receiver
+from hpc_launch.agent.copy_send import Sender
+from hpc_launch.agent.copy_store import Store
 
 
 @pytest.fixture

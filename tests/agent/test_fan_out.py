@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from hpc_launch.agent.hpc_launch_fan_out import groups
-from hpc_launch.runs.submitting.run_store import FAN_OUT
+from hpc_launch.agent.fan_out import groups
+from tests.agent.program import altered, program
 from tests.busy import patience
 
 SSH = """\
@@ -34,22 +33,13 @@ def test_no_host_holds_more_connections_than_allowed(count: int, width: int) -> 
     assert max(map(len, found), default=0) - min(map(len, found), default=0) <= 1
 
 
-LATE = """\
-import sys
-sys.path[0] = sys.argv.pop(1)
-import hpc_launch_fan_out as it
-it.START_S = it.LEFT_S = 1
-it.main(sys.argv[1:])
-"""
-
-
 def start(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     (folder / "logs").mkdir()
     (folder / "node.sh").write_text("exec cat >/dev/null\n")
     (folder / "ssh").write_text(SSH)
     (folder / "ssh").chmod(0o755)
     return subprocess.run(
-        [sys.executable, *words],
+        words,
         env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
@@ -59,7 +49,7 @@ def start(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_host_speaks_only_for_those_below_it(tmp_path: Path) -> None:
-    done = start(tmp_path, "-I", FAN_OUT[0], "--width", "2", tmp_path, "liar", "b", "c", "d")
+    done = start(tmp_path, *program("fan_out"), "--width", "2", tmp_path, "liar", "b", "c", "d")
     assert done.returncode == 9, done.stderr
     assert done.stderr.endswith("] b: its part?[2J ended\n")
     assert done.stderr.count("\n") == 1
@@ -68,6 +58,6 @@ def test_a_host_speaks_only_for_those_below_it(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_host_that_never_gets_to_the_job_is_named(tmp_path: Path) -> None:
-    done = start(tmp_path, "-c", LATE, FAN_OUT[0].parent, tmp_path, "a", "endless")
+    done = start(tmp_path, *altered("fan_out", START_S=1, LEFT_S=1), tmp_path, "a", "endless")
     assert done.stderr.endswith("] endless: its part of the job ended with code 137: it did not begin within 1 s\n")
     assert done.stderr.count("\n") == 1

@@ -5,21 +5,16 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import hpc_launch.agent.hpc_launch_watch  # noqa: F401 - makes the names below importable, as in a run folder
-from hpc_launch.agent import hpc_launch_silence as silence
+from hpc_launch.agent import heartbeat, silence
 from tests.busy import patience
 from tests.cluster.requirements import REPOSITORY
-
-heartbeat: Any = sys.modules["hpc_launch_heartbeat"]
 
 
 @pytest.fixture
@@ -157,9 +152,8 @@ def test_nodes_that_cannot_write_their_heartbeat_are_named(
     monkeypatch.setattr(silence, "NEVER_S", 0.1)
     monkeypatch.setattr(silence, "LOOK_S", 0.1)
     with subprocess.Popen(["sleep", "1"]) as step:
-        monkeypatch.setattr(sys, "argv", ["", str(tmp_path), str(step.pid), "n1", "n2", "n3"])
         threading.Thread(target=step.wait, daemon=True).start()
-        assert silence.main() == 1
+        assert silence.main([str(tmp_path), str(step.pid), "n1", "n2", "n3"]) == 1
 
     said = capfd.readouterr().err
     assert said.count("no heartbeat from n1, n3, ") == (0 if writable else 1)
@@ -215,8 +209,8 @@ def test_a_silence_goes_on_where_slurm_did_not_answer(answers: str, before: str,
     """The node need not be silent for the whole time again."""
     (tmp_path / "agent").mkdir()
     (tmp_path / "hooks").mkdir()
-    (tmp_path / "hooks" / "hpc_launch_silence.py").write_text(
-        f"import sys\nwith open('{tmp_path}/told', 'a') as told:\n    print(*sys.argv[3:], file=told)\n"
+    (tmp_path / "hooks" / "agent.pyz").write_text(
+        f"import sys\nwith open('{tmp_path}/told', 'a') as told:\n    print(*sys.argv[4:], file=told)\n"
         f"print('n2=5 n3=14') if len(open('{tmp_path}/told').readlines()) == 1 else sys.exit(1)\n"
     )
     script = f"""

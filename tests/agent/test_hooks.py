@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.runs.submitting.run_store import HOOKS
+from hpc_launch.base.agent_archive import HOOKS
 from tests.cluster.requirements import REPOSITORY
 from tests.marks import prove
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.agent import hpc_launch_lease as lease
+from hpc_launch.agent import lease
 
 
 @pytest.fixture(autouse=True)

@@ -20,17 +20,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hpc_launch.agent import hpc_launch_check as node_check
-from hpc_launch.agent import hpc_launch_check_host, hpc_launch_judge
+from hpc_launch.agent import check as node_check
+from hpc_launch.agent import check_gpus as gpus
+from hpc_launch.agent import check_host, compare, listen, reports
+from hpc_launch.agent import check_run as run
+from hpc_launch.agent import check_send as sending
+from hpc_launch.agent import judge as judging
 from tests.busy import patience
 from tests.prove.node_check_tools import SMI
 
-gpus = sys.modules["hpc_launch_check_gpus"]
-run = sys.modules["hpc_launch_check_run"]
-compare = sys.modules["hpc_launch_compare"]
-reports = sys.modules["hpc_launch_reports"]
-listen = sys.modules["hpc_launch_listen"]
-sending = sys.modules["hpc_launch_check_send"]
 Ask = Callable[[list[str], float], tuple[int, str]]
 CHECKS: dict[str, Callable[[Ask], dict[str, Any]]] = {
     "gpus": lambda ask: gpus.nvidia(4, "a100", ask),
@@ -166,12 +164,18 @@ def test_a_check_that_hangs_crashes_or_floods_ends() -> None:
     def crash() -> Any:
         raise ValueError("x")
 
+    def hang() -> Any:
+        time.sleep(60)
+
+    def abort() -> Any:
+        os.abort()
+
     running = run.Running()
     running.start(
         {
-            "hangs": (lambda: time.sleep(60), 0.3),
+            "hangs": (hang, 0.3),
             "crashes": (crash, 5.0),
-            "dies": (lambda: os.abort(), 5.0),
+            "dies": (abort, 5.0),
             "floods": (lambda: gpus.result(True, "x" * 10**6), 5.0),
             "works": (lambda: gpus.result(True, "fine"), 5.0),
         }
@@ -442,7 +446,7 @@ def signed(key: bytes, nonce: bytes, words: dict[str, Any]) -> bytes:
 @pytest.fixture
 def judge(tmp_path: Path) -> Iterator[Any]:
     (tmp_path / "agent").mkdir()
-    made = hpc_launch_judge.Judge(str(tmp_path), ["n1", "n2"], {})
+    made = judging.Judge(str(tmp_path), ["n1", "n2"], {})
     yield made
     for key in list(made.selector.get_map().values()):
         if key.data is not None:
@@ -645,6 +649,7 @@ def test_a_node_and_the_judge_meet(judge: Any, server: socket.socket, tmp_path: 
     thread.start()
     port, link = reports.connect()
     assert (port["ok"], link["ok"]) == (True, True), (port, link)
+    assert reports.ahead is not None
     assert abs(reports.ahead) < 5
     reports.send(results=results("x" * 10**5), done=True)
     thread.join()
@@ -654,18 +659,17 @@ def test_a_node_and_the_judge_meet(judge: Any, server: socket.socket, tmp_path: 
 
 def test_a_probe_has_a_name_that_nobody_can_take_in_advance(tmp_path: Path) -> None:
     """Files of another user, for each number that a process can have."""
-    host = sys.modules["hpc_launch_check_host"]
-    tokens = [*hpc_launch_judge.write_tokens([str(tmp_path)]), *hpc_launch_judge.write_tokens([str(tmp_path)])]
+    tokens = [*judging.write_tokens([str(tmp_path)]), *judging.write_tokens([str(tmp_path)])]
     assert len(set(tokens)) == 2
     for number in range(os.getpid() - 5, os.getpid() + 5):
         (tmp_path / f".hpc-launch-check-n1-{number}").touch()
-    assert host.writable(str(tmp_path))["ok"] is True
-    host.remove(str(tmp_path / "removed by another user"))
+    assert check_host.writable(str(tmp_path))["ok"] is True
+    check_host.remove(str(tmp_path / "removed by another user"))
 
 
 @pytest.mark.parametrize(("address", "own"), [("127.0.0.1", True), ("::1", True), ("192.0.2.7", False)])
 def test_an_address_that_leads_to_the_node_itself(address: str, own: bool) -> None:
-    assert sys.modules["hpc_launch_check_host"].is_own(address) is own
+    assert check_host.is_own(address) is own
 
 
 def test_a_bridge_that_every_node_has_leads_to_the_node_itself() -> None:
@@ -676,12 +680,11 @@ def test_a_bridge_that_every_node_has_leads_to_the_node_itself() -> None:
         except OSError:
             pytest.skip("this machine has no network")
         address = probe.getsockname()[0]
-    assert sys.modules["hpc_launch_check_host"].is_own(address)
+    assert check_host.is_own(address)
 
 
 def test_a_folder_that_the_training_creates_need_not_exist(tmp_path: Path) -> None:
-    host = sys.modules["hpc_launch_check_host"]
-    assert host.writable(str(tmp_path / "not" / "yet"))["ok"] is True
+    assert check_host.writable(str(tmp_path / "not" / "yet"))["ok"] is True
     assert list(tmp_path.iterdir()) == []
     assert node_check.folder_checks({}) == {}
 
@@ -694,7 +697,7 @@ def test_the_speed_of_a_cpu_that_others_use_is_not_compared() -> None:
         others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
         try:
             time.sleep(0.2)
-            found = hpc_launch_check_host.cpu_speed()
+            found = check_host.cpu_speed()
         finally:
             for other in others:
                 other.kill()

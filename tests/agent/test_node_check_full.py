@@ -16,17 +16,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.agent import hpc_launch_check, hpc_launch_judge  # noqa: F401 - make the next modules importable
+from hpc_launch.agent import check_dcgm, check_full, compare, compare_full, reports, rounds
+from hpc_launch.agent import check_gpus as gpus
+from hpc_launch.agent import check_send as send
 from tests.prove.node_check_tools import DISTRIBUTED, TORCH
 
-node_check = sys.modules["hpc_launch_check_full"]
-dcgm = sys.modules["hpc_launch_check_dcgm"]
-gpus = sys.modules["hpc_launch_check_gpus"]
-compare = sys.modules["hpc_launch_compare"]
-compare_full = sys.modules["hpc_launch_compare_full"]
-reports = sys.modules["hpc_launch_reports"]
-send = sys.modules["hpc_launch_check_send"]
-rounds = sys.modules["hpc_launch_rounds"]
+dcgm: Any = check_dcgm
+
+
+def answered(text: str, code: int = 1) -> Any:
+    """What a tool says, whatever it is asked."""
+    return lambda _words, _limit: (code, text)
+
+
 Speed = Callable[[str, str], float | None]
 
 
@@ -119,7 +121,7 @@ def test_the_message_has_the_figures() -> None:
 
 
 def test_pairs_meet_away_from_the_rendezvous() -> None:
-    check = sys.modules["hpc_launch_check_full"]
+    check = check_full
     ports = {check.free_port(29500) for _ in range(50)}
     assert 29500 not in ports
 
@@ -255,16 +257,16 @@ def test_dcgm_names_what_fails(version: int, status: str, name: str, ok: bool) -
 @pytest.mark.parametrize("version", [3, 4])
 def test_dcgm_of_other_jobs_gpus_or_truncated_is_not_checked(version: int) -> None:
     text = diagnosis(version, "Fail")
-    assert dcgm.dcgm(2, lambda _words, _limit: (0, text))["ok"] is None
+    assert dcgm.dcgm(2, answered(text, 0))["ok"] is None
     for size in range(len(text) - 2):
-        assert dcgm.dcgm(4, lambda _words, _limit, size=size: (1, text[:size]))["ok"] is None, size
+        assert dcgm.dcgm(4, answered(text[:size]))["ok"] is None, size
 
 
 @given(st.text() | st.recursive(st.none() | st.text(), lambda one: st.lists(one)).map(json.dumps))
 def test_no_answer_of_dcgm_breaks_the_check(text: str) -> None:
     error = "Error: unable to establish a connection to the specified host: localhost\n"
     for one in (text, error + text, f'{{"DCGM GPU Diagnostic": {{"test_categories": {text}}}}}'):
-        assert dcgm.dcgm(4, lambda _words, _limit, one=one: (225, one))["ok"] is None
+        assert dcgm.dcgm(4, answered(one, 225))["ok"] is None
 
 
 AMD = """\
@@ -297,18 +299,18 @@ AMD = """\
 @pytest.mark.parametrize(("count", "ok"), [("0", True), ("3", False), ('"N/A"', True)])
 def test_errors_of_amd_gpus_are_named(form: str, count: str, ok: bool) -> None:
     text = form.replace("%s", AMD.replace("COUNT", count))
-    found = gpus.amd_errors(2, lambda _words, _limit: (0, text))
+    found = gpus.amd_errors(2, answered(text, 0))
     assert found["ok"] is ok
     assert ok or found["text"] == "GPU 1: 3 uncorrectable errors"
-    assert gpus.amd_errors(1, lambda _words, _limit: (0, text))["ok"] is None
+    assert gpus.amd_errors(1, answered(text, 0))["ok"] is None
     for size in range(len(text) - 3):
-        assert gpus.amd_errors(2, lambda _words, _limit, size=size: (1, text[:size]))["ok"] is None, size
+        assert gpus.amd_errors(2, answered(text[:size]))["ok"] is None, size
 
 
 @given(st.text() | st.recursive(st.none() | st.text(), lambda one: st.lists(one)).map(json.dumps))
 def test_no_answer_of_amd_smi_breaks_the_check(text: str) -> None:
     for one in (text, f'{{"gpu_data": {text}}}'):
-        assert gpus.amd_errors(2, lambda _words, _limit, one=one: (255, one))["ok"] is None
+        assert gpus.amd_errors(2, answered(one, 255))["ok"] is None
 
 
 # -- the program that measures -------------------------------------------------------------------
@@ -325,7 +327,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def tasks(gpus: int, *names: str, limit: float = 20.0, fabric: str = "InfiniBand", tasks: int = 1) -> dict[str, Any]:
     """The results of tasks on this node."""
-    check = sys.modules["hpc_launch_check_full"]
+    check = check_full
     program = check.Measuring(sys.executable, gpus, tasks, fabric)
     try:
         assert program.imported()["ok"] is True
@@ -367,7 +369,7 @@ def test_sockets_are_wrong_where_there_is_a_fabric(stand_in: Path, fabric: str, 
 
 def test_without_pytorch_nothing_is_checked(stand_in: Path) -> None:
     (stand_in.parent / "site" / "torch" / "__init__.py").write_text("raise ImportError('no CUDA library')")
-    check = sys.modules["hpc_launch_check_full"]
+    check = check_full
     for python in (sys.executable, "/nowhere/python", ""):
         program = check.Measuring(python, 0, 1, "")
         found = program.imported()

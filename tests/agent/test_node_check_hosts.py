@@ -12,20 +12,14 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.agent import hpc_launch_check as node_check
-from hpc_launch.agent import hpc_launch_judge  # noqa: F401 - the modules beside it
+from hpc_launch.agent import check_code, check_pdsh, check_peers, compare
+from tests.agent.program import archive, program
 
-compare = sys.modules["hpc_launch_compare"]
-compare_peers = sys.modules["hpc_launch_compare_peers"]
-check_code = sys.modules["hpc_launch_check_code"]
-check_pdsh = sys.modules["hpc_launch_check_pdsh"]
-check_peers = sys.modules["hpc_launch_check_peers"]
-AGENT = Path(node_check.__file__).parent
 PORTS = "ports between nodes"
 PEER = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from hpc_launch_check_peers import Peers
+from hpc_launch.agent.check_peers import Peers
 peers = Peers(sys.argv[2], sys.argv[3:], 12345)
 print(json.dumps(peers.reached()["value"]), flush=True)
 peers.end()
@@ -80,7 +74,7 @@ def test_nodes_that_start_one_after_another_reach_each_other() -> None:
     listed = ["a=127.0.0.1", "b=127.0.0.2", "c=127.0.0.3"]
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", f"import time; time.sleep({0.5 * late})\n{PEER}", str(AGENT), name, *listed],
+            [sys.executable, "-c", f"import time; time.sleep({0.5 * late})\n{PEER}", str(archive()), name, *listed],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -186,8 +180,9 @@ def test_a_name_that_resolves_to_loopback_is_no_place_for_gloo(
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="no ssh")
 def test_a_host_that_ssh_does_not_reach_has_a_report(tmp_path: Path) -> None:
-    program = [sys.executable, "-I", str(AGENT / "hpc_launch_check_ssh.py")]
-    subprocess.run([*program, str(tmp_path), str(tmp_path / "log"), "gone.invalid"], check=True, timeout=60)
+    subprocess.run(
+        [*program("check_ssh"), str(tmp_path), str(tmp_path / "log"), "gone.invalid"], check=True, timeout=60
+    )
     said, report = (tmp_path / "log").read_text().splitlines()
     assert said.startswith("gone.invalid: ssh: Could not resolve hostname")
     [result] = json.loads(report)["results"]
@@ -203,13 +198,6 @@ def test_a_host_reports_for_itself_only(tmp_path: Path) -> None:
         '#!/bin/sh\necho \'{"node": "good", "done": true}\'; echo welcome; echo \'{"node": "own", "done": true}\'\n'
     )
     ssh.chmod(0o755)
-    program = [
-        sys.executable,
-        "-I",
-        str(AGENT / "hpc_launch_check_ssh.py"),
-        str(tmp_path),
-        str(tmp_path / "log"),
-        "own",
-    ]
-    subprocess.run(program, check=True, timeout=60, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    words = [*program("check_ssh"), str(tmp_path), str(tmp_path / "log"), "own"]
+    subprocess.run(words, check=True, timeout=60, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     assert (tmp_path / "log").read_text() == '{"node": "own", "done": true}\n'

@@ -14,11 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpc_launch.agent import hpc_launch_check  # noqa: F401 - make the next modules importable
+from hpc_launch.agent import check_gpus as gpus
+from hpc_launch.agent import check_intel as checks
 from tests.prove.node_check_tools import XPU_SMI
 
-checks = sys.modules["hpc_launch_check_intel"]
-gpus = sys.modules["hpc_launch_check_gpus"]
 Ask = Callable[[list[str], float], tuple[int, str]]
 
 

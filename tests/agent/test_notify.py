@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.agent.hpc_launch_notify_event import due
+from hpc_launch.agent.notify_event import due
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.notification_state import notify_problems
-from hpc_launch.runs.submitting.run_store import NOTIFY
+from tests.agent.program import altered, program
 from tests.busy import patience
 from tests.receiver import Receiver, receiver
 
@@ -29,17 +28,6 @@ HOSTILE = "<!channel> @all ``` [x](http://evil) \x1b[31m\u202e\nTitle: forged\r\
 def webhook() -> Iterator[Receiver]:
     with receiver() as found:
         yield found
-
-
-def program(limit_s: float = 10.0) -> list[str]:
-    """The program, with another time limit."""
-    code = f"import sys; sys.path.insert(0, {str(NOTIFY[0].parent)!r}); import hpc_launch_notify as program; "
-    return [
-        sys.executable,
-        "-I",
-        "-c",
-        f"{code}program.LIMIT_S = {limit_s}; sys.exit(program.main(sys.argv[1:]))",
-    ]
 
 
 def event(kind: str = "end", form: str = "json", **facts: Any) -> dict[str, Any]:
@@ -54,7 +42,7 @@ def recorded(folder: Path, name: str = "end-1", **facts: Any) -> Path:
 
 
 def deliver(folder: Path, url: str, limit_s: float = 10.0) -> None:
-    words = [*program(limit_s), "deliver", str(folder)]
+    words = [*altered("notify", LIMIT_S=limit_s), "deliver", str(folder)]
     subprocess.run(words, env={**os.environ, "HOOK": url}, check=True, timeout=patience(60))
 
 
@@ -66,7 +54,7 @@ def result(folder: Path, number: int = 1, name: str = "end-1") -> dict[str, Any]
 def test_many_senders_send_once(tmp_path: Path, webhook: Receiver) -> None:
     recorded(tmp_path, state="COMPLETED")
     before = len(webhook.bodies())
-    words = [sys.executable, "-I", str(NOTIFY[0]), "deliver", str(tmp_path)]
+    words = [*program("notify"), "deliver", str(tmp_path)]
     senders = [subprocess.Popen(words, env={**os.environ, "HOOK": webhook.url("ok")}) for _ in range(4)]
     assert [sender.wait(patience(60)) for sender in senders] == [0] * 4
     assert len(webhook.bodies()) == before + 1
@@ -121,14 +109,14 @@ def test_an_address_that_does_not_work(tmp_path: Path, webhook: Receiver, url: s
 
 def test_the_address_is_on_no_command_line(tmp_path: Path, webhook: Receiver) -> None:
     recorded(tmp_path)
-    words = [*program(3), "deliver", str(tmp_path)]
+    words = [*altered("notify", LIMIT_S=3), "deliver", str(tmp_path)]
     count = len(webhook.bodies("silent"))
     sender = subprocess.Popen(words, env={**os.environ, "HOOK": webhook.url("silent")})
     webhook.wait_for(count + 1, "silent")
     shown = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     sender.kill()
     sender.wait()
-    assert "hpc_launch_notify_send.py" in shown
+    assert "agent.pyz notify_send" in shown
     assert "token-in-the-address" not in shown
 
 
@@ -136,7 +124,7 @@ def test_the_address_is_on_no_command_line(tmp_path: Path, webhook: Receiver) ->
 def test_a_sender_that_is_killed(tmp_path: Path, webhook: Receiver, name: str, again: int | None) -> None:
     """What tells of an end may come twice; the rest may not come."""
     recorded(tmp_path, name)
-    words = [*program(30), "deliver", str(tmp_path)]
+    words = [*altered("notify", LIMIT_S=30), "deliver", str(tmp_path)]
     count = len(webhook.bodies("silent"))
     sender = subprocess.Popen(words, env={**os.environ, "HOOK": webhook.url("silent")}, start_new_session=True)
     webhook.wait_for(count + 1, "silent")
@@ -177,7 +165,7 @@ def test_senders_that_are_killed_anywhere(tmp_path: Path, webhook: Receiver, see
     moment = random.Random(seed)
     for name in ("end-1", "first_step"):
         recorded(tmp_path, name, run=f"killed-{seed}")
-    words = [sys.executable, "-I", str(NOTIFY[0]), "deliver", str(tmp_path)]
+    words = [*program("notify"), "deliver", str(tmp_path)]
     for _ in range(3):
         drivers = [
             subprocess.Popen(words, env={**os.environ, "HOOK": webhook.url("ok")}, start_new_session=True)
@@ -226,9 +214,9 @@ def test_hostile_text_is_plain_text(tmp_path: Path, webhook: Receiver, form: str
 
 def test_a_command_gets_the_event_and_no_address(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    program = ["bash", "-c", f"cat; env | grep -c HOOK >>{out}; cat >>{out}"]
-    task = {**event(), "channels": {"webhook": {"secret": "HOOK", "format": "json"}, "command": program}}
-    words = [sys.executable, "-I", str(NOTIFY[0]), "test"]
+    command = ["bash", "-c", f"cat; env | grep -c HOOK >>{out}; cat >>{out}"]
+    task = {**event(), "channels": {"webhook": {"secret": "HOOK", "format": "json"}, "command": command}}
+    words = [*program("notify"), "test"]
     done = subprocess.run(
         words,
         input=json.dumps(task),
@@ -254,7 +242,9 @@ def test_a_command_gets_the_event_and_no_address(tmp_path: Path) -> None:
 def test_a_command_that_does_not_work(words: list[str], state: str, why: str) -> None:
     task = {**event(), "channels": {"command": words}}
     start = time.monotonic()
-    done = subprocess.run([*program(0.5), "test"], input=json.dumps(task), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*altered("notify", LIMIT_S=0.5), "test"], input=json.dumps(task), capture_output=True, text=True, check=True
+    )
     assert time.monotonic() - start < patience(5)
     answer = json.loads(done.stdout)["command"]
     assert answer["state"] == state
@@ -293,7 +283,7 @@ def wait_for(folder: Path, *kinds: str) -> None:
 
 
 def follower(attempt: Path, parent: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-I", str(NOTIFY[0]), "job", str(attempt), str(parent)])
+    return subprocess.Popen([*program("notify"), "job", str(attempt), str(parent)])
 
 
 def test_what_the_job_itself_sees(attempt: Path, tmp_path: Path) -> None:
@@ -327,7 +317,7 @@ def test_a_slow_pattern_ends_the_search_only(tmp_path: Path) -> None:
     (attempt / "plan.json").write_text(json.dumps(plan))
     (attempt / "logs" / "node-0.log").write_text("a" * 1999 + "b\n")
     (attempt / "end.json").write_text(json.dumps({"warned": None}))
-    subprocess.run([sys.executable, "-I", str(NOTIFY[0]), "end", str(attempt), "0"], check=True, timeout=patience(20))
+    subprocess.run([*program("notify"), "end", str(attempt), "0"], check=True, timeout=patience(20))
     assert sorted(one["event"] for one in messages(tmp_path)) == ["end", "start"]
 
 
@@ -346,7 +336,7 @@ def test_the_end_of_a_job(attempt: Path, tmp_path: Path, code: int, file: str | 
     (attempt / "end.json").write_text(json.dumps({"warned": None}))
     if file is not None:
         (attempt / file).write_text("{}")
-    subprocess.run([sys.executable, "-I", str(NOTIFY[0]), "end", str(attempt), str(code)], check=True)
+    subprocess.run([*program("notify"), "end", str(attempt), str(code)], check=True)
     assert sorted(one["event"] for one in messages(tmp_path)) == sorted(events)
 
 
@@ -357,7 +347,7 @@ def test_a_sweep_tells_once(tmp_path: Path) -> None:
     jobs = []
     for attempt in attempts:
         (attempt / "end.json").write_text(json.dumps({"warned": None}))
-        jobs.append(subprocess.Popen([sys.executable, "-I", str(NOTIFY[0]), "end", str(attempt), "0"]))
+        jobs.append(subprocess.Popen([*program("notify"), "end", str(attempt), "0"]))
     assert [job.wait(patience(60)) for job in jobs] == [0, 0, 0]
     start, end = sorted(messages(tmp_path), key=lambda one: str(one["event"]), reverse=True)
     assert (start["event"], start["run"]) == ("start", "rates-1")

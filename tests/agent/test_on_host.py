@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.agent import hpc_launch_on_host
 from hpc_launch.schedulers.local.processes import start_of
+from tests.agent.program import program
 from tests.busy import patience
 
 TITLED = """\
@@ -43,7 +43,7 @@ def test_only_an_end_that_the_command_noted_is_its_own(tmp_path: Path, command: 
     (tmp_path / "logs").mkdir()
     reader, writer = os.pipe()
     done = subprocess.run(
-        [sys.executable, "-I", hpc_launch_on_host.__file__, "bash", "-c", command, str(tmp_path)],
+        [*program("on_host"), "bash", "-c", command, str(tmp_path)],
         env={**os.environ, "HPC_LAUNCH_ATTEMPT_DIR": str(tmp_path), "HPC_LAUNCH_NODE": "1"},
         stdin=reader,
         capture_output=True,
@@ -66,7 +66,7 @@ def test_what_wrote_over_its_environment_is_not_left_behind(tmp_path: Path) -> N
     with os.fdopen(reader) as output:
         pids = [int(word) for word in output.readline().split()]
     assert len(pids) == 2
-    end = [sys.executable, "-I", hpc_launch_on_host.__file__, "--end", folder, "1"]
+    end = [*program("on_host"), "--end", folder, "1"]
     try:
         subprocess.run(end, check=True, timeout=60)
         limit = time.monotonic() + patience(5)

@@ -7,7 +7,6 @@ import os
 import socket
 import struct
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,14 +15,15 @@ from typing import Any
 
 import pytest
 
-from hpc_launch.site_tools.learning.probe_jobs import PROGRAM
+from hpc_launch.agent import smoke_together
+from tests.agent.program import program
 
 
 def run(
     folder: Path, *more: str, size: int = 2, proxy: str = "", before_last: Callable[[], None] = lambda: None
 ) -> list[dict[str, Any]]:
     """What each process measured. Without site packages there is no PyTorch, which takes seconds to start."""
-    command = [sys.executable, "-I", "-S", str(PROGRAM[0]), str(folder), *more]
+    command = [*program("smoke", "-S"), str(folder), *more]
     base = {"PATH": "/usr/bin:/bin", "WORLD_SIZE": str(size), "MASTER_ADDR": "localhost", "https_proxy": proxy}
     processes = []
     for rank in range(size):
@@ -84,15 +84,12 @@ def test_a_proxy_s_password_is_in_no_record_and_no_log(tmp_path: Path) -> None:
 
 def test_a_probe_does_not_follow_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A teammate makes links of all names that can be foreseen in a folder that the team can write to."""
-    monkeypatch.syspath_prepend(str(PROGRAM[0].parent))
-    import hpc_launch_smoke_together as program
-
     precious = tmp_path / "precious"
     precious.write_text("work")
     monkeypatch.setattr(os, "urandom", bytes)
     for name in (f"{socket.gethostname()}-{os.getpid()}", bytes(16).hex()):
         (tmp_path / f".hpc-launch-probe-{name}").symlink_to(precious)
-    assert program._leave_probes({"here": str(tmp_path)}) == {}
+    assert smoke_together._leave_probes({"here": str(tmp_path)}) == {}
     assert precious.read_text() == "work"
 
 

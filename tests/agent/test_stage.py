@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import os
@@ -13,16 +12,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpc_launch.agent import hpc_launch_stage as stage
-from hpc_launch.runs.submitting.run_store import STAGE
+from hpc_launch.agent import stage
+from hpc_launch.agent import stage_disk as disk_module
+from hpc_launch.agent import stage_pack as packing
+from hpc_launch.agent import stage_unpack as unpacking
+from tests.agent.program import program
 
 # Their names in a run folder, where they lie beside one another.
-disk_module, packing, unpacking = (sys.modules[f"hpc_launch_stage_{part}"] for part in ("disk", "pack", "unpack"))
 Deadline, NotStaged = disk_module.Deadline, disk_module.NotStaged
 
 ROOT = f"hpc-launch-{os.getuid()}"
@@ -77,14 +79,6 @@ def unpack(tmp_path: Path, key: str, *folders: Path) -> tuple[str, str]:
 
 def copy_of(disk: Path, key: str) -> Path:
     return disk / ROOT / key / "copy"
-
-
-@pytest.mark.parametrize("file", STAGE, ids=lambda file: file.stem)
-def test_it_imports_the_standard_library_alone_and_suits_old_pythons(file: Path) -> None:
-    tree = ast.parse(file.read_text(), feature_version=(3, 6))
-    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names | {one.stem for one in STAGE}
 
 
 # Copies
@@ -321,7 +315,7 @@ def test_an_environment_that_does_not_work_elsewhere_is_not_used(env: Path, tmp_
 
 
 def test_what_could_not_be_packed_is_not_tried_by_each_job(env: Path, tmp_path: Path) -> None:
-    limited = Deadline(60)
+    limited: Any = Deadline(60)
     limited.check = lambda: None if not list(tmp_path.glob("store/*.tmp*")) else Deadline(-1).check()
     with pytest.raises(NotStaged, match="longer"):
         packing.pack(str(tmp_path / "store"), str(env), limited)
@@ -405,7 +399,7 @@ def test_a_full_disk_is_left_as_it_was(
 
 
 def command(*words: object) -> list[str]:
-    return [sys.executable, "-I", "-S", str(STAGE[0]), *map(str, words)]
+    return [*program("stage", "-S"), *map(str, words)]
 
 
 def test_two_jobs_on_a_node_at_once_unpack_one_copy(original: Path, tmp_path: Path, disk: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import os
 import shlex
@@ -17,26 +16,13 @@ from typing import Any
 
 import pytest
 
-import hpc_launch.agent.hpc_launch_watch  # noqa: F401 - makes the names below importable, as in a run folder
+from hpc_launch.agent import watch_hang as hangs
+from hpc_launch.agent import watch_processes as processes
 from hpc_launch.diagnose.hang_stacks import not_arrived, stacks_in_log
-from hpc_launch.preflight.bench import PROGRAMS as BENCH
-from hpc_launch.runs.submitting.run_store import (
-    COPIES,
-    FAN_OUT,
-    HEARTBEAT,
-    HOOKS,
-    NODE_CHECK,
-    NOTIFY,
-    PHASES,
-    STAGE,
-    WATCHER,
-)
-from hpc_launch.site_tools.learn_hosts import PROGRAM as DESCRIBE
-from hpc_launch.site_tools.learning.probe_jobs import PROGRAM as SMOKE
+from tests.agent.program import archive, program
 from tests.busy import patience
 
 # Their names in a run folder, where they lie beside one another.
-processes, hangs = (sys.modules[f"hpc_launch_watch_{part}"] for part in ("processes", "hang"))
 
 LAUNCHER = textwrap.dedent(
     """
@@ -81,6 +67,10 @@ TRAINING = textwrap.dedent(
 )
 
 
+def stand_in(**values: Any) -> Any:
+    return SimpleNamespace(**values)
+
+
 class Node:
     """A folder for an attempt, and the way to run a training in it."""
 
@@ -102,7 +92,7 @@ class Node:
         words = [
             sys.executable,
             str(self.log),
-            " ".join([*watcher, str(WATCHER[0])]),
+            " ".join([*watcher, str(archive()), "watch"]),
             str(self.folder),
             "0",
             "PARENT",
@@ -149,7 +139,7 @@ def test_an_attempt_that_has_a_verdict_is_ended(node: Node) -> None:
 
 def test_a_launcher_that_ends_before_the_watcher_begins_leaves_none_behind(node: Node) -> None:
     """What takes the watcher over then, init say, has other trainings below it."""
-    watch = [sys.executable, "-I", str(WATCHER[0]), str(node.folder), "0"]
+    watch = [*program("watch"), str(node.folder), "0"]
     script = 'read -r _ <"$1"; shift; exec "$@"'
     gate = node.folder / "gate"
     os.mkfifo(gate)
@@ -191,8 +181,8 @@ def test_a_hang_is_ended_and_tells_which_rank_stood_elsewhere(node: Node) -> Non
 def test_the_time_in_which_a_job_was_suspended_is_no_silence(tmp_path: Path) -> None:
     (tmp_path / "agent").mkdir()
     launcher = subprocess.Popen(["sleep", "60"])
-    options = SimpleNamespace(attempt=str(tmp_path), node=0, launcher=launcher.pid, hang_after=40, busy_after=40)
-    rank, gpus = SimpleNamespace(rank=0, cpu_s=lambda: 0.0, alive=lambda: False), SimpleNamespace(sample=list)
+    options = stand_in(attempt=str(tmp_path), node=0, launcher=launcher.pid, hang_after=40, busy_after=40)
+    rank, gpus = stand_in(rank=0, cpu_s=lambda: 0.0, alive=lambda: False), stand_in(sample=list)
     detector = hangs.HangDetector(options, lambda *_, **__: None, lambda _: None)
     detector.check({0: rank}, set(), gpus)
     long_ago = time.time() - 3600
@@ -235,7 +225,7 @@ def test_a_hang_in_images_is_ended_although_the_training_starts_late(tmp_path: P
     (tmp_path / "starter").write_text(f"#!{sys.executable}\nexec(open('starter.py').read())\n")
     (tmp_path / "starter").chmod(0o755)
     words = ["bash", "-c", STEP, "", str(tmp_path), str(tmp_path), "0"]
-    env = {**os.environ, "watch": f"{sys.executable} -I {WATCHER[0]}", "PYTHONFAULTHANDLER": "1"}
+    env = {**os.environ, "watch": " ".join(program("watch")), "PYTHONFAULTHANDLER": "1"}
     began = time.monotonic()
     subprocess.run(words, env=env, timeout=180, check=False)
     assert time.monotonic() - began < patience(30)
@@ -252,7 +242,7 @@ def test_a_hang_is_looked_for_more_often_shortly_before_the_limit(tmp_path: Path
     log, mark = tmp_path / "logs" / "node-0.log", tmp_path / "agent" / "last-output"
     log.write_text("step 1\n")
     found = hangs.HangDetector(options, lambda *_, **__: None, lambda _: None)
-    gpus = SimpleNamespace(sample=list)
+    gpus = stand_in(sample=list)
     found.check({}, set(), gpus)
     assert found.every_s == hangs.HANG_LOOK_S
 
@@ -323,7 +313,7 @@ def test_a_gpu_that_broke_is_named_when_a_rank_fails(node: Node, monkeypatch: py
 def test_how_far_the_processes_are_is_one_event_for_each_change(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    words = [sys.executable, "-I", str(WATCHER[0]), str(tmp_path), "0", str(os.getpid()), "--phases", str(pipe)]
+    words = [*program("watch"), str(tmp_path), "0", str(os.getpid()), "--phases", str(pipe)]
     end = os.open(pipe, os.O_RDWR)
     os.write(end, b"launcher -\nmet -\npython 0\nnonsense\npython 1\nlauncher -\n")
     watcher = subprocess.Popen(words, stdin=end)
@@ -377,35 +367,3 @@ def test_no_program_is_run_by_what_a_rank_says_of_its_environment(tmp_path: Path
 
 def test_where_nobody_waits_nothing_is_told() -> None:
     assert not_arrived({}) == {}
-
-
-PROGRAMS = [
-    (HOOKS,),
-    (PHASES,),
-    (*WATCHER, HEARTBEAT[0]),
-    HEARTBEAT[1:],
-    STAGE,
-    NOTIFY,
-    NODE_CHECK,
-    (*FAN_OUT, WATCHER[1]),
-    (*COPIES, *FAN_OUT[:2]),
-    SMOKE,
-    (DESCRIBE,),
-    BENCH,
-]
-"""The files of the agent that are copied together."""
-
-
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program[0].stem)
-def test_it_is_python_3_6_and_stands_alone(program: tuple[Path, ...]) -> None:
-    for file in program:
-        tree = ast.parse(file.read_text(), feature_version=(3, 6))
-        top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-        names = {alias.name.partition(".")[0] for node in top if isinstance(node, ast.Import) for alias in node.names}
-        names |= {(node.module or "").partition(".")[0] for node in top if isinstance(node, ast.ImportFrom)}
-        assert names <= sys.stdlib_module_names | {one.stem for one in program}, file.name
-
-
-def test_every_file_of_the_agent_belongs_to_a_program() -> None:
-    files = {file for file in HOOKS.parent.glob("*.py") if file.stem != "__init__"}
-    assert {file for program in PROGRAMS for file in program} == files

@@ -177,7 +177,7 @@ def test_a_signal_before_the_result_is_known_is_no_success(tmp_path: Path) -> No
 
 def test_an_image_that_is_a_folder_is_not_staged_like_an_environment(tmp_path: Path) -> None:
     (tmp_path / "hooks").mkdir()
-    (tmp_path / "hooks" / "hpc_launch_stage.py").write_text("raise SystemExit('packed')\n")
+    (tmp_path / "hooks" / "agent.pyz").write_text("raise SystemExit('packed')\n")
     folder = tmp_path / "image"
     folder.mkdir()
     stubs = 'say() { echo "$*"; }\nenter() { :; }\njob_stage=node node_functions=() run_dir=$PWD attempt_dir=$PWD\n'

@@ -91,10 +91,10 @@ def quota(percent: int) -> tuple[str, str]:
 
 def freeze() -> tuple[str, str]:
     """Stop all processes of the check shortly after they started."""
-    pattern = "'[p]ython3 -I [^ ]*hpc_launch_check.py'"
+    pattern = "'[p]ython3 -I [^ ]*agent.pyz check '"
     loop = f"until [ $(pgrep -fc {pattern}) -gt 3 ]; do sleep 0.02; done; sleep 0.6; pkill -STOP -f {pattern}"
     return f'setsid bash -c "{_inner(loop)}" >/dev/null 2>&1 & echo $! >/dev/shm/loop', (
-        _END_LOOP + "; pkill -KILL -f '[p]ython3 -I [^ ]*hpc_launch_check.py'; true"
+        _END_LOOP + "; pkill -KILL -f '[p]ython3 -I [^ ]*agent.pyz check '; true"
     )
 
 
@@ -102,9 +102,7 @@ def _inner(text: str) -> str:
     return text.replace('"', '\\"').replace("$", "\\$")
 
 
-_END_LOOP = (
-    "kill -KILL -- -$(cat /dev/shm/loop) 2>/dev/null; pkill -CONT -f '[p]ython3 -I [^ ]*hpc_launch_check.py'; true"
-)
+_END_LOOP = "kill -KILL -- -$(cat /dev/shm/loop) 2>/dev/null; pkill -CONT -f '[p]ython3 -I [^ ]*agent.pyz check '; true"
 _KERNEL_LOG = bind("/dev/kmsg", "echo '6,0,0,-;Linux'")
 _UPTIME = "read -r uptime _ </proc/uptime"
 _XID = "NVRM: Xid (PCI:0000:9d:00): 79, pid=1, name=x, GPU has fallen off the bus."

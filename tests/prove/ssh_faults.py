@@ -22,7 +22,7 @@ from tests.ssh.ssh_user import SshUser
 GROUP = "ssh-faults"
 PORT = 20123
 PEER_PORT = 32768 + PORT * 7919 % 28232
-"""The port of the rendezvous, and that between the hosts (hpc_launch_check_peers.py)."""
+"""The port of the rendezvous, and that between the hosts (agent/check_peers.py)."""
 HOSTS = "hosts: {n1: 4, n2: 4, n3: 4}"
 
 

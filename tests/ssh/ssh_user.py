@@ -53,7 +53,7 @@ class SshUser(User):
         words = [line.split(None, 2) for line in listed.splitlines() if str(self.home) in line]
         found = {line[0] for line in words if victim in line[2]}
         if victim == "sshd":
-            found = {line[1] for line in words if "hpc_launch_on_host" in line[2]} - {line[0] for line in words}
+            found = {line[1] for line in words if "agent.pyz on_host" in line[2]} - {line[0] for line in words}
         assert found, listed
         assert self.cluster.node_exec(node, ["kill", "-KILL", *found]).returncode == 0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.runs.submitting.run_store import FAN_OUT, WATCHER
+from tests.agent.program import archive
 from tests.busy import patience
 from tests.cluster.faults import wait_until
 from tests.marks import prove
@@ -20,7 +20,7 @@ NODE = """\
 node=$2
 : >"{folder}/logs/node-$node.began"
 export HPC_LAUNCH_ATTEMPT_DIR={folder} HPC_LAUNCH_NODE=$node
-exec python3 -I {hooks}/hpc_launch_on_host.py bash -c '{program}; echo 0 >{folder}/logs/node-'$node.exit
+exec python3 -I {hooks}/agent.pyz on_host bash -c '{program}; echo 0 >{folder}/logs/node-'$node.exit
 """
 
 
@@ -28,11 +28,10 @@ def start(user: SshUser, program: str, *words: str) -> subprocess.Popen[str]:
     """Start the agent on n1 with a program for each host."""
     logs, hooks = user.home / "attempt" / "logs", user.home / "hooks"
     user.cluster.run(["mkdir", "-p", str(logs), str(hooks)], check=True)
-    for file in (*FAN_OUT, *WATCHER):
-        user.cluster.write(hooks / file.name, file.read_text())
+    user.cluster.run(["cp", str(archive()), str(hooks)], check=True)
     text = NODE.format(folder=logs.parent, hooks=hooks, program=program)
     user.cluster.write(logs.parent / "node.sh", text)
-    command = [sys.executable, "-I", str(hooks / FAN_OUT[0].name), *words[:-4], str(logs.parent), *words[-4:]]
+    command = [sys.executable, "-I", str(hooks / "agent.pyz"), "fan_out", *words[:-4], str(logs.parent), *words[-4:]]
     return user.cluster.popen(command, node="n1")
 
 
@@ -58,9 +57,9 @@ def test_hosts_start_others(user: SshUser, width: str) -> None:
 @pytest.mark.parametrize(
     ("victim", "node", "message"),
     [
-        ("hpc_launch_fan_out", "n3", "n3: the connection ended with code 255"),
+        ("agent.pyz fan_out", "n3", "n3: the connection ended with code 255"),
         prove("sshd", "n4", "n4: the connection ended with code 255"),
-        prove("hpc_launch_on_host", "n3", "n3: its part of the job ended with code 137"),
+        prove("agent.pyz on_host", "n3", "n3: its part of the job ended with code 137"),
     ],
 )
 def test_the_loss_of_a_host_ends_all_and_is_named(user: SshUser, victim: str, node: str, message: str) -> None:

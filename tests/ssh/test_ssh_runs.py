@@ -80,8 +80,8 @@ def test_cancel_leaves_no_process(user: SshUser) -> None:
     ("victim", "node"),
     [
         ("local.supervisor", "n1"),
-        ("hpc_launch_fan_out", "n1"),
-        ("hpc_launch_on_host", "n2"),
+        ("agent.pyz fan_out", "n1"),
+        ("agent.pyz on_host", "n2"),
         ("sshd", "n2"),
         ("a program.py", "n3"),
     ],

@@ -1,4 +1,4 @@
-"""bench.json: bandwidths that `doctor --bench` measured (agent/hpc_launch_bench.py), and the earlier ones of a site."""
+"""bench.json: bandwidths that `doctor --bench` measured (agent/bench.py), and the earlier ones of a site."""
 
 from __future__ import annotations
 

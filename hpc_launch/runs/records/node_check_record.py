@@ -8,7 +8,7 @@ from hpc_launch.base.json_records import read_record
 from hpc_launch.runs.layout import AttemptFolder
 
 BAD_NODES = 76
-"""Exit code of a job whose node check failed (hpc_launch_judge.py)."""
+"""Exit code of a job whose node check failed (agent/judge.py)."""
 
 
 class NodeCheckFinding(Struct, frozen=True, kw_only=True):

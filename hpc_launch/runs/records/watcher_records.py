@@ -1,4 +1,4 @@
-"""agent/: events, samples and hang reports of the watcher that runs on each node (agent/hpc_launch_watch.py)."""
+"""agent/: events, samples and hang reports of the watcher that runs on each node (agent/watch.py)."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from hpc_launch import __version__
+from hpc_launch.base.agent_archive import ARCHIVE, HOOKS, PHASES, agent_archive
 from hpc_launch.base.errors import Refused, UsageError
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.finding_codes import FindingCode
@@ -30,41 +31,6 @@ from hpc_launch.runs.records.process_identity import process_fields, this_proces
 from hpc_launch.runs.records.run_info import CodeInfo, RunInfo
 from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.submitting.code_snapshot import take_snapshot
-
-HOOKS = Path(__file__).parents[2] / "agent" / "hpc_launch_hooks.py"
-"""Copied into each run folder, so that nothing needs to be installed where the job runs; so are the next ones."""
-WATCHER = tuple(HOOKS.with_name(f"hpc_launch_watch{part}.py") for part in ("", "_processes", "_node", "_gpus", "_hang"))
-HEARTBEAT = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in ("heartbeat", "silence"))
-FILE_SYSTEM = HOOKS.with_name("hpc_launch_file_system.py")
-_STAGE = ("stage", "stage_disk", "stage_tree", "stage_pack", "stage_unpack")
-STAGE = (*(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _STAGE), FILE_SYSTEM)
-_CHECK = (
-    "check",
-    "check_run",
-    "check_send",
-    "check_host",
-    "check_intel",
-    "check_path",
-    "check_peers",
-    "check_code",
-    "check_pdsh",
-    "check_gpus",
-    "check_dcgm",
-    "check_full",
-    "check_image",
-    "measure",
-)
-_JUDGE = ("judge", "listen", "reports", "compare", "compare_full", "compare_code", "compare_peers", "rounds")
-NODE_CHECK = (*(HOOKS.with_name(f"hpc_launch_{name}.py") for name in (*_CHECK, *_JUDGE)), FILE_SYSTEM)
-_FAN_OUT = ("fan_out", "connection", "on_host", "lease", "check_ssh")
-FAN_OUT = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _FAN_OUT)
-_COPIES = (
-    *("copies", "copy_channel", "copy_connection", "copy_host", "copy_list", "copy_protocol", "copy_receive"),
-    *("copy_send", "copy_store", "private_names"),
-)
-COPIES = tuple(HOOKS.with_name(f"hpc_launch_{name}.py") for name in _COPIES)
-NOTIFY = tuple(HOOKS.with_name(f"hpc_launch_notify{part}.py") for part in ("", "_event", "_job", "_send", "_text"))
-PHASES = HOOKS.with_name("sitecustomize.py")
 
 
 @dataclass(frozen=True)
@@ -87,8 +53,8 @@ class PreparedAttempt:
     """sbatch options of this attempt only, such as `--exclude=n3`."""
     overrides: Overrides = field(default_factory=Overrides)
     """How this attempt differs from the job file."""
-    programs: tuple[Path, ...] = ()
-    """Further Python modules for the run's hooks."""
+    modules: Mapping[str, Path] = field(default_factory=dict)
+    """Further Python modules that the training imports: the name of the file, and its source."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -111,20 +77,10 @@ def create_run(
             write_atomic(run.site_yaml, prepared.site_yaml)
             run.journal.mkdir(mode=FOLDER_MODE)
             run.hooks.mkdir(mode=FOLDER_MODE)
-            phases = [PHASES] if prepared.plan.phases else []
-            for source in (
-                HOOKS,
-                *WATCHER,
-                *HEARTBEAT,
-                *STAGE,
-                *NODE_CHECK,
-                *FAN_OUT,
-                *COPIES,
-                *phases,
-                *(NOTIFY if prepared.plan.notify is not None else ()),
-                *prepared.programs,
-            ):
-                write_atomic(run.hooks / source.name, source.read_text(encoding="utf-8"))
+            write_atomic(run.hooks / ARCHIVE, agent_archive())
+            phases = {PHASES.name: PHASES} if prepared.plan.phases else {}
+            for name, source in {HOOKS.name: HOOKS, **phases, **prepared.modules}.items():
+                write_atomic(run.hooks / name, source.read_text(encoding="utf-8"))
             # A file, so that the thousands of processes of a job write no bytecode there, with whatever umask.
             write_atomic(run.hooks / "__pycache__", "")
             if sweep is None:

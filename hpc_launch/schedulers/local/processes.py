@@ -83,7 +83,7 @@ def job_marker(job_id: str, folder: str) -> str:
 def processes_of_job(job_id: str, folder: str, shell: int | None = None) -> list[int]:
     """All living processes with the marker of a job, and those in the session of its batch shell that wrote over their
     environment."""
-    from hpc_launch.agent.hpc_launch_watch_processes import belonging
+    from hpc_launch.agent.watch_processes import belonging
 
     return belonging([f"{JOB_MARKER}={job_marker(job_id, folder)}"], {str(shell)})
 

@@ -19,7 +19,6 @@ from hpc_launch.base.json_records import read_record
 from hpc_launch.job.shell_text import visible
 from hpc_launch.schedulers.job_files import ELSEWHERE
 
-_PROGRAM = Path(__file__).parents[2] / "agent" / "hpc_launch_copies.py"
 _SHARED = 3
 _TIMEOUT_S = 900.0
 
@@ -35,7 +34,7 @@ def hand_over_run(attempt: Path, host: str) -> bool:
 
     Raises NotWritten.
     """
-    words = [sys.executable, "-I", str(_PROGRAM), "--whole", str(attempt), "", host]
+    words = [sys.executable, "-m", "hpc_launch.agent", "copies", "--whole", str(attempt), "", host]
     try:
         done = subprocess.run(
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False

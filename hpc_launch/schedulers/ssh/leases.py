@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
+from hpc_launch.base.agent_archive import AGENT
 from hpc_launch.schedulers.ssh.ask_hosts import HostReply, ask_hosts
 
-PROGRAM = Path(__file__).parents[2] / "agent" / "hpc_launch_lease.py"
+PROGRAM = AGENT / "lease.py"
 QUERY_S = 20.0
 _Text = Annotated[str, Meta(max_length=100)]
 

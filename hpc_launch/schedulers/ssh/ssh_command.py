@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from hpc_launch.agent.hpc_launch_connection import OPTIONS, SSH_FAILED
+from hpc_launch.agent.connection import OPTIONS, SSH_FAILED
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.job.shell_text import quote

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from hpc_launch.agent.hpc_launch_connection import SSH_FAILED
+from hpc_launch.agent.connection import SSH_FAILED
 from hpc_launch.base.errors import NotWritten, SubmitRefused, SubmitUnknown, Unreachable
 from hpc_launch.base.python_command import module_command
 from hpc_launch.job.shell_text import quote

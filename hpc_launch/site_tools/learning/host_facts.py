@@ -46,7 +46,7 @@ class PythonVersions(Struct, frozen=True):
 
 
 class HostFacts(Struct, frozen=True, kw_only=True):
-    """What a host has (agent/hpc_launch_describe_host.py); None for what could not be found out."""
+    """What a host has (agent/describe_host.py); None for what could not be found out."""
 
     cpus: Count
     threads_per_core: Annotated[int, Meta(ge=1, le=16)] = 1

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpc_launch.base.agent_archive import ARCHIVE, agent_archive
 from hpc_launch.base.errors import Refused, SchedulerError, UsageError
-from hpc_launch.base.files import read_text, write_atomic
+from hpc_launch.base.files import write_atomic
 from hpc_launch.base.json_records import read_record
 from hpc_launch.base.user_dirs import make_own_folder
 from hpc_launch.job.units import format_time
@@ -28,8 +29,6 @@ from hpc_launch.runs.submitting.submit_attempt import submit_new
 from hpc_launch.schedulers.scheduler import Scheduler
 from hpc_launch.site_tools.learning.smoke_record import SmokeRecord
 
-_AGENT = Path(__file__).parents[2] / "agent"
-PROGRAM = tuple(_AGENT / f"hpc_launch_smoke{part}.py" for part in ("", "_node", "_peers", "_together"))
 TIME_S = 300
 POLL_S = 0.5
 REACH = ("github.com:443", "huggingface.co:443")
@@ -103,9 +102,7 @@ def _start(
     try:
         make_own_folder(folder.parent)
         make_own_folder(folder)
-        for source in PROGRAM:
-            write_atomic(folder / source.name, read_text(source))
-        write_atomic(folder / "__pycache__", "")  # a file, so that the job writes no bytecode there
+        write_atomic(folder / ARCHIVE, agent_archive())
         write_atomic(folder / "job.yaml", json.dumps(_job(request, folders, folder), indent=2) + "\n")
     except OSError as error:
         raise UsageError(f"cannot write {folder}: {error.strerror}", "set HPC_LAUNCH_HOME to another folder") from error
@@ -121,7 +118,7 @@ def _start(
 
 def _job(request: ProbeRequest, folders: Mapping[str, str], folder: Path) -> dict[str, Any]:
     """The job file as JSON, which is valid YAML."""
-    command = ["python3", str(folder / PROGRAM[0].name), str(folder), "--python", sys.executable]
+    command = ["python3", str(folder / ARCHIVE), "smoke", str(folder), "--python", sys.executable]
     for name, path in folders.items():
         command += ["--folder", f"{name}={path}"]
     for target in REACH:

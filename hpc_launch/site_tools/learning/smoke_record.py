@@ -1,4 +1,4 @@
-"""rank-K.json: what the probe job (agent/hpc_launch_smoke.py) measured on one node."""
+"""rank-K.json: what the probe job (agent/smoke.py) measured on one node."""
 
 from __future__ import annotations
 

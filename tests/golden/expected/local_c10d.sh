@@ -225,7 +225,7 @@ say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
 # It notes which process died first, whether the training hangs, how far its start is and how much memory is left.
 # Without a python3 the training runs without it.
 watched() { # COMMAND...
-    local python agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py from=() input=''
+    local python agent=$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz from=() input=''
     [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once per process: the first one of the node does it
     # Through this pipe sitecustomize.py tells the watcher of the node how far a process is.
     [ -z "${job_phases:-}" ] || export HPC_LAUNCH_PHASE_PIPE=$HPC_LAUNCH_ATTEMPT_DIR/agent/node-${!job_node_rank}.pipe
@@ -235,7 +235,7 @@ watched() { # COMMAND...
             { exec {input}<>"$HPC_LAUNCH_PHASE_PIPE"; } && from+=(--phases "$HPC_LAUNCH_PHASE_PIPE")
         fi 2>/dev/null
         [ -n "$input" ] || exec {input}</dev/null
-        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" <&"$input" >/dev/null 2>&1 &
+        "$python" -I "$agent" watch "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" <&"$input" >/dev/null 2>&1 &
         exec {input}<&-
     fi
     exec "$@"

@@ -263,7 +263,7 @@ srun() { # OPTION... bash -c COMMANDS: as srun would, on each host
         for _ in {1..100}; do [ -f "$attempt_dir/agent/check-key" ] || sleep 0.1; done
         copy_to_hosts
     fi
-    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check_ssh.py" "$attempt_dir" "$log" "${hosts[@]}" </dev/null
+    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" check_ssh "$attempt_dir" "$log" "${hosts[@]}" </dev/null
 }
 begin_check() { # NODE: sets what srun would set
     local at
@@ -280,17 +280,17 @@ begin_check() { # NODE: sets what srun would set
 # Each node reports to the first one over the port of the rendezvous. Without a python3, or if the check itself fails,
 # the training starts unchecked.
 check_nodes() { # returns 76 if a node is bad
-    local checker=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check.py python judge body code name inside='' nodes=()
-    python=$(command -v python3) && [ -f "$checker" ] || { say 'node check: not possible without python3'; return 0; }
+    local agent=$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz python judge body code name inside='' nodes=()
+    python=$(command -v python3) && [ -f "$agent" ] || { say 'node check: not possible without python3'; return 0; }
     job_check+=(--writable="$HPC_LAUNCH_RUN_DIR" --shared="$HPC_LAUNCH_RUN_DIR")
     check_node() { # on each node
         local python place=() run=$HPC_LAUNCH_RUN_DIR
         cannot() { printf '{"node":"%s","done":true,"results":[{"check":"start","ok":false,"text":"%s"}]}\n' "$SLURMD_NODENAME" "$1"; }
-        [ -r "$run/hooks/hpc_launch_check.py" ] || { cannot 'the run folder is not shared with this node' && exit 0; }
+        [ -r "$run/hooks/agent.pyz" ] || { cannot 'the run folder is not shared with this node' && exit 0; }
         python=$(command -v python3) || { cannot 'no python3' && exit 0; }
         [ "$SLURM_NODEID" -ne 0 ] || place=(--first)
         cd "$job_workdir" 2>/dev/null || cd / # Slurm has chosen /tmp then, where anybody can put a module
-        "$python" -I "$run/hooks/hpc_launch_check.py" "$HPC_LAUNCH_ATTEMPT_DIR" "$SLURMD_NODENAME" \
+        "$python" -I "$run/hooks/agent.pyz" check "$HPC_LAUNCH_ATTEMPT_DIR" "$SLURMD_NODENAME" \
             --workdir="$job_workdir" --master="$MASTER_ADDR" --port="$MASTER_PORT" \
             --writable="${TMPDIR:-/tmp}" "${place[@]}" "${job_check[@]}" ||
             cannot "python3 does not work"
@@ -315,7 +315,7 @@ check_nodes() { # returns 76 if a node is bad
     }
     mkdir -p "$attempt_dir/agent" || return 0
     for name in "${hosts[@]}"; do nodes+=(--node="$name"); done
-    "$python" -I "${checker%check.py}judge.py" "$attempt_dir" --job="$job_id" --port="$MASTER_PORT" "${nodes[@]}" \
+    "$python" -I "$agent" judge "$attempt_dir" --job="$job_id" --port="$MASTER_PORT" "${nodes[@]}" \
         "${job_check[@]}" </dev/null &
     judge=$!
     ! declare -F start_inside >/dev/null || start_inside
@@ -354,7 +354,7 @@ begin() { # NODE: in the shell that comes over ssh
     local python
     export HPC_LAUNCH_NODE=$1 HPC_LAUNCH_ATTEMPT_DIR=$hold_dir
     python=$(command -v python3) || { echo "$(uname -n) has no python3" >&2; exit 127; }
-    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_on_host.py" --lease bash -c ': >"$HPC_LAUNCH_ATTEMPT_DIR/$HPC_LAUNCH_NODE.began" && exec sleep infinity'
+    exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" on_host --lease bash -c ': >"$HPC_LAUNCH_ATTEMPT_DIR/$HPC_LAUNCH_NODE.began" && exec sleep infinity'
 }
 hold() { # FOLDER HOST...: sets `holder`
     local hold_dir=$1 python
@@ -365,7 +365,7 @@ hold() { # FOLDER HOST...: sets `holder`
         echo '"$@"'
     } >"$hold_dir/node.sh" || die "cannot write $hold_dir/node.sh"
     python=$(command -v python3) || die "found no python3 on $HOSTNAME"
-    "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_fan_out.py" "$@" </dev/null &
+    "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" fan_out "$@" </dev/null &
     holder=$!
 }
 

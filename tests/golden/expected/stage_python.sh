@@ -227,7 +227,7 @@ say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
 # It notes which process died first, whether the training hangs, how far its start is and how much memory is left.
 # Without a python3 the training runs without it.
 watched() { # COMMAND...
-    local python agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py from=() input=''
+    local python agent=$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz from=() input=''
     [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once per process: the first one of the node does it
     # Through this pipe sitecustomize.py tells the watcher of the node how far a process is.
     [ -z "${job_phases:-}" ] || export HPC_LAUNCH_PHASE_PIPE=$HPC_LAUNCH_ATTEMPT_DIR/agent/node-${!job_node_rank}.pipe
@@ -237,7 +237,7 @@ watched() { # COMMAND...
             { exec {input}<>"$HPC_LAUNCH_PHASE_PIPE"; } && from+=(--phases "$HPC_LAUNCH_PHASE_PIPE")
         fi 2>/dev/null
         [ -n "$input" ] || exec {input}</dev/null
-        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" <&"$input" >/dev/null 2>&1 &
+        "$python" -I "$agent" watch "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" <&"$input" >/dev/null 2>&1 &
         exec {input}<&-
     fi
     exec "$@"
@@ -254,7 +254,7 @@ stage_on_nodes() { # SECONDS SCRIPT LOG
 # --- Copy the software to the nodes' own disks ---
 # An archive of the environment is made once and kept beside the run folders. Each node unpacks and tests its copy; a
 # node without one uses the original. Whatever fails here, the training starts.
-stage_agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_stage.py stage_key='' stage_from=''
+stage_agent=$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz stage_key='' stage_from=''
 stage_store=${run_dir%/*}/.staged-$EUID stage_log=$attempt_dir/stage.log
 [ ! -e "$stage_store" ] || [ -O "$stage_store" ] || stage_store=$run_dir/.staged-$EUID # another user has taken the name
 stage_within() { # SECONDS COMMAND...: give up even if the command cannot be killed; handle signals meanwhile
@@ -272,7 +272,7 @@ stage_python=$(PATH=/usr/bin:/bin type -P python3 || type -P python3) || stage_p
 stage_script() { # FILE WORD...: what each node runs
     {
         declare -f job_stage_folders
-        printf 'job_stage_folders\n%q -I -S %q' "$stage_python" "$stage_agent"
+        printf 'job_stage_folders\n%q -I -S %q stage' "$stage_python" "$stage_agent"
         printf ' %q' "${@:2}"
         # shellcheck disable=SC2016
         printf ' "${folders[@]}"\nexit 0 # a failed step would count as a failure of the job\n'
@@ -295,7 +295,7 @@ stage_pack() { # sets stage_from and stage_key, or says why not
         return 1
     fi
     say "staging $stage_from"
-    stage_within 330 timeout -k 5 320 "$stage_python" -I -S "$stage_agent" pack "$stage_store" "$stage_from" \
+    stage_within 330 timeout -k 5 320 "$stage_python" -I -S "$stage_agent" stage pack "$stage_store" "$stage_from" \
         --limit=300 "${only[@]}" >"$attempt_dir/stage.key" 2>>"$stage_log" </dev/null
     read -r stage_key <"$attempt_dir/stage.key" || stage_key="skipped - no answer within 5 minutes"
     case $stage_key in

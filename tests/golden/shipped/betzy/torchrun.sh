@@ -376,17 +376,17 @@ say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
 # Each node reports to the first one over the port of the rendezvous. Without a python3, or if the check itself fails,
 # the training starts unchecked.
 check_nodes() { # returns 76 if a node is bad
-    local checker=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_check.py python judge body code name inside='' nodes=()
-    python=$(command -v python3) && [ -f "$checker" ] || { say 'node check: not possible without python3'; return 0; }
+    local agent=$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz python judge body code name inside='' nodes=()
+    python=$(command -v python3) && [ -f "$agent" ] || { say 'node check: not possible without python3'; return 0; }
     job_check+=(--writable="$HPC_LAUNCH_RUN_DIR" --shared="$HPC_LAUNCH_RUN_DIR")
     check_node() { # on each node
         local python place=() run=$HPC_LAUNCH_RUN_DIR
         cannot() { printf '{"node":"%s","done":true,"results":[{"check":"start","ok":false,"text":"%s"}]}\n' "$SLURMD_NODENAME" "$1"; }
-        [ -r "$run/hooks/hpc_launch_check.py" ] || { cannot 'the run folder is not shared with this node' && exit 0; }
+        [ -r "$run/hooks/agent.pyz" ] || { cannot 'the run folder is not shared with this node' && exit 0; }
         python=$(command -v python3) || { cannot 'no python3' && exit 0; }
         [ "$SLURM_NODEID" -ne 0 ] || place=(--first)
         cd "$job_workdir" 2>/dev/null || cd / # Slurm has chosen /tmp then, where anybody can put a module
-        "$python" -I "$run/hooks/hpc_launch_check.py" "$HPC_LAUNCH_ATTEMPT_DIR" "$SLURMD_NODENAME" \
+        "$python" -I "$run/hooks/agent.pyz" check "$HPC_LAUNCH_ATTEMPT_DIR" "$SLURMD_NODENAME" \
             --workdir="$job_workdir" --master="$MASTER_ADDR" --port="$MASTER_PORT" \
             --writable="${TMPDIR:-/tmp}" "${place[@]}" "${job_check[@]}" ||
             cannot "python3 does not work"
@@ -411,7 +411,7 @@ check_nodes() { # returns 76 if a node is bad
     }
     mkdir -p "$attempt_dir/agent" || return 0
     for name in "${hosts[@]}"; do nodes+=(--node="$name"); done
-    "$python" -I "${checker%check.py}judge.py" "$attempt_dir" --job="$job_id" --port="$MASTER_PORT" "${nodes[@]}" \
+    "$python" -I "$agent" judge "$attempt_dir" --job="$job_id" --port="$MASTER_PORT" "${nodes[@]}" \
         "${job_check[@]}" </dev/null &
     judge=$!
     ! declare -F start_inside >/dev/null || start_inside
@@ -438,7 +438,7 @@ enter environment
 # It notes which process died first, whether the training hangs, how far its start is and how much memory is left.
 # Without a python3 the training runs without it.
 watched() { # COMMAND...
-    local python agent=$HPC_LAUNCH_RUN_DIR/hooks/hpc_launch_watch.py from=() input=''
+    local python agent=$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz from=() input=''
     [ -z "${LOCAL_RANK:-}" ] || from=(--each-process) # started once per process: the first one of the node does it
     # Through this pipe sitecustomize.py tells the watcher of the node how far a process is.
     [ -z "${job_phases:-}" ] || export HPC_LAUNCH_PHASE_PIPE=$HPC_LAUNCH_ATTEMPT_DIR/agent/node-${!job_node_rank}.pipe
@@ -448,7 +448,7 @@ watched() { # COMMAND...
             { exec {input}<>"$HPC_LAUNCH_PHASE_PIPE"; } && from+=(--phases "$HPC_LAUNCH_PHASE_PIPE")
         fi 2>/dev/null
         [ -n "$input" ] || exec {input}</dev/null
-        "$python" -I "$agent" "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" <&"$input" >/dev/null 2>&1 &
+        "$python" -I "$agent" watch "$HPC_LAUNCH_ATTEMPT_DIR" "${!job_node_rank}" "$$" "${from[@]}" "${job_watch[@]}" <&"$input" >/dev/null 2>&1 &
         exec {input}<&-
     fi
     exec "$@"

@@ -1,0 +1,299 @@
+"""Measure collectives on all nodes of a job, over message sizes, and all-reduce on every pair of nodes.
+
+    python -m hpc_launch_bench --per-node N [--seconds S]
+
+Started like a training: by the job's own launcher, in its environment or image, with PyTorch. The first process writes
+`bench.json` into the attempt's folder after each part. Bus bandwidth is defined as in nccl-tests (doc/PERFORMANCE.md).
+Where every process finds nccl-tests or rccl-tests and srun started the processes, these measure the collectives, else
+PyTorch does.
+"""
+
+import argparse
+import datetime as dt
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+TEST_S = 120.0
+"""For one program of nccl-tests."""
+COLLECTIVES = {
+    "all-reduce": "all_reduce_perf",
+    "all-gather": "all_gather_perf",
+    "reduce-scatter": "reduce_scatter_perf",
+}
+GPU_SIZES = [4**power for power in range(5, 15)]
+"""Bytes: 1 KiB to 256 MiB."""
+CPU_SIZES = [4**power for power in range(5, 13)]
+PAIR_SIZE = {"gpu": 64 << 20, "cpu": 4 << 20}
+PART_S = {"gpu": 0.2, "cpu": 0.05}
+"""Seconds of measuring for each size and pair."""
+MOST_ROUNDS = 127
+"""Rounds of pairs; each node is in one pair of a round, so this covers all pairs of 128 nodes."""
+Point = Tuple[int, float, float]
+"""Bytes, seconds, bus bandwidth in GB/s (10**9 bytes)."""
+
+
+def factor(collective: str, processes: int) -> float:
+    """Bus bandwidth over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
+    share = (processes - 1) / processes
+    return 2 * share if collective == "all-reduce" else share
+
+
+def point(collective: str, processes: int, size: int, seconds: float) -> Point:
+    """`size` is the data of a process for all-reduce; for the others, the gathered or not yet scattered data."""
+    return size, seconds, size / seconds * factor(collective, processes) / 1e9
+
+
+def rounds(nodes: int) -> Iterator[List[Tuple[int, int]]]:
+    """All pairs of nodes in rounds in which each node is in one pair at most (the circle method)."""
+    ring = list(range(nodes + nodes % 2))
+    for _ in range(len(ring) - 1):
+        half = len(ring) // 2
+        pairs = [(ring[at], ring[-1 - at]) for at in range(half)]
+        yield [(min(pair), max(pair)) for pair in pairs if max(pair) < nodes]
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+
+
+class Bench:
+    """The measurement in one process. All processes take the same steps in the same order."""
+
+    def __init__(self, file: str, per_node: int, seconds: float) -> None:
+        import torch
+        import torch.distributed as dist
+
+        self.torch, self.dist, self.file = torch, dist, file
+        self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self.gpu = torch.cuda.is_available()
+        if self.gpu:
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        dist.init_process_group("nccl" if self.gpu else "gloo", timeout=dt.timedelta(seconds=120))
+        self.kind = "gpu" if self.gpu else "cpu"
+        self.device = torch.device("cuda" if self.gpu else "cpu")
+        self.per_node, self.end = per_node, time.monotonic() + seconds
+        names = self.gathered(os.environ.get("SLURMD_NODENAME") or socket.gethostname())[::per_node]
+        self.nodes = [name if names.count(name) == 1 else "%s#%d" % (name, at) for at, name in enumerate(names)]
+        self.record: Dict[str, Any] = {
+            "nodes": self.nodes,
+            "per_node": per_node,
+            "backend": "nccl" if self.gpu else "gloo",
+            "tool": "PyTorch %s" % torch.__version__,
+            "curves": {},
+            "pair_bytes": PAIR_SIZE[self.kind],
+            "pairs": [],
+            "not_measured": {},
+        }
+
+    def gathered(self, value: Any) -> List[Any]:
+        """The value of each process."""
+        values: List[Any] = [None] * self.size
+        self.dist.all_gather_object(values, value)
+        return values
+
+    def late(self) -> bool:
+        """Whether the time is over; the same answer in all processes."""
+        return bool(self.gathered(time.monotonic() > self.end)[0])
+
+    def save(self) -> None:
+        """Replace the file, which only the user can read."""
+        if self.rank:
+            return
+        draft = "%s.%d" % (self.file, os.getpid())
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as stream:
+            json.dump(self.record, stream)
+        os.replace(draft, self.file)
+
+    def run(self) -> None:
+        """Measure all parts."""
+        tests = self.tests()
+        for collective in COLLECTIVES:
+            if self.late():
+                self.record["not_measured"][collective] = "out of time"
+                continue
+            points = self.by_tests(collective, tests[collective]) if tests else None
+            if points is None:
+                points = self.by_torch(collective)
+            if points:
+                self.record["curves"][collective] = points
+            self.save()
+        self.pairs()
+        self.save()
+
+    def by_torch(self, collective: str) -> List[Point]:
+        """The curve of one collective; an unsupported one fails before anything is sent."""
+        points = []
+        for size in GPU_SIZES if self.gpu else CPU_SIZES:
+            try:
+                call, real = self.operation(collective, size, None, self.size)
+                seconds = self.timed(call, None, self.size)
+            except (RuntimeError, NotImplementedError, ValueError) as error:
+                self.record["not_measured"][collective] = (str(error).splitlines() or ["failed"])[0][:200]
+                break
+            points.append(point(collective, self.size, real, seconds))
+            if self.late():
+                break
+        return points
+
+    def operation(self, collective: str, size: int, group: Any, members: int) -> Tuple[Callable[[], Any], int]:
+        """A call of the collective, and how many bytes it is about."""
+        dist, part = self.dist, max(size // 4 // members, 1)
+        whole = self.torch.ones(part * members, dtype=self.torch.float32, device=self.device)
+        real = part * members * 4
+        if collective == "all-reduce":
+            return lambda: dist.all_reduce(whole, group=group), real
+        own = self.torch.ones(part, dtype=self.torch.float32, device=self.device)
+        if collective == "all-gather":
+            return lambda: dist.all_gather_into_tensor(whole, own, group=group), real
+        return lambda: dist.reduce_scatter_tensor(own, whole, group=group), real
+
+    def timed(self, call: Callable[[], Any], group: Any, members: int) -> float:
+        """Seconds of a call, in the mean over the calls and the processes."""
+        for _ in range(2):
+            call()
+        began = self.now()
+        call()
+        mean = self.mean(self.now() - began, group, members)
+        count = int(min(max(PART_S[self.kind] / max(mean, 1e-6), 3), 200))
+        self.dist.barrier(group=group)
+        began = self.now()
+        for _ in range(count):
+            call()
+        return self.mean((self.now() - began) / count, group, members)
+
+    def now(self) -> float:
+        """The time at which all calls have ended."""
+        if self.gpu:
+            self.torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def mean(self, value: float, group: Any, members: int) -> float:
+        """The mean over the processes of a group: each has the same."""
+        tensor = self.torch.tensor([value], dtype=self.torch.float64, device=self.device)
+        self.dist.all_reduce(tensor, group=group)
+        return max(float(tensor.item()) / members, 1e-9)
+
+    def pairs(self) -> None:
+        """All-reduce over the processes of every two nodes, several pairs at the same time."""
+        if [int(part) for part in self.torch.__version__.split(".")[:2]] < [2, 1]:
+            self.record["not_measured"]["pairs"] = "PyTorch 2.1 or later is needed"
+            return
+        mine, found, left = self.rank // self.per_node, {}, 0
+        for at, pairs in enumerate(rounds(len(self.nodes))):
+            if at >= MOST_ROUNDS or self.late():
+                left += len(pairs)
+                continue
+            for pair in pairs:
+                if mine in pair:
+                    bandwidth = self.pair(pair)
+                    if self.rank == pair[0] * self.per_node:
+                        found[pair] = bandwidth
+        for part in self.gathered(sorted(found.items())):
+            self.record["pairs"] += [[a, b, bandwidth] for (a, b), bandwidth in part]
+        if left:
+            self.record["not_measured"]["pairs"] = "%d pairs: out of time" % left
+
+    def pair(self, pair: Tuple[int, int]) -> float:
+        """Bus bandwidth of all-reduce in a group of the two nodes' processes."""
+        members = [node * self.per_node + local for node in pair for local in range(self.per_node)]
+        # Without the last word, every process of the job would have to take part in every group.
+        group = self.dist.new_group(members, timeout=dt.timedelta(seconds=120), use_local_synchronization=True)
+        call, real = self.operation("all-reduce", self.record["pair_bytes"], group, len(members))
+        seconds = self.timed(call, group, len(members))
+        self.dist.destroy_process_group(group)
+        return point("all-reduce", len(members), real, seconds)[2]
+
+    def tests(self) -> Dict[str, str]:
+        """The programs of nccl-tests by collective, where all processes can start them as one MPI job; else none."""
+        programs = mpi_programs(COLLECTIVES) if self.gpu and started_by_srun(self.rank, self.size) else {}
+        return programs if all(self.gathered(bool(programs))) else {}
+
+    def by_tests(self, collective: str, program: str) -> Optional[List[Point]]:
+        """The curve from nccl-tests; None if they fail in any process."""
+        self.torch.cuda.empty_cache()
+        points: Optional[List[Point]] = None
+        fault = ""
+        try:
+            output = output_of(program, GPU_SIZES[0], GPU_SIZES[-1], 4)
+            points = rows_of_tests(output, self.size) if self.rank == 0 else []
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            fault = str(error)
+        faults = [one for one in self.gathered(fault) if one]
+        if faults:
+            print("%s: %s; PyTorch measures instead" % (program, faults[0]), file=sys.stderr)
+            return None
+        self.record["tool"] = "nccl-tests"
+        return points
+
+
+def main() -> None:
+    """Measure, and report progress in the log."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--per-node", type=int, required=True)
+    parser.add_argument("--seconds", type=float, default=420)
+    args, _ = parser.parse_known_args()  # DeepSpeed adds --local_rank
+    bench = Bench(os.path.join(os.environ["HPC_LAUNCH_ATTEMPT_DIR"], "bench.json"), args.per_node, args.seconds)
+    bench.run()
+    bench.dist.barrier()
+    bench.dist.destroy_process_group()
+
+
+def started_by_srun(rank: int, size: int) -> bool:
+    """Whether this process is the task of a step with one task for each process, as MPI needs it."""
+    return os.environ.get("SLURM_PROCID") == str(rank) and os.environ.get("SLURM_NTASKS") == str(size)
+
+
+def mpi_programs(programs: Dict[str, str]) -> Dict[str, str]:
+    """The paths of the programs; empty where PATH lacks one of them, or one was built without MPI."""
+    paths = {name: shutil.which(program) for name, program in programs.items()}
+    found = {name: path for name, path in paths.items() if path and links_mpi(path)}
+    return found if len(found) == len(programs) else {}
+
+
+def output_of(program: str, smallest: int, largest: int, step: int) -> str:
+    """What one test prints; only the first process prints a table. Raises OSError and subprocess.SubprocessError."""
+    sizes = ["-b", str(smallest), "-e", str(largest), "-f", str(step), "-g", "1"]
+    done = subprocess.run(
+        [program, *sizes], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=TEST_S, check=True
+    )
+    return done.stdout.decode("utf-8", "replace")
+
+
+def rows_of_tests(text: str, processes: int) -> List[Tuple[int, float, float]]:
+    """The out-of-place results in a table of nccl-tests: bytes, seconds, bus bandwidth. Raises ValueError.
+
+    Columns: size count type [redop] [root] time(us) algbw busbw #wrong, then the same four in place.
+    """
+    if len(re.findall(r"^#\s+Rank\s+\d+ ", text, re.MULTILINE)) != processes:
+        raise ValueError("the tests did not start as one job of %d processes" % processes)
+    found = []
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 11 and words[0].isdigit() and words[1].isdigit():
+            seconds, bandwidth = float(words[-8]) / 1e6, float(words[-6])
+            if words[-5].isdigit() and words[-5] != "0":  # releases before 2.13 print the largest error
+                raise ValueError("wrong results at %s bytes" % words[0])
+            found.append((int(words[0]), seconds, bandwidth))
+    if not found:
+        raise ValueError("no table in the output")
+    return found
+
+
+def links_mpi(program: str) -> bool:
+    """Whether a program was built with MPI, without which it measures one node."""
+    try:
+        done = subprocess.run(
+            ["ldd", program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=20, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return b"libmpi" in done.stdout
+
+
+if __name__ == "__main__":
+    main()

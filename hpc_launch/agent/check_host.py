@@ -1,0 +1,248 @@
+"""Checks of a node's memory, disks, network and software, for check.py.
+
+A result is {"ok", "text", "value"}. `ok` is null where the check was not possible (no tool, no permission): it is then
+neither passed nor failed. `value` is what the judge compares between nodes. Standard library of Python 3.6 or later.
+"""
+
+import glob
+import json
+import os
+import re
+import socket
+import subprocess
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+CHECK_S = 4.0
+SOFTWARE_S = 15.0
+SHM = "/dev/shm"  # noqa: S108 - tested for room
+SHM_MIB = 64
+LITTLE_CPU, BUSY = 0.4, 0.6
+"""Shares of a CPU that a process gets: under a quota, and where its speed cannot be compared."""
+Result = Dict[str, Any]
+
+
+def result(ok: Optional[bool], text: str, value: Any = None) -> Result:
+    """The result of a check."""
+    return {"ok": ok, "text": text, "value": value}
+
+
+def unknown(reason: str) -> Result:
+    """The result of a check that was not possible."""
+    return result(None, reason)
+
+
+def text_of(path: str) -> str:
+    """The start of a file; '' if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(1 << 16).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def answer(words: List[str], limit: float) -> Tuple[int, str]:
+    """Exit code and output of a tool. Raises OSError and subprocess.TimeoutExpired."""
+    done = subprocess.run(  # noqa: PLW1510 - the callers look at the exit code
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit
+    )
+    return done.returncode, done.stdout.decode("utf-8", "replace")
+
+
+def memory() -> Result:
+    """Memory of the node: compared with that of the others."""
+    total = re.search(r"MemTotal:\s+(\d+) kB", text_of("/proc/meminfo"))
+    free = re.search(r"MemAvailable:\s+(\d+) kB", text_of("/proc/meminfo"))
+    if not total or not free:
+        return unknown("no /proc/meminfo")
+    value = {"total_mib": int(total.group(1)) // 1024, "free_mib": int(free.group(1)) // 1024}
+    return result(True, "%d MiB free of %d" % (value["free_mib"], value["total_mib"]), value)
+
+
+def shared_memory() -> Result:
+    """Room in /dev/shm, through which data loaders and NCCL communicate."""
+    state = os.statvfs(SHM)
+    free = state.f_bavail * state.f_frsize // 2**20
+    if free < SHM_MIB:
+        return result(False, "%s has %d MiB left" % (SHM, free), free)
+    return result(True, "%d MiB in %s" % (free, SHM), free)
+
+
+def cpu_speed() -> Result:
+    """Loops per second of CPU time, compared with those of the other nodes; the best of three rounds counts.
+
+    CPU time, because what else runs on the node must not count. A quota takes no CPU time either: the kernel counts how
+    often it stopped this process. Where others leave little of a CPU, nothing is said: what they do to caches and
+    clocks, and what a hypervisor takes, is not this node's speed.
+    """
+    best, before = 0.0, throttled()  # a round is longer than a period of a quota, which is 0.1 s
+    began = time.perf_counter()
+    used = time.process_time()
+    for _ in range(3):
+        start, end, loops = time.process_time(), time.perf_counter() + 1, 0
+        while time.process_time() - start < 0.2 and time.perf_counter() < end:
+            for _ in range(1000):
+                pass
+            loops += 1
+        best = max(best, loops / (time.process_time() - start))
+    share = (time.process_time() - used) / (time.perf_counter() - began)
+    if before is not None and (throttled() or 0) > before and share < LITTLE_CPU:
+        return result(False, "a CPU quota lets a process run for %.0f %% of the time" % (100 * share), best)
+    if share < BUSY:
+        return result(True, "not measured: others use the CPU", None)
+    return result(True, "%.0f loops/s" % best, best)
+
+
+def throttled() -> Optional[int]:
+    """How often a CPU quota has stopped the processes of this cgroup; None if unknown (cgroups(7), both versions)."""
+    for line in text_of("/proc/self/cgroup").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if not controllers or "cpu" in controllers.split(","):
+            folder = "/sys/fs/cgroup" + ("/" + controllers if controllers else "")
+            found = re.search(r"nr_throttled (\d+)", text_of(folder + path + "/cpu.stat"))
+            if found:
+                return int(found.group(1))
+    return None
+
+
+def enterable(path: str) -> Result:
+    """Whether the working folder of the training exists on this node and can be entered."""
+    try:
+        os.chdir(path)
+    except OSError as error:
+        return result(False, "the working folder %s: %s" % (path, error.strerror))
+    return result(True, path)
+
+
+def writable(path: str) -> Result:
+    """Whether 64 KiB can be written: not where a disk is full, a quota is used up or a mount is read-only."""
+    while not os.path.isdir(path) and os.path.dirname(path) != path:  # the training may create it
+        path = os.path.dirname(path)
+    name = os.path.join(path, ".hpc-launch-check-" + os.urandom(16).hex())  # nobody can create it in advance
+    try:
+        with open(name, "xb") as file:
+            try:
+                file.write(b"\0" * (1 << 16))
+                file.flush()
+                os.fsync(file.fileno())
+            finally:
+                remove(name)
+    except OSError as error:
+        return result(False, "%s: cannot write: %s" % (path, error.strerror))
+    return result(True, path)
+
+
+def remove(path: str) -> None:
+    """Remove a file, which another user of the folder may have removed."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def shared(path: str, token: str) -> Result:
+    """Whether a file that the first node wrote appears here."""
+    end = time.monotonic() + CHECK_S - 1
+    while True:
+        try:
+            os.scandir(os.path.dirname(path)).close()  # makes the client of a file server look again
+        except OSError:
+            pass
+        if text_of(path) == token:
+            return result(True, os.path.dirname(path))
+        if time.monotonic() > end:
+            return result(False, "%s is not the folder of the first node" % os.path.dirname(path))
+        time.sleep(0.2)
+
+
+def interface(name: str) -> Result:
+    """Whether a network interface is up; its speed is compared with that of the other nodes."""
+    found = [path for path in glob.glob("/sys/class/net/*") if os.path.basename(path).startswith(name)]
+    if not found:
+        return result(False, "no interface %s" % name)
+    up = [path for path in found if text_of(path + "/operstate").strip() in ("up", "unknown")]
+    if not up:
+        return result(False, "interface %s is down" % name)
+    speeds = [text_of(path + "/speed").strip() for path in up]
+    return result(True, name, sum(int(speed) for speed in speeds if speed.isdigit()) or None)
+
+
+def infiniband() -> Result:
+    """The number of active ports and their rates, compared with those of the other nodes."""
+    ports = glob.glob("/sys/class/infiniband/*/ports/*")
+    if not ports:
+        return unknown("no InfiniBand or RoCE adapter")
+    active = [port for port in ports if "ACTIVE" in text_of(port + "/state")]
+    rates = [float(text_of(port + "/rate").split()[0]) for port in active if text_of(port + "/rate").split()]
+    return result(True, "%d active ports, %g Gb/s" % (len(active), sum(rates)), sum(rates))
+
+
+def is_own(address: str) -> bool:
+    """Whether an address is this node's, as that of a bridge which every node has is."""
+    if address.startswith("127.") or address == "::1":
+        return True
+    return can_bind(address) and not can_bind("2001:db8::1" if ":" in address else "192.0.2.1")  # nobody's (RFC 5737)
+
+
+def can_bind(address: str) -> bool:
+    """Whether a program here can listen at an address: where ip_nonlocal_bind is set, at any."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
+            listener.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def host_name(master: str, first: bool) -> Result:
+    """Whether the first node's name leads to the first node."""
+    try:
+        found = sorted({str(entry[4][0]) for entry in socket.getaddrinfo(master, None)})
+    except OSError as error:
+        return result(False, "%s has no address: %s" % (master, error))
+    if not first and any(is_own(address) for address in found):
+        return result(False, "%s resolves to this node itself (%s)" % (master, ", ".join(found)))
+    return result(True, "%s is %s" % (master, ", ".join(found)))
+
+
+WITHOUT_CURRENT_FOLDER = "import sys; sys.path[:] = [folder for folder in sys.path if folder]; "
+"""First words of a program for `python -c`: anybody may have put a module into the current folder."""
+SOFTWARE = (
+    WITHOUT_CURRENT_FOLDER
+    + """
+import ast, importlib.util, json, os, sys
+found, missing = {"python": "%d.%d.%d" % sys.version_info[:3]}, []
+try:
+    from importlib import metadata
+    for name in ("torch", "deepspeed"):
+        try: found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError: pass
+except ImportError: pass
+script = sys.argv[1] if len(sys.argv) > 1 else ""
+if script.endswith(".py"):
+    sys.path.insert(0, os.path.dirname(script))
+    try: body = ast.parse(open(script, "rb").read()).body
+    except (OSError, SyntaxError, ValueError): body = []
+    for line in body:
+        names = [one.name for one in line.names] if isinstance(line, ast.Import) else \
+            [line.module] if isinstance(line, ast.ImportFrom) and not line.level and line.module else []
+        for name in names:
+            if importlib.util.find_spec(name.split(".")[0]) is None: missing.append(name.split(".")[0])
+print(json.dumps([found, sorted(set(missing))]))
+"""
+)
+
+
+def software(python: str, script: str) -> Result:
+    """Versions of the training's Python and PyTorch, and modules that the script imports and that are missing."""
+    try:
+        code, text = answer([python, "-c", SOFTWARE, *([script] if script else [])], SOFTWARE_S)
+    except subprocess.TimeoutExpired:
+        return unknown("%s did not answer within %d s" % (python, SOFTWARE_S))
+    try:
+        versions, missing = json.loads(text.strip().split("\n")[-1])
+    except ValueError:
+        return result(False, "%s exits with %d: %s" % (python, code, text.strip()[-200:]))
+    if missing:
+        return result(False, "%s finds no module %s" % (python, ", ".join(missing)), versions)
+    return result(True, ", ".join("%s %s" % pair for pair in sorted(versions.items())), versions)

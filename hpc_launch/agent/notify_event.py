@@ -1,0 +1,192 @@
+"""The notifications of a run on disk: what happened, and who tells each receiver. For notify.py.
+
+Self-contained: standard library of Python 3.6 or later.
+
+    RUN/notify/EVENT.json           what happened, created once by whoever saw it first
+    RUN/notify/EVENT.CHANNEL.K      try K to tell a channel (webhook, command): a claim, created once by the sender,
+                                    which later replaces it by the result
+    SWEEP/notify/points/N           how point N of a sweep ended
+
+A claim says `sending` until its sender knows more. A sender that was killed leaves it so. Then the receiver may have
+the message: it is sent again if it tells how the run ended, since a second message is better there than none. All
+others are sent at most once.
+"""
+
+import json
+import os
+import re
+import time
+from typing import Any, Dict, Iterator, Optional, Tuple
+
+MOST_TRIES = 5
+PAUSE_S = 60.0
+"""Least time between two tries."""
+DEAD_S = 120.0
+"""After this time the sender of a claim is dead: each sender has a hard limit of a few seconds."""
+KEPT_S = {True: 24 * 3600.0, False: 3600.0}
+"""How long a message is tried: one that tells how the run ended, and the others."""
+LONGEST = 1 << 20
+CHANNELS = ("webhook", "command")
+_EVENT = re.compile(r"([a-z_]{1,20}(?:-[0-9]{1,11})?)\.json$")
+_NUMBER = re.compile(r"-[0-9]+$")
+
+
+def create_once(path: str, value: Any) -> bool:
+    """Create a JSON file unless it exists; true for the one process that created it. Raises OSError."""
+    temporary = write_temporary(path, value)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError:  # no links here
+        try:
+            with open(path, "x") as stream:
+                json.dump(value, stream)
+        except FileExistsError:
+            return False
+    finally:
+        os.unlink(temporary)
+    return True
+
+
+def replace(path: str, value: Any) -> None:
+    """Replace a JSON file in one step. Raises OSError."""
+    os.rename(write_temporary(path, value), path)
+
+
+def write_temporary(path: str, value: Any) -> str:
+    """Write a JSON file beside another one. Returns its path. Raises OSError."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, ".%s.%d.%s" % (name, os.getpid(), os.urandom(4).hex()))
+    with open(temporary, "x") as stream:
+        json.dump(value, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return temporary
+
+
+def read(path: str) -> Dict[str, Any]:
+    """A JSON object in a file; empty where there is none."""
+    try:
+        with open(path) as stream:
+            value = json.loads(stream.read(LONGEST))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def record_event(run: str, name: str, event: Dict[str, Any]) -> bool:
+    """Record an event of a run once. Raises OSError."""
+    folder = os.path.join(run, "notify")
+    os.makedirs(folder, mode=0o755, exist_ok=True)
+    return create_once(os.path.join(folder, name + ".json"), event)
+
+
+def events(run: str) -> Iterator[Tuple[str, Dict[str, Any]]]:
+    """The events of a run by name."""
+    folder = os.path.join(run, "notify")
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return
+    for name in names:
+        found = _EVENT.match(name)
+        event = read(os.path.join(folder, name)) if found else {}
+        if found and isinstance(event.get("channels"), dict):
+            yield found.group(1), event
+
+
+def claim(run: str, name: str, event: Dict[str, Any], channel: str) -> Optional[str]:
+    """Claim the next try to tell a channel; None where none is due, or another process was first. Raises OSError."""
+    number = due(run, name, event, channel)
+    if number is None:
+        return None
+    path = claim_path(run, name, channel, number)
+    mine = {"state": "sending", "time": time.time(), "host": os.uname().nodename, "pid": os.getpid()}
+    return path if create_once(path, mine) else None
+
+
+def sending(run: str) -> bool:
+    """Whether a process may be sending a message of a run."""
+    for name, _ in events(run):
+        for channel in CHANNELS:
+            number = MOST_TRIES
+            while number and not os.path.exists(claim_path(run, name, channel, number)):
+                number -= 1
+            path = claim_path(run, name, channel, number)
+            if number and read(path).get("state") == "sending" and time.time() - os.stat(path).st_mtime < DEAD_S:
+                return True
+    return False
+
+
+def claim_path(run: str, name: str, channel: str, number: int) -> str:
+    """The file of a try."""
+    return os.path.join(run, "notify", "%s.%s.%d" % (name, channel, number))
+
+
+def due(run: str, name: str, event: Dict[str, Any], channel: str) -> Optional[int]:
+    """The number of the next try that may begin now; None for none."""
+    number = 1
+    while number <= MOST_TRIES and os.path.exists(claim_path(run, name, channel, number)):
+        number += 1
+    final = is_final(name)
+    now = time.time()
+    if number > MOST_TRIES or now - _number(event.get("time")) > KEPT_S[final]:
+        return None
+    if number == 1:
+        return 1
+    path = claim_path(run, name, channel, number - 1)
+    try:
+        age = now - os.stat(path).st_mtime
+    except OSError:
+        return None
+    state = read(path).get("state")
+    if state == "failed":
+        return number if age >= PAUSE_S else None
+    if state == "sending" and age < DEAD_S:
+        return None
+    return number if final and state in ("sending", "unknown") and age >= PAUSE_S else None
+
+
+def point_over(sweep: str, point: str, state: str, settings: Dict[str, Any], site: Any) -> None:
+    """Note the end of a point, and the end of the sweep if it is the last one."""
+    folder = os.path.join(sweep, "notify", "points")
+    os.makedirs(folder, mode=0o755, exist_ok=True)
+    try:
+        with open(os.path.join(folder, point), "x") as stream:
+            stream.write(state)
+    except FileExistsError:
+        pass
+    points = read(os.path.join(sweep, "sweep.json")).get("points") or ()
+    if not points or len(os.listdir(folder)) < len(points):
+        return
+    counts = {}  # type: Dict[str, int]
+    for name in os.listdir(folder):
+        with open(os.path.join(folder, name)) as stream:
+            text = stream.read(40)
+        counts[text] = counts.get(text, 0) + 1
+    name = os.path.basename(sweep)
+    bad = sum(count for text, count in counts.items() if text != "COMPLETED")
+    wanted = settings.get("events") or ()
+    if "end" not in wanted and not (bad and "stop" in wanted):
+        return
+    event = {
+        "event": "end",
+        "run": name,
+        "state": "COMPLETED" if not bad else "FAILED",
+        "points": ", ".join("%d %s" % (counts[text], text) for text in sorted(counts)),
+        "site": site,
+        "time": time.time(),
+        "channels": settings.get("channels") or {},
+        "look": "hpc-launch status %s" % name,
+    }
+    record_event(sweep, "end", event)
+
+
+def is_final(name: str) -> bool:
+    """Whether an event tells how a run or its job ended."""
+    return _NUMBER.sub("", name) in ("end", "left")
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0

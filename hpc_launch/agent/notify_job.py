@@ -1,0 +1,238 @@
+"""What the job itself sees of its run, for notifications: start, first step, silence, end. For notify.py.
+
+Self-contained: standard library of Python 3.6 or later. It reads the log of rank 0 with the patterns of the job file,
+in a process of its own: an expression that is slow delays nothing but messages.
+"""
+
+import os
+import re
+import signal
+import time
+from typing import Any, Callable, Dict
+
+from hpc_launch.agent.notify_event import point_over, read, record_event
+
+LOOK_S = 10.0
+RETRY_S = 60.0
+LATE_S = 30.0
+"""A look that is later than this: the job was suspended."""
+SEARCH_S = 0.5
+TAIL = 64 * 1024
+LONGEST_LINE = 2000
+_ATTEMPT = re.compile(r"[0-9]{3,5}$")
+_POINT = re.compile(r"(.+)\.([0-9]+)$")
+
+
+class TooSlow(Exception):
+    """A search took too long."""
+
+
+class Log:
+    """The log of rank 0: the newest step and loss in it, and how much was written."""
+
+    def __init__(self, attempt: str, plan: Dict[str, Any]) -> None:
+        self.logs = os.path.join(attempt, "logs")
+        self.patterns = {}  # type: Dict[str, Any]
+        for name in ("step", "loss"):
+            text = (plan.get("progress") or {}).get(name)
+            try:
+                if text:
+                    self.patterns[name] = re.compile(text)
+            except (re.error, RecursionError, OverflowError):
+                pass
+        self.size = -1
+        self.found = {}  # type: Dict[str, Any]
+
+    def look(self) -> bool:
+        """Read what is new; true if there was progress: a new step, or any output where the job has no pattern."""
+        try:
+            path = os.path.join(self.logs, "node-0.rank-0.log")
+            path = path if os.path.exists(path) else os.path.join(self.logs, "node-0.log")
+            size = os.stat(path).st_size
+            if size == self.size:
+                return False
+            with open(path, "rb") as stream:
+                stream.seek(max(0, size - TAIL))
+                text = stream.read(TAIL).decode("utf-8", "replace")
+        except OSError:
+            return False
+        first, self.size = self.size == -1, size
+        before = self.found.get("step")
+        lines = [line[:LONGEST_LINE] for line in text.replace("\r", "\n").split("\n")[:-1]]
+        for name in list(self.patterns):
+            match = self.search(name, lines)
+            if match is not None:
+                self.take(name, match)
+        if "step" in self.patterns:
+            return bool(self.found.get("step") != before)
+        return not first or size > 0
+
+    def search(self, name: str, lines: Any) -> Any:
+        """The newest match of a pattern. One that is too slow is not used again."""
+
+        def stop(_number: int, _frame: Any) -> None:
+            raise TooSlow
+
+        before = signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, SEARCH_S)
+        try:
+            return next(filter(None, map(self.patterns[name].search, reversed(lines))), None)
+        except TooSlow:
+            del self.patterns[name]
+            return None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    def take(self, name: str, match: Any) -> None:
+        groups = [(group or "").replace(",", "").replace("_", "") for group in match.groups()]
+        if name == "loss":
+            self.found["loss"] = groups[0][:20] if groups else None
+        elif groups and groups[0].isdigit() and len(groups[0]) < 18:
+            self.found["step"] = int(groups[0])
+            if len(groups) > 1 and groups[1].isdigit() and len(groups[1]) < 18:
+                self.found["total"] = int(groups[1])
+
+
+class JobNotices:
+    """The notifications that the job of one attempt sends. `deliver` sends what is due for a run folder."""
+
+    def __init__(self, attempt: str, deliver: Callable[[str], int]) -> None:
+        self.attempt, self.deliver = attempt, deliver
+        self.run = os.path.dirname(os.path.dirname(attempt))
+        self.number = int(os.path.basename(attempt))
+        self.plan = plan_of(attempt)
+        self.settings = self.plan.get("notify") or {}
+        self.wanted = set(self.settings.get("events") or ())
+        found = _POINT.match(os.path.basename(self.run))
+        self.sweep = os.path.dirname(self.run)
+        of_sweep = found is not None and found.group(1) == os.path.basename(self.sweep)
+        self.point = found.group(2) if found is not None and of_sweep else None
+        self.alone = self.point is None or bool(self.settings.get("each_point"))
+        self.log = Log(attempt, self.plan)
+
+    def event(self, kind: str, **facts: Any) -> Dict[str, Any]:
+        """An event of this attempt."""
+        name = os.path.basename(self.run)
+        start = read(os.path.join(self.attempt, "start.json"))
+        event = {
+            "event": kind,
+            "run": name if self.point is None else "%s/%s" % (os.path.basename(self.sweep), self.point),
+            "attempt": self.number,
+            "site": self.plan.get("site"),
+            "job_id": start.get("job_id"),
+            "nodes": start.get("nodes"),
+            "time": time.time(),
+            "channels": self.settings.get("channels") or {},
+        }
+        event.update(self.log.found)
+        event.update(facts)
+        event["look"] = "hpc-launch %s %s" % ("why" if kind in ("stop", "left") else "status", event["run"])
+        return event
+
+    def started(self) -> None:
+        """The start of a run, or of the first point of a sweep."""
+        if "start" not in self.wanted or self.number > 1:
+            return
+        if self.alone:
+            record_event(self.run, "start", self.event("start"))
+        else:
+            record_event(self.sweep, "start", self.event("start", run=os.path.basename(self.sweep)))
+
+    def follow(self, parent: int) -> None:
+        """Send the start, then watch the log until the script ends."""
+        born = start_of(parent)
+        self.started()
+        folder = self.run if self.alone else self.sweep
+        self.deliver(folder)
+        steps = self.alone and "first_step" in self.wanted and "step" in self.log.patterns
+        silence = self.settings.get("no_progress_s") if self.alone and "no_progress" in self.wanted else None
+        steps = steps and not os.path.exists(os.path.join(self.run, "notify", "first_step.json"))
+        last = looked = tried = time.time()
+        told = False
+        ended = os.path.join(self.attempt, "end.json")
+        while (steps or silence) and start_of(parent) == born and not os.path.exists(ended):
+            time.sleep(min(LOOK_S, (silence or LOOK_S) / 4.0))
+            now = time.time()
+            if now - looked > LATE_S:
+                last = now
+            looked = now
+            if self.log.look():
+                last, told = now, False
+            if steps and self.log.found.get("step") is not None:
+                steps = False
+                record_event(self.run, "first_step", self.event("first_step"))
+                self.deliver(self.run)
+            if silence and not told and now - last >= silence:
+                told = True
+                self.silent(now - last)
+            if now - tried >= RETRY_S:
+                tried = now
+                self.deliver(folder)
+
+    def silent(self, seconds: float) -> None:
+        """One message for each silence of the run: its number is the time at which it began, in seconds."""
+        what = "no new step" if "step" in self.log.patterns else "no output of rank 0"
+        reason = "%s for %d min" % (what, seconds / 60) if seconds >= 120 else "%s for %d s" % (what, seconds)
+        name = "no_progress-%d" % (time.time() - seconds)
+        record_event(self.run, name, self.event("no_progress", state="RUNNING", reason=reason))
+        self.deliver(self.run)
+
+    def end(self, code: int) -> None:
+        """The end of the job: of the run, where the training is done; where nothing continues it, also that."""
+        self.started()
+        self.log.look()
+        end = read(os.path.join(self.attempt, "end.json"))
+        name = "end-%d" % self.number
+        if code == 0 and not end.get("warned"):
+            self.over(name, "end", state="COMPLETED")
+        elif os.path.exists(os.path.join(self.attempt, "cancel.json")):
+            self.over(name, "end", state="CANCELLED")
+        elif not os.path.exists(os.path.join(self.run, "notify", name + ".json")) and not self.continues():
+            reason = "the job ended with exit code %d" % code
+            reason += " by SIG%s" % end["signal"] if end.get("signal") else ""
+            advice = "the next hpc-launch command decides whether it continues"
+            if self.alone and self.wanted & {"end", "stop"}:
+                state = "ENDED"
+                left = self.event("left", state=state, reason=reason, advice=advice)
+                record_event(self.run, "left-%d" % self.number, left)
+        self.deliver(self.run)
+        if not self.alone:
+            self.deliver(self.sweep)
+
+    def continues(self) -> bool:
+        """Whether the run goes on without a person, or somebody else decides about it soon."""
+        following = os.path.join(os.path.dirname(self.attempt), "%03d" % (self.number + 1))
+        if os.path.exists(following):
+            return True
+        if self.plan.get("scheduler") != "slurm" and os.path.exists(os.path.join(self.run, "after.sh")):
+            return True  # its supervisor runs a driver now
+        others = ("successor.json", "sentinel", "verdict.json")
+        return any(os.path.exists(os.path.join(self.attempt, name)) for name in others)
+
+    def over(self, name: str, kind: str, **facts: Any) -> None:
+        """The end of the run; of a sweep, if it is the last point."""
+        if self.alone:
+            if kind in self.wanted:
+                record_event(self.run, name, self.event(kind, **facts))
+            return
+        point_over(self.sweep, str(self.point), str(facts.get("state")), self.settings, self.plan.get("site"))
+
+
+def plan_of(attempt: str) -> Dict[str, Any]:
+    """The plan of an attempt; of the one before it where Slurm requeued the job."""
+    folder, number = os.path.dirname(attempt), int(os.path.basename(attempt))
+    for one in range(number, max(number - 50, 0), -1):
+        plan = read(os.path.join(folder, "%03d" % one, "plan.json"))  # type: Dict[str, Any]
+        if plan:
+            return plan
+    return {}
+
+
+def start_of(process: int) -> str:
+    """When a process started, as the kernel counts; empty where it is gone."""
+    try:
+        with open("/proc/%d/stat" % process) as stream:
+            return stream.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

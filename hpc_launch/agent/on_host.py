@@ -1,0 +1,165 @@
+"""Runs the job's command on one host, and ends it when the connection to the first host is lost.
+
+    on_host.py [--lease] COMMAND...  in the shell that fan_out.py starts over ssh
+    on_host.py --end FOLDER NODE     end what a killed one left behind
+
+Without a terminal, ssh sends no signal when it ends. So the first host writes a line to the standard input every
+second: the end of the input, or SILENT_S without a line, ends all processes of the command, in whatever session. The
+exit code is the command's, or 143; the line `over` says that the command itself ended and noted it. With --lease, no
+other run may use the host (lease.py): 75 if one does.
+
+Self-contained: standard library of Python 3.6 or later.
+"""
+
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+from typing import Callable, List, Optional, Set
+
+from hpc_launch.agent.lease import Lease
+from hpc_launch.agent.watch_processes import belonging, below, send, stat_of
+
+SILENT_S = 10.0
+"""With KILL_S less than the 15 s in which a host without a connection ends its part of the job."""
+KILL_S = 3.0
+"""Seconds between SIGTERM and SIGKILL."""
+DEAD_S = 5.0
+"""Seconds to wait for killed processes: one that hangs in the kernel cannot be killed."""
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+
+
+def prctl(option: int, value: int) -> None:
+    """prctl(2). Without it the command still runs, but a stray process may survive."""
+    try:
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+    except (OSError, AttributeError):
+        pass
+
+
+class Command:
+    """The command, its descendants and its connection."""
+
+    def __init__(self, words: List[str]) -> None:
+        self.status: Optional[int] = None
+        self.ended = False
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self.on_signal)
+        prctl(_SET_CHILD_SUBREAPER, 1)
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self.execute(words, parent)
+
+    def execute(self, words: List[str], parent: int) -> None:
+        """Become the command."""
+        try:
+            prctl(_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != parent:
+                os._exit(143)
+            os.setsid()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+                signal.signal(number, signal.SIG_DFL)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(nothing, 0)
+            os.execvp(words[0], words)  # noqa: S606 - the job's own command
+        except OSError as error:
+            os.write(2, ("cannot start %s: %s\n" % (words[0], error)).encode("utf-8", "replace"))
+        finally:
+            os._exit(127)
+
+    def on_signal(self, number: int, _: object) -> None:
+        self.ended = True
+
+    def wait(self) -> None:
+        """Until the command has ended, the connection is lost, or a signal arrives."""
+        heard = time.monotonic()
+        while self.status is None and not self.ended:
+            readable = select.select([0], [], [], 0.3)[0]
+            self.reap()
+            now = time.monotonic()
+            if readable:
+                heard = now
+                try:
+                    self.ended = not os.read(0, 1 << 16)
+                except OSError:
+                    self.ended = True
+            elif now - heard > SILENT_S:
+                self.ended = True
+
+    def reap(self) -> None:
+        """Collect ended children: as a subreaper, this process inherits those of others."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self.pid:
+                self.status = status
+
+    def finish(self) -> int:
+        """End all remaining processes. Returns the exit code."""
+        itself = self.status is not None and os.WIFEXITED(self.status) and noted()
+        end_all(lambda: below(os.getpid()), self.reap)
+        if itself:
+            try:
+                os.write(1, b"\nover\n")
+            except OSError:
+                pass
+        if self.status is None:
+            return 143
+        return 128 + os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else os.WEXITSTATUS(self.status)
+
+
+def noted() -> bool:
+    """Whether this node of the attempt, or a process of it, has left an exit code. Other hosts may see it later."""
+    begin = "node-%s." % os.environ.get("HPC_LAUNCH_NODE", "")
+    try:
+        names = os.listdir(os.path.join(os.environ.get("HPC_LAUNCH_ATTEMPT_DIR", ""), "logs"))
+    except OSError:
+        return False
+    return any(name.startswith(begin) and name.endswith(".exit") for name in names)
+
+
+def end_all(remaining: Callable[[], List[int]], reap: Callable[[], None] = lambda: None) -> None:
+    """Send SIGTERM, wait KILL_S, then SIGKILL until none is left."""
+    for pid in remaining():
+        send(pid, signal.SIGTERM)
+    begin = time.monotonic()
+    while time.monotonic() - begin < KILL_S + DEAD_S:
+        reap()
+        left = [pid for pid in remaining() if stat_of(pid)[:1] not in (["Z"], ["X"], [])]
+        if not left:
+            return
+        if time.monotonic() - begin > KILL_S:
+            for pid in left:
+                send(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def main(words: List[str]) -> int:
+    """Run the command, or end what is left of one."""
+    if words[:1] == ["--end"]:
+        sessions: Set[str] = set()
+        node = ["HPC_LAUNCH_ATTEMPT_DIR=%s" % words[1], "HPC_LAUNCH_NODE=%s" % words[2]]
+        end_all(lambda: belonging(node, sessions))
+        return 0
+    lease = None
+    if words[:1] == ["--lease"]:
+        words = words[1:]
+        lease = Lease(os.environ.get("HPC_LAUNCH_RUN_NAME", ""), os.environ.get("HPC_LAUNCH_JOB_ID", ""))
+        holder = lease.taken_by()
+        if holder is not None:
+            lease.release()
+            sys.stderr.write("%s\n" % (holder,))
+            return os.EX_TEMPFAIL
+    command = Command(words)
+    command.wait()
+    code = command.finish()
+    if lease is not None:
+        lease.release()
+    return code

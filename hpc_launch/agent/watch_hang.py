@@ -1,0 +1,174 @@
+"""Detect a hang, dump the ranks' stacks and end the ranks. For watch.py.
+
+Self-contained: standard library of Python 3.6 or later. Without py-spy, SIGABRT makes Python's faulthandler
+(PYTHONFAULTHANDLER=1) print all threads' stacks to the log before the process ends.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from typing import Callable, Dict, Iterable, Optional, Set, Tuple
+
+from hpc_launch.agent.watch_gpus import Gpus
+from hpc_launch.agent.watch_processes import Rank, environment_of, send, stat_of, text_of
+
+HANG_LOOK_S = 15.0
+LATE_S = 5.0
+"""A check that is later than this and twice the usual time: the job was suspended, and so was this process."""
+NEAR_S = 2.0
+"""Seconds between two checks shortly before the limit. All nodes see the same silence: none waits long for another."""
+IDLE_SHARE = 0.02
+"""CPU cores per rank below which a rank is idle. A rank that waits inside NCCL is busy: see --busy-after."""
+
+
+class HangDetector:
+    """Whether the ranks of this node hang, from one check to the next."""
+
+    def __init__(self, options: argparse.Namespace, say: Callable[..., None], note_deaths: Callable[..., None]) -> None:
+        self.options, self.say, self.note_deaths = options, say, note_deaths
+        self.folder = os.path.join(options.attempt, "agent")
+        self.logs = os.path.join(options.attempt, "logs")
+        self.output_mark = os.path.join(self.folder, "last-output")
+        self.hang_file = os.path.join(self.folder, "hang.json")
+        limits = [limit for limit in (options.hang_after, options.busy_after) if limit]
+        self.usual_s = self.every_s = min([HANG_LOOK_S] + [max(limit / 4, 1) for limit in limits])
+        self.log_size, self.looked = -1, time.time()
+        self.cpu_last: Dict[int, float] = {}
+        self.cpu_at = time.time()
+        self.idle_since: Optional[float] = None
+        self.awake_since = 0.0
+
+    def output(self, ranks: Iterable[int]) -> Tuple[int, float]:
+        """Total size and last change of this node's logs, by name: listing the folder would list those of all nodes."""
+        node = "node-%d" % self.options.node
+        size, changed = 0, 0.0
+        for name in [node + ".log"] + ["%s.rank-%d.log" % (node, rank) for rank in ranks]:
+            try:
+                status = os.stat(os.path.join(self.logs, name))
+            except OSError:
+                continue
+            size, changed = size + status.st_size, max(changed, status.st_mtime)
+        return size, changed
+
+    def note_output(self, ranks: Iterable[int]) -> None:
+        """Let all nodes know that a log of this one has grown."""
+        (size, changed), now = self.output(ranks), time.time()
+        if size != self.log_size:
+            self.log_size = size
+            with open(self.output_mark, "a"):
+                # When it grew rather than when that was seen, if its time can be right.
+                grew = changed if self.looked <= changed <= now else now
+                os.utime(self.output_mark, (grew, grew))
+        self.looked = now
+
+    def check(self, ranks: Dict[int, Rank], gone: Set[int], gpus: Gpus) -> None:
+        """End the ranks if they hang: no output on any node, and no activity here. Busy ranks (spinning in NCCL) get
+        more time."""
+        now = time.time()
+        if now - self.cpu_at > 2 * self.usual_s + LATE_S:
+            self.awake_since, self.idle_since = now, None
+        self.note_output(ranks)
+        cpu = {rank.rank: rank.cpu_s() for rank in ranks.values() if rank.rank not in gone}
+        spent = sum(max(cpu[number] - self.cpu_last.get(number, 0.0), 0.0) for number in cpu)
+        share = spent / max(now - self.cpu_at, 0.1) / max(len(cpu), 1)
+        self.cpu_last, self.cpu_at = cpu, now
+        gpu_busy = any((gpu.get("util") or 0) > 1 for gpu in gpus.sample())
+        if share >= IDLE_SHARE or gpu_busy:
+            self.idle_since = None
+        elif self.idle_since is None:
+            self.idle_since = now
+        if os.path.exists(self.hang_file):
+            self.end(ranks)
+            return
+        silent = now - max(os.stat(self.output_mark).st_mtime, self.awake_since)
+        idle = self.idle_since is not None and now - self.idle_since >= self.options.hang_after * 0.5
+        limit = self.options.hang_after if idle else self.options.busy_after
+        left = [one - silent for one in (self.options.hang_after, self.options.busy_after) if one]
+        near = any(-self.usual_s < one < 2 * self.usual_s for one in left)
+        self.every_s = min(self.usual_s, NEAR_S) if near else self.usual_s
+        if cpu and limit and silent >= limit:
+            report = {
+                "t": now,
+                "node": self.options.node,
+                "host": os.uname().nodename,
+                "silent_s": round(silent),
+                "idle": idle,
+            }
+            try:
+                with open(self.hang_file, "x") as file:
+                    file.write(json.dumps(report) + "\n")
+            except FileExistsError:
+                pass
+            self.end(ranks)
+
+    def wait_for_other_nodes(self) -> None:
+        """Wait until the watchers of all nodes have seen hang.json. Killing a rank makes the ranks that wait for it
+        fail, and their stacks, which show who is missing, would be lost."""
+        try:
+            since = json.loads(text_of(self.hang_file))["t"]
+        except (KeyError, ValueError):
+            return  # another node is just writing it, so this node need not wait
+        time.sleep(min(max(since + self.every_s + 0.5 - time.time(), 0.0), self.every_s + 0.5))
+
+    def end(self, ranks: Dict[int, Rank]) -> None:
+        """Dump the stacks of all ranks, then end the ranks and the launcher."""
+        self.say("hang", ranks=sorted(ranks))
+        self.wait_for_other_nodes()
+        alive = [rank for rank in ranks.values() if rank.alive()]
+        for rank in alive:
+            ask_flight_recorder(rank)
+        for rank in alive:
+            write_stack(rank, os.path.join(self.folder, "stacks", "rank-%d.txt" % rank.rank))
+        for number in (signal.SIGABRT, signal.SIGKILL):
+            for rank in alive:
+                if rank.alive():
+                    send(rank.pid, number)
+            until = time.time() + 15
+            while time.time() < until and any(rank.alive() for rank in alive):
+                self.note_deaths(set())
+                time.sleep(0.2)
+        self.note_deaths(set())
+        with open(os.path.join(self.options.attempt, "ending"), "a"):
+            pass  # so that the SIGTERM is not mistaken for a preemption
+        send(self.options.launcher, signal.SIGTERM)
+
+
+def ask_flight_recorder(rank: Rank) -> None:
+    """Make PyTorch dump NCCL's last collectives, through the pipe TORCH_NCCL_DEBUG_INFO_PIPE_FILE."""
+    prefix = environment_of(rank.pid).get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
+    if prefix:
+        try:
+            pipe = os.open("%s%d.pipe" % (prefix, rank.rank), os.O_WRONLY | os.O_NONBLOCK)
+            os.write(pipe, b"1\n")
+            os.close(pipe)
+        except OSError:
+            pass
+
+
+def write_stack(rank: Rank, path: str) -> None:
+    """Write the stack of a rank from py-spy, else the kernel function that it waits in.
+
+    Only PATH is searched: what the rank calls its virtual environment may be a path inside an image, and outside it a
+    folder that anybody can create.
+    """
+    spy = shutil.which("py-spy")
+    text = ""
+    if spy:
+        try:
+            done = subprocess.run(
+                [spy, "dump", "--pid", str(rank.pid)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=20,
+                check=False,
+            )
+            text = done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+    waits = text_of("/proc/%d/wchan" % rank.pid)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644), "w") as file:
+        file.write(text or "waits in the kernel at: %s\nstate: %s\n" % (waits or "?", (stat_of(rank.pid) or "?")[0]))
