@@ -411,7 +411,7 @@ the first 64 MB and the last 256 MB are read.
 Add rules in `*.yaml` files in `~/.config/hpc-launch/rules/` (for you), in `/etc/hpc-launch/rules/` (for the machine),
 or in the folder `rules/` of a folder on `$HPC_LAUNCH_SITE_PATH` or of a team added with `sites add`. A rule with the id
 of an existing rule replaces it. A rule in a folder of others replaces none, and reports no node to your team, unless
-you trusted its file (`sites add … --trust COMMIT`):
+you trusted its file (`sites add … --trust DIGEST`):
 
 ```yaml
 - id: our-tape-robot

@@ -1,12 +1,21 @@
-"""`sites`: show, compare, check and share site profiles. Each command is a module, imported when called."""
+"""`sites`: show, compare, check and share site profiles."""
 
 from __future__ import annotations
 
 import importlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from hpc_launch.cli.findings_report import format_option, report
 from hpc_launch.cli.lazy_group import LazyGroup
+from hpc_launch.cli.shared_options import complete_site, complete_team, echo_json, json_option
+from hpc_launch.cli.warn import print_note, show_findings, warn
+
+if TYPE_CHECKING:
+    from hpc_launch.sites.team_profiles import Team
 
 COMMANDS = {
     "list": "list the profiles on the search path",
@@ -19,11 +28,12 @@ COMMANDS = {
     "update": "update a team's profiles to another revision",
     "remove": "remove a team's profiles",
 }
-"""Commands by name; `NAME` is `hpc_launch.cli.sites_NAME.command`."""
+"""Commands by name; `NAME` is implemented by `NAME_command`, and `learn` by a module of its own."""
 
 
 def _load(name: str) -> click.Command:
-    loaded: click.Command = importlib.import_module(f"hpc_launch.cli.sites_{name}").command
+    module = importlib.import_module("hpc_launch.cli.sites_learn") if name == "learn" else None
+    loaded: click.Command = module.command if module else globals()[f"{name}_command"]
     return loaded
 
 
@@ -35,3 +45,311 @@ def command() -> None:
     hpc-launch sites list
     hpc-launch sites show lumi-g queues
     """
+
+
+@click.command("list")
+@click.option("--all", "every", is_flag=True, help="Include bases, which other profiles extend.")
+@json_option
+def list_command(every: bool, as_json: bool) -> None:
+    """List the profiles on the search path, with kind, status, grade and layer.
+
+    \b
+    hpc-launch sites list
+    hpc-launch sites list --json
+    """
+    from hpc_launch.site_tools.list_profiles import profile_summaries
+
+    profiles = profile_summaries(bases=every or as_json)
+    if as_json:
+        from msgspec.structs import asdict
+
+        echo_json([asdict(one) for one in profiles])
+        return
+    from hpc_launch.view.profile_tables import table
+
+    for line in table(profiles):
+        click.echo(line)
+    from hpc_launch.site_tools.team_sources import outdated_reason
+    from hpc_launch.sites.team_profiles import teams
+
+    for team in teams():
+        why = outdated_reason(team)
+        if why:
+            print_note(f"{team.name}: {why}; see `hpc-launch sites diff {team.name}`")
+
+
+@click.command("show")
+@click.argument("name", shell_complete=complete_site)
+@click.argument("key", required=False)
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print a self-contained YAML file, with origins as comments.")
+@json_option
+def show_command(name: str, key: str | None, as_yaml: bool, as_json: bool) -> None:
+    """Show a profile with all layers resolved: one value per line, with the file and line that set it.
+
+    NAME is a profile, base or template, or the path of a file.
+
+    \b
+    hpc-launch sites show lumi-g
+    hpc-launch sites show lumi-g queues.standard-g
+    hpc-launch sites show lumi-g --yaml > copy.yaml
+    """
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.site_tools.list_profiles import profile_details
+
+    if as_yaml and (key is not None or as_json):
+        raise UsageError("--yaml cannot be combined with KEY or --json")
+    profile = profile_details(name)
+    warn(profile.findings)
+    if as_yaml:
+        click.echo(profile.text, nl=False)
+        return
+    lines = profile.lines
+    if key is not None:
+        lines = [line for line in lines if line.key == key or line.key.startswith(f"{key}.")]
+        if not lines:
+            import difflib
+
+            matches = difflib.get_close_matches(key, {line.key for line in profile.lines}, 1)
+            hint = f"did you mean `{matches[0]}`?" if matches else "without KEY, `sites show` lists all keys"
+            raise UsageError(f"the profile does not set `{key}`", hint)
+    if as_json:
+        echo_json([line.as_json() for line in lines])
+        return
+    for line in lines:
+        click.echo(str(line))
+
+
+@click.command("diff")
+@click.argument("one", metavar="PROFILE|TEAM", shell_complete=complete_site)
+@click.argument("other", metavar="[PROFILE]", required=False, shell_complete=complete_site)
+@click.option(
+    "--revision",
+    "revisions",
+    metavar="REV",
+    multiple=True,
+    help="Revision of the team to compare with; give two to compare them.",
+)
+@json_option
+def diff_command(one: str, other: str | None, revisions: tuple[str, ...], as_json: bool) -> None:
+    """Compare two profiles, by key and by the scripts of two small jobs.
+
+    Profiles are given by name or file; a run keeps its profile as `site.yaml`. For a TEAM added by `sites add`,
+    compares the pinned profiles with the same revision under this version of hpc-launch, or with --revision.
+
+    \b
+    hpc-launch sites diff juwels-booster ./mine.yaml
+    hpc-launch sites diff team
+    hpc-launch sites diff team --revision v4
+    """
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.site_tools import diff_profiles
+
+    if other is not None:
+        if revisions:
+            raise UsageError(
+                "--revision requires a TEAM, not two profiles", "hpc-launch sites diff TEAM --revision REV"
+            )
+        diffs = diff_profiles.compare(one, other)
+    else:
+        team = diff_profiles.team_or_none(one)
+        if team is None:
+            raise UsageError(f"no team named {one}", "name two profiles, or a team added by `sites add`")
+        if len(revisions) > 2:
+            raise UsageError("--revision can be given at most twice")
+        diffs = (
+            diff_profiles.compare_revisions(team, revisions)
+            if revisions
+            else diff_profiles.compare_with_installed(team)
+        )
+    if as_json:
+        echo_json([diff.as_json() for diff in diffs])
+        return
+    from hpc_launch.view.profile_tables import difference_lines
+
+    for line in difference_lines(diffs):
+        click.echo(line)
+    if not diffs:
+        click.echo("no differences", err=True)
+
+
+@click.command("detect")
+@json_option
+def detect_command(as_json: bool) -> int:
+    """Detect the site that a job without `site:` uses on this machine. Exits with 3 if none or several match,
+    and with 4 if only the Slurm controller could tell and does not answer.
+
+    Checks, in this order: environment variables, host names, files, and Slurm's ClusterName.
+
+    \b
+    hpc-launch sites detect
+    """
+    from hpc_launch.job.shell_text import visible
+    from hpc_launch.prepare.detect_site import detect_site
+
+    detection = detect_site()
+    chosen = detection.chosen
+    code = 0 if chosen else 3 if detection.unreachable is None else 4
+    if as_json:
+        answer = {
+            "site": chosen.name if chosen else None,
+            "way": chosen.method if chosen else None,
+            "because": chosen.reason if chosen else None,
+            "file": str(chosen.path) if chosen else None,
+            "matches": [{"site": one.name, "way": one.method, "because": one.reason} for one in detection.matches],
+            "cluster": detection.cluster,
+            "unreachable": detection.unreachable,
+            "hint": None if chosen else detection.hint,
+            "unread": [{"file": str(one.path), "fault": one.fault} for one in detection.unread],
+        }
+        echo_json(answer)
+        return code
+    for one in detection.unread:
+        print_note(f"cannot read: {one.fault}")
+    if chosen is None:
+        print_note(detection.message)
+        print_note(f"  hint: {detection.hint}")
+        return code
+    click.echo(visible(f"{chosen.name}  {chosen.reason}"))
+    return 0
+
+
+@click.command("check")
+@click.argument("profiles", nargs=-1, required=True, metavar="PROFILE|FOLDER...", shell_complete=complete_site)
+@click.option("--update-golden", is_flag=True, help="Regenerate the golden scripts; review the changes.")
+@format_option
+@click.option("--live", is_flag=True, help="Compare the profile with this cluster.")
+@json_option
+def check_command(profiles: tuple[str, ...], update_golden: bool, style: str, live: bool, as_json: bool) -> int:
+    """Check profiles before sharing them: types, sources and their age, no personal account, and unchanged scripts in
+    the `golden` folder beside them. Exits with 3 if there are errors.
+
+    With --live, prints every value in which the profile differs from the cluster.
+
+    \b
+    hpc-launch sites check sites/
+    hpc-launch sites check --format github sites/mycluster.yaml
+    hpc-launch sites check --live mycluster
+    """
+    if live:
+        return _check_live(profiles, as_json=as_json or style == "json")
+    from hpc_launch.base.errors import UsageError
+    from hpc_launch.site_tools.check_profile import check_all
+
+    try:
+        count, findings = check_all(profiles, update_golden=update_golden)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {error.filename}: {error.strerror}", "golden scripts are stored beside the profile"
+        ) from error
+    clean = f"{count} profile{'s' if count > 1 else ''} checked, no errors"
+    return report(findings, "json" if as_json else style, clean)
+
+
+def _check_live(profiles: tuple[str, ...], *, as_json: bool) -> int:
+    """Print a line on stdout for each difference from the cluster. Returns 3 if there is one."""
+    from hpc_launch.job.shell_text import visible
+    from hpc_launch.site_tools.drift import drift
+    from hpc_launch.view.terminal import waiting_notice
+
+    with waiting_notice("querying Slurm about the cluster"):
+        rows = [(name, row) for name in profiles for row in drift(name)]
+    if as_json:
+        from msgspec.structs import asdict
+
+        echo_json([{"site": name, **asdict(row)} for name, row in rows])
+        return 3 if rows else 0
+    for name, row in rows:
+        ours, theirs = row.profile or "nothing", row.cluster or "nothing"
+        click.echo(visible(f"{name}: {row.key}: {ours} in the profile, {theirs} on the cluster: {row.effect}"))
+    if not rows:
+        click.echo(f"{', '.join(profiles)}: no differences from the cluster", err=True)
+    return 3 if rows else 0
+
+
+@click.command("add")
+@click.argument("source", metavar="GIT_URL|FOLDER|FILE")
+@click.option("--revision", metavar="REV", help="Commit, tag or branch to pin; stored as a commit.")
+@click.option("--trust", "trusted", metavar="DIGEST", help="Full commit, or SHA-256 of FILE; review it first.")
+@click.option("--name", metavar="NAME", help="Name of the team (default: the repository's name).")
+@json_option
+def add_command(source: str, revision: str | None, trusted: str | None, name: str | None, as_json: bool) -> None:
+    """Add a team's profiles to the search path, or trust a profile.
+
+    A git repository is copied at one revision, which only `sites update` changes. A folder, e.g. on shared storage, is
+    read in place. A profile of others may only state facts until it is trusted; any change to it ends the trust.
+
+    \b
+    hpc-launch sites add https://git.example.org/team/sites.git --revision v3
+    hpc-launch sites add /project/team/sites
+    """
+    from hpc_launch.site_tools.team_sources import add, trust_profile
+
+    if os.path.isfile(source):
+        digest = trust_profile(Path(source), trusted)
+        if as_json:
+            echo_json({"file": source, "digest": digest})
+        else:
+            print_note(f"trusted: {source} ({digest})")
+        return
+    _print_team(add(source, revision, trusted, name), as_json=as_json)
+
+
+@click.command("update")
+@click.argument("name", shell_complete=complete_team)
+@click.option("--revision", metavar="REV", help="Commit, tag or branch to pin (default: the same as before).")
+@click.option("--trust", "trusted", metavar="COMMIT", help="Full commit to trust; review it first.")
+@json_option
+def update_command(name: str, revision: str | None, trusted: str | None, as_json: bool) -> None:
+    """Update a team's profiles to another revision, on top of the bases shipped with this version of hpc-launch.
+    Preview the changes with `sites diff`.
+
+    \b
+    hpc-launch sites diff team --revision v4
+    hpc-launch sites update team --revision v4
+    """
+    from hpc_launch.site_tools.team_sources import update
+
+    _print_team(update(name, revision, trusted), as_json=as_json)
+
+
+def _print_team(team: Team, *, as_json: bool) -> None:
+    """Print the team's profiles, which of them are trusted, and which require trust."""
+    from hpc_launch.site_tools.team_sources import files_to_review, profiles_in
+
+    names = [path.stem for path in profiles_in(team.folder)]
+    files = list(files_to_review(team))
+    findings = [finding for _, of_file in files for finding in of_file]
+    if as_json:
+        pinned = {"revision": team.revision, "commit": team.commit}
+        echo_json(
+            {
+                "name": team.name,
+                "url": team.url,
+                **pinned,
+                "profiles": names,
+                "findings": [finding.as_json() for finding in findings],
+            }
+        )
+        return
+    at = f" at {team.commit}" if team.commit else ""
+    print_note(f"{team.name}: {team.url}{at}; profiles: {', '.join(names) or 'none'}")
+    show_findings(findings, err=True)
+
+
+@click.command("remove")
+@click.argument("name", metavar="NAME|FILE", shell_complete=complete_team)
+@json_option
+def remove_command(name: str, as_json: bool) -> None:
+    """Remove a team's profiles from the search path, or the trust in a FILE. Existing runs keep their own copy of
+    their profile.
+
+    \b
+    hpc-launch sites remove team
+    """
+    from hpc_launch.site_tools.team_sources import remove
+
+    url = remove(name)
+    if as_json:
+        echo_json({"name": name, "url": url})
+    else:
+        print_note(f"removed {name} ({url})")

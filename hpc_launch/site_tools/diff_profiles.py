@@ -18,7 +18,7 @@ from hpc_launch.base.findings import Finding, errors
 from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.job.merge import Merged
 from hpc_launch.job.reader import read
-from hpc_launch.site_tools import pinned_copy, team_sources
+from hpc_launch.site_tools import team_sources
 from hpc_launch.site_tools.golden_jobs import GoldenScript, golden_scripts
 from hpc_launch.site_tools.list_profiles import profile_file, values_with_origin
 from hpc_launch.sites.layers import chain, merge_layers
@@ -73,10 +73,10 @@ def compare(one: str, other: str) -> list[Difference]:
 
 def compare_with_installed(team: Team) -> list[Difference]:
     """Compare a team's pinned profiles with the same profiles on top of what this version of hpc-launch ships."""
-    layers = pinned_copy.current_parent_folders(team.name)
+    layers = team_sources.current_parent_folders(team.name)
     with team_sources.with_current_parents(team) as folder:
         differences = []
-        for profile in pinned_copy.profiles_in(folder):
+        for profile in team_sources.profiles_in(folder):
             pinned = _side(team.folder / profile.name, layers)
             recorded = team_sources.pinned_scripts(team, profile.stem)
             old = Side(pinned.values, pinned.origins, recorded or pinned.scripts, pinned.faults)
@@ -88,7 +88,7 @@ def compare_revisions(team: Team, revisions: Sequence[str]) -> list[Difference]:
     """Compare a team's pinned profiles with another revision, or two other revisions."""
     if team.commit is None:
         raise UsageError(f"{team.name} is a folder and has no revisions", "compare files by path")
-    layers = pinned_copy.current_parent_folders(team.name)
+    layers = team_sources.current_parent_folders(team.name)
     with team_sources.at_revision(team, revisions[-1]) as new:
         if len(revisions) == 1:
             return _non_empty(_compare_folders(team.folder, new, layers))
@@ -106,7 +106,7 @@ def _non_empty(differences: Iterable[Difference]) -> list[Difference]:
 
 
 def _compare_folders(old: Path, new: Path, layers: list[Path]) -> Iterator[Difference]:
-    names = {path.name for folder in (old, new) for path in pinned_copy.profiles_in(folder)}
+    names = {path.name for folder in (old, new) for path in team_sources.profiles_in(folder)}
     for name in sorted(names):
         before, after = old / name, new / name
         if not os.path.exists(before) or not os.path.exists(after):

@@ -14,7 +14,9 @@ from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, errors
 from hpc_launch.plan.build_plan import build
+from hpc_launch.sites.layers import chain
 from hpc_launch.sites.load_layers import load
+from hpc_launch.sites.trust import digest, trust
 
 JOB = """# The job of the golden scripts: no queue, no number of GPUs, no account.
 name: tiny
@@ -45,6 +47,7 @@ def golden_scripts(
     profile's own folder and before the machine's and the shipped ones.
     """
     with sample_user(overlay, folders) as scratch:
+        trust((digest(layer.document.text) for layer in chain(profile, [])), str(profile))  # the scripts are not run
         if jobs:
             return [_golden_script(profile, job.stem, job, ()) for job in jobs]
         built_in = scratch / "job.yaml"

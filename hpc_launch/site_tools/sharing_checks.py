@@ -5,14 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import Document, KeyPath
-from hpc_launch.sites.code_values import values_requiring_trust
-from hpc_launch.sites.layers import parsed_layer
 from hpc_launch.sites.provenance import provenance
 from hpc_launch.sites.search_path import ENDING
 
@@ -87,7 +84,7 @@ def _day(text: str) -> dt.date | None:
 
 
 def personal_settings(document: Document, stem: str) -> Iterator[Finding]:
-    """HL321 for personal settings, and HL313 as a warning for values that require trust."""
+    """HL321 for personal settings, and HL313 as a warning for raw shell lines."""
     name = document.data.get("name")
     if name is not None and name != stem:
         message = f"the profile `{name}` is in the file {stem}{ENDING}"
@@ -112,11 +109,9 @@ def personal_settings(document: Document, stem: str) -> Iterator[Finding]:
             yield Finding(
                 FindingCode.PERSONAL_PROFILE, f"`{text}` looks like a personal home folder", place, hint, "warning"
             )
-    for value in values_requiring_trust(parsed_layer(Path(stem), document).data):
-        message = f"{value.kind}, which only works for users who trust this exact commit"
-        yield Finding(
-            FindingCode.UNTRUSTED_CODE, message, document.places.get(value.path), "avoid it if possible", "warning"
-        )
+        if path[-1] == "raw" and isinstance(path[-2], int):
+            hint = "use a typed step if possible, which is easier to review"
+            yield Finding(FindingCode.UNTRUSTED_CODE, f"raw shell line `{text}`", place, hint, "warning")
 
 
 def _texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:

@@ -1,4 +1,4 @@
-"""Add, update and remove a team's profiles: a pinned copy of a repository, or a shared folder."""
+"""Add, update and remove a team's profiles, a pinned copy of a repository or a shared folder; trust single files."""
 
 from __future__ import annotations
 
@@ -6,29 +6,31 @@ import datetime as dt
 import filecmp
 import os
 import re
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from hpc_launch import __version__
 from hpc_launch.base.errors import UsageError
-from hpc_launch.base.files import write_json
+from hpc_launch.base.files import read_text, write_json
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.user_dirs import make_private
-from hpc_launch.job.yaml_source import read_document
+from hpc_launch.job.yaml_source import MAX_BYTES, read_document
 from hpc_launch.site_tools import git
-from hpc_launch.site_tools.pinned_copy import current_parent_folders, install, set_link, write_files
+from hpc_launch.site_tools.golden_jobs import golden_scripts
 from hpc_launch.sites import trust
-from hpc_launch.sites.layers import BASES, parsed_layer
-from hpc_launch.sites.removed_values import removals_to_review
-from hpc_launch.sites.search_path import ENDING
-from hpc_launch.sites.team_profiles import BELOW, RECORD, SCRIPTS, Team, find_team, teams_folder
+from hpc_launch.sites.layers import BASES, chain, parsed_layer
+from hpc_launch.sites.search_path import ENDING, search_path
+from hpc_launch.sites.team_profiles import BELOW, PINNED, RECORD, SCRIPTS, Team, find_team, teams_folder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+Files = dict[tuple[str, ...], str]
+"""The text of each file by its path."""
 
 
 def add(source: str, revision: str | None, trusted: str | None, name: str | None) -> Team:
@@ -38,7 +40,7 @@ def add(source: str, revision: str | None, trusted: str | None, name: str | None
     if not _NAME.match(team_name):
         raise UsageError(f"{team_name!r} is not a valid team name", "specify one with --name")
     existing = find_team(team_name)
-    url = os.path.abspath(source) if is_folder else git.repository(source)
+    url = os.path.abspath(source) if is_folder else git.repository_url(source)
     if existing is not None and existing.url != url:
         raise UsageError(
             f"`{team_name}` already points to {existing.url}",
@@ -46,13 +48,26 @@ def add(source: str, revision: str | None, trusted: str | None, name: str | None
         )
     if is_folder:
         if trusted is not None:
-            raise UsageError(
-                "a folder cannot be trusted, because its content may change at any time", "use a git repository"
-            )
+            hint = "trust single files: `hpc-launch sites add FILE --trust DIGEST`"
+            raise UsageError("a folder cannot be trusted, because its content may change at any time", hint)
         return _add_folder(team_name, url)
     if revision is None:
         raise UsageError("a repository requires a revision", "add --revision COMMIT, or a tag")
     return _pin(team_name, url, revision, trusted)
+
+
+def trust_profile(file: Path, expected: str | None) -> str:
+    """Trust the content of a file if it has the expected digest. Returns its digest. Raises UsageError."""
+    try:
+        actual = trust.digest(read_text(file, errors="surrogateescape", longest=MAX_BYTES))
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror or error}") from error
+    if actual != expected:
+        message = f"the content of {file} has the digest {actual}"
+        raise UsageError(message, "review the file, then specify this digest with --trust")
+    with _report_write_errors(str(file)):
+        trust.trust([actual], str(file.absolute()))
+    return actual
 
 
 def update(name: str, revision: str | None, trusted: str | None) -> Team:
@@ -65,12 +80,19 @@ def update(name: str, revision: str | None, trusted: str | None) -> Team:
     return _pin(name, team.url, revision or team.commit, trusted)
 
 
-def remove(name: str) -> Team:
-    """Remove the source added under a name."""
+def remove(name: str) -> str:
+    """Remove the source added under a name, or the trust in a file. Returns its address. Raises UsageError."""
+    if "/" in name:
+        path = os.path.abspath(name)
+        if not trust.withdraw(path):
+            raise UsageError(f"{path} was not trusted", "run `hpc-launch sites list` to show the layers")
+        return path
     team = get_team(name)
     with _report_write_errors(name):
+        trust.withdraw(name)
+        trust.withdraw(team.url)
         shutil.rmtree(teams_folder() / name)
-    return team
+    return team.url
 
 
 def get_team(name: str) -> Team:
@@ -84,8 +106,9 @@ def get_team(name: str) -> Team:
 @contextmanager
 def at_revision(team: Team, revision: str) -> Iterator[Path]:
     """Profiles of a team at another revision, in a temporary folder. Raises UsageError."""
-    with _fetch(team.url, revision) as (_, files), tempfile.TemporaryDirectory(prefix="hpc-launch-team-") as scratch:
-        write_files(Path(scratch), files)
+    _, files = _fetch(team.url, revision)
+    with tempfile.TemporaryDirectory(prefix="hpc-launch-team-") as scratch:
+        _write_files(Path(scratch), files)
         yield Path(scratch)
 
 
@@ -119,39 +142,48 @@ def pinned_scripts(team: Team, profile: str) -> dict[str, str]:
     return {path.stem: path.read_text("utf-8") for path in sorted(folder.glob("*.sh"))}
 
 
-def values_to_review(team: Team) -> list[tuple[Finding, bool]]:
-    """HL313 for each value of a team's files that requires trust, and whether the file is trusted."""
-    result: list[tuple[Finding, bool]] = []
-    for path in sorted(team.folder.rglob(f"*{ENDING}")):
+def profiles_in(folder: Path) -> list[Path]:
+    """Systems and templates in a folder, without its bases."""
+    return sorted(path for path in folder.glob(f"*{ENDING}") if os.path.isfile(path))
+
+
+def files_to_review(team: Team) -> Iterator[tuple[Path, list[Finding]]]:
+    """A team's profiles, each with HL313 if it is not trusted and sets more than facts."""
+    for path in sorted([*team.folder.glob(f"*{ENDING}"), *team.folder.glob(f"{BASES}/*{ENDING}")]):
         document, _ = read_document(path)
-        if document is not None and BELOW not in path.relative_to(team.folder).parts:
-            trusted = trust.is_trusted(path, document)
-            layer = parsed_layer(path, document)
-            result += [(one, trusted) for one in trust.untrusted_values(path, layer)]
-            result += [(one, trusted) for one in removals_to_review(layer, trust.trust_hint(path))]
-    return result
+        if document is not None:
+            is_trusted = trust.is_trusted(path, document)
+            yield path, [] if is_trusted else list(trust.untrusted_keys(path, document, parsed_layer(path, document)))
+
+
+def current_parent_folders(name: str) -> list[Path]:
+    """Folders in which a team's profiles look up parents, besides their own: other teams', the machine's and the
+    shipped ones."""
+    own = {"user", "project", "HPC_LAUNCH_SITE_PATH", f"team {name}", f"shared {name}"}
+    return [folder for layer, folder in search_path() if layer not in own]
 
 
 def _add_folder(name: str, folder: str) -> Team:
     team = Team(name, folder, on=_today(), version=__version__)
     with _report_write_errors(name):
         home = make_private(teams_folder() / name)
-        set_link(home, folder)
+        _set_link(home, folder)
         write_json(home / RECORD, asdict(team))
     return team
 
 
 def _pin(name: str, url: str, revision: str, trusted: str | None) -> Team:
-    with _fetch(url, revision, trusted) as (commit, files):
-        if not any(len(path) == 1 for path in files):
-            raise UsageError(
-                f"no profile found in {url} at {revision}", "put profiles at the top level or in the folder sites"
-            )
-        with _report_write_errors(name):
-            team = install(Team(name, url, revision, commit, _today(), __version__), files)
-            if trusted is not None:
-                trust.trust(files.values())
-        return team
+    if trusted is not None and not git.is_commit(trusted):
+        hint = "review the profiles, then specify all 40 digits of the commit, which `sites add` prints"
+        raise UsageError(f"--trust requires a full commit, not {trusted}: others can move a tag or a branch", hint)
+    commit, files = _fetch(url, revision)
+    if trusted is not None and trusted != commit:
+        message = f"{trusted} is not the requested revision, which is commit {commit}"
+        raise UsageError(message, "review the requested revision, and trust its commit")
+    if not any(len(path) == 1 for path in files):
+        message = f"no profile found in {url} at {revision}"
+        raise UsageError(message, "put profiles at the top level or in the folder sites")
+    return _install(Team(name, url, revision, commit), files, trust_all=trusted is not None)
 
 
 def _repin(team: Team) -> Team:
@@ -160,28 +192,79 @@ def _repin(team: Team) -> Team:
         for path in team.folder.rglob(f"*{ENDING}")
         if BELOW not in path.parts
     }
+    return _install(team, files, trust_all=False)
+
+
+def _install(team: Team, files: Files, *, trust_all: bool) -> Team:
+    """Write a new copy next to the current one, then switch the link, so that concurrent jobs see one of the two."""
+    team = replace(team, on=_today(), version=__version__)
     with _report_write_errors(team.name):
-        return install(Team(team.name, team.url, team.revision, team.commit, _today(), __version__), files)
+        home = make_private(teams_folder() / team.name)
+        previous = os.path.join(home, os.readlink(home / PINNED)) if (home / PINNED).is_symlink() else None
+        new = home / f"{(team.commit or '')[:12]}-{secrets.token_hex(4)}"
+        new.mkdir(mode=0o700)
+        try:
+            _write_files(new, files)
+            before = trust.trusted_digests(team.name)
+            trusted = {one for one in map(trust.digest, files.values()) if trust_all or one in before}
+            trusted |= set(_copy_parents(team.name, new))
+            trust.trust(before | trusted, team.name)
+            _render_scripts(new)
+            _set_link(home, new.name)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
+        trust.trust(trusted, team.name)
+        write_json(home / RECORD, asdict(team))
+        if previous is not None:
+            shutil.rmtree(previous, ignore_errors=True)
+    return team
 
 
-@contextmanager
-def _fetch(url: str, revision: str, trusted: str | None = None) -> Iterator[tuple[str, dict[tuple[str, ...], str]]]:
+def _copy_parents(name: str, folder: Path) -> Iterator[str]:
+    """Copy parents from other folders, by layer, so that an upgrade does not change the profiles. Yields the digests of
+    the trusted ones, because a copy at another place has the same content."""
+    layers = current_parent_folders(name)
+    for profile in profiles_in(folder):
+        for layer in chain(profile, [], folders=layers):
+            home = layer.path.parent.parent if layer.path.parent.name == BASES else layer.path.parent
+            if home in layers:
+                copy_path = folder / BELOW / f"{layers.index(home):02d}" / layer.path.relative_to(home)
+                copy_path.parent.mkdir(parents=True, exist_ok=True)
+                copy_path.write_text(layer.document.text, "utf-8", "surrogateescape")
+                if layer.trusted:
+                    yield trust.digest(layer.document.text)
+
+
+def _render_scripts(folder: Path) -> None:
+    for profile in profiles_in(folder):
+        for golden in golden_scripts(profile, (), None):
+            if golden.script is not None:
+                path = folder / SCRIPTS / profile.stem / f"{golden.job}.sh"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(golden.script, "utf-8")
+
+
+def _write_files(folder: Path, files: Files) -> None:
+    for parts, text in files.items():
+        path = folder.joinpath(*parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8", "surrogateescape")
+
+
+def _set_link(home: Path, target: str) -> None:
+    """Switch the link atomically."""
+    link = home / f".{PINNED}.{secrets.token_hex(4)}"
+    link.symlink_to(target)
+    os.replace(link, home / PINNED)
+
+
+def _fetch(url: str, revision: str) -> tuple[str, Files]:
     """The commit, and its profiles: those in `sites/` of the repository if it exists, else those at the top level."""
-    git.revision(revision)
-    if trusted is not None and not git.is_commit(trusted):
-        hint = "review the profiles, then specify all 40 digits of the commit, which `sites add` prints"
-        raise UsageError(f"--trust requires a full commit, not {trusted}: others can move a tag or a branch", hint)
-    with tempfile.TemporaryDirectory(prefix="hpc-launch-git-") as scratch:
-        folder = Path(scratch) / "repository"
-        git.clone(git.repository(url), folder)
-        commit = git.commit_of(folder, revision)
-        if trusted is not None and trusted != commit:
-            message = f"{trusted} is not the requested revision, which is commit {commit}"
-            raise UsageError(message, "review the requested revision, and trust its commit")
-        files = dict(git.yaml_files(folder, commit))
+    commit, files = git.yaml_files(url, revision)
     if any(path[0] == "sites" and len(path) == 2 for path in files):
         files = {path[1:]: text for path, text in files.items() if path[0] == "sites"}
-    yield commit, {path: text for path, text in files.items() if len(path) == 1 or path[0] in (BASES, "rules")}
+    return commit, {path: text for path, text in files.items() if len(path) == 1 or path[0] in (BASES, "rules")}
 
 
 @contextmanager

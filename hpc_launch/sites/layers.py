@@ -23,7 +23,7 @@ from hpc_launch.job.yaml_source import read_document
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.search_path import ENDING, search_path
 from hpc_launch.sites.team_profiles import pinned_parents
-from hpc_launch.sites.trust import is_trusted, trust_hint, untrusted_values
+from hpc_launch.sites.trust import is_trusted, untrusted_keys
 
 BASES = "bases"
 """Subfolder in which profiles named by `extends` are also looked up."""
@@ -168,25 +168,19 @@ def _after(folder_of_child: Path, folders: list[Path]) -> list[Path]:
 def merge_layers(layers: list[SiteLayer], user: Document | None, findings: list[Finding]) -> Merged:
     """Merge all layers. Errors are reported where they occur, even if a later layer overrides the value.
 
-    HL313 for each value of an untrusted layer that requires trust, and for each that it removes from the trusted ones.
+    HL313 for an untrusted layer that sets more than facts.
     """
     last = len(layers) - 1
     parts = [_as_layer(layer, own=at == last, findings=findings) for at, layer in enumerate(layers)]
     if user is not None:
         parts.append(_parse_layer("user", user, findings))
-    merged = merge(parts)
-    untrusted = {at: trust_hint(layer.path) for at, layer in enumerate(layers) if not layer.trusted}
-    if untrusted:
-        from hpc_launch.sites.removed_values import removed_values
-
-        findings += removed_values(parts, untrusted, merged, findings)
-    return merged
+    return merge(parts)
 
 
 def _as_layer(layer: SiteLayer, *, own: bool, findings: list[Finding]) -> Layer:
     layer_data = _parse_layer(layer.name, layer.document, findings)
     if not layer.trusted:
-        findings += untrusted_values(layer.path, layer_data)
+        findings += untrusted_keys(layer.path, layer.document, layer_data)
     if own:
         return layer_data
     data = {key: value for key, value in layer_data.data.items() if key not in OWN}

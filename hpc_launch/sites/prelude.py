@@ -70,8 +70,8 @@ class PreludeStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     raw: Annotated[
         str | None,
         Meta(
-            description="A shell line. Only allowed in a user's own file, or in a file of an explicitly trusted "
-            "commit. The script shows its origin."
+            description="A shell line. Only allowed in a user's own file, or in a trusted one. The script shows its "
+            "origin."
         ),
     ] = None
     where: Annotated[

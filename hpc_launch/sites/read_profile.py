@@ -78,14 +78,7 @@ def read_site(
     merged = merge_layers(layers, user, faults)
     if not is_record:
         merged.data.pop("recorded", None)
-    if all(layer.trusted for layer in layers):
-        fill(merged, faults, examples=examples)
-    else:
-        from hpc_launch.sites.filled_values import references_to_untrusted, untrusted_fillings
-
-        references = references_to_untrusted(merged, layers)
-        fill(merged, faults, examples=examples)
-        faults += untrusted_fillings(merged, references)
+    fill(merged, faults, examples=examples)
     profile, type_faults = read(merged, SiteProfile)
     if any(fault.code == FindingCode.INVALID_PARAMETER for fault in faults):
         type_faults = [fault for fault in type_faults if "${param." not in fault.message]

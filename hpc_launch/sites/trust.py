@@ -1,17 +1,17 @@
-"""Trust in the values of a profile that decide which code a job runs (`sites/code_values.py`).
+"""Trust in the files of a profile: by their place and owner, or by the digest of their content.
 
-They are allowed in a user's own files, in those of the administrator and of hpc-launch, and in a file whose exact
-content was trusted.
+A trusted file may say everything. Any other file may only state facts: what it sets beyond `FACTS` could decide which
+code a job runs or which secrets it gets, so a job on that site is refused until the user has trusted the file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from hpc_launch.base.files import access_to, only_writable_by, read_text, write_atomic
 from hpc_launch.base.finding_codes import FindingCode
@@ -19,23 +19,43 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.base.folders_above import only_these_can_move
 from hpc_launch.base.resources import shipped
 from hpc_launch.base.user_dirs import config_folder, make_private
-from hpc_launch.job.document import Document, Source
-from hpc_launch.job.shell_text import end_of_placeholders, visible
-from hpc_launch.sites.code_values import CodeValue, values_requiring_trust
+from hpc_launch.job.document import Document, KeyPath
+from hpc_launch.job.merge import Layer
+from hpc_launch.job.shell_text import visible
 from hpc_launch.sites.team_profiles import find_team, shared_folders, teams_folder
 
 MACHINE = Path("/etc/hpc-launch/sites")
 """The administrator's profiles."""
+FACTS: Mapping[str, frozenset[str] | None] = {
+    **dict.fromkeys(
+        "name title kind extends recorded status lifecycle grade source as_of facts contact url verified_on "
+        "verified_by published unknown detect hosts default_queue billing pytorch versions".split()
+    ),
+    "scheduler": frozenset({"type", "version", "submit_from", "submit_hosts"}),
+    "account": frozenset({"required", "pattern", "find"}),
+    "internet": frozenset({"compute", "trackers"}),
+    "node_classes": frozenset(
+        "about cpus cpus_per_gpu threads_per_core memory memory_per_gpu arch gpus gpus_allowed gpu_type gpu_memory "
+        "gpu_vendor gpu_request constraint versions".split()
+    ),
+    "queues": frozenset(
+        "about node_class partition qos constraint default_time limits node_minutes gpus gpus_per_user max_jobs "
+        "max_submitted access exclusive memory preemption".split()
+    ),
+}
+"""Keys that an untrusted file may set, with the keys below them, or those of each entry of a table. None: any."""
+_TABLES = ("node_classes", "queues")
 
 
 def trust_file() -> Path:
-    """File with the digests of trusted files, one per line."""
+    """File with the trusted contents: one digest per line, and the team or file for which it was trusted."""
     return config_folder() / "trusted-profiles"
 
 
 def digest(text: str) -> str:
-    """Digest of a file's content. Any change to the file ends the trust."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    """Digest of a file's content, whatever its line ends. Any change to the file ends the trust."""
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    return hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_trusted(path: Path, document: Document) -> bool:
@@ -49,7 +69,8 @@ def is_trusted(path: Path, document: Document) -> bool:
 
 def is_trusted_text(text: str) -> bool:
     """Whether a file with this content was trusted, wherever it lies."""
-    return digest(text) in _trusted()
+    wanted = digest(text)
+    return any(line.partition(" ")[0] == wanted for line in _lines())
 
 
 def _is_own_place(path: Path, document: Document, folder: Path) -> bool:
@@ -69,38 +90,82 @@ def _is_own_place(path: Path, document: Document, folder: Path) -> bool:
         unchanged = all(any(only_writable_by(owner, part) for owner in owners) for part in parts)
         return unchanged and only_these_can_move(path, owners)
     except OSError:
-        pass
-    return False
+        return False
 
 
-def _trusted() -> list[str]:
+def _lines() -> list[str]:
     try:
-        return read_text(trust_file(), errors="replace", owner=os.getuid()).split()
+        return read_text(trust_file(), errors="replace", owner=os.getuid()).splitlines()
     except OSError:
         return []
 
 
-def trust(texts: Iterable[str]) -> None:
-    """Trust files with this content from now on. Raises OSError if that cannot be recorded."""
-    trusted = dict.fromkeys([*_trusted(), *map(digest, texts)])
+def trusted_digests(name: str) -> frozenset[str]:
+    """The digests that were trusted for a team or file."""
+    return frozenset(one for one, _, owner in (line.partition(" ") for line in _lines()) if owner == name)
+
+
+def trust(digests: Iterable[str], name: str) -> None:
+    """Trust these contents instead of all that were trusted before for a team or file, `name`. Raises OSError."""
+    others = [line for line in _lines() if line.partition(" ")[2] != name]
+    _write([*others, *(f"{one} {name}" for one in sorted(set(digests)))])
+
+
+def withdraw(name: str) -> bool:
+    """Trust no longer what was trusted for a team, a file, or the files in a folder. False if nothing was."""
+    lines = _lines()
+    owners = [line.partition(" ")[2] for line in lines]
+    kept = [
+        line for line, owner in zip(lines, owners, strict=True) if owner != name and not owner.startswith(f"{name}/")
+    ]
+    if kept != lines:
+        _write(kept)
+    return kept != lines
+
+
+def _write(lines: Collection[str]) -> None:
     make_private(trust_file().parent)
-    write_atomic(trust_file(), "".join(f"{line}\n" for line in trusted), mode=0o600)
+    write_atomic(trust_file(), "".join(f"{line}\n" for line in lines), mode=0o600)
 
 
-def untrusted_values(path: Path, source: Source) -> list[Finding]:
-    """HL313 for each value of a file that requires trust, by its parsed data."""
-    hint = trust_hint(path)
-    return [untrusted(value, source, hint) for value in values_requiring_trust(source.data)]
+def untrusted_keys(path: Path, document: Document, layer: Layer) -> Iterator[Finding]:
+    """HL313 if an untrusted file sets more than facts, or removes what others set. `layer` is its parsed content."""
+    found = list(dict.fromkeys(_beyond_facts(layer)))
+    if found:
+        operators = layer.operators.get(found[0])
+        place = operators[0].place if operators else layer.key_places.get(found[0], layer.places.get(found[0]))
+        keys = ", ".join(f"`{visible('.'.join(map(str, key)))}`" for key in found)
+        message = f"the profile is not trusted, and sets more than facts: {keys}"
+        yield Finding(FindingCode.UNTRUSTED_CODE, message, place, trust_hint(path, document))
 
 
-def untrusted(value: CodeValue, source: Source, hint: str) -> Finding:
-    """HL313 for one value."""
-    place = next(filter(None, (source.places.get(value.path[:end]) for end in range(len(value.path), -1, -1))), None)
-    message = f"{value.kind} in an untrusted profile: `{visible(value.text)}`"
-    return Finding(FindingCode.UNTRUSTED_CODE, message, place, hint)
+def _beyond_facts(layer: Layer) -> Iterator[KeyPath]:
+    """The keys that only a trusted file may set."""
+    for path, operators in layer.operators.items():
+        if any(one.kind in ("remove", "replace") for one in operators):
+            yield path
+    for key, value in layer.data.items():
+        inner = FACTS.get(key)
+        entries = value.items() if key in _TABLES and isinstance(value, dict) else [(None, value)]
+        if key not in FACTS:
+            yield (key,)
+            continue
+        for name, entry in entries:
+            path = (key,) if name is None else (key, name)
+            if inner is not None and isinstance(entry, dict):
+                yield from ((*path, other) for other in entry if other not in inner)
+            if _is_filled_in_or_removed(entry):
+                yield path
 
 
-def trust_hint(path: Path) -> str:
+def _is_filled_in_or_removed(value: Any) -> bool:
+    """Whether a value is null, or is filled in from the environment or another key."""
+    if isinstance(value, dict | list):
+        return any(map(_is_filled_in_or_removed, value.values() if isinstance(value, dict) else value))
+    return value is None or (isinstance(value, str) and "${" in value)
+
+
+def trust_hint(path: Path, document: Document) -> str:
     """How to trust a file after a review."""
     try:
         team = find_team(path.absolute().relative_to(teams_folder().absolute()).parts[0])
@@ -111,9 +176,4 @@ def trust_hint(path: Path) -> str:
     own = config_folder() / "sites"
     if own in path.absolute().parents:
         return f"let nobody but you and root write to the file, to {own} and to the folders above it"
-    return f"review it, then copy the profile to {own}, or add it with `sites add … --trust COMMIT`"
-
-
-def references(text: str, prefix: str) -> Sequence[str]:
-    """The names after `prefix` in the placeholders of a text: `${paths.scratch}` refers to `scratch` of `paths`."""
-    return re.compile(rf"\$\{{{re.escape(prefix)}\.([^}}]*)\}}").findall(text, 0, end_of_placeholders(text))
+    return f"review it, then run `hpc-launch sites add {path.absolute()} --trust {digest(document.text)}`"

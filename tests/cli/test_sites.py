@@ -240,7 +240,7 @@ def test_nodes_finds_the_site_as_submit_does(desk: Desk) -> None:
     )
     (sites / "ours.yaml").write_text(text)
     (desk.folder / "config" / "hpc-launch").mkdir(parents=True, exist_ok=True)
-    (desk.folder / "config" / "hpc-launch" / "trusted-profiles").write_text(f"{digest(text)}\n")
+    (desk.folder / "config" / "hpc-launch" / "trusted-profiles").write_text(f"{digest(text)} ours\n")
     note = NodeReport(time=time.time(), node="n7", run="tiny", attempt=1, failure_class="gpu_hardware")
     NodeHealthStore("ours", str(team)).write([note])
     said = desk.call("nodes", "list")
@@ -304,6 +304,8 @@ def test_an_upgrade_changes_nothing_before_it_is_taken(desk: Desk) -> None:
     assert desk.sites("diff", "sites").stderr == "no differences\n"
     kept = next((desk.teams / "sites" / "pinned" / ".below").glob("*/bases/infiniband.yaml"))
     kept.write_text(kept.read_text().replace("kind: infiniband}", "kind: infiniband, hca: [mlx5_0]}"))
+    with (desk.folder / "config" / "hpc-launch" / "trusted-profiles").open("a") as trusted:
+        trusted.write(f"{digest(kept.read_text())} older\n")
     older = desk.call("render", "job.yaml").stdout
     assert "NCCL_IB_HCA=mlx5_0" in older
     assert older != before
@@ -326,44 +328,43 @@ def test_an_upgrade_changes_nothing_before_it_is_taken(desk: Desk) -> None:
     assert "-set -e" in desk.sites("diff", "sites").stdout
 
 
-def test_raw_lines_count_for_the_commit_that_is_trusted(desk: Desk) -> None:
+def test_a_commit_is_trusted_until_its_profiles_change_or_are_removed(desk: Desk) -> None:
     commit = desk.commit("v2", mine=f"{PROFILE}prelude: [{{raw: 'echo hi'}}]\n")
     said = desk.add("--revision", "v2")
-    assert "mine.yaml:12:17: HL313" in said
-    assert "raw shell line in an untrusted profile: `echo hi`" in said
+    assert "mine.yaml:12:1: HL313 the profile is not trusted, and sets more than facts: `prelude`" in said
     assert f"hpc-launch sites update sites --trust {commit}" in said
     assert "HL313" in desk.call("render", "job.yaml", code=3).stderr
     other = desk.git("rev-parse", "v1")
     assert "is not the requested revision" in desk.add("--revision", "v2", "--trust", other, code=2)
-    trusted = desk.sites("update", "sites", "--trust", commit).stderr
-    assert "HL313" not in trusted
-    assert "trusted: raw shell line in the profile: `echo hi`" in trusted, "it shows what is trusted"
+    for tag in ("v2", commit[:12], "HEAD"):
+        assert "requires a full commit" in desk.add("--revision", "v2", "--trust", tag, code=2)
+    assert "HL313" not in desk.sites("update", "sites", "--trust", commit).stderr
     assert "echo hi\n" in desk.call("render", "job.yaml").stdout
     desk.commit("v3", mine=f"{PROFILE}prelude: [{{raw: 'echo other'}}]\n")
     assert "HL313" in desk.sites("update", "sites", "--revision", "v3").stderr
     assert "HL313" in desk.call("render", "job.yaml", code=3).stderr
+    desk.sites("update", "sites", "--revision", "v2", "--trust", commit)
+    desk.sites("remove", "sites")
+    assert "HL313" in desk.add("--revision", "v2"), "removal withdraws the trust"
 
 
-def test_what_a_profile_removes_is_shown_before_it_is_trusted(desk: Desk) -> None:
-    commit = desk.commit("v2", mine=f"{PROFILE}prelude=: []\ncaches: {{triton: null}}\npaths=: {{}}\n")
-    said = desk.add("--revision", "v2")
-    assert "mine.yaml:12:1: HL313 removal of values of its bases in an untrusted profile: `prelude=`" in said
-    assert "`caches.triton: null`" in said
-    assert "paths" not in said
-    assert "removal of values of its bases in the profile" in desk.sites("update", "sites", "--trust", commit).stderr
-
-
-def test_only_a_full_commit_is_trusted_and_no_tag_that_looks_like_one(desk: Desk) -> None:
-    good = desk.git("rev-parse", "HEAD")
-    bad = desk.commit("v2", mine=f"{PROFILE}prelude: [{{raw: 'echo hi'}}]\n")
-    desk.git("tag", good[:9], bad)
-    assert "looks like a commit" in desk.add("--revision", good[:9], code=2)
-    for trusted in ("v2", bad[:12], good[:9], "HEAD"):
-        assert "requires a full commit" in desk.add("--revision", "v2", "--trust", trusted, code=2)
-    desk.git("tag", good, bad)  # git reads 40 digits as the commit, whatever the tags
-    assert good in desk.add("--revision", good)
-    desk.git("tag", "--force", "v2", good)
-    assert "is not the requested revision" in desk.add("--revision", "v2", "--trust", bad, code=2)
+def test_a_file_of_others_is_trusted_by_its_digest(desk: Desk) -> None:
+    sites = desk.folder / "work" / ".hpc-launch" / "sites"
+    sites.mkdir(parents=True)
+    profile = sites / "mine.yaml"
+    profile.write_text(f"{PROFILE}prelude: [{{raw: 'echo hi'}}]\n")
+    hint = next(one for one in desk.call("render", "job.yaml", code=3).stderr.splitlines() if "hint: review it" in one)
+    words = hint.rpartition("`hpc-launch sites ")[2].rstrip("`").split()
+    assert "then specify this digest" in desk.sites(*words[:2], code=2).stderr
+    assert "trusted: " in desk.sites(*words).stderr
+    assert "echo hi\n" in desk.call("render", "job.yaml").stdout
+    desk.sites("remove", str(profile))
+    assert "HL313" in desk.call("render", "job.yaml", code=3).stderr
+    desk.sites("remove", str(profile), code=2)
+    desk.sites(*words)
+    profile.write_text(f"{PROFILE}prelude: [{{raw: 'echo other'}}]\n")
+    assert "HL313" in desk.call("render", "job.yaml", code=3).stderr
+    assert "has the digest" in desk.sites(*words, code=2).stderr
 
 
 def test_profiles_may_lie_in_the_folder_sites_with_their_bases_and_rules(
@@ -374,8 +375,8 @@ def test_profiles_may_lie_in_the_folder_sites_with_their_bases_and_rules(
     (desk.repository / "sites" / "bases" / "centre.yaml").write_text("kind: base\nname: centre\nlogin_shell: true\n")
     (desk.repository / "sites" / "rules").mkdir()
     (desk.repository / "sites" / "rules" / "ours.yaml").write_text(RULE)
-    desk.commit("v2", **{"sites/mine": PROFILE.replace("[infiniband, nvidia]", "[centre, nvidia]")})
-    desk.add("--revision", "v2", "--name", "team")
+    commit = desk.commit("v2", **{"sites/mine": PROFILE.replace("[infiniband, nvidia]", "[centre, nvidia]")})
+    desk.add("--revision", "v2", "--name", "team", "--trust", commit)
     assert desk.call("render", "job.yaml").stdout.startswith("#!/bin/bash -l\n")
     monkeypatch.setenv("XDG_CONFIG_HOME", desk.environment["XDG_CONFIG_HOME"])
     faults: list[Finding] = []
@@ -386,15 +387,15 @@ def test_profiles_may_lie_in_the_folder_sites_with_their_bases_and_rules(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("ext::sh -c touch% /tmp/x", "--revision", "v1"), "is not a supported repository address"),
-        (("http://example.org/x.git", "--revision", "v1"), "is not a supported repository address"),
-        (("git://example.org/x.git", "--revision", "v1"), "is not a supported repository address"),
-        (("ssh://-oProxyCommand=touch x/y", "--revision", "v1"), "is not a supported repository address"),
-        (("-u./x", "--revision", "v1"), "is not a supported repository address"),
-        (("/no/such/folder", "--revision", "v1"), "folder /no/such/folder not found"),
+        (("ext::sh -c touch% /tmp/x", "--revision", "v1"), "cannot clone ext::"),
+        (("http://example.org/x.git", "--revision", "v1"), "cannot clone http:"),
+        (("git://example.org/x.git", "--revision", "v1"), "cannot clone git:"),
+        (("ssh://-oProxyCommand=touch x/y", "--revision", "v1"), "cannot clone ssh:"),
+        (("-u./x", "--revision", "v1"), "cannot clone -u./x"),
+        (("/no/such/folder", "--revision", "v1"), "cannot clone /no/such/folder"),
         (("https://me:pass@example.org/x.git", "--revision", "v1"), "must not contain credentials"),
-        (("REPOSITORY", "--revision", "--upload-pack=x"), "is not a valid revision"),
-        (("REPOSITORY", "--revision", "v1..v2"), "is not a valid revision"),
+        (("REPOSITORY", "--revision", "--upload-pack=x"), "has no revision --upload-pack=x"),
+        (("REPOSITORY", "--revision", "v1..v2"), "has no revision v1..v2"),
         (("REPOSITORY", "--revision", "nowhere"), "has no revision nowhere"),
         (("REPOSITORY", "--revision", "v1", "--name", "../x"), "is not a valid team name"),
         (("REPOSITORY", "--trust", "v1"), "cannot be trusted"),

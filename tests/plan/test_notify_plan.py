@@ -1,4 +1,4 @@
-"""`notify:`: what is refused without repeating an address, what nobody would send, and what needs trust."""
+"""`notify:`: what is refused without repeating an address, and what nobody would send."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from hpc_launch.base.errors import Refused
 from hpc_launch.prepare.prepare import prepare_job
-from hpc_launch.sites.code_values import values_requiring_trust
 
 ADDRESS = "https://hooks.example.org/services/T0/B0"
 SITE = """\
@@ -82,15 +81,3 @@ def test_the_mail_options(tmp_path: Path) -> None:
     own = "sbatch: {mail-type: TIME_LIMIT}\n"
     assert mail_options(tmp_path, "{mail: me@example.org}", own) == [user, "--mail-type=TIME_LIMIT"]
     assert mail_options(tmp_path, "{webhook: HOOK}") == []
-
-
-def test_receivers_in_the_profile_of_others_need_trust() -> None:
-    notify = {
-        "events": ["end"],
-        "no_progress": 60,
-        "webhook": {"secret": "HOOK", "format": "json"},
-        "command": ["~/bin/tell-me"],
-        "mail": "me@example.org",
-    }
-    found = {".".join(map(str, one.path)) for one in values_requiring_trust({"defaults": {"notify": notify}})}
-    assert found == {f"defaults.notify.{key}" for key in ("webhook", "command", "mail")}

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from hpc_launch.base.findings import Finding
 from hpc_launch.prepare.explain import explain, explain_site
 from hpc_launch.sites.read_profile import read_site
-from hpc_launch.sites.trust import trust
+from hpc_launch.sites.trust import digest, trust
 from tests.sites.conftest import BODY, Plan, Write
 
 Refusing = Callable[..., list[Finding]]
@@ -152,7 +152,7 @@ def test_the_copy_that_a_run_keeps_needs_no_other_file(write: Write, plan: Plan,
         here=f"name: here\nextends: below\nversions: {{nccl: 2.10}}\nprelude: [{{raw: 'echo \"hi\" # there'}}]\n{BODY}"
     )
     user("profiles: {here: {env: [{set: {C: user}}], launch: {srun_options+: [--x]}}}\n")
-    trust([(tmp_path / "shared" / "here.yaml").read_text()])
+    trust([digest((tmp_path / "shared" / "here.yaml").read_text())], "here")
     first = plan()
     copy = tmp_path / "run" / "site.yaml"
     copy.parent.mkdir()
@@ -187,7 +187,7 @@ def test_a_raw_line_counts_only_from_a_users_own_file_or_a_trusted_content(
 ) -> None:
     foreign(here=RAW)
     assert codes(refused()) == [("HL313", "here.yaml:2")]
-    trust([RAW])
+    trust([digest(RAW)], "here")
     script = plan().script
     assert '    # A raw line, from here.yaml:2:\n    export X="$(date)"\n' in script
     foreign(here=RAW.replace("date", "id"))
