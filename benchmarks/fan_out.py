@@ -30,7 +30,6 @@ ALLOWED_MB = 200.0
 WATCHED = {
     "`submit --wait`": "/hpc-launch submit ",
     "`logs --follow`": "/hpc-launch logs ",
-    "fan-out on a host that another one started": " --below ",
     "fan-out on the first host": "agent.pyz fan_out ",
     "agent of a host": "agent.pyz on_host ",
     "supervisor": "local.supervisor ",

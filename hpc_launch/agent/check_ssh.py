@@ -17,9 +17,9 @@ import time
 from typing import Any, Dict, List, Optional
 
 from hpc_launch.agent import program
-from hpc_launch.agent.connection import BEAT_S, END_S, Connection, arrived, shown
+from hpc_launch.agent.connection import BEAT_S, END_S, SSH, Connection, arrived, shown
 
-CONNECT = ["-oConnectTimeout=8"]
+CONNECT = ["ssh", "-oConnectTimeout=8", *SSH[1:]]
 """Less than what the judge waits for the last hosts. ssh takes the first value of an option."""
 LONGEST = 1 << 20
 """Bytes that a host may print."""
@@ -62,7 +62,7 @@ class Checks:
             words = ["python3", *program("on_host"), "bash", script, str(node)]
             line = "[ -r %s ] || { echo %s >&2; exit 1; }; " % (shlex.quote(script), shlex.quote(missing))
             line += "exec %s" % " ".join(map(shlex.quote, words))
-            host = Host(Connection([(node, name)], line, options=CONNECT))
+            host = Host(Connection(node, name, line, CONNECT))
             self.running.append(host)
             host.connection.register(self.selector, host)
 
@@ -94,7 +94,7 @@ class Checks:
         for key, data in arrived(self.selector, seconds):
             host = key.data
             if key.fileobj is host.connection.process.stderr:
-                host.connection.messages_came(data)
+                host.connection.take(key.fileobj, data)
             else:
                 for line in host.keep(data):
                     self.log.write(line + b"\n")

@@ -1,7 +1,8 @@
-"""One ssh to one host, or one shell on this host, whose input keeps a part of the job alive.
+"""One ssh to one host: a held connection whose input keeps a part of the job alive, or a question with an answer.
 
 Uses the user's own ssh with its configuration. Commands go through the standard input to a bash, so that no shell of
-another kind has to read them; what a host prints at login, before a random mark, is dropped.
+another kind has to read them; what a host prints at login, before a random mark, is dropped. Time, output and memory
+are bounded.
 
 Self-contained: standard library of Python 3.6 or later.
 """
@@ -10,8 +11,9 @@ import os
 import random
 import selectors
 import subprocess
+import tempfile
 import time
-from typing import Iterator, List, Optional, Sequence, Tuple
+from typing import IO, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 OPTIONS = [
     "-oBatchMode=yes",
@@ -29,50 +31,60 @@ SSH = [
 SSH_FAILED = 255
 """The exit code of ssh itself (ssh(1))."""
 BEAT_S = 1.0
-"""How often each connection gets a line."""
+"""How often each held connection gets a line."""
 END_S = 8.5
 """Seconds for the hosts to end their processes: less than the supervisor's 10 s between SIGTERM and SIGKILL."""
-KEPT_BYTES = 4096
-"""Of the messages of each ssh, for a connection that fails, and of a line that a host reports."""
-LAST_BYTES = 1 << 20
-"""At most so much is read of an ssh that has ended."""
+MAX_LOGIN = 64 << 20
+"""Bytes that a host may print at login."""
+MAX_ANSWER = 4 << 20
+MAX_MESSAGES = 64 << 10
+_CHUNK = 1 << 16
 
 
 class Connection:
-    """The first of these nodes, and the way to the others."""
+    """One ssh that runs a line of bash on a host.
 
-    def __init__(
-        self, nodes: List[Tuple[int, str]], command: str, here: bool = False, options: Sequence[str] = ()
-    ) -> None:
-        (self.node, self.host), self.relays, self.here = nodes[0], len(nodes) > 1, here
-        self.below = {str(node) for node, _ in nodes}
-        """The nodes that the host may report on."""
-        self.begin = time.monotonic()
-        self.messages = b""
+    Attributes:
+        started: Whether the host has got as far as the line.
+        output: The end of what it printed: after the mark once it has started, before that of the login.
+        messages: The end of the standard error.
+        too_long: Whether it printed more than is allowed.
+    """
+
+    def __init__(self, node: int, host: str, line: str, ssh: Sequence[str] = SSH, held: bool = True) -> None:
+        self.node, self.host, self.begin = node, host, time.monotonic()
+        self.output = self.messages = b""
         self.code: Optional[int] = None
-        self.started = False
-        """Whether the host has got as far as the command."""
-        self.over = False
-        """Whether the host has reported that its command ended by itself, or that all hosts which it starts have."""
-        self._output = b""
-        self._mark = ("hpc-launch-%032x" % random.SystemRandom().getrandbits(128)).encode()
-        # A session of its own: signals to the job's processes must not reach ssh before its host has ended.
-        self.process = subprocess.Popen(
-            ["bash", "-s"] if here else [SSH[0], *options, *SSH[1:], "--", self.host, "bash -s"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        self.started = self.too_long = False
+        self._size = 0
+        mark = "hpc-launch-%032x" % random.SystemRandom().getrandbits(128)
+        self._mark = ("%s\n" % mark).encode()
         # Two words by `printf` itself: a shell that echoes its input must not look like an answer.
-        mark = self._mark.decode()
-        self.write(("printf '%%s%%s\\n' %s %s; %s\n" % (mark[:20], mark[20:], command)).encode())
-        for stream in filter(None, (self.process.stdin, self.process.stdout, self.process.stderr)):
+        text = "printf '%%s%%s\\n' %s %s; %s\n" % (mark[:20], mark[20:], line)
+        with tempfile.TemporaryFile() as file:
+            if not held:
+                file.write(text.encode("utf-8", "surrogateescape"))
+                file.seek(0)
+            # A session of its own: signals to the job's processes must not reach ssh before its host has ended.
+            self.process = subprocess.Popen(
+                [*ssh, "--", host, "bash -s"],
+                stdin=subprocess.PIPE if held else file,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        if held:
+            self.write(text.encode())
+        for stream in filter(None, (self.process.stdin, *self.outputs())):
             os.set_blocking(stream.fileno(), False)
+
+    def outputs(self) -> List[IO[bytes]]:
+        """What ssh prints."""
+        return [stream for stream in (self.process.stdout, self.process.stderr) if stream is not None]
 
     def register(self, selector: selectors.BaseSelector, data: object) -> None:
         """Look at what the host prints."""
-        for stream in filter(None, (self.process.stdout, self.process.stderr)):
+        for stream in self.outputs():
             selector.register(stream, selectors.EVENT_READ, data)
 
     def write(self, text: bytes) -> None:
@@ -91,48 +103,37 @@ class Connection:
         except OSError:
             pass
 
-    def give_up(self) -> None:
-        """Wait for it no longer. On this host it is the agent itself, which still has to end its processes."""
-        if not self.here:
-            self.process.kill()
-
     def ended(self) -> bool:
         self.code = self.process.poll()
         return self.code is not None
 
-    def messages_came(self, data: bytes) -> None:
-        """Keep the end of what ssh and the shells complain about."""
-        self.messages = (self.messages + data)[-KEPT_BYTES:]
-
-    def lines_of(self, data: bytes) -> List[str]:
-        """The lines in what came on the standard output of a host that starts others; of any other host only `over`."""
-        self._output += data
+    def take(self, stream: object, data: bytes) -> None:
+        """Keep what came on one of the streams."""
+        if stream is self.process.stderr:
+            self.messages = (self.messages + data)[-MAX_MESSAGES:]
+            return
+        self._size += len(data)
+        self.output += data
         if not self.started:
-            _, mark, rest = self._output.partition(self._mark + b"\n")
-            self.started = bool(mark)
-            self._output = rest if mark else self._output[-len(self._mark) :]
-        if not self.started:
-            return []
-        lines = self._output.split(b"\n")
-        self._output = lines.pop()[-KEPT_BYTES:]
-        return [shown(line[:KEPT_BYTES]) for line in lines if self.relays or line == b"over"]
+            _, mark, rest = self.output.partition(self._mark)
+            if mark:
+                self.started, self.output, self._size = True, rest, len(rest)
+            else:
+                self.output = self.output[-_CHUNK:]
+        self.too_long = self._size > (MAX_ANSWER if self.started else MAX_LOGIN)
+        self.output = self.output[-MAX_ANSWER:]
 
-    def last_lines(self) -> List[str]:
-        """The same of what is left after its end. A master connection in the background may hold the streams open."""
-        lines: List[str] = []
-        for stream in (self.process.stdout, self.process.stderr):
-            for _ in range(LAST_BYTES >> 16):
+    def drain(self) -> None:
+        """Take what is left after its end. A master connection in the background may hold the streams open."""
+        for stream in self.outputs():
+            for _ in range(MAX_ANSWER // _CHUNK):
                 try:
-                    data = os.read(stream.fileno(), 1 << 16) if stream is not None else b""
+                    data = os.read(stream.fileno(), _CHUNK)
                 except OSError:
                     break
                 if not data:
                     break
-                if stream is self.process.stderr:
-                    self.messages_came(data)
-                else:
-                    lines += self.lines_of(data)
-        return lines
+                self.take(stream, data)
 
     def reason(self) -> str:
         """The last line that ssh or the host wrote, without control characters."""
@@ -140,11 +141,42 @@ class Connection:
         return ": " + lines[-1][:300] if lines else ""
 
 
+class Answer(NamedTuple):
+    """What a host answered. `started`: whether it ran the lines; if not, `output` is the end of the login's."""
+
+    code: int
+    started: bool
+    output: bytes
+    messages: bytes
+    too_long: bool
+
+
+def ask(host: str, lines: Sequence[str], timeout_s: float, ssh: Sequence[str] = SSH) -> Answer:
+    """Run lines of bash on a host. Raises OSError and subprocess.TimeoutExpired."""
+    one = Connection(0, host, "\n".join(lines), ssh, held=False)
+    end = one.begin + timeout_s
+    try:
+        with selectors.DefaultSelector() as selector:
+            one.register(selector, one)
+            while not one.ended() and not one.too_long:
+                if time.monotonic() > end:
+                    raise subprocess.TimeoutExpired([*ssh, host], timeout_s)
+                for key, data in arrived(selector, 0.2):
+                    one.take(key.fileobj, data)
+        one.drain()
+    finally:
+        one.process.kill()
+        code = one.process.wait()
+        for stream in one.outputs():
+            stream.close()
+    return Answer(code, one.started, one.output, one.messages, one.too_long)
+
+
 def arrived(selector: selectors.BaseSelector, seconds: float) -> Iterator[Tuple[selectors.SelectorKey, bytes]]:
     """What arrives in this time, by its stream; b'' at the end of one, which is not looked at any more."""
     for key, _ in selector.select(seconds):
         try:
-            data = os.read(key.fd, 1 << 16)
+            data = os.read(key.fd, _CHUNK)
         except OSError:
             data = b""
         if not data:

@@ -15,6 +15,7 @@ import ctypes
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from typing import Callable, List, Optional, Set
@@ -49,26 +50,18 @@ class Command:
             signal.signal(number, self.on_signal)
         prctl(_SET_CHILD_SUBREAPER, 1)
         parent = os.getpid()
-        self.pid = os.fork()
-        if self.pid == 0:
-            self.execute(words, parent)
 
-    def execute(self, words: List[str], parent: int) -> None:
-        """Become the command."""
-        try:
+        def end_with_parent() -> None:
             prctl(_SET_PDEATHSIG, signal.SIGTERM)
             if os.getppid() != parent:
                 os._exit(143)
-            os.setsid()
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
-                signal.signal(number, signal.SIG_DFL)
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(nothing, 0)
-            os.execvp(words[0], words)  # noqa: S606 - the job's own command
-        except OSError as error:
-            os.write(2, ("cannot start %s: %s\n" % (words[0], error)).encode("utf-8", "replace"))
-        finally:
-            os._exit(127)
+
+        self.process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - the only other thread renews the lease
+        )
 
     def on_signal(self, number: int, _: object) -> None:
         self.ended = True
@@ -98,7 +91,7 @@ class Command:
                 return
             if pid == 0:
                 return
-            if pid == self.pid:
+            if pid == self.process.pid:
                 self.status = status
 
     def finish(self) -> int:
@@ -157,9 +150,13 @@ def main(words: List[str]) -> int:
             lease.release()
             sys.stderr.write("%s\n" % (holder,))
             return os.EX_TEMPFAIL
-    command = Command(words)
-    command.wait()
-    code = command.finish()
-    if lease is not None:
-        lease.release()
-    return code
+    try:
+        command = Command(words)
+        command.wait()
+        return command.finish()
+    except OSError as error:
+        sys.stderr.write("cannot start %s: %s\n" % (words[0], error))
+        return 127
+    finally:
+        if lease is not None:
+            lease.release()

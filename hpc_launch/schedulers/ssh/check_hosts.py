@@ -13,8 +13,7 @@ from msgspec import Struct
 from hpc_launch.base.errors import SubmitRefused, Unreachable
 from hpc_launch.base.python_command import module_command
 from hpc_launch.schedulers.ssh.leases import PROGRAM
-from hpc_launch.schedulers.ssh.ssh_command import SSH, exec_line, on_host
-from hpc_launch.schedulers.ssh.ssh_faults import fault_of
+from hpc_launch.schedulers.ssh.ssh_command import exec_line, on_host
 
 ON_FIRST_HOST = "hpc_launch.schedulers.ssh.on_first_host"
 _LONGEST = 500
@@ -33,15 +32,7 @@ def host_problems(hosts: Sequence[str], run_folder: str = "") -> list[HostProble
 
     Raises SubmitRefused if the first host cannot tell.
     """
-    return _asked(hosts[0], ["check", run_folder, *hosts])
-
-
-def problems_between(hosts: Sequence[str]) -> list[HostProblem]:
-    """Which host does not reach the next one over ssh. Raises SubmitRefused if the first one cannot tell."""
-    return _asked(hosts[0], ["between", *hosts]) if len(hosts) > 1 else []
-
-
-def _asked(first: str, words: Sequence[str]) -> list[HostProblem]:
+    first, words = hosts[0], ["check", run_folder, *hosts]
     try:
         answer = on_host(first, [exec_line([*module_command(ON_FIRST_HOST), *words])])
     except subprocess.TimeoutExpired:
@@ -75,20 +66,6 @@ def problem_of(host: str, run_folder: str, first: str) -> HostProblem | None:
     used = answer.output.strip().splitlines()
     hint = "exclude it (`--set exclude=[HOST]`), or wait for the other run"
     return HostProblem(host, f"{host}: {used[0]}", hint) if used else None
-
-
-def problem_between(host: str, other: str) -> HostProblem | None:
-    """Why a host does not reach another one; None if it does, or is not reached itself."""
-    words = [*SSH, "--", other, "true"]
-    try:
-        answer = on_host(host, [exec_line(words)], timeout_s=40)
-    except (Unreachable, OSError, subprocess.TimeoutExpired):
-        return None
-    if answer.code == 0:
-        return None
-    fault = fault_of(other, answer.error.encode(), here=False)
-    message = f"{fault.code} cannot reach {other} over ssh from {host}: {answer.error or 'no answer'}"
-    return HostProblem(other, message, f"{fault.hint}, on {host}")
 
 
 def _plain(text: str) -> str:

@@ -2,11 +2,10 @@
 
     python -m hpc_launch.schedulers.ssh.on_first_host state|cancel|warn JOB_ID ATTEMPT_FOLDER
     python -m hpc_launch.schedulers.ssh.on_first_host check RUN_FOLDER HOST...
-    python -m hpc_launch.schedulers.ssh.on_first_host between HOST...
 
-`check` prints a line of JSON for each host that cannot be reached from here, or that another run uses; `between` one
-for each that the host before it does not reach. The others print the state as one line of JSON, or nothing if there is
-none. On this host, the loss of the supervisor is noticed and ends the job.
+`check` prints a line of JSON for each host that cannot be reached from here, or that another run uses. The others print
+the state as one line of JSON, or nothing if there is none. On this host, the loss of the supervisor is noticed and ends
+the job.
 """
 
 from __future__ import annotations
@@ -20,17 +19,15 @@ import msgspec
 
 from hpc_launch.schedulers.local.local_jobs import LocalJob
 from hpc_launch.schedulers.local.local_scheduler import current_state, end_job, warn_job
-from hpc_launch.schedulers.ssh.check_hosts import problem_between, problem_of
+from hpc_launch.schedulers.ssh.check_hosts import problem_of
 
 
 def main(arguments: list[str]) -> int:
     """Do it."""
-    if arguments[0] in ("check", "between"):
+    if arguments[0] == "check":
+        _, run_folder, first = arguments[:3]
         with ThreadPoolExecutor(max_workers=32) as pool:
-            if arguments[0] == "check":
-                found = pool.map(lambda host: problem_of(host, arguments[1], arguments[2]), arguments[2:])
-            else:
-                found = pool.map(problem_between, arguments[1:], [*arguments[2:], arguments[1]])
+            found = pool.map(lambda host: problem_of(host, run_folder, first), arguments[2:])
             for problem in filter(None, found):
                 sys.stdout.write(msgspec.json.encode(problem).decode() + "\n")
         return 0

@@ -1,22 +1,19 @@
 """Run one bash command on a host, by the user's own ssh with its configuration.
 
-The command goes through the standard input to a bash, so that a login shell of another kind need not read it. What the
-host prints at login is dropped: the answer begins after a random mark.
+The host need not be trusted: what it prints at login is dropped, and its answer is bounded.
 """
 
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Sequence
 
 from msgspec import Struct
 
-from hpc_launch.agent.connection import OPTIONS, SSH_FAILED
+from hpc_launch.agent.connection import OPTIONS, SSH_FAILED, ask
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.job.shell_text import quote
-from hpc_launch.schedulers.ssh.bounded_command import BoundedCommand
 from hpc_launch.schedulers.ssh.ssh_faults import fault_of
 
 SSH = ("ssh", "-T", *OPTIONS, "-oConnectTimeout=15", "-oServerAliveInterval=5", "-oServerAliveCountMax=3")
@@ -37,21 +34,15 @@ def on_host(host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S, *, or
 
     `origin`: the name of the host on which this runs, for messages that another one shows.
     """
-    mark = f"hpc-launch-{secrets.token_hex(8)}"
-    # `echo` by itself, and not the text that was sent: a shell that echoes its input must not look like an answer.
-    text = "\n".join([f"printf '%s\\n' {mark[:12]}''{mark[12:]}", *lines, ""])
-    command = BoundedCommand(
-        [*SSH, "--", host, "bash -s"], text.encode("utf-8", "surrogateescape"), f"{mark}\n".encode()
-    )
-    code = command.run(timeout_s)
-    error = "it prints too much" if command.too_long else _last_line(command.messages)
-    if command.found:
-        return HostAnswer(code, command.answer.decode("utf-8", "replace"), error)
-    if code != SSH_FAILED and not command.too_long:
-        said = error or _last_line(command.answer) or "its shell ended"
+    answer = ask(host, lines, timeout_s, SSH)
+    error = "it prints too much" if answer.too_long else _last_line(answer.messages)
+    if answer.started:
+        return HostAnswer(answer.code, answer.output.decode("utf-8", "replace"), error)
+    if answer.code != SSH_FAILED and not answer.too_long:
+        said = error or _last_line(answer.output) or "its shell ended"
         hint = "let no start-up file of the shell there exit, or start a program, in a session without a terminal"
         raise Unreachable(f"{FindingCode.HOST_NOT_REACHABLE} {host} runs no command over ssh: {said}", hint)
-    fault = fault_of(host, command.messages)
+    fault = fault_of(host, answer.messages)
     said = f"{fault.reason} ({error})" if fault.reason else error or "no answer"
     way = f"cannot reach {host} over ssh{f' from {origin}' if origin else ''}"
     raise Unreachable(f"{fault.code} {way}: {said}", fault.hint)

@@ -31,8 +31,8 @@ class SshFault(Struct, frozen=True):
     hint: str
 
 
-def fault_of(host: str, messages: bytes, *, here: bool = True) -> SshFault:
-    """The fault of a connection that could not be made; from another host if not from `here`."""
+def fault_of(host: str, messages: bytes) -> SshFault:
+    """The fault of a connection that could not be made from here."""
     text = messages.decode("utf-8", "replace")
     lower = text.lower()
     login, key, reach = FindingCode.SSH_LOGIN_REFUSED, FindingCode.SSH_HOST_KEY, FindingCode.HOST_NOT_REACHABLE
@@ -47,7 +47,7 @@ def fault_of(host: str, messages: bytes, *, here: bool = True) -> SshFault:
     if found := _OPEN_FILE.search(text):
         return SshFault(login, f"others can read the key {found[1]}", f"`chmod 600 {found[1]}`")
     if any(words in lower for words in _LOGIN):
-        return _refused_login(host) if here else SshFault(login, "", f"`ssh-copy-id {host}`")
+        return _refused_login(host)
     if "could not resolve" in lower:
         return SshFault(reach, "", "correct the name, or add it to ~/.ssh/config with its HostName")
     if "connection refused" in lower:
