@@ -51,6 +51,7 @@ lint: $(VENV)/check.stamp ## run the checks only, no tests
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@.ci/size-budget.sh
 	@$(BIN)/shellcheck .ci/*.sh .ci/run
 	@.ci/actionlint.sh
 

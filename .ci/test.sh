@@ -47,7 +47,7 @@ in_memory() {
 
 mapfile -t scripts < <(git ls-files -co --exclude-standard '.ci/*.sh' .ci/run 2>/dev/null)
 ((${#scripts[@]})) || scripts=(.ci/*.sh .ci/run)
-lints=(ruff format mypy imports shellcheck actionlint)
+lints=(ruff format mypy imports size shellcheck actionlint)
 rm -f "$logs"/*.status
 
 # The checks run beside the tests, which wait much of the time.
@@ -55,6 +55,7 @@ rm -f "$logs"/*.status
     lint ruff ruff check .
     lint format ruff format --check .
     lint imports lint-imports
+    lint size .ci/size-budget.sh
     lint shellcheck shellcheck "${scripts[@]}"
     lint actionlint .ci/actionlint.sh
     lint mypy mypy

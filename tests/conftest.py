@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -20,7 +24,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files")
 
 
-def pytest_configure() -> None:
+_home = pytest.StashKey[Path]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Give this process a home of its own, and let the programs under test be interrupted."""
+    for name in list(os.environ):
+        if name.startswith(("XDG_", "HPC_LAUNCH_")) and not name.startswith("HPC_LAUNCH_TEST_"):
+            del os.environ[name]
+    config.stash[_home] = Path(tempfile.mkdtemp(prefix="hpcl-home-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
+    os.environ["HOME"] = str(config.stash[_home])
+    _receive_signals()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove that home."""
+    shutil.rmtree(config.stash[_home], ignore_errors=True)
+
+
+def _receive_signals() -> None:
     """Let the programs under test receive the signals that `nohup` and `make test &` make this process ignore.
 
     An ignored signal stays ignored across exec; a handled one is reset to its default.
