@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import grp
 import json
 import math
 import os
@@ -51,7 +52,7 @@ from hpc_launch.runs.ownership import changeable_by_others, refuse_foreign
 from hpc_launch.runs.run_index import Index
 from hpc_launch.runs.submitting.cancel_run import cancel_run
 from hpc_launch.runs.submitting.code_snapshot import take_snapshot
-from hpc_launch.runs.submitting.run_store import create_run
+from hpc_launch.runs.submitting.run_store import create_run, new_folder
 from hpc_launch.schedulers.local import processes
 from hpc_launch.schedulers.local.local_state import LocalState
 from hpc_launch.script.parts import part
@@ -69,6 +70,7 @@ from hpc_launch.sites.trust import FACTS, digest, is_trusted, trust, withdraw
 from tests.acl import GROUP, GROUP_OBJ, MASK, OTHERS, USER, USER_OBJ, set_acl, set_default_acl
 from tests.busy import patience
 from tests.runs.fake import FakeScheduler
+from tests.runs.samples import prepared as prepared_attempt
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -508,29 +510,31 @@ def run(tmp_path: Path) -> RunFolder:
     return run
 
 
-@pytest.mark.parametrize("name", [".", "attempts", "attempts/001", "attempts/001/script.sh", "site.yaml", "after.sh"])
-def test_a_run_that_others_can_change_is_left_alone(name: str, run: RunFolder) -> None:
-    assert changeable_by_others(run) is None
-    (run.path / name).chmod(0o777)
-    assert changeable_by_others(run) == run.path / name
+@pytest.mark.parametrize("shared", [".", ".."])
+def test_a_run_that_others_can_change_is_left_alone(shared: str, run: RunFolder) -> None:
+    """Also where they can change the sweep that it is a point of."""
+    point = RunFolder(run.path / f"{run.path.name}.0")
+    point.attempt(1).path.mkdir(parents=True)
+    assert changeable_by_others(point) is None
+    (point.path / shared).chmod(0o777)
+    assert changeable_by_others(point) == (point.path / shared).resolve()
     with pytest.raises(UsageError, match="other users can change it"):
-        refuse_foreign(run)
-    assert "other users can change it" in left_alone(run).words, "the user learns why"
+        refuse_foreign(point)
+    assert "other users can change it" in left_alone(point).words, "the user learns why"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
-@pytest.mark.parametrize("name", [".", "attempts/001", "attempts/001/script.sh", "attempts/001/end.json", "run.json"])
-def test_a_file_that_another_user_put_into_a_run_is_not_used(name: str, run: RunFolder) -> None:
-    (run.path / name).touch()
-    os.chown(run.path / name, 65534, 65534)
-    assert changeable_by_others(run) == run.path / name
-
-
-def test_a_link_in_a_run_is_not_used(run: RunFolder, tmp_path: Path) -> None:
-    (tmp_path / "evil.sh").touch()
-    run.attempt(1).script.unlink()
-    run.attempt(1).script.symlink_to(tmp_path / "evil.sh")
-    assert changeable_by_others(run) == run.attempt(1).script
+def test_a_run_folder_is_private_unless_the_user_opens_it_to_a_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = prepared_attempt(tmp_path)
+    assert new_folder(prepared, 0.0).path.stat().st_mode & 0o7777 == 0o700
+    monkeypatch.setenv("HPC_LAUNCH_RUN_GROUP", "nogroup")
+    status = new_folder(prepared, 0.0).path.stat()
+    assert (status.st_mode & 0o7777, status.st_gid) == (0o2750, grp.getgrnam("nogroup").gr_gid)
+    monkeypatch.setenv("HPC_LAUNCH_RUN_GROUP", "no-such-group")
+    with pytest.raises(Refused, match="no group no-such-group"):
+        create_run(prepared)
 
 
 def test_a_umask_of_000_opens_nothing(tmp_path: Path) -> None:

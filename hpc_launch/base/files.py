@@ -44,11 +44,12 @@ def synced_together() -> Iterator[None]:
             os.close(descriptor)
 
 
-def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
+def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644, sync: bool = True) -> None:
     """Replace the content of `path` atomically: write a temporary file in the same folder, fsync it, rename it.
 
     The umask applies to `mode`, which by default lets nobody else write. On OSError (full disk, missing folder) the
-    old content is unchanged.
+    old content is unchanged. Without `sync` the file may be empty after a crash of the machine: for what a later file
+    that is synced completes, and for what can be made again.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -57,9 +58,9 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None
             stream.write(content.encode() if isinstance(content, str) else content)
             stream.flush()
             together = _synced_together.get()
-            if together is None:
+            if together is None and sync:
                 os.fsync(stream.fileno())
-            else:
+            elif together is not None:
                 together.append(path)
         os.replace(temporary, path)
     except BaseException:
@@ -125,33 +126,35 @@ def read_text(
     errors: str = "strict",
     longest: int = LONGEST,
     owner: int | None = None,
-    belongs_to: int | None = None,
 ) -> str:
     """The text of a file. Raises OSError if it is not a regular file (without waiting for a pipe) or too large."""
-    with io.TextIOWrapper(
-        open_regular(path, owner=owner, belongs_to=belongs_to), encoding="utf-8", errors=errors
-    ) as stream:
+    with io.TextIOWrapper(open_regular(path, owner=owner), encoding="utf-8", errors=errors) as stream:
         text = stream.read(longest + 1)
     if len(text) > longest:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
     return text
 
 
-def open_regular(
-    path: str | os.PathLike[str], *, owner: int | None = None, links: bool = True, belongs_to: int | None = None
-) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str], *, owner: int | None = None, links: bool = True) -> BinaryIO:
     """Open a file for reading that another user may have put there. Raises OSError unless it is a regular file.
 
-    Never waits for a pipe, and never reads a device.
+    Never waits for a pipe, and never reads a device. A link of another user is followed only to a file of the same
+    user: it may lead to a file that nobody else can read.
 
     Args:
         path: The file.
         owner: The user who must own it; nobody else may be able to write to it.
         links: Whether `path` itself may be a symbolic link.
-        belongs_to: The user whose file it must be, not a link to one, whoever can write to it: RunFolder.foreign_owner.
     """
-    follow = 0 if links and belongs_to is None else os.O_NOFOLLOW
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | follow)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+    owner_of_link = 0
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno != errno.ELOOP or not links:
+            raise
+        owner_of_link = os.lstat(path).st_uid
+        descriptor = os.open(path, flags)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -160,8 +163,8 @@ def open_regular(
             raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
         if owner is not None and not only_writable_by(owner, FileAccess(status, has_acl(descriptor))):
             raise PermissionError(errno.EPERM, "another user can change the file", os.fspath(path))
-        if belongs_to not in (None, status.st_uid):
-            raise PermissionError(errno.EPERM, "the file belongs to another user", os.fspath(path))
+        if owner_of_link not in (0, os.geteuid(), status.st_uid):
+            raise PermissionError(errno.EACCES, "a link of another user", os.fspath(path))
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)

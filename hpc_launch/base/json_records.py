@@ -26,13 +26,10 @@ LONGEST_LINE = 1 << 20
 R = TypeVar("R", bound=Struct)
 
 
-def read_record(path: Path, kind: type[R], *, belongs_to: int | None = None) -> R | None:
-    """The record in a file; None where the file is missing, torn, or not a record of this kind. Never raises.
-
-    `belongs_to`: the user whose file it must be, as in `open_regular`.
-    """
+def read_record(path: Path, kind: type[R]) -> R | None:
+    """The record in a file; None where the file is missing, torn, or not a record of this kind. Never raises."""
     try:
-        return as_record(json.loads(read_text(path, belongs_to=belongs_to)), kind)
+        return as_record(json.loads(read_text(path)), kind)
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -60,13 +57,11 @@ def line_record(line: bytes, kind: type[R]) -> R | None:
         return None
 
 
-def file_lines(
-    path: Path, *, longest: int = LONGEST, links: bool = True, belongs_to: int | None = None
-) -> Iterator[bytes]:
+def file_lines(path: Path, *, longest: int = LONGEST, links: bool = True) -> Iterator[bytes]:
     """The lines of a file, up to LONGEST_LINE bytes each; nothing where it cannot be read, is not a regular file, or
-    holds more than `longest` bytes. `links`, `belongs_to`: as in `open_regular`."""
+    holds more than `longest` bytes. `links`: as in `open_regular`."""
     try:
-        with open_regular(path, links=links, belongs_to=belongs_to) as stream:
+        with open_regular(path, links=links) as stream:
             if os.fstat(stream.fileno()).st_size > longest:
                 return
             left = longest
@@ -82,9 +77,9 @@ def record_text(record: Struct, *, indent: int | None = 2) -> str:
     return json.dumps(to_builtins(record, enc_hook=str), indent=indent) + "\n"
 
 
-def write_record(path: Path, record: Struct) -> None:
-    """Replace a file by this record in one step. Raises OSError."""
-    write_atomic(path, record_text(record))
+def write_record(path: Path, record: Struct, *, sync: bool = True) -> None:
+    """Replace a file by this record in one step. `sync`: as in `write_atomic`. Raises OSError."""
+    write_atomic(path, record_text(record), sync=sync)
 
 
 def create_record(path: Path, record: Struct) -> bool:

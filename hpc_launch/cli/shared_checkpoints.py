@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hpc_launch.cli.follow import poll_runs
 from hpc_launch.cli.warn import print_note
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.runs.checkpoint_files import rule_of
@@ -31,7 +30,11 @@ def warn_about_shared_checkpoints(
     unfinished = [RunFolder(entry.folder) for entry in index.entries(unfinished=True)]
     others = [other for other in unfinished if run is None or other.path != run.path]
     sharing = [other for other in others if _folder(other) == folder]
-    for status in poll_runs(sharing, index, drive=False) if sharing else ():
+    if not sharing:
+        return
+    from hpc_launch.cli.follow import poll_runs
+
+    for status in poll_runs(sharing, index, drive=False):
         if not status.final:
             print_note(
                 f"warning: {status.run} ({status.state}) saves its checkpoints in {folder} too: "

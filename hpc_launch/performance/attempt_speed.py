@@ -127,7 +127,7 @@ def _lines(attempt: AttemptFolder, names: tuple[str, ...]) -> Iterator[LogFact]:
     for log in log_files(attempt)[:MAX_LOGS]:
         node = names[log.node] if log.node is not None and log.node < len(names) else None
         name = os.path.relpath(log.path, attempt.path)
-        with suppress(OSError), open_regular(log.path, belongs_to=log.belongs_to) as stream:
+        with suppress(OSError), open_regular(log.path) as stream:
             yield from first_lines(stream.read(HEAD), name, node=node, rank=log.rank)
 
 

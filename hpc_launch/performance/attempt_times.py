@@ -123,9 +123,9 @@ def _phases(files: AttemptFiles, began: float | None) -> list[tuple[float, str]]
     if check is not None and check.seconds and start.started is not None and math.isfinite(check.seconds):
         found += [(start.started, "node_check"), (start.started + max(0.0, check.seconds), "preparation")]
     plan = plan_of(attempt) or PlanRecord()
-    owner, processes = attempt.run.foreign_owner, plan.processes_per_node or 1
+    processes = plan.processes_per_node or 1
     nodes = [
-        [(time, number, mark) for time, mark in history(start_events(path, belongs_to=owner), processes)]
+        [(time, number, mark) for time, mark in history(start_events(path), processes)]
         for number, path in islice(attempt.watcher_files(), START_NODES)
     ]
     marks = {number: "" for number, _ in islice(attempt.watcher_files(), START_NODES)}
@@ -176,18 +176,17 @@ def _ending(files: AttemptFiles, state: AttemptStatus | None, curve: StepCurve, 
 
 def _failed(attempt: AttemptFolder, curve: StepCurve, times: AttemptTimes) -> float | None:
     """When the first rank failed, or a node showed the last sign of life before the attempt was over."""
-    owner = attempt.run.foreign_owner
     deaths: list[float] = []
     lives: list[float] = []
     for _, path in islice(attempt.watcher_files(), MAX_NODES):
         bad: float | None = None
-        for event in watcher_events(path, belongs_to=owner):
+        for event in watcher_events(path):
             if event.event == "ranks":
                 bad = None  # the launcher started them again
             elif event.event == "gone" and (event.exit_code != 0 or event.signal) and bad is None:
                 bad = event.t
         deaths += [bad] if bad is not None else []
-        last = last_event(path, belongs_to=owner)
+        last = last_event(path)
         if last is not None and last.event != "end" and last.t is not None:
             lives.append(last.t)
     if deaths:
@@ -199,7 +198,6 @@ def _failed(attempt: AttemptFolder, curve: StepCurve, times: AttemptTimes) -> fl
 
 
 def _last_life(attempt: AttemptFolder, curve: StepCurve) -> float | None:
-    owner = attempt.run.foreign_owner
-    events = [last_event(path, belongs_to=owner) for _, path in islice(attempt.watcher_files(), MAX_NODES)]
+    events = [last_event(path) for _, path in islice(attempt.watcher_files(), MAX_NODES)]
     times = [event.t for event in events if event is not None and event.t is not None]
     return max([*times, *(time for time, _ in curve.growth[-1:])], default=None)

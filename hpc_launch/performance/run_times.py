@@ -71,7 +71,7 @@ def _known(times: AttemptTimes) -> list[float]:
 def _curve(attempt: AttemptFolder) -> StepCurve:
     plan = plan_of(attempt) or PlanRecord()
     watched = next((path for number, path in attempt.watcher_files() if number == 0), None)
-    growth, saves = log_growth(watched, belongs_to=attempt.run.foreign_owner) if watched is not None else ([], [])
+    growth, saves = log_growth(watched) if watched is not None else ([], [])
     with suppress(OSError):
         log = attempt.first_log.stat()
         growth += [(log.st_mtime, log.st_size)] if log.st_size else []

@@ -119,9 +119,8 @@ class StepCurve:
     def _read(self, at: int) -> int | None:
         if at not in self._steps:
             size, over = self.growth[at][1], at == len(self.growth) - 1
-            owner = self._attempt.run.foreign_owner
             try:
-                lines = lines_before(self._attempt.first_log, size, WINDOW, over=over, belongs_to=owner)
+                lines = lines_before(self._attempt.first_log, size, WINDOW, over=over)
             except OSError:
                 lines = []
             self._steps[at] = self._time.spend(lambda: self._search(lines))

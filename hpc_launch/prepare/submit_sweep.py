@@ -91,7 +91,7 @@ def advance(
 
     `pause_s`: how long to leave it alone after a refusal because of a limit. `alone`: as for `submit_points`.
     """
-    if os.path.exists(sweep.submitted) or os.path.exists(sweep.cancel) or sweep.run.foreign_owner is not None:
+    if os.path.exists(sweep.submitted) or os.path.exists(sweep.cancel) or sweep.run.is_foreign:
         return None
     with suppress(OSError):
         reason = read_text(sweep.refused, errors="replace")

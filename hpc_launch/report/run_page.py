@@ -184,7 +184,7 @@ def _script(status: RunStatus) -> str:
     files = {"Script": scripts[:1], "Merged values": [run.resolved_yaml]}
     parts = []
     for title, paths in files.items():
-        text = next((text for path in paths if (text := _text(path, run.foreign_owner))), None)
+        text = next((text for path in paths if (text := _text(path))), None)
         if text is not None:
             lines = [_with_origin(line) for line in escaped_lines(text, SCRIPT_LINES).split("\n")]
             content = element("summary", escaped(title)) + element("pre", "\n".join(lines))
@@ -199,9 +199,9 @@ def _with_origin(line: str) -> str:
     return f"{head}{element('span', mark + origin, class_='origin')}" if mark and head.strip() else line
 
 
-def _text(path: Path, owner: int | None) -> str | None:
+def _text(path: Path) -> str | None:
     with suppress(OSError):
-        return read_text(path, errors="replace", longest=SCRIPT_CHARACTERS, belongs_to=owner)
+        return read_text(path, errors="replace", longest=SCRIPT_CHARACTERS)
     return None
 
 

@@ -14,7 +14,7 @@ from hpc_launch.retry.driver_outcome import DriverOutcome
 from hpc_launch.retry.drivers import Drivers
 from hpc_launch.retry.sweep_queue import start_queue
 from hpc_launch.runs.layout import RunFolder
-from hpc_launch.runs.ownership import changeable_by_others, copied_from
+from hpc_launch.runs.ownership import why_not_own
 from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder
 from hpc_launch.runs.pipelines.pipeline_status import pipeline_status
 from hpc_launch.runs.pipelines.stage_status import Found, StageRefusal
@@ -39,7 +39,7 @@ def advance_pipeline(
     inside: bool = False,
 ) -> list[DriverOutcome]:
     """Submit the stages that are due by these states. Returns what was done for each. Never raises a UserError."""
-    if copied_from(pipeline.run) is not None or changeable_by_others(pipeline.run) is not None:
+    if why_not_own(pipeline.run) is not None:
         return []
     outcomes = []
     for due in pipeline_status(pipeline, found, decide=True).due:

@@ -14,7 +14,7 @@ from hpc_launch.plan.recorded_parts import RetryPlan
 from hpc_launch.retry.driver_outcome import NOTHING, DriverOutcome
 from hpc_launch.runs.checkpoint_files import near_miss, newest_checkpoint, rule_of
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
-from hpc_launch.runs.ownership import changeable_by_others, changeable_message, copied_from, copy_message
+from hpc_launch.runs.ownership import why_not_own
 from hpc_launch.runs.records.plan_record import newest_plan
 from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.records.scheduler_state import MAY_COME_BACK, stuck_since
@@ -89,20 +89,13 @@ def read_context(run: RunFolder, tracker: RunTracker, scheduler: Scheduler) -> R
 
 def owned(run: RunFolder) -> bool:
     """Whether this user's drivers continue the run: it is theirs, no copy, and nobody else can change it."""
-    return copied_from(run) is None and changeable_by_others(run) is None
+    return why_not_own(run) is None
 
 
 def left_alone(run: RunFolder) -> DriverOutcome:
     """The outcome for a run that has no context: with the reason if it is this user's, but others can change it."""
-    original = copied_from(run)
-    if original is not None:
-        return DriverOutcome("nothing", f"not continued: {copy_message(run, original)}")
-    path = changeable_by_others(run)
-    try:
-        ours = path is not None and run.path.stat().st_uid == os.getuid()
-    except OSError:
-        ours = False
-    return DriverOutcome("nothing", f"not continued: {changeable_message(path)}") if path and ours else NOTHING
+    reason = None if run.is_foreign else why_not_own(run)
+    return DriverOutcome("nothing", f"not continued: {reason}") if reason is not None else NOTHING
 
 
 def _may_come_back(view: AttemptView, requeue: bool) -> bool:

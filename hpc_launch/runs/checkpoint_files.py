@@ -64,7 +64,7 @@ def rule_of(run: RunFolder) -> CheckpointRule | None:
 
     None for another user's run, too, which may name any folder of this user or a very large one.
     """
-    if run.foreign_owner is not None:
+    if run.is_foreign:
         return None
     plan = newest_plan(run)
     record = plan.checkpoint if plan is not None else None

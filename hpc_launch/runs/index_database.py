@@ -85,6 +85,7 @@ class IndexDatabase:
 def _opened(path: Path, timeout_s: float) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=timeout_s)
     try:
+        connection.execute("PRAGMA synchronous = OFF")  # a file that a crash of the machine breaks is rebuilt
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
             connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {VERSION}; COMMIT;")

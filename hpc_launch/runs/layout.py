@@ -72,7 +72,6 @@ first. A driver that was frozen before sbatch and resumes later submits a job th
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Iterator
@@ -82,6 +81,8 @@ from pathlib import Path
 
 from hpc_launch.schedulers.job_files import BATCH_LOG, SCRIPT
 
+RUN_MODE, GROUP_MODE = 0o700, 0o2750
+"""Of a run folder, and of one that the user opens to a group. Nobody else reaches what is inside."""
 FOLDER_MODE = 0o755
 """Of folders in a run folder. Nobody else may change what the job and its drivers execute."""
 MOST_BEFORE = 50
@@ -264,20 +265,11 @@ class RunFolder:
     attempts_folder = _Entry("attempts")
 
     @property
-    def foreign_owner(self) -> int | None:
-        """The owner of another user's run: files in it must be that user's, who may have put links to ours there.
-
-        None for this user's own run.
-        """
+    def is_foreign(self) -> bool:
+        """Whether the run is another user's, who opened it to a group. Its plan may name any file of this user."""
         with suppress(OSError):
-            owner = self.path.stat().st_uid
-            return owner if owner != os.getuid() else None
-        return None
-
-    def refuse_foreign_write(self) -> None:
-        """Raise PermissionError for another user's run: nothing of what this user can read may be written there."""
-        if self.foreign_owner is not None:
-            raise PermissionError(errno.EPERM, "the run belongs to another user", str(self.path))
+            return self.path.stat().st_uid != os.getuid()
+        return False
 
     @property
     def exists(self) -> bool:

@@ -11,7 +11,7 @@ from hpc_launch.runs.layout import RunFolder
 def notify_problems(run: RunFolder) -> list[str]:
     """One line for each channel that did not get its last message."""
     folder = str(run.path)
-    if run.foreign_owner is not None or not os.path.isdir(os.path.join(folder, "notify")):
+    if run.is_foreign or not os.path.isdir(os.path.join(folder, "notify")):
         return []
     lines: dict[str, str] = {}
     # By time, but a driver may note the end of a short run before the job notes its start.

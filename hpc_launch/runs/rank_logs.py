@@ -29,8 +29,6 @@ class LogFile:
     path: Path
     node: int | None = None
     rank: int | None = None
-    belongs_to: int | None = None
-    """The user whose file it must be (RunFolder.foreign_owner)."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +49,8 @@ class RankLogLine:
 
 def log_files(attempt: AttemptFolder, node: int | None = None) -> list[LogFile]:
     """The existing logs: the batch log first, then by node; with `node` only that node's."""
-    owner = attempt.run.foreign_owner
-    files = [LogFile(attempt.batch_log, belongs_to=owner)] if node is None and os.path.isfile(attempt.batch_log) else []
-    logs = [LogFile(path, number, rank, owner) for number, rank, path in attempt.node_logs()]
+    files = [LogFile(attempt.batch_log)] if node is None and os.path.isfile(attempt.batch_log) else []
+    logs = [LogFile(path, number, rank) for number, rank, path in attempt.node_logs()]
     logs.sort(key=lambda file: (file.node or 0, file.rank or 0))
     return files + [file for file in logs if node in (None, file.node)]
 
@@ -137,7 +134,7 @@ class _Tail:
 
     def _chunks(self) -> Iterator[bytes]:
         try:
-            with open_regular(self._file.path, belongs_to=self._file.belongs_to) as stream:
+            with open_regular(self._file.path) as stream:
                 status = os.fstat(stream.fileno())
                 if status.st_size < self._at or (self._inode is not None and status.st_ino != self._inode):
                     self._at, self._rest = 0, b""

@@ -16,7 +16,6 @@ import click
 from hpc_launch.base.files import open_regular
 from hpc_launch.diagnose.diagnosis import Diagnosis, FirstFailure, Quote, Verdict
 from hpc_launch.performance.run_samples import Remark
-from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.view.format_values import clean, clock_time, cut
 
 MAX_WIDTH = 200
@@ -161,12 +160,11 @@ def _before(quote: Quote, folder: str) -> list[str]:
     if quote.line <= 1:
         return []
     path = Path(folder) / quote.file
-    owner = AttemptFolder(Path(folder)).run.foreign_owner if folder else None
     lines: list[str] = []
     try:
         if not os.path.isfile(path):
             return []
-        with io.TextIOWrapper(open_regular(path, belongs_to=owner), encoding="utf-8", errors="replace") as stream:
+        with io.TextIOWrapper(open_regular(path), encoding="utf-8", errors="replace") as stream:
             number = 1
             while number < quote.line and (text := stream.readline(READ_CHUNK)):
                 if number >= quote.line - CONTEXT:

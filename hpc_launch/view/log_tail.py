@@ -24,7 +24,7 @@ def last_lines(status: RunStatus, most: int) -> list[str]:
     folder = AttemptFolder(attempt.folder)
     for path in (folder.first_log, folder.batch_log):
         try:
-            newest = tail_lines(path, TAIL_BYTES, over=attempt.ended is not None, belongs_to=folder.run.foreign_owner)
+            newest = tail_lines(path, TAIL_BYTES, over=attempt.ended is not None)
         except OSError:
             continue
         lines = [line for text in reversed(newest) if (own := _of_rank_0(text)) for line in log_lines(own)]

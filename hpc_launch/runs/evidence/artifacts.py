@@ -38,17 +38,13 @@ _STACK_TAIL = 4 << 20
 """Bytes at the end of a log that may hold stacks: they are the last that a rank prints."""
 
 
-def read_chunks(path: Path, scanner: LogScanner, *, wait: bool = False, belongs_to: int | None = None) -> LogScan:
+def read_chunks(path: Path, scanner: LogScanner, *, wait: bool = False) -> LogScan:
     """Scan a file; the middle of one larger than HEAD and TAIL together is only counted. Raises OSError.
 
-    `wait`: read a pipe with a writer to its end. A pipe without a writer counts as empty. `belongs_to`: the user whose
-    file it must be, as in `open_regular`.
+    `wait`: a file that the user named, which may be a pipe: with a writer it is read to its end, without one it counts
+    as empty.
     """
-    with (
-        open_regular(path, belongs_to=belongs_to)
-        if belongs_to is not None
-        else open(path, "rb", opener=without_waiting) as stream
-    ):
+    with open(path, "rb", opener=without_waiting) if wait else open_regular(path) as stream:
         if wait:
             _await_writer(stream.fileno())
         size = os.fstat(stream.fileno()).st_size
@@ -91,7 +87,7 @@ def scans(attempt: AttemptFolder, rules: Rulebook, nodes: tuple[str, ...]) -> It
         name, node = _relative(log.path, attempt), _name(log.node, nodes)
         scanner = LogScanner(rules, name, source=number, node=node, rank=log.rank, budget=budget)
         with suppress(OSError):
-            yield read_chunks(log.path, scanner, belongs_to=log.belongs_to)
+            yield read_chunks(log.path, scanner)
     failures = tuple(_worker_failures(attempt, nodes))
     if failures:
         yield LogScan("error files", source=_ERROR_FILES, workers=failures)
@@ -122,7 +118,7 @@ def notes(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[AgentNote]
     """What the watchers recorded: which rank ended first and how, and whether the training hung."""
     yield from _hang_note(attempt, nodes)
     for number, path in attempt.watcher_files():
-        for event in watcher_events(path, belongs_to=attempt.run.foreign_owner):
+        for event in watcher_events(path):
             note = _event_note(event, _relative(path, attempt), _name(number, nodes) or event.host)
             if note is not None:
                 yield note
@@ -162,7 +158,7 @@ def _event_note(event: WatcherEvent, file: str, node: str | None) -> AgentNote |
 def _node_of(attempt: AttemptFolder, rank: int, nodes: tuple[str, ...]) -> str | None:
     """The node where a rank was last seen."""
     for number, path in attempt.watcher_files():
-        if any(event.has_rank(rank) for event in watcher_events(path, belongs_to=attempt.run.foreign_owner)):
+        if any(event.has_rank(rank) for event in watcher_events(path)):
             return _name(number, nodes)
     return None
 
@@ -170,18 +166,17 @@ def _node_of(attempt: AttemptFolder, rank: int, nodes: tuple[str, ...]) -> str |
 def missing_ranks(attempt: AttemptFolder) -> dict[int, Frame]:
     """The ranks that the others waited for in a hang, and where each stood; empty where that cannot be determined."""
     stacks: dict[int, tuple[Frame, ...]] = {}
-    owner = attempt.run.foreign_owner
     for _, _, log in attempt.node_logs():
-        stacks.update(stacks_in_log(_last_lines(log, owner)))
+        stacks.update(stacks_in_log(_last_lines(log)))
     for rank, file in attempt.stack_files():
-        frames = stack(_last_lines(file, owner))
+        frames = stack(_last_lines(file))
         if frames:
             stacks[rank] = frames
     return not_arrived(stacks)
 
 
-def _last_lines(path: Path, owner: int | None) -> Iterator[str]:
-    with suppress(OSError), open_regular(path, belongs_to=owner) as stream:
+def _last_lines(path: Path) -> Iterator[str]:
+    with suppress(OSError), open_regular(path) as stream:
         stream.seek(0, os.SEEK_END)
         stream.seek(max(stream.tell() - _STACK_TAIL, 0))
         yield from stream.read(_STACK_TAIL).decode("utf-8", "replace").splitlines()

@@ -102,7 +102,7 @@ def _node_faults(files: AttemptFiles) -> Iterator[NodeFault]:
             yield from (NodeFault(one.node, one.check, one.text) for one in record.bad if one.node is not None)
     elif end.exit_code and (plan := plan_of(files.attempt)) is not None and plan.chooses_nodes:
         with suppress(OSError):
-            lost = read_text(files.attempt.lost, errors="replace", belongs_to=files.attempt.run.foreign_owner).split()
+            lost = read_text(files.attempt.lost, errors="replace").split()
             yield from (NodeFault(one, HEARTBEAT, SILENT, "agent/lost") for one in files.nodes if one in lost)
 
 

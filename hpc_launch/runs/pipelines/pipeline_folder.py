@@ -73,7 +73,7 @@ class PipelineFolder:
     @cached_property
     def record(self) -> PipelineRecord:
         """Its stages; empty where pipeline.json cannot be read."""
-        record = read_record(self.run.pipeline_info, PipelineRecord, belongs_to=self.run.foreign_owner)
+        record = read_record(self.run.pipeline_info, PipelineRecord)
         return record or PipelineRecord()
 
     @property

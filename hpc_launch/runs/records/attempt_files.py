@@ -134,10 +134,9 @@ class Reader:
         # Listing the folder makes an NFS client ask the server again. A lookup by name may keep saying for a minute
         # that a file is missing.
         entries = {entry.name: entry for entry in _entries(attempt.path)}
-        owner = attempt.run.foreign_owner
 
         def record(path: Path, kind: type[R]) -> R | None:
-            return self._changed(entries.get(path.name), lambda: read_record(path, kind, belongs_to=owner))
+            return self._changed(entries.get(path.name), lambda: read_record(path, kind))
 
         return AttemptFiles(
             attempt=attempt,

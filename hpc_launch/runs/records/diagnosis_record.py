@@ -21,12 +21,11 @@ class DiagnosisRecord(Struct, frozen=True, kw_only=True):
 
 def kept_diagnosis(attempt: AttemptFolder) -> Diagnosis | None:
     """The diagnosis on record; None where there is none, or where another release made it."""
-    record = read_record(attempt.diagnosis, DiagnosisRecord, belongs_to=attempt.run.foreign_owner)
+    record = read_record(attempt.diagnosis, DiagnosisRecord)
     return record.diagnosis if record is not None and record.version == __version__ else None
 
 
 def keep_diagnosis(attempt: AttemptFolder, diagnosis: Diagnosis) -> None:
     """Write diagnosis.json. In a run of another user, and on a failed write, the diagnosis is made again later."""
     with suppress(OSError):
-        attempt.run.refuse_foreign_write()
         write_record(attempt.diagnosis, DiagnosisRecord(version=__version__, diagnosis=diagnosis))

@@ -57,25 +57,23 @@ class WorkerError(Struct, frozen=True, kw_only=True):
 
 def launcher_exits(attempt: AttemptFolder) -> Iterator[LauncherExit]:
     """The exit codes that the nodes, or their processes, recorded."""
-    owner = attempt.run.foreign_owner
     for node, rank, path in attempt.exit_files():
         with suppress(OSError, ValueError):
-            code = int(read_text(path, errors="replace", belongs_to=owner).strip())
+            code = int(read_text(path, errors="replace").strip())
             yield LauncherExit(node=node, path=path, exit_code=code, time=path.stat().st_mtime, rank=rank)
 
 
 def worker_errors(attempt: AttemptFolder) -> Iterator[WorkerError]:
     """The errors of torchelastic's agents, then those of workers that use `@record`."""
-    owner = attempt.run.foreign_owner
     for node, path in attempt.error_files():
-        yield from _worker_error(node, path, None, owner)
+        yield from _worker_error(node, path, None)
     for node, path in islice(attempt.worker_error_files(), MAX_WORKER_FILES):
         rank = path.parent.name
-        yield from _worker_error(node, path, int(rank) if rank.isdecimal() else None, owner)
+        yield from _worker_error(node, path, int(rank) if rank.isdecimal() else None)
 
 
-def _worker_error(node: int, path: Path, local_rank: int | None, owner: int | None) -> Iterator[WorkerError]:
-    file = read_record(path, _ErrorFile, belongs_to=owner) or _ErrorFile()
+def _worker_error(node: int, path: Path, local_rank: int | None) -> Iterator[WorkerError]:
+    file = read_record(path, _ErrorFile) or _ErrorFile()
     inner = as_record(file.message, _Message) or _Message(message=file.message if isinstance(file.message, str) else "")
     if inner.message.strip():
         yield WorkerError(

@@ -40,4 +40,4 @@ class NodeCheckRecord(Struct, frozen=True, kw_only=True):
 
 def read_node_check(attempt: AttemptFolder) -> NodeCheckRecord | None:
     """The record; None where there was no check, or where the file is torn."""
-    return read_record(attempt.node_check, NodeCheckRecord, belongs_to=attempt.run.foreign_owner)
+    return read_record(attempt.node_check, NodeCheckRecord)

@@ -41,4 +41,4 @@ class CodeInfo(Struct, frozen=True, kw_only=True):
 
 def read_info(run: RunFolder) -> RunInfo | None:
     """The content of run.json; None where the run is not complete on disk."""
-    return read_record(run.info, RunInfo, belongs_to=run.foreign_owner)
+    return read_record(run.info, RunInfo)

@@ -31,7 +31,6 @@ class StuckJob(Struct, frozen=True, kw_only=True):
 def stuck_since(attempt: AttemptFolder, job: JobRecord) -> float:
     """Since when the pending job cannot start. Kept in a file, so that it does not depend on any one driver."""
     with suppress(OSError):
-        attempt.run.refuse_foreign_write()
         create_record(attempt.stuck, StuckJob(time=job.as_of, reason=job.reason))
     first = read_record(attempt.stuck, StuckJob)
     return job.as_of if first is None or first.time is None else first.time
@@ -56,7 +55,6 @@ def keep_final(attempt: AttemptFolder, record: JobRecord) -> None:
     """
     if settled(record):
         with suppress(OSError):
-            attempt.run.refuse_foreign_write()
             create_record(attempt.final, record)
 
 

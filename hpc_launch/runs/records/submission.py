@@ -71,6 +71,5 @@ def write_job(
     attempt: AttemptFolder, job_id: str, submitted: float, cluster: str | None = None, *, restart: int = 0
 ) -> bool:
     """Create job.json; true for the process that created it. Raises OSError."""
-    attempt.run.refuse_foreign_write()
     record = SubmittedJob(job_id=job_id, submitted=submitted, restart=restart, cluster=cluster)
     return create_record(attempt.job, record)

@@ -110,30 +110,28 @@ class HangReport(Struct, frozen=True, kw_only=True):
 
 def read_hang(attempt: AttemptFolder) -> HangReport | None:
     """The report of a hang; None where no watcher detected one."""
-    return read_record(attempt.hang, HangReport, belongs_to=attempt.run.foreign_owner)
+    return read_record(attempt.hang, HangReport)
 
 
-def watcher_events(path: Path, *, belongs_to: int | None = None) -> Iterator[WatcherEvent]:
-    """The events in the file of a node, without samples. `belongs_to`: as in `open_regular`."""
-    return _events(file_lines(path, belongs_to=belongs_to))
+def watcher_events(path: Path) -> Iterator[WatcherEvent]:
+    """The events in the file of a node, without samples."""
+    return _events(file_lines(path))
 
 
-def start_events(path: Path, *, belongs_to: int | None = None) -> Iterator[WatcherEvent]:
-    """The events of a node's start: those at the head of its file. `belongs_to`: as in `open_regular`."""
-    with suppress(OSError), open_regular(path, belongs_to=belongs_to) as stream:
+def start_events(path: Path) -> Iterator[WatcherEvent]:
+    """The events of a node's start: those at the head of its file."""
+    with suppress(OSError), open_regular(path) as stream:
         yield from _events(stream.read(START_HEAD).splitlines())
 
 
-def log_growth(
-    path: Path, *, belongs_to: int | None = None
-) -> tuple[list[tuple[float, int]], list[tuple[float, float]]]:
+def log_growth(path: Path) -> tuple[list[tuple[float, int]], list[tuple[float, float]]]:
     """From the file of node 0: when its log had which size in bytes, and from when to when rank 0 saved.
 
     Samples tell the size as well. There may be tens of thousands of lines, so only what is needed is converted.
     """
     growth: list[tuple[float, int]] = []
     saves: list[tuple[float, float]] = []
-    for line in file_lines(path, belongs_to=belongs_to):
+    for line in file_lines(path):
         if not (_OUTPUT in line or _SAVED in line or _SAMPLE in line):
             continue
         try:
@@ -148,9 +146,9 @@ def log_growth(
     return growth, saves
 
 
-def last_event(path: Path, *, belongs_to: int | None = None) -> WatcherEvent | None:
+def last_event(path: Path) -> WatcherEvent | None:
     """The last complete line of a node's file."""
-    with suppress(OSError), open_regular(path, belongs_to=belongs_to) as stream:
+    with suppress(OSError), open_regular(path) as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, size - LAST_TAIL))
         for line in reversed(stream.read(LAST_TAIL).splitlines()):

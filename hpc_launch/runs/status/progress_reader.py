@@ -90,20 +90,17 @@ def first_step(attempt: AttemptFolder) -> int | None:
         return None
 
 
-def tail_lines(path: Path, size: int = TAIL, *, over: bool = False, belongs_to: int | None = None) -> list[str]:
+def tail_lines(path: Path, size: int = TAIL, *, over: bool = False) -> list[str]:
     """The lines in the last `size` bytes, newest first, each cut to MAX_LINE. Raises OSError.
 
     A last line without a newline may be incomplete: it is left out, unless nothing more will be written (`over`).
-    `belongs_to`: the user whose file it must be, as in `open_regular`.
     """
-    return lines_before(path, None, size, over=over, belongs_to=belongs_to)
+    return lines_before(path, None, size, over=over)
 
 
-def lines_before(
-    path: Path, end: int | None, size: int = TAIL, *, over: bool = False, belongs_to: int | None = None
-) -> list[str]:
+def lines_before(path: Path, end: int | None, size: int = TAIL, *, over: bool = False) -> list[str]:
     """The same up to byte `end`; None for the end of the file. Raises OSError."""
-    with open_regular(path, belongs_to=belongs_to) as stream:
+    with open_regular(path) as stream:
         length = stream.seek(0, os.SEEK_END)
         length = length if end is None else min(end, length)
         stream.seek(max(0, length - size))
@@ -116,7 +113,7 @@ def lines_before(
 
 
 def _read(log: _LogState, attempt: AttemptFolder, at: float, *, over: bool) -> Progress:
-    lines = tail_lines(attempt.first_log, over=over, belongs_to=attempt.run.foreign_owner)
+    lines = tail_lines(attempt.first_log, over=over)
     steps = _steps(log, lines)
     step = newest_step(steps, log.last.total or 0)
     loss = _newest(log, "loss", lines)
@@ -170,11 +167,7 @@ def _sampled(log: _LogState, attempt: AttemptFolder) -> tuple[float, int] | None
     files = dict(attempt.watcher_files())
     for sample in list(watcher_samples(files[0]))[-RATE_WINDOW:] if 0 in files else ():
         size, written = sample.log or (0, 0.0)
-        match = (
-            _newest(log, "step", lines_before(attempt.first_log, size, belongs_to=attempt.run.foreign_owner))
-            if size
-            else None
-        )
+        match = _newest(log, "step", lines_before(attempt.first_log, size)) if size else None
         step = integer(match, 1) if match else None
         if step is not None:
             return written, step
@@ -198,7 +191,7 @@ def _rate(log: _LogState) -> float | None:
 
 def _first_step(log: _LogState, attempt: AttemptFolder) -> int | None:
     """The first step in the head of the log."""
-    with open_regular(attempt.first_log, belongs_to=attempt.run.foreign_owner) as stream:
+    with open_regular(attempt.first_log) as stream:
         head = stream.read(TAIL).decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
     found = _newest(log, "step", [line[:MAX_LINE] for line in head[:-1] if line][:MAX_LINES])
     return integer(found, 1) if found else None

@@ -67,29 +67,28 @@ class StartupReader:
 
     def _nodes(self, files: AttemptFiles, plan: PlanRecord) -> Iterator[NodeStart]:
         watched = dict(files.attempt.watcher_files())
-        local, owner = plan.scheduler == "local", files.attempt.run.foreign_owner
+        local = plan.scheduler == "local"
         names = [f"node {number}" for number in range(plan.nodes or 1)] if local else files.nodes
         written = _with_output(files.attempt) if len(watched) < len(names) else set()
         for number, name in enumerate(names):
             if number in watched:
-                yield NodeStart(name, self._history(watched[number], plan.processes_per_node or 1, owner))
+                yield NodeStart(name, self._history(watched[number], plan.processes_per_node or 1))
             elif number not in written:  # what writes has started, if without a watcher
                 yield NodeStart(name)
 
-    def _history(self, path: Path, processes: int, owner: int | None) -> History:
+    def _history(self, path: Path, processes: int) -> History:
         kept = self._histories.get(path)
         if kept is not None and kept[1] and kept[1][-1][1] == LAST:
             return kept[1]
         size = _size(path)
         if kept is None or kept[0] != size:
-            kept = self._histories[path] = size, history(start_events(path, belongs_to=owner), processes)
+            kept = self._histories[path] = size, history(start_events(path), processes)
         return kept[1]
 
     def _before(self, attempt: AttemptFolder) -> tuple[NodeStart, ...]:
         """Nodes of earlier attempts of the run."""
         if attempt.path not in self._earlier:
             found: list[NodeStart] = []
-            owner = attempt.run.foreign_owner
             for number in range(max(1, attempt.number - EARLIER_ATTEMPTS), attempt.number):
                 earlier = attempt.run.attempt(number)
                 start = Reader().read(earlier).start
@@ -97,7 +96,7 @@ class StartupReader:
                 head: History = ((began, ""),) if began is not None else ()
                 plan = plan_of(earlier) or PlanRecord()
                 for _, path in islice(earlier.watcher_files(), EARLIER_NODES):
-                    found.append(NodeStart("", head + self._history(path, plan.processes_per_node or 1, owner)))
+                    found.append(NodeStart("", head + self._history(path, plan.processes_per_node or 1)))
             self._earlier[attempt.path] = tuple(found)
         return self._earlier[attempt.path]
 

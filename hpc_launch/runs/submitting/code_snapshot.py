@@ -119,7 +119,7 @@ def take_snapshot(run: RunFolder, code: CodePlan | None) -> None:
         bytes=copy.bytes,
         linked=tuple(copy.linked[:100]),
     )
-    write_record(run.code_info, info)
+    write_record(run.code_info, info, sync=False)
 
 
 def commit_of(root: Path) -> str | None:

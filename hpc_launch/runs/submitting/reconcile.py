@@ -140,7 +140,6 @@ def no_attempt(run: RunFolder, creator: Process | None, since: float, now: float
         return SubmissionOutcome("waiting", reason=_who(creator, now - since))
     attempt = run.attempt(1)
     try:
-        run.refuse_foreign_write()
         # Without `parents`: a run folder that was deleted stays deleted.
         run.attempts_folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
         attempt.path.mkdir(mode=FOLDER_MODE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -25,7 +26,7 @@ from hpc_launch.base.json_records import read_record, write_record
 from hpc_launch.base.user_dirs import make_folder
 from hpc_launch.job.shell_text import quote
 from hpc_launch.plan.recorded_parts import CodePlan
-from hpc_launch.runs.layout import FOLDER_MODE, AttemptFolder, RunFolder
+from hpc_launch.runs.layout import FOLDER_MODE, GROUP_MODE, RUN_MODE, AttemptFolder, RunFolder
 from hpc_launch.runs.records.plan_record import PlanRecord
 from hpc_launch.runs.records.process_identity import process_fields, this_process
 from hpc_launch.runs.records.run_info import CodeInfo, RunInfo
@@ -63,7 +64,8 @@ def create_run(
 ) -> RunFolder:
     """Create the run folder, without any attempts, or the folder of a sweep with this record.
 
-    `at`: where the run of a stage of a pipeline is; `stage` is its record. Only one process creates it, all at once.
+    Only run.json, which completes the run, is synced. `at`: where the run of a stage of a pipeline is; `stage` is its
+    record. Only one process creates it, all at once.
     Raises Refused and leaves nothing on disk.
     """
     created = time.time()
@@ -72,17 +74,17 @@ def create_run(
         refuse_replaceable(prepared.runs_folder)
         run = new_folder(prepared, created) if at is None else _draft_of(at)
         try:
-            write_atomic(run.job_yaml, prepared.job_yaml)
-            write_atomic(run.resolved_yaml, prepared.resolved_yaml)
-            write_atomic(run.site_yaml, prepared.site_yaml)
+            write_atomic(run.job_yaml, prepared.job_yaml, sync=False)
+            write_atomic(run.resolved_yaml, prepared.resolved_yaml, sync=False)
+            write_atomic(run.site_yaml, prepared.site_yaml, sync=False)
             run.journal.mkdir(mode=FOLDER_MODE)
             run.hooks.mkdir(mode=FOLDER_MODE)
-            write_atomic(run.hooks / ARCHIVE, agent_archive())
+            write_atomic(run.hooks / ARCHIVE, agent_archive(), sync=False)
             phases = {PHASES.name: PHASES} if prepared.plan.phases else {}
             for name, source in {HOOKS.name: HOOKS, **phases, **prepared.modules}.items():
-                write_atomic(run.hooks / name, source.read_text(encoding="utf-8"))
+                write_atomic(run.hooks / name, source.read_text(encoding="utf-8"), sync=False)
             # A file, so that the thousands of processes of a job write no bytecode there, with whatever umask.
-            write_atomic(run.hooks / "__pycache__", "")
+            write_atomic(run.hooks / "__pycache__", "", sync=False)
             if sweep is None:
                 run.attempts_folder.mkdir(mode=FOLDER_MODE)
             else:
@@ -131,11 +133,11 @@ def claim_number(run: RunFolder, number: int) -> AttemptFolder:
 
 
 def write_attempt(attempt: AttemptFolder, prepared: PreparedAttempt) -> None:
-    """Write script and plan into a claimed attempt. Raises OSError."""
+    """Write script and plan into a claimed attempt; the intent, which is synced, follows. Raises OSError."""
     attempt.logs.mkdir(mode=FOLDER_MODE, exist_ok=True)
-    write_record(attempt.plan, prepared.plan)
+    write_record(attempt.plan, prepared.plan, sync=False)
     # Executable: the local scheduler starts it, and a user may.
-    write_atomic(attempt.script, prepared.script, mode=0o755)
+    write_atomic(attempt.script, prepared.script, mode=0o755, sync=False)
 
 
 def write_after(run: RunFolder) -> None:
@@ -153,7 +155,7 @@ def write_after(run: RunFolder) -> None:
         *([f"export PYTHONPATH={quote(path)}"] if path else []),
         f'exec {quote(sys.executable)} -m hpc_launch.hook "$@"',
     ]
-    write_atomic(run.after, "\n".join(lines) + "\n", mode=0o755)
+    write_atomic(run.after, "\n".join(lines) + "\n", mode=0o755, sync=False)
 
 
 def discard(run: RunFolder, attempt: AttemptFolder) -> None:
@@ -187,6 +189,14 @@ def cannot_write(folder: Path, why: str, where: str | None = None) -> Refused:
     return Refused([Finding(FindingCode.CANNOT_WRITE, f"cannot write the run folder {folder}: {why}", hint=hint)])
 
 
+def _open_to(folder: Path, group: str) -> None:
+    try:
+        shutil.chown(folder, group=group)
+    except LookupError:
+        raise OSError(errno.EINVAL, f"no group {group} ($HPC_LAUNCH_RUN_GROUP)", str(folder)) from None
+    folder.chmod(GROUP_MODE)
+
+
 def _draft_of(at: RunFolder) -> RunFolder:
     """A folder beside the one of a stage's run, in which that run is written."""
     run = RunFolder(at.path.with_name(f".{at.path.name}.{secrets.token_hex(4)}"))
@@ -217,12 +227,14 @@ def _shares_code(pipeline: RunFolder | None, run: RunFolder, code: CodePlan | No
 
 
 def new_folder(prepared: PreparedAttempt, created: float) -> RunFolder:
-    """A new folder in the folder of runs. Raises OSError."""
+    """A new folder in the folder of runs, for this user or the group of $HPC_LAUNCH_RUN_GROUP. Raises OSError."""
     stamp = time.strftime("%y%m%d-%H%M%S", time.localtime(created))
     while True:
         run = RunFolder(prepared.runs_folder.absolute() / f"{prepared.name}-{stamp}-{secrets.token_hex(2)}")
         with suppress(FileExistsError):
-            run.path.mkdir(mode=FOLDER_MODE)
+            run.path.mkdir(mode=RUN_MODE)
+            if group := os.environ.get("HPC_LAUNCH_RUN_GROUP"):
+                _open_to(run.path, group)
             with suppress(OSError):  # there is none, or no such thing here
                 # A default ACL would replace the umask for everything that bash, srun and the agents create here.
                 os.removexattr(run.path, "system.posix_acl_default")

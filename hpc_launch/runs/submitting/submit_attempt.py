@@ -19,7 +19,6 @@ from hpc_launch.runs.records.journal import Journal
 from hpc_launch.runs.records.process_identity import process_fields, this_process
 from hpc_launch.runs.records.submission import Intent, new_token, write_job
 from hpc_launch.runs.run_index import Index
-from hpc_launch.runs.status.still_alive import still_alive
 from hpc_launch.runs.submitting.fault_points import checkpoint
 from hpc_launch.runs.submitting.run_store import (
     PreparedAttempt,
@@ -97,6 +96,8 @@ def submit_next(
         UsageError: The last attempt is still alive (the message says what is), or another driver was first.
         Unreachable: Whether it is alive cannot be determined now.
     """
+    from hpc_launch.runs.status.still_alive import still_alive  # `submit` does not need the tracker
+
     attempts = run.attempts()
     if attempts:
         alive = still_alive(run, scheduler, ending=ending)

@@ -49,7 +49,7 @@ class SweepFolder:
     @cached_property
     def record(self) -> SweepRecord:
         """Its points; empty where sweep.json cannot be read."""
-        return read_record(self.run.sweep_info, SweepRecord, belongs_to=self.run.foreign_owner) or SweepRecord()
+        return read_record(self.run.sweep_info, SweepRecord) or SweepRecord()
 
     @property
     def name(self) -> str:

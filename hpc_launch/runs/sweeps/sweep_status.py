@@ -147,7 +147,7 @@ def _metric(sweep: SweepFolder, run: RunFolder, status: RunStatus) -> float | No
         return None
     with suppress(OSError, re.error, RecursionError, OverflowError, TooSlowError, IndexError):
         attempt = run.attempt(status.attempts[-1].number)
-        lines = tail_lines(attempt.first_log, over=status.final, belongs_to=run.foreign_owner)
+        lines = tail_lines(attempt.first_log, over=status.final)
         search = re.compile(pattern).search
         with time_limit(SEARCH_S):
             found = next((match for line in lines if (match := search(line))), None)

@@ -197,7 +197,7 @@ class SharedAnswer:
     def _save(self, answer: CachedAnswer) -> None:
         self._own = answer
         with contextlib.suppress(OSError):
-            write_atomic(self.path, record_text(answer, indent=None), mode=0o600)
+            write_atomic(self.path, record_text(answer, indent=None), mode=0o600, sync=False)
 
 
 def shared_answer() -> SharedAnswer:

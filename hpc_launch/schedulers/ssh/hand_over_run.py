@@ -60,5 +60,5 @@ def take_back_run(attempt: Path) -> None:
 def host_with(run: Path) -> str | None:
     """The host that has the run; None if it is here."""
     path = run / ELSEWHERE
-    found = read_record(path, Elsewhere, belongs_to=os.getuid()) if os.path.lexists(path) else None
+    found = read_record(path, Elsewhere) if os.path.lexists(path) and path.lstat().st_uid == os.getuid() else None
     return found.host if found is not None else None
