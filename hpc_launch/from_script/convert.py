@@ -6,18 +6,18 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpc_launch.base.findings import Place
-from hpc_launch.from_script.draft_job import draft_job, job_name
-from hpc_launch.from_script.draft_site import SitePart, accounts_for, known_site, own_profile
-from hpc_launch.from_script.prepare_elsewhere import prepare_elsewhere
+from hpc_launch.base.errors import Refused
+from hpc_launch.base.findings import Finding, Place
+from hpc_launch.from_script.draft_job import job_name, job_text
+from hpc_launch.from_script.draft_site import SitePart, accounts_for, known_site, own_profile, site_text
 from hpc_launch.from_script.read_job import OldScript, read_old_script
-from hpc_launch.from_script.write_files import job_text, site_text
 from hpc_launch.prepare.detect_site import detect_site
-from hpc_launch.prepare.prepare import PreparedJob
+from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.sites.load_profile import load_site_profile
 from hpc_launch.sites.search_path import is_file_name
 
@@ -34,20 +34,37 @@ class Conversion(Struct, frozen=True):
 
     def prepare(self) -> PreparedJob:
         """The job as hpc-launch would submit it. Raises Refused with what has to be corrected first."""
-        with tempfile.TemporaryDirectory(prefix="hpc-launch-init-") as folder:
-            job = Path(folder, self.output.name)
-            job.write_text(self.job_file, encoding="utf-8")
-            named: str | None = None
-            if self.site_file is not None:
-                profile = Path(folder, self.site_path.name)
-                profile.write_text(self.site_file, encoding="utf-8")
-                named = str(profile)
-            elif self.site.profile is not None and self.site.reference is not None:
-                named = self.site.reference
-                if is_file_name(named):
-                    named = str((self.output.parent / named).resolve())
-            base = str(self.output.parent.resolve())
-            return prepare_elsewhere(job, self.output.parent, site=named, job_folder=base, anywhere=True)
+        site, files = self.site.reference, {}
+        if self.site_file is not None:
+            files = {self.site_path.name: self.site_file}
+        elif site is not None and is_file_name(site):
+            site = str((self.output.parent / site).resolve())
+        return prepare_text(self.job_file, self.output, site, files, anywhere=True)
+
+
+def prepare_text(
+    job_file: str, output: Path, site: str | None, files: Mapping[str, str] = {}, **options: Any
+) -> PreparedJob:
+    """Plan a job file that is not yet at `output`, with `files` beside it; findings name the final places. Raises
+    Refused. `site`: its profile, which may be one of the files."""
+    with tempfile.TemporaryDirectory(prefix="hpc-launch-init-") as folder:
+        for name, text in {**files, output.name: job_file}.items():
+            Path(folder, name).write_text(text, encoding="utf-8")
+
+        def moved(finding: Finding) -> Finding:
+            place = finding.place
+            if place is None or not place.file.startswith(f"{folder}/"):
+                return finding
+            at = str(output.parent / place.file.removeprefix(f"{folder}/"))
+            return replace(finding, place=replace(place, file=at))
+
+        named = str(Path(folder, site)) if site is not None and site in files else site
+        try:
+            base = str(output.parent.resolve())
+            prepared = prepare_job(Path(folder, output.name), site=named, job_folder=base, **options)
+        except Refused as refused:
+            raise Refused([moved(finding) for finding in refused.findings]) from None
+        return replace(prepared, warnings=tuple(map(moved, prepared.warnings)))
 
 
 def convert(
@@ -60,33 +77,30 @@ def convert(
     if None. environment: of this shell.
     """
     script = read_old_script(path, folder, environment)
-    stem = job_name(path.stem)
-    output = output if output is not None else Path(f"{stem}.yaml")
+    output = output if output is not None else Path(f"{job_name(path.stem)}.yaml")
     site_path = output.with_name(f"{output.stem}.site.yaml")
     part = _known(script, site, environment.get("HPC_LAUNCH_SITE"), output)
     if part is None:
         part = own_profile(script, job_name(output.stem).lower(), site_path.name)
-    if part.profile is not None:
+    elif part.profile is not None:
         script = replace(script, accounts=accounts_for(script, part.profile))
     prefix = os.path.relpath(folder, output.parent.resolve())
-    draft = draft_job(script, part, "" if prefix == "." else prefix)
-    own = site_text(script, part) if part.profile is None else None
-    return Conversion(script, part, output, job_text(script, draft, part), site_path, own)
+    text = job_text(script, part, "" if prefix == "." else prefix)
+    return Conversion(script, part, output, text, site_path, site_text(script, part) if part.profile is None else None)
 
 
 def _known(script: OldScript, site: str | None, usual: str | None, output: Path) -> SitePart | None:
     """The part for a named, usual or detected Slurm site; None if there is none."""
+    reference, place, name = None, Place("$HPC_LAUNCH_SITE"), usual
     if site is not None:
-        profile = load_site_profile(site, Place("--site"), output.parent)
-        reference = site
+        reference, place, name = site, Place("--site"), site
         if is_file_name(site):
             reference = os.path.relpath(Path(site).resolve(), output.parent.resolve())
             reference = reference if reference.startswith("..") else f"./{reference}"
-        return known_site(script, profile, reference)
-    if usual:
-        return known_site(script, load_site_profile(usual, Place("$HPC_LAUNCH_SITE"), output.parent), None)
-    found = detect_site(output.parent).chosen
-    if found is None or found.name == "local":
+    elif not usual:
+        found = detect_site(output.parent).chosen
+        place, name = Place("the detected site"), found.name if found is not None and found.name != "local" else None
+    if name is None:
         return None
-    profile = load_site_profile(found.name, Place("the detected site"), output.parent)
-    return known_site(script, profile, None) if profile.scheduler.type == "slurm" else None
+    profile = load_site_profile(name, place, output.parent)
+    return known_site(script, profile, reference) if site or usual or profile.scheduler.type == "slurm" else None

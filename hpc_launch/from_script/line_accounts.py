@@ -1,16 +1,51 @@
-"""What became of each line of the script: taken over, unnecessary here, or not understood. No line is dropped."""
+"""What became of each line of the script: taken over, unnecessary here, or not understood. No line is dropped, and no
+secret is shown."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
 
-from hpc_launch.from_script.secret_values import without_secrets
+from hpc_launch.job.secret_names import SECRET_NAME
 
-Outcome = Literal["taken", "unnecessary", "not_understood"]
+Outcome = Literal["unnecessary", "taken", "not_understood"]
 _RANK = {"unnecessary": 0, "taken": 1, "not_understood": 2}
+_SECRET = re.compile(
+    r"(\b(?:\w+_)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)=|(?i:--?[\w-]*(?:api[_-]?key|token|password|secret)(?:=|\s+)))"
+    r"(\"[^\"]*\"|'[^']*'|[^\s\"';&|]+)"
+)
+_LOGIN = re.compile(r"((?:wandb\s+login|huggingface-cli\s+login|hf\s+auth\s+login)\b[^;&|]*?)(\s)([A-Za-z0-9_]{16,})")
+_CREDENTIAL = re.compile(
+    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|"
+    r"glpat-[\w-]{16,}|xox[abp]-[\w-]{10,}|AKIA[A-Z0-9]{16}|(?<=://)[^\s/:@]+:[^\s/@]+(?=@))"
+)
+"""What the services themselves mark as a key, and a password in a URL."""
+_ASSIGNED = re.compile(r"\b(?P<name>\w*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD))=(?!\$)(?:\"[^\"]*\"|'[^']*'|[^\s\"';&|]+)")
+
+
+def without_secrets(text: str) -> str:
+    """The text, with dots in place of values that look like a password or a key."""
+    hidden = _SECRET.sub(lambda found: found[0] if found[2].strip("\"'")[:1] == "$" else f"{found[1]}…", text)
+    return _CREDENTIAL.sub("…", _LOGIN.sub(r"\1\2…", hidden))
+
+
+def take_out(text: str) -> tuple[str, list[str], bool]:
+    """A value without secrets, the variables that it reads instead, and whether a value was left out for good."""
+    names = [name for name in re.findall(r"(?<!\$)\$\{shell\.(\w+)\}", text) if SECRET_NAME.search(name)]
+
+    def read_variable(found: re.Match[str]) -> str:
+        name = found["name"]
+        if not SECRET_NAME.search(name):
+            return found[0]
+        names.append(name)
+        return f"{name}=${name}" if " " in text else f"{name}=${{shell.{name}}}"  # with blanks: text of `bash -c`
+
+    kept = _ASSIGNED.sub(read_variable, text)
+    hidden = _CREDENTIAL.sub("…", kept)
+    return hidden, names, hidden != kept
 
 
 class LineAccount(Struct, frozen=True):
@@ -28,59 +63,45 @@ class Ledger:
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
-        self._outcomes: dict[int, tuple[Outcome, list[str], list[str]]] = {}
+        self.notes: dict[int, tuple[Outcome, list[str], list[str]]] = {}
 
     def taken(self, lines: Iterable[int], *keys: str, why: str = "") -> None:
         """The lines' content is in these keys."""
-        self._note(lines, "taken", keys, why)
+        self._note(lines, "taken", keys, [why])
 
     def unnecessary(self, lines: Iterable[int], why: str) -> None:
         """The lines are not needed, for this reason."""
-        self._note(lines, "unnecessary", (), why)
+        self._note(lines, "unnecessary", (), [why])
 
     def not_understood(self, lines: Iterable[int], why: str) -> None:
         """A person has to look at the lines."""
-        self._note(lines, "not_understood", (), why)
+        self._note(lines, "not_understood", (), [why])
 
-    def _note(self, lines: Iterable[int], outcome: Outcome, keys: Iterable[str], why: str) -> None:
+    def _note(self, lines: Iterable[int], outcome: Outcome, keys: Iterable[str], reasons: list[str]) -> None:
         """Several statements of a line share its account: the one that needs most attention decides."""
         for line in lines:
-            before, old_keys, reasons = self._outcomes.get(line, ("unnecessary", [], []))
-            stronger = _RANK[outcome] > _RANK[before]
-            kept = [] if stronger else reasons
-            if why and why not in kept and _RANK[outcome] >= _RANK[before]:
-                kept = [*kept, why]
-            chosen: Outcome = outcome if stronger else before
-            self._outcomes[line] = (chosen, [*old_keys, *(key for key in keys if key not in old_keys)], kept)
+            before, old_keys, old_reasons = self.notes.get(line, ("unnecessary", [], []))
+            step = _RANK[outcome] - _RANK[before]
+            kept = [] if step > 0 else old_reasons
+            kept = [*kept, *(why for why in reasons if why and why not in kept)] if step >= 0 else kept
+            merged = [*old_keys, *(key for key in keys if key not in old_keys)]
+            self.notes[line] = (outcome if step > 0 else before, merged, kept)
 
-    def adopt(self, other: Ledger, why: str) -> None:
-        """The accounts of statements that have no effect on what follows, for this reason."""
-        for line, (outcome, _, reasons) in other._outcomes.items():
-            if outcome == "not_understood":
-                self._note([line], outcome, (), "; ".join(reasons))
-            else:
+    def adopt(self, other: Ledger, why: str = "") -> None:
+        """The accounts of a part of the script; with a reason, what it took over has no effect on what follows."""
+        for line, (outcome, keys, reasons) in other.notes.items():
+            if why and outcome != "not_understood":
                 self.unnecessary([line], why)
-
-    def known(self, line: int) -> bool:
-        """Whether a line has an account."""
-        return line in self._outcomes
-
-    def all_unnecessary(self, lines: Iterable[int]) -> bool:
-        """Whether every line with an account is unnecessary."""
-        return all(self._outcomes[line][0] == "unnecessary" for line in lines if line in self._outcomes)
-
-    def any_not_understood(self, other_than: Iterable[int]) -> bool:
-        """Whether a statement was not understood, or a line besides these not read at all."""
-        unread = set(other_than) - self._outcomes.keys()
-        return any(account.outcome == "not_understood" for account in self.accounts() if account.line not in unread)
+            else:
+                self._note([line], outcome, keys, reasons)
 
     def accounts(self) -> tuple[LineAccount, ...]:
         """One account for each line that is not blank, in order."""
         result = []
+        nothing: tuple[Outcome, list[str], list[str]] = ("not_understood", [], ["not read as a shell command"])
         for number, line in enumerate(self._lines, 1):
             if line.strip():
-                nothing: tuple[Outcome, list[str], list[str]] = ("not_understood", [], ["not read as a shell command"])
-                outcome, keys, reasons = self._outcomes.get(number, nothing)
-                text = without_secrets(line)
-                result.append(LineAccount(number, text, outcome, tuple(keys), without_secrets("; ".join(reasons))))
+                outcome, keys, reasons = self.notes.get(number, nothing)
+                why = without_secrets("; ".join(reasons))
+                result.append(LineAccount(number, without_secrets(line), outcome, tuple(keys), why))
         return tuple(result)

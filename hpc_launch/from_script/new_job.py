@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+from hpc_launch.from_script.convert import prepare_text
 from hpc_launch.from_script.draft_job import job_name
-from hpc_launch.from_script.prepare_elsewhere import prepare_elsewhere
 from hpc_launch.from_script.training_source import TrainingSource
 from hpc_launch.job.shell_text import visible
 from hpc_launch.job.units import format_time, parse_time
@@ -139,7 +138,4 @@ def _other_options(training: TrainingSource, given: Any, script: str) -> str:
 
 def checked(text: str, output: Path, site: str | None) -> PreparedJob:
     """Plan the job as `validate` does. Raises Refused with what is wrong."""
-    with tempfile.TemporaryDirectory(prefix="hpc-launch-init-") as folder:
-        job = Path(folder, output.name)
-        job.write_text(text, encoding="utf-8")
-        return prepare_elsewhere(job, output.parent, site=site, job_folder=str(output.parent.resolve()))
+    return prepare_text(text, output, site)

@@ -1,26 +1,15 @@
-"""What the old script does, as found: software, variables and the launch."""
+"""What the old script does, as found: software, variables, and which of its launch lines is the training."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from hpc_launch.from_script.values import Value, Word
+from msgspec import Struct
 
-LauncherKind = Literal["torchrun", "deepspeed", "srun", "none"]
-
-
-@dataclass
-class OldContainer:
-    """A container of the old script."""
-
-    runtime: Literal["apptainer", "singularity", "pyxis"]
-    image: str
-    binds: list[str] = field(default_factory=list)
-    workdir: str | None = None
-    home: bool | None = None
-    writable: bool = False
-    options: list[str] = field(default_factory=list)
+from hpc_launch.from_script.line_accounts import Ledger
+from hpc_launch.from_script.slurm_request import Request
+from hpc_launch.from_script.words import Value, Word
 
 
 @dataclass
@@ -28,7 +17,7 @@ class OldLaunch:
     """One command line that starts a program, unwrapped from srun, containers and launchers."""
 
     lines: range
-    launcher: LauncherKind = "none"
+    launcher: Literal["torchrun", "deepspeed", "srun", "none"] = "none"
     program: Literal["script", "module", "command"] = "command"
     words: list[Word] = field(default_factory=list)
     """The script or module, or all words of a command."""
@@ -50,46 +39,128 @@ class OldLaunch:
     one_node: bool = False
     """Whether its srun names one node, as in a loop over nodes."""
     max_restarts: int | None = None
-    c10d: bool = False
     pdsh: bool = False
-    container: OldContainer | None = None
+    container: dict[str, Any] | None = None
+    """`container:` of the job file, with `workdir` if it sets one."""
     env: dict[str, Value] = field(default_factory=dict)
     python: str | None = None
-    mixed_precision: str | None = None
     doubts: list[tuple[int, str]] = field(default_factory=list)
     """Lines with parts that were not understood."""
     keys: list[str] = field(default_factory=list)
 
-    @property
-    def distributed(self) -> bool:
-        """Whether it starts more than one process, or can."""
-        return self.launcher != "none"
+    def doubt(self, word: Word, why: str) -> None:
+        """A part that was not understood."""
+        self.doubts.append((word.line, why))
 
 
 @dataclass
 class OldJob:
     """Everything found in the body of the script."""
 
-    modules: list[str] = field(default_factory=list)
-    purge: Literal["purge", "force-purge", "reset"] | None = None
-    module_use: list[str] = field(default_factory=list)
-    module_unload: list[str] = field(default_factory=list)
-    sources: list[str] = field(default_factory=list)
-    conda: str | None = None
-    venv: str | None = None
+    software: dict[str, Any] = field(default_factory=dict)
+    """`environment:` of the job file."""
+    prelude: list[dict[str, Any]] = field(default_factory=list)
+    """Steps for the site profile."""
     env: dict[str, tuple[Value, int]] = field(default_factory=dict)
     prepend: dict[str, str] = field(default_factory=dict)
     unset: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
-    mkdir: list[str] = field(default_factory=list)
-    ulimit: dict[str, str] = field(default_factory=dict)
     workdir: str | None = None
     last_folder: str | None = None
     """The folder before the last `cd`."""
-    folders: list[str] = field(default_factory=list)
-    """The stack of `pushd`."""
     suffix: str | None = None
     """Appended to the first host's name for the fast network."""
     launches: list[OldLaunch] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """Variables that the job does not need, with the reason."""
+
+    def add_secret(self, name: str) -> None:
+        """A variable whose value the new job reads from its environment."""
+        if name not in self.secrets:
+            self.secrets.append(name)
+
+
+class LaunchSize(Struct, frozen=True):
+    """How the old script starts its training."""
+
+    nodes: int
+    starts_per_node: int
+    """How often srun or mpirun starts the launcher or the program on each node."""
+    processes_per_node: int
+    """Processes of the training on each node."""
+    gpus_per_node: int
+    cpus_per_node: int | None
+    once: bool
+    """Whether the program starts once, on the first node."""
+
+
+def launch_size(launch: OldLaunch, request: Request) -> LaunchSize:
+    """The size of a launch, from its own options and the directives."""
+    nodes, starts = request.nodes, 1
+    if launch.by_srun and not launch.one_node:
+        nodes = min(launch.nodes, request.nodes) if launch.nodes else request.nodes
+        starts = launch.tasks_per_node or request.tasks_per_node
+        if launch.tasks and launch.tasks_per_node:
+            nodes = nodes if launch.nodes else max(launch.tasks // starts, 1)
+        elif launch.tasks:
+            nodes = min(nodes, launch.tasks)
+            starts = max(launch.tasks // nodes, 1)
+    once = launch.launcher == "none"
+    processes = launch.processes_per_node if launch.processes_per_node is not None else starts
+    return LaunchSize(
+        nodes=nodes,
+        starts_per_node=1 if once else starts,
+        processes_per_node=processes,
+        gpus_per_node=request.gpus_per_node if launch.gpus_per_node is None else launch.gpus_per_node,
+        cpus_per_node=launch.cpus_per_task * starts if launch.cpus_per_task else request.cpus_per_node,
+        once=once,
+    )
+
+
+def choose(job: OldJob, request: Request, ledger: Ledger) -> OldLaunch | None:
+    """The training: the launch of the most processes, of several the last; the account of every launch line."""
+    if not job.launches:
+        return None
+
+    def weight(launch: OldLaunch) -> tuple[bool, int, bool]:
+        size = launch_size(launch, request)
+        own = launch.program in {"script", "module"} or launch.processes_per_node is not None
+        return not size.once and own, size.nodes * size.processes_per_node, own
+
+    def started(launch: OldLaunch) -> list[str]:
+        return [launch.launcher, *(word.text for word in (*launch.words, *launch.arguments))]
+
+    chosen = max(job.launches, key=weight)
+    for launch in job.launches:
+        if launch is chosen:
+            _account(launch, launch_size(launch, request), ledger)
+        elif started(launch) == started(chosen):
+            ledger.unnecessary(launch.lines, "the same program on another node: the step starts it on all of them")
+        else:
+            ledger.not_understood(launch.lines, "another program: a job file starts one")
+    return chosen
+
+
+def _account(launch: OldLaunch, size: LaunchSize, ledger: Ledger) -> None:
+    """The account of the training's lines, with the parts that were not understood and values that the text does not
+    decide."""
+    ledger.taken(launch.lines, *dict.fromkeys(launch.keys))
+    for line, why in launch.doubts:
+        ledger.not_understood([line], why)
+    for word in (*launch.words, *launch.arguments):
+        uses = word.value.uses
+        why = f"`{word.raw[:60]}` is known only in the job: write its value"
+        if "array" in uses:
+            why = "depends on the index in a job array"
+        elif "rank" in uses:
+            why = "depends on the process: the training finds its rank in RANK and LOCAL_RANK"
+        elif "parameter" in uses:
+            why = "an argument of the script: write its value"
+        if not word.value.known:
+            ledger.not_understood([word.line if word.line in launch.lines else launch.lines[0]], why)
+    for name, value in launch.env.items():
+        if not value.known:
+            ledger.not_understood(launch.lines[:1], f"{name} is known only in the job: write its value in `env:`")
+    if launch.by_srun and not launch.one_node and launch.tasks not in {None, size.nodes * size.starts_per_node}:
+        why = f"{launch.tasks} tasks on {size.nodes} nodes: a job file starts as many on each"
+        ledger.not_understood(launch.lines[:1], why)

@@ -11,7 +11,7 @@ import yaml
 from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.convert import Conversion, convert
 from hpc_launch.from_script.read_job import OldScript, understand
-from hpc_launch.from_script.read_script import ScriptText, decode
+from hpc_launch.from_script.script_text import ScriptText, decode
 from hpc_launch.from_script.training_source import likely_trainings, read_training
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=4 --gpus-per-node=4\n"
@@ -54,6 +54,7 @@ def doubts(script: OldScript) -> list[int]:
         ("for i in $(seq 1 10); do\n  srun python train.py --seed $i\ndone", [2]),
         ("cd -\nsrun python train.py", [1]),
         ("(cd src; make)\nsrun python train.py", [1]),
+        ("pushd src; make; popd\nsrun python train.py", [1]),
         ("ibrun python train.py", []),
         ("! [ -e stop ]\nsrun python train.py\n! srun python evaluate.py", [3]),
         ("X='a b'\nsrun python train.py --x=$X", [2]),
@@ -92,10 +93,8 @@ def test_another_loop_leaves_the_number_of_processes(body: str) -> None:
     ("body", "folder"),
     [
         ("(cd src; make)", None),
-        ("pushd src; make; popd", None),
         ("cd src; make; cd -", None),
         ("cd src", "src"),
-        ("pushd a; pushd b; popd", "a"),
         ("srun --chdir=src true", None),
     ],
 )

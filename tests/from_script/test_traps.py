@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hpc_launch.base.errors import UsageError
 from hpc_launch.from_script.convert import convert
 from hpc_launch.from_script.read_job import OldScript, understand
-from hpc_launch.from_script.read_script import ScriptText, decode
+from hpc_launch.from_script.script_text import ScriptText, decode
 from tests.from_script.test_forty import SCRIPTS
 
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n"
@@ -58,7 +58,7 @@ BROKEN = {
     "deep braces": "${x:-" * 3000,
     "deep substitutions": "$(" * 2000,
     "escapes": "\x1b[2J\x07 python train.py \u202e",
-    "long word": "python train.py " + "a" * 90_000,
+    "long word": "python train.py " + "a" * 900_000,
     "doubling": "A=xxxxxxxxxx\n" + "A=$A$A$A$A\n" * 60 + "python train.py $A",
     "empty": "",
     "only blanks": "  \n\t\n",
@@ -95,9 +95,8 @@ def test_a_broken_script_ends(name: str) -> None:
     ("data", "message"),
     [
         (b"#!/bin/bash\npython \0 train.py\n", ":2: a NUL byte"),
-        ("#!/bin/bash\n".encode("utf-16"), "UTF-16"),
+        ("#!/bin/bash\n".encode("utf-16"), ":1: a NUL byte"),
         (b"# " + b"x" * (5 << 20), "4 MiB"),
-        (b"echo " + b"x" * 200_000, ":1: a line of"),
     ],
 )
 def test_what_sbatch_refuses_is_refused(data: bytes, message: str) -> None:

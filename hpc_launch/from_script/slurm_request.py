@@ -1,0 +1,269 @@
+"""The `#SBATCH` lines of a script, as sbatch reads them: the size of the job, and the key that takes over an option."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hpc_launch.from_script.line_accounts import Ledger
+from hpc_launch.from_script.words import Option, OptionTable, Word, literal
+
+_SHORT = {
+    "A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint", "c": "cpus-per-task",
+    "D": "chdir", "d": "dependency", "e": "error", "F": "nodefile", "G": "gpus", "H": "hold", "h": "help",
+    "I": "immediate", "i": "input", "J": "job-name", "k": "no-kill", "K": "kill-on-bad-exit", "L": "licenses",
+    "l": "label", "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks", "O": "overcommit",
+    "o": "output", "p": "partition", "Q": "quiet", "q": "qos", "r": "relative", "S": "core-spec",
+    "s": "oversubscribe", "t": "time", "u": "unbuffered", "v": "verbose", "W": "wait", "w": "nodelist",
+    "X": "disable-status", "x": "exclude",
+}  # fmt: skip
+_KEYS = {
+    "name": "job-name",
+    "nodes": "nodes",
+    "processes_per_node": "ntasks ntasks-per-node ntasks-per-gpu",
+    "cpus_per_node": "cpus-per-task cpus-per-gpu",
+    "gpus_per_node": "gres gpus gpus-per-node gpus-per-task",
+    "memory": "mem mem-per-cpu mem-per-gpu",
+    "queue": "partition qos",
+    "checkpoint.signal_before": "signal",
+    "workdir": "chdir",
+    "site: exclusive": "exclusive",
+    **{name: name for name in ("time", "account", "constraint", "exclude")},
+}
+_TAKEN = {name: key for key, names in _KEYS.items() for name in names.split()}
+_REASONS = {
+    "output error open-mode": "each run keeps its logs in its own folder",
+    "requeue no-requeue": "hpc-launch starts the next attempt itself (`retry:`)",
+    "ntasks-per-socket": "the launcher places the processes",
+    "gpu-bind tres-bind": "processes choose their GPU by LOCAL_RANK; a binding would hide the others from NCCL",
+    "kill-on-bad-exit wait": "a failed process always ends the attempt",
+    "no-kill": "set by `spares:` and an elastic number of nodes",
+    "parsable quiet verbose": "an option of the command line",
+    "propagate": "limits belong to the site profile",
+    "get-user-env": "the job sets up its own environment",
+    "unbuffered": "output is not buffered",
+    "label": "the logs name the rank of each line",
+}
+_UNNECESSARY = {name: why for names, why in _REASONS.items() for name in names.split()}
+_PASSED_ON = (
+    "mail-type mail-user reservation dependency comment licenses hint distribution nice begin deadline switches "
+    "segment nodelist wckey priority prefer contiguous clusters mem-bind profile threads-per-core sockets-per-node "
+    "tmp network cores-per-socket core-spec thread-spec cpu-freq gpu-freq spread-job mincpus gres-flags delay-boot "
+    "time-min acctg-freq power reboot use-min-nodes bb bbf batch mcs-label oversubscribe overcommit"
+)
+_FLAGS = (
+    "hold help no-kill label overcommit quiet unbuffered verbose disable-status contiguous exclusive get-user-env "
+    "ignore-pbs no-requeue oversubscribe overlap exact parsable propagate reboot requeue spread-job test-only "
+    "use-min-nodes kill-on-bad-exit immediate nice multi-prog pty preserve-env resv-ports wait-for-children "
+    "container-mount-home no-container-mount-home container-writable container-remap-root no-container-remap-root "
+    "no-container-entrypoint container-entrypoint"
+)
+_VALUED = (
+    f"{' '.join(_TAKEN)} {' '.join(_UNNECESSARY)} {_PASSED_ON} array extra-node-info nodefile input relative container "
+    "container-id export export-file gpus-per-socket ntasks-per-core tres-per-task wait-all-nodes tasks-per-node "
+    "cpu-bind mpi task-prolog task-epilog het-group bcast epilog prolog container-image container-mounts "
+    "container-workdir container-name container-save container-env jobid job-id accel-bind"
+)
+SRUN = OptionTable(_VALUED, _FLAGS, {**_SHORT, "E": "preserve-env"})
+_SBATCH = OptionTable(_VALUED, f"{_FLAGS} wait", _SHORT)
+_COUNTED = re.compile(r"(?:([A-Za-z][\w.-]*):)?(\d+)\Z")
+_GPU = re.compile(r"(?:gres[:/])?gpu(?::([A-Za-z][\w.-]*))?(?:[:=](\d+))?(?:\(.*\))?\Z")
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """The size of the old job, and the text of its other options."""
+
+    nodes: int = 1
+    tasks_per_node: int = 1
+    gpus_per_node: int = 0
+    gpu_type: str | None = None
+    gpu_request: str | None = None
+    cpus_per_node: int | None = None
+    memory: str | None = None
+    texts: Mapping[str, str] = {}
+    """Each option in effect, by its long name; a flag's is empty."""
+
+    def get(self, name: str) -> str | None:
+        """The text of an option."""
+        return self.texts.get(name)
+
+    @property
+    def signal_before(self) -> int | None:
+        """Seconds of `--signal=B:USR1@300`."""
+        match = re.match(r"(?:[BR]+:)?(\w+)(?:@(\d+))?\Z", self.texts.get("signal", ""))
+        return int(match[2] or 60) if match else None
+
+    @property
+    def passed_on(self) -> dict[str, str | bool]:
+        """Options that sbatch gets as they are."""
+        return {name: text or True for name, text in self.texts.items() if name in _PASSED_ON.split()}
+
+    def constants(self) -> dict[str, str]:
+        """The variables of Slurm that the directives decide (sbatch(1), OUTPUT ENVIRONMENT VARIABLES)."""
+        known = dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), self.nodes)
+        known |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), self.nodes * self.tasks_per_node)
+        known |= dict.fromkeys(("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"), self.tasks_per_node)
+        if self.gpus_per_node:
+            known |= dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"), self.gpus_per_node)
+            known["SLURM_GPUS"] = self.gpus_per_node * self.nodes
+        if self.cpus_per_node:
+            known["SLURM_CPUS_ON_NODE"] = self.cpus_per_node
+            known["SLURM_CPUS_PER_TASK"] = max(self.cpus_per_node // self.tasks_per_node, 1)
+        result = {name: str(value) for name, value in known.items()}
+        return result | ({"SLURM_JOB_NAME": self.texts["job-name"]} if "job-name" in self.texts else {})
+
+
+def read_request(lines: Sequence[str], ledger: Ledger) -> Request:
+    """The request, with the account of each directive and of the comments around them."""
+    return _Directives(_read_options(lines, ledger), ledger).request()
+
+
+def _read_options(lines: Sequence[str], ledger: Ledger) -> list[Option]:
+    """The options before the first command."""
+    options: list[Option] = []
+    commands = component = False
+    only_others = not any(line.startswith("#SBATCH") for line in lines)
+    for number, line in enumerate(lines, 1):
+        if not line.startswith("#"):
+            commands = commands or line.strip()[:1] not in {"", "#"}
+        elif number == 1 and line.startswith("#!"):
+            _shebang(line, ledger)
+        elif not re.match(r"#SBATCH(\s|$)", line):
+            if only_others and re.match(r"#(PBS|BSUB|\$|PJM|COBALT|OAR)\s+-", line):
+                ledger.not_understood([number], "a directive of another scheduler")
+            else:
+                ledger.unnecessary([number], "a comment")
+        elif commands:
+            ledger.unnecessary([number], "a directive after the first command, which sbatch does not read")
+        elif component or line.split()[1:2] in (["hetjob"], ["packjob"]):
+            component = True
+            ledger.not_understood([number], "a heterogeneous job: a job file describes one component")
+        else:
+            options += _line_options(line[len("#SBATCH") :], number, ledger)
+    return options
+
+
+def _shebang(text: str, ledger: Ledger) -> None:
+    if not re.match(r"#!\s*(/usr)?(/local)?/bin/(env\s+)?(-S\s+)?(ba|z|k|da)?sh\b", text):
+        ledger.not_understood([1], "another interpreter than a shell")
+    elif re.search(r"\s-\w*l|--login", text):
+        ledger.taken([1], "site: login_shell", why="a login shell")
+    else:
+        ledger.unnecessary([1], "the script gets its own first line")
+
+
+def _line_options(text: str, number: int, ledger: Ledger) -> list[Option]:
+    """All options of a line: sbatch accepts several, and quotes."""
+    try:
+        words = shlex.split(re.sub(r"\s#.*", "", text).replace("\\#", "#"))
+    except ValueError:
+        ledger.not_understood([number], "an unclosed quote")
+        return []
+    split = _SBATCH.split([Word(literal(word), number, word) for word in words])
+    if not words:
+        ledger.unnecessary([number], "a directive without options")
+    if split.rest:
+        ledger.not_understood([number], f"`{split.rest[0].raw}` is not an option")
+    aliases = {"tasks-per-node": "ntasks-per-node", "cluster-constraint": "constraint"}
+    return [replace(option, name=aliases.get(option.name, option.name)) for option in split.options]
+
+
+class _Directives:
+    """Reads values of directives and keeps their accounts."""
+
+    def __init__(self, options: Sequence[Option], ledger: Ledger) -> None:
+        self.options = options
+        self.ledger = ledger
+        self.texts = {option.name: option.text for option in options}
+
+    def request(self) -> Request:
+        for option in self.options:
+            self._account(option)
+        nodes, tasks = self._number("nodes"), self._number("ntasks")
+        per_node = self._number("ntasks-per-node")
+        if nodes is None:
+            nodes = -(-tasks // per_node) if tasks and per_node else 1
+            if tasks and tasks > 1 and per_node is None:
+                self._doubt("ntasks", f"{tasks} tasks, and no number of nodes: 1 taken")
+        elif not self.texts["nodes"].isdecimal():
+            self._doubt("nodes", f"a range of nodes: {nodes} taken; `nodes: 2..4` makes a run of torchrun elastic")
+        if tasks:
+            per_node = -(-tasks // nodes)  # sbatch(1): with --ntasks, --ntasks-per-node is only the maximum
+            if per_node * nodes != tasks:
+                self._doubt("ntasks", f"{tasks} tasks on {nodes} nodes: a job file starts as many on each")
+        gpus, gpu_type, style = self._gpus(nodes, per_node or 1)
+        per_node = per_node or (self._number("ntasks-per-gpu") or 0) * gpus or 1
+        cpus = (self._number("cpus-per-task") or 0) * per_node or (self._number("cpus-per-gpu") or 0) * gpus or None
+        return Request(
+            nodes=nodes,
+            tasks_per_node=per_node,
+            gpus_per_node=gpus,
+            gpu_type=gpu_type,
+            gpu_request=style,
+            cpus_per_node=cpus,
+            memory=self._memory(cpus or per_node, gpus),
+            texts=self.texts,
+        )
+
+    def _account(self, option: Option) -> None:
+        """The account of an option by its name."""
+        name, lines = option.name, [option.line]
+        if name in _TAKEN:
+            self.ledger.taken(lines, _TAKEN[name])
+        elif name in _UNNECESSARY:
+            self.ledger.unnecessary(lines, _UNNECESSARY[name])
+        elif name in _PASSED_ON.split():
+            self.ledger.taken(lines, f"sbatch.{name}")
+        elif name == "export" and option.text.upper() in {"ALL", "NONE", "NIL"}:
+            self.ledger.unnecessary(lines, "the job sets up its own environment")
+        elif name == "export":
+            self.ledger.not_understood(lines, "set these variables in `env:`")
+        elif name == "array":
+            self.ledger.not_understood(lines, "a job array: a job file is one run; describe its points with `sweep:`")
+        else:
+            known = "has no key in a job file" if option.known else "is not an option of sbatch that is known here"
+            self.ledger.not_understood(lines, f"`--{name}` {known}")
+
+    def _doubt(self, name: str, why: str) -> None:
+        """A value that could not be taken over as it is."""
+        self.ledger.not_understood([option.line for option in self.options if option.name == name], why)
+
+    def _number(self, name: str) -> int | None:
+        """The value as a number; of a range its first."""
+        match = re.match(r"(\d{1,6})(-\d+)?\Z", self.texts.get(name, ""))
+        if match and int(match[1]) > 0:
+            return int(match[1])
+        if name in self.texts:
+            self._doubt(name, f"`{self.texts[name]}` is not a number")
+        return None
+
+    def _gpus(self, nodes: int, tasks: int) -> tuple[int, str | None, str | None]:
+        """GPUs per node, their type, and the style of the request (`gpu_request` of a site profile)."""
+        for name in ("gpus-per-node", "gres", "gpus", "gpus-per-task"):
+            pattern = _GPU if name == "gres" else _COUNTED
+            parts = self.texts[name].split(",") if name in self.texts else []
+            found = [match for part in parts if (match := pattern.match(part.strip()))]
+            if len(found) < len(parts):
+                self._doubt(name, "not a number of GPUs; other resources: `sbatch.gres` of the site profile")
+            if found:
+                kind, count = found[0][1], int(found[0][2] or 1)
+                if name == "gpus" and count % nodes:
+                    self._doubt(name, f"{count} GPUs cannot be divided evenly over {nodes} nodes")
+                per_node = -(-count // nodes) if name == "gpus" else count * tasks if name == "gpus-per-task" else count
+                return per_node, kind, f"{name}-type" if kind else name
+        return 0, None, None
+
+    def _memory(self, cpus: int, gpus: int) -> str | None:
+        """Memory per node."""
+        for name, factor in (("mem", 1), ("mem-per-cpu", cpus), ("mem-per-gpu", gpus)):
+            match = re.match(r"(\d+)([KMGTkmgt]?)[Bb]?\Z", self.texts.get(name, ""))
+            if match and factor:
+                amount = int(match[1]) * factor
+                return f"{amount}{match[2].upper() or 'M'}" if amount else "0"
+            if name in self.texts:
+                self._doubt(name, f"`{self.texts[name]}` is not an amount of memory per node")
+        return None

@@ -1,0 +1,137 @@
+"""Words of a command: their values as far as the script's text decides them, and its options, by a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+
+class Value(Struct, frozen=True):
+    """A value in the job file's notation. One that is not known keeps the script's own text, which nothing runs."""
+
+    text: str
+    known: bool = True
+    uses: frozenset[str] = frozenset()
+    """What it stands for: `master` (the first host), `port`, `rank` (a process's own), `hosts`, `array` (the index in a
+    job array), `parameter` (an argument of the script)."""
+
+    def __add__(self, other: Value) -> Value:
+        return Value(self.text + other.text, self.known and other.known, self.uses | other.uses)
+
+
+MASTER = Value("${shell.MASTER_ADDR}", True, frozenset({"master"}))
+"""The first host, as the rendezvous of the new job has it."""
+
+
+def literal(text: str) -> Value:
+    """Text as the script has it: `${` is not special there once quoted."""
+    return Value(text.replace("${", "$${"))
+
+
+def unknown(text: str, *uses: str) -> Value:
+    """A part of the script that only its run would know, shown as it is."""
+    return Value(text.replace("${", "$${"), False, frozenset(uses))
+
+
+class Word(Struct, frozen=True):
+    """One word of a command, with its line."""
+
+    value: Value
+    line: int
+    raw: str = ""
+
+    @property
+    def text(self) -> str:
+        """The word's text in the job file's notation."""
+        return self.value.text
+
+    def with_text(self, text: str) -> Word:
+        """The word with another text."""
+        return replace(self, value=replace(self.value, text=text))
+
+    def number(self) -> int | None:
+        """The word as a number, if it is one."""
+        return int(self.text) if self.value.known and self.text.isdecimal() and len(self.text) < 10 else None
+
+
+class Option(Struct, frozen=True):
+    """One option, by its long name without dashes; `value` is None for a flag."""
+
+    name: str
+    value: Word | None
+    line: int
+    known: bool = True
+
+    @property
+    def text(self) -> str:
+        """The text of its value."""
+        return self.value.text if self.value is not None else ""
+
+
+class Split(Struct, frozen=True):
+    """The options of a command, and what follows them."""
+
+    options: list[Option]
+    rest: list[Word]
+
+    def last(self, *names: str) -> Word | None:
+        """The value of the last of these options."""
+        return next((one.value for one in reversed(self.options) if one.name in names and one.value is not None), None)
+
+    def number(self, *names: str) -> int | None:
+        """The same as a number."""
+        word = self.last(*names)
+        return word.number() if word is not None else None
+
+    def has(self, *names: str) -> bool:
+        """Whether one of these options is given."""
+        return any(option.name in names for option in self.options)
+
+
+class OptionTable:
+    """The options of a command, by their names with dashes; `_` is read as a dash.
+
+    Args: valued: names of options with a value. flags: of those without. short: long names of letters. pairs: names of
+    options with two words, read as `A=B`. single_dash: whether every option may have one dash, as in Open MPI.
+    """
+
+    def __init__(
+        self, valued: str, flags: str, short: Mapping[str, str] = {}, pairs: str = "", *, single_dash: bool = False
+    ) -> None:
+        self.flags, self.pairs = frozenset(flags.split()), frozenset(pairs.split())
+        self.valued = frozenset(valued.split()) - self.flags
+        self.known = self.valued | self.flags | self.pairs
+        self.short = short
+        self.single_dash = single_dash
+
+    def split(self, words: Sequence[Word]) -> Split:
+        """The options before the first word that is not one."""
+        options: list[Option] = []
+        left = list(words)
+        while left and left[0].text.startswith("-") and left[0].text != "-":
+            word = left.pop(0)
+            if word.text == "--":
+                break
+            if word.text.startswith("--") or self.single_dash:
+                name, equals, rest = word.text.lstrip("-").partition("=")
+                name = self._full(name.replace("_", "-"))
+            else:
+                name, rest = self.short.get(word.text[1], word.text[1]), word.text[2:].removeprefix("=")
+                equals = rest if name not in self.flags else ""
+                if rest and name in self.flags:
+                    left.insert(0, word.with_text(f"-{rest}"))
+            value = word.with_text(rest) if equals else None
+            if value is None and name in self.pairs and len(left) > 1:
+                first = left.pop(0)
+                value = left[0].with_text(f"{first.text}={left.pop(0).text}")
+            elif value is None and name in self.valued and left:
+                value = left.pop(0)
+            options.append(Option(name, value, word.line, name in self.known))
+        return Split(options, left)
+
+    def _full(self, name: str) -> str:
+        """The whole name: unambiguous beginnings are accepted (getopt_long(3), and Python's argparse)."""
+        found = [known for known in self.known if known.startswith(name)]
+        return found[0] if len(found) == 1 and len(name) > 2 else name
