@@ -13,7 +13,7 @@ export PYTHON VENV PYTEST_ARGS SYSTEM_PACKAGES COVERAGE
 REQUIREMENTS := pyproject.toml constraints.txt .ci/venv.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help venv quickstart check test lint format golden key-tables docs bench prove minimums release-check clean
+.PHONY: help venv quickstart check test lint format golden docs bench prove minimums release-check clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -62,9 +62,6 @@ format: $(VENV)/check.stamp ## format the code and apply ruff's fixes
 golden: $(VENV)/check.stamp ## regenerate the expected scripts of the tests; review the diff
 	@$(BIN)/pytest -q tests/golden tests/sites/test_shipped_scripts.py -m "not torch" --update-golden
 	@git --no-pager diff --stat -- tests/golden
-
-key-tables: $(VENV)/test.stamp ## regenerate the key tables of DeepSpeed, Accelerate and Transformers
-	@$(BIN)/python -m hpc_launch.plan.strategies.regenerate_key_tables
 
 docs: $(VENV)/check.stamp ## regenerate the generated pages and schemas of docs/
 	@$(BIN)/python docs/generate.py

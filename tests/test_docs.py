@@ -641,12 +641,15 @@ class Config:
 
     words: str
     file: str | None = None
+    listed: tuple[str, ...] = ()
+    """What `./python` lists as the keys of its library."""
 
 
-def _deepspeed(**more: Any) -> Config:
+def _deepspeed(*listed: str, **more: Any) -> Config:
     """The check of a file for DeepSpeed that has no fault but in what is added."""
     good = {"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 1.0}
-    return Config("deepspeed --no-library --check ds.json", json.dumps(good | more))
+    library = "--python ./python" if listed else "--no-library"
+    return Config(f"deepspeed {library} --check ds.json", json.dumps(good | more), (*good, *listed) if listed else ())
 
 
 def _trainer(**values: Any) -> Config:
@@ -657,7 +660,7 @@ def _trainer(**values: Any) -> Config:
 OFFLOADED = "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_activation_checkpointing_offload: true\n"
 CONFIG = {
     "HL600": Config("deepspeed --no-library --check ds.json", '{"a": 1,,}'),
-    "HL601": _deepspeed(zero_optimisation={"stage": 2}),
+    "HL601": _deepspeed("zero_optimization", zero_optimisation={"stage": 2}),
     "HL602": _deepspeed(elasticity={}),
     "HL603": _deepspeed(bfloat16={"enabled": False}),
     "HL604": _deepspeed(zero_optimization={"stage": 5}),
@@ -705,10 +708,13 @@ CONFIG = {
 
 
 def _printed_by(config: Config) -> list[str]:
-    """All lines of a `config` command. No library is asked, unless it is the one that cannot be."""
+    """All lines of a `config` command. No library is asked, unless it is one that cannot be, or a stand-in."""
     words = shlex.split(config.words)
     if config.file is not None:
         Path(words[-1]).write_text(config.file, encoding="utf-8")
+    if config.listed:
+        Path("python").write_text(f"#!/bin/sh\necho '{json.dumps({'mappings': {'': config.listed}})}'\n")
+        Path("python").chmod(0o755)
     done = hpc_launch_text(["config", *words], env=os.environ)
     assert done.returncode in {0, 3}, done.stdout + done.stderr
     return (done.stdout + done.stderr).splitlines()

@@ -1,14 +1,14 @@
 """`config`: write or check configurations of other programs: DeepSpeed, FSDP, Megatron, hostfiles, scripts.
 
-The options are the fields of a request in `hpc_launch.plan.strategies`, which define names, types, limits and help.
+The options are the fields of a request in `hpc_launch.plan`, which define names, types, limits and help.
 Options may be written with underscores instead of dashes.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ from hpc_launch.cli.lazy_group import LazyGroup
 
 if TYPE_CHECKING:
     from hpc_launch.base.findings import Finding
+    from hpc_launch.plan.strategies.key_check import LibraryKeys
+    from hpc_launch.plan.strategies.library_query import Library
 
 COMMANDS = {
     "deepspeed": "write or check a DeepSpeed configuration",
@@ -44,19 +46,19 @@ EXAMPLES = {
 
 
 _REQUESTS = {
-    "deepspeed": ("deepspeed_config", "DeepSpeed"),
-    "fsdp": ("fsdp_config", "Fsdp"),
-    "megatron": ("megatron", None),
-    "hostfile": ("hostfile", "Hostfile"),
-    "launcher": ("node_script", "NodeScript"),
-    "slurm": ("sbatch_script", "SbatchScript"),
+    "deepspeed": ("strategies.deepspeed_config", "DeepSpeed"),
+    "fsdp": ("strategies.fsdp_config", "Fsdp"),
+    "megatron": ("strategies.megatron", None),
+    "hostfile": ("job_of_options", "Hostfile"),
+    "launcher": ("job_of_options", "NodeScript"),
+    "slurm": ("job_of_options", "SbatchScript"),
 }
 """The module and the request type of each command; None if it combines several types."""
 
 
 def _load(name: str) -> click.Command:
     file, request = _REQUESTS[name]
-    module = importlib.import_module(f"hpc_launch.plan.strategies.{file}")
+    module = importlib.import_module(f"hpc_launch.plan.{file}")
     parts = (getattr(module, request),) if request else module.PARTS
     params = [param for part in parts for param in params_of(part)]
     output = click.Path(path_type=Path)
@@ -71,13 +73,25 @@ def _load(name: str) -> click.Command:
         params += job_options(name)
         for param in params:
             param.required = False
-    build = module.from_options if name == "megatron" else parts[0]
     about = COMMANDS[name][0].upper() + COMMANDS[name][1:]
     text = f"{about}.\n\n\b\nhpc-launch {EXAMPLES[name]}"
 
     def call(**values: Any) -> int:
         given = {key: value for key, value in values.items() if value is not None and value not in ((), [])}
-        return _RUNS.get(name, _write)(name, module, build, given)
+        output = given.pop("output", None)
+        if name in {"deepspeed", "fsdp"}:
+            return _with_library(name, module, parts[0], given, output)
+        if name in {"hostfile", "launcher"}:
+            from hpc_launch.cli.config_by_hand import by_hand
+
+            written = by_hand(name, given, output)
+            return 0 if written is None else _finish(written, output, executable=name == "launcher")
+        if name == "megatron":
+            return _finish(module.make(module.from_options(**given)), output)
+        from hpc_launch.script.render import render
+
+        plan, findings = module.plan_of_sbatch_script(parts[0](**given), os.getcwd(), dict(os.environ))
+        return _finish((None if plan is None else render(plan), findings), output)
 
     return click.Command(name, callback=call, params=params, help=text, short_help=COMMANDS[name])
 
@@ -112,138 +126,57 @@ def _check_options(library: str) -> list[click.Parameter]:
     ]
 
 
-_Result = tuple[str | None, "list[Finding]"]
-
-
-def _write(name: str, module: Any, build: Callable[..., Any], given: dict[str, Any]) -> int:
-    output = given.pop("output", None)
-    return _finish(module.make(build(**given)), output, executable=name == "launcher")
-
-
-def _with_library(name: str, module: Any, build: Callable[..., Any], given: dict[str, Any]) -> int:
-    """Write or check a DeepSpeed or FSDP file; validate it with the library if it is installed."""
+def _with_library(name: str, module: Any, request: Any, given: dict[str, Any], output: Path | None) -> int:
+    """Write or check a DeepSpeed or FSDP file; ask the library about it if it is installed."""
     from hpc_launch.base.findings import errors
-
-    output, checked, as_json = given.pop("output", None), given.pop("check", None), given.pop("as_json", False)
-    if as_json and checked is None:
-        raise click.UsageError("--json requires --check.")
-    ask, python = given.pop("library"), given.pop("python", None)
-    reader = given.get("reader")
-    request = build(**given)
-    text: str | None
-    if checked is None:
-        text, findings = module.make(request)
-    else:
-        text, findings = _check_file(name, checked, request, reader, ask=ask, python=python)
-    if ask and text is not None and not errors(findings):
-        findings = [*findings, *_library_findings(name, text, request, python, checked)]
-    if checked is None:
-        return _finish((text, findings), output)
     from hpc_launch.cli.findings_report import report
+    from hpc_launch.cli.warn import print_note
 
-    return report(findings, "json" if as_json else "text", f"{checked}: no errors")
-
-
-def _check_file(name: str, path: Path, request: Any, reader: Any, *, ask: bool, python: str | None) -> _Result:
-    """Check a file against the keys of the installed library, or of the tables that ship with hpc-launch."""
-    from hpc_launch.plan.strategies import config_file
-    from hpc_launch.plan.strategies.library_query import installed_keys
+    path, as_json = given.pop("check", None), given.pop("as_json", False)
+    if as_json and path is None:
+        raise click.UsageError("--json requires --check.")
+    ask, python, reader = given.pop("library"), given.pop("python", None), given.get("reader")
+    asked = request(**given)
+    if path is None:
+        text, findings = module.make(asked)
+        if ask and text is not None and (name == "deepspeed" or asked.reader == "accelerate"):
+            library: Library = "deepspeed" if name == "deepspeed" else "accelerate"
+            findings = [*findings, *_ask(library, text, asked, python)[1]]
+        return _finish((text, findings), output)
+    from hpc_launch.plan.strategies import config_file, deepspeed_check, fsdp_check
 
     text, findings = config_file.read(path)
-    if text is None:
-        return None, findings
-    is_yaml = path.suffix in {".yaml", ".yml"}
-    located, findings = (config_file.parse_yaml if is_yaml else config_file.parse_json)(text, str(path))
-    if located is None:
-        return text, findings
-    if name == "fsdp":
-        from hpc_launch.plan.strategies import fsdp_check
-        from hpc_launch.plan.strategies.fsdp_keys import library_of
-
+    parse = config_file.parse_yaml if path.suffix in {".yaml", ".yml"} else config_file.parse_json
+    located, findings = parse(text, str(path)) if text is not None else (None, findings)
+    if text is not None and located is not None:
         reader = reader or fsdp_check.reader_of(located)
-        keys = installed_keys(library_of(reader), python=python) if ask else None
-        return text, fsdp_check.check(located, reader=reader, keys=keys)
-    from hpc_launch.plan.strategies import deepspeed_check
-
-    keys = installed_keys("deepspeed", python=python) if ask else None
-    hugging_face = True if request.auto else None
-    return text, deepspeed_check.check(located, replicas=_replicas(request), hugging_face=hugging_face, keys=keys)
-
-
-def _library_findings(
-    name: str, text: str, request: Any, python: str | None, checked: Path | None
-) -> Sequence[Finding]:
-    from hpc_launch.plan.strategies.library_query import check_with_accelerate, check_with_deepspeed
-
-    if name == "deepspeed":
-        return check_with_deepspeed(text, replicas=_replicas(request), python=python)
-    is_accelerate = checked.suffix in {".yaml", ".yml"} if checked else request.reader == "accelerate"
-    return check_with_accelerate(text, python=python) if is_accelerate else []
+        library = "deepspeed" if name == "deepspeed" else "accelerate" if reader == "accelerate" else "transformers"
+        keys, refusal = _ask(library, text, asked, python) if ask else (None, [])
+        if ask and keys is None and not refusal:
+            print_note(f"{library} is not installed here, so unknown keys are not found: name its Python with --python")
+        if name == "fsdp":
+            findings = fsdp_check.check(located, reader=reader, keys=keys)
+        else:
+            hugging_face = True if asked.auto else None
+            findings = deepspeed_check.check(located, replicas=_replicas(asked), hugging_face=hugging_face, keys=keys)
+        findings += [] if errors(findings) else refusal
+    return report(findings, "json" if as_json else "text", f"{path}: no errors")
 
 
-def _replicas(request: Any) -> int | None:
-    return None if request.world_size is None else max(request.world_size // request.model_parallel, 1)
+def _ask(library: Library, text: str, asked: Any, python: str | None) -> tuple[LibraryKeys | None, list[Finding]]:
+    """The keys that the library reads and what it says about the file; nothing if it is not installed."""
+    from hpc_launch.plan.strategies.library_query import ask, is_installed
+
+    if python is None and not is_installed(library):
+        return None, []
+    return ask(library, json.dumps([json.loads(text), _replicas(asked)]) if library == "deepspeed" else text, python)
 
 
-def _launcher(name: str, module: Any, build: Callable[..., Any], given: dict[str, Any]) -> int:
-    """Write the script of one node, or that of a job file's plan."""
-    if "job" in given:
-        return _by_hand(name, given)
-    _refuse_job_options(given, "hosts")
-    if "script" not in given:
-        raise click.UsageError("Missing option '--script' or '--job'.")
-    return _write(name, module, build, given)
+def _replicas(asked: Any) -> int | None:
+    return None if asked.world_size is None else max(asked.world_size // asked.model_parallel, 1)
 
 
-def _by_hand(name: str, given: dict[str, Any]) -> int:
-    from hpc_launch.cli.config_by_hand import by_hand
-
-    written = by_hand(name, given)
-    return 0 if written is None else _finish((written[0], []), written[1], executable=name == "launcher")
-
-
-def _refuse_job_options(given: dict[str, Any], *more: str) -> None:
-    from hpc_launch.cli.config_by_hand import JOB_ONLY
-
-    for key in (*JOB_ONLY, *more):
-        if given.get(key):
-            raise click.UsageError(f"{JOB_ONLY.get(key, '--' + key)} requires --job.")
-        given.pop(key, None)
-
-
-def _hostfile(name: str, module: Any, build: Callable[..., Any], given: dict[str, Any]) -> int:
-    """Write a hostfile; inside a job, default to its nodes and their GPUs. Or that of a job file's plan."""
-    if "job" in given:
-        return _by_hand(name, given)
-    _refuse_job_options(given)
-    if "hosts" not in given and os.environ.get("SLURM_JOB_NODELIST"):
-        given["hosts"] = os.environ["SLURM_JOB_NODELIST"]
-        gpus = os.environ.get("SLURM_GPUS_ON_NODE", "")
-        if gpus.isascii() and gpus.isdigit() and len(gpus) < 10 and int(gpus):
-            given.setdefault("slots", int(gpus))
-    return _write(name, module, build, given)
-
-
-def _slurm(name: str, module: Any, build: Callable[..., Any], given: dict[str, Any]) -> int:
-    output = given.pop("output", None)
-    plan, findings = module.plan_of(build(**given), os.getcwd(), dict(os.environ))
-    if plan is None:
-        return _finish((None, findings), output)
-    from hpc_launch.script.render import render
-
-    return _finish((render(plan), findings), output)
-
-
-_RUNS: dict[str, Callable[[str, Any, Callable[..., Any], dict[str, Any]], int]] = {
-    "deepspeed": _with_library,
-    "fsdp": _with_library,
-    "hostfile": _hostfile,
-    "launcher": _launcher,
-    "slurm": _slurm,
-}
-
-
-def _finish(result: _Result, output: Path | None, *, executable: bool = False) -> int:
+def _finish(result: tuple[str | None, list[Finding]], output: Path | None, *, executable: bool = False) -> int:
     """Print warnings and write the text. Raises Refused if there is none."""
     from hpc_launch.base.errors import Refused, UsageError
     from hpc_launch.base.findings import errors

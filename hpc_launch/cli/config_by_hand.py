@@ -1,17 +1,18 @@
-"""`config launcher --job` and `config hostfile --job`: start a job file's plan by hand."""
+"""`config launcher` and `config hostfile`: start the plan of a job file, or of a few options, by hand."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hpc_launch.cli.shared_options import complete_site, echo_json
+from hpc_launch.job.hostlist import expand
 
 if TYPE_CHECKING:
+    from hpc_launch.base.findings import Finding
     from hpc_launch.script.by_hand import HandStart
 
 JOB_ONLY = {"site": "--site", "sets": "--set", "as_json": "--json"}
@@ -36,8 +37,39 @@ def job_options(name: str) -> list[click.Parameter]:
     return options
 
 
-def by_hand(name: str, given: dict[str, Any]) -> tuple[str, Path | None] | None:
-    """The text to write and where; None after printing JSON. Raises UsageError, Refused."""
+def by_hand(name: str, given: dict[str, Any], output: Path | None) -> tuple[str | None, list[Finding]] | None:
+    """The text to write and its findings; None after printing JSON. Raises UsageError, Refused."""
+    if "job" in given:
+        text = _of_a_job(name, given, output)
+        return None if text is None else (text, [])
+    for key in ("site", "sets", "as_json", *(["hosts"] if name == "launcher" else [])):
+        if given.pop(key, None):
+            raise click.UsageError(f"{JOB_ONLY.get(key, '--' + key)} requires --job.")
+    from hpc_launch.plan import job_of_options
+    from hpc_launch.script.by_hand import hostfile_of, start_by_hand
+
+    if name == "hostfile":
+        if "hosts" not in given:
+            given = _of_the_slurm_job() | given
+        hosts, findings = job_of_options.hosts_of(job_of_options.Hostfile(**given))
+        return (hostfile_of(hosts)[0] if hosts else None), findings
+    if "script" not in given:
+        raise click.UsageError("Missing option '--script' or '--job'.")
+    asked = job_of_options.NodeScript(**given)
+    plan, findings = job_of_options.plan_of_node_script(asked, os.getcwd(), dict(os.environ))
+    if plan is None:
+        return None, findings
+    return start_by_hand(plan, job_of_options.nodes_of(asked), asked.master_port, asked.node_rank).script, findings
+
+
+def _of_the_slurm_job() -> dict[str, Any]:
+    """The nodes and GPUs of the Slurm job around this command."""
+    gpus = os.environ.get("SLURM_GPUS_ON_NODE", "")
+    slots = {"slots": int(gpus)} if gpus.isascii() and gpus.isdigit() and int(gpus[:9]) > 0 else {}
+    return {"hosts": os.environ["SLURM_JOB_NODELIST"], **slots} if os.environ.get("SLURM_JOB_NODELIST") else {}
+
+
+def _of_a_job(name: str, given: dict[str, Any], output: Path | None) -> str | None:
     from hpc_launch.base.errors import UsageError
     from hpc_launch.cli.warn import print_site_and_warnings
     from hpc_launch.prepare.prepare import prepare_job
@@ -54,26 +86,18 @@ def by_hand(name: str, given: dict[str, Any]) -> tuple[str, Path | None] | None:
         raise UsageError(
             "--hosts is for jobs on Slurm", "use `--set exclude=[HOST]` to leave out a host of the profile"
         )
-    port = given["master_port"] if "master_port" in typed else None
-    start = start_by_hand(prepared.plan, _nodes(given), port)
-    hostfile, include = hostfile_of(start.hosts)
-    output = given.get("output")
-    if given.get("as_json"):
-        echo_json(_as_json(start, hostfile, include, output))
-        return (start.script if name == "launcher" else hostfile, output) if output is not None else None
-    if name == "launcher":
-        return start.script, output
-    return (f"# deepspeed --include={include}\n{hostfile}" if include else hostfile), output
-
-
-def _nodes(given: dict[str, Any]) -> Sequence[str]:
-    from hpc_launch.base.errors import UsageError
-    from hpc_launch.job.hostlist import expand
-
     try:
-        return expand(given.get("hosts") or os.environ.get("SLURM_JOB_NODELIST", ""))
+        nodes = expand(given.get("hosts") or os.environ.get("SLURM_JOB_NODELIST", ""))
     except ValueError as error:
         raise UsageError(f"--hosts: {error}", "use Slurm's syntax: n[1-4],m07") from None
+    start = start_by_hand(prepared.plan, nodes, given["master_port"] if "master_port" in typed else None)
+    hostfile, include = hostfile_of(start.hosts)
+    if given.get("as_json"):
+        echo_json(_as_json(start, hostfile, include, output))
+        return None if output is None else start.script if name == "launcher" else hostfile
+    if name == "launcher":
+        return start.script
+    return f"# deepspeed --include={include}\n{hostfile}" if include else hostfile
 
 
 def _as_json(start: HandStart, hostfile: str, include: str, output: Path | None) -> dict[str, object]:

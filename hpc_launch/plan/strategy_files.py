@@ -16,7 +16,7 @@ from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.plan_parts import Entry
 from hpc_launch.plan.strategies import deepspeed_config, fsdp_config
 from hpc_launch.plan.strategies.accelerate_env import precision
-from hpc_launch.plan.strategies.deepspeed_request import DeepSpeed
+from hpc_launch.plan.strategies.deepspeed_config import DeepSpeed
 
 EXPLICIT = rule("written out, so that no release's default decides")
 DERIVED = rule("global batch = micro batch × accumulation × replicas")

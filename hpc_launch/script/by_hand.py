@@ -30,10 +30,13 @@ class HandStart(Struct, frozen=True):
     master_port: int
 
 
-def start_by_hand(plan: LaunchPlan, nodes: Sequence[str] = (), port: int | None = None) -> HandStart:
+def start_by_hand(
+    plan: LaunchPlan, nodes: Sequence[str] = (), port: int | None = None, rank: int | None = None
+) -> HandStart:
     """The script of a plan. Raises UsageError for a plan that only its scheduler can start.
 
     Args: plan: the plan. nodes: the names of its nodes, where a scheduler would choose them. port: the rendezvous port.
+    rank: the node that the script starts without an argument.
     """
     container, mine = wrap_command(plan.container), descriptor(plan.launcher)
     if container.step or plan.around.rank_variables or (plan.container is not None and plan.around.inside):
@@ -53,6 +56,7 @@ def start_by_hand(plan: LaunchPlan, nodes: Sequence[str] = (), port: int | None 
             plan=plan,
             hosts=hosts,
             started=started,
+            rank=rank,
             first_ranks=[sum(slots[:node]) for node in range(len(slots))],
             master_addr=hosts[0].address,
             master_port=port,

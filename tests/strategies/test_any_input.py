@@ -10,19 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpc_launch.plan.strategies import config_file, deepspeed_check, fsdp_check
-from hpc_launch.plan.strategies.deepspeed_keys import key_tables
-from hpc_launch.plan.strategies.fsdp_keys import Reader, fsdp_keys
-from hpc_launch.plan.strategies.key_tables import read_notes, shipped_keys
+from hpc_launch.plan.strategies.deepspeed_config import example
+from hpc_launch.plan.strategies.fsdp_config import Reader
+from hpc_launch.plan.strategies.key_check import LibraryKeys, kinds_of
 from tests.strategies.conftest import Config
 
+FSDP = ["version", "reshard_after_forward", "transformer_layer_cls_to_wrap", "min_num_params", "cpu_offload"]
+FSDP += ["state_dict_type", "sharding_strategy", "auto_wrap_policy", "activation_checkpointing", "cuda_graphs"]
+LISTED = LibraryKeys({"": ("a", "version"), "fsdp_config": ("fsdp_version",), "zero_optimization": ("stage",)})
 KNOWN = [
-    *(
-        key
-        for table in key_tables(shipped_keys("deepspeed")).values()
-        for key in (*table.keys, *table.removed, *table.deprecated)
-    ),
-    *(*fsdp_keys("accelerate"), *fsdp_keys("trainer"), *read_notes("fsdp")["unread"]),
-    *("fsdp_config", "distributed_type", "params"),
+    *(str(key) for path in kinds_of(example()) for key in path),
+    *("elasticity", "bfloat16", "cpu_offload", "fsdp_config", "distributed_type", "params"),
+    *FSDP,
 ]
 SCALARS = (
     st.none()
@@ -44,10 +43,10 @@ def test_any_mapping(data: dict[str, Any]) -> None:
     if located is None:
         assert findings
         return
-    everything = deepspeed_check.check(located, replicas=4)
+    everything = deepspeed_check.check(located, replicas=4, keys=LISTED)
     readers: tuple[Reader, ...] = ("accelerate", "trainer")
     for reader in readers:
-        everything += fsdp_check.check(located, reader=reader)
+        everything += fsdp_check.check(located, reader=reader) + fsdp_check.check(located, reader=reader, keys=LISTED)
     assert all(found.code.startswith("HL6") and found.place and len(found.message) < 2000 for found in everything)
 
 
@@ -59,13 +58,13 @@ def test_odd_values_in_places_that_are_looked_at(odd: Any) -> None:
     for data in (
         {"zero_optimization": zero, "bf16": {"enabled": odd}, "fp16": odd, **sizes},
         {"zero_optimization": {"stage": odd}, "scheduler": {"params": {"warmup_num_steps": odd}}},
-        {"distributed_type": odd, "mixed_precision": odd, "fsdp_config": dict.fromkeys(fsdp_keys("accelerate"), odd)},
-        dict.fromkeys(fsdp_keys("trainer"), odd),
+        {"distributed_type": odd, "mixed_precision": odd, "fsdp_config": dict.fromkeys(FSDP, odd)},
+        dict.fromkeys(FSDP, odd),
     ):
         located, findings = config_file.parse_json(json.dumps(data), "f")
         assert located is not None, findings
         assert deepspeed_check.check(located, replicas=4)
-        assert fsdp_check.check(located)
+        fsdp_check.check(located)
 
 
 @given(st.text(max_size=60))

@@ -14,9 +14,8 @@ from hpc_launch.base.findings import Place
 from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
 from hpc_launch.plan.strategies.config_file import parse_json
 from hpc_launch.plan.strategies.deepspeed_check import check
-from hpc_launch.plan.strategies.deepspeed_config import make
-from hpc_launch.plan.strategies.deepspeed_request import DeepSpeed
-from hpc_launch.plan.strategies.key_tables import shipped_keys
+from hpc_launch.plan.strategies.deepspeed_config import DeepSpeed, example, make
+from hpc_launch.plan.strategies.key_check import LibraryKeys
 from tests.strategies.conftest import Config
 
 PLACES = BatchPlaces(Place("train"), Place("micro"), Place("steps"))
@@ -41,6 +40,18 @@ EXAMPLE = """\
   }
 }
 """
+
+
+LISTED = LibraryKeys(
+    {
+        "": (*example(), "activation_checkpointing"),
+        "zero_optimization": tuple(example()["zero_optimization"]),
+        "activation_checkpointing": ("partition_activations",),
+    },
+    removed=("amp", "just_removed"),
+    deprecated={"zero_optimization.just_renamed": "stage"},
+)
+"""What an installed library lists."""
 
 
 def found(text: str, **more: Any) -> list[tuple[str, str]]:
@@ -112,7 +123,6 @@ def test_a_bare_offload_means_the_cpu_and_old_spellings_go(config: Config) -> No
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('{\n  "zero_optimisation": {"stage": 2},\n  "train_batch_size": 4\n}', ("HL601", "f:2:3")),
         ('{"train_batch_size": 4, "gradient_clipping": 0,\n\t"elasticity": {}}', ("HL602", "f:2:2")),
         ('{"train_batch_size": 4,\n "zero_optimization": {"mics_shard_size": 4}}', ("HL602", "f:2:24")),
         ('{"train_batch_size": "4", "gradient_clipping": 0}', ("HL604", "f:1:2")),
@@ -128,20 +138,32 @@ def test_a_fault_has_its_place(text: str, expected: tuple[str, str]) -> None:
     assert expected in found(text)
 
 
-def test_the_nearest_right_name_is_told(tmp_path: Path, config: Config) -> None:
-    path = tmp_path / "ds.json"
-    path.write_text(json.dumps(GOOD | {"zero_optimisation": {"stage": 3}, "train_micro_batch_size": 2}))
-    done = config("deepspeed", "--check", str(path))
-    assert done.code == 3
-    assert "did you mean `zero_optimization`?" in done.out
-    assert "did you mean `train_micro_batch_size_per_gpu`?" in done.out
+@pytest.mark.parametrize(
+    ("data", "code", "word"),
+    [
+        ({"zero_optimisation": {"stage": 3}}, "HL601", "did you mean `zero_optimization`?"),
+        ({"train_micro_batch_size": 2}, "HL601", "did you mean `train_micro_batch_size_per_gpu`?"),
+        ({"zero_optimization": {"stage": 2, "overlap_com": True}}, "HL601", "did you mean `overlap_comm`?"),
+        ({"activation_checkpointing": {"partition": True}}, "HL601", ""),
+        ({"just_removed": True}, "HL602", "remove it"),
+        ({"amp": {}}, "HL602", "use `fp16`"),
+        ({"zero_optimization": {"stage": 1, "just_renamed": 1}}, "HL603", "use `stage`"),
+    ],
+)
+def test_the_names_that_an_installed_library_reads(data: dict[str, Any], code: str, word: str) -> None:
+    located, _ = parse_json(json.dumps(GOOD | data), "f")
+    assert located is not None
+    assert [(one.code, word in (one.hint or "")) for one in check(located, keys=LISTED)] == [(code, True)]
+
+
+def test_a_key_that_an_older_release_reads_is_not_removed() -> None:
+    older = LibraryKeys({**LISTED.mappings, "": (*LISTED.mappings[""], "elasticity")})
+    assert codes(GOOD | {"elasticity": {}}, keys=older) == set()
 
 
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        ({"zero_optimization": {"stage": 2, "overlap_com": True}}, "HL601"),
-        ({"activation_checkpointing": {"partition": True}}, "HL601"),
         ({"zero_optimization": {"stage": 1, "cpu_offload": True}}, "HL603"),
         ({"bfloat16": {"enabled": True}}, "HL603"),
         ({"bf16": {"enabled": "yes"}}, "HL604"),
@@ -157,7 +179,7 @@ def test_the_nearest_right_name_is_told(tmp_path: Path, config: Config) -> None:
         ({"bf16": {"enabled": True}}, "HL616"),
         ({"train_batch_size": 3, "train_micro_batch_size_per_gpu": 2}, "HL610"),
         ({"train_micro_batch_size_per_gpu": 0}, "HL610"),
-        *(({key: {}}, "HL602") for key in shipped_keys("deepspeed").removed["top_level"]),
+        ({"compression_training": {}}, "HL602"),
     ],
 )
 def test_each_rule_of_the_check(data: dict[str, Any], code: str) -> None:
@@ -249,10 +271,26 @@ def test_whatever_is_written_passes_our_own_check(asked: DeepSpeed) -> None:
 @pytest.mark.torch("deepspeed")
 def test_the_library_has_the_last_word(tmp_path: Path, config: Config) -> None:
     path = tmp_path / "ds.json"
+    path.write_text(json.dumps(GOOD | {"zero_optimisation": {"stage": 3}, "sparse_attention": {}}))
+    done = config("deepspeed", "--check", str(path), library=True)
+    assert (done.code, done.codes) == (3, {"HL601", "HL602"})
+    assert "did you mean `zero_optimization`?" in done.out
     path.write_text(json.dumps(GOOD | {"communication_data_type": "int4"}))
     done = config("deepspeed", "--check", str(path), library=True)
     assert (done.code, done.codes) == (3, {"HL619"})
     assert "Invalid communication_data_type" in done.out
+
+
+def test_the_keys_of_another_python_count(config: Config, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho noise; echo '{json.dumps({'mappings': {'bf16': ['enabled', 'brand_new']}})}'\n")
+    python.chmod(0o755)
+    (tmp_path / "ds.json").write_text(
+        json.dumps(GOOD | {"bf16": {"enabled": True, "check_grad_overflow": True, "brand_new": True}})
+    )
+    done = config("deepspeed", "--check", "ds.json", "--python", str(python), library=True)
+    assert (done.code, done.codes) == (3, {"HL601"})
+    assert "unknown key `check_grad_overflow`" in done.out
 
 
 def test_an_interpreter_that_is_not_there_is_a_warning(config: Config) -> None:

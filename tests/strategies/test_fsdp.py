@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from hpc_launch.plan.strategies.config_file import parse_json, parse_yaml
 from hpc_launch.plan.strategies.fsdp_check import check
 from hpc_launch.plan.strategies.fsdp_config import Fsdp, make
-from hpc_launch.plan.strategies.key_tables import shipped_keys
+from hpc_launch.plan.strategies.key_check import LibraryKeys
 from tests.strategies.conftest import Config, ask
 
-CHOICES = shipped_keys("accelerate").choices
 EXAMPLE = """\
 {
   "fsdp_transformer_layer_cls_to_wrap": ["LlamaDecoderLayer", "MistralDecoderLayer", "GemmaDecoderLayer"],
@@ -102,7 +101,6 @@ def test_the_example_of_the_setup_script_is_named_key_by_key(tmp_path: Path, con
         ({"cuda_graphs": False}, "HL620", "remove it"),
         ({"fsdp_offload_params": True}, "HL620", "`cpu_offload`"),
         ({"sharding_strategy": "FULL_SHARD"}, "HL620", "`reshard_after_forward`"),
-        ({"auto_wrap_polcy": "NO_WRAP"}, "HL620", "did you mean `auto_wrap_policy`?"),
         ({"use_orig_params": True}, "HL621", "remove it"),
         ({"reshard_after_forward": "FULL_SHARD"}, "HL621", "true for FULL_SHARD"),
         ({"version": 1, "reshard_after_forward": True}, "HL621", "use one of FULL_SHARD"),
@@ -148,13 +146,25 @@ def test_each_rule_of_accelerates_file(fsdp: str, expected: tuple[str, str]) -> 
 @pytest.mark.parametrize(
     ("head", "code"),
     [
-        ("distributed_type: FSDP\nnum_process: 4\n", "HL601"),
         ("num_processes: 4\n", "HL604"),
         ("distributed_type: FSDP\nmixed_precision: BFLOAT16\n", "HL604"),
     ],
 )
 def test_the_top_of_accelerates_file(head: str, code: str) -> None:
     assert code in {found for found, _ in accelerate("fsdp_version: 2", head)}
+
+
+def test_the_names_that_an_installed_library_reads() -> None:
+    listed = LibraryKeys(
+        {"": ("distributed_type", "fsdp_config"), "fsdp_config": ("fsdp_version", "fsdp_offload_params")}
+    )
+    located, _ = parse_yaml("distributed_type: FSDP\nnum_process: 4\nfsdp_config: {fsdp_offload_param: true}\n", "f")
+    assert located is not None
+    found = [(one.code, one.hint) for one in check(located, keys=listed)]
+    assert found == [
+        ("HL601", "known keys: distributed_type, fsdp_config"),
+        ("HL620", "did you mean `offload_params`?"),
+    ]
 
 
 def test_a_file_for_accelerate_without_its_mapping(tmp_path: Path, config: Config) -> None:
@@ -169,13 +179,15 @@ def test_a_file_for_accelerate_without_its_mapping(tmp_path: Path, config: Confi
 @given(
     st.builds(
         Fsdp,
-        sharding_strategy=st.sampled_from(CHOICES["sharding_strategy"]),
+        sharding_strategy=st.sampled_from(
+            ["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"]
+        ),
         mixed_precision=st.sampled_from(["bf16", "fp16", "no"]),
         version=st.sampled_from([1, 2]),
         reader=st.sampled_from(["accelerate", "trainer"]),
-        wrap_policy=st.sampled_from(CHOICES["auto_wrap_policy"]),
+        wrap_policy=st.sampled_from(["TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"]),
         wrap_class=st.sampled_from([[], ["Layer"]]),
-        state_dict=st.sampled_from(CHOICES["state_dict_type"]),
+        state_dict=st.sampled_from(["FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT"]),
         offload=st.booleans(),
         num_processes=st.none() | st.integers(1, 8),
     )
@@ -208,6 +220,14 @@ print(json.dumps((plugin.sharding_strategy or plugin.reshard_after_forward).name
 def test_accelerate_prefers_the_strategy_to_what_the_trainers_file_says() -> None:
     """What HL628 warns of: asked for SHARD_GRAD_OP, and trained with FULL_SHARD (accelerator.py, prepare_model)."""
     assert ask(IGNORED, None) == "FULL_SHARD"
+
+
+@pytest.mark.torch("transformers", "accelerate")
+def test_the_trainer_lists_its_keys(tmp_path: Path, config: Config) -> None:
+    (tmp_path / "f.json").write_text('{"auto_wrap_polcy": "NO_WRAP", "cpu_offload": true}')
+    done = config("fsdp", "--check", "f.json", library=True)
+    assert (done.code, done.codes) == (3, {"HL620"})
+    assert "did you mean `auto_wrap_policy`?" in done.out
 
 
 @pytest.mark.torch("accelerate")

@@ -15,7 +15,7 @@ from hpc_launch.job.parallel import Parallel
 from hpc_launch.job.reader import read
 from hpc_launch.layouts.parallel_layout import ModelShape, ParallelLayout
 from hpc_launch.layouts.parallel_rules import check, check_connections
-from hpc_launch.plan.strategies.megatron import block, flags
+from hpc_launch.plan.strategies.megatron import flags
 from tests.strategies.conftest import Config
 
 MODEL = ModelShape(num_layers=32, hidden_size=4096, heads=32, query_groups=8, seq_length=8192)
@@ -184,7 +184,6 @@ def test_flags_follow_the_layout() -> None:
 def test_the_block_reads_as_part_of_a_job_file() -> None:
     parallel, findings = read(Layer("job", {"tp": 4, "pp": 2, "overlap": True}, {}), Parallel)
     assert (parallel, findings) == (Parallel(tp=4, pp=2, overlap=True), [])
-    assert block(Parallel(tp=4, overlap=True)) == {"tp": 4, "overlap": True}
     none, findings = read(Layer("job", {"tp": 0, "pipeline": 2}, {}), Parallel)
     assert none is None
     assert len(findings) == 2

@@ -10,10 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hpc_launch.plan.strategies.key_tables import shipped_keys
-
-_FIRST = ("fsdp_version", "fsdp_sharding_strategy", "fsdp_reshard_after_forward")
-"""The keys that readers of the script look for come first."""
+_DEFAULTS = {
+    "fsdp_version": "1",
+    "fsdp_sharding_strategy": "FULL_SHARD",
+    "fsdp_reshard_after_forward": "true",
+    "fsdp_offload_params": "false",
+    "fsdp_min_num_params": "100000000",
+    "fsdp_forward_prefetch": "false",
+    "fsdp_use_orig_params": "true",
+    "fsdp_cpu_ram_efficient_loading": "true",
+    "fsdp_sync_module_states": "true",
+    "fsdp_activation_checkpointing": "false",
+    "fsdp_activation_checkpointing_offload": "false",
+}
+"""What `accelerate launch` assumes for a key that is left out."""
 
 _NAMES = {"fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP"}
 
@@ -23,10 +33,11 @@ def for_fsdp(data: Mapping[str, Any]) -> dict[str, str]:
 
     A key that the file lacks has the default of `accelerate launch`; the FSDP plugin's own defaults differ.
     """
-    defaults = shipped_keys("accelerate").defaults
-    values = {key: defaults[key] for key in _FIRST} | {**defaults}
-    fsdp = {_prefixed(str(key)): value for key, value in data["fsdp_config"].items()}
-    values |= {key: _spell(value) for key, value in fsdp.items() if value is not None}
+    values = dict(_DEFAULTS)
+    for key, value in data["fsdp_config"].items():
+        if value is not None:
+            name = str(key) if str(key).startswith("fsdp_") else f"fsdp_{key}"
+            values[name] = str(value).lower() if isinstance(value, bool) else str(value)
     result = {"ACCELERATE_USE_FSDP": "true", "ACCELERATE_MIXED_PRECISION": precision(data.get("mixed_precision"))}
     return result | {_NAMES.get(key, key.upper()): value for key, value in values.items()}
 
@@ -42,11 +53,3 @@ def key_of(variable: str) -> tuple[str, ...]:
 def precision(word: Any) -> str:
     """Accelerate's word for a precision; `no` is full precision."""
     return "no" if word in (None, False, "fp32", "tf32") else str(word)
-
-
-def _prefixed(key: str) -> str:
-    return key if key.startswith("fsdp_") else f"fsdp_{key}"
-
-
-def _spell(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import yaml
@@ -18,7 +18,6 @@ from hpc_launch.job.document import KeyPath
 
 MAX_BYTES = 256 * 1024
 _DEEPEST = 100
-_CHECK_PATH = "check its path and permissions"
 
 
 class ConfigFile(Struct, frozen=True):
@@ -27,6 +26,17 @@ class ConfigFile(Struct, frozen=True):
     name: str
     data: dict[str, Any]
     places: Mapping[KeyPath, Place]
+
+    def get(self, path: KeyPath) -> Any:
+        """The value at a path; None if there is none."""
+        value: Any = self.data
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    def find(self, paths: Iterable[KeyPath]) -> list[KeyPath]:
+        """Those of the paths that are in the file."""
+        return [path for path in paths if isinstance(held := self.get(path[:-1]), dict) and path[-1] in held]
 
     def place(self, *path: str | int) -> Place:
         """The place of a key, else of the mapping around it, else the file."""
@@ -40,34 +50,27 @@ class _DuplicateKey(ValueError):
     """A key occurs twice in one mapping."""
 
 
+def _unreadable(message: str, place: Place, hint: str) -> tuple[None, list[Finding]]:
+    return None, [Finding(FindingCode.UNREADABLE_CONFIG, message, place, hint)]
+
+
 def read(path: str | os.PathLike[str]) -> tuple[str | None, list[Finding]]:
     """Read a file's text; HL600 if that fails."""
-    name = os.fspath(path)
+    place = Place(os.fspath(path))
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             # Opening a pipe without a writer blocks forever.
-            return None, [
-                Finding(FindingCode.UNREADABLE_CONFIG, "not a regular file", Place(name), "name the file itself")
-            ]
+            return _unreadable("not a regular file", place, "name the file itself")
         with open_regular(path) as stream:
             content = stream.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            return None, [
-                Finding(
-                    FindingCode.UNREADABLE_CONFIG,
-                    "the file is larger than 256 KiB",
-                    Place(name),
-                    "name a configuration file",
-                )
-            ]
+            return _unreadable("the file is larger than 256 KiB", place, "name a configuration file")
         return content.decode("utf-8-sig"), []
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        return None, [
-            Finding(FindingCode.UNREADABLE_CONFIG, f"cannot read the file: {reason}", Place(name), _CHECK_PATH)
-        ]
+        return _unreadable(f"cannot read the file: {reason}", place, "check its path and permissions")
     except UnicodeDecodeError:
-        return None, [Finding(FindingCode.UNREADABLE_CONFIG, "the file is not UTF-8", Place(name), "save it as UTF-8")]
+        return _unreadable("the file is not UTF-8", place, "save it as UTF-8")
 
 
 def parse_json(text: str, name: str) -> tuple[ConfigFile | None, list[Finding]]:
@@ -75,19 +78,13 @@ def parse_json(text: str, name: str) -> tuple[ConfigFile | None, list[Finding]]:
     try:
         data = json.loads(text, object_pairs_hook=_once)
     except _DuplicateKey as error:
-        return None, [
-            Finding(FindingCode.UNREADABLE_CONFIG, f"duplicate key `{error}`", Place(name), "keep one of the two")
-        ]
+        return _unreadable(f"duplicate key `{error}`", Place(name), "keep one of the two")
     except json.JSONDecodeError as error:
         place = Place(name, error.lineno, error.colno)
         hint = "JSON allows no comments and no comma after the last value; write true, false and null in lower case"
-        return None, [Finding(FindingCode.UNREADABLE_CONFIG, f"invalid JSON: {error.msg.lower()}", place, hint)]
+        return _unreadable(f"invalid JSON: {error.msg.lower()}", place, hint)
     except (RecursionError, ValueError):
-        return None, [
-            Finding(
-                FindingCode.UNREADABLE_CONFIG, "cannot parse the JSON", Place(name), "nest less; use shorter numbers"
-            )
-        ]
+        return _unreadable("cannot parse the JSON", Place(name), "nest less; use shorter numbers")
     # JSON is YAML except for tabs; replacing each by one space keeps the columns.
     return _with_places(data, text.replace("\t", " "), name)
 
@@ -102,30 +99,20 @@ def parse_yaml(text: str, name: str) -> tuple[ConfigFile | None, list[Finding]]:
                 raise RecursionError
             if isinstance(event, yaml.AliasEvent):
                 # A few lines of aliases can expand to more values than fit into memory.
-                mark = event.start_mark
-                place = Place(name, mark.line + 1, mark.column + 1) if mark else Place(name)
-                return None, [
-                    Finding(
-                        FindingCode.UNREADABLE_CONFIG, "aliases are not supported here", place, "write the value out"
-                    )
-                ]
+                place = _of_mark(event.start_mark, name)
+                return _unreadable("aliases are not supported here", place, "write the value out")
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = Place(name, mark.line + 1, mark.column + 1) if mark else Place(name)
+        place = _of_mark(getattr(error, "problem_mark", None), name)
         problem = getattr(error, "problem", None) or "cannot parse it"
-        return None, [
-            Finding(
-                FindingCode.UNREADABLE_CONFIG, f"invalid YAML: {problem}", place, "check quotes, colons and indentation"
-            )
-        ]
+        return _unreadable(f"invalid YAML: {problem}", place, "check quotes, colons and indentation")
     except (RecursionError, ValueError):
-        return None, [
-            Finding(
-                FindingCode.UNREADABLE_CONFIG, "cannot parse the YAML", Place(name), "nest less; use shorter numbers"
-            )
-        ]
+        return _unreadable("cannot parse the YAML", Place(name), "nest less; use shorter numbers")
     return _with_places(data, text, name)
+
+
+def _of_mark(mark: Any, name: str) -> Place:
+    return Place(name, mark.line + 1, mark.column + 1) if mark else Place(name)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -140,9 +127,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _with_places(data: Any, text: str, name: str) -> tuple[ConfigFile | None, list[Finding]]:
     if not isinstance(data, dict):
         kind = "is empty" if data is None else "holds a list" if isinstance(data, list) else "holds a single value"
-        return None, [
-            Finding(FindingCode.UNREADABLE_CONFIG, f"the file {kind}", Place(name), "write a mapping of keys to values")
-        ]
+        return _unreadable(f"the file {kind}", Place(name), "write a mapping of keys to values")
     places: dict[KeyPath, Place] = {}
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -157,5 +142,5 @@ def _note_places(node: yaml.Node, path: KeyPath, name: str, places: dict[KeyPath
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             here = (*path, key.value)
-            places[here] = Place(name, key.start_mark.line + 1, key.start_mark.column + 1)
+            places[here] = _of_mark(key.start_mark, name)
             _note_places(value, here, name, places)

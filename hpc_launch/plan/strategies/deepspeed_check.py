@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
+from hpc_launch.job.document import KeyPath
 from hpc_launch.layouts.batch import Batch, BatchPlaces, settle
 from hpc_launch.plan.strategies.config_file import ConfigFile
-from hpc_launch.plan.strategies.deepspeed_keys import changed_defaults, key_tables
-from hpc_launch.plan.strategies.key_check import check_keys
-from hpc_launch.plan.strategies.key_tables import LibraryKeys, shipped_keys
+from hpc_launch.plan.strategies.deepspeed_config import example
+from hpc_launch.plan.strategies.key_check import Kind, LibraryKeys, check_kinds, check_names, kinds_of
 
 _ZERO = "zero_optimization"
 _SIZES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+
+# What DeepSpeed does not tell about its keys, by dotted name; after deepspeed 0.19.8, runtime/config.py.
+_REMOVED = {
+    "elasticity": "remove it; set train_batch_size, train_micro_batch_size_per_gpu and gradient_accumulation_steps "
+    "directly",
+    "amp": "use `fp16`, `bf16` or `torch_autocast`",
+    "curriculum_learning": "use `data_efficiency.data_sampling.curriculum_learning`",
+    "nebula": "remove it: torch.save writes the checkpoints",
+    "compression_training": "remove it; compress the model outside DeepSpeed",
+    "quantize_training": "remove it; quantize the model outside DeepSpeed",
+    "eigenvalue": "remove it: it was a part of `quantize_training`",
+    "sparse_gradients": "remove it: gradients of `nn.Embedding(sparse=True)` are reduced sparsely without it",
+    "sparse_attention": "remove it; use the attention of PyTorch or of the model",
+    "progressive_layer_drop": "remove it; DeepSpeed has no replacement",
+    "graph_harvesting": "remove it; the closest option is `compile`",
+    "zero_optimization.mics_shard_size": "use `zero_hpz_partition_size` to keep a second copy of the weights within "
+    "a node",
+    "zero_optimization.mics_hierarchical_params_gather": "use `zero_hpz_partition_size`",
+    "zero_optimization.zeropp_loco_param": "remove it: `zero_quantized_gradients` works without it",
+}
+_DEPRECATED = {
+    "bfloat16": "bf16",  # runtime/precision_config.py, BFLOAT16_OLD
+    "zero_optimization.cpu_offload": "offload_optimizer: {device: cpu}",
+    "zero_optimization.cpu_offload_param": "offload_param: {device: cpu}",
+    "zero_optimization.cpu_offload_use_pin_memory": "pin_memory in offload_optimizer and offload_param",
+    "zero_optimization.stage3_gather_fp16_weights_on_model_save": "stage3_gather_16bit_weights_on_model_save",
+}
+_CHANGED_DEFAULTS = {  # DeepSpeed pull request 8068 and later
+    "gradient_clipping": "1.0 since DeepSpeed 0.19.4, which clips gradients; 0 before",
+    "bf16.check_grad_overflow": "true since DeepSpeed 0.19.4, which skips steps with an overflow; false before",
+    "zero_optimization.offload_optimizer.pin_memory": "true since DeepSpeed 0.19.5; false before",
+    "zero_optimization.offload_param.pin_memory": "true since DeepSpeed 0.19.5; false before",
+}
 
 
 def check(
@@ -27,16 +61,49 @@ def check(
     """All findings of a file, in its order. `replicas` is the data-parallel size if known.
 
     `hugging_face`: whether the Trainer or Accelerate fills in `auto`; None: unknown, so `auto` is a warning.
-    `keys`: what the installed release reads; by default, what the release reads whose table ships with hpc-launch.
+    `keys`: what the installed release reads; without it, unknown keys are not reported.
     """
-    findings = []
-    for path, table in key_tables(keys or shipped_keys("deepspeed")).items():
-        findings += check_keys(file, path, table)
+    findings = list(check_kinds(file, _kinds(), auto=True))
+    findings += _names(file, keys or LibraryKeys({}))
     findings += check_values(file)
     findings += _auto(file, hugging_face)
     findings += _batch(file, replicas)
     findings += _defaults(file)
     return sorted(findings, key=lambda found: (found.place and found.place.line) or 0)
+
+
+@cache
+def _kinds() -> dict[KeyPath, Kind]:
+    """The kind of each value that hpc-launch writes; those of an optimizer or a schedule are its own."""
+    kinds = kinds_of(example())
+    kept = {path: kind for path, kind in kinds.items() if len(path) == 1 or path[0] not in {"optimizer", "scheduler"}}
+    return kept | {("fp16", "loss_scale"): "number"}
+
+
+def _names(file: ConfigFile, keys: LibraryKeys) -> Iterator[Finding]:
+    """Removed, deprecated and unknown keys. One that the release still reads does not count as removed."""
+    read = {(*_path(mapping), key) for mapping, known in keys.mappings.items() for key in known}
+    removed = {_path(name): hint for name, hint in (dict.fromkeys(keys.removed, "remove it") | _REMOVED).items()}
+    deprecated = {_path(name): new for name, new in ({**keys.deprecated} | _DEPRECATED).items()}
+    for path in file.find(removed.keys() - read):
+        message = f"`{path[-1]}` was removed from {_title(path[:-1])}"
+        yield Finding(FindingCode.REMOVED_CONFIG_KEY, message, file.place(*path), removed[path])
+    for path in file.find(deprecated):
+        message, hint = f"`{path[-1]}` is deprecated in {_title(path[:-1])}", f"use `{deprecated[path]}`"
+        yield Finding(FindingCode.DEPRECATED_CONFIG_KEY, message, file.place(*path), hint, "warning")
+    for mapping, known in keys.mappings.items():
+        path = _path(mapping)
+        old = tuple(str(name[-1]) for name in (*removed, *deprecated) if name[:-1] == path)
+        does = "ignores it silently" if mapping in {"", "activation_checkpointing"} else "refuses it"
+        yield from check_names(file, path, known, _title(path), f"DeepSpeed {does}", reported=old)
+
+
+def _path(name: str) -> KeyPath:
+    return tuple(name.split(".")) if name else ()
+
+
+def _title(mapping: KeyPath) -> str:
+    return f"`{mapping[-1]}`" if mapping else "the DeepSpeed configuration"
 
 
 def check_values(file: ConfigFile) -> list[Finding]:
@@ -126,15 +193,16 @@ def _batch(file: ConfigFile, replicas: int | None) -> list[Finding]:
 def _defaults(file: ConfigFile) -> list[Finding]:
     """Warn where the file relies on a default that changed between releases."""
     findings = []
-    for path, change in changed_defaults().items():
-        holder: Any = file.data
-        for key in path[:-1]:
-            holder = _mapping(holder, str(key))
+    for name, change in _CHANGED_DEFAULTS.items():
+        path = _path(name)
+        holder: Any = file.get(path[:-1])
+        if not isinstance(holder, Mapping):
+            continue
         inside = len(path) > 1
         off = inside and (holder.get("enabled", True) is False or holder.get("device", "cpu") == "none")
         if (inside and not holder) or off or path[-1] in holder:
             continue
-        message = f"`{'.'.join(map(str, path))}` is not set, and its default changed: {change}"
+        message = f"`{name}` is not set, and its default changed: {change}"
         findings.append(
             Finding(FindingCode.CHANGED_DEFAULT, message, file.place(*path), "set it explicitly", "warning")
         )

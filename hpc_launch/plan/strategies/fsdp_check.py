@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import Any, get_args, get_type_hints
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.reader_messages import nearest
 from hpc_launch.plan.strategies.config_file import ConfigFile
-from hpc_launch.plan.strategies.fsdp_keys import FsdpKey, Reader, accelerate_file, fsdp_keys, library_of
-from hpc_launch.plan.strategies.key_check import check_keys, fits
-from hpc_launch.plan.strategies.key_tables import LibraryKeys, read_notes, shipped_keys
+from hpc_launch.plan.strategies.fsdp_config import Fsdp, Reader, accelerate_data, trainer_data
+from hpc_launch.plan.strategies.key_check import Kind, LibraryKeys, check_names, fits, kinds_of
+
+# What Accelerate and the Trainer do not tell about their keys, without the prefix `fsdp_`: Accelerate adds it, the
+# Trainer strips it. After accelerate 1.15.0 (commands/launch.py, utils/dataclasses.py) and transformers 5.23.0
+# (training_args.py).
+_OF_ONE_VERSION = {
+    "sharding_strategy": (1, "use `reshard_after_forward` with FSDP 2: true or false"),
+    "backward_prefetch": (1, "remove it: FSDP 2 prefetches without it"),
+    "forward_prefetch": (1, "remove it: Accelerate does not support it with FSDP 2"),
+    "use_orig_params": (1, "remove it: FSDP 2 always uses the original parameters"),
+    "sync_module_states": (1, "remove it: FSDP 2 does not need it"),
+    "limit_all_gathers": (1, "remove it: FSDP 2 does not need it"),
+    "activation_checkpointing_offload": (2, "use version 2"),
+}
+_UNREAD = {
+    "backward_prefetch_policy": "use `backward_prefetch` with FSDP 1; FSDP 2 prefetches without it",
+    "cuda_graphs": "remove it: FSDP has no such option",
+    "mixed_precision": "set `mixed_precision: bf16` outside `fsdp_config`, or --bf16 or --fp16 of the Trainer",
+}
+"""Names in files in use that neither library reads, and below those that only the other one reads."""
+_UNREAD_BY: dict[Reader, dict[str, str]] = {
+    "accelerate": {
+        **_UNREAD,
+        "cpu_offload": "use Accelerate's key `fsdp_offload_params`",
+        "limit_all_gathers": "remove it: it is always on, and Accelerate's file cannot change it",
+    },
+    "trainer": {
+        **_UNREAD,
+        "offload_params": "use the Trainer's key `cpu_offload`",
+        "sharding_strategy": "use the Trainer's key `reshard_after_forward`",
+    },
+}
+_STRATEGIES = get_args(get_type_hints(Fsdp)["sharding_strategy"])
+_CHOICES = {
+    "sharding_strategy": _STRATEGIES,
+    "auto_wrap_policy": get_args(get_type_hints(Fsdp)["wrap_policy"]),
+    "backward_prefetch": ("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"),
+    "state_dict_type": get_args(get_type_hints(Fsdp)["state_dict"]),
+}
 
 
 def reader_of(file: ConfigFile) -> Reader:
@@ -20,14 +58,18 @@ def reader_of(file: ConfigFile) -> Reader:
 
 
 def check(file: ConfigFile, *, reader: Reader | None = None, keys: LibraryKeys | None = None) -> list[Finding]:
-    """All findings of a file, in its order. `keys`: what the reader's installed release reads."""
+    """All findings of a file, in its order.
+
+    `keys`: what the installed release reads; without it, only such unknown keys are reported as occur in files in use.
+    """
     reader = reader or reader_of(file)
-    keys = keys or shipped_keys(library_of(reader))
-    findings = []
+    findings: list[Finding] = []
     path: KeyPath = ()
     if reader == "accelerate":
         path = ("fsdp_config",)
-        findings += check_keys(file, (), accelerate_file(keys))
+        if keys is not None:
+            title = "the Accelerate configuration"
+            findings += check_names(file, (), keys.mappings[""], title, "Accelerate refuses the whole file")
         if "distributed_type" not in file.data:
             message = "`distributed_type` is missing; Accelerate refuses the file"
             findings.append(
@@ -45,16 +87,24 @@ def check(file: ConfigFile, *, reader: Reader | None = None, keys: LibraryKeys |
     return sorted(findings, key=lambda found: (found.place and found.place.line) or 0)
 
 
+@cache
+def _kinds(reader: Reader) -> dict[str, Kind]:
+    """The kind of each value that hpc-launch writes."""
+    kinds: dict[str, Kind] = {}
+    for asked in (Fsdp(version=1, wrap_policy="SIZE_BASED_WRAP"), Fsdp(version=2)):
+        example = accelerate_data(asked)["fsdp_config"] if reader == "accelerate" else trainer_data(asked)
+        kinds |= {str(path[-1]).removeprefix("fsdp_"): kind for path, kind in kinds_of(example).items()}
+    return kinds | {"activation_checkpointing_offload": "bool"}
+
+
 class _FsdpMapping:
     """The findings of one mapping of FSDP keys."""
 
-    def __init__(self, file: ConfigFile, path: KeyPath, reader: Reader, keys: LibraryKeys) -> None:
+    def __init__(self, file: ConfigFile, path: KeyPath, reader: Reader, keys: LibraryKeys | None) -> None:
         self.file, self.path, self.reader = file, path, reader
-        mapping: Any = file.data
-        for key in path:
-            mapping = mapping[key]
-        self.known = fsdp_keys(reader, keys)
-        self.notes = read_notes("fsdp")
+        mapping: Any = file.get(path)
+        self.known = {key.removeprefix("fsdp_") for key in keys.mappings[".".join(map(str, path))]} if keys else None
+        self.unread, self.kinds = _UNREAD_BY[reader], _kinds(reader)
         self.values = {self._plain(str(key)): value for key, value in mapping.items()}
         self.written = {self._plain(str(key)): str(key) for key in mapping}
         self.findings: list[Finding] = []
@@ -80,50 +130,40 @@ class _FsdpMapping:
         return default
 
     def _key(self, name: str, value: Any) -> None:
-        key, written = self.known.get(name), self.written[name]
-        who = "Accelerate" if self.reader == "accelerate" else "the Trainer"
-        if key is None:
-            near = nearest(name, [*self.known])
-            hint = self.notes["unread"].get(name) or (f"did you mean `{near}`?" if near else "remove it")
+        written = self.written[name]
+        only, hint = _OF_ONE_VERSION.get(name, (self.version, ""))
+        if (self.known is not None and name not in self.known) or (self.known is None and name in self.unread):
+            who = "Accelerate" if self.reader == "accelerate" else "the Trainer"
+            near = nearest(name, sorted(self.known or ()))
+            hint = self.unread.get(name) or (f"did you mean `{near}`?" if near else "remove it")
             self._note(FindingCode.UNREAD_FSDP_KEY, f"{who} silently ignores the unknown key `{written}`", name, hint)
-        elif self.version not in key.versions:
-            message = f"`{written}` is for FSDP {key.versions[0]}, and this file is for FSDP {self.version}"
-            self._note(FindingCode.OTHER_FSDP_VERSION, message, name, self.notes["versions"][name]["hint"])
+        elif only != self.version:
+            message = f"`{written}` is for FSDP {only}, and this file is for FSDP {self.version}"
+            self._note(FindingCode.OTHER_FSDP_VERSION, message, name, hint)
         elif name == "reshard_after_forward":
             self._reshard(value)
         elif name == "transformer_layer_cls_to_wrap":
             self._classes(value)
         elif name != "version":
-            self._value(name, value, key)
+            self._value(name, value, self.kinds.get(name, "any"))
 
-    def _value(self, name: str, value: Any, key: FsdpKey) -> None:
-        words = key.words
-        if key.kind == "bool" and isinstance(value, str) and value.lower() in {"true", "false"}:
+    def _value(self, name: str, value: Any, kind: Kind) -> None:
+        written, words = self.written[name], _CHOICES.get(name)
+        if kind == "bool" and isinstance(value, str) and value.lower() in {"true", "false"}:
             return  # both readers accept the word
-        if key.kind == "int" and not isinstance(value, int | None):
-            hint = "write all digits: 100000000"
-            self._note(
-                FindingCode.INVALID_CONFIG_VALUE,
-                f"`{self.written[name]}` must be a whole number, not {value!r}",
-                name,
-                hint,
-            )
-        elif not fits(value, key.kind):
-            what = "true or false" if key.kind == "bool" else "a string" if key.kind == "text" else "a mapping"
-            self._note(
-                FindingCode.INVALID_CONFIG_VALUE, f"`{self.written[name]}` must be {what}, not {value!r}", name, None
-            )
+        message, hint = "", None
+        if kind == "int" and not isinstance(value, int | None):
+            message, hint = f"`{written}` must be a whole number, not {value!r}", "write all digits: 100000000"
+        elif not fits(value, kind):
+            message = f"`{written}` must be {'true or false' if kind == 'bool' else 'a string'}, not {value!r}"
         elif words and value is not None and str(value).upper() not in words:
-            self._note(
-                FindingCode.INVALID_CONFIG_VALUE,
-                f"invalid value {value!r} of `{self.written[name]}`",
-                name,
-                f"use one of {', '.join(words)}",
-            )
+            message, hint = f"invalid value {value!r} of `{written}`", f"use one of {', '.join(words)}"
+        if message:
+            self._note(FindingCode.INVALID_CONFIG_VALUE, message, name, hint)
 
     def _reshard(self, value: Any) -> None:
         written = self.written["reshard_after_forward"]
-        word, strategies = str(value).lower(), shipped_keys("accelerate").choices["sharding_strategy"]
+        word, strategies = str(value).lower(), _STRATEGIES
         if self.version == 2 and word not in {"true", "false"}:
             message = f"`{written}` must be true or false with FSDP 2, not {value!r}"
             self._note(

@@ -11,6 +11,8 @@ from hpc_launch.base.finding_codes import FindingCode, Severity
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.strategy import FullySharded
 
+Reader = Literal["accelerate", "trainer"]
+
 _PRECISIONS = {
     "BFLOAT16": "bf16",
     "BF16": "bf16",
@@ -41,7 +43,7 @@ class Fsdp(FullySharded, frozen=True, kw_only=True):
         Meta(description="Mixed precision of the computation.", extra={"also": _PRECISIONS}),
     ] = "bf16"
     reader: Annotated[
-        Literal["accelerate", "trainer"],
+        Reader,
         Meta(
             description="Who reads the file: `accelerate launch --config_file`, or TrainingArguments(fsdp_config=...).",
             extra={"name": "--for"},
@@ -59,7 +61,7 @@ def make(asked: Fsdp) -> tuple[str | None, list[Finding]]:
     if errors(findings):
         return None, findings
     if asked.reader == "trainer":
-        return json.dumps(_trainer(asked), indent=2) + "\n", findings
+        return json.dumps(trainer_data(asked), indent=2) + "\n", findings
     return _yaml(accelerate_data(asked)), findings
 
 
@@ -140,7 +142,8 @@ def accelerate_data(asked: Fsdp) -> dict[str, Any]:
     }
 
 
-def _trainer(asked: Fsdp) -> dict[str, Any]:
+def trainer_data(asked: Fsdp) -> dict[str, Any]:
+    """The data of the JSON for the Trainer."""
     strategy = asked.sharding_strategy
     data: dict[str, Any] = {
         "version": asked.version,

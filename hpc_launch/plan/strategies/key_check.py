@@ -1,9 +1,12 @@
-"""Check the keys of a configuration file against a table of the keys that its program reads."""
+"""Check a configuration file: the types of its values, and, where a library lists what it reads, the names of its keys.
+
+A type is that of the value which hpc-launch itself writes for the key, so there is no table of types.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -12,8 +15,11 @@ from hpc_launch.base.findings import Finding
 from hpc_launch.job.document import KeyPath
 from hpc_launch.job.reader_messages import nearest
 from hpc_launch.plan.strategies.config_file import ConfigFile
-from hpc_launch.plan.strategies.key_tables import Kind
 
+Kind = Literal["bool", "int", "number", "text", "object", "any"]
+"""The type of a value. `int` includes 5e8, as in DeepSpeed."""
+
+_KINDS: dict[type, Kind] = {bool: "bool", int: "int", float: "number", str: "text", dict: "object"}
 _WORDS = {
     "bool": "true or false",
     "int": "a whole number",
@@ -23,52 +29,58 @@ _WORDS = {
 }
 
 
-class KeyTable(Struct, frozen=True):
-    """The keys of one mapping. `unknown` says what the program does with a key that it does not know."""
+class LibraryKeys(Struct, frozen=True):
+    """What an installed library reads: keys by the dotted name of their mapping; '' is the file itself."""
 
-    title: str
-    keys: Mapping[str, Kind]
-    unknown: str
-    removed: Mapping[str, str] = {}
-    """Keys that the program refuses now, with what to do instead."""
+    mappings: Mapping[str, tuple[str, ...]]
+    removed: tuple[str, ...] = ()
+    """Dotted names that the library refuses, because it removed them."""
     deprecated: Mapping[str, str] = {}
-    """Keys that still work, with the name that replaced each."""
-    auto: bool = False
-    """Whether the word `auto` is accepted in place of any value."""
+    """Dotted names that still work, with the key that replaced each."""
 
 
-def check_keys(file: ConfigFile, path: KeyPath, table: KeyTable) -> list[Finding]:
-    """Report unknown, removed and deprecated keys of the mapping at `path`, and values of the wrong type."""
-    mapping: Any = file.data
-    for key in path:
-        mapping = mapping.get(key) if isinstance(mapping, dict) else None
-    return list(_findings(file, path, table, mapping)) if isinstance(mapping, dict) else []
+def kinds_of(example: Mapping[str, Any], path: KeyPath = ()) -> dict[KeyPath, Kind]:
+    """The kind of every value of an example, by its path."""
+    kinds: dict[KeyPath, Kind] = {}
+    for key, value in example.items():
+        kinds[(*path, key)] = _KINDS.get(type(value), "any")
+        if isinstance(value, dict):
+            kinds |= kinds_of(value, (*path, key))
+    return kinds
 
 
-def _findings(file: ConfigFile, path: KeyPath, table: KeyTable, mapping: dict[Any, Any]) -> Iterator[Finding]:
-    for key, value in mapping.items():
-        place = file.place(*path, key)
-        if key in table.removed:
-            yield Finding(
-                FindingCode.REMOVED_CONFIG_KEY, f"`{key}` was removed from {table.title}", place, table.removed[key]
-            )
-        elif key in table.deprecated:
-            message, hint = f"`{key}` is deprecated in {table.title}", f"use `{table.deprecated[key]}`"
-            yield Finding(FindingCode.DEPRECATED_CONFIG_KEY, message, place, hint, "warning")
-        elif key not in table.keys:
-            near = nearest(str(key), [*table.keys])
-            hint = f"did you mean `{near}`?" if near else f"known keys: {', '.join(table.keys)}"
-            yield Finding(
-                FindingCode.UNKNOWN_CONFIG_KEY, f"unknown key `{key}` in {table.title}: {table.unknown}", place, hint
-            )
-        elif not fits(value, table.keys[key], auto=table.auto):
-            message = f"`{key}` must be {_WORDS[table.keys[key]]}, not {_shown(value)}"
-            yield Finding(FindingCode.INVALID_CONFIG_VALUE, message, place, _fix(value, table.keys[key]))
+def check_kinds(file: ConfigFile, kinds: Mapping[KeyPath, Kind], *, auto: bool = False) -> Iterator[Finding]:
+    """Report values of another kind. `auto`: whether this word may stand in place of any value."""
+    for path, kind in kinds.items():
+        value = file.get(path)
+        if not fits(value, kind) and not (auto and value == "auto"):
+            message = f"`{path[-1]}` must be {_WORDS[kind]}, not {shorten(value)}"
+            hint = "write it without quotes" if isinstance(value, str) and kind in {"bool", "int", "number"} else None
+            yield Finding(FindingCode.INVALID_CONFIG_VALUE, message, file.place(*path), hint)
 
 
-def fits(value: Any, kind: Kind, *, auto: bool = False) -> bool:
+def check_names(
+    file: ConfigFile,
+    path: KeyPath,
+    known: tuple[str, ...],
+    title: str,
+    unknown: str,
+    *,
+    reported: tuple[str, ...] = (),
+) -> Iterator[Finding]:
+    """Report the keys of the mapping at `path` that are not known. `unknown`: what the program does with them."""
+    mapping = file.get(path)
+    for key in mapping if isinstance(mapping, dict) else ():
+        if key not in known and key not in reported:
+            near = nearest(str(key), list(known))
+            hint = f"did you mean `{near}`?" if near else f"known keys: {', '.join(known)}"
+            message = f"unknown key `{key}` in {title}: {unknown}"
+            yield Finding(FindingCode.UNKNOWN_CONFIG_KEY, message, file.place(*path, key), hint)
+
+
+def fits(value: Any, kind: Kind) -> bool:
     """Whether a value is of a kind. null always fits: it means the default."""
-    if value is None or kind == "any" or (auto and value == "auto"):
+    if value is None or kind == "any":
         return True
     if kind == "bool":
         return isinstance(value, bool)
@@ -78,12 +90,7 @@ def fits(value: Any, kind: Kind, *, auto: bool = False) -> bool:
     return isinstance(value, str if kind == "text" else dict)
 
 
-def _fix(value: Any, kind: Kind) -> str | None:
-    if isinstance(value, str) and kind in {"bool", "int", "number"}:
-        return "write it without quotes"
-    return None
-
-
-def _shown(value: Any) -> str:
+def shorten(value: Any) -> str:
+    """A value for a message."""
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
 
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.job.parallel import Parallel
@@ -133,9 +132,3 @@ def _as_args(lines: list[tuple[str, ...]]) -> str:
     """The `args:` block of a job file; a bare flag is `true`."""
     rows = [f"  {line[0].removeprefix('--')}: {line[1] if len(line) > 1 else 'true'}\n" for line in lines]
     return "args:\n" + "".join(rows)
-
-
-def block(parallel: Parallel) -> dict[str, object]:
-    """A `parallel:` block as plain data, without defaults."""
-    default = asdict(Parallel())
-    return {name: value for name, value in asdict(parallel).items() if value != default[name]}
