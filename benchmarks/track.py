@@ -65,9 +65,9 @@ def submitit(arrays: list[str], end: float) -> tuple[float, int]:
 
 def hpc_launch(folders: list[str], end: float) -> tuple[float, int]:
     """The same with hpc-launch, as `watch SWEEP…` does it."""
-    from hpc_launch.cli.poll_sweeps import poll_sweep
     from hpc_launch.runs.layout import RunFolder
     from hpc_launch.runs.run_index import user_index
+    from hpc_launch.service.poll import poll_sweep
 
     index, oldest, ended = user_index(os.environ), 0.0, 0
     while time.time() < end:

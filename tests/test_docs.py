@@ -26,7 +26,6 @@ from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.base.files import write_json
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding
-from hpc_launch.cli.confirm_cost import confirm_cost
 from hpc_launch.cli.main import VERBS, group
 from hpc_launch.images.apptainer_tool import find_tool
 from hpc_launch.images.image_record import ImageRecord, now, record_file
@@ -36,11 +35,13 @@ from hpc_launch.job.yaml_source import read_document
 from hpc_launch.performance.time_account import CATEGORIES, time_account
 from hpc_launch.prepare.prepare import prepare_job, validate_job
 from hpc_launch.prepare.secrets import find_secrets
-from hpc_launch.retry.drill_run import ready_for_drill
 from hpc_launch.runs.evidence.rule_files import rulebook
 from hpc_launch.runs.status.run_status import RUN_STATES
 from hpc_launch.runs.submitting.run_store import refusing
 from hpc_launch.schedulers.ssh.ssh_command import on_host
+from hpc_launch.service.before_submit import confirm_cost
+from hpc_launch.service.drill import ready_for_drill
+from hpc_launch.service.listener import QUIET
 from hpc_launch.site_tools.check_profile import check
 from hpc_launch.site_tools.node_health_lookup import node_health_store
 from hpc_launch.site_tools.sharing_checks import missing_sources
@@ -568,7 +569,7 @@ def _over_budget(_: Path) -> Sequence[Finding]:
     Path("mini.yaml").write_text(MINI)
     Path("job.yaml").write_text(TINY + "confirm_gpu_hours: 100\nnodes: 8\ntime: 12h\n")
     with pytest.raises(Refused) as refused:
-        confirm_cost(prepare_job(Path("job.yaml"), site="mini.yaml"))
+        confirm_cost(prepare_job(Path("job.yaml"), site="mini.yaml"), QUIET)
     return refused.value.findings
 
 

@@ -27,7 +27,6 @@ from hpc_launch.base.folders_above import refuse_replaceable
 from hpc_launch.base.json_records import file_lines
 from hpc_launch.base.python_command import module_command
 from hpc_launch.base.user_dirs import make_own_folder, make_private, user
-from hpc_launch.cli.submit import write_dry_run
 from hpc_launch.diagnose.diagnose import diagnose
 from hpc_launch.diagnose.evidence import EndFacts, Evidence
 from hpc_launch.diagnose.node_health import BadNode, NodeReport
@@ -56,6 +55,7 @@ from hpc_launch.schedulers.local import processes
 from hpc_launch.schedulers.local.local_state import LocalState
 from hpc_launch.script.parts import part
 from hpc_launch.script.template_environment import _QuietCache
+from hpc_launch.service.check import write_dry_run
 from hpc_launch.site_tools.check_profile import check
 from hpc_launch.sites import detect_profile
 from hpc_launch.sites.detect_profile import Machine

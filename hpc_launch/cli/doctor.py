@@ -86,15 +86,15 @@ def _levels(
     job: Path, site: str | None, sets: tuple[str, ...], *, no_job: bool, climb: bool, measure: bool
 ) -> Iterator[Level]:
     from hpc_launch.base.errors import Refused
-    from hpc_launch.cli.follow import tracker_of
-    from hpc_launch.cli.shared_checkpoints import warn_about_shared_checkpoints
-    from hpc_launch.cli.warn import print_note
+    from hpc_launch.cli.terminal import TERMINAL
     from hpc_launch.preflight.doctor import node_level, refused_level, static_levels
     from hpc_launch.preflight.ladder import ladder
     from hpc_launch.preflight.short_run import Context
     from hpc_launch.prepare.prepare import prepare_job
     from hpc_launch.runs.run_index import user_index
     from hpc_launch.schedulers.registry import scheduler_for
+    from hpc_launch.service.before_submit import warn_about_shared_checkpoints
+    from hpc_launch.service.poll import tracker_of
 
     try:
         prepared = prepare_job(job, site=site, sets=sets)
@@ -106,12 +106,12 @@ def _levels(
     if no_job:
         return
     index = user_index(os.environ)
-    context = Context(scheduler, lambda run: tracker_of([run], index), print_note, index)
+    context = Context(scheduler, lambda run: tracker_of([run], index), TERMINAL.say, index)
     yield node_level(job, prepared, context, site=site, sets=sets)
     if measure:
         from hpc_launch.preflight.bench import bench_level
 
         yield bench_level(job, prepared, context, site=site, sets=sets)
     if climb:
-        warn_about_shared_checkpoints(prepared.plan, index, trial="the ladder")
+        warn_about_shared_checkpoints(prepared.plan, index, TERMINAL, trial="the ladder")
         yield from ladder(job, prepared, context, site=site, sets=sets)

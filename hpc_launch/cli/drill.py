@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from hpc_launch.cli.shared_options import echo_json, job_argument, json_option, set_option, site_option
+from hpc_launch.cli.terminal import TERMINAL
 
 
 @click.command("drill")
@@ -27,20 +28,20 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], preempt: bool, a
     hpc-launch drill job.yaml --set nodes=1 --set time=00:10:00
     """
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.cli.follow import tracker_of
-    from hpc_launch.cli.shared_checkpoints import warn_about_shared_checkpoints
-    from hpc_launch.cli.warn import print_note, print_site_and_warnings
     from hpc_launch.job.shell_text import visible
-    from hpc_launch.retry.drill_run import drill, ready_for_drill
     from hpc_launch.runs.run_index import user_index
     from hpc_launch.schedulers.registry import scheduler_for
+    from hpc_launch.service.before_submit import warn_about_shared_checkpoints
+    from hpc_launch.service.check import announce
+    from hpc_launch.service.drill import drill, ready_for_drill
+    from hpc_launch.service.poll import tracker_of
 
     ready, all_sets = ready_for_drill(job, site=site, sets=sets)
-    print_site_and_warnings(ready.loaded.detected, ready.plan.site, ready.warnings)
+    announce(ready, TERMINAL, ready.warnings)
     if preempt and ready.plan.scheduler == "local":
         raise UsageError("--preempt requires Slurm", "omit --preempt, or name a Slurm site with --site")
     index = user_index(os.environ)
-    warn_about_shared_checkpoints(ready.plan, index, trial="the drill")
+    warn_about_shared_checkpoints(ready.plan, index, TERMINAL, trial="the drill")
     outcome = drill(
         ready,
         all_sets,
@@ -48,7 +49,7 @@ def command(job: Path, site: str | None, sets: tuple[str, ...], preempt: bool, a
         lambda run: tracker_of([run], index),
         preempt=preempt,
         index=index,
-        say=print_note,
+        say=TERMINAL.say,
     )
     if as_json:
         echo_json(outcome.as_json())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hpc_launch.cli.shared_options import echo_json_list, json_option
+from hpc_launch.cli.terminal import TERMINAL
 from hpc_launch.runs.status.run_status import RUN_STATES
 
 if TYPE_CHECKING:
@@ -88,12 +89,12 @@ def command(states: tuple[str, ...], most: int | None, goodput: bool, as_json: b
 
 def _poll(index: Index, states: tuple[str, ...], limit: int | None) -> list[Listed]:
     """The runs that are listed and whose final status the index does not have, newest first."""
-    from hpc_launch.cli.follow import poll_unfinished
+    from hpc_launch.service.poll import poll_unfinished
 
     if limit is not None:
         index.check(states, limit)
     # Without --state, only the runs that are shown need a query.
-    polled = poll_unfinished(index, None if states else limit)
+    polled = poll_unfinished(index, TERMINAL, None if states else limit)
     return [(entry, status) for entry, status in polled if not states or status.state in states]
 
 
@@ -117,10 +118,10 @@ def _as_json(statuses: Iterable[RunStatus | FinalStatus], *, goodput: bool) -> I
 
 def _accounts(statuses: list[RunStatus]) -> list[TimeAccount]:
     """Where the time of each run went, by the files of all its attempts."""
-    from hpc_launch.cli.follow import poll_runs
     from hpc_launch.performance.run_times import run_times
     from hpc_launch.runs.layout import RunFolder
     from hpc_launch.runs.run_index import user_index
+    from hpc_launch.service.poll import poll_runs
 
-    polled = poll_runs([RunFolder(status.folder) for status in statuses], user_index(os.environ), drive=False)
+    polled = poll_runs([RunFolder(status.folder) for status in statuses], user_index(os.environ), TERMINAL, drive=False)
     return [run_times(status, time.time()).account for status in polled]

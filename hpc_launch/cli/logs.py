@@ -71,8 +71,8 @@ def _follow(
 ) -> int:
     """Follow the output until the run ends; with `number`, until that attempt ends."""
     from hpc_launch.cli.error_handler import INTERRUPTED
-    from hpc_launch.cli.follow import tracker_of
     from hpc_launch.runs.rank_logs import follow
+    from hpc_launch.service.poll import tracker_of
     from hpc_launch.view.state_text import detach_message, one_line
 
     def sleep(seconds: float) -> None:

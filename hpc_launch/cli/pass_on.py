@@ -24,7 +24,7 @@ def pass_on(found: RunElsewhere) -> int:
 
 def run_there(host: str, arguments: Sequence[str]) -> int:
     """Run hpc-launch on a host. Returns its exit code, or that of Unreachable."""
-    command = shlex.join(["exec", *module_command("hpc_launch.cli.main"), *arguments])
+    command = shlex.join(["exec", *module_command("hpc_launch"), *arguments])
     terminal = ["-t"] if sys.stdin.isatty() and sys.stdout.isatty() else []
     ssh = [word for word in SSH if word != "-T" or not terminal]
     code = subprocess.run([*ssh, *terminal, "--", host, shlex.join(["bash", "-c", command])], check=False).returncode

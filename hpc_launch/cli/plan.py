@@ -97,11 +97,11 @@ def command(
 
 def _pace(run: str) -> MeasuredPace:
     from hpc_launch.base.errors import UsageError
-    from hpc_launch.cli.follow import poll_runs
     from hpc_launch.performance.measured_pace import measured_pace
     from hpc_launch.performance.run_times import run_times
     from hpc_launch.runs.find_run import find_run
     from hpc_launch.runs.run_index import user_index
+    from hpc_launch.service.poll import poll_runs
 
     index = user_index(os.environ)
     (status,) = poll_runs([find_run(run, index)], index)

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from hpc_launch.cli.completion import complete_run
+from hpc_launch.cli.terminal import TERMINAL
 
 
 @click.command("report")
@@ -27,16 +28,16 @@ def command(run: str, output: Path | None) -> None:
     """
     from hpc_launch.base.errors import UsageError
     from hpc_launch.base.files import write_output
-    from hpc_launch.cli.follow import poll_runs
     from hpc_launch.performance.checkpoint_interval import interval_of
     from hpc_launch.performance.run_times import run_times
     from hpc_launch.report.run_page import RunReport, run_page
     from hpc_launch.runs.find_run import find_run
     from hpc_launch.runs.run_index import user_index
+    from hpc_launch.service.poll import poll_runs
     from hpc_launch.view.time_text import interval_text
 
     index = user_index(os.environ)
-    (status,) = poll_runs([find_run(run, index)], index)
+    (status,) = poll_runs([find_run(run, index)], index, TERMINAL)
     now = time.time()
     times = run_times(status, now)
     interval = interval_of(status, times, index)

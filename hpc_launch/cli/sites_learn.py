@@ -131,9 +131,9 @@ def _refuse_to_overwrite(path: Path, *, force: bool) -> None:
 
 
 def _measure(lesson: LearnedSite, path: Path, partitions: tuple[str, ...], seconds: int) -> None:
-    from hpc_launch.cli.follow import tracker_of
     from hpc_launch.runs.run_index import user_index
     from hpc_launch.schedulers.registry import scheduler_for
+    from hpc_launch.service.poll import tracker_of
     from hpc_launch.site_tools.learn import measure
     from hpc_launch.site_tools.learning.probe_jobs import ProbeContext
 

@@ -11,6 +11,7 @@ import click
 
 from hpc_launch.cli.completion import complete_run
 from hpc_launch.cli.shared_options import echo_json, json_option
+from hpc_launch.cli.terminal import TERMINAL
 
 if TYPE_CHECKING:
     from hpc_launch.runs.status.run_status import RunStatus
@@ -33,14 +34,16 @@ def command(run: str | None, as_json: bool) -> None:
     hpc-launch status @last
     hpc-launch status 12345 --json
     """
-    from hpc_launch.cli.follow import active_runs, poll_runs
     from hpc_launch.runs.find_run import find_run
-    from hpc_launch.runs.pipelines.pipeline_folder import as_pipeline
+    from hpc_launch.runs.pipelines.pipeline_status import PipelineStatus
     from hpc_launch.runs.run_index import user_index
+    from hpc_launch.runs.sweeps.sweep_status import SweepStatus
+    from hpc_launch.service.poll import active_runs, poll_whole
+    from hpc_launch.view.terminal import wants_colour, write_lines
 
     index = user_index(os.environ)
     if run is None:
-        statuses = active_runs(index)
+        statuses = active_runs(index, TERMINAL)
         if as_json:
             echo_json([status.as_json() for status in statuses])
         elif statuses:
@@ -50,19 +53,16 @@ def command(run: str | None, as_json: bool) -> None:
         else:
             click.echo("no active runs; run `hpc-launch list` to see all runs", err=True)
         return
-    folder = find_run(run, index, sweeps=True)
-    pipeline = as_pipeline(folder)
-    if pipeline is not None:
-        from hpc_launch.cli.poll_pipelines import show_pipeline
+    status = poll_whole(find_run(run, index, sweeps=True), index, TERMINAL)
+    if isinstance(status, SweepStatus | PipelineStatus):
+        if as_json:
+            echo_json(status.as_json())
+            return
+        from hpc_launch.view.pipeline_table import pipeline_lines
+        from hpc_launch.view.sweep_table import sweep_lines
 
-        show_pipeline(pipeline, index, as_json=as_json)
+        write_lines(sweep_lines(status) if isinstance(status, SweepStatus) else pipeline_lines(status), sys.stdout)
         return
-    if os.path.exists(folder.sweep_info):
-        from hpc_launch.cli.poll_sweeps import show_sweep
-
-        show_sweep(folder, index, as_json=as_json)
-        return
-    (status,) = poll_runs([folder], index)
     from hpc_launch.performance.run_times import run_times
 
     account = run_times(status, time.time()).account
@@ -72,7 +72,6 @@ def command(run: str | None, as_json: bool) -> None:
         echo_json({**status.as_json(), **time_json(account)})
         return
     from hpc_launch.view.run_details import details
-    from hpc_launch.view.terminal import wants_colour, write_lines
 
     hosts = _leases(status)
     write_lines(details(status, account=account, hosts_of_run=hosts, colour=wants_colour(sys.stdout)))
@@ -84,7 +83,6 @@ def _leases(status: RunStatus) -> list[str]:
         return []
     from hpc_launch.schedulers.ssh.leases import holders_of, leases_of
     from hpc_launch.view.host_tables import lease_lines
-    from hpc_launch.view.terminal import waiting_notice
 
-    with waiting_notice("querying the hosts"):
+    with TERMINAL.doing("querying the hosts"):
         return lease_lines(holders_of(status.run, leases_of(status.hosts, LEASES_S)))

@@ -9,7 +9,6 @@ import click
 
 if TYPE_CHECKING:
     from hpc_launch.base.findings import Finding
-    from hpc_launch.plan.launch_plan import LaunchPlan
 
 
 def warn(findings: Sequence[Finding]) -> None:
@@ -29,15 +28,6 @@ def print_note(text: str) -> None:
     from hpc_launch.job.shell_text import visible
 
     click.echo(visible(text), err=True)
-
-
-def warn_about_node_health(plan: LaunchPlan) -> None:
-    """Name reports on bad nodes that this user or the team cannot see."""
-    from hpc_launch.runs.node_health_store import NodeHealthStore
-
-    if plan.recovery.ledger is not None:
-        for problem in NodeHealthStore(plan.site, plan.recovery.ledger).problems():
-            print_note(f"warning: {problem}")
 
 
 def show_findings(findings: Sequence[Finding], *, err: bool) -> None:

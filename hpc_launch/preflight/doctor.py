@@ -16,8 +16,8 @@ from hpc_launch.preflight.level import Level
 from hpc_launch.preflight.queue_checks import limits_level, option, reservations_level
 from hpc_launch.preflight.short_run import Context, ended, follow_short_run, prepare_short, short_sets
 from hpc_launch.preflight.software import software_levels
+from hpc_launch.prepare.attempts import start_estimate
 from hpc_launch.prepare.prepare import PreparedJob
-from hpc_launch.prepare.start_estimate import start_estimate
 from hpc_launch.runs.evidence.collect_evidence import diagnose_attempt
 from hpc_launch.runs.records.node_check_record import NodeCheckRecord, read_node_check
 from hpc_launch.schedulers.scheduler import Scheduler

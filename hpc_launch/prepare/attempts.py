@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from hpc_launch.runs.records.plan_record import plan_record
 from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.submitting.run_store import PreparedAttempt
 from hpc_launch.schedulers.registry import scheduler_for
+from hpc_launch.schedulers.scheduler import Scheduler, Submission
 from hpc_launch.sites.resolved import Resolved
 
 MAX_CANDIDATES = 500
@@ -37,6 +39,12 @@ def first_attempt(
     """
     find_secrets(notify_secrets(ready.plan.notify), os.environ)
     return prepare(ready, sets, exclude=exclude, scheduler=scheduler)
+
+
+def start_estimate(ready: PreparedJob, scheduler: Scheduler) -> str:
+    """The scheduler's estimate of when and where the job would start. Raises SubmitRefused, Unreachable."""
+    with tempfile.TemporaryDirectory(prefix="hpc-launch-") as folder:
+        return scheduler.test_only(Submission(ready.script, Path(folder), ready.plan.name))
 
 
 def notify_secrets(notify: NotifyPlan | None) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from hpc_launch.runs.pipelines.pipeline_folder import StageRecord
 from hpc_launch.runs.pipelines.pipeline_status import PipelineStatus
 from hpc_launch.runs.pipelines.stage_status import StageStatus
@@ -21,6 +23,13 @@ def pipeline_lines(status: PipelineStatus) -> list[str]:
             rows.append([f"  {run.run.rpartition('/')[2]}", "", run.state, step, attempts, run.job_id or "", why])
     whole = status.as_run()
     return [*aligned(rows), "", f"{clean(status.pipeline.name)}: {whole.state}"]
+
+
+def stage_lines(stages: Sequence[StageRecord], points: Mapping[str, int]) -> list[str]:
+    """The table of `submit --dry-run`: the stages, what each waits for, and how many points it has."""
+    rows = [["STAGE", "AFTER", "POINTS"]]
+    rows += [[one.name, waits_for(one), str(points.get(one.name, ""))] for one in stages]
+    return aligned(rows)
 
 
 def waits_for(stage: StageRecord) -> str:

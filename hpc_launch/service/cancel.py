@@ -1,0 +1,80 @@
+"""Cancel runs, sweeps, pipelines and stages, in any state."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from hpc_launch.base.user_dirs import user
+from hpc_launch.retry.drivers import Schedulers
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.ownership import refuse_other_users_run
+from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder, as_pipeline, without_run
+from hpc_launch.runs.records.attempt_files import Reader
+from hpc_launch.runs.records.claim import request_cancel
+from hpc_launch.runs.records.scheduler_state import MAY_COME_BACK
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.submitting.cancel_run import cancel_run
+from hpc_launch.runs.sweeps.cancel_sweep import cancel_sweep
+from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
+from hpc_launch.service.listener import QUIET, Listener
+from hpc_launch.service.poll import poll_pipeline, poll_runs
+
+
+def cancel(run: RunFolder, index: Index, listener: Listener = QUIET) -> str:
+    """Cancel a run, or all of a sweep, a pipeline or a stage, and return the outcome as text.
+
+    Raises Unreachable where a job that may be running could not be cancelled; UsageError if the folder is not a run's.
+    """
+    pipeline = as_pipeline(run)
+    if pipeline is not None:
+        return _cancel_pipeline(pipeline, index, listener)
+    if not run.exists and run.pipeline is not None:
+        return _cancel_stage(run, index, listener)
+    if os.path.exists(run.sweep_info):
+        ended = cancel_sweep(SweepFolder(run), Schedulers().of(run))
+        return f"{run.name}: cancelled job {', '.join(ended)}" if ended else f"{run.name}: no job to cancel"
+    (before,) = poll_runs([run], index, listener, drive=False)
+    # Another attempt may follow a failure that has no verdict yet, and a requeue may follow a lost node.
+    open_end = before.state == "FAILED" and before.undecided
+    if before.final and not open_end and not any(one.state in MAY_COME_BACK for one in before.attempts[-1:]):
+        return f"{run.name} is already over: {before.state}"
+    cancelled = cancel_run(run, Schedulers().of(run), undecided=open_end)
+    if cancelled:
+        return f"{run.name}: cancelled job {', '.join(cancelled)}"
+    (after,) = poll_runs([run], index, listener, drive=False)
+    if after.state == "SUBMITTING":
+        return f"{run.name} is still being submitted and cannot be cancelled yet; try again"
+    files = [Reader().read(attempt) for attempt in run.attempts()[-1:]]
+    if any(one.void and one.job_id and one.cancel is not None and one.cancel.sent is None for one in files):
+        return (
+            f"{run.name}: CANCELLED; the scheduler does not answer, so job {after.job_id} may stay in the queue; "
+            "it exits without training, and the next `hpc-launch list` removes it"
+        )
+    return f"{run.name}: {after.state}, no job to cancel"
+
+
+def _cancel_pipeline(pipeline: PipelineFolder, index: Index, listener: Listener) -> str:
+    refuse_other_users_run(pipeline.run)
+    before = poll_pipeline(pipeline.run, index, listener, drive=False)
+    if before.stages and all(one.over for one in before.stages):
+        return f"{pipeline.name} is already over: {before.as_run().state}"
+    _ask(pipeline.cancel)
+    words = [cancel(run, index, listener) for run in pipeline.stage_runs()]
+    return "\n".join([*(text for text in words if "cancelled job" in text), f"{pipeline.name}: CANCELLED"])
+
+
+def _cancel_stage(folder: RunFolder, index: Index, listener: Listener) -> str:
+    """Cancel a stage that has not begun, or that runs several times: its folder does not exist."""
+    pipeline, stage = without_run(folder)
+    refuse_other_users_run(pipeline.run)
+    _ask(pipeline.cancelled(stage.name))
+    words = [cancel(run, index, listener) for run in pipeline.runs(stage.name).values()]
+    return "\n".join([*(text for text in words if "cancelled job" in text), f"{pipeline.name}/{stage.name}: CANCELLED"])
+
+
+def _ask(path: Path) -> None:
+    with suppress(OSError):
+        if not os.path.exists(path):
+            request_cancel(path, user())

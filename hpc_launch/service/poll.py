@@ -1,0 +1,196 @@
+"""Query runs, sweeps and pipelines, and do what is due: the verdict on an attempt that ended, the next attempt, the
+points that are left, the next stages.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from hpc_launch.base.errors import UserError
+from hpc_launch.retry.driver_outcome import DriverOutcome
+from hpc_launch.retry.drivers import Drivers, Schedulers, shown
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.pipelines.pipeline_folder import PipelineFolder, as_pipeline, pipeline_of
+from hpc_launch.runs.pipelines.pipeline_status import PipelineStatus, pipeline_status
+from hpc_launch.runs.run_index import Index, IndexEntry
+from hpc_launch.runs.status.followed_run import REMEMBERED_S
+from hpc_launch.runs.status.run_status import RunStatus
+from hpc_launch.runs.status.tracker import RunTracker
+from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
+from hpc_launch.runs.sweeps.sweep_status import SweepStatus, stamps_of, sweep_status, with_sweeps
+from hpc_launch.service.listener import QUIET, Listener
+
+TOGETHER = 2000
+"""Runs whose files are in memory at a time."""
+
+MOST_ROUNDS = 20
+"""How often what is due is submitted at once: a stage may be due as soon as another one is refused."""
+
+
+def is_group(run: RunFolder) -> bool:
+    """Whether a run is a sweep, a pipeline or a part of one."""
+    return run.sweep is not None or any(map(os.path.exists, (run.sweep_info, run.pipeline_info, run.stage_info)))
+
+
+def tracker_of(runs: Iterable[RunFolder], index: Index) -> RunTracker:
+    """A tracker of these runs that recognizes pending reasons that never clear."""
+    return RunTracker(runs, Schedulers().of, never=_never, seen=index.seen)
+
+
+def poll_runs(
+    runs: Sequence[RunFolder], index: Index, listener: Listener = QUIET, *, drive: bool = True
+) -> list[RunStatus]:
+    """Query these runs and return their statuses in order.
+
+    With `drive`, first does what is due. A failed run whose verdict has to wait is ENDING: another attempt may follow.
+    The status of a sweep or a pipeline is that of its runs.
+    """
+    if not any(map(is_group, runs)):
+        return _poll_plain(runs, index, listener, drive=drive)
+    found = _poll_groups(runs, index, listener, drive=drive)
+    result = [one if isinstance(one := found[run.name], RunStatus) else one.as_run() for run in runs]
+    index.seen(result)
+    return result
+
+
+def poll_whole(
+    run: RunFolder, index: Index, listener: Listener = QUIET, *, drive: bool = True
+) -> RunStatus | SweepStatus | PipelineStatus:
+    """The state of a run, or of a sweep or a pipeline with its parts."""
+    if is_group(run):
+        return _poll_groups([run], index, listener, drive=drive)[run.name]
+    return _poll_plain([run], index, listener, drive=drive)[0]
+
+
+def poll_sweep(run: RunFolder, index: Index, listener: Listener = QUIET, *, drive: bool = True) -> SweepStatus:
+    """The state of a sweep with its points."""
+    found = poll_whole(run, index, listener, drive=drive)
+    return found if isinstance(found, SweepStatus) else sweep_status(SweepFolder(run), {})
+
+
+def poll_pipeline(run: RunFolder, index: Index, listener: Listener = QUIET, *, drive: bool = True) -> PipelineStatus:
+    """The state of a pipeline with its stages."""
+    found = poll_whole(run, index, listener, drive=drive)
+    return found if isinstance(found, PipelineStatus) else pipeline_status(PipelineFolder(run), {})
+
+
+def poll_unfinished(
+    index: Index, listener: Listener = QUIET, newest: int | None = None
+) -> list[tuple[IndexEntry, RunStatus]]:
+    """Query the runs whose final status the index does not have. Returns those that still have none, newest first.
+
+    `newest`: only those among so many of the newest runs.
+    """
+    with listener.doing("reading the index of runs") as index.doing:
+        entries = index.entries(unfinished=newest is None, limit=newest)
+    entries = [entry for entry in entries if not entry.finished]
+    parts = [entries[at : at + TOGETHER] for at in range(0, len(entries), TOGETHER)]
+    polled = ((part, poll_runs([RunFolder(entry.folder) for entry in part], index, listener)) for part in parts)
+    return [pair for part in polled for pair in zip(*part, strict=True) if not pair[1].settled]
+
+
+def active_runs(index: Index, listener: Listener = QUIET) -> list[RunStatus]:
+    """Query all runs of the user and return the active ones, newest first."""
+    return [status for _, status in poll_unfinished(index, listener) if not status.final]
+
+
+def _poll_plain(runs: Sequence[RunFolder], index: Index, listener: Listener, *, drive: bool) -> list[RunStatus]:
+    """`poll_runs` for runs of which none is a sweep or a pipeline."""
+    tracker = tracker_of(runs, index)
+    with listener.doing("reading the run folders") as doing:
+        statuses = tracker.poll(doing=doing)
+    drivers = Drivers(tracker, index)
+    due = [run for run in runs if drive and drivers.due(statuses[run.name])]
+    if due:
+        with listener.doing(f"advancing {len(due)} run{'s' if len(due) > 1 else ''}"):
+            outcomes = [drivers.drive(run) for run in due]
+        for run, outcome in zip(due, outcomes, strict=True):
+            if outcome.words and outcome.kind != "ended":
+                listener.say(f"{run.name}: {outcome.words}")
+        if any(outcome.kind != "nothing" for outcome in outcomes):
+            statuses = tracker.poll()
+        left = [_left_alone(statuses[run.name], one, tracker.now) for run, one in zip(due, outcomes, strict=True)]
+        index.seen([status for status in left if status.settled])
+        statuses |= {status.run: status for status in left}
+        statuses |= {run.name: shown(statuses[run.name], one) for run, one in zip(due, outcomes, strict=True)}
+    drivers.tell(runs if drive else ())
+    return [statuses[run.name] for run in runs]
+
+
+def _poll_groups(
+    runs: Sequence[RunFolder], index: Index, listener: Listener, *, drive: bool
+) -> dict[str, RunStatus | SweepStatus | PipelineStatus]:
+    """The states of these runs, sweeps and pipelines by name, and of the parts of the groups that they belong to."""
+    homes = [as_pipeline(run) or pipeline_of(run) for run in runs]
+    pipelines = list({home.name: home for home in homes if home is not None}.values())
+    others = [run for run in runs if as_pipeline(run) is None]
+    found: dict[str, RunStatus | SweepStatus] = {}
+    stamps: dict[str, int | None] = {}
+    for _ in range(MOST_ROUNDS):
+        stamps = {one.name: one.run.attempts_stamp() for one in pipelines}
+        stages = [run for one in pipelines for run in one.stage_runs()]
+        found = _poll_sweeps(list({run.name: run for run in [*others, *stages]}.values()), index, listener, drive=drive)
+        outcomes = [outcome for one in pipelines for outcome in _advance_pipeline(one, found, index)] if drive else []
+        for outcome in outcomes:
+            listener.say(outcome.words)
+        if not any(outcome.kind in ("submitted", "ended") for outcome in outcomes):
+            break
+    return {**found, **{one.name: pipeline_status(one, found, stamps.get(one.name)) for one in pipelines}}
+
+
+def _poll_sweeps(
+    runs: Sequence[RunFolder], index: Index, listener: Listener, *, drive: bool
+) -> dict[str, RunStatus | SweepStatus]:
+    """The states of runs of which some are sweeps or points of them, by name."""
+    sweeps = {run.name: SweepFolder(run) for run in runs if os.path.exists(run.sweep_info)}
+    homes = {**sweeps, **{home.name: SweepFolder(home) for run in runs if (home := run.sweep) is not None}}
+    for sweep in homes.values():
+        if drive:
+            _advance_sweep(sweep, index, listener)
+    stamps = stamps_of(sweeps.values())
+    singles = [run for run in runs if run.name not in sweeps]
+    points = [point for sweep in sweeps.values() for point in sweep.begun()]
+    polled = list({run.name: run for run in [*singles, *points]}.values())
+    found = _poll_plain(polled, index, listener, drive=drive) if polled else []
+    statuses = {run.name: status for run, status in zip(polled, found, strict=True)}
+    return with_sweeps(statuses, sweeps.values(), stamps)
+
+
+def _advance_sweep(sweep: SweepFolder, index: Index, listener: Listener) -> None:
+    """Submit what is left of a sweep."""
+    if os.path.exists(sweep.submitted):
+        return
+    from hpc_launch.prepare.submit_sweep import advance
+
+    with suppress(UserError):
+        progress = advance(sweep, Schedulers().of(sweep.run), index)
+        if progress is not None and progress.job_ids:
+            left = f"; {progress.left} points are left" if progress.left else ""
+            listener.say(f"{sweep.name}: submitted job {', '.join(progress.job_ids)}{left}")
+
+
+def _advance_pipeline(
+    pipeline: PipelineFolder, found: dict[str, RunStatus | SweepStatus], index: Index
+) -> list[DriverOutcome]:
+    """Submit what is due of a pipeline."""
+    if not pipeline_status(pipeline, found).may_be_due:
+        return []
+    from hpc_launch.retry.advance_pipeline import advance_pipeline
+
+    return advance_pipeline(pipeline, found, Schedulers().of, index)
+
+
+def _left_alone(status: RunStatus, outcome: DriverOutcome, now: float) -> RunStatus:
+    """The status once a driver looked: a run that it left alone long after the end stays as it is."""
+    ended = status.attempts[-1].ended if status.attempts else None
+    left = outcome.kind == "nothing" and ended is not None and now - ended > REMEMBERED_S
+    return replace(status, undecided=False) if left else status
+
+
+def _never(reason: str) -> object | None:
+    from hpc_launch.schedulers.slurm.pending_reasons import never
+
+    return never(reason)

@@ -1,0 +1,162 @@
+"""Submit again what failed or was cancelled: the next attempt of a run, points of a sweep, stages of a pipeline."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+
+from hpc_launch.base.errors import SubmitRefused, UsageError, UserError
+from hpc_launch.job.hostlist import expand
+from hpc_launch.prepare.submit_sweep import SweepProgress, submit_points
+from hpc_launch.retry.drivers import Schedulers
+from hpc_launch.retry.next_attempt import edited_since, next_attempt
+from hpc_launch.retry.resubmit_points import is_repeated, resubmit_points
+from hpc_launch.runs.layout import RunFolder
+from hpc_launch.runs.pipelines.pipeline_folder import as_pipeline, pipeline_of, reopen, stage_of, without_run
+from hpc_launch.runs.records.run_info import read_info
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.submitting.submit_attempt import submit_next
+from hpc_launch.runs.sweeps.cancel_sweep import reopen_sweep
+from hpc_launch.runs.sweeps.point_folder import unsubmitted
+from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
+from hpc_launch.schedulers.registry import scheduler_for
+from hpc_launch.service.before_submit import warn_about_node_health, warn_about_shared_checkpoints
+from hpc_launch.service.listener import QUIET, Listener
+from hpc_launch.service.poll import poll_pipeline, poll_runs, poll_sweep
+from hpc_launch.service.submit import Submitted, submitted_points, submitted_run, submitted_stages
+
+
+def resubmit(
+    run: RunFolder,
+    index: Index,
+    listener: Listener = QUIET,
+    *,
+    sets: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    wait: bool = False,
+    confirmed: bool = False,
+) -> Submitted:
+    """Submit the next attempt of a run, or what failed or was cancelled of a sweep, a pipeline or a stage.
+
+    Args:
+        run: What `find_run` found.
+        index: Where it is listed.
+        listener: Hears warnings; asked before a run that COMPLETED is repeated.
+        sets: Further `--set` options.
+        exclude: Further nodes that it must not use.
+        wait: Wait for a scheduler that does not answer. The caller follows the run, so that nothing else drives it.
+        confirmed: A run that COMPLETED may be repeated.
+
+    Raises UsageError where there is nothing to repeat, and what a first submission raises.
+    """
+    for nodes in exclude:
+        try:
+            expand(nodes)
+        except ValueError as error:
+            raise UsageError(f"--exclude {nodes}: {error}", "write nodes as n3 or n[3-5]") from error
+    if os.path.exists(run.pipeline_info) or (run.pipeline is not None and not run.exists):
+        return _resubmit_stages(run, index, listener, sets=sets, exclude=exclude)
+    if (part_of := pipeline_of(run)) is not None:
+        reopen(part_of, [stage_of(run)])
+    if os.path.exists(run.sweep_info):
+        return _resubmit_sweep(run, index, listener, sets=sets, exclude=exclude, wait=wait)
+    if not confirmed:
+        _confirm_completed(run, index, listener)
+    prepared_job, prepared = next_attempt(run, sets=sets, exclude=exclude)
+    listener.warn(prepared_job.warnings)
+    warn_about_node_health(prepared_job.plan, listener)
+    warn_about_shared_checkpoints(prepared_job.plan, index, listener, run)
+    edited = edited_since(run)
+    if edited is not None:
+        listener.say(f"{edited} has changed since; this run uses the job file it was submitted with")
+    with listener.doing("submitting the job") as doing:
+        scheduler = scheduler_for(prepared.scheduler)
+        submitted = submit_next(run, prepared, scheduler, index=index, wait=doing if wait else None)
+    return submitted_run(*submitted)
+
+
+def _confirm_completed(run: RunFolder, index: Index, listener: Listener) -> None:
+    """Ask before a run that COMPLETED is repeated. Raises UsageError after a no, and where nobody answers."""
+    (status,) = poll_runs([run], index, listener, drive=False)
+    if status.state != "COMPLETED":
+        return
+    name = shlex.quote(run.name)
+    done = f"{name} COMPLETED" + (f" at step {status.progress.step}" if status.progress.step is not None else "")
+    if not listener.answers:
+        raise UsageError(f"{done}; nothing was submitted", f"hpc-launch resubmit {name} --yes repeats it")
+    if not listener.confirm(f"{done}. Submit another attempt?"):
+        raise UsageError("nothing was submitted")
+
+
+def _resubmit_sweep(
+    run: RunFolder, index: Index, listener: Listener, *, sets: Sequence[str], exclude: Sequence[str], wait: bool
+) -> Submitted:
+    """Submit the points that failed or were cancelled, each as the next attempt of its run, and those without a job."""
+    sweep, scheduler = SweepFolder(run), Schedulers().of(run)
+    status = poll_sweep(run, index, listener, drive=False)
+    with suppress(FileNotFoundError):
+        sweep.refused.unlink()
+    due = [point for one in status.points if is_repeated(one.status, point := sweep.point(one.point.number))]
+    changed = bool(sets or exclude)
+    left = [] if os.path.exists(sweep.submitted) else unsubmitted(sweep)
+    if changed and status.cancelled and left:
+        what = f"{len(left)} points of {sweep.name} were never submitted: --set and --exclude cannot apply to them"
+        raise UsageError(what, "resubmit it without them, or submit the job file again with --set")
+    if changed and due:
+        next_attempt(due[0], sets=sets, exclude=exclude)  # raises what is wrong with the options
+    reopen_sweep(sweep)
+    progress = submit_points(sweep, scheduler, index=index) if left and not changed else SweepProgress(())
+    again, faults = resubmit_points(sweep, due, scheduler, sets=sets, exclude=exclude, index=index)
+    job_ids = [*progress.job_ids, *again.job_ids]
+    for fault in faults:
+        listener.say(fault)
+    if not job_ids and not progress.left and not again.left:
+        what = "nothing was submitted" if faults else f"no point of {sweep.name} failed or was cancelled"
+        raise UsageError(what, f"hpc-launch status {sweep.name} lists its points")
+    progress = SweepProgress(tuple(job_ids), progress.left + again.left, again.why or progress.why)
+    info = read_info(run)
+    kind, code = info.scheduler if info is not None else "", SubmitRefused.exit_code if faults else 0
+    return submitted_points(sweep, progress, kind, wait=wait, repeated_left=again.left > 0, exit_code=code)
+
+
+def _resubmit_stages(
+    folder: RunFolder, index: Index, listener: Listener, *, sets: Sequence[str], exclude: Sequence[str]
+) -> Submitted:
+    """Start again what failed or was cancelled of a pipeline, or of a stage that has no run, or several."""
+    pipeline, stage = as_pipeline(folder), None
+    if pipeline is None:
+        pipeline, stage = without_run(folder)
+    before = poll_pipeline(pipeline.run, index, listener, drive=False)
+    chosen = [one for one in before.stages if stage is None or one.stage.name == stage.name]
+    runs = [run for one in chosen for run in one.runs]
+    ending = next((run for run in runs if not run.final), None)
+    if ending is not None and os.path.exists(pipeline.cancel):
+        raise UsageError(f"{ending.run} is not over: {ending.state}", f"hpc-launch watch {ending.run}")
+    if (sets or exclude) and (later := [one.stage.name for one in chosen if not one.runs]):
+        listener.say(f"--set and --exclude do not apply to stages that have not begun: {', '.join(later)}")
+    done, code = reopen(pipeline, [one.stage.name for one in chosen]), 0
+    for one in runs:
+        if one.final and not one.undecided and one.state != "COMPLETED":
+            try:
+                again = _resubmit_part(RunFolder(one.folder), index, listener, sets=sets, exclude=exclude)
+                listener.say(f"{again.run.name}  job {', '.join(again.job_ids)}")
+                done, code = True, code or again.exit_code
+            except UserError as error:
+                listener.fail(error)
+                code = error.exit_code
+    if not done and code == 0 and not any(one.due for one in chosen):
+        waits = next((one.reason for one in chosen if not one.over and not one.runs), None)
+        raise UsageError(f"{folder.name} has nothing to start again{f': it {waits}' if waits else ''}")
+    return submitted_stages(poll_pipeline(pipeline.run, index, listener), code)
+
+
+def _resubmit_part(
+    run: RunFolder, index: Index, listener: Listener, *, sets: Sequence[str], exclude: Sequence[str]
+) -> Submitted:
+    """Submit the next attempt of a stage's run, or the points of a stage that did not end well."""
+    if os.path.exists(run.sweep_info):
+        return _resubmit_sweep(run, index, listener, sets=sets, exclude=exclude, wait=False)
+    _, prepared = next_attempt(run, sets=sets, exclude=exclude)
+    return submitted_run(*submit_next(run, prepared, Schedulers().of(run), index=index))

@@ -1,0 +1,196 @@
+"""Submit what was checked: one job, a sweep or a pipeline."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from hpc_launch.base.errors import UsageError
+from hpc_launch.job.job_file import refuse_made_up, refuse_sweep
+from hpc_launch.prepare.attempts import first_attempt
+from hpc_launch.prepare.prepare import prepare_job
+from hpc_launch.runs.layout import AttemptFolder, RunFolder
+from hpc_launch.runs.run_index import Index
+from hpc_launch.runs.submitting.submit_attempt import submit_new
+from hpc_launch.schedulers.registry import scheduler_for
+from hpc_launch.service.before_submit import (
+    confirm_cost,
+    warn_about_node_health,
+    warn_about_shared_checkpoints,
+)
+from hpc_launch.service.check import CheckedFile, announce
+from hpc_launch.service.listener import QUIET, Listener
+
+if TYPE_CHECKING:
+    from hpc_launch.prepare.prepare_pipeline import PreparedPipeline
+    from hpc_launch.prepare.prepare_sweep import PreparedSweep
+    from hpc_launch.prepare.submit_sweep import SweepProgress
+    from hpc_launch.runs.pipelines.pipeline_status import PipelineStatus
+    from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
+
+
+class Submitted(Struct, frozen=True, kw_only=True):
+    """What was submitted: an attempt of a run, points of a sweep, or the first stages of a pipeline."""
+
+    run: RunFolder
+    job_ids: tuple[str, ...]
+    script: Path | None = None
+    size: str = ""
+    """How many points or stages there are, as text."""
+    left: str | None = None
+    """Which points have no job yet, why, and who submits them, as text."""
+    more: dict[str, Any] = {}
+    """What `--json` adds for a sweep or a pipeline."""
+    exit_code: int = 0
+    """Not 0 where some of it could not be submitted."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of `submit --json`."""
+        first = next(iter(self.job_ids), None)
+        script = str(self.script) if self.script is not None else None
+        return {"run": self.run.name, "job_id": first, "script": script, "folder": str(self.run.path), **self.more}
+
+
+def submit(
+    checked: CheckedFile, index: Index, listener: Listener = QUIET, *, wait: bool = False, confirmed: bool = False
+) -> Submitted:
+    """Submit what was checked.
+
+    Args:
+        checked: What `check_file` returned.
+        index: Where it is listed.
+        listener: Hears warnings; asked before a job that may cost more than `confirm_gpu_hours`.
+        wait: Wait for a scheduler that does not answer. The caller follows the run, so that nothing else drives it.
+        confirmed: The cost need not be confirmed.
+
+    Raises what `submit_new` and `submit_points` raise.
+    """
+    if checked.stages is not None:
+        return _submit_pipeline(checked.stages, checked.sets, index, listener, confirmed=confirmed)
+    sweep = checked.sweep
+    if not confirmed:
+        confirm_cost(checked.first, listener, len(sweep.points) if sweep is not None else 1)
+    warn_about_node_health(checked.first.plan, listener)
+    warn_about_shared_checkpoints(checked.first.plan, index, listener)
+    if sweep is not None:
+        return _submit_sweep(sweep, checked.sets, index, listener, wait=wait)
+    prepared = first_attempt(checked.first, checked.sets, exclude=checked.avoided)
+    with listener.doing("submitting the job") as doing:
+        submitted = submit_new(prepared, scheduler_for(prepared.scheduler), index=index, wait=doing if wait else None)
+    return submitted_run(*submitted)
+
+
+def submit_here(
+    job: Path, index: Index, listener: Listener = QUIET, *, site: str | None, sets: Sequence[str]
+) -> Submitted:
+    """Start a job inside the Slurm allocation of this process, or on this machine. Raises as `submit`."""
+    refuse_sweep(job, sets, "run")
+    refuse_made_up(job, "run")
+    ready = prepare_job(job, site=site, sets=sets)
+    announce(ready, listener, ready.warnings)
+    kind = "local"
+    if ready.plan.scheduler == "slurm":
+        if "SLURM_JOB_ID" not in os.environ:
+            hint = "create one with salloc, or queue the job with `hpc-launch submit`"
+            raise UsageError("not inside a Slurm allocation", hint)
+        kind = "allocation"
+    warn_about_shared_checkpoints(ready.plan, index, listener)
+    prepared = first_attempt(ready, sets, scheduler=kind)
+    return submitted_run(*submit_new(prepared, scheduler_for(kind), index=index))
+
+
+def submitted_run(run: RunFolder, attempt: AttemptFolder, job_id: str) -> Submitted:
+    """What the submission of one attempt returned."""
+    return Submitted(run=run, job_ids=(job_id,), script=attempt.script)
+
+
+def submitted_points(
+    sweep: SweepFolder,
+    progress: SweepProgress,
+    scheduler: str,
+    *,
+    wait: bool,
+    repeated_left: bool = False,
+    exit_code: int = 0,
+) -> Submitted:
+    """What a submission of points came to. Without a queue, starts the process that starts the others.
+
+    `repeated_left`: points are left that had a job before, and that only `resubmit` submits.
+    """
+    if progress.left and scheduler == "local" and not wait and not os.path.exists(sweep.submitted):
+        from hpc_launch.retry.sweep_queue import start_queue
+
+        start_queue(sweep)
+    left = None
+    if progress.left:
+        ended = "a process of its own" if scheduler == "local" else "a point that ends"
+        who = f"`resubmit {sweep.name}`" if repeated_left else f"{ended}, or `status` or `watch` of the sweep,"
+        left = f"{progress.left} points are left: {progress.why}; {who} submits them later"
+    arrays, points = sweep.arrays(), len(sweep.record.points)
+    return Submitted(
+        run=sweep.run,
+        job_ids=progress.job_ids,
+        script=arrays[0].script if arrays else None,
+        size=f"{points - progress.left} of {points} points",
+        left=left,
+        more={"jobs": list(progress.job_ids), "points": points, "left": progress.left},
+        exit_code=exit_code,
+    )
+
+
+def submitted_stages(status: PipelineStatus, exit_code: int = 0) -> Submitted:
+    """What is submitted of a pipeline."""
+    active = [run for stage in status.stages for run in stage.runs if not run.final]
+    jobs = tuple(job_id for run in active for job_id in _jobs(RunFolder(run.folder), run.job_id))
+    states = {one.stage.name: one.state for one in status.stages}
+    return Submitted(
+        run=status.pipeline.run,
+        job_ids=jobs,
+        size=f"{len(states)} stages",
+        more={"jobs": list(jobs), "stages": states},
+        exit_code=exit_code,
+    )
+
+
+def _submit_sweep(
+    prepared: PreparedSweep, sets: Sequence[str], index: Index, listener: Listener, *, wait: bool
+) -> Submitted:
+    from hpc_launch.prepare.submit_sweep import create_sweep, submit_points
+
+    kind = prepared.first.plan.scheduler
+    with listener.doing(f"submitting {len(prepared.points)} points") as doing:
+        sweep = create_sweep(prepared, sets, index=index)
+        progress = submit_points(
+            sweep, scheduler_for(kind), prepared=prepared, index=index, wait=doing if wait else None
+        )
+    return submitted_points(sweep, progress, kind, wait=wait)
+
+
+def _submit_pipeline(
+    prepared: PreparedPipeline, sets: Sequence[str], index: Index, listener: Listener, *, confirmed: bool
+) -> Submitted:
+    """Submit the stages that are due at once; the others follow when those are over."""
+    from hpc_launch.prepare.prepare_pipeline import create_pipeline
+    from hpc_launch.service.poll import poll_pipeline
+
+    for name, one in {} if confirmed else prepared.jobs.items():
+        confirm_cost(one, listener, prepared.points.get(name, 1))
+    warn_about_node_health(prepared.first.plan, listener)
+    pipeline = create_pipeline(prepared, sets, index=index)
+    return submitted_stages(poll_pipeline(pipeline.run, index, listener))
+
+
+def _jobs(run: RunFolder, job_id: str | None) -> list[str]:
+    """The job of a run, or the arrays of a sweep."""
+    if job_id is not None:
+        return [job_id]
+    if not os.path.exists(run.sweep_info):
+        return []
+    from hpc_launch.runs.sweeps.submit_array import array_jobs
+    from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
+
+    return list(array_jobs(SweepFolder(run)))
