@@ -273,6 +273,7 @@ def _validator(schema: str) -> jsonschema.Draft202012Validator:
 
 def test_excerpts_of_the_script_are_in_a_golden_script() -> None:
     golden = [path.read_text() for path in (REPOSITORY / "tests" / "golden" / "expected").glob("*.sh")]
+    golden += [path.read_text() for path in (REPOSITORY / "slurm_templates" / "parts").glob("*.sh")]
     shown = blocks(text_of("docs/how-a-run-works.md"), "bash")
     assert len(shown) > 5
     assert not [block for block in shown if not any(block in script for script in golden)]

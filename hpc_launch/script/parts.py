@@ -1,7 +1,8 @@
-"""The static part of a script: which files of `slurm_templates/parts/` it consists of, and their text, verbatim."""
+"""The static part of a script: the files of `slurm_templates/parts/` that it runs, and `runtime.sh`, which has all."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from functools import cache
 
@@ -10,13 +11,33 @@ from hpc_launch.images.runtimes.wrap_command import wrap_command
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 
-MARKER = "# ===== Below: the same in every job. Static shell, from slurm_templates/parts/ ====="
+MARKER = "# ===== Below: the same in every job ====="
 """The line between the job's own part and the static part."""
+RUNTIME = "runtime.sh"
+_HEAD = """\
+# shellcheck shell=bash disable=SC2154
+# Runs a job: the parts that its script names in `job_parts`, in their order. From slurm_templates/parts/ of hpc-launch.
+for job_part in "${job_parts[@]}"; do
+case $job_part in
+"""
 
 
 def static_part(plan: LaunchPlan) -> str:
-    """The text below the marker."""
+    """The parts of one plan, in place of `runtime.sh`."""
     return "".join(map(part, part_names(plan)))
+
+
+@cache
+def runtime() -> str:
+    """The text of `runtime.sh`: every part. Bash reads all of it before it runs the first line."""
+    names = sorted(path.stem for path in (shipped("slurm_templates") / "parts").glob("*.sh"))
+    return _HEAD + "".join(f"{name}){part(name)};;\n" for name in names) + "esac\ndone\n"
+
+
+@cache
+def runtime_digest() -> str:
+    """Its SHA-256."""
+    return hashlib.sha256(runtime().encode()).hexdigest()
 
 
 @cache

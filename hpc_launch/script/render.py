@@ -14,7 +14,7 @@ from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.network_variables import GLOO_INTERFACES, NCCL_INTERFACES
 from hpc_launch.plan.plan_parts import CopyPlan
-from hpc_launch.script.parts import MARKER, checks_programs, static_part
+from hpc_launch.script.parts import MARKER, checks_programs, part_names, runtime_digest, static_part
 from hpc_launch.script.template_environment import template_environment
 
 _WIDTH = 116
@@ -47,8 +47,11 @@ class StageValues(Struct, frozen=True):
     original: Text = ()
 
 
-def render(plan: LaunchPlan) -> str:
-    """The whole script. An undefined name in a template is an error, never empty text (StrictUndefined)."""
+def render(plan: LaunchPlan, *, standalone: bool = False) -> str:
+    """The whole script; `standalone`: with the parts that it needs of `runtime.sh` in itself.
+
+    An undefined name in a template is an error, never empty text (StrictUndefined).
+    """
     container = wrap_command(plan.container)
     stage = _stage_values(plan)
     original = plan
@@ -71,6 +74,8 @@ def render(plan: LaunchPlan) -> str:
             node_rank=step.node_rank,
             node_address=step.node_address,
             marker=MARKER,
+            parts=_wrapped_lines(() if standalone else part_names(plan)),
+            digest=runtime_digest(),
             each_process=mine.logs_by_rank,
             has_start=plan.step.kind not in ("local", "once", "ssh"),
             local_hosts=" ".join(mine.local_hosts(plan.nodes)) if mine.local_hosts else "",
@@ -88,7 +93,7 @@ def render(plan: LaunchPlan) -> str:
             into_image=_prefix(_into_image(plan, container)),
         )
     )
-    return job + static_part(plan)
+    return job + (static_part(plan) if standalone else "")
 
 
 def _stage_values(plan: LaunchPlan) -> StageValues:

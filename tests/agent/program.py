@@ -17,6 +17,7 @@ def archive() -> Path:
     """`agent.pyz`, in a folder that is removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="hpc-launch-agent-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o755)  # for the users of a test cluster
     (folder / ARCHIVE).write_bytes(agent_archive())
     return folder / ARCHIVE
 

@@ -15,6 +15,7 @@ from hpc_launch.script.render_array import render_array
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.load_layers import load
 from hpc_launch.sites.resolved import Logins
+from tests.golden.golden_text import golden_text
 from tests.shellcheck import shellcheck, shellcheck_own_parts
 
 HERE = Path(__file__).parent
@@ -43,7 +44,7 @@ def plan_of(case: str) -> LaunchPlan:
 
 @pytest.mark.parametrize("case", CASES)
 def test_script_is_the_golden_one(case: str, request: pytest.FixtureRequest) -> None:
-    script = render(plan_of(case))
+    script = golden_text(render(plan_of(case)))
     golden = HERE / "expected" / f"{case}.sh"
     if request.config.getoption("--update-golden"):
         golden.write_bytes(script.encode())

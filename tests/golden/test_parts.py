@@ -13,44 +13,26 @@ import pytest
 from hpc_launch.base.resources import shipped
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
 from hpc_launch.script.parts import MARKER, part, part_names
+from hpc_launch.script.render import render
 from tests.shellcheck import shellcheck
 
 HERE = Path(__file__).parent
 SCRIPTS = sorted([*HERE.glob("expected/*.sh"), *HERE.glob("shipped/*/*.sh")])
 PARTS = sorted((shipped("slurm_templates") / "parts").glob("*.sh"))
 HEADER = re.compile(r"\n# --- [^\n]* ---\n")
-MOST_LINES = 90
-
-
-def split_parts(static: str) -> list[str]:
-    """The names of the parts of a script, by their headers. Raises AssertionError for what no file holds."""
-    known = {HEADER.findall(text)[0]: (path.stem, text) for path in PARTS for text in [path.read_text()]}
-    names = []
-    for header in HEADER.findall(static):
-        name, text = known[header]
-        assert static.startswith(text), name
-        static = static.removeprefix(text)
-        names.append(name)
-    assert not static
-    return names
+MOST_LINES, MOST_OF_ALL = 95, 115
 
 
 @pytest.fixture(scope="module")
 def used() -> dict[Path, list[str]]:
-    return {script: split_parts(script.read_text().partition(f"{MARKER}\n")[2]) for script in SCRIPTS}
+    """The parts that each golden script names."""
+    return {path: path.read_text().partition("job_parts=(")[2].partition(")")[0].split() for path in SCRIPTS}
 
 
-def test_below_the_marker_every_script_consists_of_whole_parts(used: dict[Path, list[str]]) -> None:
+def test_what_stands_below_the_marker_is_the_same_in_every_script(used: dict[Path, list[str]]) -> None:
     assert len(used) > 100
     assert all(names[0] == "messages" and names[-1] == "exit" for names in used.values())
-
-
-def test_scripts_with_the_same_parts_have_the_same_static_bytes(used: dict[Path, list[str]]) -> None:
-    by_parts: dict[tuple[str, ...], set[str]] = {}
-    for script, names in used.items():
-        by_parts.setdefault(tuple(names), set()).add(script.read_text().partition(MARKER)[2])
-    assert {len(texts) for texts in by_parts.values()} == {1}
-    assert len(by_parts) < len(used) / 2
+    assert len({script.read_text().partition(MARKER)[2] for script in SCRIPTS}) == 1
 
 
 def test_every_part_is_in_a_golden_script(used: dict[Path, list[str]]) -> None:
@@ -62,12 +44,28 @@ def test_shellcheck_finds_nothing_in_the_parts() -> None:
 
 
 @pytest.mark.slow
-def test_shellcheck_finds_nothing_in_whole_scripts_with_all_parts(used: dict[Path, list[str]]) -> None:
+def test_shellcheck_finds_nothing_in_whole_scripts_with_all_parts(used: dict[Path, list[str]], tmp_path: Path) -> None:
     missing, scripts = {path.stem for path in PARTS}, []
     while missing:
-        scripts.append(max(used, key=lambda script: len(missing.intersection(used[script]))))
-        missing -= set(used[scripts[-1]])
+        script = max(used, key=lambda script: len(missing.intersection(used[script])))
+        scripts.append(tmp_path / f"{len(scripts)}.sh")
+        scripts[-1].write_text(script.read_text().partition(MARKER)[0] + "".join(map(part, used[script])))
+        missing -= set(used[script])
     assert shellcheck(scripts, "--extended-analysis=false") == ""  # the parts have it above
+
+
+def test_a_script_runs_no_other_runtime_than_its_own(tmp_path: Path) -> None:
+    script = next(path for path in SCRIPTS if path.stem == "local_torchrun").read_text()
+    for folder in ("attempts/001", "hooks"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "script.sh").write_text(script)
+    for text in (None, "echo PWNED\n"):
+        if text is not None:
+            (tmp_path / "hooks" / "runtime.sh").write_text(text)
+        words = ["bash", str(tmp_path / "script.sh"), str(tmp_path / "attempts" / "001")]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "hooks/runtime.sh is missing, or not the file that this script was made for" in done.stderr
 
 
 def test_parts_need_no_rendering() -> None:
@@ -88,16 +86,19 @@ def example(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PreparedJob:
 def test_the_own_part_of_the_example_on_lumi_is_short(example: PreparedJob) -> None:
     own, _, _ = example.script.partition(MARKER)
     assert own.count("\n") <= MOST_LINES
+    assert example.script.count("\n") <= MOST_OF_ALL
     titles = ["Slurm options", "Environment", "Rendezvous", "What runs on each node", "How the nodes are started"]
     assert re.findall(r"^# === (.*) ===$", own, re.MULTILINE) == [*titles, "Values for the part below"]
 
 
 def test_the_page_has_the_lines_of_each_part(example: PreparedJob, request: pytest.FixtureRequest) -> None:
-    own, _, static = example.script.partition(f"{MARKER}\n")
+    own, _, below = example.script.partition(f"{MARKER}\n")
+    static = render(example.plan, standalone=True).partition(f"{MARKER}\n")[2]
     pieces = re.split(r"^# === (.*) ===$", own, flags=re.MULTILINE)
     rows = [("Head", pieces[0].count("\n"))]
     rows += [(title, text.count("\n")) for title, text in zip(pieces[1::2], pieces[2::2], strict=True)]
     rows.append(("**The job's own part**", own.count("\n")))
+    rows.append(("Start of `runtime.sh`", below.count("\n")))
     rows += [(f"`{name}.sh`", part(name).count("\n")) for name in part_names(example.plan)]
     rows.append(("**The static part**", static.count("\n")))
     path = HERE.parents[1] / "docs" / "how-a-run-works.md"

@@ -182,7 +182,7 @@ def test_the_next_job_waits_while_a_long_one_trains(
         return
     ready = plan(job=keys)
     assert ready.plan.recovery.successor is expected
-    assert ("# --- Successor" in ready.script) is expected
+    assert (" end_successor " in ready.script) is expected
 
 
 # --- Options ---

@@ -65,4 +65,4 @@ def test_an_image_that_is_no_file_of_the_node_is_not_copied(
     write(here=profile(top=f"{LOCAL}containers: {{pull_on_nodes: true}}\n"))
     script = plan(job=f"container: {{image: {image!r}, runtime: {runtime}, stage: node}}\n").script
     assert f"job_stage='{why}'" in script
-    assert 'say "not staged: $job_stage"' in script
+    assert " stage_unsupported " in script

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.script.render import render
+from tests.golden.golden_text import golden_text
 from tests.golden.test_options import PLUGINS, known_to, slurm_conf
 from tests.shellcheck import shellcheck_own_parts
 from tests.sites.shipped import GOLDEN, JOBS, NAMES, SCRIPTS, SLURM, known_surroundings, plan_of
@@ -30,7 +31,7 @@ def test_the_unchanged_job_file_fits_the_site(site: str) -> None:
 
 @pytest.mark.parametrize(("site", "job"), SCRIPTS)
 def test_script_is_the_golden_one(site: str, job: str, request: pytest.FixtureRequest) -> None:
-    script = render(plan_of(site, *JOBS[job])).encode()
+    script = golden_text(render(plan_of(site, *JOBS[job]))).encode()
     golden = GOLDEN / site / f"{job}.sh"
     if request.config.getoption("--update-golden"):
         golden.parent.mkdir(exist_ok=True)

@@ -32,6 +32,7 @@ from hpc_launch.runs.records.process_identity import process_fields, this_proces
 from hpc_launch.runs.records.run_info import CodeInfo, RunInfo
 from hpc_launch.runs.records.submission import Overrides
 from hpc_launch.runs.submitting.code_snapshot import take_snapshot
+from hpc_launch.script.parts import RUNTIME, runtime
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def create_run(
             write_atomic(run.site_yaml, prepared.site_yaml, sync=False)
             run.journal.mkdir(mode=FOLDER_MODE)
             run.hooks.mkdir(mode=FOLDER_MODE)
-            write_atomic(run.hooks / ARCHIVE, agent_archive(), sync=False)
+            write_programs(run)
             phases = {PHASES.name: PHASES} if prepared.plan.phases else {}
             for name, source in {HOOKS.name: HOOKS, **phases, **prepared.modules}.items():
                 write_atomic(run.hooks / name, source.read_text(encoding="utf-8"), sync=False)
@@ -132,8 +133,17 @@ def claim_number(run: RunFolder, number: int) -> AttemptFolder:
     return attempt
 
 
+def write_programs(run: RunFolder) -> None:
+    """Write what scripts of this release run, unless the run has it. Raises OSError."""
+    path = run.hooks / RUNTIME
+    if not path.exists() or path.read_text("utf-8") != runtime():
+        write_atomic(run.hooks / ARCHIVE, agent_archive(), sync=False)
+        write_atomic(path, runtime(), sync=False)
+
+
 def write_attempt(attempt: AttemptFolder, prepared: PreparedAttempt) -> None:
     """Write script and plan into a claimed attempt; the intent, which is synced, follows. Raises OSError."""
+    write_programs(attempt.run)
     attempt.logs.mkdir(mode=FOLDER_MODE, exist_ok=True)
     write_record(attempt.plan, prepared.plan, sync=False)
     # Executable: the local scheduler starts it, and a user may.

@@ -32,211 +32,22 @@ on_first_node() {
 job_by_hand=/home/alice/runs/local-none-by-hand # run folder if started by hand
 job_workdir=/home/alice/project
 job_nodes=1 job_processes_per_node=2
+job_parts=(
+    messages job_local in_place attempt claim records signals variables fresh environment rendezvous hostfile step_once
+    exit
+)
 
-# ===== Below: the same in every job. Static shell, from slurm_templates/parts/ =====
-
-# --- Messages ---
-set -o pipefail
-job_umask=$(umask) # of the training; only the user may change what this script writes and then runs
-umask go-w
-now() { printf '%(%s)T' -1; }
-say() { printf '[hpc-launch %(%F %T)T] %s\n' -1 "$*"; }
-die() { say "$*" >&2; exit 1; }
-
-# --- The job on this machine ---
-job_id=${HPC_LAUNCH_JOB_ID:-by-hand-$$}
-nodes=$(uname -n)
-place="this machine"
-restart=0
-first_step=''
-end_time=''
-call_after() { :; } # the supervisor does it
-
-# --- Folders that other users cannot replace ---
-in_place() { # FOLDER [GROUP...]: fails if a user who is in none of these groups can put another folder in its place
-    local path above place owner group mode
-    case $1 in /*) ;; *) return 1 ;; esac
-    place=$(cd -P -- "$1" && pwd -P) || return
-    for path in "$1" "$place"; do
-        while [ -n "$path" ]; do
-            above=${path%/*}
-            read -r owner mode < <(stat -L -c '%u %a' -- "${above:-/}") || return
-            if (((8#$mode & 2) != 0)); then # everybody can create files there: the sticky bit and the owners count
-                if (((8#$mode & 8#1000) == 0 || (owner != 0 && owner != UID))); then return 1; fi
-                read -r owner group < <(stat -c '%u %g' -- "$path") || return
-                if ((owner != 0 && owner != UID)) && { [ -L "$path" ] || [[ " ${*:2} " != *" $group "* ]]; }; then return 1; fi
-            fi
-            path=$above
-        done
-    done
-}
-
-# --- Attempt folder ---
-attempt_dir=${1:-}
-if [ -z "$attempt_dir" ]; then # started by hand, not by `hpc-launch submit`
-    run_dir=$job_by_hand-$job_id attempt_dir=$run_dir/attempts/001
-    [ -d "${run_dir%/*}" ] || { mkdir -p "${run_dir%/*}" && chmod go-w "${run_dir%/*}"; }
-    mkdir -m 755 "$run_dir" 2>/dev/null && setfacl -k "$run_dir" 2>/dev/null # a default ACL would replace the umask
-    # Others may guess the name. After a requeue the folder is this job's own.
-    for folder in "$run_dir" "$run_dir/attempts" "$attempt_dir"; do
-        { [ -d "$folder" ] || mkdir "$folder"; } && [ -n "$(find "$folder" -maxdepth 0 -type d -uid "$EUID" ! -perm /022)" ] ||
-            die "cannot use $folder: it cannot be created, or other users can change it"
-    done
-    in_place "$run_dir" "${GROUPS[@]}" || die "cannot use $run_dir: another user can replace it or a folder above it"
+# ===== Below: the same in every job =====
+# hooks/runtime.sh of the run folder runs the parts named above. It must be the file that this script was made for.
+job_runtime=${1%/attempts/*}/hooks/runtime.sh
+if [ -z "${1:-}" ]; then # started by hand
+    job_runtime=$(dirname -- "$0")/runtime.sh
+    [ -f "$job_runtime" ] || job_runtime=${SLURM_SUBMIT_DIR:-.}/runtime.sh
 fi
-run_dir=${attempt_dir%/attempts/*}
-
-# --- Claim ---
-# Only one job may run an attempt: the one that creates `claim`. Without this, a submission that was abandoned and
-# repeated could train twice.
-if ! (set -o noclobber; printf '%s\n' "$job_id" >"$attempt_dir/claim") 2>/dev/null; then
-    owner=$(cat "$attempt_dir/claim" 2>/dev/null) || owner="nobody: cannot write to $attempt_dir"
-    if [ "$owner" != "$job_id" ]; then
-        say "this attempt is not for job $job_id but for: $owner. Nothing was started."
-        exit 75
-    fi
+if [ "$(sha256sum <"$job_runtime")" != "0000000000000000000000000000000000000000000000000000000000000000  -" ]; then
+    echo "[hpc-launch] $job_runtime is missing, or not the file that this script was made for. \`hpc-launch render -o FILE\`" \
+        "writes both; \`hpc-launch render --standalone\` writes a script that needs no other file." >&2
+    exit 1
 fi
-mkdir -p "$attempt_dir"/{logs,agent/stacks} || die "cannot write to $attempt_dir"
-
-# --- Start and end records ---
-# The end record gives the outcome without asking Slurm. It is written however this script ends, except by SIGKILL.
-phase='' ended_by='' exit_code='' warned=null warned_by='' lost_nodes=0 resumed=null saved=null started=$(now)
-record() { # FILE EXIT_CODE
-    local finished=null mask # finished: true if the training itself says that no step is left
-    mask=$(umask)
-    umask go-w
-    [ ! -e "$attempt_dir/done" ] || finished=true
-    if [ "$warned" = null ] && [ -f "$attempt_dir/stop" ]; then # created by the guard of a node, or by hand
-        warned=$(stat -c %Y "$attempt_dir/stop")
-        read -r warned_by <"$attempt_dir/stop"
-    fi
-    printf '{"job_id": "%s", "restart": %d, "first_step": %s, "exit_code": %d, "signal": "%s", "phase": "%s", "started": %d, "ended": %d, "warned": %s, "warned_by": "%s", "lost_nodes": %d, "resumed_step": %s, "saved_step": %s, "finished": %s, "nodes": "%s"}\n' \
-        "$job_id" "$restart" "${first_step:-null}" "$2" "$ended_by" "$phase" "$started" "$(now)" "$warned" "${warned_by//[!A-Z0-9]/}" "$lost_nodes" "$resumed" "$saved" "$finished" "$nodes" >"$attempt_dir/.$1.$job_id" &&
-        mv -f "$attempt_dir/.$1.$job_id" "$attempt_dir/$1"
-    umask "$mask"
-}
-at_exit() { # EXIT_CODE
-    exit_code=$1
-    case $phase-$1 in
-        check-0 | training-0 | ended-0) ;;
-        *-0) # by a file that the script sources, for example
-            say "ended with exit code 0 before the training began"
-            exit_code=1
-            set -- 1
-            ;;
-    esac
-    record end.json "$1" # at once: what follows may take a while
-    [ "$phase" = environment ] || saved_checkpoint "$1"
-    call_after "$1"
-    exit "$1"
-}
-trap 'at_exit $?' EXIT
-enter() { # PHASE: `status` shows it until the training starts
-    phase=$1
-    record start.json 0
-}
-enter environment
-
-# --- Signals ---
-step=() # the processes that this shell waits for
-on_warning() { # Slurm's warning before the time limit, or a preemption
-    warned=$(now) warned_by=USR1
-    say "warned: the end is near; asking the training to save ($HPC_LAUNCH_STOP_FILE)"
-    : >"$HPC_LAUNCH_STOP_FILE"
-}
-on_end() { # SIGNAL EXIT_CODE: time limit or cancel; little time is left, so write the record first
-    ended_by=$1
-    say "ended by SIG$1"
-    : >"$attempt_dir/ending"
-    record end.json "${exit_code:-$2}"
-    if [ "$phase" = training ]; then
-        kill -s TERM "${step[@]}" 2>/dev/null
-    elif [ -z "$exit_code" ]; then # while the script exits, another `exit` would leave out the rest
-        exit "$2"
-    fi
-}
-trap 'interrupted=1; on_warning' USR1
-trap 'interrupted=1; on_end TERM 143' TERM
-trap 'interrupted=1; on_end INT 130' INT
-trap 'interrupted=1; on_end HUP 129' HUP
-
-# --- Variables for the training ---
-export HPC_LAUNCH_RUN_DIR=$run_dir HPC_LAUNCH_RUN_NAME=${run_dir##*/} HPC_LAUNCH_ATTEMPT_DIR=$attempt_dir HPC_LAUNCH_JOB_ID=$job_id
-if [ -n "${job_code:-}" ]; then
-    HPC_LAUNCH_CODE=$run_dir/code # as it was at submission; as it is now if started by hand
-    [ -d "$HPC_LAUNCH_CODE" ] || HPC_LAUNCH_CODE=$job_code
-    export HPC_LAUNCH_CODE
-fi
-export HPC_LAUNCH_STOP_FILE=$attempt_dir/stop # appears when the training has to save and exit
-export HPC_LAUNCH_DONE_FILE=$attempt_dir/done # the training may create it when no step is left
-export HPC_LAUNCH_ATTEMPT=$((10#0${attempt_dir//*[!0-9]/}))
-export HPC_LAUNCH_END_TIME=${end_time:-${job_time_limit:+$((started + job_time_limit))}} # time limit, in seconds since 1970
-say "job $job_id on $place, attempt in $attempt_dir; the training's output is in logs/node-*.log there"
-
-# --- No checkpoints ---
-export HPC_LAUNCH_RESUME_FROM='' HPC_LAUNCH_RESUME_NAME='' HPC_LAUNCH_RESUME_STEP=''
-saved_checkpoint() { :; }
-
-# --- Set up the environment ---
-# Evaluated here and not called as a function, in which a `declare` of a sourced file would set a local variable.
-job_body=$(declare -f job_environment)
-job_body=${job_body#*\{}
-umask "$job_umask"
-eval "${job_body%\}}"
-job_umask=$(umask)
-umask go-w
-export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$HPC_LAUNCH_RUN_DIR/hooks" # for `import hpc_launch_hooks`
-cd "$job_workdir" || die "no folder $(printf %q "$job_workdir")"
-node_functions=(on_each_node) # what the script of a node consists of
-
-# --- Rendezvous ---
-port_answers() { # HOST PORT: somebody listens there, or it does not answer in time
-    BASH_ENV='' timeout 5 bash -c 'exec 3<>"/dev/tcp/$1/$2"' _ "$1" "$2" 2>/dev/null
-    case $? in 0 | 124) ;; *) return 1 ;; esac
-}
-choose_port() { # FIRST LAST: sets MASTER_PORT
-    # A free port at a random place: the training runs what a server at this port sends, so no other user of the node may
-    # know the port in advance. Two jobs on a node differ.
-    local size=$(($2 - $1 + 1)) number left
-    number=$(od -An -N4 -tu4 /dev/urandom) || number=$RANDOM
-    for ((left = size < 50 ? size : 50; left > 0; left--, number++)); do
-        MASTER_PORT=$(($1 + number % size))
-        ! port_answers 127.0.0.1 "$MASTER_PORT" || continue
-        # The address is another node's where `hpc-launch run` starts the script.
-        [ "${SLURMD_NODENAME:-}" = "${hosts[0]:-}" ] || return 0
-        port_answers "$MASTER_ADDR" "$MASTER_PORT" || return 0
-    done
-    die "found no free port between $1 and $2 on $HOSTNAME"
-}
-job_rendezvous
-export MASTER_ADDR MASTER_PORT
-say "rendezvous at $MASTER_ADDR:$MASTER_PORT"
-
-# --- Host file ---
-for host in "${hosts[@]}"; do
-    printf '%s slots=%d\n' "$host" "$job_processes_per_node"
-done >"$attempt_dir/hostfile" || die "cannot write $attempt_dir/hostfile"
-
-# --- Start the program on the first node, and wait for its end ---
-{ declare -p job_umask; declare -f on_first_node; echo 'umask "$job_umask" && on_first_node'; } >"$attempt_dir/node.sh" || die "cannot write $attempt_dir/node.sh"
-[ -z "${job_copies+set}" ] || copy_to_hosts
-phase=training
-setsid bash "$attempt_dir/node.sh" >>"$attempt_dir/logs/node-0.log" 2>&1 </dev/null &
-program=$!
-step=("-$program") # and all that it started: a launcher need not forward a signal
-if declare -F end_with_hosts >/dev/null; then end_with_hosts & fi
-while :; do # a trapped signal ends `wait` early, with a code that is not the program's
-    interrupted=
-    wait "$program"
-    code=$?
-    [ -n "$interrupted" ] || break
-done
-phase=ended
-if declare -F let_hosts_go >/dev/null; then let_hosts_go; fi
-say "the program ended with exit code $code"
-[ -z "${job_copies+set}" ] || fetch_the_rest
-
-# --- Exit code ---
-rm -f "$attempt_dir"/agent/*.pipe # a copy of the run may not be able to hold a named pipe
-[ -z "$ended_by" ] || [ "$code" -ne 0 ] || code=1
-exit "$code"
+# shellcheck source=/dev/null
+. "$job_runtime"
