@@ -45,7 +45,7 @@ def test_shellcheck_finds_nothing_in_the_parts() -> None:
 
 @pytest.mark.slow
 def test_shellcheck_finds_nothing_in_whole_scripts_with_all_parts(used: dict[Path, list[str]], tmp_path: Path) -> None:
-    missing, scripts = {path.stem for path in PARTS}, []
+    missing, scripts = {path.stem for path in PARTS}, list[Path]()
     while missing:
         script = max(used, key=lambda script: len(missing.intersection(used[script])))
         scripts.append(tmp_path / f"{len(scripts)}.sh")
@@ -65,7 +65,7 @@ def test_a_script_runs_no_other_runtime_than_its_own(tmp_path: Path) -> None:
         words = ["bash", str(tmp_path / "script.sh"), str(tmp_path / "attempts" / "001")]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stdout) == (1, "")
-        assert "hooks/runtime.sh is missing, or not the file that this script was made for" in done.stderr
+        assert "runtime.sh is missing, or not the file that this script was made for" in done.stderr
 
 
 def test_parts_need_no_rendering() -> None:

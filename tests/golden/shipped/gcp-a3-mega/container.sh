@@ -107,11 +107,9 @@ job_parts=(
 # ===== Below: the same in every job =====
 # hooks/runtime.sh of the run folder runs the parts named above. It must be the file that this script was made for.
 job_runtime=${1%/attempts/*}/hooks/runtime.sh
-if [ -z "${1:-}" ]; then # started by hand
-    job_runtime=$(dirname -- "$0")/runtime.sh
-    [ -f "$job_runtime" ] || job_runtime=${SLURM_SUBMIT_DIR:-.}/runtime.sh
-fi
-if [ "$(sha256sum <"$job_runtime")" != "0000000000000000000000000000000000000000000000000000000000000000  -" ]; then
+[ -f "$job_runtime" ] || job_runtime=$(dirname -- "$0")/runtime.sh # started by hand
+[ -f "$job_runtime" ] || job_runtime=${SLURM_SUBMIT_DIR:-.}/runtime.sh
+if [ "$(sha256sum 2>/dev/null <"$job_runtime")" != "0000000000000000000000000000000000000000000000000000000000000000  -" ]; then
     echo "[hpc-launch] $job_runtime is missing, or not the file that this script was made for. \`hpc-launch render -o FILE\`" \
         "writes both; \`hpc-launch render --standalone\` writes a script that needs no other file." >&2
     exit 1
