@@ -176,22 +176,19 @@ class LearnedHosts(Output):
 class TeamAdded(Output):
     """A team's profiles."""
 
-    name: Annotated[str, doc("name of the team")]
-    url: Annotated[str, doc("the repository or folder")]
-    revision: Annotated[str | None, doc("the revision that was asked for; null for a folder")]
-    commit: Annotated[str | None, doc("the pinned commit; null for a folder")]
+    name: Annotated[str, doc("name of the team, or of a single profile")]
+    url: Annotated[str, doc("the repository, folder or file")]
+    revision: Annotated[str | None, doc("the revision that was asked for; null for a folder or file")]
+    commit: Annotated[str | None, doc("the pinned commit, or the digest of a file; null for a folder")]
     profiles: Annotated[list[str], doc("names of its profiles")]
-    findings: Annotated[
-        list[Finding],
-        doc("values that decide which code a job runs and are ignored until `--trust` names the commit"),
-    ]
+    findings: Annotated[list[Finding], doc("HL313 for each profile that is not used until `--trust` names the commit")]
 
 
 class TeamRemoved(Output):
     """The team that was removed."""
 
-    name: Annotated[str, doc("name of the team")]
-    url: Annotated[str, doc("the repository or folder")]
+    name: Annotated[str, doc("name of the team, or the file")]
+    url: Annotated[str, doc("the repository, folder or file")]
 
 
 class NodeReport(Output):

@@ -284,14 +284,9 @@ def add_command(source: str, revision: str | None, trusted: str | None, name: st
     """
     from hpc_launch.site_tools.team_sources import add, trust_profile
 
-    if os.path.isfile(source):
-        digest = trust_profile(Path(source), trusted)
-        if as_json:
-            echo_json({"file": source, "digest": digest})
-        else:
-            print_note(f"trusted: {source} ({digest})")
-        return
-    _print_team(add(source, revision, trusted, name), as_json=as_json)
+    is_file = os.path.isfile(source)
+    team = trust_profile(Path(source), trusted) if is_file else add(source, revision, trusted, name)
+    _print_team(team, as_json=as_json)
 
 
 @click.command("update")
@@ -313,23 +308,14 @@ def update_command(name: str, revision: str | None, trusted: str | None, as_json
 
 
 def _print_team(team: Team, *, as_json: bool) -> None:
-    """Print the team's profiles, which of them are trusted, and which require trust."""
+    """Print the team's profiles, and which of them require trust."""
     from hpc_launch.site_tools.team_sources import files_to_review, profiles_in
 
-    names = [path.stem for path in profiles_in(team.folder)]
-    files = list(files_to_review(team))
-    findings = [finding for _, of_file in files for finding in of_file]
+    names = [team.name] if os.path.isfile(team.url) else [path.stem for path in profiles_in(team.folder)]
+    findings = list(files_to_review(team))
     if as_json:
-        pinned = {"revision": team.revision, "commit": team.commit}
-        echo_json(
-            {
-                "name": team.name,
-                "url": team.url,
-                **pinned,
-                "profiles": names,
-                "findings": [finding.as_json() for finding in findings],
-            }
-        )
+        source = {"name": team.name, "url": team.url, "revision": team.revision, "commit": team.commit}
+        echo_json({**source, "profiles": names, "findings": [finding.as_json() for finding in findings]})
         return
     at = f" at {team.commit}" if team.commit else ""
     print_note(f"{team.name}: {team.url}{at}; profiles: {', '.join(names) or 'none'}")

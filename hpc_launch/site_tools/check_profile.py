@@ -16,9 +16,9 @@ from hpc_launch.job.yaml_source import read_document
 from hpc_launch.site_tools.golden_jobs import JOB, golden_scripts
 from hpc_launch.site_tools.list_profiles import profile_file
 from hpc_launch.site_tools.sharing_checks import missing_sources, outdated_facts, personal_settings
-from hpc_launch.sites.layers import BASES, chain, merge_layers
+from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.read_profile import read_site
-from hpc_launch.sites.search_path import ENDING, search_path
+from hpc_launch.sites.search_path import BASES, ENDING, search_path
 
 GOLDEN = "golden"
 """Folder next to the profiles: job files, `user.yaml` with accounts and parameters, and the scripts of each profile."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -14,16 +13,13 @@ from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.merge import Merged
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.prepare.explain import ExplainedValue, values
-from hpc_launch.sites.layers import BASES, SiteLayer, chain, merge_layers
-from hpc_launch.sites.profile_candidates import MAX_PROFILE_BYTES, OWN_LAYERS
+from hpc_launch.sites.layers import SiteLayer, chain, merge_layers
 from hpc_launch.sites.provenance import provenance
 from hpc_launch.sites.read_profile import recorded
-from hpc_launch.sites.search_path import ENDING, find_profile, is_file_name, search_path
+from hpc_launch.sites.search_path import BASES, ENDING, find_profile, is_file_name, profile_files, search_path
 
 BROKEN = "broken"
 NOT_READ = "not read"
-MAX_LISTED_BYTES = 1 << 20
-"""Bytes of a folder of others that are read to list its profiles, a few seconds of work."""
 
 
 class ProfileSummary(Struct, frozen=True):
@@ -59,39 +55,14 @@ class ProfileDetails(Struct, frozen=True):
 def profile_summaries(*, bases: bool) -> list[ProfileSummary]:
     """The first profile of each name: systems and templates by name, then bases."""
     summaries: dict[tuple[str, bool], ProfileSummary] = {}
-    for layer, folder in search_path():
-        left = None if layer in OWN_LAYERS else MAX_LISTED_BYTES
-        for path, is_base in _files(folder):
-            key = (path.stem, is_base)
-            if key in summaries or (is_base and not bases):
-                continue
-            size = _size(path) if left is not None else 0
-            if left is not None and size <= MAX_PROFILE_BYTES:
-                left -= size
-            if left is None or (size <= MAX_PROFILE_BYTES and left >= 0):
-                summaries[key] = _summary(path, layer)
-            else:
-                summaries[key] = ProfileSummary(
-                    path.stem, "base" if is_base else "system", "", None, None, NOT_READ, layer
-                )
+    for file in profile_files(bases=bases):
+        key = (file.path.stem, file.is_base)
+        if key not in summaries:
+            kind = "base" if file.is_base else "system"
+            not_read = ProfileSummary(file.path.stem, kind, "", None, None, NOT_READ, file.layer)
+            summaries[key] = not_read if file.too_much else _summary(file.path, file.layer)
     selected = [item for item in summaries.values() if bases or item.kind != "base"]
     return sorted(selected, key=lambda item: (item.kind == "base", item.name))
-
-
-def _files(folder: Path) -> Iterator[tuple[Path, bool]]:
-    for place, is_base in ((folder, False), (folder / BASES, True)):
-        try:
-            yield from ((path, is_base) for path in sorted(place.iterdir()) if path.name.endswith(ENDING))
-        except OSError:
-            continue
-
-
-def _size(path: Path) -> int:
-    """The size of a file, at least that of a block: very many small files take time, too."""
-    try:
-        return max(path.stat().st_size, 4096)
-    except OSError:
-        return 4096
 
 
 def _summary(path: Path, layer: str) -> ProfileSummary:

@@ -24,8 +24,8 @@ from hpc_launch.job.yaml_source import MAX_BYTES, read_document
 from hpc_launch.site_tools import git
 from hpc_launch.site_tools.golden_jobs import golden_scripts
 from hpc_launch.sites import trust
-from hpc_launch.sites.layers import BASES, chain, parsed_layer
-from hpc_launch.sites.search_path import ENDING, search_path
+from hpc_launch.sites.layers import chain, parse_layer
+from hpc_launch.sites.search_path import BASES, ENDING, search_path
 from hpc_launch.sites.team_profiles import BELOW, PINNED, RECORD, SCRIPTS, Team, find_team, teams_folder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
@@ -56,8 +56,8 @@ def add(source: str, revision: str | None, trusted: str | None, name: str | None
     return _pin(team_name, url, revision, trusted)
 
 
-def trust_profile(file: Path, expected: str | None) -> str:
-    """Trust the content of a file if it has the expected digest. Returns its digest. Raises UsageError."""
+def trust_profile(file: Path, expected: str | None) -> Team:
+    """Trust the content of a file if it has the expected digest. Raises UsageError."""
     try:
         actual = trust.digest(read_text(file, errors="surrogateescape", longest=MAX_BYTES))
     except OSError as error:
@@ -67,7 +67,7 @@ def trust_profile(file: Path, expected: str | None) -> str:
         raise UsageError(message, "review the file, then specify this digest with --trust")
     with _report_write_errors(str(file)):
         trust.trust([actual], str(file.absolute()))
-    return actual
+    return Team(file.stem, str(file.absolute()), commit=actual)
 
 
 def update(name: str, revision: str | None, trusted: str | None) -> Team:
@@ -147,13 +147,12 @@ def profiles_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(f"*{ENDING}") if os.path.isfile(path))
 
 
-def files_to_review(team: Team) -> Iterator[tuple[Path, list[Finding]]]:
-    """A team's profiles, each with HL313 if it is not trusted and sets more than facts."""
+def files_to_review(team: Team) -> Iterator[Finding]:
+    """HL313 for each of a team's profiles that is not trusted and sets more than facts."""
     for path in sorted([*team.folder.glob(f"*{ENDING}"), *team.folder.glob(f"{BASES}/*{ENDING}")]):
         document, _ = read_document(path)
-        if document is not None:
-            is_trusted = trust.is_trusted(path, document)
-            yield path, [] if is_trusted else list(trust.untrusted_keys(path, document, parsed_layer(path, document)))
+        if document is not None and not trust.is_trusted(path, document):
+            yield from trust.untrusted_keys(path, document, parse_layer(path.stem, document, []))
 
 
 def current_parent_folders(name: str) -> list[Path]:

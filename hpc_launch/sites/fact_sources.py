@@ -31,6 +31,11 @@ class Fact(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {"source": value} if isinstance(value, str) else None
 
 
+EntrySource = Annotated[
+    Fact | None, Meta(description="Source of this entry, if it differs from the source of its group.")
+]
+
+
 class Lifecycle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether the system is in service."""
 

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from hpc_launch.base.findings import Finding, Place
 from hpc_launch.job.document import Document, Source
 from hpc_launch.job.job import JobSpec
-from hpc_launch.job.merge import Layer, Merged
+from hpc_launch.job.merge import Layer
 from hpc_launch.job.merge_operators import parse_operators
+from hpc_launch.sites.layers import sublayer
 from hpc_launch.sites.read_profile import Site
 
 
@@ -24,27 +25,10 @@ def as_layer(name: str, source: Source, findings: list[Finding]) -> Layer:
     return Layer(name, parsed.data, parsed.places, parsed.key_places, parsed.written, parsed.operators, origins)
 
 
-def _sublayer(name: str, source: Source, *path: str) -> Layer:
-    """The mapping at `path` as a separate layer, empty if there is none."""
-    data: Any = source.data
-    for key in path:
-        data = data.get(key) if isinstance(data, Mapping) else None
-    if not isinstance(data, Mapping):
-        return Layer(name, {}, {})
-
-    def below_path(table: Mapping[Any, Any]) -> dict[Any, Any]:
-        return {key[len(path) :]: value for key, value in table.items() if key[: len(path)] == path}
-
-    layer = Layer(name, data, below_path(source.places), below_path(source.key_places), below_path(source.written))
-    if not isinstance(source, Merged):
-        return layer
-    return replace(layer, operators=below_path(source.operators), origins=below_path(source.origins))
-
-
 def site_layers(site: Site, above: Sequence[Layer]) -> list[Layer]:
     """Job keys set by the profile: by its stack, its defaults, and the node class and queue that the job uses."""
     profile, name = site.profile, f"site {site.profile.name}"
-    defaults = _sublayer(name, site.merged, "defaults")
+    defaults = sublayer(name, site.merged, "defaults")
 
     def requested(*path: str) -> Any:
         for layer in (*reversed(above), defaults):
@@ -62,13 +46,13 @@ def site_layers(site: Site, above: Sequence[Layer]) -> list[Layer]:
     chosen = profile.stacks.get(stack) if isinstance(stack, str) else None
     layers = []
     if isinstance(stack, str) and chosen is not None and (chosen.in_container or requested("container") is None):
-        part = _sublayer(name, site.merged, "stacks", stack)
+        part = sublayer(name, site.merged, "stacks", stack)
         data = {key: value for key, value in part.data.items() if key in ("environment", "env")}
         layers.append(replace(part, data=data))
     layers.append(defaults)
     if queue is not None:
-        layers.append(_sublayer(name, site.merged, "node_classes", queue.node_class, "defaults"))
-        layers.append(_sublayer(name, site.merged, "queues", queue_name, "defaults"))
+        layers.append(sublayer(name, site.merged, "node_classes", queue.node_class, "defaults"))
+        layers.append(sublayer(name, site.merged, "queues", queue_name, "defaults"))
     account = next((var for var in profile.account.variables if os.environ.get(var)), None)
     if account is not None:
         layers.append(Layer("environment", {"account": os.environ[account]}, {("account",): Place(f"${account}")}))
@@ -79,5 +63,5 @@ def user_layers(overlay: Document | None, site: str, findings: list[Finding]) ->
     """`defaults:` for every site, and `sites: {NAME: …}` for one."""
     if overlay is None:
         return []
-    parts = (_sublayer("user", overlay, "defaults"), _sublayer("user", overlay, "sites", site))
+    parts = (sublayer("user", overlay, "defaults"), sublayer("user", overlay, "sites", site))
     return [as_layer("user", part, findings) for part in parts]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
-from hpc_launch.job.document import Document, KeyPath
+from hpc_launch.job.document import Document, KeyPath, Source
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.merge import Layer, Merged, merge
 from hpc_launch.job.merge_operators import parse_operators
@@ -21,12 +21,10 @@ from hpc_launch.job.reader import check
 from hpc_launch.job.short_forms import long_form
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.search_path import ENDING, search_path
+from hpc_launch.sites.search_path import BASES, ENDING, search_path
 from hpc_launch.sites.team_profiles import pinned_parents
 from hpc_launch.sites.trust import is_trusted, untrusted_keys
 
-BASES = "bases"
-"""Subfolder in which profiles named by `extends` are also looked up."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*\Z")
 OWN = frozenset(
     "name title kind extends status lifecycle grade source as_of facts contact url verified_on verified_by "
@@ -165,7 +163,7 @@ def _after(folder_of_child: Path, folders: list[Path]) -> list[Path]:
     return folders[real.index(own) + 1 :] if own in real else folders
 
 
-def merge_layers(layers: list[SiteLayer], user: Document | None, findings: list[Finding]) -> Merged:
+def merge_layers(layers: list[SiteLayer], user: Source | None, findings: list[Finding]) -> Merged:
     """Merge all layers. Errors are reported where they occur, even if a later layer overrides the value.
 
     HL313 for an untrusted layer that sets more than facts.
@@ -173,12 +171,12 @@ def merge_layers(layers: list[SiteLayer], user: Document | None, findings: list[
     last = len(layers) - 1
     parts = [_as_layer(layer, own=at == last, findings=findings) for at, layer in enumerate(layers)]
     if user is not None:
-        parts.append(_parse_layer("user", user, findings))
+        parts.append(parse_layer("user", user, findings))
     return merge(parts)
 
 
 def _as_layer(layer: SiteLayer, *, own: bool, findings: list[Finding]) -> Layer:
-    layer_data = _parse_layer(layer.name, layer.document, findings)
+    layer_data = parse_layer(layer.name, layer.document, findings)
     if not layer.trusted:
         findings += untrusted_keys(layer.path, layer.document, layer_data)
     if own:
@@ -187,12 +185,7 @@ def _as_layer(layer: SiteLayer, *, own: bool, findings: list[Finding]) -> Layer:
     return replace(layer_data, data=data)
 
 
-def parsed_layer(path: Path, document: Document) -> Layer:
-    """The data of one file, without operators and short forms. Errors are ignored."""
-    return _parse_layer(path.stem, document, [])
-
-
-def _parse_layer(name: str, document: Document, findings: list[Finding]) -> Layer:
+def parse_layer(name: str, document: Source, findings: list[Finding]) -> Layer:
     """A file as a layer: operators parsed, short forms expanded, values checked."""
     types = job_keys(document.data)
     parsed, faults = parse_operators(document, {(): SiteProfile, **types})
@@ -216,3 +209,20 @@ def job_keys(data: Mapping[str, Any]) -> dict[KeyPath, type[JobSpec]]:
             if isinstance(entry, dict) and isinstance(entry.get("defaults"), dict):
                 parent_file[table, name, "defaults"] = JobSpec
     return parent_file
+
+
+def sublayer(name: str, source: Source, *path: str) -> Layer:
+    """The mapping at `path` as a separate layer, empty if there is none."""
+    data: Any = source.data
+    for key in path:
+        data = data.get(key) if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping):
+        return Layer(name, {}, {})
+
+    def below_path(table: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {key[len(path) :]: value for key, value in table.items() if key[: len(path)] == path}
+
+    layer = Layer(name, data, below_path(source.places), below_path(source.key_places), below_path(source.written))
+    if not isinstance(source, Merged):
+        return layer
+    return replace(layer, operators=below_path(source.operators), origins=below_path(source.origins))

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from hpc_launch.job.field_types import Scalar, VariableName
 from hpc_launch.sites.conditions import Version, When
-from hpc_launch.sites.fact_sources import Fact
+from hpc_launch.sites.fact_sources import EntrySource
 
 OptionName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]*$")]
 
@@ -57,9 +57,7 @@ class LinkedRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     add: Annotated[bool, Meta(description="Add missing settings of `needs`. Otherwise the job is rejected.")] = False
     severity: Annotated[Literal["error", "warning"], Meta(description="Whether a violation rejects the job.")] = "error"
     why: Annotated[str, Meta(description="Reason, shown in the finding.")] = ""
-    fact: Annotated[
-        Fact | None, Meta(description="Source of this entry, if it differs from the source of its group.")
-    ] = None
+    fact: EntrySource = None
 
 
 class LauncherAdvice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from hpc_launch.job.field_types import Scalar, VariableName
 from hpc_launch.sites.conditions import When
-from hpc_launch.sites.fact_sources import Fact
+from hpc_launch.sites.fact_sources import EntrySource
 
 ACTIONS = (
     "modules",
@@ -83,9 +83,7 @@ class PreludeStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ] = "job"
     when: Annotated[When | None, Meta(description="Apply only if this condition holds.")] = None
     why: Annotated[str, Meta(description="Reason, shown in the script.")] = ""
-    fact: Annotated[
-        Fact | None, Meta(description="Source of this entry, if it differs from the source of its group.")
-    ] = None
+    fact: EntrySource = None
 
 
 class Setting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,6 +105,4 @@ class Setting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "job"
     when: Annotated[When | None, Meta(description="Apply only if this condition holds.")] = None
     why: Annotated[str, Meta(description="Reason, shown in the script.")] = ""
-    fact: Annotated[
-        Fact | None, Meta(description="Source of this entry, if it differs from the source of its group.")
-    ] = None
+    fact: EntrySource = None

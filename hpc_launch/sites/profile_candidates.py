@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,16 +12,9 @@ from msgspec import Struct, ValidationError, convert
 from hpc_launch.base.files import read_text
 from hpc_launch.job.yaml_source import MAX_BYTES, parse_document
 from hpc_launch.sites.detection_rules import DetectionRule, Hosts
-from hpc_launch.sites.search_path import ENDING, search_path
+from hpc_launch.sites.search_path import MAX_PROFILE_BYTES, ProfileFile, profile_files
 
 _TOP_KEY = re.compile(r"^([A-Za-z_]+):", re.MULTILINE)
-
-
-MAX_FILES = 200
-MAX_PROFILE_BYTES = 256 << 10
-MAX_DETECT_BYTES = 64 << 10
-"""Limits on a folder of others: its files, the size of each, and all its detection rules."""
-OWN_LAYERS = frozenset({"user", "machine", "shipped"})
 
 
 class ProfileCandidate(Struct, frozen=True):
@@ -40,12 +32,9 @@ def login_hosts(path: Path) -> list[str]:
     """Patterns of the login host names in a profile; none if the file cannot be read."""
     try:
         text = read_text(path, longest=MAX_PROFILE_BYTES)
-    except (OSError, UnicodeDecodeError):
-        return []
-    document, _ = parse_document((_top_level_block(text, "hosts") or "")[:MAX_DETECT_BYTES], str(path))
-    try:
+        document, _ = parse_document(_top_level_block(text, "hosts") or "", str(path))
         return convert(document.data.get("hosts") or {}, Hosts).login if document is not None else []
-    except ValidationError:
+    except (OSError, UnicodeDecodeError, ValidationError):
         return []
 
 
@@ -55,44 +44,30 @@ def candidates(project: Path | None = None) -> Iterator[ProfileCandidate]:
     If it has no `detect:`, the rules of the next profile with the same name apply: a team's `juwels` overrides ours.
     """
     nearest_by_name: dict[str, ProfileCandidate] = {}
-    for layer, folder in search_path(project):
-        try:
-            names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(ENDING))
-        except OSError:
-            continue
-        left = None if layer in OWN_LAYERS else MAX_DETECT_BYTES
-        for file in names if left is None else names[:MAX_FILES]:
-            name = file.removesuffix(ENDING)
-            if name in nearest_by_name and (nearest_by_name[name].rules or nearest_by_name[name].fault):
-                continue
-            rules, fault, size = _rules(folder / file, left)
-            left = None if left is None else left - size
-            nearest = nearest_by_name.get(name)
-            path, where = (nearest.path, nearest.layer) if nearest else (folder / file, layer)
-            nearest_by_name[name] = ProfileCandidate(name, path, where, rules, fault)
+    for file in profile_files(project):
+        name = file.path.stem
+        nearest = nearest_by_name.get(name) or ProfileCandidate(name, file.path, file.layer, ())
+        if not nearest.rules and not nearest.fault:
+            rules, fault = _rules(file)
+            nearest_by_name[name] = ProfileCandidate(name, nearest.path, nearest.layer, rules, fault)
     yield from nearest_by_name.values()
 
 
-def _rules(path: Path, most: int | None) -> tuple[tuple[DetectionRule, ...], str | None, int]:
-    """Rules of one file, why there are none, and the size of their text, which must not be larger than `most`.
+def _rules(file: ProfileFile) -> tuple[tuple[DetectionRule, ...], str | None]:
+    """Rules of one file, and why there are none.
 
     Parses only that part of the file, because there may be hundreds of files on a slow disk.
     """
+    path = file.path
+    if file.too_much:
+        return (), f"{path}: the files of this folder are too large"
     try:
-        text = read_text(path, longest=MAX_BYTES if most is None else MAX_PROFILE_BYTES)
+        text = read_text(path, longest=MAX_BYTES)
     except (OSError, UnicodeDecodeError) as error:
-        return (), str(error), 0
+        return (), str(error)
     if "detect" not in text:
-        return (), None, 0
-    block = _top_level_block(text, "detect") or text
-    if most is not None and len(block) > most:
-        return (), f"{path}: detect: the rules of this folder exceed {MAX_DETECT_BYTES >> 10} KiB", 0
-    rules, fault = _parsed(block, path)
-    return rules, fault, len(block)
-
-
-def _parsed(block: str, path: Path) -> tuple[tuple[DetectionRule, ...], str | None]:
-    document, faults = parse_document(block, str(path))
+        return (), None
+    document, faults = parse_document(_top_level_block(text, "detect") or text, str(path))
     if document is None or faults:
         return (), str(faults[0]) if faults else "the file is empty"
     data: Any = document.data.get("detect") or []

@@ -25,7 +25,7 @@ from hpc_launch.job.regex_safety import (
 )
 from hpc_launch.job.shell_text import end_of_placeholders
 from hpc_launch.job.type_hints import fields_of
-from hpc_launch.sites.layers import SiteLayer, chain, merge_layers
+from hpc_launch.sites.layers import SiteLayer, chain, merge_layers, sublayer
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.profile_checks import check_profile, find_tokens
 from hpc_launch.sites.provenance import Provenance, provenance, unknown_groups
@@ -73,7 +73,8 @@ def read_site(
         )
         return None
     is_record = own and last.data.get("recorded") is True  # a run names the file of its copy
-    user = None if is_record else _user_profile_keys(overlay, last.data.get("name"))
+    keys = None if overlay is None else sublayer("user", overlay, "profiles", str(last.data.get("name")))
+    user = None if is_record or keys is None or not keys.data else keys
     faults: list[Finding] = []
     merged = merge_layers(layers, user, faults)
     if not is_record:
@@ -99,21 +100,6 @@ def read_site(
 
 def _place(layer: SiteLayer) -> Place | None:
     return layer.document.places.get(())
-
-
-def _user_profile_keys(overlay: Document | None, name: object) -> Document | None:
-    """`profiles: {NAME: …}` of `user.yaml` as a separate document."""
-    path = ("profiles", name)
-    current: Any = overlay.data if overlay else None
-    for key in path:
-        current = current.get(key) if isinstance(current, dict) else None
-    if overlay is None or not isinstance(current, dict):
-        return None
-
-    def below_path(table: Mapping[KeyPath, Any]) -> dict[KeyPath, Any]:
-        return {key[2:]: value for key, value in table.items() if key[:2] == path}
-
-    return Document(current, below_path(overlay.places), below_path(overlay.key_places), below_path(overlay.written))
 
 
 def _is_slow(pattern: str) -> bool:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec import Struct
+
 from hpc_launch.base.errors import Refused
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place
@@ -16,8 +18,15 @@ from hpc_launch.job.field_types import NAME_PATTERN
 from hpc_launch.sites.team_profiles import team_folders
 
 ENDING = ".yaml"
+BASES = "bases"
+"""Subfolder in which profiles named by `extends` are also looked up."""
 PROJECT = Path(".hpc-launch", "sites")
 """Folder of a project's own profiles."""
+OWN_LAYERS = frozenset({"user", "machine", "shipped"})
+MAX_PROFILE_BYTES = 256 << 10
+MAX_BYTES_OF_OTHERS = 1 << 20
+"""Limits on each file and on all files that are read of a folder of others to detect the site or to list it, a few
+seconds of work."""
 
 
 def search_path(project: Path | None = None) -> Iterator[tuple[str, Path]]:
@@ -99,14 +108,41 @@ def is_file_name(name: str) -> bool:
     return "/" in name or name.endswith(ENDING)
 
 
+class ProfileFile(Struct, frozen=True):
+    """A file on the search path. `too_much`: it lies in a folder of others, beyond what is read of such a folder."""
+
+    layer: str
+    path: Path
+    is_base: bool = False
+    too_much: bool = False
+
+
+def profile_files(project: Path | None = None, *, bases: bool = False) -> Iterator[ProfileFile]:
+    """Every profile on the search path, nearest first, and those in `bases/`. Others may have a folder with very many
+    or large files, of which only the first MAX_BYTES_OF_OTHERS are to be read."""
+    for layer, folder in search_path(project):
+        left = float("inf") if layer in OWN_LAYERS else MAX_BYTES_OF_OTHERS
+        for place in (folder, folder / BASES) if bases else (folder,):
+            try:
+                names = sorted(entry.name for entry in os.scandir(place) if entry.name.endswith(ENDING))
+            except OSError:
+                continue
+            for name in names:
+                size = 0 if layer in OWN_LAYERS else _size(place / name)
+                is_small = size <= MAX_PROFILE_BYTES
+                left -= size if is_small else 0
+                yield ProfileFile(layer, place / name, place != folder, not is_small or left < 0)
+
+
+def _size(path: Path) -> int:
+    """The size of a file, at least that of a block: very many small files take time, too."""
+    try:
+        return max(path.stat().st_size, 4096)
+    except OSError:
+        return 4096
+
+
 def profile_names(project: Path | None = None) -> list[str]:
     """Names of all profiles on the search path."""
-    names: set[str] = set()
-    for _, folder in search_path(project):
-        try:
-            files = [entry.name for entry in os.scandir(folder) if entry.name.endswith(ENDING)]
-        except OSError:
-            continue
-        names.update(file[: -len(ENDING)] for file in files)
     # The shell inserts a name as it is when it completes `--site`.
-    return sorted(name for name in names if re.fullmatch(NAME_PATTERN, name))
+    return sorted({one.path.stem for one in profile_files(project) if re.fullmatch(NAME_PATTERN, one.path.stem)})

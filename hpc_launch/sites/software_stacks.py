@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from hpc_launch.job.environment import Environment
 from hpc_launch.job.field_types import Scalar
-from hpc_launch.sites.fact_sources import Fact
+from hpc_launch.sites.fact_sources import EntrySource
 from hpc_launch.sites.prelude import PreludeStep, Setting
 
 
@@ -28,9 +28,7 @@ class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     in_container: Annotated[
         bool, Meta(description="Also apply the stack to jobs in an image, which usually contain their own software.")
     ] = False
-    fact: Annotated[
-        Fact | None, Meta(description="Source of this entry, if it differs from the source of its group.")
-    ] = None
+    fact: EntrySource = None
 
 
 class SiteOption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,6 +42,4 @@ class SiteOption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     srun_options: Annotated[list[str], Meta(description="Options for srun, one list item each.")] = []
     env: Annotated[list[Setting], Meta(description="Variables.")] = []
     prelude: Annotated[list[PreludeStep], Meta(description="Steps before the training.")] = []
-    fact: Annotated[
-        Fact | None, Meta(description="Source of this entry, if it differs from the source of its group.")
-    ] = None
+    fact: EntrySource = None

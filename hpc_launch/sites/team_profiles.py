@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hpc_launch.base.json_records import read_record
 from hpc_launch.base.user_dirs import config_folder
@@ -21,18 +22,8 @@ SCRIPTS = ".scripts"
 RECORD = "team.json"
 
 
-class TeamRecord(Struct, frozen=True, kw_only=True):
-    """team.json: an added source; see `Team` for the fields."""
-
-    url: str
-    revision: str | None = None
-    commit: str | None = None
-    on: str = ""
-    version: str = ""
-
-
 class Team(Struct, frozen=True):
-    """A source of profiles: a repository at a commit, or a folder, which is read directly."""
+    """team.json, a source of profiles: a repository at a commit, or a folder, which is read directly."""
 
     name: str
     url: str
@@ -84,10 +75,8 @@ def teams() -> list[Team]:
 
 def find_team(name: str) -> Team | None:
     """The source added under a name. None if there is none, or if its record is damaged."""
-    record = read_record(teams_folder() / name / RECORD, TeamRecord)
-    if record is None:
-        return None
-    return Team(name, record.url, record.revision, record.commit, record.on, record.version)
+    record = read_record(teams_folder() / name / RECORD, Team)
+    return None if record is None else replace(record, name=name)
 
 
 def _names() -> list[str]:

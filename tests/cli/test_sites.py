@@ -356,7 +356,7 @@ def test_a_file_of_others_is_trusted_by_its_digest(desk: Desk) -> None:
     hint = next(one for one in desk.call("render", "job.yaml", code=3).stderr.splitlines() if "hint: review it" in one)
     words = hint.rpartition("`hpc-launch sites ")[2].rstrip("`").split()
     assert "then specify this digest" in desk.sites(*words[:2], code=2).stderr
-    assert "trusted: " in desk.sites(*words).stderr
+    assert "profiles: mine" in desk.sites(*words).stderr
     assert "echo hi\n" in desk.call("render", "job.yaml").stdout
     desk.sites("remove", str(profile))
     assert "HL313" in desk.call("render", "job.yaml", code=3).stderr
