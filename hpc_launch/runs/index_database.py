@@ -12,7 +12,7 @@ from typing import TypeVar
 from hpc_launch.base.user_dirs import make_private
 from hpc_launch.runs.status.final_status import LAYOUT
 
-VERSION = (LAYOUT + 3) & 0x7FFFFFFF
+VERSION = (LAYOUT + 4) & 0x7FFFFFFF
 """The database's user_version. A database of another version is deleted: it can be rebuilt. To be increased when the
 tables or the fields of RunStatus change, or when the same files give another final state."""
 
@@ -30,13 +30,11 @@ CREATE INDEX newest ON runs(created, run);
 CREATE INDEX by_name ON runs(run);
 CREATE INDEX finished ON runs(state, created, run) WHERE status IS NOT NULL;
 CREATE INDEX unfinished ON runs(created, run) WHERE status IS NULL;
-CREATE TABLE others(place TEXT, entry TEXT, inode INTEGER, PRIMARY KEY (place, entry)) WITHOUT ROWID;
 CREATE TABLE jobs(job_id TEXT, place TEXT, run TEXT, PRIMARY KEY (job_id, place, run)) WITHOUT ROWID;
 CREATE INDEX jobs_of_run ON jobs(place, run);
 CREATE TABLE resubmitted(file TEXT PRIMARY KEY, bytes INTEGER);
 """
 # runs.attempts: when the folder of the attempts was last modified, in ns, before `status` was read from it.
-# others: what is no run of this user.
 
 T = TypeVar("T")
 

@@ -16,15 +16,11 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from hpc_launch.base.files import open_regular
 from hpc_launch.base.user_dirs import make_private
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import read_info
-
-UNKNOWN_S = 5.0
-"""How long to look at the entries of one folder that are no runs of this user: others may make very many."""
 
 UNSETTLED_S = 60.0
 """A folder that changed so recently is listed each time: clocks differ, and time stamps may be coarse."""
@@ -39,11 +35,6 @@ BATCH = 1000
 """Runs in one transaction, which locks the database."""
 
 Doing = Callable[[str], None]
-
-
-class _Entry(NamedTuple):
-    name: str
-    inode: int
 
 
 def refresh(database: sqlite3.Connection, places: Iterable[Path], doing: Doing) -> None:
@@ -81,43 +72,30 @@ def _refresh(database: sqlite3.Connection, place: Path, descriptor: int, doing: 
         # Without a call per entry: the type and the inode come with the names.
         listed = {one.name: one.inode() for one in entries if one.is_dir(follow_symlinks=False) and is_text(one.name)}
     known = dict(_known(database, key))
-    others = dict(database.execute("SELECT entry, inode FROM others WHERE place = ?", (key,)))
-    seen = known | others
-    new = [_Entry(name, inode) for name, inode in listed.items() if seen.get(name) != inode]
     _remove(database, key, known.keys() - listed.keys())
-    complete = _look_at(database, place, new, known, doing)
+    new = {name: inode for name, inode in listed.items() if known.get(name) != inode}
+    complete = _enter_all(database, place, new, doing)
     values = (key, status.st_mtime_ns, status.st_ino, now if complete else 0.0)
     database.execute("INSERT OR REPLACE INTO places VALUES (?, ?, ?, ?)", values)
 
 
-def _look_at(database: sqlite3.Connection, place: Path, new: list[_Entry], known: dict[str, int], doing: Doing) -> bool:
+def _enter_all(database: sqlite3.Connection, place: Path, new: dict[str, int], doing: Doing) -> bool:
     """Enter those of the new entries that are runs of this user. Returns whether nothing has to be looked at again."""
-    user, complete, spent = os.getuid(), True, 0.0
-    # The newest first, by the date in their names.
-    for count, entry in enumerate(sorted(new, key=lambda entry: entry.name.rsplit("-", 3)[1:], reverse=True), start=1):
-        began = time.monotonic()
-        path = place / entry.name
-        if enter(database, RunFolder(path), entry.inode):
-            if count % BATCH == 0:
-                doing(f"indexing {len(new)} run folders: {count} done")
-                database.commit()
-            continue
-        if entry.name in known:
-            _remove(database, str(place), [entry.name])
-        if _may_become_run(path, user):
-            complete = False
-        else:
-            values = (str(place), entry.name, entry.inode)
-            database.execute("INSERT OR REPLACE INTO others VALUES (?, ?, ?)", values)
-        spent += time.monotonic() - began
-        if spent > UNKNOWN_S:
-            return False
+    complete = True
+    for count, (name, inode) in enumerate(new.items(), start=1):
+        path = place / name
+        if not enter(database, RunFolder(path), inode):
+            _remove(database, str(place), [name])
+            complete = complete and not _may_become_run(path)
+        if count % BATCH == 0:
+            doing(f"indexing {len(new)} run folders: {count} done")
+            database.commit()
     return complete
 
 
 def enter(database: sqlite3.Connection, run: RunFolder, inode: int) -> bool:
     """Enter a run of this user, or renew its entry. Returns False for anything else."""
-    info = read_info(run) if _is_own(run.path, os.getuid()) else None
+    info = read_info(run) if _is_own(run.path) else None
     if info is None:
         return False
     key = (str(run.path.parent), run.name)
@@ -146,22 +124,23 @@ def still_same(database: sqlite3.Connection, rows: Iterable[tuple[str, str, int 
 
     Reopens those with a new attempt, and removes those that are certainly gone. Returns whether all are as before.
     """
-    same, user = True, os.getuid()
+    same = True
     for place, run, modified in rows:
         path = RunFolder(Path(place) / run)
+        own = _is_own(path.path)
         try:
-            own = os.lstat(path.path).st_uid == user
             if own and (modified is None or path.last_attempt_ns() == modified):
                 continue
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 continue  # it cannot be looked at for the moment
-            own = os.path.isdir(path.path)
-        same = False
         if own:
             reopen(database, place, run)
+        elif _may_become_run(path.path):
+            continue
         else:
             _remove(database, place, [run])
+        same = False
     return same
 
 
@@ -210,19 +189,19 @@ def is_text(name: str) -> bool:
     return True
 
 
-def _is_own(path: Path, user: int) -> bool:
+def _is_own(path: Path) -> bool:
     """Whether a folder belongs to the user. A link does not, whatever it points to: another user may have made it."""
     try:
         status = path.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == user
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
 
 
-def _may_become_run(path: Path, user: int) -> bool:
+def _may_become_run(path: Path) -> bool:
     """Whether a folder without run.json is one that is being created, or cannot be looked at for the moment."""
     try:
         status = path.lstat()
     except OSError as error:
         return error.errno not in (errno.ENOENT, errno.ENOTDIR)
-    return status.st_uid == user and time.time() - status.st_mtime < INCOMPLETE_S
+    return status.st_uid == os.getuid() and time.time() - status.st_mtime < INCOMPLETE_S

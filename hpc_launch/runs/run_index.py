@@ -35,7 +35,7 @@ from hpc_launch.runs.status.final_status import FinalStatus, decode_final, encod
 from hpc_launch.runs.status.run_status import RunStatus
 
 CHECKED = 200
-"""How many of the runs to be shown, and how many others in turn, are checked for a new attempt at each look."""
+"""How many of the runs to be shown are checked for a new attempt at each look."""
 
 PAGE = 2000
 """Finished runs read at a time: no lock is held while they are printed."""
@@ -222,7 +222,6 @@ class Index:
         def current(database: sqlite3.Connection) -> T:
             refresh(database, self.folders(), self.doing)
             reopen_resubmitted(database, self.folder / "resubmitted")
-            _check_some(database)
             return work(database)
 
         return self._database.run(current)
@@ -231,15 +230,6 @@ class Index:
 def user_index(environment: Mapping[str, str]) -> Index:
     """The index of the user with this environment."""
     return Index(state_folder(environment), environment)
-
-
-def _check_some(database: sqlite3.Connection) -> None:
-    """Check some of the finished runs, by chance: a host with another state folder may have resubmitted them."""
-    query = (
-        "SELECT place, run, attempts FROM runs WHERE status IS NOT NULL AND "
-        "rowid >= (SELECT abs(random() % (max(rowid) + 1)) FROM runs) ORDER BY rowid LIMIT ?"
-    )
-    still_same(database, database.execute(query, (CHECKED,)).fetchall())
 
 
 def _finished(states: Sequence[str]) -> _Conditions:
