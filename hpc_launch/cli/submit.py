@@ -97,10 +97,11 @@ def _dry_run(job: Path, checked: CheckedFile, *, as_json: bool) -> int:
     if checked.sweep is None:
         print_note(f"dry run: not submitted; script written to {path}")
         return 0
-    from hpc_launch.view.sweep_table import aligned, point_rows
+    from hpc_launch.view.format_values import aligned
+    from hpc_launch.view.sweep_table import point_rows
 
     points = checked.sweep.points
-    for line in aligned(point_rows(points[:MOST_SHOWN])):
+    for line in aligned(point_rows(points[:MOST_SHOWN]), empty=False):
         click.echo(line, err=True)
     omitted = f" ({len(points) - MOST_SHOWN} more than shown)" if len(points) > MOST_SHOWN else ""
     print_note(f"dry run: {len(points)} points{omitted}, not submitted; the script of point 0 is above and in {path}")

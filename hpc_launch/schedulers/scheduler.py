@@ -100,7 +100,10 @@ class Cancelling(Protocol):
 
 
 class Scheduler(Protocol):
-    """Slurm, hosts reached by ssh, or the local machine. Every method returns in bounded time."""
+    """Slurm, hosts reached by ssh, or the local machine. Every method returns in bounded time.
+
+    The answers given here are those of a scheduler without a queue, in which jobs start at once.
+    """
 
     def submit(self, submission: Submission) -> str:
         """Submit the job and return its id. Raises SubmitRefused (NotWritten for a file error) or SubmitUnknown."""
@@ -110,6 +113,8 @@ class Scheduler(Protocol):
 
     def must_wait(self, script: str, run_folder: Path) -> str | None:
         """Why the job could not start now and has no queue to wait in, as text; None where it can or has."""
+        del script, run_folder
+        return None
 
     def find(self, job_name: str) -> list[JobRecord]:
         """All jobs of this user with exactly this name, active or ended. Raises Unreachable if that is unknown."""
@@ -130,34 +135,54 @@ class Scheduler(Protocol):
 
     def exclude(self, job_id: str, nodes: Sequence[str]) -> None:
         """Let a pending job use none of these nodes. Raises Unreachable where that cannot be changed."""
+        del job_id, nodes
 
     def preempted(self, job_id: str) -> bool:
         """Whether the scheduler is preempting the job; False if unknown."""
+        del job_id
+        return False
 
     def cluster(self) -> str | None:
         """The name of the cluster; None if unknown."""
+        return None
 
     def down(self, nodes: Sequence[str]) -> dict[str, str]:
         """Those of these nodes that are out of service, with their state; empty if unknown."""
+        del nodes
+        return {}
 
     def switches(self, nodes: Sequence[str]) -> dict[str, str]:
         """The leaf switch or the block of each of these nodes; empty if unknown."""
+        del nodes
+        return {}
 
     def known(self, nodes: Sequence[str]) -> frozenset[str]:
         """Which of these names are nodes of the cluster; none if the scheduler does not answer. Each is one plain
         name."""
+        del nodes
+        return frozenset()
 
     def pending_reasons(self, partition: str | None) -> dict[str, int]:
         """How many jobs of all users wait in a partition, by reason; empty if unknown."""
+        del partition
+        return {}
 
     def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
         """The limits of a job of this user with these options. Raises Unreachable."""
+        del account, partition, qos
+        return QueueLimits()
 
     def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:
         """What bounds job arrays with these options now; None without job arrays. Raises Unreachable."""
+        del account, partition, qos
+        return None
 
     def reservations(self, partition: str | None) -> Reservations:
         """Reservations of nodes, and the nodes of a partition. Raises Unreachable."""
+        del partition
+        return Reservations()
 
     def size(self, partition: str | None) -> int | None:
         """Number of nodes in a partition (None: the default partition); None if unknown."""
+        del partition
+        return None

@@ -11,6 +11,7 @@ import re
 import time
 import unicodedata
 from collections.abc import Sequence
+from itertools import zip_longest
 
 MAX_HOSTS_WIDTH = 60
 """Maximum length of a host list in characters; a longer one is cut and counted."""
@@ -123,6 +124,18 @@ def cut(text: str, width: int) -> str:
 def pad(text: str, width: int) -> str:
     """`text` padded with spaces to `width` columns."""
     return text + " " * max(0, width - display_width(text))
+
+
+def aligned(rows: Sequence[Sequence[str]], *, empty: bool = True) -> list[str]:
+    """Rows as lines with aligned columns, without control characters. Without `empty`, only columns with a value.
+
+    The first row has the headers; shorter rows end with empty columns.
+    """
+    columns = [list(map(clean, column)) for column in zip_longest(*rows, fillvalue="")]
+    columns = [column for column in columns if empty or any(column[1:])]
+    widths = [max(map(display_width, column)) for column in columns]
+    lines = zip(*columns, strict=True)
+    return ["  ".join(pad(text, width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
 def _cells(character: str) -> int:

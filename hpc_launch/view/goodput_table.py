@@ -7,7 +7,7 @@ from typing import TextIO
 
 from hpc_launch.performance.time_account import CATEGORIES, TimeAccount
 from hpc_launch.runs.status.run_status import RunStatus
-from hpc_launch.view.format_values import clean, duration, pad, share
+from hpc_launch.view.format_values import aligned, duration, share
 from hpc_launch.view.terminal import write_lines
 
 
@@ -17,15 +17,14 @@ def goodput_lines(statuses: Sequence[RunStatus], accounts: Sequence[TimeAccount]
     table = [["RUN", "STATE", "GOODPUT", "WALL", *(name.upper() for name in shown)]]
     for status, account in zip(statuses, accounts, strict=True):
         times = [account.wall_s, *(account.seconds(name) for name in shown)]
-        table.append([clean(status.run), status.state, _share(account.goodput), *map(_time, times)])
+        table.append([status.run, status.state, _share(account.goodput), *map(_time, times)])
     if len(accounts) > 1:
         used = sum(account.wall_s - account.seconds("queued") for account in accounts)
         trained = sum(account.seconds("training") for account in accounts)
         times = [sum(account.wall_s for account in accounts)]
         times += [sum(account.seconds(name) for account in accounts) for name in shown]
         table.append(["all", "", _share(trained / used if used > 0 else None), *map(_time, times)])
-    widths = [max(len(row[at]) for row in table) for at in range(len(table[0]))]
-    return ["  ".join(pad(text, width) for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    return aligned(table)
 
 
 def show_goodput(statuses: Sequence[RunStatus], accounts: Sequence[TimeAccount], stream: TextIO | None = None) -> None:

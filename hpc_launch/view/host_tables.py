@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hpc_launch.job.hostlist import compress
-from hpc_launch.view.format_values import clean, clock_time, display_width, pad
+from hpc_launch.view.format_values import aligned, clean, clock_time
 
 if TYPE_CHECKING:
     from hpc_launch.site_tools.learn_hosts import LearnedHosts
@@ -50,10 +50,3 @@ def lease_table(hosts: Sequence[SiteHost]) -> Iterator[str]:
 def lease_lines(states: Mapping[str, Sequence[str]]) -> list[str]:
     """The hosts of a run by their state for it."""
     return [f"{compress(hosts)}: {words}" for words, hosts in states.items()]
-
-
-def aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Rows as columns, without control characters."""
-    texts = [tuple(map(clean, row)) for row in rows]
-    widths = [max(display_width(row[column]) for row in texts) for column in range(len(texts[0]))]
-    return ("  ".join(pad(text, width) for text, width in zip(row, widths, strict=True)).rstrip() for row in texts)

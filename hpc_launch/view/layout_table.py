@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from hpc_launch.estimate.compare_layouts import ComparedLayout
 from hpc_launch.plan.job_estimate import GIB, gib
 from hpc_launch.prepare.job_layouts import JobLayouts
-from hpc_launch.view.format_values import number
-from hpc_launch.view.host_tables import aligned
+from hpc_launch.view.format_values import aligned, number
 
 MOST_ROWS = 20
 _SIZES = ("tp", "pp", "vpp", "cp", "ep")

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from hpc_launch.runs.pipelines.pipeline_folder import StageRecord
 from hpc_launch.runs.pipelines.pipeline_status import PipelineStatus
 from hpc_launch.runs.pipelines.stage_status import StageStatus
-from hpc_launch.view.format_values import clean
-from hpc_launch.view.sweep_table import aligned
+from hpc_launch.view.format_values import aligned, clean
 
 
 def pipeline_lines(status: PipelineStatus) -> list[str]:
@@ -22,7 +21,7 @@ def pipeline_lines(status: PipelineStatus) -> list[str]:
             why = "" if run.state == "COMPLETED" else run.reason or ""
             rows.append([f"  {run.run.rpartition('/')[2]}", "", run.state, step, attempts, run.job_id or "", why])
     whole = status.as_run()
-    return [*aligned(rows), "", f"{clean(status.pipeline.name)}: {whole.state}"]
+    return [*aligned(rows, empty=False), "", f"{clean(status.pipeline.name)}: {whole.state}"]
 
 
 def stage_lines(stages: Sequence[StageRecord], points: Mapping[str, int]) -> list[str]:

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from hpc_launch.view.format_values import clean, display_width, pad
+from hpc_launch.view.format_values import aligned, clean
 
 if TYPE_CHECKING:
     from hpc_launch.site_tools.diff_profiles import Difference
     from hpc_launch.site_tools.list_profiles import ProfileSummary
 
 HEADERS = ("NAME", "KIND", "STATUS", "GRADE", "AS OF", "LAYER", "TITLE")
-_GAP = "  "
 
 
 def table(profiles: Sequence[ProfileSummary]) -> list[str]:
     """The list of profiles as aligned columns."""
-    rows = [HEADERS, *(tuple(map(clean, _texts(one))) for one in profiles)]
-    widths = [max(display_width(row[at]) for row in rows) for at in range(len(HEADERS))]
-    return [_GAP.join(pad(text, width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return aligned([HEADERS, *map(_texts, profiles)])
 
 
 def _texts(one: ProfileSummary) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from hpc_launch.from_script.compare_launch import ComparedValue
 from hpc_launch.from_script.read_job import OldScript
-from hpc_launch.view.host_tables import aligned
+from hpc_launch.view.format_values import aligned
 
 _OUTCOMES = {"taken": "taken over", "unnecessary": "unnecessary", "not_understood": "NOT UNDERSTOOD"}
 _WIDEST = 60

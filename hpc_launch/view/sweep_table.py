@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
-
 from hpc_launch.job.sweep_points import SweepPoint, label, short_names
 from hpc_launch.runs.sweeps.sweep_status import PointStatus, SweepStatus
-from hpc_launch.view.format_values import clean, display_width, number, pad
+from hpc_launch.view.format_values import aligned, clean, number
 from hpc_launch.view.state_text import reason_text
-
-_GAP = "  "
 
 
 def point_rows(points: tuple[SweepPoint, ...]) -> list[list[str]]:
@@ -22,15 +18,6 @@ def point_rows(points: tuple[SweepPoint, ...]) -> list[list[str]]:
     return rows
 
 
-def aligned(rows: list[list[str]]) -> list[str]:
-    """Rows as lines with aligned columns; empty columns are left out."""
-    columns = [list(map(clean, column)) for column in zip_longest(*rows, fillvalue="")]
-    columns = [column for column in columns if any(column[1:])]
-    widths = [max(map(display_width, column)) for column in columns]
-    lines = zip(*columns, strict=True)
-    return [_GAP.join(pad(text, width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-
-
 def sweep_lines(status: SweepStatus) -> list[str]:
     """The table of `status SWEEP`: its points, how many are in which state, and the best one."""
     best = status.best
@@ -40,7 +27,7 @@ def sweep_lines(status: SweepStatus) -> list[str]:
     for row, one in zip(rows[1:], status.points, strict=True):
         row.extend(_columns(one, best=one is best))
     counts = ", ".join(f"{count} {state}" for state, count in status.counts.items())
-    lines = [*aligned(rows), "", f"{clean(status.sweep.name)}: {len(status.points)} points: {counts}"]
+    lines = [*aligned(rows, empty=False), "", f"{clean(status.sweep.name)}: {len(status.points)} points: {counts}"]
     if best is not None and best.metric is not None:
         lines.append(f"best ({status.sweep.record.goal}): {clean(label(best.point.values))}: {number(best.metric)}")
     return lines

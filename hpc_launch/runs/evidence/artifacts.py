@@ -8,10 +8,14 @@ import select
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from hpc_launch.base.files import open_regular, without_waiting
+from msgspec import Struct
+
+from hpc_launch.base.files import open_regular, read_text, without_waiting
+from hpc_launch.base.json_records import as_record, read_record
 from hpc_launch.diagnose.evidence import AgentNote, LogScan, NodeExit, WorkerFailure
 from hpc_launch.diagnose.hang_stacks import Frame, not_arrived, stack, stacks_in_log
 from hpc_launch.diagnose.match_budget import MatchBudget
@@ -19,7 +23,6 @@ from hpc_launch.diagnose.rulebook import Rulebook
 from hpc_launch.diagnose.scan_log import LogScanner, decoded
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.rank_logs import log_files
-from hpc_launch.runs.records.launcher_records import launcher_exits, worker_errors
 from hpc_launch.runs.records.watcher_records import WatcherEvent, read_hang, watcher_events
 
 CHUNK = 1 << 18
@@ -34,8 +37,27 @@ WRITER_MS = 1000
 _ERROR_FILES = 1 << 20
 """The source number of the error files: after all logs."""
 
+MAX_WORKER_FILES = 1024
+
 _STACK_TAIL = 4 << 20
 """Bytes at the end of a log that may hold stacks: they are the last that a rank prints."""
+
+
+class _ExtraInfo(Struct, frozen=True, kw_only=True):
+    timestamp: float | None = None
+
+
+class _Message(Struct, frozen=True, kw_only=True):
+    message: str = ""
+    extraInfo: _ExtraInfo = _ExtraInfo()  # noqa: N815 - torchelastic's key
+    errorCode: int | None = None  # noqa: N815
+
+
+class _ErrorFile(Struct, frozen=True, kw_only=True):
+    """The file as torchelastic writes it: `message` is a text, or an object with more."""
+
+    message: Any = None
+    errorCode: int | None = None  # noqa: N815
 
 
 def read_chunks(path: Path, scanner: LogScanner, *, wait: bool = False) -> LogScan:
@@ -94,24 +116,31 @@ def scans(attempt: AttemptFolder, rules: Rulebook, nodes: tuple[str, ...]) -> It
 
 
 def _worker_failures(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[WorkerFailure]:
-    for error in worker_errors(attempt):
-        yield WorkerFailure(
-            file=_relative(error.path, attempt),
-            line=0,
-            local_rank=error.local_rank,
-            node=_name(error.node, nodes),
-            time=error.time,
-            exit_code=error.exit_code,
-            message=error.message,
-            source=_ERROR_FILES,
-        )
+    """The errors of torchelastic's agents, then those of workers that use `@record`."""
+    for number, path in attempt.error_files():
+        yield from _worker_failure(path, _relative(path, attempt), _name(number, nodes))
+    for number, path in islice(attempt.worker_error_files(), MAX_WORKER_FILES):
+        rank = path.parent.name
+        local_rank = int(rank) if rank.isdecimal() else None
+        yield from _worker_failure(path, _relative(path, attempt), _name(number, nodes), local_rank)
+
+
+def _worker_failure(path: Path, file: str, node: str | None, local_rank: int | None = None) -> Iterator[WorkerFailure]:
+    record = read_record(path, _ErrorFile) or _ErrorFile()
+    text = record.message if isinstance(record.message, str) else ""
+    inner = as_record(record.message, _Message) or _Message(message=text)
+    if message := inner.message.strip()[:2000]:
+        code = inner.errorCode if record.errorCode is None else record.errorCode
+        time = inner.extraInfo.timestamp
+        yield WorkerFailure(file, 0, None, local_rank, node, time, code, message, source=_ERROR_FILES)
 
 
 def node_exits(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[NodeExit]:
-    """The exit codes of the launchers by node, or of the processes."""
-    for record in launcher_exits(attempt):
-        name = _name(record.node, nodes) or f"node {record.node}"
-        yield NodeExit(name, record.exit_code, _relative(record.path, attempt), record.time, record.rank)
+    """The exit codes of the launchers by node, or of the processes, as the nodes recorded them."""
+    for number, rank, path in attempt.exit_files():
+        with suppress(OSError, ValueError):
+            code, written = int(read_text(path, errors="replace").strip()), path.stat().st_mtime
+            yield NodeExit(_name(number, nodes) or f"node {number}", code, _relative(path, attempt), written, rank)
 
 
 def notes(attempt: AttemptFolder, nodes: tuple[str, ...]) -> Iterator[AgentNote]:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from msgspec import convert
 from msgspec.structs import replace
 
 from hpc_launch.base.files import read_text
@@ -71,7 +72,7 @@ def gather(attempt: AttemptFolder, rules: Rulebook, word: JobRecord | None = Non
     job_id = files.job_id if files.job_id is not None and files.job_id.isdecimal() else None
     return Evidence(
         logs=tuple(without_ordinary(without_other_jobs(scans(attempt, rules, nodes), job_id), attempt, rules)),
-        scheduler=_scheduler_facts(record),
+        scheduler=convert(record, SchedulerFacts, from_attributes=True) if record is not None else None,
         end=end,
         began=files.start is not None,
         node_exits=tuple(node_exits(attempt, nodes)),
@@ -145,21 +146,6 @@ def _scan_file(name: str, number: int, rules: Rulebook, stdin: BinaryIO) -> LogS
         raise OSError(error.errno, error.strerror, name) from error
 
 
-def _scheduler_facts(record: JobRecord | None) -> SchedulerFacts | None:
-    if record is None:
-        return None
-    return SchedulerFacts(
-        state=record.state,
-        source=record.source,
-        reason=record.reason,
-        exit_code=record.exit_code,
-        signal=record.signal,
-        derived_exit_code=record.derived_exit_code,
-        steps=record.steps,
-        ended=record.ended,
-    )
-
-
 def _from_accounting(files: AttemptFiles) -> JobRecord | None:
     """The final state by sacct, which alone knows the steps, where it is not on record yet; None without an answer."""
     info = read_info(files.attempt.run)
@@ -179,15 +165,4 @@ def _goes_on(files: AttemptFiles) -> bool:
 
 
 def _end_facts(files: AttemptFiles) -> EndFacts | None:
-    end = files.own_end
-    if end is None or end.exit_code is None:
-        return None
-    return EndFacts(
-        exit_code=end.exit_code,
-        signal=end.signal,
-        phase=end.phase,
-        warned=end.warned,
-        preempted=end.preempted,
-        lost_nodes=end.lost_nodes,
-        ended=end.ended,
-    )
+    return convert(files.own_end, EndFacts, from_attributes=True) if files.own_end is not None else None

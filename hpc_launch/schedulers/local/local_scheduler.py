@@ -8,8 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -29,15 +28,14 @@ from hpc_launch.schedulers.local.processes import (
     processes_of_job,
     send_signal,
 )
-from hpc_launch.schedulers.queue_limits import ArrayRoom, QueueLimits, Reservations
-from hpc_launch.schedulers.scheduler import JobRecord, Submission
+from hpc_launch.schedulers.scheduler import JobRecord, Scheduler, Submission
 from hpc_launch.schedulers.slurm.command_environment import submission_environment
 
 START_TIMEOUT_S = 60.0
 """Seconds a supervisor may take to start: usually 0.1 s, but starting Python takes longer on a loaded machine."""
 
 
-class LocalScheduler:
+class LocalScheduler(Scheduler):
     """Runs jobs on this machine. Ignores the submission's sbatch options.
 
     Args:
@@ -77,10 +75,6 @@ class LocalScheduler:
 
     def test_only(self, submission: Submission) -> str:
         return f"{submission.job_name} would start immediately on {socket.gethostname()}"
-
-    def must_wait(self, script: str, run_folder: Path) -> str | None:
-        del script, run_folder  # jobs start at once
-        return None
 
     def find(self, job_name: str) -> list[JobRecord]:
         records = []
@@ -122,48 +116,6 @@ class LocalScheduler:
         if not state.here:
             raise Unreachable(f"{job_id} runs on {state.place}", "run `hpc-launch cancel` there")
         end_job(state)
-
-    def exclude(self, job_id: str, nodes: Sequence[str]) -> None:
-        del job_id, nodes  # no job waits here
-
-    def preempted(self, job_id: str) -> bool:
-        del job_id
-        return False
-
-    def cluster(self) -> str | None:
-        return None  # jobs of other machines are unknown here
-
-    def down(self, nodes: Sequence[str]) -> dict[str, str]:
-        del nodes  # all are this machine
-        return {}
-
-    def switches(self, nodes: Sequence[str]) -> dict[str, str]:
-        del nodes
-        return {}
-
-    def known(self, nodes: Sequence[str]) -> frozenset[str]:
-        del nodes  # there are none to exclude
-        return frozenset()
-
-    def pending_reasons(self, partition: str | None) -> dict[str, int]:
-        del partition  # no job waits here
-        return {}
-
-    def limits(self, account: str | None, partition: str | None, qos: str | None) -> QueueLimits:
-        del account, partition, qos  # there are none
-        return QueueLimits()
-
-    def array_room(self, account: str | None, partition: str | None, qos: str | None) -> ArrayRoom | None:
-        del account, partition, qos
-        return None
-
-    def reservations(self, partition: str | None) -> Reservations:
-        del partition
-        return Reservations()
-
-    def size(self, partition: str | None) -> int | None:
-        del partition  # there are no nodes to exclude
-        return None
 
 
 def write_script(submission: Submission) -> None:
