@@ -22,6 +22,9 @@ from hpc_launch.base.user_dirs import make_private
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import read_info
 
+UNKNOWN_S = 5.0
+"""How long to look at the entries of one folder that are no runs of this user: others may make very many."""
+
 UNSETTLED_S = 60.0
 """A folder that changed so recently is listed each time: clocks differ, and time stamps may be coarse."""
 
@@ -81,12 +84,15 @@ def _refresh(database: sqlite3.Connection, place: Path, descriptor: int, doing: 
 
 def _enter_all(database: sqlite3.Connection, place: Path, new: dict[str, int], doing: Doing) -> bool:
     """Enter those of the new entries that are runs of this user. Returns whether nothing has to be looked at again."""
-    complete = True
+    complete, spent = True, 0.0
     for count, (name, inode) in enumerate(new.items(), start=1):
-        path = place / name
+        path, began = place / name, time.monotonic()
         if not enter(database, RunFolder(path), inode):
             _remove(database, str(place), [name])
             complete = complete and not _may_become_run(path)
+            spent += time.monotonic() - began
+            if spent > UNKNOWN_S:
+                return False
         if count % BATCH == 0:
             doing(f"indexing {len(new)} run folders: {count} done")
             database.commit()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpc_launch.base.errors import UsageError
+from hpc_launch.runs import index_folders
 from hpc_launch.runs.find_run import find_run
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.run_index import Index, user_index
@@ -115,6 +116,16 @@ def test_a_run_that_was_removed_is_gone(index: Index, three: list[RunFolder]) ->
 def test_entries_of_others_in_a_shared_folder_hide_no_run(index: Index, three: list[RunFolder]) -> None:
     """Neither a link that cannot be followed nor a folder that cannot be entered."""
     (three[0].path.parent / "a").symlink_to("x" * 300)
+    assert names(again(index)) == {"alpha", "beta", "beta2"}
+
+
+def test_very_many_folders_of_others_hide_no_known_run(
+    index: Index, three: list[RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.entries()
+    for number in range(100):
+        (three[0].path.parent / f"a{number}").mkdir()
+    monkeypatch.setattr(index_folders, "UNKNOWN_S", 0.0)
     assert names(again(index)) == {"alpha", "beta", "beta2"}
 
 
