@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, UnsetType
 
@@ -188,6 +188,7 @@ class Layout(_Batch):
     offload_parameters: Annotated[bool, doc("whether the parameters are in host memory too")]
     recompute: Annotated[str, doc("which activations are recomputed, or `none`")]
     memory_gib: Annotated[LayoutMemory, doc("memory on the GPU that needs the most")]
+    job_file: Annotated[dict[str, Any], doc("`parallel:` and `strategy:` of a job file with this layout")]
     relative_time: Annotated[float, doc("time of a step, relative to the fastest layout")]
     step_s: Annotated[float | None, doc("time of a step, if `calibrated_by` names a run")]
 

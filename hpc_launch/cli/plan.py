@@ -38,14 +38,6 @@ MOST_PROCESSES = 1_000_000
     help="Count the parameters of the model that this function returns, found from the job's folder. Runs its code.",
 )
 @click.option("--compare", is_flag=True, help="List the layouts that fit, the fastest first, by a rough estimate.")
-@click.option(
-    "--write",
-    type=click.IntRange(min=0),
-    is_flag=False,
-    flag_value=0,
-    metavar="[ROW]",
-    help="Write a layout of --compare into the job file: the recommended one, or a row of the list.",
-)
 @json_option
 def command(
     job: Path,
@@ -54,7 +46,6 @@ def command(
     run: str | None,
     module: str | None,
     compare: bool,
-    write: int | None,
     as_json: bool,
 ) -> int:
     """Show layout, batch, memory per GPU, walltime and cost of a job. Nothing is submitted.
@@ -64,7 +55,7 @@ def command(
     \b
     hpc-launch plan job.yaml --site mycluster
     hpc-launch plan job.yaml --set nodes=4 --from @last
-    hpc-launch plan job.yaml --compare --write
+    hpc-launch plan job.yaml --compare
     """
     from hpc_launch.base.errors import Refused, UsageError
     from hpc_launch.base.findings import errors
@@ -78,10 +69,8 @@ def command(
     if processes > MOST_PROCESSES:
         raise UsageError(f"{processes:,} processes are too many to plan", f"plan at most {MOST_PROCESSES:,}")
     pace = _pace(run) if run is not None else None
-    if compare or write is not None:
-        from hpc_launch.cli.plan_compare import show_comparison
-
-        return show_comparison(checked, job, pace, write=write, as_json=as_json)
+    if compare:
+        return _show_layouts(checked, pace, as_json=as_json)
     plan = job_plan(checked, pace=pace, balance=_balance(checked))
     if plan is None:
         raise Refused(checked.findings)
@@ -93,6 +82,20 @@ def command(
         write_lines(list(plan_lines(plan)))
         print_site_and_warnings(checked.loaded.detected, plan.site, checked.findings)
     return Refused.exit_code if errors(checked.findings) else 0
+
+
+def _show_layouts(checked: CheckedJob, pace: MeasuredPace | None, *, as_json: bool) -> int:
+    from hpc_launch.base.errors import Refused
+    from hpc_launch.prepare.job_layouts import job_layouts
+    from hpc_launch.view.layout_table import layout_lines, layouts_json
+    from hpc_launch.view.terminal import write_lines
+
+    layouts = job_layouts(checked, pace)
+    if as_json:
+        echo_json(layouts_json(layouts))
+    else:
+        write_lines(list(layout_lines(layouts)))
+    return 0 if layouts.found.layouts else Refused.exit_code
 
 
 def _pace(run: str) -> MeasuredPace:

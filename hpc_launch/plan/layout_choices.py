@@ -1,11 +1,16 @@
-"""What `plan --compare` may change of a job: what its strategy can be told, and what can be estimated."""
+"""What `plan --compare` may change of a job, and the keys of the job file that say a layout."""
 
 from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import asdict
 
 from hpc_launch.estimate.compare_layouts import EVERYTHING, Choices
 from hpc_launch.estimate.host_memory import host_memory
 from hpc_launch.estimate.training_setup import Sharding, TrainingSetup
 from hpc_launch.job.job import JobSpec
+from hpc_launch.job.parallel import Parallel
 from hpc_launch.job.strategy import FullySharded
 from hpc_launch.model.model_config import ModelConfig
 from hpc_launch.plan.job_size import JobSize
@@ -55,3 +60,26 @@ def _offload(job: JobSpec, size: JobSize, model: ModelConfig) -> tuple[tuple[boo
     has = size.memory or size.node_class.memory or 0
     fitting = [weights for weights in (False, True) if host_memory(model, job.max_nodes, weights=weights) <= has * _MIB]
     return ((False, False), *((True, weights) for weights in fitting))
+
+
+def layout_keys(job: JobSpec, setup: TrainingSetup) -> dict[str, dict[str, Any]]:
+    """`parallel:` and `strategy:` for a layout: what differs from the defaults. Recomputation is up to the program."""
+    parallel, strategy, defaults = setup.layout.parallel, job.strategy, asdict(Parallel())
+    if strategy.name == "megatron":
+        sizes = {key: value for key, value in asdict(parallel).items() if value != defaults[key] or key in ("tp", "pp")}
+        return {"parallel": sizes}
+    keys: dict[str, Any] = {"name": setup.sharding if strategy.zero_stage is not None else "fsdp"}
+    if setup.sharding == "none":
+        keys["name"] = "ddp" if strategy.zero_stage is None else "zero0"
+    if strategy.reader is not None:
+        keys["for"] = strategy.reader
+    keys |= {"micro_batch": parallel.micro_batch, "gradient_accumulation": setup.layout.microbatches}
+    if strategy.zero_stage is not None:
+        off = {"offload_optimizer": setup.offload_optimizer, "offload_param": setup.offload_parameters}
+        keys |= {key: "cpu" for key, used in off.items() if used and getattr(strategy, key) != "nvme"}
+    elif keys["name"] == "fsdp" and strategy.reader is not None:
+        kind = {"sharding_strategy": "HYBRID_SHARD"} if setup.sharding == "hsdp" else {}
+        recomputed = {"activation_checkpointing": True} if setup.recompute == "full" else {}
+        keys["fsdp"] = {"version": strategy.fsdp.version, **kind, **recomputed}
+    sizes = {key: getattr(parallel, key) for key in ("tp", "pp", "cp")}
+    return {"strategy": keys} | ({"parallel": sizes} if job.parallel is not None else {})

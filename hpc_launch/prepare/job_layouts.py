@@ -10,6 +10,7 @@ from hpc_launch.estimate.compare_layouts import ComparedLayout, Comparison, comp
 from hpc_launch.estimate.find_gpu import UnknownGpu, gpu_of_node_class
 from hpc_launch.estimate.step_time import calibrated, step_time
 from hpc_launch.estimate.training_setup import TrainingSetup
+from hpc_launch.job.job import JobSpec
 from hpc_launch.performance.measured_pace import MeasuredPace
 from hpc_launch.plan.job_training import UnknownTraining, job_training
 from hpc_launch.plan.layout_choices import layout_choices
@@ -20,6 +21,7 @@ from hpc_launch.prepare.scaled_pace import scaled_pace
 class JobLayouts(Struct, frozen=True):
     """Layouts, the fastest first, and the recommended one. Times are seconds only if `pace` is known."""
 
+    job: JobSpec
     found: Comparison
     recommended: ComparedLayout | None
     now: TrainingSetup
@@ -48,11 +50,11 @@ def job_layouts(checked: CheckedJob, pace: MeasuredPace | None) -> JobLayouts:
     gpu = replace(known.gpu, per_node=size.gpus_per_node)
     found = compare_layouts(model, training.setup, gpu, layout_choices(job, size, model, training.setup))
     if pace is None:
-        return JobLayouts(found, recommended(found), training.setup, None)
+        return JobLayouts(job, found, recommended(found), training.setup, None)
     scaled = scaled_pace(checked, pace)
     if isinstance(scaled, str):
         raise UsageError(f"{pace.run} cannot calibrate the layouts: {scaled}", "leave out `--from`")
     before = scaled.estimated_s or step_time(model, training.setup, gpu).total
     layouts = tuple(replace(one, step=calibrated(one.step, pace.step_s, of=before)) for one in found.layouts)
     found = replace(found, layouts=layouts)
-    return JobLayouts(found, recommended(found), training.setup, pace)
+    return JobLayouts(job, found, recommended(found), training.setup, pace)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from hpc_launch.estimate.compare_layouts import ComparedLayout
 from hpc_launch.plan.job_estimate import GIB, gib
+from hpc_launch.plan.layout_choices import layout_keys
 from hpc_launch.prepare.job_layouts import JobLayouts
 from hpc_launch.view.format_values import aligned, number
 
@@ -79,6 +80,17 @@ def layout_lines(layouts: JobLayouts) -> Iterator[str]:
         yield f"SECONDS of a step, calibrated by {layouts.pace.run}"
     else:
         yield "TIME of a step relative to the fastest: it ranks layouts and does not predict seconds; see --from RUN"
+    if layouts.recommended is not None:
+        yield "in the job file, * is:"
+        for key, values in layout_keys(layouts.job, layouts.recommended.setup).items():
+            yield f"  {key}: {_inline(values)}"
+
+
+def _inline(value: object) -> str:
+    """A value as YAML on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_inline(held)}" for key, held in value.items()) + "}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _time(one: ComparedLayout, layouts: JobLayouts) -> str:
@@ -111,6 +123,7 @@ def _layout_json(one: ComparedLayout, layouts: JobLayouts) -> dict[str, Any]:
         "offload_optimizer": one.setup.offload_optimizer,
         "offload_parameters": one.setup.offload_parameters,
         "recompute": one.setup.recompute,
+        "job_file": layout_keys(layouts.job, one.setup),
         "memory_gib": {"total": one.memory.total / GIB, "low": one.memory.low / GIB, "high": one.memory.high / GIB},
         "relative_time": one.step.total / layouts.found.layouts[0].step.total,
         "step_s": one.step.total if layouts.pace is not None else None,
