@@ -42,9 +42,8 @@ from hpc_launch.schedulers.ssh.ssh_command import on_host
 from hpc_launch.service.before_submit import confirm_cost
 from hpc_launch.service.drill import ready_for_drill
 from hpc_launch.service.listener import QUIET
-from hpc_launch.site_tools.check_profile import check
-from hpc_launch.site_tools.node_health_lookup import node_health_store
-from hpc_launch.site_tools.sharing_checks import missing_sources
+from hpc_launch.site_tools.check_profile import check, missing_sources
+from hpc_launch.site_tools.site_leases import node_health_store
 from hpc_launch.sites.detect_profile import Machine
 from hpc_launch.sites.detect_profile import detect as detect_site_of
 from hpc_launch.sites.load_layers import load

@@ -58,11 +58,9 @@ from hpc_launch.script.template_environment import _QuietCache
 from hpc_launch.service.check import write_dry_run
 from hpc_launch.site_tools.check_profile import check
 from hpc_launch.sites import detect_profile
-from hpc_launch.sites.detect_profile import Machine
-from hpc_launch.sites.detection_rules import DetectionRule
+from hpc_launch.sites.detect_profile import Machine, candidates
 from hpc_launch.sites.node_classes import NodeClass
-from hpc_launch.sites.profile import SchedulerProperties, SiteProfile
-from hpc_launch.sites.profile_candidates import candidates
+from hpc_launch.sites.profile import DetectionRule, SchedulerProperties, SiteProfile
 from hpc_launch.sites.queues import Queue
 from hpc_launch.sites.this_machine import listed_nodes
 from hpc_launch.sites.trust import FACTS, digest, is_trusted, trust, withdraw

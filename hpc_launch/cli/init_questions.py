@@ -26,7 +26,7 @@ def new_job(
     from hpc_launch.from_script.new_job import new_job_text, questions
     from hpc_launch.from_script.training_source import likely_trainings, read_training
     from hpc_launch.job.set_options import override_layer
-    from hpc_launch.sites.load_profile import load_site_profile, read_user_overlay
+    from hpc_launch.sites.read_profile import load_site_profile, read_user_overlay
 
     findings: list[Finding] = []
     answers = dict(override_layer(sets, findings).data)

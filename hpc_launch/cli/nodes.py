@@ -141,7 +141,7 @@ def leases_command(site: str | None, as_json: bool) -> None:
 def _store(site: str | None) -> NodeHealthStore:
     """Open the node health store of the named site, of $HPC_LAUNCH_SITE, or of this machine's. Names its problems."""
     from hpc_launch.cli.warn import print_note
-    from hpc_launch.site_tools.node_health_lookup import node_health_store
+    from hpc_launch.site_tools.site_leases import node_health_store
 
     store = node_health_store(_site_name(site))
     for problem in store.problems():
@@ -152,7 +152,7 @@ def _store(site: str | None) -> NodeHealthStore:
 def _site_name(site: str | None) -> str:
     """The named site, $HPC_LAUNCH_SITE, or this machine's."""
     from hpc_launch.cli.warn import print_note
-    from hpc_launch.site_tools.node_health_lookup import detected_site
+    from hpc_launch.site_tools.site_leases import detected_site
 
     name = site or os.environ.get("HPC_LAUNCH_SITE")
     if not name:

@@ -21,7 +21,7 @@ def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 def complete_team(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Complete the name of a team added by `sites add`."""
-    from hpc_launch.sites.team_profiles import teams
+    from hpc_launch.sites.search_path import teams
 
     return [team.name for team in teams() if team.name.startswith(incomplete)]
 

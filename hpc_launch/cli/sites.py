@@ -15,7 +15,7 @@ from hpc_launch.cli.shared_options import complete_site, complete_team, echo_jso
 from hpc_launch.cli.warn import print_note, show_findings, warn
 
 if TYPE_CHECKING:
-    from hpc_launch.sites.team_profiles import Team
+    from hpc_launch.sites.search_path import Team
 
 COMMANDS = {
     "list": "list the profiles on the search path",
@@ -70,7 +70,7 @@ def list_command(every: bool, as_json: bool) -> None:
     for line in table(profiles):
         click.echo(line)
     from hpc_launch.site_tools.team_sources import outdated_reason
-    from hpc_launch.sites.team_profiles import teams
+    from hpc_launch.sites.search_path import teams
 
     for team in teams():
         why = outdated_reason(team)

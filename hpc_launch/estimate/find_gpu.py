@@ -12,8 +12,7 @@ from msgspec import Struct
 
 from hpc_launch.estimate.gpu import Gpu
 from hpc_launch.job.yaml_source import parse_list
-from hpc_launch.sites.fabric import Fabric, overlay_fabric
-from hpc_launch.sites.node_classes import NodeClass
+from hpc_launch.sites.node_classes import Fabric, NodeClass, overlay_fabric
 
 FILE = Path(__file__).with_name("gpus.yaml")
 _MEBIBYTE = 1024 * 1024

@@ -18,7 +18,7 @@ from hpc_launch.from_script.draft_site import SitePart, accounts_for, known_site
 from hpc_launch.from_script.read_job import OldScript, read_old_script
 from hpc_launch.prepare.detect_site import detect_site
 from hpc_launch.prepare.prepare import PreparedJob, prepare_job
-from hpc_launch.sites.load_profile import load_site_profile
+from hpc_launch.sites.read_profile import load_site_profile
 from hpc_launch.sites.search_path import is_file_name
 
 

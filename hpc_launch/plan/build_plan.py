@@ -33,7 +33,7 @@ from hpc_launch.plan.stage_plan import stage
 from hpc_launch.plan.strategy_on_demand import plan_strategy, without_unused_file
 from hpc_launch.plan.variable_names import check_variable_names
 from hpc_launch.plan.watcher_plan import watch
-from hpc_launch.sites.fabric import overlay_fabric
+from hpc_launch.sites.node_classes import overlay_fabric
 from hpc_launch.sites.resolved import Resolved
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from hpc_launch.job.reader import check, read
 from hpc_launch.job.short_forms import long_form
 from hpc_launch.plan.build_plan import build
 from hpc_launch.plan.launch_plan import LaunchPlan
+from hpc_launch.sites.network import JobHost
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.resolved import Resolved
-from hpc_launch.sites.ssh_hosts import JobHost
 from hpc_launch.sites.this_machine import names as names_here
 
 CPUS_PER_GPU = 8

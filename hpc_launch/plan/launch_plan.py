@@ -25,8 +25,7 @@ from hpc_launch.plan.plan_parts import (
     WatchPlan,
 )
 from hpc_launch.plan.recorded_parts import CodePlan, NotifyPlan, RetryPlan
-from hpc_launch.sites.network import MasterAddress
-from hpc_launch.sites.ssh_hosts import JobHost
+from hpc_launch.sites.network import JobHost, MasterAddress
 
 
 class LaunchPlan(Struct, frozen=True):

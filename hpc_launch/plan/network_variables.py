@@ -9,7 +9,7 @@ from hpc_launch.plan.fill_values import ValueFiller
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_parts import Variable
 from hpc_launch.sites.conditions import ConditionFacts
-from hpc_launch.sites.fabric import overlay_fabric
+from hpc_launch.sites.node_classes import overlay_fabric
 
 NCCL_INTERFACES, GLOO_INTERFACES = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 

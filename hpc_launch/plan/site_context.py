@@ -7,7 +7,7 @@ from hpc_launch.job.document import KeyPath
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.sites.conditions import ConditionFacts
-from hpc_launch.sites.software_stacks import SiteOption
+from hpc_launch.sites.option_rules import SiteOption
 
 
 def condition_facts(draft: PlanDraft, size: JobSize) -> ConditionFacts:

@@ -12,7 +12,7 @@ from hpc_launch.job.shell_text import RUNTIME
 from hpc_launch.job.trackers import Tracker
 from hpc_launch.plan.plan_draft import PlanDraft
 from hpc_launch.plan.plan_parts import Variable
-from hpc_launch.sites.internet import Internet
+from hpc_launch.sites.queues import Internet
 
 WANDB_HOST = "api.wandb.ai"
 ONE_RUN = rule("all attempts continue one run of the tracker")

@@ -24,8 +24,8 @@ from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.plan.plan_parts import ContainerPlan
 from hpc_launch.prepare.image_lock import lock_image
 from hpc_launch.sites import this_machine
-from hpc_launch.sites.load_profile import load_site_profile
 from hpc_launch.sites.profile import SiteProfile
+from hpc_launch.sites.read_profile import load_site_profile
 
 Report = Callable[[str], None]
 """Shows a line of progress."""
@@ -93,7 +93,7 @@ def check_job_image(job_file: Path, site: str | None, sets: Sequence[str]) -> li
     from hpc_launch.plan.job_size import job_size
     from hpc_launch.plan.site_context import condition_facts
     from hpc_launch.prepare.prepare import prepare_job
-    from hpc_launch.sites.fabric import overlay_fabric
+    from hpc_launch.sites.node_classes import overlay_fabric
 
     try:
         prepared = prepare_job(job_file, site=site, sets=sets)

@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hpc_launch.sites.detect_profile import Detection, Machine, detect, rule_matches
-from hpc_launch.sites.detection_rules import DetectionRule
-from hpc_launch.sites.profile import SiteProfile
+from hpc_launch.sites.profile import DetectionRule, SiteProfile
 
 HOST_NAME_TIMEOUT_S = 2.0
 """Limit for getfqdn, which takes many seconds if the DNS resolver does not respond."""

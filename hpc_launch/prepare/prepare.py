@@ -24,9 +24,9 @@ from hpc_launch.plan.job_size import JobSize, job_size
 from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.prepare.detect_site import detect_site, is_elsewhere
 from hpc_launch.prepare.file_checks import check_files
-from hpc_launch.sites.interpolation_names import NOT_SET_HERE
 from hpc_launch.sites.load_layers import JobSources, Loaded, read_sources, resolve
 from hpc_launch.sites.resolved import Resolved
+from hpc_launch.sites.this_machine import NOT_SET_HERE
 
 if TYPE_CHECKING:
     from hpc_launch.model.model_config import ModelConfig

@@ -13,7 +13,7 @@ from hpc_launch.plan.launch_plan import LaunchPlan
 from hpc_launch.plan.launchers.descriptor import descriptor
 from hpc_launch.script.parts import part
 from hpc_launch.script.template_environment import template_environment
-from hpc_launch.sites.ssh_hosts import JobHost
+from hpc_launch.sites.network import JobHost
 
 MASTER_PORT = 29500
 """torchrun's default."""

@@ -23,8 +23,7 @@ from hpc_launch.site_tools.golden_jobs import GoldenScript, golden_scripts
 from hpc_launch.site_tools.list_profiles import profile_file, values_with_origin
 from hpc_launch.sites.layers import chain, merge_layers
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.search_path import search_path
-from hpc_launch.sites.team_profiles import Team, find_team
+from hpc_launch.sites.search_path import Team, find_team, search_path
 
 _STRUCTURAL_KEYS = frozenset({"extends", "recorded", "kind", "parameters"})
 """Keys that define how a profile is composed."""

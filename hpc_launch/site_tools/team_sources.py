@@ -25,8 +25,18 @@ from hpc_launch.site_tools import git
 from hpc_launch.site_tools.golden_jobs import golden_scripts
 from hpc_launch.sites import trust
 from hpc_launch.sites.layers import chain, parse_layer
-from hpc_launch.sites.search_path import BASES, ENDING, search_path
-from hpc_launch.sites.team_profiles import BELOW, PINNED, RECORD, SCRIPTS, Team, find_team, teams_folder
+from hpc_launch.sites.search_path import (
+    BASES,
+    BELOW,
+    ENDING,
+    PINNED,
+    RECORD,
+    SCRIPTS,
+    Team,
+    find_team,
+    search_path,
+    teams_folder,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 Files = dict[tuple[str, ...], str]

@@ -13,8 +13,8 @@ from hpc_launch.job.hostlist import expand
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.read_hostfile import SlotHost, filter_hosts, read_hostfile
 from hpc_launch.job.shell_text import UnknownName, interpolate, plain
+from hpc_launch.sites.network import JobHost, SshHost
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.ssh_hosts import JobHost, SshHost
 
 MAX_HOSTFILE_BYTES = 4 << 20
 

@@ -1,4 +1,4 @@
-"""`paths:` and `caches:` of a site profile: folders, purge policies and cache locations."""
+"""`paths:`, `caches:` and `containers:` of a site profile: folders, purge policies, caches and images."""
 
 from __future__ import annotations
 
@@ -67,3 +67,80 @@ class Cache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
         """`NAME: FOLDER`."""
         return {"path": value} if isinstance(value, str) else None
+
+
+class Image(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An image provided by the site."""
+
+    path: Annotated[
+        str, Meta(description="File, or an image reference that the runtime accepts. May contain `${paths.NAME}`.")
+    ]
+    torch: Annotated[str | None, Meta(description="PyTorch version in the image.", pattern=r"^\d+\.\d+")] = None
+    arch: Annotated[
+        Literal["x86_64", "aarch64"] | None,
+        Meta(description="CPU architecture of the image, if its file does not state it."),
+    ] = None
+    uri: Annotated[
+        str | None,
+        Meta(
+            description="Where `containers pull NAME` downloads the image from.",
+            examples=["docker://pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"],
+        ),
+    ] = None
+    digest: Annotated[
+        str | None,
+        Meta(
+            description="Required digest of the file. An image with another digest is rejected.",
+            pattern=r"^sha256:[0-9a-f]{64}$",
+        ),
+    ] = None
+
+    @classmethod
+    def __short_forms__(cls, value: object) -> dict[str, object] | None:
+        """`NAME: PATH`."""
+        return {"path": value} if isinstance(value, str) else None
+
+
+class Containers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How images run on this site."""
+
+    runtime: Annotated[
+        Literal["apptainer", "singularity", "pyxis", "edf", "podman-hpc", "shifter", "charliecloud", "none"],
+        Meta(description="Default container runtime."),
+    ] = "apptainer"
+    binds: Annotated[
+        list[str],
+        Meta(
+            description="Folders to mount in every container, as `PATH` or `PATH:PATH_IN_CONTAINER`. May contain "
+            "`${job.id}`."
+        ),
+    ] = []
+    home: Annotated[bool, Meta(description="Mount the home folder.")] = False
+    writable: Annotated[bool, Meta(description="Allow writes to an image's own files, in memory.")] = False
+    options: Annotated[list[str], Meta(description="Extra options for the runtime, one list item each.")] = []
+    modules: Annotated[
+        list[str], Meta(description="Environment modules that the runtime needs. They are loaded before it starts.")
+    ] = []
+    folder: Annotated[
+        str | None,
+        Meta(
+            description="Folder for images from `containers pull` and `containers build`, on storage shared by all "
+            "nodes. May contain `${paths.NAME}`.",
+            examples=["${paths.scratch}/images"],
+        ),
+    ] = None
+    pull_on_nodes: Annotated[
+        bool,
+        Meta(
+            description="Allow jobs to use a URI that every node pulls itself. Only set this if something prevents "
+            "the nodes from overloading the registry."
+        ),
+    ] = False
+    libraries: Annotated[
+        list[str] | None,
+        Meta(
+            description="Shared libraries that the fast network needs inside the image. Default: by `fabric.kind`.",
+            examples=[["libnccl-net.so", "libfabric.so.1"]],
+        ),
+    ] = None
+    images: Annotated[dict[str, Image], Meta(description="Images that job files can name.")] = {}

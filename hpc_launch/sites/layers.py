@@ -21,8 +21,7 @@ from hpc_launch.job.reader import check
 from hpc_launch.job.short_forms import long_form
 from hpc_launch.job.yaml_source import read_document
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.search_path import BASES, ENDING, search_path
-from hpc_launch.sites.team_profiles import pinned_parents
+from hpc_launch.sites.search_path import BASES, ENDING, pinned_parents, search_path
 from hpc_launch.sites.trust import is_trusted, untrusted_keys
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*\Z")

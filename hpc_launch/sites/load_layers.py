@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,24 +13,74 @@ from msgspec.structs import replace
 from hpc_launch.base.errors import Refused, Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
-from hpc_launch.job.document import Document
+from hpc_launch.job.document import Document, Source
 from hpc_launch.job.job import JobSpec
 from hpc_launch.job.job_file import read_job, split_stage
 from hpc_launch.job.merge import Layer, merge
+from hpc_launch.job.merge_operators import parse_operators
 from hpc_launch.job.reader import check, read
 from hpc_launch.job.set_options import override_layer
 from hpc_launch.job.shell_text import Text
 from hpc_launch.job.short_forms import long_form
 from hpc_launch.sites import this_machine
 from hpc_launch.sites.detect_profile import Detection
-from hpc_launch.sites.interpolation_names import interpolation_names
-from hpc_launch.sites.job_layers import as_layer, site_layers, user_layers
-from hpc_launch.sites.load_profile import read_user_overlay
+from hpc_launch.sites.layers import sublayer
+from hpc_launch.sites.network import JobHost
 from hpc_launch.sites.profile import SiteProfile
-from hpc_launch.sites.read_profile import Site, read_site
+from hpc_launch.sites.read_profile import Site, read_site, read_user_overlay
 from hpc_launch.sites.resolved import Resolved
 from hpc_launch.sites.search_path import find_profile, is_file_name, search_path
-from hpc_launch.sites.ssh_hosts import JobHost
+from hpc_launch.sites.this_machine import interpolation_names
+
+
+def as_layer(name: str, source: Source, findings: list[Finding]) -> Layer:
+    """A file, or a part of one, as a layer of the job."""
+    parsed, faults = parse_operators(source, {(): JobSpec})
+    findings += faults
+    origins = source.origins if isinstance(source, Layer) else {}
+    return Layer(name, parsed.data, parsed.places, parsed.key_places, parsed.written, parsed.operators, origins)
+
+
+def site_layers(site: Site, above: Sequence[Layer]) -> list[Layer]:
+    """Job keys set by the profile: by its stack, its defaults, and the node class and queue that the job uses."""
+    profile, name = site.profile, f"site {site.profile.name}"
+    defaults = sublayer(name, site.merged, "defaults")
+
+    def requested(*path: str) -> Any:
+        for layer in (*reversed(above), defaults):
+            current: Any = layer.data
+            for key in path:
+                current = current.get(key) if isinstance(current, Mapping) else None
+            if current is not None:
+                return current
+        return None
+
+    queue_name = requested("queue") or profile.default_queue or next(iter(profile.queues), "")
+    queue = profile.queues.get(queue_name) if isinstance(queue_name, str) else None
+    node = profile.node_classes.get(queue.node_class) if queue else None
+    stack = requested("environment", "stack") or (queue and queue.stack) or (node and node.stack)
+    chosen = profile.stacks.get(stack) if isinstance(stack, str) else None
+    layers = []
+    if isinstance(stack, str) and chosen is not None and (chosen.in_container or requested("container") is None):
+        part = sublayer(name, site.merged, "stacks", stack)
+        data = {key: value for key, value in part.data.items() if key in ("environment", "env")}
+        layers.append(replace(part, data=data))
+    layers.append(defaults)
+    if queue is not None:
+        layers.append(sublayer(name, site.merged, "node_classes", queue.node_class, "defaults"))
+        layers.append(sublayer(name, site.merged, "queues", queue_name, "defaults"))
+    account = next((var for var in profile.account.variables if os.environ.get(var)), None)
+    if account is not None:
+        layers.append(Layer("environment", {"account": os.environ[account]}, {("account",): Place(f"${account}")}))
+    return layers
+
+
+def user_layers(overlay: Document | None, site: str, findings: list[Finding]) -> list[Layer]:
+    """`defaults:` for every site, and `sites: {NAME: …}` for one."""
+    if overlay is None:
+        return []
+    parts = (sublayer("user", overlay, "defaults"), sublayer("user", overlay, "sites", site))
+    return [as_layer("user", part, findings) for part in parts]
 
 
 class Loaded(Struct, frozen=True):

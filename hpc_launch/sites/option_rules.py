@@ -1,4 +1,4 @@
-"""`sbatch:`, `srun:` and `rules:` of a site profile: options that a site adds, renames, requires or forbids."""
+"""`sbatch:`, `srun:`, `rules:`, `launchers:`, `stacks:` and `options:` of a site profile."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from hpc_launch.job.environment import Environment
 from hpc_launch.job.field_types import Scalar, VariableName
 from hpc_launch.sites.conditions import Version, When
-from hpc_launch.sites.fact_sources import EntrySource
+from hpc_launch.sites.prelude import PreludeStep, Setting
+from hpc_launch.sites.provenance import EntrySource
 
 OptionName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]*$")]
 
@@ -75,3 +77,36 @@ class LauncherAdvice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __short_forms__(cls, value: object) -> dict[str, object] | None:
         """The advice alone."""
         return {"use": value} if isinstance(value, str) else None
+
+
+class Stack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A software stack, such as the modules of one year or stage. It is the lowest layer of the job, so a job may
+    replace or extend its modules."""
+
+    about: Annotated[str, Meta(description="Contents of the stack.")] = ""
+    environment: Annotated[Environment, Meta(description="As in a job file.")] = Environment()
+    env: Annotated[dict[str, Scalar], Meta(description="As in a job file.")] = {}
+    versions: Annotated[
+        dict[str, str],
+        Meta(
+            description="Software versions in the stack, for conditions.", examples=[{"nccl": "2.22.3", "cuda": "12.6"}]
+        ),
+    ] = {}
+    in_container: Annotated[
+        bool, Meta(description="Also apply the stack to jobs in an image, which usually contain their own software.")
+    ] = False
+    fact: EntrySource = None
+
+
+class SiteOption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings that a job enables with `options: [NAME]`: a local disk, a node mode, a workaround for a hang."""
+
+    about: Annotated[str, Meta(description="Purpose of the option.")] = ""
+    constraint: Annotated[
+        str | None, Meta(description="Value for `--constraint`. All constraints of a job are combined with AND.")
+    ] = None
+    sbatch: Annotated[dict[str, Scalar], Meta(description="sbatch options, by long name.")] = {}
+    srun_options: Annotated[list[str], Meta(description="Options for srun, one list item each.")] = []
+    env: Annotated[list[Setting], Meta(description="Variables.")] = []
+    prelude: Annotated[list[PreludeStep], Meta(description="Steps before the training.")] = []
+    fact: EntrySource = None

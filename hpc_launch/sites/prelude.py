@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from hpc_launch.job.field_types import Scalar, VariableName
 from hpc_launch.sites.conditions import When
-from hpc_launch.sites.fact_sources import EntrySource
+from hpc_launch.sites.provenance import EntrySource
 
 ACTIONS = (
     "modules",

@@ -1,8 +1,10 @@
-"""Read a site profile with all its layers: merge them, substitute parameters, check types, and format the result."""
+"""Read a site profile by name or file with all its layers: merge, parameters, types; and the user's `user.yaml`."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,12 +12,16 @@ from typing import Any
 
 from msgspec import Struct
 
+from hpc_launch.base.errors import Refused, UsageError
+from hpc_launch.base.files import only_writable_by
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
+from hpc_launch.base.folders_above import refuse_replaceable
 from hpc_launch.base.time_limit import SearchTime
+from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.merge import Merged
-from hpc_launch.job.reader import read
+from hpc_launch.job.reader import check, read
 from hpc_launch.job.regex_safety import (
     BACKTRACKING_MESSAGE,
     LIMIT_S,
@@ -25,10 +31,12 @@ from hpc_launch.job.regex_safety import (
 )
 from hpc_launch.job.shell_text import end_of_placeholders
 from hpc_launch.job.type_hints import fields_of
+from hpc_launch.job.yaml_source import read_document
 from hpc_launch.sites.layers import SiteLayer, chain, merge_layers, sublayer
-from hpc_launch.sites.profile import SiteProfile
+from hpc_launch.sites.profile import Overlay, SiteProfile
 from hpc_launch.sites.profile_checks import check_profile, find_tokens
 from hpc_launch.sites.provenance import Provenance, provenance, unknown_groups
+from hpc_launch.sites.search_path import find_profile, is_file_name, search_path
 
 _PARAMETER = re.compile(r"\$\$\{|\$\{param\.([^}]*)\}")
 
@@ -234,3 +242,37 @@ def _yaml_string(text: str) -> str:
 def _escape(character: str) -> str:
     code = ord(character)
     return character if character.isprintable() else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def read_user_overlay(findings: list[Finding]) -> Document | None:
+    """Read `user.yaml` in the configuration folder, which overrides keys of profiles. None if there is none."""
+    path = config_folder() / "user.yaml"
+    if not os.path.exists(path):
+        return None
+    document, faults = read_document(path)
+    try:
+        refuse_replaceable(path.parent)
+        if document is not None and document.opened and not only_writable_by(os.getuid(), document.opened):
+            raise PermissionError(errno.EPERM, "another user can change the file")
+    except OSError as error:
+        hint = f"make it your own, and run `chmod go-w {path.parent} {path}`: it decides which code your jobs run"
+        raise UsageError(f"{path}: {error.strerror or error}", hint=hint) from None
+    findings += faults
+    if document is not None:
+        findings += check(document, Overlay)
+    return document
+
+
+def load_site_profile(name: str, asked_at: Place, project: Path | None = None) -> SiteProfile:
+    """Load a site's profile by name or file, as a job there would use it. Raises Refused if it is invalid.
+
+    `project` is the folder whose own profiles are looked up too.
+    """
+    findings: list[Finding] = []
+    overlay = read_user_overlay(findings)
+    path = find_profile(name, asked_at, project)
+    folders = [folder for _, folder in search_path(project)]
+    found = read_site(path, overlay, findings, asked_at=asked_at, own=is_file_name(name), folders=folders)
+    if found is None or errors(findings):
+        raise Refused(findings)
+    return found.profile

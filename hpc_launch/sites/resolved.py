@@ -12,9 +12,9 @@ from hpc_launch.job.job import JobSpec
 from hpc_launch.job.merge import Merged
 from hpc_launch.job.origin import Origin
 from hpc_launch.job.shell_text import Text
+from hpc_launch.sites.network import JobHost
 from hpc_launch.sites.profile import SiteProfile
 from hpc_launch.sites.provenance import Provenance
-from hpc_launch.sites.ssh_hosts import JobHost
 
 
 class Logins(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Properties of the machine that plans a job: the user, and the hardware for local runs."""
+"""The machine that plans a job: the user, the hardware for local runs, and the names that `${…}` can refer to."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from typing import Literal
 from msgspec.structs import replace
 
 from hpc_launch.base.files import read_text
+from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.findings import Finding
 from hpc_launch.job.environment import Environment
 from hpc_launch.job.hostlist import expand
-from hpc_launch.job.shell_text import UnknownName, interpolate, plain
-from hpc_launch.sites.container_settings import Image
+from hpc_launch.job.job import JobSpec
+from hpc_launch.job.shell_text import Text, UnknownName, interpolate, plain
+from hpc_launch.sites.folders import MAX_PATH, Image
 from hpc_launch.sites.profile import SiteProfile
+from hpc_launch.sites.read_profile import Site
 from hpc_launch.sites.resolved import Logins, Submitter
 
 MAX_BAD_NODES_BYTES = 64 << 10
@@ -121,3 +125,65 @@ def torch_version(
     )
     version = re.search(r"torch-(\d+)\.(\d+)[^/]*\Z", metadata[0]) if prefix and metadata else None
     return (int(version[1]), int(version[2])) if version else None
+
+
+NOT_SET_HERE = "-is-not-set-here"
+"""End of the placeholder for a variable of the site that is not set on another machine."""
+
+
+def interpolation_names(
+    site: Site, job: JobSpec, late: dict[str, Text], findings: list[Finding], *, away: bool
+) -> dict[str, str]:
+    """The names with their values. Names that only the job knows are added to `late`.
+
+    `away`: this machine is not the site, so that a missing variable gets a placeholder.
+    """
+    values = names(os.environ)
+    webhook = job.notify.webhook if job.notify is not None else None
+    for secret in (*job.secrets, *([webhook.secret] if webhook is not None else [])):
+        values.pop(f"env.{secret}", None)  # the script and its folder's name are no place for it
+    values["job.name"] = job.name
+    if job.account is not None:
+        values["account"] = _without_account_suffix(job.account, site.profile)
+    for key, folder in site.profile.paths.items():
+        place = site.merged.places.get(("paths", key, "path"))
+        try:
+            text = interpolate(folder.path, _Placeholders(values) if away else values, late=late)
+        except UnknownName as unknown:
+            if _is_used(f"paths.{key}", job):
+                message, hint = f"unknown name `${{{unknown.name}}}`", "the job uses this path; set the variable"
+                findings.append(Finding(FindingCode.UNKNOWN_NAME, message, place, hint))
+            continue
+        path = plain(text)
+        if path is not None and len(path) > MAX_PATH:
+            message = f"`paths.{key}` is too long: {len(path)} characters"
+            findings.append(Finding(FindingCode.INVALID_VALUE, message, place, "shorten the names in it"))
+        elif path is not None:
+            values[f"paths.{key}"] = path
+        else:
+            late[f"paths.{key}"] = text
+    return values
+
+
+class _Placeholders(dict[str, str]):
+    """Names, with a placeholder for each variable that is not set on this machine."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or str(name).startswith("env.")
+
+    def __missing__(self, name: str) -> str:
+        if name.startswith("env."):
+            return f"/{name[4:]}{NOT_SET_HERE}"
+        raise KeyError(name)
+
+
+def _without_account_suffix(account: str, profile: SiteProfile) -> str:
+    """Name of the project: folders have it without the account suffix for the hardware."""
+    suffixes = [queue.account_suffix for queue in profile.queues.values()]
+    suffixes += [node.account_suffix for node in profile.node_classes.values()]
+    site_data = max((suffix for suffix in suffixes if suffix and account.endswith(suffix)), key=len, default="")
+    return account.removesuffix(site_data) or account
+
+
+def _is_used(name: str, job: JobSpec) -> bool:
+    return f"${{{name}}}" in repr(job)

@@ -22,7 +22,7 @@ from hpc_launch.base.user_dirs import config_folder, make_private
 from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.merge import Layer
 from hpc_launch.job.shell_text import visible
-from hpc_launch.sites.team_profiles import find_team, shared_folders, teams_folder
+from hpc_launch.sites.search_path import find_team, shared_folders, teams_folder
 
 MACHINE = Path("/etc/hpc-launch/sites")
 """The administrator's profiles."""
