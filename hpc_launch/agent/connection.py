@@ -46,6 +46,7 @@ class Connection:
 
     Attributes:
         started: Whether the host has got as far as the line.
+        quiet: Whether it had printed nothing by then.
         output: The end of what it printed: after the mark once it has started, before that of the login.
         messages: The end of the standard error.
         too_long: Whether it printed more than is allowed.
@@ -56,6 +57,7 @@ class Connection:
         self.output = self.messages = b""
         self.code: Optional[int] = None
         self.started = self.too_long = False
+        self.quiet = True
         self._size = 0
         mark = "hpc-launch-%032x" % random.SystemRandom().getrandbits(128)
         self._mark = ("%s\n" % mark).encode()
@@ -115,7 +117,8 @@ class Connection:
         self._size += len(data)
         self.output += data
         if not self.started:
-            _, mark, rest = self.output.partition(self._mark)
+            before, mark, rest = self.output.partition(self._mark)
+            self.quiet = self.quiet and not before
             if mark:
                 self.started, self.output, self._size = True, rest, len(rest)
             else:
@@ -137,18 +140,23 @@ class Connection:
 
     def reason(self) -> str:
         """The last line that ssh or the host wrote, without control characters."""
-        lines = [line for line in map(shown, self.messages.splitlines()) if line]
-        return ": " + lines[-1][:300] if lines else ""
+        line = last_line(self.messages)
+        return ": " + line if line else ""
 
 
 class Answer(NamedTuple):
-    """What a host answered. `started`: whether it ran the lines; if not, `output` is the end of the login's."""
+    """What a host answered.
+
+    `started`: whether it ran the lines; if not, `output` is the end of what the login printed. `quiet`: whether the
+    login printed nothing.
+    """
 
     code: int
     started: bool
     output: bytes
     messages: bytes
     too_long: bool
+    quiet: bool
 
 
 def ask(host: str, lines: Sequence[str], timeout_s: float, ssh: Sequence[str] = SSH) -> Answer:
@@ -169,7 +177,7 @@ def ask(host: str, lines: Sequence[str], timeout_s: float, ssh: Sequence[str] = 
         code = one.process.wait()
         for stream in one.outputs():
             stream.close()
-    return Answer(code, one.started, one.output, one.messages, one.too_long)
+    return Answer(code, one.started, one.output, one.messages, one.too_long, one.quiet)
 
 
 def arrived(selector: selectors.BaseSelector, seconds: float) -> Iterator[Tuple[selectors.SelectorKey, bytes]]:
@@ -182,6 +190,12 @@ def arrived(selector: selectors.BaseSelector, seconds: float) -> Iterator[Tuple[
         if not data:
             selector.unregister(key.fileobj)
         yield key, data
+
+
+def last_line(text: bytes) -> str:
+    """The last line that is not empty, without control characters."""
+    lines = [line for line in map(shown, text.splitlines()) if line]
+    return lines[-1][:300] if lines else ""
 
 
 def shown(text: bytes) -> str:

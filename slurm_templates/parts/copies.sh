@@ -16,6 +16,10 @@ copy_to_hosts() { # what is there now: begin, or send what has changed
     read -r answer <&"$copies"
     [ "$answer" = ready ] || die "not all hosts have a copy of the run; nothing was started"
 }
+forget_environment() { # on a host with a folder of its own, once it has read the file
+    [ -e "$HPC_LAUNCH_ATTEMPT_DIR/agent/first-host" ] || rm -f "$HPC_LAUNCH_ATTEMPT_DIR/environment"
+}
+node_functions+=(forget_environment)
 fetch_the_rest() { # of the logs, once all processes have ended
     kill -s USR1 "$copier" 2>/dev/null
     while kill -0 "$copier" 2>/dev/null; do sleep 0.1; done

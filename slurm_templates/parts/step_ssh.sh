@@ -6,6 +6,7 @@ begin() { # NODE: in the shell that comes over ssh
     umask go-w
     # shellcheck source=/dev/null
     . "$environment" || exit
+    ! declare -F forget_environment >/dev/null || forget_environment
     export HPC_LAUNCH_NODE=$1
     python=$(command -v python3) || { echo "$(uname -n) has no python3" >&2; exit 127; }
     exec "$python" -I "$HPC_LAUNCH_RUN_DIR/hooks/agent.pyz" on_host ${job_lease:+--lease} bash "$HPC_LAUNCH_ATTEMPT_DIR/node.sh" enter

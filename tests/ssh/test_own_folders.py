@@ -97,7 +97,7 @@ def hosts(user: SshUser) -> Iterator[Hosts]:
         hosts.on(node, f"rm -rf {hosts.folder} /tmp/secret-own-*")
 
 
-def test_each_host_gets_the_run_and_its_logs_come_back_at_once(hosts: Hosts) -> None:
+def test_each_host_gets_the_run_and_its_logs_come_back_while_it_lives(hosts: Hosts) -> None:
     done = hosts.submit(preflight="quick", args={"data": f"{hosts.work}/.env"})
     assert done.returncode == 0, done.stdout + done.stderr
     wait_until(lambda: "node 1 begins" in hosts.log(), explain=hosts.batch_log, timeout=40, every=0.5)
@@ -170,12 +170,11 @@ def test_the_run_moves_to_another_first_host_with_its_records(hosts: Hosts) -> N
 def test_what_a_host_writes_without_a_connection_comes_later(hosts: Hosts) -> None:
     hosts.submit()
     wait_until(lambda: "node 1 begins" in hosts.log(), explain=hosts.batch_log, timeout=40, every=0.5)
-    hosts.on("n2", "pkill -KILL -u $UID -f copy_host.py")
+    hosts.on("n1", "pkill -KILL -u $UID -f '[s]sh: /tmp/hpc-launch-.*mux'")
     hosts.on("n2", f"touch {hosts.work}/go")
     hosts.on("n1", f"sleep 2 && touch {hosts.work}/go")
     hosts.until("COMPLETED")
     assert "node 1 ends" in hosts.log()
-    assert "n2: what it writes cannot be fetched now: the connection ended" in hosts.batch_log()
     hosts.user.nothing_left()
 
 

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from hpc_launch.agent.copies import CopyError, give_run
 from hpc_launch.base.errors import NotWritten
 from hpc_launch.base.files import write_atomic
 from hpc_launch.base.json_records import read_record
 from hpc_launch.job.shell_text import visible
 from hpc_launch.schedulers.job_files import ELSEWHERE
-
-_SHARED = 3
-_TIMEOUT_S = 900.0
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
@@ -34,19 +31,12 @@ def hand_over_run(attempt: Path, host: str) -> bool:
 
     Raises NotWritten.
     """
-    words = [sys.executable, "-m", "hpc_launch.agent", "copies", "--whole", str(attempt), "", host]
     try:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NotWritten(f"cannot copy the run to {host}: {error}") from error
-    if done.returncode == _SHARED:
-        return False
-    if done.returncode != 0:
-        said = visible((done.stderr.strip().splitlines() or ["it did not start"])[-1])
+        if not give_run(str(attempt), host):
+            return False
+    except (CopyError, OSError, subprocess.SubprocessError) as error:
         hint = "choose a `run_dir` that you may create on every host"
-        raise NotWritten(f"cannot copy the run to {host}: {said}", hint)
+        raise NotWritten(f"cannot copy the run to {host}: {visible(str(error))}", hint) from error
     write_atomic(attempt.parents[1] / ELSEWHERE, msgspec.json.encode(Elsewhere(host)).decode())
     return True
 

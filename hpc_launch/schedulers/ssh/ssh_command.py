@@ -5,12 +5,11 @@ The host need not be trusted: what it prints at login is dropped, and its answer
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from msgspec import Struct
 
-from hpc_launch.agent.connection import OPTIONS, SSH_FAILED, ask
+from hpc_launch.agent.connection import OPTIONS, SSH_FAILED, ask, last_line
 from hpc_launch.base.errors import Unreachable
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.job.shell_text import quote
@@ -35,11 +34,11 @@ def on_host(host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S, *, or
     `origin`: the name of the host on which this runs, for messages that another one shows.
     """
     answer = ask(host, lines, timeout_s, SSH)
-    error = "it prints too much" if answer.too_long else _last_line(answer.messages)
+    error = "it prints too much" if answer.too_long else last_line(answer.messages)
     if answer.started:
         return HostAnswer(answer.code, answer.output.decode("utf-8", "replace"), error)
     if answer.code != SSH_FAILED and not answer.too_long:
-        said = error or _last_line(answer.output) or "its shell ended"
+        said = error or last_line(answer.output) or "its shell ended"
         hint = "let no start-up file of the shell there exit, or start a program, in a session without a terminal"
         raise Unreachable(f"{FindingCode.HOST_NOT_REACHABLE} {host} runs no command over ssh: {said}", hint)
     fault = fault_of(host, answer.messages)
@@ -51,8 +50,3 @@ def on_host(host: str, lines: Sequence[str], timeout_s: float = TIMEOUT_S, *, or
 def exec_line(words: Sequence[str]) -> str:
     """A line of bash that becomes a command without an input."""
     return f"exec {' '.join(map(quote, words))} </dev/null"
-
-
-def _last_line(text: bytes) -> str:
-    lines = [line.strip() for line in text[-65536:].decode("utf-8", "replace").splitlines() if line.strip()]
-    return re.sub(r"[^ -~]", "?", lines[-1])[:300] if lines else ""

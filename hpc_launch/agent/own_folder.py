@@ -1,0 +1,77 @@
+"""Folders of this user that no other user can replace, for copies on a node's own disk.
+
+    own_folder.py RUN ATTEMPT TOKEN WORKDIR COPIED   sent to a host as text by copies.py
+
+There it prepares the folders for a copy of the run and prints `shared` if the host has the first one's folder, or
+`ready`, and `rsync` if the host has that.
+
+Self-contained: standard library of Python 3.6 or later.
+"""
+
+import os
+import shutil
+import stat
+import sys
+from typing import List
+
+FIRST_HOST = os.path.join("agent", "first-host")
+"""In an attempt folder: only those hosts see it that share the folder with the first one."""
+
+
+class NotOwnError(Exception):
+    """Why a folder cannot be used."""
+
+
+def make_own_folder(path: str, others: int = 0o077) -> None:
+    """Create a folder unless it is there. Raises OSError, and NotOwnError unless it is this user's, without the
+    permissions `others`."""
+    if not os.path.lexists(path):
+        os.makedirs(path, 0o777 & ~others, exist_ok=True)
+    made = os.lstat(path)
+    if not stat.S_ISDIR(made.st_mode) or made.st_uid != os.getuid() or made.st_mode & others:
+        raise NotOwnError("%s is not a folder that only you can change" % path)
+
+
+def refuse_replaceable(place: str) -> None:
+    """Raise NotOwnError if another user can replace what is in a folder, or a folder above it."""
+    while True:
+        made = os.stat(place)
+        writable = made.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not made.st_mode & stat.S_ISVTX
+        if made.st_uid not in (0, os.getuid()) or writable:
+            raise NotOwnError("others can replace files in %s" % place)
+        if place == "/":
+            return
+        place = os.path.dirname(place)
+
+
+def prepare(run: str, attempt: str, token: str, workdir: str, copied: str) -> str:
+    """Make the folders of a copy. Returns what the host prints."""
+    try:
+        with open(os.path.join(attempt, FIRST_HOST)) as file:
+            if file.read() == token:
+                return "shared"
+    except OSError:
+        pass
+    if workdir and not copied and not os.path.isdir(workdir):
+        raise NotOwnError("it has no folder %s: create it, or set `code: {copy_workdir: true}`" % workdir)
+    for folder, others in [(run, 0o022), *([(workdir, 0o002)] if copied else [])]:
+        make_own_folder(folder, others)
+        refuse_replaceable(os.path.dirname(os.path.realpath(folder)))
+    for name in ("logs", os.path.join("agent", "stacks")):
+        os.makedirs(os.path.join(attempt, name), exist_ok=True)
+    return "ready rsync" if shutil.which("rsync") else "ready"
+
+
+def main(words: List[str]) -> int:
+    """Prepare this host."""
+    os.umask(0o022)
+    try:
+        print(prepare(*words))
+    except (OSError, NotOwnError) as error:
+        sys.stderr.write("%s\n" % error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
