@@ -47,6 +47,8 @@ class RuleHits:
         self._rules, self._traces, self._workers = rules, traces, workers
         self._name, self._source, self._node, self._rank = name, source, node, rank
         self._hits: dict[str, tuple[list[Hit], list[Hit]]] = {}
+        self.recorded = 0
+        """How many hits were recorded, also of those that were not kept."""
 
     def line(self, line: LogLine, text: str, number: int, time: float | None) -> None:
         """Record the hits of a line. `time`: the latest known time in seconds since the epoch."""
@@ -160,6 +162,7 @@ class RuleHits:
         )
 
     def _add(self, hit: Hit) -> None:
+        self.recorded += 1
         first, last = self._hits.setdefault(hit.rule, ([], []))
         if len(first) < _FIRST_HITS:
             first.append(hit)

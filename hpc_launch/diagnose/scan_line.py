@@ -65,6 +65,11 @@ class LineScanner:
         self._workers = WorkerBlocks(name, source)
         self._found = RuleHits(rules, self._traces, self._workers, name=name, source=source, node=node, rank=rank)
 
+    @property
+    def found(self) -> int:
+        """How many lines were recorded because a rule matched them."""
+        return self._found.recorded
+
     def busy(self, number: int) -> bool:
         """Whether a line must be scanned because it may continue a traceback or a list of failed workers."""
         return not self._budget.spent and (self._traces.busy(number) or self._workers.place is not None)

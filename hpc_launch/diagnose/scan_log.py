@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterable, Iterator
 
 from hpc_launch.diagnose.evidence import LogScan
@@ -24,8 +25,17 @@ _SAMPLE = 20
 """How many lines at both ends of a block are read, so that the progress is known."""
 _MOST_READ = 1000
 """Maximum number of lines with a word that are read of a block: a log of nothing but errors repeats itself."""
-_MANY = 20_000
+_MANY = 10_000
 """Lines after whose classification only a tenth as many are read of a block."""
+_MOST_COMPARED = 2000
+"""Maximum number of lines of a block that are compared with known forms."""
+_DULL = 50
+"""So many lines of one form (digits ignored) in which no rule matched: the others are passed over."""
+_FORMS = 20_000
+"""How many such forms are remembered."""
+_NUMBERS_MATTER = re.compile(rb"(?i)exit|code|status|signal|xid|errno|\berr\b|%")
+"""In lines with these words a rule may match one number and not another."""
+_DIGITS = b"0123456789"
 _LANDMARKS = (
     "traceback (", 'file "', "root cause (first", "failures:", "exitcode", "restart", "slurm_job", "starting job",
     "job start", "cancelled at", "exception ignored in",
@@ -53,6 +63,7 @@ class LogScanner:
         self._found_search: tuple[Search | None] | None = None
         self._started = False
         self._line = 0
+        self._dull: dict[bytes, int] = {}
 
     @property
     def scanned(self) -> int:
@@ -108,20 +119,35 @@ class LogScanner:
             last = max(data.rfind(b"\n", 0, last), 0)
         last = last + 1 if last else 0
         at = self._read(data, 0, _SAMPLE)
-        most = _MOST_READ if self.scanned < _MANY else _MOST_READ // 10
+        most, compared = (_MOST_READ if self.scanned < _MANY else _MOST_READ // 10), _MOST_COMPARED
         for position in search(data):
             if position < at:
                 continue
-            if position >= last or most == 0:
+            if position >= last or most == 0 or compared == 0:
                 break
-            most -= 1
             start = data.rfind(b"\n", at, position) + 1 or at
+            form = data[start : data.find(b"\n", position)].translate(None, _DIGITS)
+            if self._dull.get(form, 0) >= _DULL:
+                compared -= 1
+                continue
+            most -= 1
             self._line += data.count(b"\n", at, start)
+            found = self._scanner.found
             at = self._read(data, start, 1)
+            self._remember(form, dull=self._scanner.found == found)
         if at < last:
             self._line += data.count(b"\n", at, last)
             at = last
         self._lines(data[at:])
+
+    def _remember(self, form: bytes, *, dull: bool) -> None:
+        """Count a line of this form in which no rule matched, as far as the numbers in it do not matter."""
+        if len(self._dull) >= _FORMS:
+            self._dull.clear()
+        known = self._dull.get(form)
+        if known is None:
+            known = -(1 << 60) if _NUMBERS_MATTER.search(form) else 0
+        self._dull[form] = known + 1 if dull else -(1 << 60)
 
     def _read(self, data: bytes, at: int, lines: int) -> int:
         """Scan some lines, and those that may belong to a traceback that is open then. Returns where it stopped."""
