@@ -418,14 +418,15 @@ you trusted its file (`sites add … --trust DIGEST`):
   cause: fs_stale_or_io              # one of the causes below
   class: filesystem_error            # only if it differs from the class of the cause
   order: 20
-  match: 'tape robot (?P<node>\\S+) is busy'    # Python re; groups: node (at fault), at (only mentioned), rank, peer
+  match: 'tape robot (?P<node>\\S+) is busy'    # groups: node (at fault), at (only mentioned), rank, peer
   verdict: RETRY                     # only if it differs from the verdict of the class
   advice: wait for the robot
   source: our wiki
   examples: ['ERROR: tape robot t3 is busy']
 ```
 
-`match` must contain a fixed word, which is used to filter lines quickly. An invalid rule is reported
+`match` is searched by RE2, which has neither look-around nor backreferences, and must contain a fixed word, which is
+used to filter lines quickly. An invalid rule is reported
 ([HL690](findings.md#hl690)) and ignored.
 
 ## The classes

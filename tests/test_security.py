@@ -25,6 +25,7 @@ from hpc_launch.base.files import open_regular, write_output
 from hpc_launch.base.findings import Finding
 from hpc_launch.base.folders_above import refuse_replaceable
 from hpc_launch.base.json_records import file_lines
+from hpc_launch.base.patterns import compiled
 from hpc_launch.base.python_command import module_command
 from hpc_launch.base.user_dirs import make_own_folder, make_private, user
 from hpc_launch.diagnose.diagnose import diagnose
@@ -65,7 +66,6 @@ from hpc_launch.sites.queues import Queue
 from hpc_launch.sites.this_machine import listed_nodes
 from hpc_launch.sites.trust import FACTS, digest, is_trusted, trust, withdraw
 from tests.acl import GROUP, GROUP_OBJ, MASK, OTHERS, USER, USER_OBJ, set_acl, set_default_acl
-from tests.busy import patience
 from tests.runs.fake import FakeScheduler
 from tests.runs.samples import prepared as prepared_attempt
 
@@ -385,7 +385,6 @@ def test_the_name_of_a_secret_is_a_name(name: str, plan: Plan) -> None:
     assert {one.code for one in found} == {"HL013"}
 
 
-@pytest.mark.timeout(120, method="thread")  # the other method uses the timer that the limit needs
 @pytest.mark.parametrize(
     "keys",
     [
@@ -394,18 +393,16 @@ def test_the_name_of_a_secret_is_a_name(name: str, plan: Plan) -> None:
     ],
 )
 def test_a_slow_pattern_of_a_profile_does_not_stop_a_command(keys: str, plan: Plan) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     assert refused(plan, keys.replace("TEXT", "z" * 1000))
-    assert time.monotonic() - begun < 60
+    assert time.process_time() - begun < 10
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(120, method="thread")
 def test_many_slow_patterns_of_a_profile_take_no_longer_than_one(plan: Plan) -> None:
     many = ", ".join(f"x{number}: {{pattern: '.*z.*z.*z!', default: '{'z' * 9000}'}}" for number in range(12))
-    begun = time.monotonic()
+    begun = time.process_time()
     assert refused(plan, f"parameters: {{{many}}}")
-    assert time.monotonic() - begun < patience(15)
+    assert time.process_time() - begun < 10
 
 
 @pytest.mark.parametrize("key", ["title", "env.A"])
@@ -626,21 +623,16 @@ def test_a_copy_of_the_code_is_no_more_open_than_the_code_and_holds_no_key(tmp_p
 
 
 @pytest.mark.timeout(120, method="thread")  # the other method uses the timer that the limit needs
-def test_the_name_of_a_checkpoint_cannot_stop_a_command(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever can write to the folder names a file so that the pattern tries for ever."""
-    job = "checkpoint: {dir: /scratch/x, pattern: '.*a.*a.*a.*a.*a.*a.*a.*([0-9]+)b'}\n"
-    assert {one.code for one in refused(plan, job=job)} == {"HL512"}
-    monkeypatch.setattr(checkpoint_files, "LIMIT_S", 0.5)
+def test_the_name_of_a_checkpoint_cannot_stop_a_command(tmp_path: Path) -> None:
+    """Whoever can write to the folder names a file so that a pattern could be tried for ever."""
     (tmp_path / ("a" * 250)).touch()
+    (tmp_path / os.fsdecode(b"a\xff")).touch()
     (tmp_path / "latest").write_text("a" * 250)
-    unforeseen = re.compile(".{0,200}a" * 7 + "b")
-    rule = checkpoint_files.CheckpointRule(tmp_path, unforeseen, latest="latest")
-    begun = time.monotonic()
+    rule = checkpoint_files.CheckpointRule(tmp_path, compiled(".{0,200}a" * 7 + "b"), latest="latest")
+    begun = time.process_time()
     assert checkpoint_files.newest_first(rule) == []
     assert not checkpoint_files.is_complete(rule, CheckpointFound(tmp_path / "x", None, 0))
-    assert time.monotonic() - begun < 60
+    assert time.process_time() - begun < 10
 
 
 # --- Programs ---

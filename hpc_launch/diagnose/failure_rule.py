@@ -18,7 +18,7 @@ class FailureRule(Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     cause: str
     match: str | list[str]
-    """Regular expressions of Python's `re`, searched in the line without colours and rank prefix. Groups:
+    """Regular expressions, searched in the line without colours and rank prefix. Groups:
     `node` (who is at fault), `index` (its number in the job), `at` (a node that is only mentioned), `rank`, `peer` (an
     address)."""
     examples: list[str]

@@ -11,11 +11,11 @@ import msgspec
 import yaml
 
 from hpc_launch.base.finding_codes import FindingCode
+from hpc_launch.base.patterns import compiled
 from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES
 from hpc_launch.diagnose.failure_rule import Cause, ClassFacts, FailureRule
 from hpc_launch.diagnose.regex_literals import needed_words
 from hpc_launch.diagnose.rulebook import Rulebook
-from hpc_launch.job.regex_safety import BACKTRACKING_MESSAGE, may_backtrack_forever
 from hpc_launch.job.yaml_source import parse_list
 
 FOLDER = Path(__file__).resolve().parent / "rules"
@@ -67,14 +67,13 @@ def _fault(rule: FailureRule, causes: Mapping[str, Cause]) -> str | None:
     for pattern in [*rule.patterns, *([rule.unless] if rule.unless else [])]:
         if len(pattern) > LONGEST_PATTERN:
             return "a pattern is too long"
-        if may_backtrack_forever(pattern):
-            return f"{BACKTRACKING_MESSAGE}: {pattern}"
         for group in _RANK.findall(pattern):
             if not _NUMBER.fullmatch(group):
                 return rf"the group rank takes a number, as in (?P<rank>\d+), not {group}"
         try:
+            compiled(pattern)
             words = needed_words(pattern)
-        except (re.error, OverflowError) as error:
+        except re.error as error:
             return f"{pattern!r} is not a valid regular expression: {error}"
         if not words and pattern != rule.unless:
             return f"{pattern!r} needs a fixed word of at least 3 letters; otherwise every line would be tried"

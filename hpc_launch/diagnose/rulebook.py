@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
-from hpc_launch.base.time_limit import SearchTime
+from hpc_launch.base.patterns import compiled
 from hpc_launch.diagnose.errno_message import with_errno_message
 from hpc_launch.diagnose.failure_rule import Cause, ClassFacts, FailureRule
 from hpc_launch.diagnose.gpu_error_names import with_gpu_message
@@ -17,31 +17,24 @@ NEAR = 160
 """Characters around a match in which `unless` is searched."""
 WRITER = 40
 """Characters at the beginning of a line that may name the program that wrote it."""
-LIMIT_S = 5.0
-"""Seconds that all searches for rules of the user and of teams may take together in one command."""
 
 
 class Compiled:
     """A rule with its expressions, compiled when a line may match for the first time."""
 
-    __slots__ = ("_expressions", "_limit", "_unless", "rule")
+    __slots__ = ("_compile", "_expressions", "_unless", "rule")
 
-    def __init__(self, rule: FailureRule, limit: SearchTime | None = None) -> None:
+    def __init__(self, rule: FailureRule, *, foreign: bool = False) -> None:
         self.rule = rule
-        self._limit = limit
+        self._compile = compiled if foreign else re.compile
         self._expressions: list[re.Pattern[str]] | None = None
         self._unless: re.Pattern[str] | None = None
 
     def search(self, text: str, which: Iterable[int] | None = None) -> re.Match[str] | None:
         """The first match in `text` of the expressions with the numbers `which`, by default of all."""
-        if self._limit is None:
-            return self._search(text, which)
-        return self._limit.spend(lambda: self._search(text, which))
-
-    def _search(self, text: str, which: Iterable[int] | None) -> re.Match[str] | None:
         if self._expressions is None:
-            self._expressions = [re.compile(pattern) for pattern in self.rule.patterns]
-            self._unless = re.compile(self.rule.unless) if self.rule.unless else None
+            self._expressions = [self._compile(pattern) for pattern in self.rule.patterns]
+            self._unless = self._compile(self.rule.unless) if self.rule.unless else None
         for number in range(len(self._expressions)) if which is None else which:
             if match := self._expressions[number].search(text):
                 return None if self._excluded(text, match) else match
@@ -63,11 +56,12 @@ class Rulebook:
         rules: Iterable[FailureRule],
         causes: Mapping[str, Cause],
         classes: Mapping[str, ClassFacts],
-        limited: frozenset[str] = frozenset(),
+        foreign: frozenset[str] = frozenset(),
         untrusted: frozenset[str] = frozenset(),
     ) -> None:
         self.rules = {rule.id: rule for rule in rules}
-        self.limited = limited
+        self.foreign = foreign
+        """Rules of the user and of teams."""
         self.untrusted = untrusted
         """Rules that may say what a line means, but not that it proves something about a node."""
         self.causes = causes
@@ -83,9 +77,8 @@ class Rulebook:
     def table(self) -> list[tuple[str, tuple[tuple[Compiled, int], ...]]]:
         """Words, each with the expressions (by rule and number) that match only lines with one of their words."""
         by_word: dict[str, list[tuple[Compiled, int]]] = {}
-        limit = SearchTime(LIMIT_S)
         for rule in self.rules.values():
-            compiled = Compiled(rule, limit if rule.id in self.limited else None)
+            compiled = Compiled(rule, foreign=rule.id in self.foreign)
             for number, pattern in enumerate(rule.patterns):
                 for word in needed_words(pattern):
                     by_word.setdefault(word, []).append((compiled, number))
@@ -109,13 +102,13 @@ class Rulebook:
         text = with_gpu_message(with_errno_message(text))
         tried: dict[str, tuple[Compiled, set[int]]] = {}
         for word in self._words_in(text.lower()):
-            for compiled, number in self.table[word][1]:
-                tried.setdefault(compiled.rule.id, (compiled, set()))[1].add(number)
+            for candidate, number in self.table[word][1]:
+                tried.setdefault(candidate.rule.id, (candidate, set()))[1].add(number)
         found: list[tuple[FailureRule, re.Match[str]]] = []
-        for compiled, numbers in tried.values():
+        for candidate, numbers in tried.values():
             self.searched += len(text) * len(numbers)
-            if match := compiled.search(text, sorted(numbers)):
-                found.append((compiled.rule, match))
+            if match := candidate.search(text, sorted(numbers)):
+                found.append((candidate.rule, match))
         found.sort(key=lambda pair: (pair[0].order, self._number[pair[0].id]))
         return found
 
@@ -124,8 +117,8 @@ class Rulebook:
         return {rule: number for number, rule in enumerate(self.rules)}
 
     def extended(self, more: Iterable[FailureRule], *, trusted: bool = True) -> Rulebook:
-        """A rulebook with more rules, which may take LIMIT_S together; one with the same id replaces."""
+        """A rulebook with more rules, of the user or a team; one with the same id replaces."""
         others = {rule.id: rule for rule in more}
-        limited = self.limited.union(others)
+        foreign = self.foreign.union(others)
         untrusted = self.untrusted.difference(others) if trusted else self.untrusted.union(others)
-        return Rulebook({**self.rules, **others}.values(), self.causes, self.classes, limited, untrusted)
+        return Rulebook({**self.rules, **others}.values(), self.causes, self.classes, foreign, untrusted)

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from hpc_launch.base.time_limit import SearchTime
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.plan_record import PlanRecord, progress_patterns
 from hpc_launch.runs.status.progress_reader import first_step, integer, lines_before, newest_step, number
 
-SEARCH_S = 2.0
-"""Seconds that the user's expressions may take for one attempt."""
 WINDOW = 32 << 10
 """Bytes before a place of the log that are searched for a step."""
 BACK = 4
@@ -37,7 +34,6 @@ class StepCurve:
     ) -> None:
         self._attempt = attempt
         self._patterns = progress_patterns(plan)
-        self._time = SearchTime(SEARCH_S)
         self._steps: dict[int, int | None] = {}
         self._losses: dict[int, float] = {}
         self._most = 0
@@ -123,7 +119,7 @@ class StepCurve:
                 lines = lines_before(self._attempt.first_log, size, WINDOW, over=over)
             except OSError:
                 lines = []
-            self._steps[at] = self._time.spend(lambda: self._search(lines))
+            self._steps[at] = self._search(lines)
         return self._steps[at]
 
     def _search(self, lines: list[str]) -> int | None:

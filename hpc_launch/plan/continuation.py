@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.job.regex_safety import BACKTRACKING_MESSAGE, may_backtrack_forever
+from hpc_launch.base.patterns import compiled
 from hpc_launch.job.shell_text import CHECKPOINT, RUNTIME, Text, Var
 from hpc_launch.plan.environment_steps import check_variable_name
 from hpc_launch.plan.fill_values import ValueFiller
@@ -115,13 +115,9 @@ def _bash_pattern(filler: ValueFiller, pattern: str) -> str | None:
     path = ("checkpoint", "pattern")
     hint = r"such as 'step-(\d+)'"
     try:
-        groups = re.compile(pattern).groups
-    except (re.error, RecursionError, OverflowError) as error:
+        groups = compiled(pattern).groups
+    except re.error as error:
         message = f"`{pattern}` is not a valid regular expression: {error}"
-        filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
-        return None
-    if may_backtrack_forever(pattern):
-        message = f"{BACKTRACKING_MESSAGE}: `{pattern}`"
         filler.fault(FindingCode.INVALID_CHECKPOINT_PATTERN, message, path, hint)
         return None
     if groups > 1:

@@ -5,13 +5,7 @@ from __future__ import annotations
 import re
 
 from hpc_launch.base.finding_codes import FindingCode
-from hpc_launch.job.regex_safety import (
-    BACKTRACKING_MESSAGE,
-    MAX_LENGTH,
-    MAX_SAFE_REPEATS,
-    matches_in_time,
-    may_backtrack_forever,
-)
+from hpc_launch.base.patterns import compiled, matches_whole
 from hpc_launch.job.units import format_time
 from hpc_launch.plan.job_size import JobSize
 from hpc_launch.plan.launchers.descriptor import descriptor
@@ -120,17 +114,16 @@ def _check_account(draft: PlanDraft, size: JobSize) -> None:
     site = draft.resolved.site
     account, _ = charged_account(draft, size)
     pattern, find = site.account.pattern, site.account.find
-    fault = _fault_of(pattern, longest=MAX_SAFE_REPEATS) if pattern is not None else None
+    fault = _fault_of(pattern) if pattern is not None else None
     if account is None:
         if site.account.required:
             hint = "add `account:`, preferably in your user.yaml"
             hint = f"{hint}; to find your account: {find}" if find else hint
             draft.fault(FindingCode.INVALID_ACCOUNT, f"site {site.name} requires an account", ("name",), hint)
     elif fault is not None:
-        what = "cannot be used" if fault == BACKTRACKING_MESSAGE else "is not a valid regular expression"
-        message = f"`{pattern}` {what}: {fault}"
+        message = f"`{pattern}` is not a valid regular expression: {fault}"
         draft.site_fault(FindingCode.INVALID_ACCOUNT_PATTERN, message, ("account", "pattern"), "fix or remove it")
-    elif pattern is not None and not matches_in_time(pattern, account):
+    elif pattern is not None and not matches_whole(pattern, account):
         message = f"account `{account}` does not match the accounts of site {site.name}"
         draft.fault(FindingCode.INVALID_ACCOUNT, message, ("account",), f"use an account that matches {pattern}")
 
@@ -160,7 +153,7 @@ def _check_patterns(draft: PlanDraft) -> None:
     named += [("sweep", "metric", job.sweep.metric)] if job.sweep is not None else []
     for parent, key, pattern in named:
         fault = _fault_of(pattern) if pattern is not None else None
-        if fault is None and pattern is not None and re.compile(pattern).groups == 0:
+        if fault is None and pattern is not None and compiled(pattern).groups == 0:
             fault = "it has no group"
         if fault is not None:
             message = f"`{pattern}` cannot extract the {key} from a line: {fault}"
@@ -168,9 +161,9 @@ def _check_patterns(draft: PlanDraft) -> None:
             draft.fault(FindingCode.INVALID_PROGRESS_PATTERN, message, (parent, key), hint)
 
 
-def _fault_of(pattern: str, *, longest: int = MAX_LENGTH) -> str | None:
+def _fault_of(pattern: str) -> str | None:
     try:
-        re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
+        compiled(pattern)
+    except re.error as error:
         return str(error)
-    return BACKTRACKING_MESSAGE if may_backtrack_forever(pattern, longest=longest) else None
+    return None

@@ -9,14 +9,12 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from hpc_launch.base.files import open_regular, read_text
-from hpc_launch.base.time_limit import TooSlowError, time_limit
-from hpc_launch.job.regex_safety import may_backtrack_forever
+from hpc_launch.base.patterns import compiled
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.plan_record import newest_plan
 
@@ -25,8 +23,6 @@ ZIP_HEAD, ZIP_END, ZIP_END_SIZE = b"PK\x03\x04", b"PK\x05\x06", 22
 
 TENSOR_FILES = frozenset({".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".distcp", ".npz"})
 """Endings of files with tensors."""
-LIMIT_S = 5.0
-"""Seconds that a pattern may take for all names of a folder."""
 LONGEST_NAME = 255
 """Of a file, in bytes."""
 MOST_LOOKED_AT = 50
@@ -71,10 +67,8 @@ def rule_of(run: RunFolder) -> CheckpointRule | None:
     if record is None or not record.dir:
         return None
     try:
-        pattern = re.compile(record.pattern)
-    except (re.error, RecursionError, OverflowError):
-        return None
-    if may_backtrack_forever(record.pattern):  # of a run by an older release
+        pattern = compiled(record.pattern)
+    except re.error:
         return None
     return CheckpointRule(record.folder(run), pattern, record.complete, record.latest)
 
@@ -97,9 +91,7 @@ def near_miss(run: RunFolder, since: float = 0.0, until: float = math.inf) -> st
     own = {run.attempts_folder, run.code, run.hooks, run.journal}
     paths = [path for entry in _entries(rule.folder) if (path := Path(entry.path)) not in own]
     paths = [path for path in paths if not path.name.endswith(".tmp") and since <= _modified(path) <= until]
-    near: list[Path] = []
-    with suppress(TooSlowError), time_limit(LIMIT_S):
-        near = [path for path in paths if rule.pattern.match(path.name)]
+    near = [path for path in paths if rule.pattern.match(_printable(path.name))]
     text = f"`checkpoint.pattern` ({rule.pattern.pattern})"
     if near:
         return f"{text} has to match the whole of {max(near, key=_modified).name}"
@@ -164,13 +156,14 @@ def newest_first(rule: CheckpointRule) -> list[CheckpointFound]:
 
 
 def _named(rule: CheckpointRule) -> list[tuple[os.DirEntry[str], re.Match[str]]]:
-    """The entries whose names match, by name. None once the pattern has taken LIMIT_S."""
+    """The entries whose names match, by name."""
     entries = sorted(_entries(rule.folder), key=lambda entry: os.fsencode(entry.name))
-    try:
-        with time_limit(LIMIT_S):
-            return [(entry, match) for entry in entries if (match := rule.pattern.fullmatch(entry.name))]
-    except TooSlowError:
-        return []
+    return [(entry, match) for entry in entries if (match := rule.pattern.fullmatch(_printable(entry.name)))]
+
+
+def _printable(name: str) -> str:
+    """A file name whose bytes are no UTF-8, as text that a pattern can search."""
+    return os.fsencode(name).decode(errors="replace")
 
 
 def is_complete(rule: CheckpointRule, found: CheckpointFound) -> bool:
@@ -200,9 +193,7 @@ def _is_in_latest(rule: CheckpointRule, found: CheckpointFound) -> bool:
         return False
     if found.path.name == named:
         return True
-    match: re.Match[str] | None = None
-    with suppress(TooSlowError), time_limit(LIMIT_S):
-        match = rule.pattern.fullmatch(named[:LONGEST_NAME])
+    match = rule.pattern.fullmatch(named[:LONGEST_NAME])
     if match is None or not rule.pattern.groups or found.step is None:
         return False
     return match[1].isdecimal() and len(match[1]) < 18 and found.step < int(match[1])

@@ -17,18 +17,11 @@ from hpc_launch.base.files import only_writable_by
 from hpc_launch.base.finding_codes import FindingCode
 from hpc_launch.base.findings import Finding, Place, errors
 from hpc_launch.base.folders_above import refuse_replaceable
-from hpc_launch.base.time_limit import SearchTime
+from hpc_launch.base.patterns import matches_whole
 from hpc_launch.base.user_dirs import config_folder
 from hpc_launch.job.document import Document, KeyPath
 from hpc_launch.job.merge import Merged
 from hpc_launch.job.reader import check, read
-from hpc_launch.job.regex_safety import (
-    BACKTRACKING_MESSAGE,
-    LIMIT_S,
-    MAX_SAFE_REPEATS,
-    matches_in_time,
-    may_backtrack_forever,
-)
 from hpc_launch.job.shell_text import end_of_placeholders
 from hpc_launch.job.type_hints import fields_of
 from hpc_launch.job.yaml_source import read_document
@@ -110,10 +103,6 @@ def _place(layer: SiteLayer) -> Place | None:
     return layer.document.places.get(())
 
 
-def _is_slow(pattern: str) -> bool:
-    return may_backtrack_forever(pattern, longest=MAX_SAFE_REPEATS)
-
-
 class _Parameters:
     """Values of a profile's parameters, and their errors (HL311)."""
 
@@ -126,7 +115,6 @@ class _Parameters:
         self.given: dict[str, Any] = given if isinstance(given, dict) else {}
         self.values: dict[str, str] = {}
         self.numbers: dict[str, int] = {}
-        self.time = SearchTime(LIMIT_S)
         for name, parameter in self.declared.items():
             self.read_value(name, parameter if isinstance(parameter, dict) else {})
         for name in self.given:
@@ -144,10 +132,7 @@ class _Parameters:
             return
         text = self.merged.written.get(("values", name), str(value))
         pattern = parameter.get("pattern")
-        if isinstance(pattern, str) and self.time.spend(lambda: _is_slow(pattern)):
-            message = f"{BACKTRACKING_MESSAGE}: `{pattern}`"
-            self.fault(message, ("parameters", name, "pattern"), "use fewer repetitions such as `.*`")
-        elif isinstance(pattern, str) and not matches_in_time(pattern, text, self.time):
+        if isinstance(pattern, str) and not matches_whole(pattern, text):
             message = f"the value `{text}` of parameter `{name}` does not match `{pattern}`"
             self.fault(message, ("values", name), about or f"write a value that matches `{pattern}`")
         self.values[name] = text

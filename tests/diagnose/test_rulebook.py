@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpc_launch.diagnose import read_rules, rulebook
+from hpc_launch.diagnose import read_rules
 from hpc_launch.diagnose.diagnosis import FAILURE_CLASSES
 from hpc_launch.diagnose.failure_rule import FailureRule
 from hpc_launch.diagnose.log_line import LONGEST
@@ -97,19 +97,17 @@ def test_no_line_takes_long() -> None:
                 assert time.process_time() - begun < 0.5, (rule.id, piece)
 
 
-@pytest.mark.timeout(120, method="thread")  # the other method uses the timer that the limit needs
-def test_a_team_s_rule_that_is_slow_in_an_unforeseen_way_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rulebook, "LIMIT_S", 0.5)
-    match = "slow .{0,300}z.{0,300}z.{0,300}z.{0,300}z.{0,300}!"
+@pytest.mark.parametrize("match", ["slow .{0,300}z.{0,300}z.{0,300}z.{0,300}z.{0,300}!", "slow (z+z+)+y"])
+def test_a_team_s_rule_cannot_take_long(match: str) -> None:
     rules, faults = parse_rules(
         f"- {{id: mine, cause: fs_full, match: '{match}', examples: [], source: me}}", BOOK.causes
     )
-    assert not faults, "no check foresees it"
+    assert not faults
     book = BOOK.extended(rules)
-    begun = time.monotonic()
+    begun = time.process_time()
     for number in range(3):
-        book.matches(f"slow {'z' * 3000} {number}")
-    assert time.monotonic() - begun < 10
+        assert not [rule for rule, _ in book.matches(f"slow {'z' * 3000} {number}") if rule.id == "mine"]
+    assert time.process_time() - begun < 5
     assert book.matches("CUDA out of memory"), "the shipped rules are still used"
 
 
@@ -123,7 +121,7 @@ def test_a_team_s_rule_that_is_slow_in_an_unforeseen_way_is_given_up(monkeypatch
         ("- {id: x, cause: fs_full, class: what, match: abcdef, examples: [], source: me}", "unknown class 'what'"),
         ("- {id: x, cause: fs_full, match: '(abc', examples: [], source: me}", "not a valid regular expression"),
         ("- {id: x, cause: fs_full, match: '[a-z]+', examples: [], source: me}", "a fixed word"),
-        ("- {id: x, cause: fs_full, match: '(a+b+)+abcdef', examples: [], source: me}", "may never finish"),
+        ("- {id: x, cause: fs_full, match: '(?!x)abcdef', examples: [], source: me}", "without look-around"),
         ("- {id: x, cause: fs_full, match: abcdef, examples: [], source: me, color: red}", "unknown field"),
     ],
 )

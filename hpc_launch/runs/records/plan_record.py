@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hpc_launch.base.json_records import read_record
+from hpc_launch.base.patterns import compiled
 from hpc_launch.plan.recorded_parts import CodePlan, NotifyPlan, RetryPlan
 from hpc_launch.runs.layout import AttemptFolder, RunFolder
 
@@ -154,8 +155,8 @@ def progress_patterns(plan: PlanRecord | None) -> dict[str, re.Pattern[str]]:
     result: dict[str, re.Pattern[str]] = {}
     for name, text in (("step", patterns.step), ("loss", patterns.loss)):
         try:
-            pattern = re.compile(text) if text is not None else None
-        except (re.error, RecursionError, OverflowError):
+            pattern = compiled(text) if text is not None else None
+        except re.error:
             continue
         if pattern is not None and pattern.groups:
             result[name] = pattern

@@ -15,7 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from hpc_launch.base.files import open_regular
-from hpc_launch.base.time_limit import TooSlowError, time_limit
 from hpc_launch.runs.layout import AttemptFolder
 from hpc_launch.runs.records.attempt_files import AttemptFiles
 from hpc_launch.runs.records.plan_record import plan_of, progress_patterns
@@ -25,8 +24,6 @@ from hpc_launch.runs.status.run_status import Progress
 TAIL = 64 * 1024
 MAX_LINES = 400
 MAX_LINE = 2000
-SEARCH_S = 0.5
-"""Time limit of one search through the tail."""
 
 RATE_WINDOW = 20
 """Number of points that the rate is measured over."""
@@ -133,17 +130,9 @@ def _read(log: _LogState, attempt: AttemptFolder, at: float, *, over: bool) -> P
 
 
 def _steps(log: _LogState, lines: list[str]) -> list[re.Match[str]]:
-    """Where lines show a step, in their order; as far as the time allows."""
-    found: list[re.Match[str]] = []
+    """Where lines show a step, in their order."""
     pattern = log.patterns.get("step")
-    if pattern is None:
-        return found
-    try:
-        with time_limit(SEARCH_S):
-            found.extend(filter(None, map(pattern.search, lines)))
-    except TooSlowError:
-        del log.patterns["step"]
-    return found
+    return list(filter(None, map(pattern.search, lines))) if pattern is not None else []
 
 
 def newest_step(steps: list[re.Match[str]], most: int) -> re.Match[str] | None:
@@ -199,14 +188,7 @@ def _first_step(log: _LogState, attempt: AttemptFolder) -> int | None:
 
 def _newest(log: _LogState, name: str, lines: list[str]) -> re.Match[str] | None:
     pattern = log.patterns.get(name)
-    if pattern is None:
-        return None
-    try:
-        with time_limit(SEARCH_S):
-            return next((match for line in lines if (match := pattern.search(line))), None)
-    except TooSlowError:
-        del log.patterns[name]
-        return None
+    return next(filter(None, map(pattern.search, lines)), None) if pattern is not None else None
 
 
 def integer(match: re.Match[str], group: int) -> int | None:

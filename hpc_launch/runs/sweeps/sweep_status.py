@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpc_launch.base.files import read_text
-from hpc_launch.base.time_limit import TooSlowError, time_limit
+from hpc_launch.base.patterns import compiled
 from hpc_launch.job.sweep_points import SweepPoint, label
 from hpc_launch.runs.layout import RunFolder
 from hpc_launch.runs.records.run_info import read_info
 from hpc_launch.runs.status.group_status import STATE_ORDER, group_status
-from hpc_launch.runs.status.progress_reader import SEARCH_S, number, tail_lines
+from hpc_launch.runs.status.progress_reader import number, tail_lines
 from hpc_launch.runs.status.run_status import Progress, RunStatus
 from hpc_launch.runs.submitting.reconcile import NOT_YET
 from hpc_launch.runs.sweeps.sweep_folder import SweepFolder
@@ -145,11 +145,9 @@ def _metric(sweep: SweepFolder, run: RunFolder, status: RunStatus) -> float | No
         return status.progress.loss
     if not status.attempts:
         return None
-    with suppress(OSError, re.error, RecursionError, OverflowError, TooSlowError, IndexError):
+    with suppress(OSError, re.error, IndexError):
         attempt = run.attempt(status.attempts[-1].number)
         lines = tail_lines(attempt.first_log, over=status.final)
-        search = re.compile(pattern).search
-        with time_limit(SEARCH_S):
-            found = next((match for line in lines if (match := search(line))), None)
+        found = next(filter(None, map(compiled(pattern).search, lines)), None)
         return number(found) if found else None
     return None
